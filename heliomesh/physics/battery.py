@@ -1,0 +1,100 @@
+"""The battery: continuous in the simulator, a grid for planning.
+
+On the grid, harvest is split between the two nearest points so that its mean is kept, spending is rounded up and a
+look-up rounds the level down: a plan is always affordable. ``b ← min(b + u − e, b_max)``, 0 ≤ e ≤ b.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from heliomesh.physics.harvesting import HarvestLaw
+from heliomesh.scenario import Scenario, per_device
+
+# Levels are compared in grid steps; a billionth of a step absorbs rounding of sums such as 0.1 + 0.2.
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Battery:
+    """Capacities and planning grids of all devices."""
+
+    capacity_joule: Tensor  # (device,)
+    levels: int
+
+    @property
+    def step_joule(self) -> Tensor:
+        """Distance of grid points; shape (device,). A grid of one level has the point 0 only."""
+        return self.capacity_joule / max(self.levels - 1, 1)
+
+    def level(self, battery_joule: Tensor) -> Tensor:
+        """Grid level at or below the stored energy; (..., device) → (..., device)."""
+        raw = torch.floor(battery_joule / self.step_joule + _TOLERANCE)
+        return raw.clamp(0, self.levels - 1).long()
+
+    def quanta(self, spent_joule: Tensor) -> Tensor:
+        """Spending in grid steps, rounded up; (device, action) → (device, action)."""
+        return torch.ceil(spent_joule / self.step_joule.unsqueeze(-1) - _TOLERANCE).clamp_min(0).long()
+
+    def affordable(self, battery_joule: Tensor, spent_joule: Tensor) -> Tensor:
+        """Whether the stored energy pays for spending of broadcastable shape."""
+        return spent_joule <= battery_joule + _TOLERANCE * self.step_joule
+
+    def step(self, battery_joule: Tensor, spent_joule: Tensor, harvested_joule: Tensor) -> tuple[Tensor, Tensor]:
+        """Next stored energy and what overflows [J]; shapes (..., device)."""
+        filled = (battery_joule - spent_joule).clamp_min(0) + harvested_joule
+        stored = torch.minimum(filled, self.capacity_joule)
+        return stored, filled - stored
+
+    def kernel(self, law: HarvestLaw, phase: int) -> Tensor:
+        """Law of the next level given the level left after spending: (device, weather, left, next).
+
+        Exact for the grid; the mean of the harvest is kept wherever the battery does not overflow.
+        """
+        quanta = law.joule[phase] * law.scale.reshape(-1, 1, 1) / self.step_joule.reshape(-1, 1, 1)
+        low = torch.floor(quanta + _TOLERANCE)
+        upper_share = (quanta - low).clamp(0, 1)
+        shift = quanta.new_zeros(*quanta.shape[:2], self.levels + 1)  # (device, weather, gained levels, clipped)
+        prob = law.prob[phase].expand_as(quanta)
+        for gained, share in ((low, 1 - upper_share), (low + 1, upper_share)):
+            shift.scatter_add_(-1, gained.clamp(0, self.levels).long(), prob * share)
+        left = torch.arange(self.levels).reshape(-1, 1)
+        gain = torch.arange(self.levels).reshape(1, -1) - left
+        kernel = torch.where(gain >= 0, shift[..., gain.clamp_min(0)], 0.0)
+        kernel[..., -1] = 1 - kernel[..., :-1].sum(-1)  # everything above the top stays at the top
+        return kernel.clamp_min(0)
+
+
+def build_battery(scenario: Scenario) -> Battery:
+    """Capacities and grid of the scenario."""
+    energy = scenario.energy
+    capacity = torch.tensor(per_device(energy.capacity_joule, scenario.network.devices), dtype=torch.float64)
+    return Battery(capacity, energy.battery_levels)
+
+
+def initial_battery(scenario: Scenario, battery: Battery, uniform: Tensor) -> Tensor:
+    """First stored energy [J] from uniform numbers (..., device)."""
+    initial = scenario.energy.initial
+    if initial == "uniform":
+        return uniform * battery.capacity_joule
+    if initial == "uniform-grid":
+        return torch.floor(uniform * battery.levels) * battery.step_joule
+    assert not isinstance(initial, str)
+    joule = torch.tensor(per_device(initial, scenario.network.devices), dtype=torch.float64)
+    return joule.expand_as(uniform).clone()
+
+
+def initial_level_law(scenario: Scenario, battery: Battery) -> Tensor:
+    """Law of the first grid level, rounded down as a look-up does; shape (device, level)."""
+    devices, levels = len(battery.capacity_joule), battery.levels
+    initial = scenario.energy.initial
+    if initial == "uniform-grid":
+        return torch.full((devices, levels), 1 / levels, dtype=torch.float64)
+    if initial == "uniform":
+        law = torch.full((devices, levels), 1 / max(levels - 1, 1), dtype=torch.float64)
+        if levels > 1:
+            law[:, -1] = 0  # exactly full has probability zero
+        return law
+    start = initial_battery(scenario, battery, torch.zeros(devices, dtype=torch.float64))
+    return torch.nn.functional.one_hot(battery.level(start), levels).double()

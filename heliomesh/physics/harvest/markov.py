@@ -1,0 +1,60 @@
+"""Harvest modulated by weather: each device has a Markov weather state, and each state its own law."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+
+from heliomesh.physics.harvesting import HarvestLaw
+from heliomesh.scenario import (
+    Matrix,
+    PerDeviceNonNegative,
+    Scenario,
+    ScenarioError,
+    Section,
+    check_kernel,
+    check_law,
+    per_device,
+)
+
+
+class Settings(Section):
+    """Weather kernel, and values with probabilities by weather."""
+
+    per_device: ClassVar[tuple[str, ...]] = ("scale",)
+    source: Literal["markov"]
+    kernel: Matrix
+    joule: Matrix
+    prob: Matrix
+    scale: PerDeviceNonNegative = 1.0
+
+
+def build(settings: Settings, scenario: Scenario) -> HarvestLaw:
+    """Law by weather; rows of unequal length are filled with impossible values."""
+    weathers = len(settings.kernel)
+    check_kernel("harvest.kernel", settings.kernel, weathers)
+    for field in ("joule", "prob"):
+        rows = getattr(settings, field)
+        if len(rows) != weathers:
+            raise ScenarioError(
+                f"harvest.{field}", f"expected {weathers} rows, one per weather, actual number of rows {len(rows)}"
+            )
+    width = max(len(row) for row in settings.joule)
+    joule, prob = np.zeros((2, 1, weathers, width))
+    for index, (values, shares) in enumerate(zip(settings.joule, settings.prob, strict=True)):
+        if len(values) != len(shares):
+            raise ScenarioError(
+                f"harvest.prob.{index}", f"expected {len(values)} values, actual number of values {len(shares)}"
+            )
+        if min(values) < 0:
+            raise ScenarioError(f"harvest.joule.{index}", f"expected at least 0, actual value {list(values)}")
+        check_law(f"harvest.prob.{index}", shares)
+        joule[0, index, : len(values)] = values
+        prob[0, index, : len(values)] = shares
+    return HarvestLaw(
+        joule=torch.from_numpy(joule),
+        prob=torch.from_numpy(prob),
+        scale=torch.tensor(per_device(settings.scale, scenario.network.devices), dtype=torch.float64),
+        kernel=torch.tensor(settings.kernel, dtype=torch.float64),
+        phase_of_slot=np.zeros(scenario.slots, dtype=np.int64),
+    )

@@ -1,0 +1,37 @@
+"""Harvest from an explicit law, independent in every slot."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from heliomesh.physics.harvesting import HarvestLaw, memoryless
+from heliomesh.scenario import PerDeviceNonNegative, Scenario, ScenarioError, Section, Vector, check_law, per_device
+
+
+class Settings(Section):
+    """Values and their probabilities."""
+
+    per_device: ClassVar[tuple[str, ...]] = ("scale",)
+    source: Literal["table"]
+    joule: Vector
+    prob: Vector
+    scale: PerDeviceNonNegative = 1.0
+
+
+def build(settings: Settings, scenario: Scenario) -> HarvestLaw:
+    """Law of the table, the same in every slot."""
+    if len(settings.joule) != len(settings.prob):
+        raise ScenarioError(
+            "harvest.prob",
+            f"expected one probability per value of harvest.joule, that is {len(settings.joule)}, "
+            f"actual number of values {len(settings.prob)}",
+        )
+    if min(settings.joule) < 0:
+        raise ScenarioError("harvest.joule", f"expected energies of at least 0, actual value {list(settings.joule)}")
+    check_law("harvest.prob", settings.prob)
+    return memoryless(
+        np.array([settings.joule]),
+        np.array([settings.prob]),
+        per_device(settings.scale, scenario.network.devices),
+        np.zeros(scenario.slots, dtype=np.int64),
+    )

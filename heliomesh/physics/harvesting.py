@@ -1,0 +1,147 @@
+"""What every harvest source delivers: a finite law for planners, a sampled step for the simulator.
+
+A source file in `physics/harvest/` turns its settings into one of the two classes here.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from heliomesh.physics.chain import draw, stationary_law
+
+_MAX_ATOMS = 64
+
+
+class Harvest(Protocol):
+    """A harvest model: ``law`` is its exact face, ``start`` and ``step`` are its sampled face."""
+
+    @property
+    def law(self) -> "HarvestLaw":
+        """The law that planners use."""
+
+    def start(self, uniform: Tensor) -> Tensor:
+        """First hidden state from uniform numbers (..., device)."""
+
+    def weather(self, state: Tensor) -> Tensor:
+        """The part of the hidden state that devices see and plans may use: the weather level."""
+
+    def step(self, slot: int, state: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+        """Harvest [J] in a slot and the next hidden state; state (..., device), uniform (..., device, 2)."""
+
+
+@dataclass(frozen=True)
+class HarvestLaw:
+    """Finite harvest law, by phase (time of day) and weather (a Markov state of each device).
+
+    A device of scale s in weather w and phase f harvests ``s · joule[f, w, k]`` with probability ``prob[f, w, k]``,
+    then its weather moves by ``kernel[now, next]``. Devices are independent.
+    """
+
+    joule: Tensor  # (phase, weather, atom)
+    prob: Tensor  # (phase, weather, atom)
+    scale: Tensor  # (device,)
+    kernel: Tensor  # (weather, weather)
+    phase_of_slot: npt.NDArray[np.int64]  # (slot,)
+
+    @property
+    def law(self) -> "HarvestLaw":
+        """Itself: planner and simulator share this law."""
+        return self
+
+    @property
+    def num_weather(self) -> int:
+        """Number of weather levels."""
+        return len(self.kernel)
+
+    @property
+    def stationary(self) -> Tensor:
+        """Stationary law of the weather; (weather,)."""
+        return torch.from_numpy(stationary_law(self.kernel.numpy()))
+
+    def mean_joule(self) -> Tensor:
+        """Mean harvest per slot over the horizon in stationary weather; (device,)."""
+        by_phase = (self.joule * self.prob).sum(-1) @ self.stationary
+        return self.scale * by_phase[torch.from_numpy(self.phase_of_slot)].mean()
+
+    def start(self, uniform: Tensor) -> Tensor:
+        """Stationary weather."""
+        return draw(self.stationary.expand(*uniform.shape, -1), uniform)
+
+    def weather(self, state: Tensor) -> Tensor:
+        """All of the hidden state is visible."""
+        return state
+
+    def step(self, slot: int, state: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+        """Harvest [J] by the current weather, then the next weather."""
+        phase = self.phase_of_slot[slot]
+        atom = draw(self.prob[phase][state], uniform[..., 0])
+        return self.scale * self.joule[phase][state, atom], draw(self.kernel[state], uniform[..., 1])
+
+
+@dataclass(frozen=True)
+class HarvestReplay:
+    """A recorded series replayed from each device's own starting point, around the end to the beginning.
+
+    Planners see ``law``: with random starts the marginal of the series, with a fixed start the series itself.
+    """
+
+    series_joule: Tensor  # (sample,) per slot, before scaling
+    law: HarvestLaw
+    fixed_start: int | None
+
+    def start(self, uniform: Tensor) -> Tensor:
+        """First position in the series."""
+        length = len(self.series_joule)
+        if self.fixed_start is not None:
+            return torch.full(uniform.shape, self.fixed_start % length, dtype=torch.long)
+        return torch.floor(uniform * length).long()
+
+    def weather(self, state: Tensor) -> Tensor:
+        """The position is hidden: devices see no weather."""
+        return torch.zeros_like(state)
+
+    def step(self, slot: int, state: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+        """Harvest [J] at the current position, then the next position."""
+        return self.law.scale * self.series_joule[state], (state + 1) % len(self.series_joule)
+
+
+def memoryless(
+    joule: npt.NDArray[np.float64],
+    prob: npt.NDArray[np.float64],
+    scale: list[float],
+    phase_of_slot: npt.NDArray[np.int64],
+) -> HarvestLaw:
+    """Law without weather from arrays (phase, atom)."""
+    return HarvestLaw(
+        joule=torch.from_numpy(joule).unsqueeze(1),
+        prob=torch.from_numpy(prob).unsqueeze(1),
+        scale=torch.tensor(scale, dtype=torch.float64),
+        kernel=torch.ones(1, 1, dtype=torch.float64),
+        phase_of_slot=phase_of_slot,
+    )
+
+
+def marginal_atoms(
+    samples: npt.NDArray[np.float64],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Compress samples to at most 64 values with probabilities, keeping the mean: equal shares of the sorted samples."""
+    values, counts = np.unique(samples, return_counts=True)
+    if len(values) <= _MAX_ATOMS:
+        return values.astype(np.float64), counts / counts.sum()
+    parts = np.array_split(np.sort(samples), _MAX_ATOMS)
+    return np.array([part.mean() for part in parts]), np.array([len(part) for part in parts]) / len(samples)
+
+
+def replay(series_joule: npt.NDArray[np.float64], scale: list[float], slots: int, start: int | None) -> HarvestReplay:
+    """Replay of a series [J per slot] from a fixed or, with None, a random start per device."""
+    if start is None:
+        joule, prob = marginal_atoms(series_joule)
+        law = memoryless(joule[None], prob[None], scale, np.zeros(slots, dtype=np.int64))
+    else:
+        positions = (start + np.arange(slots)) % len(series_joule)
+        law = memoryless(series_joule[positions, None], np.ones((slots, 1)), scale, np.arange(slots))
+    return HarvestReplay(torch.from_numpy(series_joule), law, start)

@@ -1,0 +1,210 @@
+"""The graph: who hears whom, k-hop sets, positions and the mixing matrix."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import networkx as nx
+import numpy as np
+import numpy.typing as npt
+
+from heliomesh.scenario import Network, Scenario, ScenarioError
+from heliomesh.streams import stream
+
+_GEOMETRIC_TRIES = 1000
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Directed edges sorted by (receiver, sender), positions, and the mixing weights on them.
+
+    The mixing matrix A is symmetric and doubly stochastic; ``edge_weight[e] = a_ij`` with i the receiver and j the
+    sender of edge e, ``self_weight[i] = a_ii``.
+    """
+
+    num_devices: int
+    edge_receiver: npt.NDArray[np.int64]  # (edge,)
+    edge_sender: npt.NDArray[np.int64]  # (edge,)
+    edge_weight: npt.NDArray[np.float64]  # (edge,)
+    self_weight: npt.NDArray[np.float64]  # (device,)
+    position_metre: npt.NDArray[np.float64]  # (device, 2)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of directed edges, twice the number of links."""
+        return len(self.edge_receiver)
+
+    @cached_property
+    def neighbours(self) -> tuple[tuple[int, ...], ...]:
+        """One-hop neighbours of every device, without itself, in rising order."""
+        splits = np.split(self.edge_sender, self.edge_start[1:-1])
+        return tuple(tuple(part.tolist()) for part in splits)
+
+    @cached_property
+    def edge_start(self) -> npt.NDArray[np.int64]:
+        """Edges into receiver i are ``edge_start[i]:edge_start[i + 1]``; shape (device + 1,)."""
+        counts = np.bincount(self.edge_receiver, minlength=self.num_devices)
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+    @cached_property
+    def reverse_edge(self) -> npt.NDArray[np.int64]:
+        """Index of the edge in the other direction; shape (edge,)."""
+        return np.lexsort((self.edge_receiver, self.edge_sender))
+
+    @cached_property
+    def graph(self) -> "nx.Graph[int]":
+        """The undirected graph."""
+        graph: nx.Graph[int] = nx.Graph()
+        graph.add_nodes_from(range(self.num_devices))
+        graph.add_edges_from(zip(self.edge_receiver.tolist(), self.edge_sender.tolist(), strict=True))
+        return graph
+
+    @property
+    def mixing(self) -> npt.NDArray[np.float64]:
+        """Dense mixing matrix A; shape (device, device)."""
+        dense = np.diag(self.self_weight)
+        dense[self.edge_receiver, self.edge_sender] = self.edge_weight
+        return dense
+
+    @cached_property
+    def diameter(self) -> int:
+        """Longest shortest path; the largest over components where the graph is disconnected."""
+        parts = (self.graph.subgraph(part) for part in nx.connected_components(self.graph))
+        return max(nx.diameter(part) for part in parts)
+
+    def edge(self, receiver: int, sender: int) -> int:
+        """Index of the directed edge from ``sender`` to ``receiver``."""
+        start = int(self.edge_start[receiver])
+        return start + self.neighbours[receiver].index(sender)
+
+    def within(self, device: int, hops: int) -> dict[int, int]:
+        """Devices at most ``hops`` links away, itself included, each with its distance."""
+        return dict(nx.single_source_shortest_path_length(self.graph, device, cutoff=hops))
+
+
+def build_topology(scenario: Scenario) -> Topology:
+    """The scenario's graph with positions and mixing weights."""
+    network = scenario.network
+    links, position = _links_and_positions(network, scenario.seed)
+    pairs = np.array(sorted({(i, j) for a, b in links for i, j in ((a, b), (b, a))}), dtype=np.int64).reshape(-1, 2)
+    topology = _with_mixing(network, pairs, position)
+    _check_connected(network, topology.graph)
+    return topology
+
+
+def _with_mixing(network: Network, pairs: npt.NDArray[np.int64], position: npt.NDArray[np.float64]) -> Topology:
+    """Metropolis weights a_ij = 1 / (1 + max(d_i, d_j)), halved when lazy: A = (I + W) / 2."""
+    receiver, sender = pairs[:, 0], pairs[:, 1]
+    degree = np.bincount(receiver, minlength=network.devices)
+    weight = 1.0 / (1.0 + np.maximum(degree[receiver], degree[sender]))
+    if network.mixing == "lazy-metropolis":
+        weight = weight / 2
+    self_weight = 1.0 - np.bincount(receiver, weights=weight, minlength=network.devices)
+    return Topology(network.devices, receiver, sender, weight, self_weight, position)
+
+
+def _check_connected(network: Network, graph: "nx.Graph[int]") -> None:
+    parts = nx.number_connected_components(graph)
+    if parts > 1 and not network.allow_disconnected:
+        raise ScenarioError(
+            "network.topology",
+            f"expected a connected graph (or network.allow_disconnected = true), actual number of components {parts}",
+        )
+
+
+def _links_and_positions(
+    network: Network, seed: int
+) -> tuple[Iterable[tuple[int, int]], npt.NDArray[np.float64]]:
+    m, spacing = network.devices, network.link_metre
+    match network.topology:
+        case "ring":
+            return [(i, (i + 1) % m) for i in range(m) if m > 1], _circle(m, spacing)
+        case "complete":
+            return [(i, j) for i in range(m) for j in range(i)], _circle(m, spacing)
+        case "star":
+            rim = _circle(max(m - 1, 1), spacing)
+            rim = rim / np.maximum(np.linalg.norm(rim, axis=1, keepdims=True), 1e-9) * spacing
+            return [(0, i) for i in range(1, m)], np.concatenate([np.zeros((1, 2)), rim])[:m]
+        case "grid":
+            return _grid(network)
+        case "regular":
+            return _regular(network, seed), _circle(m, spacing)
+        case "geometric":
+            return _geometric(network, seed)
+        case "edges":
+            return _explicit(network), _circle(m, spacing)
+
+
+def _circle(devices: int, spacing_metre: float) -> npt.NDArray[np.float64]:
+    """Points on a circle, neighbours ``spacing_metre`` apart; shape (device, 2)."""
+    angle = 2 * np.pi * np.arange(devices) / devices
+    radius = spacing_metre / (2 * math.sin(math.pi / devices)) if devices > 1 else 0.0
+    return radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+
+
+def _grid(network: Network) -> tuple[list[tuple[int, int]], npt.NDArray[np.float64]]:
+    m = network.devices
+    rows = network.rows or max(r for r in range(1, math.isqrt(m) + 1) if m % r == 0)
+    if m % rows:
+        raise ScenarioError("network.rows", f"expected a divisor of network.devices = {m}, actual value {rows}")
+    columns = m // rows
+    links = [(i, i + 1) for i in range(m) if (i + 1) % columns]
+    links += [(i, i + columns) for i in range(m - columns)]
+    position = np.stack(np.divmod(np.arange(m), columns)[::-1], axis=1) * network.link_metre
+    return links, position.astype(np.float64)
+
+
+def _regular(network: Network, seed: int) -> list[tuple[int, int]]:
+    m, degree = network.devices, network.degree
+    if degree >= m or (degree * m) % 2:
+        raise ScenarioError(
+            "network.degree", f"expected below network.devices = {m} with an even product, actual value {degree}"
+        )
+    rng = stream(seed, "topology")
+    for _ in range(_GEOMETRIC_TRIES):
+        graph = nx.random_regular_graph(degree, m, seed=int(rng.integers(2**32)))
+        if network.allow_disconnected or nx.is_connected(graph):
+            break
+    return list(graph.edges)
+
+
+def _geometric(network: Network, seed: int) -> tuple[list[tuple[int, int]], npt.NDArray[np.float64]]:
+    """Uniform points in a square sized for the mean degree, joined within ``link_metre``; redrawn until acceptable."""
+    from scipy.spatial import cKDTree  # slow to import and needed here only
+
+    m, radius = network.devices, network.link_metre
+    side = radius * math.sqrt(math.pi * max(m - 1, 1) / network.mean_degree)
+    for attempt in range(_GEOMETRIC_TRIES):
+        # points near the border have fewer neighbours: shrink the square step by step until the mean degree is met
+        unit = stream(seed, "topology", attempt).random((m, 2))
+        position, pairs = unit * side, np.empty((0, 2), dtype=np.int64)
+        for _ in range(60):
+            pairs = cKDTree(position).query_pairs(radius, output_type="ndarray")
+            if 2 * len(pairs) >= network.mean_degree * m or m * (m - 1) == 2 * len(pairs):
+                break
+            position = position * 0.98
+        links = [(int(a), int(b)) for a, b in pairs]
+        degree = np.bincount(pairs.ravel(), minlength=m)
+        if network.max_degree is not None and degree.max(initial=0) > network.max_degree:
+            continue
+        graph: nx.Graph[int] = nx.Graph(links)
+        if network.allow_disconnected or m == 1 or (len(graph) == m and nx.is_connected(graph)):
+            return links, position
+    raise ScenarioError(
+        "network.mean_degree",
+        f"expected a value at which {m} random devices are connected"
+        f"{'' if network.max_degree is None else f' within network.max_degree = {network.max_degree}'}, "
+        f"actual value {network.mean_degree:g} fails in {_GEOMETRIC_TRIES} draws",
+    )
+
+
+def _explicit(network: Network) -> list[tuple[int, int]]:
+    links = list(network.edges or ())
+    for index, (a, b) in enumerate(links):
+        if a == b or not (0 <= a < network.devices and 0 <= b < network.devices):
+            raise ScenarioError(
+                f"network.edges.{index}",
+                f"expected two different devices in 0..{network.devices - 1}, actual value {[a, b]}",
+            )
+    return links

@@ -1,0 +1,45 @@
+"""The paper's decentralised baseline: every device always sends at the largest power its battery pays for."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heliomesh.problem.factor import Variable, energy
+from heliomesh.problem.policy import ActionPolicy, Observation, ParallelMap, Plan, Track, untracked
+from heliomesh.problem.problem import Problem
+from heliomesh.scenario import Section
+
+
+class Options(Section):
+    """No options."""
+
+
+@dataclass(frozen=True)
+class Greedy(ActionPolicy):
+    """Largest affordable action; powers rise with the action index."""
+
+    problem: Problem
+
+    def action(self, slot: int, seen: Observation) -> Tensor:
+        """Last affordable action of every device."""
+        spent = self.problem.actions.spent_joule  # (device, action)
+        affordable = spent <= seen.battery_joule.unsqueeze(-1) + 1e-9 * self.problem.battery.step_joule.unsqueeze(-1)
+        order = torch.arange(1, spent.shape[1] + 1, device=spent.device)
+        return (affordable * order).argmax(-1)
+
+    def visible(self, device: int) -> frozenset[Variable]:
+        """Its own battery only."""
+        return frozenset([energy(device)])
+
+
+def plan(
+    problem: Problem,
+    options: Options,
+    rng: np.random.Generator,
+    parallel_map: ParallelMap = map,
+    track: Track = untracked,
+) -> Plan:
+    """Nothing to compute."""
+    return Plan("uncoordinated", Greedy(problem))

@@ -1,0 +1,100 @@
+"""Exact expected cost of a policy on the planning grid, by backward values over all joint states.
+
+Where every device's action depends only on its own independent part of the network, parts are evaluated one by one;
+otherwise the whole network is one part.
+"""
+
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from heliomesh.problem.contraction import expectation
+from heliomesh.problem.cost import part_factors
+from heliomesh.problem.factor import Factor, action, energy, site
+from heliomesh.problem.policy import ActionPolicy, Observation
+from heliomesh.problem.problem import Part, Problem
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
+
+
+def exact_cost(problem: Problem, policy: ActionPolicy, memory_gib: float = DEFAULT_LIMIT_GIB) -> float:
+    """Expected cost per slot of the grid process under a policy; refuses state spaces beyond the memory limit."""
+    parts = _separable_parts(problem, policy)
+    largest = max(entries(problem.sizes(part.states)) for part in parts)
+    per_state = 8.0 * (3 * problem.num_devices + len(problem.actions) * problem.num_devices + 8)
+    check_fits(
+        "exact evaluation", largest * per_state, memory_gib, "lower the levels or the devices, or use hm.simulate"
+    )
+    return sum(_part_cost(problem, policy, part) for part in parts) / problem.slots
+
+
+def _separable_parts(problem: Problem, policy: ActionPolicy) -> tuple[Part, ...]:
+    for part in problem.parts:
+        for device in part.devices:
+            seen = policy.visible(device)
+            if seen is None or not seen <= set(part.states):
+                sites = tuple(range(problem.channel.num_sites))
+                receivers = tuple(i for i in range(problem.num_devices) if problem.topology.neighbours[i])
+                return (Part(tuple(range(problem.num_devices)), sites, receivers),)
+    return problem.parts
+
+
+def _part_cost(problem: Problem, policy: ActionPolicy, part: Part) -> float:
+    """Total expected cost of one part over the horizon."""
+    seen, state = _all_states(problem, part)
+    factors = part_factors(problem, part.devices, part.receivers)
+    shape = problem.sizes(part.states)
+    value = torch.zeros(shape, dtype=problem.dtype, device=problem.device)
+    for slot in range(problem.slots - 1, -1, -1):
+        future = Factor(part.states, expectation(value, [problem.kernel(v, slot) for v in part.states]))
+        prob = policy.action_prob(slot, seen)[:, list(part.devices)]  # (state, device, action)
+        value = _expected(problem, part, factors, future, state, prob).reshape(shape)
+    for variable in part.states:
+        value = torch.tensordot(problem.initial_law(variable), value, dims=([0], [0]))
+    return float(value)
+
+
+def _expected(
+    problem: Problem, part: Part, factors: list[Factor], future: Factor, state: dict[object, Tensor], prob: Tensor
+) -> Tensor:
+    """Σ over joint actions of probability × (cost + future value) in every state; (state,)."""
+    expected = torch.zeros(len(prob), dtype=problem.dtype, device=problem.device)
+    if bool((prob.max(-1).values == 1).all()):  # deterministic: one joint action per state
+        choices: list[tuple[Tensor, ...]] = [tuple(prob.argmax(-1).unbind(1))]
+    else:
+        numbers = product(range(len(problem.actions)), repeat=len(part.devices))
+        choices = [tuple(torch.full_like(expected, a, dtype=torch.long) for a in joint) for joint in numbers]
+    for chosen in choices:
+        weight = torch.ones_like(expected)
+        for position, index in enumerate(chosen):
+            weight = weight * prob[:, position].gather(1, index.unsqueeze(1)).squeeze(1)
+        if not bool(weight.any()):
+            continue
+        assignment = dict(state) | {action(j): a for j, a in zip(part.devices, chosen, strict=True)}
+        left = dict(state) | {
+            energy(j): problem.energy_left[j, state[energy(j)], a] for j, a in zip(part.devices, chosen, strict=True)
+        }
+        value = future.at(left) + sum(factor.at(assignment) for factor in factors)
+        expected = expected + weight * value
+    return expected
+
+
+def _all_states(problem: Problem, part: Part) -> tuple[Observation, dict[object, Tensor]]:
+    """Every joint grid state of a part as one batch, as an observation and as index tensors."""
+    shape = problem.sizes(part.states)
+    grid = torch.unravel_index(torch.arange(entries(shape), device=problem.device), shape)
+    state: dict[object, Tensor] = dict(zip(part.states, grid, strict=True))
+    batch, devices = entries(shape), problem.num_devices
+    channel_level = torch.zeros(batch, problem.channel.num_sites, dtype=torch.long, device=problem.device)
+    for index in part.sites:
+        channel_level[:, index] = state[site(index)]
+    energy_state = torch.zeros(batch, devices, dtype=torch.long, device=problem.device)
+    for device in part.devices:
+        energy_state[:, device] = state[energy(device)]
+    seen = Observation(
+        channel_level=channel_level,
+        battery_joule=(energy_state % problem.battery.levels) * problem.battery.step_joule,
+        weather=energy_state // problem.battery.levels,
+        uniform=torch.zeros(batch, devices, dtype=torch.float64, device=problem.device),
+    )
+    return seen, state

@@ -1,0 +1,139 @@
+"""What a planner returns: a policy that acts on observations, and what is known about it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from heliomesh.problem.factor import Variable, energy, site
+from heliomesh.problem.problem import Problem
+
+_Item = TypeVar("_Item")
+
+
+class Track(Protocol):
+    """Wraps an iterable of known length with a progress display."""
+
+    def __call__(self, items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
+        """Yield the items unchanged."""
+
+
+def untracked(items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
+    """No progress display."""
+    yield from items
+
+
+ParallelMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What can be seen at the start of a slot; every tensor has a leading batch (episode) axis."""
+
+    channel_level: Tensor  # (batch, site)
+    battery_joule: Tensor  # (batch, device)
+    weather: Tensor  # (batch, device)
+    uniform: Tensor  # (batch, device) the policy's own luck, for randomised policies
+
+    def assignment(self, problem: Problem, scope: Iterable[Variable]) -> dict[Variable, Tensor]:
+        """Index tensors (batch,) of state variables on the planning grid."""
+        wanted = list(scope)
+        level = problem.battery.level(self.battery_joule) if any(v.kind == "energy" for v in wanted) else None
+        values = {}
+        for variable in wanted:
+            if variable.kind == "site":
+                values[variable] = self.channel_level[:, variable.index]
+            else:
+                assert level is not None
+                weather = self.weather[:, variable.index]
+                values[variable] = weather * problem.battery.levels + level[:, variable.index]
+        return values
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What every device does in a slot; shapes (batch, device)."""
+
+    power_watt: Tensor
+    trained: Tensor
+
+
+class Policy(Protocol):
+    """Anything that decides from observations."""
+
+    def decide(self, slot: int, seen: Observation) -> Decision:
+        """Powers and training of all devices."""
+
+
+class ActionPolicy(ABC):
+    """A policy that picks from the problem's action set."""
+
+    problem: Problem
+
+    @abstractmethod
+    def action(self, slot: int, seen: Observation) -> Tensor:
+        """Action index of every device; (batch, device)."""
+
+    def action_prob(self, slot: int, seen: Observation) -> Tensor:
+        """Law of the actions, independent across devices; (batch, device, action)."""
+        chosen = torch.nn.functional.one_hot(self.action(slot, seen), len(self.problem.actions))
+        return chosen.to(self.problem.dtype)
+
+    def visible(self, device: int) -> frozenset[Variable] | None:
+        """State variables that the device's action can depend on; None: any."""
+        return None
+
+    def decide(self, slot: int, seen: Observation) -> Decision:
+        """Translate action indices to powers and training."""
+        chosen, actions = self.action(slot, seen), self.problem.actions
+        return Decision(actions.power_watt[chosen], actions.trained[chosen])
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Control traffic and tables of a plan; see `planners` for how each scheme is counted."""
+
+    table_entries: int = 0  # entries of the largest device's (or the controller's) tables
+    offline_bytes: int = 0  # all devices, whole planning, every hop counted
+    online_bytes_per_slot: float = 0.0
+    offline_joule: float = 0.0
+    online_joule_per_slot: float = 0.0
+    paper_table_entries: int = 0  # the same tables if they listed every state and action of the neighbourhood
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A policy with what is known about it; costs are normalised means per slot, None where unknown."""
+
+    planner: str
+    policy: Policy
+    lower_bound: float | None = None
+    expected_cost: float | None = None
+    converged: bool = True
+    rounds: int = 0
+    residual: float | None = None
+    overhead: Overhead = Overhead()
+    seconds: float = 0.0
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def gap(self) -> float | None:
+        """Relative distance of the expected cost from the lower bound."""
+        if self.expected_cost is None or self.lower_bound is None:
+            return None
+        return self.expected_cost / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
+
+
+def control_joule(problem: Problem, num_bytes: float) -> float:
+    """Energy to send control bytes over one hop each [J]."""
+    settings = problem.scenario.energy
+    return 8 * num_bytes / settings.control_bit_per_second * settings.control_watt
+
+
+def state_variables(problem: Problem, device: int) -> tuple[Variable, ...]:
+    """The paper's s_i = ({h_ij}, b_i): a device's incoming sites and its energy."""
+    return (*map(site, problem.sites_into(device)), energy(device))
+

@@ -1,0 +1,221 @@
+"""The decision problem: kernels, actions, neighbourhoods and the independent parts it falls into."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TypeVar
+
+import networkx as nx
+import numpy as np
+import torch
+from torch import Tensor
+
+from heliomesh import catalog
+from heliomesh.physics.battery import Battery, build_battery, initial_level_law
+from heliomesh.physics.channel import Channel, build_channel
+from heliomesh.physics.harvesting import Harvest
+from heliomesh.physics.link import Link, build_link
+from heliomesh.physics.topology import Topology, build_topology
+from heliomesh.problem.factor import Variable, action, energy, site
+from heliomesh.scenario import HARVEST_CATALOG, Scenario, per_device
+
+_Holder = TypeVar("_Holder")
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What a device may do in a slot: idle, optionally train only, or train and send at some power."""
+
+    power_watt: Tensor  # (action,)
+    trained: Tensor  # (action,) bool
+    spent_joule: Tensor  # (device, action)
+    quanta: Tensor  # (device, action) spending in battery grid steps, rounded up
+
+    def __len__(self) -> int:
+        return len(self.power_watt)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A set of devices and sites whose decisions do not touch the rest of the network."""
+
+    devices: tuple[int, ...]
+    sites: tuple[int, ...]
+    receivers: tuple[int, ...]
+
+    @property
+    def states(self) -> tuple[Variable, ...]:
+        """State variables: sites, then energies."""
+        return (*map(site, self.sites), *map(energy, self.devices))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A finite-horizon, multi-agent decision problem on a graph."""
+
+    scenario: Scenario
+    topology: Topology
+    channel: Channel
+    harvest: Harvest
+    battery: Battery
+    link: Link
+    actions: Actions
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def slots(self) -> int:
+        """Horizon T."""
+        return self.scenario.slots
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices m."""
+        return self.topology.num_devices
+
+    @property
+    def num_energy(self) -> int:
+        """Energy states per device: weather levels × battery levels."""
+        return self.harvest.law.num_weather * self.battery.levels
+
+    def size(self, variable: Variable) -> int:
+        """Number of values of a variable."""
+        return {"site": self.channel.levels, "energy": self.num_energy, "action": len(self.actions)}[variable.kind]
+
+    def sizes(self, scope: tuple[Variable, ...]) -> tuple[int, ...]:
+        """Number of values of several variables."""
+        return tuple(map(self.size, scope))
+
+    def kernel(self, variable: Variable, slot: int) -> Tensor:
+        """Transition kernel [now, next] of a state variable; for energies, ``now`` is the state after spending."""
+        if variable.kind == "site":
+            return self.channel.kernel.to(self.dtype)
+        phase = int(self.harvest.law.phase_of_slot[slot])
+        return self._energy_kernels[phase][variable.index]
+
+    def initial_law(self, variable: Variable) -> Tensor:
+        """Law of a state variable in the first slot."""
+        if variable.kind == "site":
+            return self.channel.stationary.to(self.dtype)
+        battery = self._initial_level_law[variable.index]
+        return torch.outer(self.harvest.law.stationary.to(battery), battery).flatten()
+
+    @cached_property
+    def _initial_level_law(self) -> Tensor:
+        return initial_level_law(self.scenario, self.battery).to(self.device, self.dtype)
+
+    @cached_property
+    def _energy_kernels(self) -> list[Tensor]:
+        """Per phase, kernels (device, energy, energy): the battery fills by the current weather, then weather moves."""
+        law = self.harvest.law
+        kernels = []
+        for phase in range(len(law.joule)):
+            battery = self.battery.kernel(law, phase)  # (device, weather, left, next)
+            joint = torch.einsum("dwln,wv->dwlvn", battery, law.kernel)
+            kernels.append(joint.reshape(self.num_devices, self.num_energy, self.num_energy).to(self.dtype))
+        return kernels
+
+    @cached_property
+    def energy_left(self) -> Tensor:
+        """Energy state left after an action; (device, energy, action). Infeasible entries keep the state."""
+        state = torch.arange(self.num_energy, device=self.device).reshape(1, -1, 1)
+        return torch.where(self.feasible, state - self.actions.quanta.unsqueeze(1), state)
+
+    @cached_property
+    def feasible(self) -> Tensor:
+        """Whether an energy state pays for an action; (device, energy, action)."""
+        level = torch.arange(self.num_energy, device=self.device).reshape(1, -1, 1) % self.battery.levels
+        return self.actions.quanta.unsqueeze(1) <= level
+
+    def sites_into(self, receiver: int) -> tuple[int, ...]:
+        """Sites of the links into a receiver, each once."""
+        start, stop = self.topology.edge_start[receiver : receiver + 2]
+        return tuple(dict.fromkeys(self.channel.site_of_edge[start:stop].tolist()))
+
+    def heard_by(self, receiver: int) -> tuple[int, ...]:
+        """Devices whose actions decide what a receiver gets: its neighbours, and itself under half duplex."""
+        own = (receiver,) if self.link.half_duplex else ()
+        return (*self.topology.neighbours[receiver], *own)
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """Independent parts: connected components of "some receiver depends on both".
+
+        Under full duplex a bipartite network falls into two: who transmits to whom.
+        """
+        graph: nx.Graph[tuple[str, int]] = nx.Graph()
+        graph.add_nodes_from(energy(j) for j in range(self.num_devices))
+        for receiver in range(self.num_devices):
+            if self.topology.neighbours[receiver]:
+                node = ("receiver", receiver)
+                graph.add_edges_from((node, energy(j)) for j in self.heard_by(receiver))
+                graph.add_edges_from((node, site(s)) for s in self.sites_into(receiver))
+        members = [
+            {kind: tuple(sorted(i for k, i in nodes if k == kind)) for kind in ("energy", "site", "receiver")}
+            for nodes in nx.connected_components(graph)
+        ]
+        return tuple(Part(part["energy"], part["site"], part["receiver"]) for part in members)
+
+    def scarcity(self) -> Tensor:
+        """Mean harvest over the spending of the costliest action, E[u] / (e_cmp + p_max τ); (device,)."""
+        return self.harvest.law.mean_joule() / self.actions.spent_joule.max(dim=1).values
+
+    def action_variables(self, devices: tuple[int, ...]) -> tuple[Variable, ...]:
+        """Action variables of some devices."""
+        return tuple(map(action, devices))
+
+
+def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:
+    """Build and check everything physical; raises ScenarioError with the field's path."""
+    topology = build_topology(scenario)
+    source: str = scenario.harvest.source  # type: ignore[attr-defined]
+    battery = build_battery(scenario)
+    place = torch.device(device)
+    problem = Problem(
+        scenario=scenario,
+        topology=topology,
+        channel=_moved(build_channel(scenario, topology), place),
+        harvest=catalog.find(HARVEST_CATALOG, source).build(scenario.harvest, scenario),
+        battery=_moved(battery, place),
+        link=_moved(build_link(scenario, topology), place),
+        actions=_moved(build_actions(scenario, battery), place),
+        dtype={"float64": torch.float64, "float32": torch.float32}[dtype],
+        device=place,
+    )
+    return problem
+
+
+def build_actions(scenario: Scenario, battery: Battery) -> Actions:
+    """Action set with energies e = e_cmp·β + p·τ."""
+    settings = scenario.energy
+    powers, trained = list(settings.powers_watt), [power > 0 for power in settings.powers_watt]
+    if settings.train_only:
+        powers.insert(1, 0.0)
+        trained.insert(1, True)
+    power = torch.tensor(powers, dtype=torch.float64)
+    beta = torch.tensor(trained)
+    compute = torch.tensor(compute_joule(scenario), dtype=torch.float64)
+    spent = compute.unsqueeze(1) * beta + power * settings.transmit_second
+    return Actions(power, beta, spent, battery.quanta(spent))
+
+
+def compute_joule(scenario: Scenario) -> list[float]:
+    """Energy of K local steps per device [J]: given, or e_cmp = κ K I² c |ξ|."""
+    settings, devices = scenario.energy, scenario.network.devices
+    if settings.compute_joule is not None:
+        return per_device(settings.compute_joule, devices)
+    samples = scenario.learning.local_steps * scenario.learning.batch
+    frequency = np.array(per_device(settings.cpu_hz, devices))
+    cycles = np.array(per_device(settings.cycles_per_sample, devices))
+    joule: list[float] = (settings.capacitance * samples * frequency**2 * cycles).tolist()
+    return joule
+
+
+def _moved(holder: _Holder, device: torch.device) -> _Holder:
+    """The same frozen dataclass with its tensors on another device."""
+    tensors: Mapping[str, Tensor] = {
+        field.name: value.to(device)
+        for field in fields(holder)  # type: ignore[arg-type]
+        if isinstance(value := getattr(holder, field.name), Tensor)
+    }
+    return replace(holder, **tensors)  # type: ignore[type-var]

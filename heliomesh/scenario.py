@@ -1,0 +1,444 @@
+"""Every input of heliomesh: one frozen, validated scenario, read from and written to TOML.
+
+Sections of one kind only are classes here. A harvest source brings its own settings in its own file
+(`physics/harvest/*.py`, class ``Settings``), so that a new source is one new file.
+"""
+
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import tomli_w
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, WithJsonSchema
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from heliomesh import catalog
+
+HARVEST_CATALOG = "heliomesh.physics.harvest"
+
+
+class ScenarioError(ValueError):
+    """A user's mistake: the field's path, what was expected there and what was found."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}" if field else problem)
+        self.field = field
+
+
+class Section(BaseModel):
+    """A part of a scenario: immutable, no unknown keys, no NaN, no silent conversion of text to numbers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
+    per_device: ClassVar[tuple[str, ...]] = ()  # fields that take one number or one per device
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise PydanticCustomError("number", "expected a finite number, actual value {actual}", {"actual": repr(value)})
+    return float(value)
+
+
+def _per_device(low: float, above: bool) -> Callable[[object], float | tuple[float, ...]]:
+    bound = f"{'above' if above else 'of at least'} {low:g}"
+
+    def one(value: object) -> float:
+        number = _number(value)
+        if number < low or (above and number == low):
+            raise PydanticCustomError(
+                "bound", "expected a number {bound}, actual value {actual}", {"bound": bound, "actual": f"{number:g}"}
+            )
+        return number
+
+    def check(value: object) -> float | tuple[float, ...]:
+        if isinstance(value, (list, tuple)):
+            return tuple(one(entry) for entry in value)
+        return one(value)
+
+    return check
+
+
+_NUMBER_OR_LIST = WithJsonSchema(
+    {"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}}]}, mode="validation"
+)
+# One number for all devices, or a list with one number per device.
+PerDevicePositive = Annotated[float | tuple[float, ...], BeforeValidator(_per_device(0.0, above=True)), _NUMBER_OR_LIST]
+PerDeviceNonNegative = Annotated[
+    float | tuple[float, ...], BeforeValidator(_per_device(0.0, above=False)), _NUMBER_OR_LIST
+]
+
+Vector = Annotated[tuple[float, ...], Field(strict=False, min_length=1)]
+Matrix = Annotated[tuple[Vector, ...], Field(strict=False, min_length=1)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Edge = Annotated[tuple[int, int], Field(strict=False)]
+
+
+class Network(Section):
+    """Who can hear whom, and the weights of averaging."""
+
+    topology: Literal["ring", "grid", "geometric", "regular", "star", "complete", "edges"] = "ring"
+    devices: Annotated[int, Field(ge=1, le=10_000_000)] = 10
+    edges: Annotated[tuple[Edge, ...], Field(strict=False)] | None = Field(
+        None, description="undirected links, for topology = 'edges'"
+    )
+    rows: Annotated[int, Field(ge=1)] | None = Field(None, description="grid only; default: nearest to a square")
+    degree: Annotated[int, Field(ge=1)] = Field(4, description="degree of a random regular graph")
+    mean_degree: Positive = Field(4.0, description="target mean degree of a geometric graph")
+    max_degree: Annotated[int, Field(ge=1)] | None = Field(None, description="refuse geometric draws above it")
+    link_metre: Positive = Field(150.0, description="distance of linked devices; radius of a geometric graph")
+    mixing: Literal["metropolis", "lazy-metropolis"] = "metropolis"
+    allow_disconnected: bool = False
+
+
+class RayleighChannel(Section):
+    """Rayleigh fading as a finite-state Markov chain of equally likely levels."""
+
+    per_device = ("gain",)
+
+    source: Literal["rayleigh"] = "rayleigh"
+    state: Literal["receiver", "link", "reciprocal"] = "receiver"
+    levels: Annotated[int, Field(ge=1, le=64)] = 4
+    doppler_slot: NonNegative = Field(0.05, description="Doppler frequency times slot length, f_d·T_slot")
+    gain: PerDevicePositive = Field(1.0, description="mean power gain of each receiver")
+
+
+class TableChannel(Section):
+    """Explicit channel levels and transition kernel."""
+
+    per_device = ("gain",)
+
+    source: Literal["table"]
+    state: Literal["receiver", "link", "reciprocal"] = "receiver"
+    gains: Vector
+    kernel: Matrix = Field(description="kernel[now][next]")
+    gain: PerDevicePositive = Field(1.0, description="factor on the gains of each receiver")
+
+
+class Link(Section):
+    """From powers and gains to packet errors."""
+
+    per_device = ("noise_watt",)
+
+    waterfall: Positive = Field(1.0, description="φ of the error rate")
+    noise_watt: PerDevicePositive = Field(0.01, description="noise power at each receiver [W]")
+    half_duplex: bool = Field(False, description="a sending device receives nothing")
+    path_loss: Literal["none", "log-distance"] = Field("none", description="'none': path gain 1")
+    loss_at_km_db: float = Field(148.0, description="loss at one kilometre [dB]")
+    loss_per_decade_db: NonNegative = Field(40.0, description="extra loss per tenfold distance [dB]")
+
+
+class Energy(Section):
+    """What actions cost and what a battery holds."""
+
+    per_device = ("compute_joule", "cpu_hz", "cycles_per_sample", "capacity_joule", "initial")
+
+    powers_watt: Vector = (0.0, 0.1, 0.4)
+    transmit_second: Positive = 2.0
+    slot_second: Positive = 4.0
+    compute_joule: PerDeviceNonNegative | None = Field(None, description="default: κ K I² c |ξ|")
+    capacitance: Positive = Field(1e-28, description="κ, effective switched capacitance")
+    cpu_hz: PerDevicePositive = Field(1.5e9, description="I, processor frequency [Hz]")
+    cycles_per_sample: PerDevicePositive = Field(2e7, description="c, processor cycles per training sample")
+    train_only: bool = Field(False, description="adds the action 'train, don't send'")
+    capacity_joule: PerDevicePositive = 4.0
+    battery_levels: Annotated[int, Field(ge=1, le=4096)] = Field(9, description="points of the planning grid")
+    initial: Literal["uniform-grid", "uniform"] | PerDeviceNonNegative = Field(
+        "uniform-grid", description="law of the first battery level, or joules per device"
+    )
+    control_bit_per_second: Positive = Field(250e3, description="rate of planning and coordination messages")
+    control_watt: Positive = Field(0.1, description="power while sending such messages [W]")
+
+
+class Cost(Section):
+    """What an update that does not arrive costs."""
+
+    idle_penalty: Fraction = Field(1.0, description="share of its own weight a_jj that an idle device pays")
+
+
+class Learning(Section):
+    """What is trained; K and the batch size also set the compute energy."""
+
+    dataset: str = "digits"
+    model: str = "auto"
+    partition: Literal["iid", "dirichlet"] = "iid"
+    alpha: Positive = 0.8
+    aggregation: Literal["model", "update", "renormalized"] = "model"
+    local_steps: Annotated[int, Field(ge=1)] = 5
+    batch: Annotated[int, Field(ge=1)] = 32
+    learning_rate: Positive = 0.01
+
+
+_CHANNELS: dict[str, type[Section]] = {"rayleigh": RayleighChannel, "table": TableChannel}
+
+
+def _harvest_settings(source: str) -> type[Section]:
+    settings: type[Section] = catalog.find(HARVEST_CATALOG, source).Settings
+    return settings
+
+
+def _section_class(name: str, data: Mapping[str, Any]) -> type[Section]:
+    fixed = {"network": Network, "link": Link, "energy": Energy, "cost": Cost, "learning": Learning}
+    if name in fixed:
+        return fixed[name]
+    source = data.get("source", {"channel": "rayleigh", "harvest": "solar"}[name])
+    if name == "channel":
+        if source not in _CHANNELS:
+            known = sorted(_CHANNELS)
+            hint = catalog.nearest(str(source), known)
+            raise ScenarioError(
+                "channel.source", f"expected one of {', '.join(known)}, actual value {source!r}{hint}"
+            )
+        return _CHANNELS[source]
+    try:
+        return _harvest_settings(str(source))
+    except catalog.UnknownVariantError as error:
+        raise ScenarioError("harvest.source", str(error)) from None
+
+
+def _explain(error: ErrorDetails, prefix: str, model: type[BaseModel]) -> ScenarioError:
+    """Turn one pydantic error into a sentence with path, expectation and actual value."""
+    path = ".".join([prefix] * bool(prefix) + [str(part) for part in error["loc"] if _is_path_part(part)])
+    message, kind = error["msg"], error["type"]
+    if kind == "extra_forbidden":
+        known = sorted(model.model_fields)
+        hint = catalog.nearest(str(error["loc"][-1]), known)
+        return ScenarioError(path, f"unknown key; expected one of {', '.join(known)}{hint}")
+    if kind == "missing":
+        return ScenarioError(path, "expected a value, actual value missing")
+    if "actual value" in message:
+        return ScenarioError(path, message)
+    expected = message.removeprefix("Input should be ").removeprefix("Value error, ")
+    return ScenarioError(path, f"expected {expected}, actual value {_short(error['input'])}")
+
+
+def _is_path_part(part: int | str) -> bool:
+    # pydantic names the branch of a union in the location, e.g. "tuple[...]" or "function-before[...]"
+    return isinstance(part, int) or not any(mark in part for mark in "[](")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _validated(model: type[Section], data: object, prefix: str) -> Section:
+    if not isinstance(data, Mapping):
+        raise ScenarioError(prefix, f"expected a table of settings, actual value {_short(data)}")
+    try:
+        return model.model_validate(dict(data))
+    except ValidationError as error:
+        raise _explain(error.errors()[0], prefix, model) from None
+
+
+class Scenario(Section):
+    """Everything that determines a result, bar the choice of planner."""
+
+    name: str = "unnamed"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    slots: Annotated[int, Field(ge=1, le=10_000_000)] = 200
+    network: Network = Network()
+    channel: RayleighChannel | TableChannel = RayleighChannel()
+    link: Link = Link()
+    energy: Energy = Energy()
+    harvest: SerializeAsAny[Section]
+    cost: Cost = Cost()
+    learning: Learning = Learning()
+
+    @classmethod
+    def parse(cls, data: Mapping[str, Any]) -> Self:
+        """Validate a nested mapping (as read from TOML) and return the scenario; raises ScenarioError."""
+        plain = {key: value for key, value in data.items() if key in ("name", "seed", "slots")}
+        sections = ("network", "channel", "link", "energy", "harvest", "cost", "learning")
+        for key in data:
+            if key not in plain and key not in sections:
+                known = ["name", "seed", "slots", *sections]
+                raise ScenarioError(
+                    key, f"unknown key; expected one of {', '.join(known)}{catalog.nearest(key, known)}"
+                )
+        parts: dict[str, Section] = {}
+        for name in sections:
+            raw = data.get(name, {})
+            model = _section_class(name, raw if isinstance(raw, Mapping) else {})
+            parts[name] = _validated(model, raw, name)
+        try:
+            scenario = cls(**plain, **parts)  # type: ignore[arg-type]
+        except ValidationError as error:
+            raise _explain(error.errors()[0], "", cls) from None
+        _check_together(scenario)
+        return scenario
+
+    @classmethod
+    def load(cls, name_or_path: str | Path) -> Self:
+        """Read a shipped scenario by name (``ring10``) or any ``.toml`` file by path."""
+        text, name, folder = _read(name_or_path)
+        try:
+            data = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ScenarioError(str(name_or_path), f"expected a TOML file, actual content fails: {error}") from None
+        harvest = data.get("harvest")
+        if folder is not None and isinstance(harvest, dict) and isinstance(harvest.get("file"), str):
+            harvest["file"] = str(folder / harvest["file"])  # relative to the scenario, not to the shell
+        return cls.parse({"name": name, **data})
+
+    def override(self, changes: Mapping[str, Any]) -> Self:
+        """Return a copy with dotted paths replaced: ``{"network.devices": 20}``."""
+        data = self.as_dict()
+        for path, value in changes.items():
+            _set_path(data, path, value)
+        return type(self).parse(data)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Nested plain data without unset optional values; `parse` reads it back to an equal scenario."""
+        dumped = self.model_dump(mode="json", exclude_none=True)
+        return {key: value for key, value in dumped.items() if value is not None}
+
+    def to_toml(self) -> str:
+        """The scenario as TOML text."""
+        return tomli_w.dumps(self.as_dict())
+
+    @property
+    def content_hash(self) -> str:
+        """Hexadecimal sha256 of everything that determines a result: all values but the name, and files by content."""
+        data = self.as_dict()
+        del data["name"]
+        file = data["harvest"].get("file")
+        if file is not None and Path(file).is_file():
+            data["harvest"]["file"] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """JSON schema of the TOML file, for editors; lists every harvest source of the catalog."""
+        schema = cls.model_json_schema()
+        sources = {}
+        for name in catalog.names(HARVEST_CATALOG):
+            source = _harvest_settings(name).model_json_schema()
+            schema["$defs"].update(source.pop("$defs", {}))
+            sources[f"Harvest_{name}"] = source
+        schema["$defs"].update(sources)
+        schema["properties"]["harvest"] = {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in sources]}
+        return schema
+
+
+def shipped() -> list[str]:
+    """Names of the scenarios that come with the package."""
+    folder = files("heliomesh") / "scenarios"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def per_device(value: float | tuple[float, ...], devices: int) -> list[float]:
+    """Spread one number, or keep a list of one number per device."""
+    return [value] * devices if isinstance(value, float) else list(value)
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Split ``path=value`` of the command line; the value is read as TOML, else taken as a string."""
+    path, sign, raw = text.partition("=")
+    if not sign or not path.strip():
+        raise ScenarioError("--set", f"expected path=value, actual value {text!r}")
+    try:
+        return path.strip(), tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        return path.strip(), raw.strip()
+
+
+def _read(name_or_path: str | Path) -> tuple[str, str, Path | None]:
+    """Text, default name and folder of a scenario."""
+    path = Path(name_or_path)
+    if path.suffix == ".toml" or path.is_file():
+        try:
+            return path.read_text(encoding="utf-8"), path.stem, path.resolve().parent
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise ScenarioError(str(path), f"expected a readable scenario file, actual: {reason}") from None
+    known = shipped()
+    if str(name_or_path) not in known:
+        hint = catalog.nearest(str(name_or_path), known)
+        raise ScenarioError(
+            "scenario", f"expected a .toml file or one of {', '.join(known)}, actual value {str(name_or_path)!r}{hint}"
+        )
+    return (files("heliomesh") / "scenarios" / f"{name_or_path}.toml").read_text(encoding="utf-8"), str(
+        name_or_path
+    ), None
+
+
+def _set_path(data: dict[str, Any], path: str, value: object) -> None:
+    *parents, last = path.split(".")
+    for depth, key in enumerate(parents):
+        inner = data.setdefault(key, {})
+        if not isinstance(inner, dict):
+            raise ScenarioError(path, f"expected a table at {'.'.join(parents[: depth + 1])!r}, actual a value")
+        data = inner
+    if last == "source" and data.get("source") != value:
+        data.clear()  # another source has other settings
+    data[last] = value
+
+
+def _check_together(scenario: Scenario) -> None:
+    """Checks that need more than one field."""
+    network, energy = scenario.network, scenario.energy
+    for section_name in ("channel", "link", "energy", "harvest"):
+        section = getattr(scenario, section_name)
+        for field in section.per_device:
+            value = getattr(section, field)
+            if isinstance(value, tuple) and len(value) != network.devices:
+                raise ScenarioError(
+                    f"{section_name}.{field}",
+                    f"expected one number or {network.devices} (network.devices), actual number of values {len(value)}",
+                )
+    _check_powers(energy)
+    if network.topology == "edges" and network.edges is None:
+        raise ScenarioError("network.edges", "expected a list of pairs for topology 'edges', actual value missing")
+    if network.topology != "edges" and network.edges is not None:
+        raise ScenarioError("network.edges", f"expected only with topology 'edges', actual topology {network.topology!r}")
+    if isinstance(scenario.channel, TableChannel):
+        _check_channel_table(scenario.channel)
+
+
+def _check_powers(energy: Energy) -> None:
+    powers = energy.powers_watt
+    if powers[0] != 0 or any(low >= high for low, high in zip(powers, powers[1:], strict=False)):
+        raise ScenarioError("energy.powers_watt", f"expected 0 (idle) and then rising powers, actual value {list(powers)}")
+    if energy.transmit_second > energy.slot_second:
+        raise ScenarioError(
+            "energy.transmit_second",
+            f"expected at most energy.slot_second = {energy.slot_second:g}, actual value {energy.transmit_second:g}",
+        )
+    capacity, initial = energy.capacity_joule, energy.initial
+    if not isinstance(initial, str):
+        highest = initial if isinstance(initial, float) else max(initial)
+        lowest = capacity if isinstance(capacity, float) else min(capacity)
+        if highest > lowest:
+            raise ScenarioError(
+                "energy.initial", f"expected at most energy.capacity_joule = {lowest:g}, actual value {highest:g}"
+            )
+
+
+def _check_channel_table(channel: TableChannel) -> None:
+    if min(channel.gains) < 0 or list(channel.gains) != sorted(set(channel.gains)):
+        raise ScenarioError("channel.gains", f"expected rising gains of at least 0, actual value {list(channel.gains)}")
+    check_kernel("channel.kernel", channel.kernel, len(channel.gains))
+
+
+def check_kernel(field: str, kernel: tuple[tuple[float, ...], ...], levels: int) -> None:
+    """Refuse what is not a square stochastic matrix of ``levels`` rows."""
+    if len(kernel) != levels:
+        raise ScenarioError(field, f"expected {levels} rows, actual number of rows {len(kernel)}")
+    for index, row in enumerate(kernel):
+        if len(row) != levels:
+            raise ScenarioError(f"{field}.{index}", f"expected {levels} values, actual number of values {len(row)}")
+        check_law(f"{field}.{index}", row)
+
+
+def check_law(field: str, prob: tuple[float, ...]) -> None:
+    """Refuse what is not a probability distribution."""
+    if min(prob) < 0 or abs(sum(prob) - 1) > 1e-9:
+        raise ScenarioError(
+            field, f"expected probabilities that sum to 1, actual sum {sum(prob):.9g}, lowest {min(prob):.9g}"
+        )

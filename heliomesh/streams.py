@@ -1,0 +1,13 @@
+"""Independent random generators by purpose: who draws how much elsewhere never changes what is drawn here."""
+
+from typing import Literal, get_args
+
+import numpy as np
+
+Purpose = Literal["topology", "channel", "harvest", "link", "policy", "partition", "init", "minibatch"]
+PURPOSES: tuple[str, ...] = get_args(Purpose)
+
+
+def stream(seed: int, purpose: Purpose, *index: int) -> np.random.Generator:
+    """Generator for one purpose and index (an episode or a device, never a worker, rank or clock)."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(PURPOSES.index(purpose), *index)))
