@@ -58,16 +58,6 @@ def idle_factor(problem: Problem, device: int) -> Factor:
     return Factor((action(device),), penalty * (~problem.actions.trained).to(problem.dtype))
 
 
-def device_cost(problem: Problem, device: int) -> Factor:
-    """x_j of one device: the paper's localized cost, over its receivers' sites and all actions heard there."""
-    topology = problem.topology
-    terms = [idle_factor(problem, device)]
-    for receiver in topology.neighbours[device]:
-        weight = float(topology.edge_weight[topology.edge(receiver, device)])
-        terms.append(edge_errors(problem, receiver)[device].scaled(weight))
-    return total(terms)
-
-
 def part_factors(problem: Problem, devices: tuple[int, ...], receivers: tuple[int, ...]) -> list[Factor]:
     """All cost terms of an independent part of the network; their sum is its one-slot cost."""
     return [receiver_factor(problem, i) for i in receivers] + [idle_factor(problem, j) for j in devices]

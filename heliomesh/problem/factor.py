@@ -6,6 +6,7 @@ of positions let a planner's line read as its equation: ``(cost + future).averag
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from string import ascii_letters
 from typing import Literal, NamedTuple
 
 import torch
@@ -62,15 +63,15 @@ class Factor:
         index = tuple(values.get(variable, slice(None)) for variable in self.scope)
         return Factor(tuple(v for v in self.scope if v not in values), self.table[index])
 
-    def average(self, law: "Factor", over: Collection[Variable]) -> "Factor":
-        """Σ over the variables in ``over`` of factor × law; the result depends on all the rest of both."""
-        both = union_scope(self, law)
+    def average(self, *laws: "Factor", over: Collection[Variable]) -> "Factor":
+        """Σ over the variables in ``over`` of factor × laws; the result depends on all the rest."""
+        factors = (self, *laws)
+        both = union_scope(*factors)
         left = tuple(variable for variable in both if variable not in over)
-        label = {variable: position for position, variable in enumerate(both)}
-        table = torch.einsum(
-            self.table, [label[v] for v in self.scope], law.table, [label[v] for v in law.scope], [label[v] for v in left]
-        )
-        return Factor(left, table)
+        letter = dict(zip(both, ascii_letters, strict=False))  # at most 52 variables, which no table has
+        inputs = ",".join("".join(letter[v] for v in factor.scope) for factor in factors)
+        output = "".join(letter[v] for v in left)
+        return Factor(left, torch.einsum(f"{inputs}->{output}", *(factor.table for factor in factors)))
 
     def renamed(self, name: Callable[[Variable], Variable]) -> "Factor":
         """The same function of other variables."""
@@ -93,4 +94,4 @@ def total(factors: Collection[Factor]) -> Factor:
     table = terms[0]
     for term in terms[1:]:
         table = table + term
-    return Factor(scope, table.expand(torch.broadcast_shapes(*(term.shape for term in terms))))
+    return Factor(scope, table)

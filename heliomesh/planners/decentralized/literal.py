@@ -1,0 +1,201 @@
+"""Algorithm 1 line by line: default substitution, averaging of Q tables, optimistic recursion, fixed γ.
+
+    Q_i,T = c_i                                                                 (line 4)
+    Q_i,t = c_i + E[min over feasible p' of Q_i,t+1(s', p')]                    (line 6; or min outside E, "open-loop")
+    Q_i^{r+1} = mean over j within k hops of Q_j^r([s]_{N_j}, [p]_{N_j})        (line 10)
+    π_i^{r+1} ∝ exp(−γ E_{p_j ∼ π_j^r} Q_i^{r+1})                               (line 11)
+
+[·] replaces whatever is out of sight by a default state and action. Averaging is linear, so Q_i^r is kept as weights
+over (source table Q_l, devices still visible in it); dense averages of whole neighbourhoods are never built, and
+terms without p_i, which cancel in line 11, are skipped. The result is the same to rounding.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
+from heliomesh.problem.contraction import expectation, spread_action
+from heliomesh.problem.factor import Factor, Variable, action, energy, total
+from heliomesh.problem.policy import Track, state_variables
+from heliomesh.problem.problem import Problem
+from heliomesh.problem.symmetry import Role
+
+# Q_i^r: weight of each (source device l, devices not replaced by defaults in Q_l)
+Blend = Mapping[tuple[int, frozenset[int]], float]
+
+
+def default_values(problem: Problem, device: int, default_action: int) -> dict[Variable, int]:
+    """Default state and action of a device out of sight: median gain (the lower one), full battery."""
+    values = dict.fromkeys(state_variables(problem, device), (problem.channel.levels - 1) // 2)
+    values[energy(device)] = problem.num_energy - 1
+    values[action(device)] = default_action
+    return values
+
+
+class Literal:
+    """One run of the literal algorithm; devices of one role share their tables."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        areas: tuple[Neighbourhood, ...],
+        roles: tuple[Role, ...],
+        rounds: int,
+        gamma: float,
+        default_action: int,
+        open_loop: bool,
+    ) -> None:
+        self.problem, self.areas, self.roles = problem, areas, roles
+        self.rounds, self.gamma, self.open_loop = rounds, gamma, open_loop
+        self.representatives = sorted({role.representative for role in roles})
+        self.defaults = [default_values(problem, j, default_action) for j in range(problem.num_devices)]
+        self.costs = {i: self._restricted_cost(i) for i in self.representatives}
+        self.blends = self._consensus()
+
+    def run(self, track: Track) -> tuple[list[tuple[Variable, ...]], list[list[Tensor]], float]:
+        """Scopes by device, policy tables [slot][device] (state..., action), and the last rounds' largest change."""
+        slots = self.problem.slots
+        tables: list[list[Factor]] = [[] for _ in range(slots)]
+        residual = 0.0
+        raw: dict[int, Factor] = dict(self.costs)
+        for slot in track(range(slots - 1, -1, -1), "decentralized, literal", slots):
+            if slot < slots - 1:
+                raw = {i: self._bellman(i, raw[i], slot) for i in self.representatives}
+            policies, change = self._rounds(self._for_all(raw))
+            residual = max(residual, change)
+            tables[slot] = policies
+        scopes = [policy.scope[:-1] for policy in tables[0]]  # the first slot has seen the most variables
+        full = [[_expanded(self.problem, p, scope) for p, scope in zip(row, scopes, strict=True)] for row in tables]
+        return scopes, full, residual
+
+    def _for_all(self, of_representative: Mapping[int, Factor]) -> list[Factor]:
+        return [of_representative[role.representative].renamed(role.rename) for role in self.roles]
+
+    def _restricted_cost(self, device: int) -> Factor:
+        area = self.areas[device]
+        laws = []
+        for variable in area.hidden(area.cost_scope):
+            value = self._default(variable)
+            law = torch.zeros(self.problem.size(variable), dtype=self.problem.dtype, device=self.problem.device)
+            law[value] = 1
+            laws.append(Factor((variable,), law))
+        return area.cost(laws)
+
+    def _default(self, variable: Variable) -> int:
+        if variable.kind == "site":
+            return (self.problem.channel.levels - 1) // 2
+        return self.defaults[variable.index][variable]
+
+    def _bellman(self, device: int, following: Factor, slot: int) -> Factor:
+        """Lines 4 and 6: raw Q_i of this slot from that of the next."""
+        problem, area = self.problem, self.areas[device]
+        actors = area.actors
+        scope = (*area.states, *map(action, actors))
+        shape = problem.sizes(scope)
+        table = following.aligned(scope).expand(shape)
+        states = len(area.states)
+        kernels = [problem.kernel(variable, slot) for variable in area.states]
+        feasible = self._feasible(area, scope)
+        axes = tuple(range(states, len(scope)))
+        if self.open_loop:
+            mean = expectation(table, kernels)
+            blocked = expectation((~feasible).expand(shape).to(problem.dtype), kernels) > 0
+            future = mean.masked_fill(blocked, torch.inf).amin(axes)
+        else:
+            future = expectation(table.masked_fill(~feasible, torch.inf).amin(axes), kernels)
+        for position, actor in enumerate(actors):
+            axis = states - len(actors) + position
+            future = spread_action(future, axis, problem.energy_left[actor])
+        return Factor(scope, future) + self.costs[device]
+
+    def _feasible(self, area: Neighbourhood, scope: tuple[Variable, ...]) -> Tensor:
+        feasible = torch.ones((1,) * len(scope), dtype=torch.bool, device=self.problem.device)
+        for actor in area.actors:
+            mask = Factor((energy(actor), action(actor)), self.problem.feasible[actor])
+            feasible = feasible & mask.aligned(scope)
+        return feasible
+
+    def _consensus(self) -> list[list[Blend]]:
+        """Q_i^{r+1} of line 10 for r = 1 … R and every device, as blends of raw tables."""
+        relevant = [
+            {v.index for v in area.cost_scope if v.kind == "action"}
+            | {j for j in range(self.problem.num_devices) if set(state_variables(self.problem, j)) & set(area.states)}
+            for area in self.areas
+        ]
+        current: list[Blend] = [
+            {(i, frozenset(area.members) & frozenset(relevant[i])): 1.0} for i, area in enumerate(self.areas)
+        ]
+        history = []
+        for _ in range(self.rounds):
+            following = []
+            for area in self.areas:
+                blend: defaultdict[tuple[int, frozenset[int]], float] = defaultdict(float)
+                for member in area.members:
+                    for (source, seen), weight in current[member].items():
+                        blend[source, seen & frozenset(area.members)] += weight / len(area.members)
+                following.append(dict(blend))
+            current = list(following)
+            history.append(current)
+        return history
+
+    def _rounds(self, raw: list[Factor]) -> tuple[list[Factor], float]:
+        """Lines 8–13: policies after R rounds and the largest change of the last one."""
+        policies = self._for_all({i: uniform_policy(self.problem, i) for i in self.representatives})
+        change = 0.0
+        for blends in self.blends:
+            improved = {i: self._improve(i, blends[i], raw, policies) for i in self.representatives}
+            change = max(_distance(improved[i], policies[i]) for i in self.representatives)
+            policies = self._for_all(improved)
+        return policies, change
+
+    def _improve(self, device: int, blend: Blend, raw: list[Factor], policies: list[Factor]) -> Factor:
+        """Line 11: masked softmax of −γ E[Q_i^{r+1}] over the other members' current policies."""
+        members, own = self.areas[device].members, action(device)
+        terms = []
+        for (source, seen), weight in blend.items():
+            if device not in seen or own not in raw[source].scope:
+                continue
+            term = raw[source].restrict(self._defaults_outside(raw[source].scope, seen))
+            for variable in term.scope:
+                if variable.kind == "action" and variable != own:
+                    other = policies[variable.index]
+                    other = other.restrict(self._defaults_outside(other.scope[:-1], frozenset(members)))
+                    term = term.average(other, over=[variable])
+            terms.append(term.scaled(weight))
+        return softmin_policy(self.problem, device, total(terms), self.gamma)
+
+    def _defaults_outside(self, scope: tuple[Variable, ...], seen: frozenset[int]) -> dict[Variable, int]:
+        """Default values of all variables of a scope that belong to no device in ``seen``."""
+        visible = {v for device in seen for v in (*state_variables(self.problem, device), action(device))}
+        return {variable: self._default(variable) for variable in scope if variable not in visible}
+
+
+def uniform_policy(problem: Problem, device: int) -> Factor:
+    """π¹: uniform over feasible actions; scope (own energy, own action)."""
+    feasible = problem.feasible[device].to(problem.dtype)
+    return Factor((energy(device), action(device)), feasible / feasible.sum(-1, keepdim=True))
+
+
+def softmin_policy(problem: Problem, device: int, expected: Factor, gamma: float) -> Factor:
+    """Logit policy exp(−γ E[Q]) over feasible actions; the own action is the last axis."""
+    own = action(device)
+    states = tuple(dict.fromkeys([*(v for v in expected.scope if v != own), energy(device)]))
+    scope = (*states, own)
+    feasible = Factor((energy(device), own), problem.feasible[device]).aligned(scope)
+    score = (-gamma * expected.aligned(scope)).masked_fill(~feasible, -torch.inf)
+    return Factor(scope, torch.softmax(score, dim=-1))
+
+
+def _expanded(problem: Problem, policy: Factor, states: tuple[Variable, ...]) -> Tensor:
+    scope = (*states, policy.scope[-1])
+    return policy.aligned(scope).expand(problem.sizes(scope))
+
+
+def _distance(first: Factor, second: Factor) -> float:
+    """Largest total-variation distance of two policies over all states."""
+    scope = (*dict.fromkeys((*first.scope[:-1], *second.scope[:-1])), first.scope[-1])
+    difference = first.aligned(scope) - second.aligned(scope)
+    return float(difference.abs().sum(-1).max()) / 2

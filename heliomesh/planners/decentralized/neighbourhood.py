@@ -1,0 +1,88 @@
+"""What a device sees within k hops, which costs its action enters, and how large its tables become."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import networkx as nx
+
+from heliomesh.problem.cost import edge_errors, idle_factor
+from heliomesh.problem.factor import Factor, Variable, action, energy, site, total
+from heliomesh.problem.policy import state_variables
+from heliomesh.problem.problem import Problem
+
+
+def turns(areas: Sequence["Neighbourhood"]) -> tuple[int, ...]:
+    """A colour per device such that devices of one colour enter no common cost."""
+    conflict: nx.Graph[int] = nx.Graph()
+    conflict.add_nodes_from(range(len(areas)))
+    for area in areas:
+        acting = [v.index for v in area.cost_scope if v.kind == "action"]
+        conflict.add_edges_from(combinations(acting, 2))
+    colour = nx.greedy_color(conflict, strategy="largest_first")
+    return tuple(colour[device] for device in range(len(areas)))
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """The k-hop neighbourhood of one device."""
+
+    problem: Problem
+    device: int
+    hops: int
+
+    @cached_property
+    def members(self) -> dict[int, int]:
+        """Devices within k hops with their distance, the device itself included."""
+        return self.problem.topology.within(self.device, self.hops)
+
+    @cached_property
+    def visible(self) -> frozenset[Variable]:
+        """State variables of all members."""
+        return frozenset(v for member in self.members for v in state_variables(self.problem, member))
+
+    @cached_property
+    def cost_scope(self) -> tuple[Variable, ...]:
+        """Everything that the device's own cost x_j depends on, in sight or not: sites, then actions."""
+        problem = self.problem
+        receivers = problem.topology.neighbours[self.device]
+        sites = dict.fromkeys(site(s) for i in receivers for s in problem.sites_into(i))
+        acting = {j for i in receivers for j in problem.heard_by(i)} | {self.device}
+        return (*sites, *map(action, sorted(acting)))
+
+    @cached_property
+    def actors(self) -> tuple[int, ...]:
+        """Members whose actions enter the device's own cost."""
+        return tuple(v.index for v in self.cost_scope if v.kind == "action" and v.index in self.members)
+
+    @cached_property
+    def states(self) -> tuple[Variable, ...]:
+        """State variables in sight on which the device's own value depends: sites, then energies of the actors."""
+        sites = [v for v in self.cost_scope if v.kind == "site" and v in self.visible]
+        return (*sites, *map(energy, self.actors))
+
+    def hidden(self, scope: Iterable[Variable]) -> list[Variable]:
+        """Variables of a scope that are out of sight."""
+        return [
+            v for v in scope if (v.index not in self.members if v.kind == "action" else v not in self.visible)
+        ]
+
+    @cached_property
+    def _cost_terms(self) -> list[Factor]:
+        """x_j as the idle term and one term per receiver, nothing averaged yet."""
+        problem, device = self.problem, self.device
+        terms = [idle_factor(problem, device)]
+        for receiver in problem.topology.neighbours[device]:
+            weight = float(problem.topology.edge_weight[problem.topology.edge(receiver, device)])
+            terms.append(edge_errors(problem, receiver)[device].scaled(weight))
+        return terms
+
+    def cost(self, out_of_sight: Iterable[Factor]) -> Factor:
+        """The device's cost x_j with what is out of sight averaged over given laws, one factor per variable."""
+        laws = {law.scope[0]: law for law in out_of_sight}
+        terms = []
+        for term in self._cost_terms:
+            hidden = self.hidden(term.scope)
+            terms.append(term.average(*(laws[v] for v in hidden), over=hidden) if hidden else term)
+        return total(terms)

@@ -1,0 +1,251 @@
+"""Options, policy object and overhead of the decentralised planner; the two forms are in their own files."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from heliomesh.physics.chain import draw
+from heliomesh.planners.decentralized.consistent import Consistent, policy_scope
+from heliomesh.planners.decentralized.literal import Literal as LiteralForm
+from heliomesh.planners.decentralized.neighbourhood import Neighbourhood, turns
+from heliomesh.problem.factor import Variable, action
+from heliomesh.problem.policy import (
+    ActionPolicy,
+    Observation,
+    Overhead,
+    ParallelMap,
+    Plan,
+    Track,
+    control_joule,
+    untracked,
+)
+from heliomesh.problem.problem import Problem
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
+from heliomesh.problem.symmetry import Role, roles
+from heliomesh.scenario import Section
+
+_BYTES_ON_AIR = 4  # table entries travel as 32-bit floats
+
+
+class Options(Section):
+    """Options of Algorithm 1."""
+
+    form: Literal["default", "literal"] = Field("default", description="'literal' follows the paper's lines")
+    hops: Annotated[int, Field(ge=0, le=8)] = Field(2, description="k of the k-hop neighbourhood")
+    rounds: Annotated[int, Field(ge=0)] | None = Field(None, description="R; default 12, literal 20 as in the paper")
+    gamma: Annotated[float, Field(gt=0)] | Literal["theorem"] | None = Field(
+        None, description="literal: the fixed γ (default 100) or Theorem 2's largest; default form: last of the rising γ"
+    )
+    gamma_first: Annotated[float, Field(gt=0)] = Field(10.0, description="default form: first γ")
+    damping: Annotated[float, Field(gt=0, le=1)] = Field(0.5, description="default form: weight of the new policy")
+    order: Literal["turns", "simultaneous"] = Field("turns", description="default form: who updates together")
+    sweeps: Annotated[int, Field(ge=1)] = Field(1, description="default form: passes over the horizon")
+    default_action: Annotated[int, Field(ge=0)] = Field(0, description="literal: action of devices out of sight")
+    bellman: Literal["closed-loop", "open-loop"] = Field(
+        "closed-loop", description="literal: minimum inside or, as printed, outside the expectation"
+    )
+    share_tables: bool = Field(True, description="devices of equal role share one table")
+    memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
+
+
+@dataclass(frozen=True)
+class LocalTables(ActionPolicy):
+    """Each device looks its own k-hop state up.
+
+    Per device, ``tables[i]`` is (slot, state...) with action indices, or (slot, state..., action) with probabilities.
+    """
+
+    problem: Problem
+    scopes: tuple[tuple[Variable, ...], ...]
+    tables: tuple[Tensor, ...]
+    randomised: bool
+
+    def _look_up(self, slot: int, seen: Observation) -> list[Tensor]:
+        everything = dict.fromkeys(variable for scope in self.scopes for variable in scope)
+        assignment = seen.assignment(self.problem, everything)
+        return [
+            table[slot][tuple(assignment[v] for v in scope)]
+            for scope, table in zip(self.scopes, self.tables, strict=True)
+        ]
+
+    def action(self, slot: int, seen: Observation) -> Tensor:
+        """The tabulated action, or one drawn from the tabulated law."""
+        found = torch.stack(self._look_up(slot, seen), dim=1)
+        return draw(found, seen.uniform) if self.randomised else found.long()
+
+    def action_prob(self, slot: int, seen: Observation) -> Tensor:
+        """The tabulated law."""
+        if not self.randomised:
+            return super().action_prob(slot, seen)
+        return torch.stack(self._look_up(slot, seen), dim=1)
+
+    def visible(self, device: int) -> frozenset[Variable]:
+        """The scope of its table."""
+        return frozenset(self.scopes[device])
+
+
+def plan(
+    problem: Problem,
+    options: Options,
+    rng: np.random.Generator,
+    parallel_map: ParallelMap = map,
+    track: Track = untracked,
+) -> Plan:
+    """Run Algorithm 1 in the chosen form."""
+    areas = tuple(Neighbourhood(problem, device, options.hops) for device in range(problem.num_devices))
+    default = options.form == "default"
+    rounds = options.rounds if options.rounds is not None else (12 if default else 20)
+    scopes = _policy_scopes(areas, default)
+    # the search for symmetries is cheap only beside the tables it saves, so the memory check comes first
+    check_fits(
+        f"decentralized plan with hops = {options.hops}",
+        estimate_bytes(problem, areas, scopes, default),
+        options.memory_gib,
+        "lower hops, energy.battery_levels, channel.levels or the degree, or raise memory_gib",
+    )
+    colour = turns(areas) if default and options.order == "turns" else (0,) * problem.num_devices
+    role = roles(problem, colour) if options.share_tables else _own_roles(problem)
+    if default:
+        gammas = _rising(options.gamma_first, _default_gamma(options), rounds)
+        run = Consistent(problem, areas, role, colour, gammas, options.damping, options.sweeps).run
+    else:
+        gamma = literal_gamma(problem, options.gamma)
+        form = LiteralForm(
+            problem, areas, role, rounds, gamma, options.default_action, options.bellman == "open-loop"
+        )
+        run = form.run
+    scopes, tables, residual = run(track)
+    randomised = not default or rounds == 0
+    stacked = _stack(tables, role, randomised)
+    return Plan(
+        "decentralized" if default else "decentralized literal",
+        LocalTables(problem, tuple(scopes), stacked, randomised),
+        converged=residual < 1e-3,
+        rounds=rounds,
+        residual=residual,
+        overhead=local_overhead(problem, areas, scopes, rounds, options),
+    )
+
+
+def theorem_gamma(problem: Problem) -> float:
+    """Largest γ that Theorem 2 allows, in normalised units with its L → ∞: 1 / (8 m T |P|²)."""
+    return 1 / (8 * problem.num_devices * problem.slots * len(problem.actions) ** 2)
+
+
+def literal_gamma(problem: Problem, gamma: float | str | None) -> float:
+    """The fixed γ of the literal form."""
+    if gamma == "theorem":
+        return theorem_gamma(problem)
+    return 100.0 if gamma is None else float(gamma)
+
+
+def _default_gamma(options: Options) -> float:
+    return 3000.0 if options.gamma is None or options.gamma == "theorem" else float(options.gamma)
+
+
+def _rising(first: float, last: float, rounds: int) -> list[float]:
+    """Geometric schedule of γ."""
+    if rounds <= 1:
+        return [last] * rounds
+    return [first * (last / first) ** (r / (rounds - 1)) for r in range(rounds)]
+
+
+def _own_roles(problem: Problem) -> tuple[Role, ...]:
+    return tuple(Role(device, lambda variable: variable) for device in range(problem.num_devices))
+
+
+def _stack(tables: list[list[Tensor]], role: tuple[Role, ...], randomised: bool) -> tuple[Tensor, ...]:
+    """Per device one tensor over slots; devices of one role share it."""
+    stacked: dict[int, Tensor] = {}
+    for representative in {r.representative for r in role}:
+        whole = torch.stack([row[representative] for row in tables])
+        stacked[representative] = whole if randomised else whole.to(torch.int8)
+    return tuple(stacked[r.representative] for r in role)
+
+
+def _policy_scopes(areas: tuple[Neighbourhood, ...], default: bool) -> list[tuple[Variable, ...]]:
+    """State variables of every policy, found without any table.
+
+    In the literal form a policy also inherits what the policies it averages over depend on, as far as it sees.
+    """
+    scopes = [policy_scope(areas, device) for device in range(len(areas))]
+    if default:
+        return scopes
+    while True:
+        grown = []
+        for device, area in enumerate(areas):
+            own = action(device)
+            sources = [s for s in area.members if own in areas[s].cost_scope]
+            others = {a for s in sources for a in areas[s].actors if a in area.members}
+            inherited = [v for other in sorted(others) for v in scopes[other] if v in area.visible]
+            grown.append(tuple(dict.fromkeys([*scopes[device], *inherited])))
+        if grown == scopes:
+            return scopes
+        scopes = grown
+
+
+def estimate_bytes(
+    problem: Problem, areas: tuple[Neighbourhood, ...], scopes: list[tuple[Variable, ...]], default: bool
+) -> float:
+    """Peak memory: the largest Q table with temporaries, plus all policies over the horizon."""
+    width = torch.empty((), dtype=problem.dtype).element_size()
+    count = len(problem.actions)
+    raw = [float(entries(problem.sizes(a.states))) * float(count) ** len(a.actors) for a in areas]
+    cost = [float(entries(problem.sizes(_kept_cost_scope(a)))) for a in areas]
+    policy = [float(entries(problem.sizes(scope))) * count for scope in scopes]
+    stored = sum(policy) * problem.slots * width  # an upper bound: roles share
+    actors = max(len(a.actors) for a in areas)
+    widest = max(policy) * (1.0 if default else float(count) ** max(actors - 1, 0))
+    return width * (4 * max(max(raw), widest) + 2 * sum(raw) + max(cost)) + stored
+
+
+def _kept_cost_scope(area: Neighbourhood) -> tuple[Variable, ...]:
+    hidden = set(area.hidden(area.cost_scope))
+    return tuple(v for v in area.cost_scope if v not in hidden)
+
+
+def local_overhead(
+    problem: Problem,
+    areas: tuple[Neighbourhood, ...],
+    scopes: list[tuple[Variable, ...]],
+    rounds: int,
+    options: Options,
+) -> Overhead:
+    """Bytes on the air, every hop counted.
+
+    Offline, each round of each slot index every device sends its Q table and its policy to its k-hop neighbourhood
+    (in the default form the policy only, and Q once per slot index and sweep; plus its energy law between sweeps).
+    Online, every slot each device tells the same neighbours one byte per state variable.
+    """
+    count = len(problem.actions)
+    offline, online, largest, paper = 0, 0.0, 0, 0
+    for area, scope in zip(areas, scopes, strict=True):
+        hops = sum(area.members.values())
+        q_entries = entries(problem.sizes(area.states)) * count ** len(area.actors)
+        policy_entries = entries(problem.sizes(scope)) * count
+        if options.form == "literal":
+            sent = rounds * (q_entries + policy_entries)
+        else:
+            sent = options.sweeps * (q_entries + rounds * policy_entries)
+            sent += (options.sweeps - 1) * problem.num_energy
+        if rounds:
+            offline += hops * sent * problem.slots * _BYTES_ON_AIR
+        needed = hops if len(scope) > 1 else 0
+        online += needed * (len(problem.sites_into(area.device)) + 1 + (problem.harvest.law.num_weather > 1))
+        largest = max(largest, (q_entries + policy_entries) * problem.slots)
+        states = entries(problem.sizes(tuple(area.visible)))
+        paper = max(paper, states * (count ** len(area.members) + count) * problem.slots)
+    return Overhead(
+        table_entries=largest,
+        offline_bytes=offline,
+        online_bytes_per_slot=online,
+        offline_joule=control_joule(problem, offline),
+        online_joule_per_slot=control_joule(problem, online),
+        paper_table_entries=paper,
+    )
+
+
