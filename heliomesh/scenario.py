@@ -227,7 +227,8 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _validated(model: type[Section], data: object, prefix: str) -> Section:
+def validated(model: type[Section], data: object, prefix: str) -> Section:
+    """Check one section; raises ScenarioError with paths below ``prefix``."""
     if not isinstance(data, Mapping):
         raise ScenarioError(prefix, f"expected a table of settings, actual value {_short(data)}")
     try:
@@ -265,7 +266,7 @@ class Scenario(Section):
         for name in sections:
             raw = data.get(name, {})
             model = _section_class(name, raw if isinstance(raw, Mapping) else {})
-            parts[name] = _validated(model, raw, name)
+            parts[name] = validated(model, raw, name)
         try:
             scenario = cls(**plain, **parts)  # type: ignore[arg-type]
         except ValidationError as error:

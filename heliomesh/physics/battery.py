@@ -38,8 +38,9 @@ class Battery:
         return torch.ceil(spent_joule / self.step_joule.unsqueeze(-1) - _TOLERANCE).clamp_min(0).long()
 
     def affordable(self, battery_joule: Tensor, spent_joule: Tensor) -> Tensor:
-        """Whether the stored energy pays for spending of broadcastable shape."""
-        return spent_joule <= battery_joule + _TOLERANCE * self.step_joule
+        """Whether stored energy (..., device) pays for spending (device, action) → (..., device, action)."""
+        dust = _TOLERANCE * self.step_joule
+        return spent_joule <= (battery_joule + dust).unsqueeze(-1)
 
     def step(self, battery_joule: Tensor, spent_joule: Tensor, harvested_joule: Tensor) -> tuple[Tensor, Tensor]:
         """Next stored energy and what overflows [J]; shapes (..., device)."""

@@ -17,14 +17,13 @@ from torch import Tensor
 from heliomesh.problem.contraction import expectation
 from heliomesh.problem.cost import part_factors
 from heliomesh.problem.factor import Variable, action, site, total
+from heliomesh.problem.overhead import central_overhead
 from heliomesh.problem.policy import (
     ActionPolicy,
     Observation,
-    Overhead,
     ParallelMap,
     Plan,
     Track,
-    control_joule,
     untracked,
 )
 from heliomesh.problem.problem import Part, Problem
@@ -164,29 +163,3 @@ def _minimise(
             known = target[before]
             arg[before].masked_fill_(candidate < known, joint)
             torch.minimum(candidate, known, out=known)
-
-
-def central_overhead(problem: Problem) -> Overhead:
-    """Traffic of a controller at the graph's centre: states in and actions out every slot, hop by hop.
-
-    A device reports one byte per state variable and gets one byte back.
-    """
-    import networkx as nx
-
-    hops = 0.0
-    for nodes in nx.connected_components(problem.topology.graph):
-        graph = problem.topology.graph.subgraph(nodes)
-        hops += min(sum(nx.single_source_shortest_path_length(graph, node).values()) for node in graph)
-    reported = 1 + problem.channel.num_sites / problem.num_devices + (problem.harvest.law.num_weather > 1)
-    online = hops * (reported + 1)
-    table = sum(entries(problem.sizes(part.states)) for part in problem.parts)
-    full = entries(
-        [problem.channel.levels] * problem.channel.num_sites
-        + [problem.num_energy * len(problem.actions)] * problem.num_devices
-    )
-    return Overhead(
-        table_entries=table * problem.slots,
-        online_bytes_per_slot=online,
-        online_joule_per_slot=control_joule(problem, online),
-        paper_table_entries=full * problem.slots,
-    )

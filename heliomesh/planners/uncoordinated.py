@@ -24,9 +24,9 @@ class Greedy(ActionPolicy):
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Last affordable action of every device."""
-        spent = self.problem.actions.spent_joule  # (device, action)
-        affordable = spent <= seen.battery_joule.unsqueeze(-1) + 1e-9 * self.problem.battery.step_joule.unsqueeze(-1)
-        order = torch.arange(1, spent.shape[1] + 1, device=spent.device)
+        actions = self.problem.actions
+        affordable = self.problem.battery.affordable(seen.battery_joule, actions.spent_joule)
+        order = torch.arange(1, len(actions) + 1, device=self.problem.device)
         return (affordable * order).argmax(-1)
 
     def visible(self, device: int) -> frozenset[Variable]:

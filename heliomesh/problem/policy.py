@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.problem.factor import Variable, energy, site
+from heliomesh.problem.overhead import Overhead
 from heliomesh.problem.problem import Problem
 
 _Item = TypeVar("_Item")
@@ -93,18 +94,6 @@ class ActionPolicy(ABC):
 
 
 @dataclass(frozen=True)
-class Overhead:
-    """Control traffic and tables of a plan; see `planners` for how each scheme is counted."""
-
-    table_entries: int = 0  # entries of the largest device's (or the controller's) tables
-    offline_bytes: int = 0  # all devices, whole planning, every hop counted
-    online_bytes_per_slot: float = 0.0
-    offline_joule: float = 0.0
-    online_joule_per_slot: float = 0.0
-    paper_table_entries: int = 0  # the same tables if they listed every state and action of the neighbourhood
-
-
-@dataclass(frozen=True)
 class Plan:
     """A policy with what is known about it; costs are normalised means per slot, None where unknown."""
 
@@ -125,12 +114,6 @@ class Plan:
         if self.expected_cost is None or self.lower_bound is None:
             return None
         return self.expected_cost / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
-
-
-def control_joule(problem: Problem, num_bytes: float) -> float:
-    """Energy to send control bytes over one hop each [J]."""
-    settings = problem.scenario.energy
-    return 8 * num_bytes / settings.control_bit_per_second * settings.control_watt
 
 
 def state_variables(problem: Problem, device: int) -> tuple[Variable, ...]:

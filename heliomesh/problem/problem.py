@@ -16,7 +16,7 @@ from heliomesh.physics.channel import Channel, build_channel
 from heliomesh.physics.harvesting import Harvest
 from heliomesh.physics.link import Link, build_link
 from heliomesh.physics.topology import Topology, build_topology
-from heliomesh.problem.factor import Variable, action, energy, site
+from heliomesh.problem.factor import Variable, energy, site
 from heliomesh.scenario import HARVEST_CATALOG, Scenario, per_device
 
 _Holder = TypeVar("_Holder")
@@ -160,9 +160,10 @@ class Problem:
         """Mean harvest over the spending of the costliest action, E[u] / (e_cmp + p_max τ); (device,)."""
         return self.harvest.law.mean_joule() / self.actions.spent_joule.max(dim=1).values
 
-    def action_variables(self, devices: tuple[int, ...]) -> tuple[Variable, ...]:
-        """Action variables of some devices."""
-        return tuple(map(action, devices))
+    @cached_property
+    def compute_joule(self) -> Tensor:
+        """Energy of one slot's training per device [J]; (device,)."""
+        return torch.tensor(compute_joule(self.scenario), dtype=torch.float64, device=self.device)
 
 
 def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:

@@ -1,5 +1,5 @@
 """The paper's decentralised policy iteration (Algorithm 1), to the letter and in a form that works."""
 
-from heliomesh.planners.decentralized.planner import Options, plan
+from heliomesh.planners.decentralized.planner import VARIANTS, Options, plan, smaller
 
-__all__ = ["Options", "plan"]
+__all__ = ["VARIANTS", "Options", "plan", "smaller"]

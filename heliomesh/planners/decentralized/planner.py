@@ -1,7 +1,7 @@
 """Options, policy object and overhead of the decentralised planner; the two forms are in their own files."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -13,14 +13,13 @@ from heliomesh.planners.decentralized.consistent import Consistent, policy_scope
 from heliomesh.planners.decentralized.literal import Literal as LiteralForm
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood, turns
 from heliomesh.problem.factor import Variable, action
+from heliomesh.problem.overhead import Overhead, control_joule
 from heliomesh.problem.policy import (
     ActionPolicy,
     Observation,
-    Overhead,
     ParallelMap,
     Plan,
     Track,
-    control_joule,
     untracked,
 )
 from heliomesh.problem.problem import Problem
@@ -249,3 +248,13 @@ def local_overhead(
     )
 
 
+
+
+def smaller(options: dict[str, Any]) -> dict[str, Any] | None:
+    """The variant to try where these options do not fit: one hop less."""
+    hops = options.get("hops", Options().hops)
+    return {**options, "hops": hops - 1} if hops > 0 else None
+
+
+# how `compare` shows this planner
+VARIANTS: tuple[dict[str, Any], ...] = ({}, {"form": "literal"})

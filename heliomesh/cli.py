@@ -1,0 +1,331 @@
+"""The command line: scenarios, plans, simulations and comparisons."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from heliomesh.catalog import UnknownVariantError
+from heliomesh.comparison import Comparison, Row, compare
+from heliomesh.planning import plan, planners
+from heliomesh.problem.policy import Plan, Track, untracked
+from heliomesh.problem.problem import Problem, build
+from heliomesh.problem.size import TooLargeError, readable
+from heliomesh.scenario import Scenario, ScenarioError, parse_override, shipped
+from heliomesh.simulation.diagnostics import Interval, Summary, summarise
+from heliomesh.simulation.ledger import energy_ledger
+from heliomesh.simulation.trace import TraceError, simulate
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+scenario_app = typer.Typer(no_args_is_help=True, help="List, show and check scenarios.")
+app.add_typer(scenario_app, name="scenario")
+
+_Item = TypeVar("_Item")
+
+ScenarioArgument = Annotated[str, typer.Argument(help="A shipped scenario's name or a path to a .toml file.")]
+SetOption = Annotated[list[str], typer.Option("--set", help="Override one value: path=value. Repeatable.")]
+PlannerOptions = Annotated[list[str], typer.Option("--option", "-o", help="Planner option: name=value. Repeatable.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
+TypeOption = Annotated[str, typer.Option("--dtype", help="float64 or float32 tables.")]
+EpisodesOption = Annotated[int, typer.Option("--episodes", min=1, help="Simulated episodes.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulation.")]
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one sentence and exit code 2."""
+    try:
+        app()
+    except (ScenarioError, TooLargeError, TraceError, UnknownVariantError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+    except OSError as error:
+        sys.stderr.write(f"error: {error.filename or 'file'}: {error.strerror}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
+
+
+@scenario_app.command("list")
+def scenario_list(as_json: JsonOption = False) -> None:
+    """Names of the shipped scenarios."""
+    rows = [
+        {
+            "name": name,
+            "topology": scenario.network.topology,
+            "devices": scenario.network.devices,
+            "slots": scenario.slots,
+            "harvest": scenario.as_dict()["harvest"]["source"],
+        }
+        for name in shipped()
+        for scenario in [Scenario.load(name)]
+    ]
+    if as_json:
+        _print_json(rows)
+        return
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    Console().print(table)
+
+
+@scenario_app.command("show")
+def scenario_show(scenario: ScenarioArgument, overrides: SetOption = [], as_json: JsonOption = False) -> None:  # noqa: B006
+    """Print a scenario in full, defaults included."""
+    loaded = _load(scenario, overrides)
+    if as_json:
+        _print_json(loaded.as_dict() | {"hash": loaded.content_hash})
+    else:
+        sys.stdout.write(f"# sha256 {loaded.content_hash}\n{loaded.to_toml()}")
+
+
+@scenario_app.command("validate")
+def scenario_validate(scenario: ScenarioArgument, overrides: SetOption = []) -> None:  # noqa: B006
+    """Check a scenario and all it refers to; exit code 2 and one sentence if it is wrong."""
+    problem = build(_load(scenario, overrides))
+    scarcity = problem.scarcity()
+    sys.stdout.write(
+        f"{scenario}: valid; {problem.num_devices} devices, diameter {problem.topology.diameter}, "
+        f"scarcity ratio {float(scarcity.min()):.2f} to {float(scarcity.max()):.2f}\n"
+    )
+
+
+@scenario_app.command("schema")
+def scenario_schema() -> None:
+    """JSON schema of scenario files, for editors."""
+    _print_json(Scenario.json_schema())
+
+
+@app.command("plan")
+def plan_command(
+    scenario: ScenarioArgument,
+    planner: Annotated[str, typer.Argument(help="A planner's name.")],
+    overrides: SetOption = [],  # noqa: B006
+    options: PlannerOptions = [],  # noqa: B006
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    device: DeviceOption = "cpu",
+    dtype: TypeOption = "float64",
+) -> None:
+    """Make one plan and say what is known about it."""
+    problem = _problem(scenario, overrides, device, dtype)
+    made = plan(problem, planner, track=_track(quiet or as_json), **_options(options))
+    facts = _network_facts(problem) | _plan_facts(made)
+    _print_facts(facts, as_json)
+
+
+@app.command("simulate")
+def simulate_command(
+    scenario: ScenarioArgument,
+    planner: Annotated[str, typer.Argument(help="A planner's name.")],
+    overrides: SetOption = [],  # noqa: B006
+    options: PlannerOptions = [],  # noqa: B006
+    episodes: EpisodesOption = 64,
+    seed: SeedOption = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="Save the trace to this .npz file.")] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    device: DeviceOption = "cpu",
+    dtype: TypeOption = "float64",
+) -> None:
+    """Plan, then simulate with continuous batteries."""
+    if out is not None and not out.resolve().parent.is_dir():
+        raise ScenarioError("--out", f"expected a file in an existing folder, actual value {str(out)!r}")
+    problem = _problem(scenario, overrides, device, dtype)
+    track = _track(quiet or as_json)
+    made = plan(problem, planner, track=track, **_options(options))
+    trace = simulate(problem, made, episodes, seed, track=track)
+    ledger = energy_ledger(trace)
+    facts = _network_facts(problem) | _plan_facts(made) | _summary_facts(summarise(trace))
+    facts["energy ledger imbalance [J], largest"] = float(abs(ledger.imbalance_joule).max())
+    if out is not None:
+        trace.save(out)
+        facts["trace"] = str(out)
+    _print_facts(facts, as_json)
+
+
+@app.command("compare")
+def compare_command(
+    scenario: ScenarioArgument,
+    names: Annotated[list[str] | None, typer.Argument(help="Planners; all if none is named.")] = None,
+    overrides: SetOption = [],  # noqa: B006
+    episodes: EpisodesOption = 64,
+    seed: SeedOption = 0,
+    memory_gib: Annotated[float | None, typer.Option("--memory-gib", help="Memory limit of each plan.")] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    device: DeviceOption = "cpu",
+    dtype: TypeOption = "float64",
+) -> None:
+    """All planners on one scenario, on common luck."""
+    unknown = [name for name in names or [] if name not in planners()]
+    if unknown:
+        raise ScenarioError("planner", f"expected some of {', '.join(planners())}, actual value {unknown[0]!r}")
+    problem = _problem(scenario, overrides, device, dtype)
+    result = compare(
+        problem, names, episodes, seed, memory_gib=memory_gib, track=_track(quiet or as_json)
+    )
+    facts = _network_facts(problem)
+    if as_json:
+        _print_json(facts | {"reference": result.reference, "rows": [_row_facts(row) for row in result.rows]})
+        return
+    console = Console()
+    console.print(", ".join(f"{name} {_text(value)}" for name, value in facts.items()))
+    console.print(_comparison_table(result, scenario, episodes))
+    for row in result.rows:
+        if row.refusal:
+            console.print(f"{row.planner} refused. {row.refusal}", markup=False)
+
+
+def _load(scenario: str, overrides: list[str]) -> Scenario:
+    return Scenario.load(scenario).override(dict(map(parse_override, overrides)))
+
+
+def _problem(scenario: str, overrides: list[str], device: str, dtype: str) -> Problem:
+    return build(_load(scenario, overrides), device, dtype)
+
+
+def _options(options: list[str]) -> dict[str, Any]:
+    return dict(map(parse_override, options))
+
+
+def _track(quiet: bool) -> Track:
+    return untracked if quiet else _after_two_seconds
+
+
+def _after_two_seconds(items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
+    """Show a progress bar on standard error once the work has lasted two seconds."""
+    started, progress, task = time.monotonic(), None, None
+    try:
+        for done, item in enumerate(items):
+            if progress is None and time.monotonic() - started > 2:
+                columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+                progress = Progress(*columns, console=Console(stderr=True), transient=True)
+                progress.start()
+                task = progress.add_task(description, total=total)
+            if progress is not None and task is not None:
+                progress.update(task, completed=done)
+            yield item
+    finally:
+        if progress is not None:
+            progress.stop()
+
+
+def _network_facts(problem: Problem) -> dict[str, Any]:
+    scarcity = problem.scarcity()
+    return {
+        "scenario": problem.scenario.name,
+        "hash": problem.scenario.content_hash[:12],
+        "devices": problem.num_devices,
+        "diameter": problem.topology.diameter,
+        "scarcity": float(scarcity.mean()),
+    }
+
+
+def _plan_facts(made: Plan) -> dict[str, Any]:
+    return {
+        "planner": made.planner,
+        "expected cost (grid)": made.expected_cost,
+        "lower bound (grid)": made.lower_bound,
+        "converged": made.converged,
+        "rounds": made.rounds,
+        "fixed-point residual": made.residual,
+        "seconds": made.seconds,
+    } | {f"overhead: {name.replace('_', ' ')}": value for name, value in asdict(made.overhead).items()}
+
+
+def _summary_facts(summary: Summary) -> dict[str, Any]:
+    return {
+        "cost": summary.cost.mean,
+        "cost, 95 % half-width": summary.cost.half_width,
+        "participation": summary.participation,
+        "delivery": summary.delivery,
+        "update loss per device": [float(x) for x in summary.update_loss],
+        "update loss spread": summary.update_loss_spread,
+        "overflow share": summary.overflow_share,
+        "mean battery [J]": summary.mean_battery_joule,
+    }
+
+
+def _row_facts(row: Row) -> dict[str, Any]:
+    facts: dict[str, Any] = {"planner": row.planner}
+    if row.plan is not None and row.summary is not None and row.gap is not None:
+        facts |= _plan_facts(row.plan) | _summary_facts(row.summary)
+        facts |= {"gap": row.gap.mean, "gap, 95 % half-width": row.gap.half_width}
+    else:
+        facts["refusal"] = row.refusal
+    return facts
+
+
+def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table:
+    table = Table(title=f"{scenario}: mean cost per slot over {episodes} episodes, 95 % intervals; gap to {result.reference}")
+    table.add_column("planner")
+    for heading in ("cost", "gap %", "particip. %", "delivery %", "offline", "online/slot", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in result.rows:
+        if row.plan is None or row.summary is None or row.gap is None:
+            table.add_row(row.planner, "refused", *[""] * 6)
+            continue
+        overhead = row.plan.overhead
+        table.add_row(
+            row.planner + ("" if row.plan.converged else " (not converged)"),
+            _interval(row.summary.cost, "{:.4f}", 1),
+            _interval(row.gap, "{:+.2f}", 100),
+            f"{100 * row.summary.participation:.1f}",
+            f"{100 * row.summary.delivery:.1f}",
+            readable(overhead.offline_bytes),
+            readable(overhead.online_bytes_per_slot),
+            f"{row.plan.seconds:.2f}",
+        )
+    return table
+
+
+def _interval(value: Interval, form: str, factor: float) -> str:
+    width = form.replace("+", "").format(factor * value.half_width) if math.isfinite(value.half_width) else "?"
+    return f"{form.format(factor * value.mean)} ± {width}"
+
+
+def _print_facts(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        _print_json(facts)
+        return
+    table = Table(show_header=False, box=None)
+    for name, value in facts.items():
+        table.add_row(name, _text(value))
+    Console().print(table)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return " ".join(map(_text, value))
+    return str(value)
+
+
+def _print_json(value: object) -> None:
+    sys.stdout.write(json.dumps(_finite(value), indent=2) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: replace it by null."""
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+

@@ -1,0 +1,309 @@
+"""The paper's myopic baseline: a controller minimises this slot's cost and ignores the next.
+
+Successive convex approximation in log-power: z_ij = φ (Σ p_j' g_ij' + σ²) / (p_j g_ij) is convex in log p, and
+1 − e^{−z} lies below its tangent, so each step minimises Σ v_ij z_ij(p) with v_ij = a_ij e^{−z_ij} over a box. In one
+log-power that is A/p + B·p, least at √(A/B): coordinate passes over devices that share no receiver solve the convex
+step, and the true cost never rises. Log-powers never reach zero, so several starts keep subsets of devices silent.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import networkx as nx
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from heliomesh.physics.link import error_prob
+from heliomesh.problem.cost import part_factors
+from heliomesh.problem.factor import Variable, action, site, total
+from heliomesh.problem.overhead import central_overhead
+from heliomesh.problem.policy import (
+    ActionPolicy,
+    Decision,
+    Observation,
+    ParallelMap,
+    Plan,
+    Policy,
+    Track,
+    untracked,
+)
+from heliomesh.problem.problem import Problem
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
+from heliomesh.scenario import Section
+
+
+class Options(Section):
+    """Options of the myopic planner."""
+
+    mode: Literal["rounded", "continuous", "exhaustive"] = Field(
+        "rounded", description="powers of the set after SCA, any power, or the best of all joint actions"
+    )
+    starts: Annotated[int, Field(ge=1)] = Field(8, description="SCA starts: all send, one colour sends, random subsets")
+    linearisations: Annotated[int, Field(ge=1)] = Field(30, description="most convex steps per start")
+    passes: Annotated[int, Field(ge=1)] = Field(2, description="coordinate passes per convex step")
+    memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
+
+
+def plan(
+    problem: Problem,
+    options: Options,
+    rng: np.random.Generator,
+    parallel_map: ParallelMap = map,
+    track: Track = untracked,
+) -> Plan:
+    """Nothing to compute in advance, except the cost tables of the exhaustive mode."""
+    policy: Policy
+    if options.mode == "exhaustive":
+        policy = Exhaustive(problem, joint_costs(problem, options.memory_gib))
+    else:
+        solver = build_solver(problem, options, rng)
+        policy = Rounded(problem, solver) if options.mode == "rounded" else Continuous(problem, solver)
+    name = "myopic" if options.mode == "rounded" else f"myopic {options.mode}"
+    return Plan(name, policy, overhead=central_overhead(problem))
+
+
+def joint_costs(problem: Problem, memory_gib: float) -> tuple[Tensor, ...]:
+    """One-slot cost of every part for every channel state and joint action; (channel state, joint action)."""
+    scopes = [(*map(site, part.sites), *map(action, part.devices)) for part in problem.parts]
+    size = sum(8.0 * entries(problem.sizes(scope)) for scope in scopes)
+    check_fits("exhaustive one-slot search", 3 * size, memory_gib, "use mode = 'rounded'")
+    tables = []
+    for part, scope in zip(problem.parts, scopes, strict=True):
+        cost = total(part_factors(problem, part.devices, part.receivers)).aligned(scope)
+        channel_states = entries(problem.sizes(scope[: len(part.sites)]))
+        tables.append(cost.expand(problem.sizes(scope)).reshape(channel_states, -1))
+    return tuple(tables)
+
+
+@dataclass(frozen=True)
+class Exhaustive(ActionPolicy):
+    """The cheapest affordable joint action of every part."""
+
+    problem: Problem
+    costs: tuple[Tensor, ...]
+
+    def action(self, slot: int, seen: Observation) -> Tensor:
+        """Search all joint actions; states of equal channels and batteries share one search."""
+        problem, count = self.problem, len(self.problem.actions)
+        affordable = problem.battery.affordable(seen.battery_joule, problem.actions.spent_joule)
+        chosen = torch.zeros(len(seen.battery_joule), problem.num_devices, dtype=torch.long, device=problem.device)
+        for part, cost in zip(problem.parts, self.costs, strict=True):
+            level = torch.zeros(len(chosen), dtype=torch.long, device=problem.device)
+            for index in part.sites:
+                level = level * problem.channel.levels + seen.channel_level[:, index]
+            key = torch.cat([level.unsqueeze(1), affordable[:, list(part.devices)].flatten(1)], dim=1)
+            distinct, which = torch.unique(key, dim=0, return_inverse=True)
+            blocked = ~distinct[:, 1:].bool().reshape(len(distinct), len(part.devices), count)
+            price = cost[distinct[:, 0]].reshape(len(distinct), *(count,) * len(part.devices)).clone()
+            for position in range(len(part.devices)):
+                shape = [len(distinct)] + [1] * len(part.devices)
+                shape[1 + position] = count
+                price.masked_fill_(blocked[:, position].reshape(shape), torch.inf)
+            joint = price.flatten(1).argmin(1)[which]
+            for device in reversed(part.devices):
+                chosen[:, device] = joint % count
+                joint = joint // count
+        return chosen
+
+    def visible(self, device: int) -> frozenset[Variable]:
+        """The whole state of its part of the network."""
+        return part_states(self.problem, device)
+
+
+def part_states(problem: Problem, device: int) -> frozenset[Variable]:
+    """State variables of the independent part that a device belongs to."""
+    return frozenset(next(part for part in problem.parts if device in part.devices).states)
+
+
+@dataclass(frozen=True)
+class Solver:
+    """SCA over the whole network for a batch of channel states and power limits."""
+
+    problem: Problem
+    options: Options
+    colour: Tensor  # (device,) devices of one colour share no receiver
+    active_starts: Tensor  # (start, device) who may send
+    part_of_device: Tensor  # (device,)
+
+    def powers(self, fading: Tensor, limit_watt: Tensor) -> Tensor:
+        """Best powers found, part by part, from all starts; fading (batch, edge), limits (batch, device)."""
+        batch, starts = len(fading), len(self.active_starts)
+        gain = (fading * self.problem.link.path_gain).repeat(starts, 1)
+        limit = (limit_watt.repeat(starts, 1)) * self.active_starts.repeat_interleave(batch, 0)
+        power = limit.clone()  # everyone who may send starts at its limit
+        for _ in range(self.options.linearisations):
+            previous = power
+            power = self.convex_step(gain, limit, power, self.tangent(gain, power), self.options.passes)
+            if bool(((power - previous).abs() <= 1e-6 * limit).all()):
+                break
+        return self._best_per_part(power.reshape(starts, batch, -1), gain.reshape(starts, batch, -1))
+
+    def tangent(self, gain: Tensor, power: Tensor) -> Tensor:
+        """v_ij = a_ij e^{−z_ij}, zero where nothing is sent or, under half duplex, heard; (batch, edge)."""
+        error = error_prob(self.problem.link, self.problem.topology, power, gain / self.problem.link.path_gain)
+        return self._edge_weight * (1 - error)
+
+    def convex_step(self, gain: Tensor, limit: Tensor, power: Tensor, weight: Tensor, passes: int) -> Tensor:
+        """Minimise Σ_e v_e z_e(p) over 0 < p ≤ limit by coordinate passes, colour by colour."""
+        link, receiver, sender = self.problem.link, self._receiver, self._sender
+        noise = link.noise_watt[receiver]
+        lowest = limit * 1e-9
+        for _ in range(passes):
+            for colour in range(int(self.colour.max()) + 1):
+                signal = power[:, sender] * gain
+                everyone = torch.zeros_like(power).index_add_(1, receiver, signal)[:, receiver]
+                disturbance = (everyone - signal).clamp_min(0) + noise
+                # A_j = Σ_i v_ij (I_ij + σ_i²) / g_ij
+                falling = torch.zeros_like(power).index_add_(1, sender, _ratio(weight * disturbance, gain))
+                # B_j = Σ_i g_ij Σ_{j'≠j} v_ij' / (p_j' g_ij')
+                harm = _ratio(weight, signal)
+                harmed = torch.zeros_like(power).index_add_(1, receiver, harm)[:, receiver] - harm
+                rising = torch.zeros_like(power).index_add_(1, sender, gain * harmed.clamp_min(0))
+                best = torch.where(rising > 0, torch.sqrt(_ratio(falling, rising)), torch.inf)
+                best = torch.minimum(torch.maximum(best, lowest), limit)
+                power = torch.where((self.colour == colour) & (limit > 0), best, power)
+        return power
+
+    def surrogate(self, gain: Tensor, power: Tensor, weight: Tensor) -> Tensor:
+        """Σ_e v_e z_e(p), the convex step's objective; (batch,)."""
+        link = self.problem.link
+        signal = power[:, self._sender] * gain
+        everyone = torch.zeros_like(power).index_add_(1, self._receiver, signal)[:, self._receiver]
+        exponent = link.waterfall * _ratio(everyone - signal + link.noise_watt[self._receiver], signal)
+        return (weight * exponent).sum(1)
+
+    def device_costs(self, gain: Tensor, power: Tensor) -> Tensor:
+        """Weight lost by receivers and by idling, booked on the part's devices; (..., device)."""
+        topology = self.problem.topology
+        error = error_prob(self.problem.link, topology, power, gain / self.problem.link.path_gain)
+        lost = torch.zeros_like(power).index_add_(-1, self._sender, self._edge_weight * error)
+        self_weight = torch.from_numpy(topology.self_weight).to(power)
+        return lost + self.problem.scenario.cost.idle_penalty * self_weight * (power <= 0)
+
+    def _best_per_part(self, power: Tensor, gain: Tensor) -> Tensor:
+        parts = len(self.problem.parts)
+        cost = self.device_costs(gain, power)  # (start, batch, device)
+        by_part = cost.new_zeros(*cost.shape[:2], parts).index_add_(2, self.part_of_device, cost)
+        best = by_part.argmin(0)[:, self.part_of_device]  # (batch, device)
+        return power.gather(0, best.unsqueeze(0)).squeeze(0)
+
+    @property
+    def _receiver(self) -> Tensor:
+        return torch.from_numpy(self.problem.topology.edge_receiver).to(self.problem.device)
+
+    @property
+    def _sender(self) -> Tensor:
+        return torch.from_numpy(self.problem.topology.edge_sender).to(self.problem.device)
+
+    @property
+    def _edge_weight(self) -> Tensor:
+        return torch.from_numpy(self.problem.topology.edge_weight).to(self.problem.device)
+
+
+def _ratio(above: Tensor, below: Tensor) -> Tensor:
+    """above / below, and 0 where below is 0."""
+    return torch.where(below > 0, above / torch.where(below > 0, below, 1.0), 0.0)
+
+
+def build_solver(problem: Problem, options: Options, rng: np.random.Generator) -> Solver:
+    """Colours, starting subsets and parts."""
+    conflict: nx.Graph[int] = nx.Graph()
+    conflict.add_nodes_from(range(problem.num_devices))
+    for receiver in range(problem.num_devices):
+        heard = problem.heard_by(receiver)
+        conflict.add_edges_from((a, b) for a in heard for b in heard if a < b)
+    by_device = nx.greedy_color(conflict, strategy="largest_first")
+    colour = torch.tensor([by_device[j] for j in range(problem.num_devices)], device=problem.device)
+    starts = [torch.ones_like(colour, dtype=torch.bool)]
+    starts += [colour == c for c in range(int(colour.max()) + 1)]
+    while len(starts) < options.starts:
+        starts.append(torch.from_numpy(rng.random(problem.num_devices) < 0.5).to(problem.device))
+    part_of_device = torch.zeros_like(colour)
+    for number, part in enumerate(problem.parts):
+        part_of_device[list(part.devices)] = number
+    return Solver(problem, options, colour, torch.stack(starts[: options.starts]), part_of_device)
+
+
+def _fading(problem: Problem, seen: Observation) -> Tensor:
+    return problem.channel.gain[seen.channel_level[:, problem.channel.site_of_edge]]
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """Any power up to what the battery pays for and the largest of the set allows."""
+
+    problem: Problem
+    solver: Solver
+
+    def decide(self, slot: int, seen: Observation) -> Decision:
+        """Powers of the best start; who stays silent trains if training alone is an action and affordable."""
+        problem = self.problem
+        compute = problem.compute_joule
+        limit = (seen.battery_joule - compute) / problem.scenario.energy.transmit_second
+        limit = limit.clamp(0, float(problem.actions.power_watt[-1]))
+        power = self.solver.powers(_fading(problem, seen), limit)
+        trained = power > 0
+        if problem.scenario.energy.train_only:
+            trained = trained | (seen.battery_joule >= compute)
+        return Decision(power, trained)
+
+
+@dataclass(frozen=True)
+class Rounded(ActionPolicy):
+    """SCA's powers rounded to the nearest affordable action, then improved one device at a time."""
+
+    problem: Problem
+    solver: Solver
+
+    def action(self, slot: int, seen: Observation) -> Tensor:
+        """Round, then let devices of one colour switch to their cheapest action until nobody gains."""
+        problem, actions = self.problem, self.problem.actions
+        affordable = problem.battery.affordable(seen.battery_joule, actions.spent_joule)
+        fading = _fading(problem, seen)
+        limit = (affordable * actions.power_watt).amax(-1)
+        power = self.solver.powers(fading, limit)
+        distance = (power.unsqueeze(-1) - actions.power_watt).abs().masked_fill(~affordable, torch.inf)
+        chosen = _train_if_silent(problem, distance.argmin(-1), affordable)
+        for _ in range(_MOST_POLISHING):
+            improved = self._polish(chosen, fading, affordable)
+            if torch.equal(improved, chosen):
+                break
+            chosen = improved
+        return chosen
+
+    def _polish(self, chosen: Tensor, fading: Tensor, affordable: Tensor) -> Tensor:
+        """One pass of best single-device changes."""
+        for colour in range(int(self.solver.colour.max()) + 1):
+            movers = self.solver.colour == colour
+            costs = [self._shared_cost(torch.where(movers, a, chosen), fading) for a in range(affordable.shape[-1])]
+            best = torch.stack(costs, dim=-1).masked_fill(~affordable, torch.inf).argmin(-1)
+            chosen = torch.where(movers, best, chosen)
+        return chosen
+
+    def _shared_cost(self, chosen: Tensor, fading: Tensor) -> Tensor:
+        """Per device, all cost at the receivers that hear it, and its own idling; (batch, device)."""
+        problem, topology, solver = self.problem, self.problem.topology, self.solver
+        error = error_prob(problem.link, topology, problem.actions.power_watt[chosen], fading)
+        missed = torch.zeros_like(error[:, :1]).expand(-1, problem.num_devices).clone()
+        missed.index_add_(1, solver._receiver, solver._edge_weight * error)
+        heard = torch.zeros_like(missed).index_add_(1, solver._sender, missed[:, solver._receiver])
+        if problem.link.half_duplex:
+            heard = heard + missed
+        idle = torch.from_numpy(topology.self_weight).to(missed) * problem.scenario.cost.idle_penalty
+        return heard + idle * ~problem.actions.trained[chosen]
+
+    def visible(self, device: int) -> frozenset[Variable]:
+        """The whole state of its part of the network."""
+        return part_states(self.problem, device)
+
+
+_MOST_POLISHING = 10
+
+
+def _train_if_silent(problem: Problem, chosen: Tensor, affordable: Tensor) -> Tensor:
+    """With "train, don't send" (action 1), an affordable one is never worse this slot than idling."""
+    if not problem.scenario.energy.train_only:
+        return chosen
+    return torch.where((chosen == 0) & affordable[..., 1], 1, chosen)

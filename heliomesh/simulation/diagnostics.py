@@ -1,0 +1,110 @@
+"""Numbers that describe a trace: intervals, participation, delivery, and the paper's two bounds as diagnostics."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from heliomesh.problem.problem import Problem
+from heliomesh.simulation.trace import Trace
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with the half-width of its 95 % confidence interval; NaN where one sample gives none."""
+
+    mean: float
+    half_width: float
+
+
+def interval(samples: npt.NDArray[np.float64]) -> Interval:
+    """Student's t interval of independent samples."""
+    count = len(samples)
+    if count < 2:
+        return Interval(float(samples.mean()), math.nan)
+    spread = float(samples.std(ddof=1)) / math.sqrt(count)
+    return Interval(float(samples.mean()), float(stats.t.ppf(0.975, count - 1)) * spread)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a trace says about a plan."""
+
+    cost: Interval
+    participation: float  # share of device-slots that train
+    delivery: float  # share of sent packets that arrive; NaN where nothing is sent
+    update_loss: npt.NDArray[np.float64]  # (device,) mean x_j
+    overflow_share: float  # share of the harvest that finds the battery full
+    mean_battery_joule: float
+
+    @property
+    def update_loss_spread(self) -> float:
+        """Largest minus smallest mean x_j of the devices."""
+        return float(np.ptp(self.update_loss))
+
+
+def summarise(trace: Trace) -> Summary:
+    """Describe a trace."""
+    sent = (trace.power_watt > 0)[:, :, trace.edge_sender]
+    harvested = float(trace.harvested_joule.sum())
+    return Summary(
+        cost=interval(trace.cost),
+        participation=float(trace.scheduled.mean()),
+        delivery=float(trace.delivered[sent].mean()) if sent.any() else math.nan,
+        update_loss=trace.update_loss.mean(axis=(0, 1)),
+        overflow_share=float(trace.overflow_joule.sum()) / harvested if harvested > 0 else 0.0,
+        mean_battery_joule=float(trace.battery_joule.mean()),
+    )
+
+
+@dataclass(frozen=True)
+class LearningConstants:
+    """Constants of the loss that the paper's bounds assume known."""
+
+    smoothness: float  # L
+    gradient_bound: float  # G, so that E‖∇f‖² ≤ G²
+    local_variance: float  # σ_l²
+    global_variance: float  # σ_g²
+    initial_gap: float  # F(w̄_1) − F(w*)
+
+
+def theorem1_terms(problem: Problem, mean_cost: float, constants: LearningConstants) -> dict[str, float]:
+    """The six terms of Theorem 1's bound on the mean squared gradient; a diagnostic, not a guarantee.
+
+    ``mean_cost`` is the normalised cost per slot; the last term is 4 (KL + √K) G² / K times it. Compare with the
+    trivial bound G²: at practical constants the sum is far larger.
+    """
+    m, slots, steps = problem.num_devices, problem.slots, problem.scenario.learning.local_steps
+    lipschitz, squared = constants.smoothness, constants.gradient_bound**2
+    noise = constants.local_variance + 4 * steps * constants.global_variance  # C_1
+    eigenvalues = np.sort(np.abs(np.linalg.eigvalsh(problem.topology.mixing)))
+    gap = 1 - (float(eigenvalues[-2]) if m > 1 else 0.0)  # 1 − λ
+    return {
+        "initial error": 256 * lipschitz * constants.initial_gap / math.sqrt(m * slots),
+        "gradient noise": math.sqrt(m) * noise / (2 * steps * math.sqrt(slots)),
+        "gradient noise, second order": m * noise / (256 * steps * slots),
+        "disagreement": math.sqrt(m) * (noise + 4 * steps * squared) / (128 * gap * steps * slots**1.5),
+        "disagreement, second order": m * (noise + 4 * steps * squared) / (128**2 * gap * steps * slots**2),
+        "lost updates": cost_factor(problem, constants) * mean_cost,
+    }
+
+
+def cost_factor(problem: Problem, constants: LearningConstants) -> float:
+    """4 (KL + √K) G² / K: what the normalised mean cost per slot is multiplied by in the paper."""
+    steps = problem.scenario.learning.local_steps
+    return 4 * (steps * constants.smoothness + math.sqrt(steps)) * constants.gradient_bound**2 / steps
+
+
+def theorem2_bound(problem: Problem, gamma: float, rounds: int) -> float:
+    """Theorem 2's bound on the gap to the optimum, in normalised cost per slot; a diagnostic, not a guarantee.
+
+    With normalised γ and L → ∞, D = 8 γ m T |P|² must be below 1, and the gap is claimed to be at most
+    m² T D^R (1 − 1/|P|), the last factor bounding the total variation of the uniform first policy to the optimum.
+    """
+    m, slots, actions = problem.num_devices, problem.slots, len(problem.actions)
+    contraction = 8 * gamma * m * slots * actions**2
+    if contraction > 1:
+        return math.inf
+    return m**2 * slots * contraction**rounds * (1 - 1 / actions)

@@ -1,0 +1,132 @@
+"""The one loop: the world moves, the policy acts, packets and energy follow.
+
+Order within a slot: see (h_t, b_t) → choose p_t → spend → harvest u_t → b_{t+1}. All luck of a slot is drawn before the
+policy acts and in fixed shapes, so every planner meets the same weather.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heliomesh.physics.battery import initial_battery
+from heliomesh.physics.link import error_prob
+from heliomesh.problem.policy import Observation, Policy
+from heliomesh.problem.problem import Problem
+from heliomesh.streams import Purpose, stream
+
+_BLOCK_SLOTS = 64  # slots of luck drawn at a time; the numbers do not depend on it
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What happened in one slot; every tensor has a leading episode axis."""
+
+    channel_level: Tensor  # (episode, site)
+    weather: Tensor  # (episode, device)
+    battery_joule: Tensor  # (episode, device) at the start of the slot
+    power_watt: Tensor  # (episode, device)
+    scheduled: Tensor  # (episode, device) trained in this slot
+    error_prob: Tensor  # (episode, edge)
+    delivered: Tensor  # (episode, edge)
+    update_loss: Tensor  # (episode, device) x_j
+    spent_joule: Tensor  # (episode, device)
+    harvested_joule: Tensor  # (episode, device)
+    overflow_joule: Tensor  # (episode, device)
+    battery_after_joule: Tensor  # (episode, device) at the start of the next slot
+
+
+def run_slots(problem: Problem, policy: Policy, episodes: list[int], seed: int) -> Iterator[Slot]:
+    """Simulate the scenario's horizon slot by slot for the given episode numbers."""
+    topology, settings = problem.topology, problem.scenario.energy
+    edge_weight = torch.from_numpy(topology.edge_weight).to(problem.device)
+    self_weight = torch.from_numpy(topology.self_weight).to(problem.device)
+    sender = torch.from_numpy(topology.edge_sender).to(problem.device)
+    idle_cost = problem.scenario.cost.idle_penalty * self_weight
+
+    luck = _Luck(problem, episodes, seed)
+    first = luck.first()
+    channel_level = problem.channel.initial(first.channel)
+    hidden = problem.harvest.start(first.harvest[..., 0])
+    battery = initial_battery(problem.scenario, problem.battery, first.harvest[..., 1])
+    for slot in range(problem.slots):
+        # 1. the slot's luck, before anyone acts
+        now = luck.next()
+        # 2. the policy acts on what can be seen
+        weather = problem.harvest.weather(hidden)
+        decision = policy.decide(slot, Observation(channel_level, battery, weather, now.policy))
+        spent = decision.trained * problem.compute_joule + decision.power_watt * settings.transmit_second
+        assert bool((spent <= battery + 1e-9 * problem.battery.capacity_joule).all()), "a policy overdrew a battery"
+        spent = torch.minimum(spent, battery)  # rounding dust only, as just asserted
+        # 3. packets
+        fading = problem.channel.gain[channel_level[:, problem.channel.site_of_edge]]
+        error = error_prob(problem.link, topology, decision.power_watt, fading)
+        delivered = now.link >= error
+        loss = torch.zeros_like(battery).index_add_(-1, sender, edge_weight * error) + idle_cost * ~decision.trained
+        # 4. energy
+        harvested, hidden = problem.harvest.step(slot, hidden, now.harvest)
+        after, overflow = problem.battery.step(battery, spent, harvested)
+        yield Slot(
+            channel_level=channel_level,
+            weather=weather,
+            battery_joule=battery,
+            power_watt=decision.power_watt,
+            scheduled=decision.trained,
+            error_prob=error,
+            delivered=delivered,
+            update_loss=loss,
+            spent_joule=spent,
+            harvested_joule=harvested,
+            overflow_joule=overflow,
+            battery_after_joule=after,
+        )
+        battery = after
+        channel_level = problem.channel.step(channel_level, now.channel)
+
+
+@dataclass(frozen=True)
+class _SlotLuck:
+    channel: Tensor  # (episode, site)
+    harvest: Tensor  # (episode, device, 2)
+    link: Tensor  # (episode, edge)
+    policy: Tensor  # (episode, device)
+
+
+class _Luck:
+    """Uniform numbers of all episodes, slot by slot, from one stream per purpose and episode."""
+
+    def __init__(self, problem: Problem, episodes: list[int], seed: int) -> None:
+        devices = problem.num_devices
+        self._device = problem.device
+        self._shapes: dict[Purpose, tuple[int, ...]] = {
+            "channel": (problem.channel.num_sites,),
+            "harvest": (devices, 2),
+            "link": (problem.topology.num_edges,),
+            "policy": (devices,),
+        }
+        self._streams = {p: [stream(seed, p, episode) for episode in episodes] for p in self._shapes}
+        self._blocks: dict[Purpose, Tensor] = {}
+        self._slot = 0
+
+    def first(self) -> _SlotLuck:
+        """Luck of the first state."""
+        return self._take({purpose: self._draw(purpose, 1) for purpose in self._shapes}, 0)
+
+    def next(self) -> _SlotLuck:
+        """Luck of the next slot."""
+        offset = self._slot % _BLOCK_SLOTS
+        if offset == 0:
+            self._blocks = {purpose: self._draw(purpose, _BLOCK_SLOTS) for purpose in self._shapes}
+        self._slot += 1
+        return self._take(self._blocks, offset)
+
+    def _draw(self, purpose: Purpose, slots: int) -> Tensor:
+        """Uniform numbers (slot, episode, ...)."""
+        shape = (slots, *self._shapes[purpose])
+        drawn = np.stack([generator.random(shape) for generator in self._streams[purpose]], axis=1)
+        return torch.from_numpy(drawn).to(self._device)
+
+    def _take(self, blocks: dict[Purpose, Tensor], offset: int) -> _SlotLuck:
+        return _SlotLuck(*(blocks[purpose][offset] for purpose in self._shapes))

@@ -1,0 +1,152 @@
+"""What happened, as arrays: the only thing that learning needs to know about planning and physics."""
+
+import json
+import os
+import zipfile
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from heliomesh.problem.policy import Plan, Track, untracked
+from heliomesh.problem.problem import Problem
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
+from heliomesh.simulation.slot_loop import Slot, run_slots
+
+_FORMAT = 1
+_EPISODES_AT_ONCE = 256
+
+Array = npt.NDArray[Any]
+
+
+class TraceError(ValueError):
+    """A file is not a trace that this version can read."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Arrays by (episode, slot, device) and (episode, slot, edge), with the scenario they belong to."""
+
+    scenario_toml: str
+    planner: str
+    seed: int
+    scheduled: Array  # (episode, slot, device) bool
+    power_watt: Array  # (episode, slot, device)
+    update_loss: Array  # (episode, slot, device) x_j
+    battery_joule: Array  # (episode, slot + 1, device): first entry is the initial battery, last the final one
+    spent_joule: Array  # (episode, slot, device)
+    harvested_joule: Array  # (episode, slot, device)
+    overflow_joule: Array  # (episode, slot, device)
+    delivered: Array  # (episode, slot, edge) bool
+    error_prob: Array  # (episode, slot, edge)
+    channel_level: Array  # (episode, slot, site)
+    edge_receiver: Array  # (edge,)
+    edge_sender: Array  # (edge,)
+
+    @property
+    def cost(self) -> npt.NDArray[np.float64]:
+        """Normalised mean cost per slot, Σ_j x_j averaged over slots; (episode,)."""
+        total: npt.NDArray[np.float64] = self.update_loss.sum(-1).mean(-1)
+        return total
+
+    def save(self, path: str | Path) -> None:
+        """Write one compressed file; the name appears only when the file is complete."""
+        target = Path(path)
+        meta = {"format": _FORMAT, "scenario": self.scenario_toml, "planner": self.planner, "seed": self.seed}
+        arrays = {name: getattr(self, name) for name in _array_names()}
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            with temporary.open("wb") as file:
+                np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Trace":
+        """Read a saved trace; raises TraceError for anything else."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                meta = json.loads(str(file["meta"]))
+                if meta.get("format") != _FORMAT:
+                    raise TraceError(f"{path}: expected trace format {_FORMAT}, actual value {meta.get('format')!r}")
+                arrays = {name: file[name] for name in _array_names()}
+                return cls(str(meta["scenario"]), str(meta["planner"]), int(meta["seed"]), **arrays)
+        except TraceError:
+            raise
+        except (OSError, ValueError, KeyError, AttributeError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise TraceError(f"{path}: expected a complete trace file, actual: {error}") from None
+
+
+def _array_names() -> list[str]:
+    return [field.name for field in fields(Trace) if field.name not in ("scenario_toml", "planner", "seed")]
+
+
+def simulate(
+    problem: Problem,
+    plan: Plan,
+    episodes: int = 64,
+    seed: int = 0,
+    *,
+    first_episode: int = 0,
+    memory_gib: float = DEFAULT_LIMIT_GIB,
+    track: Track = untracked,
+) -> Trace:
+    """Simulate episodes with continuous batteries; the same seed and episode mean the same luck for every plan."""
+    if episodes < 1:
+        raise ValueError(f"episodes: expected at least 1, actual value {episodes}")
+    check_fits(
+        "trace", estimate_bytes(problem, episodes), memory_gib, "lower episodes, slots or network.devices"
+    )
+    numbers = list(range(first_episode, first_episode + episodes))
+    chunks = [numbers[start : start + _EPISODES_AT_ONCE] for start in range(0, episodes, _EPISODES_AT_ONCE)]
+    collected: list[dict[str, Array]] = []
+    total = len(chunks) * problem.slots
+    steps = ((index, slot) for index, chunk in enumerate(chunks) for slot in run_slots(problem, plan.policy, chunk, seed))
+    recorders = [_Recorder(problem, len(chunk)) for chunk in chunks]
+    for index, slot in track(steps, f"simulate {plan.planner}", total):
+        recorders[index].add(slot)
+    collected = [recorder.arrays for recorder in recorders]
+    joined = {name: np.concatenate([part[name] for part in collected]) for name in collected[0]}
+    return Trace(
+        scenario_toml=problem.scenario.to_toml(),
+        planner=plan.planner,
+        seed=seed,
+        edge_receiver=problem.topology.edge_receiver,
+        edge_sender=problem.topology.edge_sender,
+        **joined,
+    )
+
+
+def estimate_bytes(problem: Problem, episodes: int) -> float:
+    """Size of the recorded arrays, held twice while episodes are joined."""
+    per_slot = problem.num_devices * (1 + 6 * 8) + problem.topology.num_edges * (1 + 8) + problem.channel.num_sites
+    return 2.0 * episodes * problem.slots * per_slot
+
+
+class _Recorder:
+    """Collects slots of one chunk of episodes into preallocated arrays."""
+
+    def __init__(self, problem: Problem, episodes: int) -> None:
+        slots, devices, edges = problem.slots, problem.num_devices, problem.topology.num_edges
+        by_device = ("power_watt", "update_loss", "spent_joule", "harvested_joule", "overflow_joule")
+        self.arrays: dict[str, Array] = {name: np.empty((episodes, slots, devices)) for name in by_device}
+        self.arrays |= {
+            "scheduled": np.empty((episodes, slots, devices), dtype=np.bool_),
+            "battery_joule": np.empty((episodes, slots + 1, devices)),
+            "delivered": np.empty((episodes, slots, edges), dtype=np.bool_),
+            "error_prob": np.empty((episodes, slots, edges)),
+            "channel_level": np.empty((episodes, slots, problem.channel.num_sites), dtype=np.int8),
+        }
+        self._slot = 0
+
+    def add(self, slot: Slot) -> None:
+        """Record the next slot."""
+        for name, array in self.arrays.items():
+            array[:, self._slot] = getattr(slot, name).cpu().numpy()
+        self._slot += 1
+        self.arrays["battery_joule"][:, self._slot] = slot.battery_after_joule.cpu().numpy()
