@@ -30,10 +30,13 @@ scenario_app = typer.Typer(no_args_is_help=True, help="List, show and check scen
 app.add_typer(scenario_app, name="scenario")
 
 _Item = TypeVar("_Item")
+_TABLE_WIDTH = 116  # the comparison table wraps badly below it
 
 ScenarioArgument = Annotated[str, typer.Argument(help="A shipped scenario's name or a path to a .toml file.")]
 SetOption = Annotated[list[str], typer.Option("--set", help="Override one value: path=value. Repeatable.")]
-PlannerOptions = Annotated[list[str], typer.Option("--option", "-o", help="Planner option: name=value. Repeatable.")]
+PlannerOptions = Annotated[
+    list[str], typer.Option("--option", "-o", help="Planner option: name=value. Repeatable.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
@@ -162,7 +165,9 @@ def compare_command(
     overrides: SetOption = [],  # noqa: B006
     episodes: EpisodesOption = 64,
     seed: SeedOption = 0,
-    memory_gib: Annotated[float | None, typer.Option("--memory-gib", help="Memory limit of each plan.")] = None,
+    memory_gib: Annotated[
+        float | None, typer.Option("--memory-gib", help="Memory limit of each plan.")
+    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     device: DeviceOption = "cpu",
@@ -171,16 +176,16 @@ def compare_command(
     """All planners on one scenario, on common luck."""
     unknown = [name for name in names or [] if name not in planners()]
     if unknown:
-        raise ScenarioError("planner", f"expected some of {', '.join(planners())}, actual value {unknown[0]!r}")
+        raise ScenarioError(
+            "planner", f"expected some of {', '.join(planners())}, actual value {unknown[0]!r}"
+        )
     problem = _problem(scenario, overrides, device, dtype)
-    result = compare(
-        problem, names, episodes, seed, memory_gib=memory_gib, track=_track(quiet or as_json)
-    )
+    result = compare(problem, names, episodes, seed, memory_gib=memory_gib, track=_track(quiet or as_json))
     facts = _network_facts(problem)
     if as_json:
         _print_json(facts | {"reference": result.reference, "rows": [_row_facts(row) for row in result.rows]})
         return
-    console = Console()
+    console = Console(width=max(_TABLE_WIDTH, Console().width))
     console.print(", ".join(f"{name} {_text(value)}" for name, value in facts.items()))
     console.print(_comparison_table(result, scenario, episodes))
     for row in result.rows:
@@ -210,7 +215,12 @@ def _after_two_seconds(items: Iterable[_Item], description: str, total: int) -> 
     try:
         for done, item in enumerate(items):
             if progress is None and time.monotonic() - started > 2:
-                columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+                columns = (
+                    TextColumn("{task.description}"),
+                    BarColumn(),
+                    MofNCompleteColumn(),
+                    TimeRemainingColumn(),
+                )
                 progress = Progress(*columns, console=Console(stderr=True), transient=True)
                 progress.start()
                 task = progress.add_task(description, total=total)
@@ -269,9 +279,11 @@ def _row_facts(row: Row) -> dict[str, Any]:
 
 
 def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table:
-    table = Table(title=f"{scenario}: mean cost per slot over {episodes} episodes, 95 % intervals; gap to {result.reference}")
-    table.add_column("planner")
-    for heading in ("cost", "gap %", "particip. %", "delivery %", "offline", "online/slot", "seconds"):
+    table = Table(
+        title=f"{scenario}: mean cost per slot over {episodes} episodes, 95 % intervals; gap to {result.reference}"
+    )
+    table.add_column("planner", no_wrap=True)
+    for heading in ("cost", "gap %", "active %", "delivered %", "offline", "online/slot", "seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in result.rows:
         if row.plan is None or row.summary is None or row.gap is None:
@@ -292,7 +304,9 @@ def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table
 
 
 def _interval(value: Interval, form: str, factor: float) -> str:
-    width = form.replace("+", "").format(factor * value.half_width) if math.isfinite(value.half_width) else "?"
+    width = (
+        form.replace("+", "").format(factor * value.half_width) if math.isfinite(value.half_width) else "?"
+    )
     return f"{form.format(factor * value.mean)} ± {width}"
 
 
@@ -327,5 +341,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-

@@ -6,16 +6,16 @@ Sections of one kind only are classes here. A harvest source brings its own sett
 
 import hashlib
 import json
-import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, WithJsonSchema
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError
+from pydantic_core import ErrorDetails
 
 from heliomesh import catalog
 
@@ -23,10 +23,10 @@ HARVEST_CATALOG = "heliomesh.physics.harvest"
 
 
 class ScenarioError(ValueError):
-    """A user's mistake: the field's path, what was expected there and what was found."""
+    """A user's mistake in one line: the field's path, what was expected there and what was found."""
 
     def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}" if field else problem)
+        super().__init__(" ".join(f"{field}: {problem}".splitlines()))
         self.field = field
 
 
@@ -37,45 +37,15 @@ class Section(BaseModel):
     per_device: ClassVar[tuple[str, ...]] = ()  # fields that take one number or one per device
 
 
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise PydanticCustomError("number", "expected a finite number, actual value {actual}", {"actual": repr(value)})
-    return float(value)
-
-
-def _per_device(low: float, above: bool) -> Callable[[object], float | tuple[float, ...]]:
-    bound = f"{'above' if above else 'of at least'} {low:g}"
-
-    def one(value: object) -> float:
-        number = _number(value)
-        if number < low or (above and number == low):
-            raise PydanticCustomError(
-                "bound", "expected a number {bound}, actual value {actual}", {"bound": bound, "actual": f"{number:g}"}
-            )
-        return number
-
-    def check(value: object) -> float | tuple[float, ...]:
-        if isinstance(value, (list, tuple)):
-            return tuple(one(entry) for entry in value)
-        return one(value)
-
-    return check
-
-
-_NUMBER_OR_LIST = WithJsonSchema(
-    {"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}}]}, mode="validation"
-)
-# One number for all devices, or a list with one number per device.
-PerDevicePositive = Annotated[float | tuple[float, ...], BeforeValidator(_per_device(0.0, above=True)), _NUMBER_OR_LIST]
-PerDeviceNonNegative = Annotated[
-    float | tuple[float, ...], BeforeValidator(_per_device(0.0, above=False)), _NUMBER_OR_LIST
-]
-
 Vector = Annotated[tuple[float, ...], Field(strict=False, min_length=1)]
 Matrix = Annotated[tuple[Vector, ...], Field(strict=False, min_length=1)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1, le=10_000_000)]
+# One number for all devices, or a list with one number per device.
+PerDevicePositive = Positive | Annotated[tuple[Positive, ...], Field(strict=False)]
+PerDeviceNonNegative = NonNegative | Annotated[tuple[NonNegative, ...], Field(strict=False)]
 Edge = Annotated[tuple[int, int], Field(strict=False)]
 
 
@@ -83,14 +53,18 @@ class Network(Section):
     """Who can hear whom, and the weights of averaging."""
 
     topology: Literal["ring", "grid", "geometric", "regular", "star", "complete", "edges"] = "ring"
-    devices: Annotated[int, Field(ge=1, le=10_000_000)] = 10
+    devices: Count = 10
     edges: Annotated[tuple[Edge, ...], Field(strict=False)] | None = Field(
         None, description="undirected links, for topology = 'edges'"
     )
-    rows: Annotated[int, Field(ge=1)] | None = Field(None, description="grid only; default: nearest to a square")
+    rows: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="grid only; default: nearest to a square"
+    )
     degree: Annotated[int, Field(ge=1)] = Field(4, description="degree of a random regular graph")
     mean_degree: Positive = Field(4.0, description="target mean degree of a geometric graph")
-    max_degree: Annotated[int, Field(ge=1)] | None = Field(None, description="refuse geometric draws above it")
+    max_degree: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="refuse geometric draws above it"
+    )
     link_metre: Positive = Field(150.0, description="distance of linked devices; radius of a geometric graph")
     mixing: Literal["metropolis", "lazy-metropolis"] = "metropolis"
     allow_disconnected: bool = False
@@ -169,12 +143,20 @@ class Learning(Section):
     partition: Literal["iid", "dirichlet"] = "iid"
     alpha: Positive = 0.8
     aggregation: Literal["model", "update", "renormalized"] = "model"
-    local_steps: Annotated[int, Field(ge=1)] = 5
-    batch: Annotated[int, Field(ge=1)] = 32
+    local_steps: Count = 5
+    batch: Count = 32
     learning_rate: Positive = 0.01
 
 
+_FIXED: dict[str, type[Section]] = {
+    "network": Network,
+    "link": Link,
+    "energy": Energy,
+    "cost": Cost,
+    "learning": Learning,
+}
 _CHANNELS: dict[str, type[Section]] = {"rayleigh": RayleighChannel, "table": TableChannel}
+_DEFAULT_SOURCE = {"channel": "rayleigh", "harvest": "solar"}
 
 
 def _harvest_settings(source: str) -> type[Section]:
@@ -183,43 +165,69 @@ def _harvest_settings(source: str) -> type[Section]:
 
 
 def _section_class(name: str, data: Mapping[str, Any]) -> type[Section]:
-    fixed = {"network": Network, "link": Link, "energy": Energy, "cost": Cost, "learning": Learning}
-    if name in fixed:
-        return fixed[name]
-    source = data.get("source", {"channel": "rayleigh", "harvest": "solar"}[name])
-    if name == "channel":
-        if source not in _CHANNELS:
-            known = sorted(_CHANNELS)
-            hint = catalog.nearest(str(source), known)
-            raise ScenarioError(
-                "channel.source", f"expected one of {', '.join(known)}, actual value {source!r}{hint}"
-            )
-        return _CHANNELS[source]
-    try:
-        return _harvest_settings(str(source))
-    except catalog.UnknownVariantError as error:
-        raise ScenarioError("harvest.source", str(error)) from None
+    if name in _FIXED:
+        return _FIXED[name]
+    source = data.get("source", _DEFAULT_SOURCE[name])
+    known = sorted(_CHANNELS) if name == "channel" else catalog.names(HARVEST_CATALOG)
+    if source not in known:
+        raise ScenarioError(f"{name}.source", _one_of(known, "value", source))
+    return _CHANNELS[source] if name == "channel" else _harvest_settings(source)
 
 
-def _explain(error: ErrorDetails, prefix: str, model: type[BaseModel]) -> ScenarioError:
-    """Turn one pydantic error into a sentence with path, expectation and actual value."""
-    path = ".".join([prefix] * bool(prefix) + [str(part) for part in error["loc"] if _is_path_part(part)])
-    message, kind = error["msg"], error["type"]
-    if kind == "extra_forbidden":
-        known = sorted(model.model_fields)
-        hint = catalog.nearest(str(error["loc"][-1]), known)
-        return ScenarioError(path, f"unknown key; expected one of {', '.join(known)}{hint}")
-    if kind == "missing":
-        return ScenarioError(path, "expected a value, actual value missing")
-    if "actual value" in message:
-        return ScenarioError(path, message)
-    expected = message.removeprefix("Input should be ").removeprefix("Value error, ")
-    return ScenarioError(path, f"expected {expected}, actual value {_short(error['input'])}")
+# pydantic's words for a program's types, in the words of a settings file
+_EXPECTED = {
+    "bool_type": "true or false",
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "string_type": "a text",
+    "tuple_type": "a list",
+    "too_short": "a list that is not empty",
+    "too_long": "a list of {max_length} values",
+    "missing": "a value",
+}
 
 
-def _is_path_part(part: int | str) -> bool:
-    # pydantic names the branch of a union in the location, e.g. "tuple[...]" or "function-before[...]"
-    return isinstance(part, int) or not any(mark in part for mark in "[](")
+def _explain(errors: list[ErrorDetails], prefix: str, model: type[BaseModel]) -> ScenarioError:
+    """Turn pydantic's errors into a sentence on the first wrong field: path, expectation, actual value.
+
+    A key that does not exist comes first, for it may be why another one is missing. A field of several kinds
+    has an error for each: those that reach deepest into the value know best what is wrong with it.
+    """
+    first = next((error for error in errors if error["type"] == "extra_forbidden"), errors[0])
+    name = str(first["loc"][0])
+    if first["type"] == "extra_forbidden":
+        return ScenarioError(_joined(prefix, name), _one_of(sorted(model.model_fields), "key", name))
+    places = {_indices(error): error for error in reversed(errors) if error["loc"][0] == name}
+    place = max(sorted(places), key=len)
+    expected = [_expected(error) for error in errors if (error["loc"][0], _indices(error)) == (name, place)]
+    actual = "missing" if places[place]["type"] == "missing" else _short(places[place]["input"])
+    return ScenarioError(
+        _joined(prefix, name, *map(str, place)), f"expected {', or '.join(expected)}, actual value {actual}"
+    )
+
+
+def _indices(error: ErrorDetails) -> tuple[int, ...]:
+    """Position of a wrong entry within its field; the texts beside it only name a branch of a union."""
+    return tuple(part for part in error["loc"] if isinstance(part, int))
+
+
+def _expected(error: ErrorDetails) -> str:
+    kind, message = error["type"], error["msg"].removeprefix("Input should be ")
+    if kind.startswith("date_"):
+        return "a date such as 2023-06-01"
+    if kind.startswith(("greater_than", "less_than")):
+        return f"a number {message}"
+    return _EXPECTED.get(kind, message).format(**error.get("ctx", {}))
+
+
+def _one_of(known: list[str], what: str, actual: object) -> str:
+    hint = catalog.nearest(str(actual), known)
+    listed = f"one of {', '.join(known)}" if known else "none"
+    return f"expected {listed}, actual {what} {_short(actual)}{hint}"
+
+
+def _joined(*parts: str) -> str:
+    return ".".join(part for part in parts if part)
 
 
 def _short(value: object) -> str:
@@ -234,7 +242,7 @@ def validated(model: type[Section], data: object, prefix: str) -> Section:
     try:
         return model.model_validate(dict(data))
     except ValidationError as error:
-        raise _explain(error.errors()[0], prefix, model) from None
+        raise _explain(error.errors(), prefix, model) from None
 
 
 class Scenario(Section):
@@ -242,7 +250,7 @@ class Scenario(Section):
 
     name: str = "unnamed"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    slots: Annotated[int, Field(ge=1, le=10_000_000)] = 200
+    slots: Count = 200
     network: Network = Network()
     channel: RayleighChannel | TableChannel = RayleighChannel()
     link: Link = Link()
@@ -258,10 +266,7 @@ class Scenario(Section):
         sections = ("network", "channel", "link", "energy", "harvest", "cost", "learning")
         for key in data:
             if key not in plain and key not in sections:
-                known = ["name", "seed", "slots", *sections]
-                raise ScenarioError(
-                    key, f"unknown key; expected one of {', '.join(known)}{catalog.nearest(key, known)}"
-                )
+                raise ScenarioError(key, _one_of(["name", "seed", "slots", *sections], "key", key))
         parts: dict[str, Section] = {}
         for name in sections:
             raw = data.get(name, {})
@@ -270,7 +275,7 @@ class Scenario(Section):
         try:
             scenario = cls(**plain, **parts)  # type: ignore[arg-type]
         except ValidationError as error:
-            raise _explain(error.errors()[0], "", cls) from None
+            raise _explain(error.errors(), "", cls) from None
         _check_together(scenario)
         return scenario
 
@@ -281,7 +286,9 @@ class Scenario(Section):
         try:
             data = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise ScenarioError(str(name_or_path), f"expected a TOML file, actual content fails: {error}") from None
+            raise ScenarioError(
+                str(name_or_path), f"expected a TOML file, actual content fails: {error}"
+            ) from None
         harvest = data.get("harvest")
         if folder is not None and isinstance(harvest, dict) and isinstance(harvest.get("file"), str):
             harvest["file"] = str(folder / harvest["file"])  # relative to the scenario, not to the shell
@@ -330,7 +337,9 @@ class Scenario(Section):
 def shipped() -> list[str]:
     """Names of the scenarios that come with the package."""
     folder = files("heliomesh") / "scenarios"
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return sorted(
+        entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
+    )
 
 
 def per_device(value: float | tuple[float, ...], devices: int) -> list[float]:
@@ -362,11 +371,14 @@ def _read(name_or_path: str | Path) -> tuple[str, str, Path | None]:
     if str(name_or_path) not in known:
         hint = catalog.nearest(str(name_or_path), known)
         raise ScenarioError(
-            "scenario", f"expected a .toml file or one of {', '.join(known)}, actual value {str(name_or_path)!r}{hint}"
+            "scenario",
+            f"expected a .toml file or one of {', '.join(known)}, actual value {str(name_or_path)!r}{hint}",
         )
-    return (files("heliomesh") / "scenarios" / f"{name_or_path}.toml").read_text(encoding="utf-8"), str(
-        name_or_path
-    ), None
+    return (
+        (files("heliomesh") / "scenarios" / f"{name_or_path}.toml").read_text(encoding="utf-8"),
+        str(name_or_path),
+        None,
+    )
 
 
 def _set_path(data: dict[str, Any], path: str, value: object) -> None:
@@ -374,7 +386,9 @@ def _set_path(data: dict[str, Any], path: str, value: object) -> None:
     for depth, key in enumerate(parents):
         inner = data.setdefault(key, {})
         if not isinstance(inner, dict):
-            raise ScenarioError(path, f"expected a table at {'.'.join(parents[: depth + 1])!r}, actual a value")
+            raise ScenarioError(
+                path, f"expected a table at {'.'.join(parents[: depth + 1])!r}, actual a value"
+            )
         data = inner
     if last == "source" and data.get("source") != value:
         data.clear()  # another source has other settings
@@ -395,9 +409,13 @@ def _check_together(scenario: Scenario) -> None:
                 )
     _check_powers(energy)
     if network.topology == "edges" and network.edges is None:
-        raise ScenarioError("network.edges", "expected a list of pairs for topology 'edges', actual value missing")
+        raise ScenarioError(
+            "network.edges", "expected a list of pairs for topology 'edges', actual value missing"
+        )
     if network.topology != "edges" and network.edges is not None:
-        raise ScenarioError("network.edges", f"expected only with topology 'edges', actual topology {network.topology!r}")
+        raise ScenarioError(
+            "network.edges", f"expected only with topology 'edges', actual topology {network.topology!r}"
+        )
     if isinstance(scenario.channel, TableChannel):
         _check_channel_table(scenario.channel)
 
@@ -405,7 +423,9 @@ def _check_together(scenario: Scenario) -> None:
 def _check_powers(energy: Energy) -> None:
     powers = energy.powers_watt
     if powers[0] != 0 or any(low >= high for low, high in zip(powers, powers[1:], strict=False)):
-        raise ScenarioError("energy.powers_watt", f"expected 0 (idle) and then rising powers, actual value {list(powers)}")
+        raise ScenarioError(
+            "energy.powers_watt", f"expected 0 (idle) and then rising powers, actual value {list(powers)}"
+        )
     if energy.transmit_second > energy.slot_second:
         raise ScenarioError(
             "energy.transmit_second",
@@ -417,13 +437,16 @@ def _check_powers(energy: Energy) -> None:
         lowest = capacity if isinstance(capacity, float) else min(capacity)
         if highest > lowest:
             raise ScenarioError(
-                "energy.initial", f"expected at most energy.capacity_joule = {lowest:g}, actual value {highest:g}"
+                "energy.initial",
+                f"expected at most energy.capacity_joule = {lowest:g}, actual value {highest:g}",
             )
 
 
 def _check_channel_table(channel: TableChannel) -> None:
     if min(channel.gains) < 0 or list(channel.gains) != sorted(set(channel.gains)):
-        raise ScenarioError("channel.gains", f"expected rising gains of at least 0, actual value {list(channel.gains)}")
+        raise ScenarioError(
+            "channel.gains", f"expected rising gains of at least 0, actual value {list(channel.gains)}"
+        )
     check_kernel("channel.kernel", channel.kernel, len(channel.gains))
 
 
@@ -433,7 +456,9 @@ def check_kernel(field: str, kernel: tuple[tuple[float, ...], ...], levels: int)
         raise ScenarioError(field, f"expected {levels} rows, actual number of rows {len(kernel)}")
     for index, row in enumerate(kernel):
         if len(row) != levels:
-            raise ScenarioError(f"{field}.{index}", f"expected {levels} values, actual number of values {len(row)}")
+            raise ScenarioError(
+                f"{field}.{index}", f"expected {levels} values, actual number of values {len(row)}"
+            )
         check_law(f"{field}.{index}", row)
 
 

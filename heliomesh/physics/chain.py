@@ -7,8 +7,9 @@ from torch import Tensor
 
 def draw(prob: Tensor, uniform: Tensor) -> Tensor:
     """Inverse-transform sampling of ``prob`` (..., outcome) with ``uniform`` (...) → outcome (...)."""
-    cumulative = prob.cumsum(-1)[..., :-1]  # the last outcome takes what rounding leaves
-    return (uniform.unsqueeze(-1) >= cumulative).sum(-1)
+    cumulative = prob.cumsum(-1)
+    share = cumulative / cumulative[..., -1:]  # exactly 1 from the last possible outcome on
+    return (uniform.unsqueeze(-1) >= share[..., :-1]).sum(-1)
 
 
 def stationary_law(kernel: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -123,9 +123,8 @@ def _links_and_positions(
         case "complete":
             return [(i, j) for i in range(m) for j in range(i)], _circle(m, spacing)
         case "star":
-            rim = _circle(max(m - 1, 1), spacing)
-            rim = rim / np.maximum(np.linalg.norm(rim, axis=1, keepdims=True), 1e-9) * spacing
-            return [(0, i) for i in range(1, m)], np.concatenate([np.zeros((1, 2)), rim])[:m]
+            rim = spacing * _unit_circle(m - 1)
+            return [(0, i) for i in range(1, m)], np.concatenate([np.zeros((1, 2)), rim])
         case "grid":
             return _grid(network)
         case "regular":
@@ -138,9 +137,14 @@ def _links_and_positions(
 
 def _circle(devices: int, spacing_metre: float) -> npt.NDArray[np.float64]:
     """Points on a circle, neighbours ``spacing_metre`` apart; shape (device, 2)."""
-    angle = 2 * np.pi * np.arange(devices) / devices
     radius = spacing_metre / (2 * math.sin(math.pi / devices)) if devices > 1 else 0.0
-    return radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    return radius * _unit_circle(devices)
+
+
+def _unit_circle(points: int) -> npt.NDArray[np.float64]:
+    """Points at equal angles, the first at (1, 0); shape (point, 2)."""
+    angle = 2 * np.pi * np.arange(points) / max(points, 1)
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
 
 def _grid(network: Network) -> tuple[list[tuple[int, int]], npt.NDArray[np.float64]]:

@@ -3,11 +3,11 @@
     V_t(s) = min over feasible p of  c(h, p) + W_t(h, b − e(p)),   W_t = E[V_{t+1} | state after spending]
 
 Independent parts of the network (a bipartite network under full duplex has two) are solved one by one. Only the
-post-decision table W, the value V and the best action per state exist; Q(s, p) is never stored.
+post-decision table W, the value V and the best action per state exist; Q(s, p) is never stored, and the minimum over
+joint actions is taken one device at a time.
 """
 
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from heliomesh.problem.contraction import expectation
 from heliomesh.problem.cost import part_factors
-from heliomesh.problem.factor import Variable, action, site, total
+from heliomesh.problem.factor import Factor, Variable, action, energy, site, total
 from heliomesh.problem.overhead import central_overhead
 from heliomesh.problem.policy import (
     ActionPolicy,
@@ -28,15 +28,27 @@ from heliomesh.problem.policy import (
 )
 from heliomesh.problem.problem import Part, Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
+from heliomesh.problem.symmetry import same_part
 from heliomesh.scenario import Section
 
-_BLOCK_ENTRIES = 1 << 16  # states per block: the block's value, candidate and action tables stay in the cache
+_BLOCK_ENTRIES = 1 << 18  # entries of a block's largest table: it stays in the cache
 
 
 class Options(Section):
     """Options of the exact planner."""
 
-    memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
+    memory_gib: float = Field(
+        DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]"
+    )
+
+
+@dataclass(frozen=True)
+class PartTable:
+    """Best joint actions of one part: (slot, state), coded in base |P| with the first device most significant."""
+
+    states: tuple[Variable, ...]
+    devices: tuple[int, ...]
+    best: Tensor
 
 
 @dataclass(frozen=True)
@@ -44,28 +56,27 @@ class JointTable(ActionPolicy):
     """Best joint action of every part for every slot and joint state."""
 
     problem: Problem
-    tables: tuple[Tensor, ...]  # per part: (slot, state) joint action index
+    tables: tuple[PartTable, ...]
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Look the joint state of every part up."""
         batch = len(seen.battery_joule)
         chosen = torch.zeros(batch, self.problem.num_devices, dtype=torch.long, device=self.problem.device)
         count = len(self.problem.actions)
-        for part, table in zip(self.problem.parts, self.tables, strict=True):
-            assignment = seen.assignment(self.problem, part.states)
+        for table in self.tables:
+            assignment = seen.assignment(self.problem, table.states)
             state = torch.zeros(batch, dtype=torch.long, device=self.problem.device)
-            for variable in part.states:
+            for variable in table.states:
                 state = state * self.problem.size(variable) + assignment[variable]
-            joint = table[slot][state].long()
-            for device in reversed(part.devices):
+            joint = table.best[slot][state].long()
+            for device in reversed(table.devices):
                 chosen[:, device] = joint % count
                 joint = joint // count
         return chosen
 
     def visible(self, device: int) -> frozenset[Variable]:
         """The whole state of its part of the network."""
-        part = next(part for part in self.problem.parts if device in part.devices)
-        return frozenset(part.states)
+        return frozenset(self.problem.part_of(device).states)
 
 
 def plan(
@@ -75,18 +86,30 @@ def plan(
     parallel_map: ParallelMap = map,
     track: Track = untracked,
 ) -> Plan:
-    """Solve every part exactly."""
+    """Solve every part exactly; parts that are renamed copies of a solved one share its table."""
     check_fits("centralized optimum", estimate_bytes(problem), options.memory_gib, _REMEDY)
-    tables, cost = [], 0.0
+    tables: list[PartTable] = []
+    costs: list[float] = []
     for number, part in enumerate(problem.parts, 1):
-        value, table = solve_part(problem, part, track, f"centralized, part {number} of {len(problem.parts)}")
-        for variable in part.states:
-            value = torch.tensordot(problem.initial_law(variable), value, dims=([0], [0]))
-        cost += float(value) / problem.slots
-        tables.append(table)
-    return Plan(
-        "centralized", JointTable(problem, tuple(tables)), cost, cost, rounds=1, overhead=central_overhead(problem)
-    )
+        for twin, known in enumerate(tables):
+            rename = same_part(problem, problem.parts[twin], part)
+            if rename is not None:
+                states = tuple(map(rename, known.states))
+                devices = tuple(rename(energy(j)).index for j in known.devices)
+                tables.append(PartTable(states, devices, known.best))
+                costs.append(costs[twin])
+                break
+        else:
+            value, best = solve_part(
+                problem, part, track, f"centralized, part {number} of {len(problem.parts)}"
+            )
+            for variable in part.states:
+                value = torch.tensordot(problem.initial_law(variable), value, dims=([0], [0]))
+            tables.append(PartTable(part.states, part.devices, best))
+            costs.append(float(value))
+    cost = sum(costs) / problem.slots
+    policy = JointTable(problem, tuple(tables))
+    return Plan("centralized", policy, cost, cost, rounds=1, overhead=central_overhead(problem))
 
 
 _REMEDY = (
@@ -115,51 +138,128 @@ def solve_part(problem: Problem, part: Part, track: Track, description: str) -> 
     """Optimal total cost from every first state (site axes, energy axes) and best actions (slot, state)."""
     shape = problem.sizes(part.states)
     channel_states = entries(shape[: len(part.sites)])
-    scope = (*map(site, part.sites), *map(action, part.devices))
-    cost = total(part_factors(problem, part.devices, part.receivers)).aligned(scope)
-    cost = cost.expand(problem.sizes(scope)).reshape(channel_states, -1)  # (channel state, joint action)
-    best_action = torch.empty(
+    stages = elimination_stages(problem, part)
+    best = torch.empty(
         problem.slots, entries(shape), dtype=_action_type(problem, part), device=problem.device
     )
     value = torch.zeros(shape, dtype=problem.dtype, device=problem.device)
+    widest = max(entries(stage.cost.shape[1:-1]) for stage in stages)
+    rows = max(1, _BLOCK_ENTRIES // (value.numel() // channel_states * widest))
     for slot in track(range(problem.slots - 1, -1, -1), description, problem.slots):
-        future = value if slot == problem.slots - 1 else expectation(
-            value, [problem.kernel(variable, slot) for variable in part.states]
-        )
+        if slot < problem.slots - 1:  # nothing follows the last slot
+            value = expectation(value, [problem.kernel(variable, slot) for variable in part.states])
+        future = value.reshape(channel_states, -1)
         value = torch.empty_like(future)
-        rows = (channel_states, -1)
-        _minimise(problem, part, cost, future.reshape(rows), value.view(rows), best_action[slot].view(rows))
-    return value, best_action
+        for start in range(0, channel_states, rows):
+            block = slice(start, start + rows)
+            value[block], best[slot].view(channel_states, -1)[block] = minimise(
+                problem, stages, future, block
+            )
+        value = value.reshape(shape)
+    return value, best
 
 
-def _minimise(
-    problem: Problem, part: Part, cost: Tensor, future: Tensor, value: Tensor, best_action: Tensor
-) -> None:
-    """Fill value and best action (channel state, energy states) from the post-decision table ``future``.
+@dataclass(frozen=True)
+class Stage:
+    """Elimination of one device's action.
 
-    A joint action that spends q shifts the battery axes by q: feasible states read ``future`` at b − q.
+    ``cost`` (channel state, actions of ``frontier``..., own action) sums the cost terms that are complete once the
+    frontier's actions are given.
     """
-    weathers, levels = problem.harvest.law.num_weather, problem.battery.levels
-    axes = (weathers, levels) * len(part.devices)
-    moves = []
-    for joint, choice in enumerate(product(range(len(problem.actions)), repeat=len(part.devices))):
-        quanta = [int(problem.actions.quanta[j, a]) for j, a in zip(part.devices, choice, strict=True)]
-        if max(quanta) < levels:
-            after = [piece for q in quanta for piece in (slice(None), slice(0, levels - q))]
-            before = [piece for q in quanta for piece in (slice(None), slice(q, levels))]
-            moves.append((joint, (slice(None), *after), (slice(None), *before)))
-    rows = max(1, _BLOCK_ENTRIES // future.shape[1])
-    column = (-1,) + (1,) * len(axes)
-    for start in range(0, len(future), rows):
-        block = slice(start, start + rows)
-        source = future[block].reshape(-1, *axes)
-        target = value[block].view(-1, *axes)
-        arg = best_action[block].view(-1, *axes)
-        # the first joint action is "all idle", feasible everywhere
-        torch.add(source, cost[block, 0].reshape(column), out=target)
-        arg.zero_()
-        for joint, after, before in moves[1:]:
-            candidate = source[after] + cost[block, joint].reshape(column)
-            known = target[before]
-            arg[before].masked_fill_(candidate < known, joint)
-            torch.minimum(candidate, known, out=known)
+
+    position: int  # of the device within its part
+    device: int
+    weight: int  # of its action in the joint code
+    frontier: tuple[int, ...]  # devices whose actions stay open after this stage
+    cost: Tensor
+
+
+def elimination_stages(problem: Problem, part: Part) -> list[Stage]:
+    """Eliminate the action with the fewest open neighbours first, as in nonserial dynamic programming.
+
+    A joint minimum over |P|^n actions becomes n small ones: the future couples all batteries, but it is read at the
+    state after spending, one axis per device, so spending can be settled device by device.
+    """
+    pending = part_factors(problem, part.devices, part.receivers)
+    remaining, frontier, stages = list(part.devices), set[int](), []
+    sites = tuple(map(site, part.sites))
+    while remaining:
+
+        def opened(device: int) -> set[int]:
+            linked = {
+                v.index for f in pending if action(device) in f.scope for v in f.scope if v.kind == "action"
+            }
+            return (frontier | linked) - {device}
+
+        device = min(remaining, key=lambda j: len(opened(j)))
+        frontier = opened(device)
+        remaining.remove(device)
+        complete = [factor for factor in pending if action(device) in factor.scope]
+        pending = [factor for factor in pending if action(device) not in factor.scope]
+        scope = (*sites, *map(action, sorted(frontier)), action(device))
+        zero = Factor((), torch.zeros((), dtype=problem.dtype, device=problem.device))
+        cost = total([*complete, zero]).aligned(scope).expand(problem.sizes(scope))
+        position = part.devices.index(device)
+        stages.append(
+            Stage(
+                position=position,
+                device=device,
+                weight=len(problem.actions) ** (len(part.devices) - 1 - position),
+                frontier=tuple(sorted(frontier)),
+                cost=cost.reshape(-1, *cost.shape[len(sites) :]),
+            )
+        )
+    return stages
+
+
+def minimise(problem: Problem, stages: list[Stage], future: Tensor, block: slice) -> tuple[Tensor, Tensor]:
+    """Least cost and its joint action code for a block of channel states, from the post-decision table ``future``.
+
+    Tables have axes (channel state, frontier actions..., [weather, battery] per device). An action that spends q
+    reads the battery axis at b − q, so it is open to levels q and above only.
+    """
+    levels, count = problem.battery.levels, len(problem.actions)
+    axes = (problem.harvest.law.num_weather, levels) * len(stages)
+    value = future[block].reshape(-1, *axes)
+    code = torch.zeros((1,) * value.ndim, dtype=torch.int32, device=future.device)
+    frontier: tuple[int, ...] = ()
+    for stage in stages:
+        cost = stage.cost[block]
+        cost = cost.reshape(*cost.shape, *(1,) * len(axes))
+        own = 1 + len(stage.frontier)  # axis of the own action in cost
+        shape = (len(value), *(count,) * len(stage.frontier), *axes)
+        best = torch.empty(shape, dtype=value.dtype, device=value.device)
+        best_code = torch.empty(shape, dtype=code.dtype, device=value.device)
+        battery = own + 2 * stage.position + 1  # axis of the own battery once the own action axis is gone
+        for choice in range(count):
+            spent = int(problem.actions.quanta[stage.device, choice])
+            if spent >= levels:
+                continue
+            left = _aligned(value, frontier, stage, choice).narrow(battery, 0, levels - spent)
+            candidate = left + cost.select(own, choice)
+            inherited = _aligned(code, frontier, stage, choice)
+            if inherited.shape[battery] > 1:
+                inherited = inherited.narrow(battery, 0, levels - spent)
+            inherited = inherited + choice * stage.weight
+            known, known_code = (table.narrow(battery, spent, levels - spent) for table in (best, best_code))
+            if choice == 0:  # idle spends nothing: everything is set
+                known.copy_(candidate)
+                known_code.copy_(inherited.expand_as(known_code))
+            else:
+                better = candidate < known
+                known_code.copy_(torch.where(better, inherited, known_code))
+                torch.minimum(candidate, known, out=known)
+        value, code, frontier = best, best_code, stage.frontier
+    return value.reshape(len(value), -1), code.reshape(len(value), -1)
+
+
+def _aligned(table: Tensor, frontier: tuple[int, ...], stage: Stage, choice: int) -> Tensor:
+    """Fix the eliminated device's action and give the table the axes of the stage's frontier."""
+    if stage.device in frontier:
+        axis = 1 + frontier.index(stage.device)
+        table = table.select(axis, choice) if table.shape[axis] > 1 else table.squeeze(axis)
+    kept = [device for device in frontier if device != stage.device]
+    for position, device in enumerate(stage.frontier):
+        if device not in kept:
+            table = table.unsqueeze(1 + position)
+    return table

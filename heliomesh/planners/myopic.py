@@ -9,7 +9,6 @@ step, and the true cost never rises. Log-powers never reach zero, so several sta
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import networkx as nx
 import numpy as np
 import torch
 from pydantic import Field
@@ -40,10 +39,14 @@ class Options(Section):
     mode: Literal["rounded", "continuous", "exhaustive"] = Field(
         "rounded", description="powers of the set after SCA, any power, or the best of all joint actions"
     )
-    starts: Annotated[int, Field(ge=1)] = Field(8, description="SCA starts: all send, one colour sends, random subsets")
+    starts: Annotated[int, Field(ge=1)] = Field(
+        8, description="SCA starts: all send, one colour sends, random subsets"
+    )
     linearisations: Annotated[int, Field(ge=1)] = Field(30, description="most convex steps per start")
     passes: Annotated[int, Field(ge=1)] = Field(2, description="coordinate passes per convex step")
-    memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
+    memory_gib: float = Field(
+        DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]"
+    )
 
 
 def plan(
@@ -83,12 +86,15 @@ class Exhaustive(ActionPolicy):
 
     problem: Problem
     costs: tuple[Tensor, ...]
+    stationary = True
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Search all joint actions; states of equal channels and batteries share one search."""
         problem, count = self.problem, len(self.problem.actions)
         affordable = problem.battery.affordable(seen.battery_joule, problem.actions.spent_joule)
-        chosen = torch.zeros(len(seen.battery_joule), problem.num_devices, dtype=torch.long, device=problem.device)
+        chosen = torch.zeros(
+            len(seen.battery_joule), problem.num_devices, dtype=torch.long, device=problem.device
+        )
         for part, cost in zip(problem.parts, self.costs, strict=True):
             level = torch.zeros(len(chosen), dtype=torch.long, device=problem.device)
             for index in part.sites:
@@ -109,12 +115,7 @@ class Exhaustive(ActionPolicy):
 
     def visible(self, device: int) -> frozenset[Variable]:
         """The whole state of its part of the network."""
-        return part_states(self.problem, device)
-
-
-def part_states(problem: Problem, device: int) -> frozenset[Variable]:
-    """State variables of the independent part that a device belongs to."""
-    return frozenset(next(part for part in problem.parts if device in part.devices).states)
+        return frozenset(self.problem.part_of(device).states)
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,9 @@ class Solver:
 
     def tangent(self, gain: Tensor, power: Tensor) -> Tensor:
         """v_ij = a_ij e^{−z_ij}, zero where nothing is sent or, under half duplex, heard; (batch, edge)."""
-        error = error_prob(self.problem.link, self.problem.topology, power, gain / self.problem.link.path_gain)
+        error = error_prob(
+            self.problem.link, self.problem.topology, power, gain / self.problem.link.path_gain
+        )
         return self._edge_weight * (1 - error)
 
     def convex_step(self, gain: Tensor, limit: Tensor, power: Tensor, weight: Tensor, passes: int) -> Tensor:
@@ -209,13 +212,7 @@ def _ratio(above: Tensor, below: Tensor) -> Tensor:
 
 def build_solver(problem: Problem, options: Options, rng: np.random.Generator) -> Solver:
     """Colours, starting subsets and parts."""
-    conflict: nx.Graph[int] = nx.Graph()
-    conflict.add_nodes_from(range(problem.num_devices))
-    for receiver in range(problem.num_devices):
-        heard = problem.heard_by(receiver)
-        conflict.add_edges_from((a, b) for a in heard for b in heard if a < b)
-    by_device = nx.greedy_color(conflict, strategy="largest_first")
-    colour = torch.tensor([by_device[j] for j in range(problem.num_devices)], device=problem.device)
+    colour = torch.tensor(problem.colour, device=problem.device)
     starts = [torch.ones_like(colour, dtype=torch.bool)]
     starts += [colour == c for c in range(int(colour.max()) + 1)]
     while len(starts) < options.starts:
@@ -226,8 +223,8 @@ def build_solver(problem: Problem, options: Options, rng: np.random.Generator) -
     return Solver(problem, options, colour, torch.stack(starts[: options.starts]), part_of_device)
 
 
-def _fading(problem: Problem, seen: Observation) -> Tensor:
-    return problem.channel.gain[seen.channel_level[:, problem.channel.site_of_edge]]
+def _fading(problem: Problem, channel_level: Tensor) -> Tensor:
+    return problem.channel.gain[channel_level[:, problem.channel.site_of_edge]]
 
 
 @dataclass(frozen=True)
@@ -243,7 +240,7 @@ class Continuous:
         compute = problem.compute_joule
         limit = (seen.battery_joule - compute) / problem.scenario.energy.transmit_second
         limit = limit.clamp(0, float(problem.actions.power_watt[-1]))
-        power = self.solver.powers(_fading(problem, seen), limit)
+        power = self.solver.powers(_fading(problem, seen.channel_level), limit)
         trained = power > 0
         if problem.scenario.energy.train_only:
             trained = trained | (seen.battery_joule >= compute)
@@ -257,11 +254,21 @@ class Rounded(ActionPolicy):
     problem: Problem
     solver: Solver
 
+    stationary = True
+
     def action(self, slot: int, seen: Observation) -> Tensor:
+        """Solve once per distinct channel state and set of affordable actions."""
+        affordable = self.problem.battery.affordable(seen.battery_joule, self.problem.actions.spent_joule)
+        key = torch.cat([seen.channel_level, affordable.flatten(1)], dim=1)
+        distinct, which = torch.unique(key, dim=0, return_inverse=True)
+        level, pays = distinct.split([seen.channel_level.shape[1], affordable[0].numel()], dim=1)
+        return self._solve(_fading(self.problem, level), pays.bool().reshape(-1, *affordable.shape[1:]))[
+            which
+        ]
+
+    def _solve(self, fading: Tensor, affordable: Tensor) -> Tensor:
         """Round, then let devices of one colour switch to their cheapest action until nobody gains."""
         problem, actions = self.problem, self.problem.actions
-        affordable = problem.battery.affordable(seen.battery_joule, actions.spent_joule)
-        fading = _fading(problem, seen)
         limit = (affordable * actions.power_watt).amax(-1)
         power = self.solver.powers(fading, limit)
         distance = (power.unsqueeze(-1) - actions.power_watt).abs().masked_fill(~affordable, torch.inf)
@@ -277,7 +284,9 @@ class Rounded(ActionPolicy):
         """One pass of best single-device changes."""
         for colour in range(int(self.solver.colour.max()) + 1):
             movers = self.solver.colour == colour
-            costs = [self._shared_cost(torch.where(movers, a, chosen), fading) for a in range(affordable.shape[-1])]
+            costs = [
+                self._shared_cost(torch.where(movers, a, chosen), fading) for a in range(affordable.shape[-1])
+            ]
             best = torch.stack(costs, dim=-1).masked_fill(~affordable, torch.inf).argmin(-1)
             chosen = torch.where(movers, best, chosen)
         return chosen
@@ -296,7 +305,7 @@ class Rounded(ActionPolicy):
 
     def visible(self, device: int) -> frozenset[Variable]:
         """The whole state of its part of the network."""
-        return part_states(self.problem, device)
+        return frozenset(self.problem.part_of(device).states)
 
 
 _MOST_POLISHING = 10

@@ -21,6 +21,7 @@ class Greedy(ActionPolicy):
     """Largest affordable action; powers rise with the action index."""
 
     problem: Problem
+    stationary = True
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Last affordable action of every device."""

@@ -23,7 +23,10 @@ def exact_cost(problem: Problem, policy: ActionPolicy, memory_gib: float = DEFAU
     largest = max(entries(problem.sizes(part.states)) for part in parts)
     per_state = 8.0 * (3 * problem.num_devices + len(problem.actions) * problem.num_devices + 8)
     check_fits(
-        "exact evaluation", largest * per_state, memory_gib, "lower the levels or the devices, or use hm.simulate"
+        "exact evaluation",
+        largest * per_state,
+        memory_gib,
+        "lower the levels or the devices, or use hm.simulate",
     )
     return sum(_part_cost(problem, policy, part) for part in parts) / problem.slots
 
@@ -47,7 +50,8 @@ def _part_cost(problem: Problem, policy: ActionPolicy, part: Part) -> float:
     value = torch.zeros(shape, dtype=problem.dtype, device=problem.device)
     for slot in range(problem.slots - 1, -1, -1):
         future = Factor(part.states, expectation(value, [problem.kernel(v, slot) for v in part.states]))
-        prob = policy.action_prob(slot, seen)[:, list(part.devices)]  # (state, device, action)
+        if slot == problem.slots - 1 or not policy.stationary:
+            prob = policy.action_prob(slot, seen)[:, list(part.devices)]  # (state, device, action)
         value = _expected(problem, part, factors, future, state, prob).reshape(shape)
     for variable in part.states:
         value = torch.tensordot(problem.initial_law(variable), value, dims=([0], [0]))
@@ -55,7 +59,12 @@ def _part_cost(problem: Problem, policy: ActionPolicy, part: Part) -> float:
 
 
 def _expected(
-    problem: Problem, part: Part, factors: list[Factor], future: Factor, state: dict[object, Tensor], prob: Tensor
+    problem: Problem,
+    part: Part,
+    factors: list[Factor],
+    future: Factor,
+    state: dict[object, Tensor],
+    prob: Tensor,
 ) -> Tensor:
     """Σ over joint actions of probability × (cost + future value) in every state; (state,)."""
     expected = torch.zeros(len(prob), dtype=problem.dtype, device=problem.device)
@@ -72,7 +81,8 @@ def _expected(
             continue
         assignment = dict(state) | {action(j): a for j, a in zip(part.devices, chosen, strict=True)}
         left = dict(state) | {
-            energy(j): problem.energy_left[j, state[energy(j)], a] for j, a in zip(part.devices, chosen, strict=True)
+            energy(j): problem.energy_left[j, state[energy(j)], a]
+            for j, a in zip(part.devices, chosen, strict=True)
         }
         value = future.at(left) + sum(factor.at(assignment) for factor in factors)
         expected = expected + weight * value

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -73,6 +73,7 @@ class ActionPolicy(ABC):
     """A policy that picks from the problem's action set."""
 
     problem: Problem
+    stationary: ClassVar[bool] = False  # whether the slot number does not matter
 
     @abstractmethod
     def action(self, slot: int, seen: Observation) -> Tensor:
@@ -119,4 +120,3 @@ class Plan:
 def state_variables(problem: Problem, device: int) -> tuple[Variable, ...]:
     """The paper's s_i = ({h_ij}, b_i): a device's incoming sites and its energy."""
     return (*map(site, problem.sites_into(device)), energy(device))
-

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import combinations
 from typing import TypeVar
 
 import networkx as nx
@@ -80,7 +81,9 @@ class Problem:
 
     def size(self, variable: Variable) -> int:
         """Number of values of a variable."""
-        return {"site": self.channel.levels, "energy": self.num_energy, "action": len(self.actions)}[variable.kind]
+        return {"site": self.channel.levels, "energy": self.num_energy, "action": len(self.actions)}[
+            variable.kind
+        ]
 
     def sizes(self, scope: tuple[Variable, ...]) -> tuple[int, ...]:
         """Number of values of several variables."""
@@ -136,6 +139,20 @@ class Problem:
         """Devices whose actions decide what a receiver gets: its neighbours, and itself under half duplex."""
         own = (receiver,) if self.link.half_duplex else ()
         return (*self.topology.neighbours[receiver], *own)
+
+    @cached_property
+    def colour(self) -> tuple[int, ...]:
+        """A colour per device such that devices of one colour share no receiver: they may change at once."""
+        conflict: nx.Graph[int] = nx.Graph()
+        conflict.add_nodes_from(range(self.num_devices))
+        for receiver in range(self.num_devices):
+            conflict.add_edges_from(combinations(self.heard_by(receiver), 2))
+        colour = nx.greedy_color(conflict, strategy="largest_first")
+        return tuple(colour[device] for device in range(self.num_devices))
+
+    def part_of(self, device: int) -> Part:
+        """The independent part that decides about a device."""
+        return next(part for part in self.parts if device in part.devices)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import networkx as nx
 
 from heliomesh.problem.factor import Variable
-from heliomesh.problem.problem import Problem
+from heliomesh.problem.problem import Part, Problem
 
 _MOST_DEVICES = 64  # the search for automorphisms is exponential in the worst case
 
@@ -21,6 +21,18 @@ class Role:
 
     representative: int
     rename: Callable[[Variable], Variable]
+
+
+def same_part(problem: Problem, source: Part, target: Part) -> Callable[[Variable], Variable] | None:
+    """A renaming that carries one independent part of the network onto another, or None."""
+    if problem.num_devices > _MOST_DEVICES or len(source.devices) != len(target.devices):
+        return None
+    graph = _attributed_graph(problem, [0] * problem.num_devices)
+    for device in target.devices:
+        mapping = _automorphism(graph, source.devices[0], device)
+        if mapping is not None and {mapping[j] for j in source.devices} == set(target.devices):
+            return _renaming(problem, mapping)
+    return None
 
 
 def roles(problem: Problem, colour: Sequence[int]) -> tuple[Role, ...]:
@@ -55,7 +67,9 @@ def _attributed_graph(problem: Problem, colour: Sequence[int]) -> "nx.DiGraph[in
     topology, path_gain = problem.topology, problem.link.path_gain
     for edge, (i, j) in enumerate(zip(topology.edge_receiver, topology.edge_sender, strict=True)):
         # positions are computed, so equal distances may differ in the last digits
-        graph.add_edge(int(j), int(i), look=(float(f"{float(path_gain[edge]):.9e}"), float(topology.edge_weight[edge])))
+        graph.add_edge(
+            int(j), int(i), look=(float(f"{float(path_gain[edge]):.9e}"), float(topology.edge_weight[edge]))
+        )
     return graph
 
 

@@ -81,12 +81,14 @@ def theorem1_terms(problem: Problem, mean_cost: float, constants: LearningConsta
     noise = constants.local_variance + 4 * steps * constants.global_variance  # C_1
     eigenvalues = np.sort(np.abs(np.linalg.eigvalsh(problem.topology.mixing)))
     gap = 1 - (float(eigenvalues[-2]) if m > 1 else 0.0)  # 1 − λ
+    drift = (noise + 4 * steps * squared) / steps
+    drift = drift / gap if gap > 1e-12 else math.inf  # parts that never meet never agree
     return {
         "initial error": 256 * lipschitz * constants.initial_gap / math.sqrt(m * slots),
         "gradient noise": math.sqrt(m) * noise / (2 * steps * math.sqrt(slots)),
         "gradient noise, second order": m * noise / (256 * steps * slots),
-        "disagreement": math.sqrt(m) * (noise + 4 * steps * squared) / (128 * gap * steps * slots**1.5),
-        "disagreement, second order": m * (noise + 4 * steps * squared) / (128**2 * gap * steps * slots**2),
+        "disagreement": math.sqrt(m) * drift / (128 * slots**1.5),
+        "disagreement, second order": m * drift / (128**2 * slots**2),
         "lost updates": cost_factor(problem, constants) * mean_cost,
     }
 

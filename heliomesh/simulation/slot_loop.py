@@ -58,13 +58,19 @@ def run_slots(problem: Problem, policy: Policy, episodes: list[int], seed: int) 
         weather = problem.harvest.weather(hidden)
         decision = policy.decide(slot, Observation(channel_level, battery, weather, now.policy))
         spent = decision.trained * problem.compute_joule + decision.power_watt * settings.transmit_second
-        assert bool((spent <= battery + 1e-9 * problem.battery.capacity_joule).all()), "a policy overdrew a battery"
+        # the grid forgives a billionth of a step twice: in the level seen and in the spending rounded up
+        assert bool((spent <= battery + 3e-9 * problem.battery.capacity_joule).all()), (
+            "a policy overdrew a battery"
+        )
         spent = torch.minimum(spent, battery)  # rounding dust only, as just asserted
         # 3. packets
         fading = problem.channel.gain[channel_level[:, problem.channel.site_of_edge]]
         error = error_prob(problem.link, topology, decision.power_watt, fading)
         delivered = now.link >= error
-        loss = torch.zeros_like(battery).index_add_(-1, sender, edge_weight * error) + idle_cost * ~decision.trained
+        loss = (
+            torch.zeros_like(battery).index_add_(-1, sender, edge_weight * error)
+            + idle_cost * ~decision.trained
+        )
         # 4. energy
         harvested, hidden = problem.harvest.step(slot, hidden, now.harvest)
         after, overflow = problem.battery.step(battery, spent, harvested)

@@ -49,11 +49,11 @@ class Consistent:
         self.problem, self.areas, self.roles = problem, areas, roles
         self.gammas, self.damping, self.sweeps = gammas, damping, sweeps
         self.representatives = sorted({role.representative for role in roles})
-        self.turns = [
-            [i for i in self.representatives if colour[i] == turn] for turn in sorted(set(colour))
-        ]
+        self.turns = [[i for i in self.representatives if colour[i] == turn] for turn in sorted(set(colour))]
         self.scopes = {i: policy_scope(areas, i) for i in self.representatives}
-        start = torch.full((problem.num_energy,), 1 / problem.num_energy, dtype=problem.dtype, device=problem.device)
+        start = torch.full(
+            (problem.num_energy,), 1 / problem.num_energy, dtype=problem.dtype, device=problem.device
+        )
         # reference law of each representative's energy, by slot
         self.energy_law = {i: [start] * problem.slots for i in self.representatives}
         # R = 0: no exchange, the first policy stays; simultaneous best responses only chase each other
@@ -69,8 +69,12 @@ class Consistent:
                 self._forward(policies)
         scopes = [tuple(map(role.rename, self.scopes[role.representative])) for role in self.roles]
         tables = [
-            [row[role.representative].aligned((*self.scopes[role.representative], action(role.representative)))
-             .argmax(-1) for role in self.roles]
+            [
+                row[role.representative]
+                .aligned((*self.scopes[role.representative], action(role.representative)))
+                .argmax(-1)
+                for role in self.roles
+            ]
             for row in policies
         ]
         return scopes, tables, self.residual
@@ -130,12 +134,21 @@ class Consistent:
         return change, policies
 
     def _raw_tables(
-        self, futures: Mapping[int, Factor], policies: Mapping[int, Factor], slot: int, known: Mapping[int, Factor]
+        self,
+        futures: Mapping[int, Factor],
+        policies: Mapping[int, Factor],
+        slot: int,
+        known: Mapping[int, Factor],
     ) -> dict[int, Factor]:
         return {i: self._raw(i, futures, policies[i], slot, known) for i in self.representatives}
 
     def _raw(
-        self, device: int, futures: Mapping[int, Factor], policy: Factor, slot: int, known: Mapping[int, Factor]
+        self,
+        device: int,
+        futures: Mapping[int, Factor],
+        policy: Factor,
+        slot: int,
+        known: Mapping[int, Factor],
     ) -> Factor:
         """Q_l = c_l + future, with what is out of l's sight averaged."""
         area = self.areas[device]
@@ -143,9 +156,7 @@ class Consistent:
         if device in known and not hidden:
             return known[device]  # nothing depends on the current policies
         own_law = self._action_law(policy, slot).table
-        laws = [
-            Factor((v,), own_law if v.kind == "action" else self._reference(v, slot)) for v in hidden
-        ]
+        laws = [Factor((v,), own_law if v.kind == "action" else self._reference(v, slot)) for v in hidden]
         cost = area.cost(laws)
         return cost + futures[device] if device in futures else cost
 
@@ -204,7 +215,9 @@ class Consistent:
                 laws.append(law)
                 act = self._seen_by(policies[slot][device], (energy(device),), slot)
                 joint = law.unsqueeze(1) * act.aligned((energy(device), action(device)))
-                left = torch.zeros_like(law).index_add_(0, problem.energy_left[device].flatten(), joint.flatten())
+                left = torch.zeros_like(law).index_add_(
+                    0, problem.energy_left[device].flatten(), joint.flatten()
+                )
                 law = left @ problem.kernel(energy(device), slot)
             self.energy_law[device] = laws
 

@@ -1,27 +1,13 @@
 """What a device sees within k hops, which costs its action enters, and how large its tables become."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
-
-import networkx as nx
 
 from heliomesh.problem.cost import edge_errors, idle_factor
 from heliomesh.problem.factor import Factor, Variable, action, energy, site, total
 from heliomesh.problem.policy import state_variables
 from heliomesh.problem.problem import Problem
-
-
-def turns(areas: Sequence["Neighbourhood"]) -> tuple[int, ...]:
-    """A colour per device such that devices of one colour enter no common cost."""
-    conflict: nx.Graph[int] = nx.Graph()
-    conflict.add_nodes_from(range(len(areas)))
-    for area in areas:
-        acting = [v.index for v in area.cost_scope if v.kind == "action"]
-        conflict.add_edges_from(combinations(acting, 2))
-    colour = nx.greedy_color(conflict, strategy="largest_first")
-    return tuple(colour[device] for device in range(len(areas)))
 
 
 @dataclass(frozen=True)
