@@ -26,7 +26,5 @@ def find(package: str, name: str) -> ModuleType:
     """Import the variant ``name`` of a catalog package."""
     known = names(package)
     if name not in known:
-        raise UnknownVariantError(
-            f"expected one of {', '.join(known)}, actual value {name!r}{nearest(name, known)}"
-        )
+        raise UnknownVariantError(f"expected one of {', '.join(known)}, actual value {name!r}{nearest(name, known)}")
     return importlib.import_module(f"{package}.{name}")

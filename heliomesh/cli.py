@@ -34,9 +34,7 @@ _TABLE_WIDTH = 116  # the comparison table wraps badly below it
 
 ScenarioArgument = Annotated[str, typer.Argument(help="A shipped scenario's name or a path to a .toml file.")]
 SetOption = Annotated[list[str], typer.Option("--set", help="Override one value: path=value. Repeatable.")]
-PlannerOptions = Annotated[
-    list[str], typer.Option("--option", "-o", help="Planner option: name=value. Repeatable.")
-]
+PlannerOptions = Annotated[list[str], typer.Option("--option", "-o", help="Planner option: name=value. Repeatable.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
@@ -165,9 +163,7 @@ def compare_command(
     overrides: SetOption = [],  # noqa: B006
     episodes: EpisodesOption = 64,
     seed: SeedOption = 0,
-    memory_gib: Annotated[
-        float | None, typer.Option("--memory-gib", help="Memory limit of each plan.")
-    ] = None,
+    memory_gib: Annotated[float | None, typer.Option("--memory-gib", help="Memory limit of each plan.")] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     device: DeviceOption = "cpu",
@@ -176,9 +172,7 @@ def compare_command(
     """All planners on one scenario, on common luck."""
     unknown = [name for name in names or [] if name not in planners()]
     if unknown:
-        raise ScenarioError(
-            "planner", f"expected some of {', '.join(planners())}, actual value {unknown[0]!r}"
-        )
+        raise ScenarioError("planner", f"expected some of {', '.join(planners())}, actual value {unknown[0]!r}")
     problem = _problem(scenario, overrides, device, dtype)
     result = compare(problem, names, episodes, seed, memory_gib=memory_gib, track=_track(quiet or as_json))
     facts = _network_facts(problem)
@@ -304,9 +298,7 @@ def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table
 
 
 def _interval(value: Interval, form: str, factor: float) -> str:
-    width = (
-        form.replace("+", "").format(factor * value.half_width) if math.isfinite(value.half_width) else "?"
-    )
+    width = form.replace("+", "").format(factor * value.half_width) if math.isfinite(value.half_width) else "?"
     return f"{form.format(factor * value.mean)} ± {width}"
 
 

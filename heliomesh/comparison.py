@@ -101,7 +101,5 @@ def _with_gaps(rows: list[Row]) -> Comparison:
         reference, base = f"the best planner ({best.planner})", best.cost
     assert base is not None
     scale = float(base.mean()) or 1.0
-    with_gap = [
-        row if row.cost is None else replace(row, gap=interval((row.cost - base) / scale)) for row in rows
-    ]
+    with_gap = [row if row.cost is None else replace(row, gap=interval((row.cost - base) / scale)) for row in rows]
     return Comparison(tuple(with_gap), reference)

@@ -8,6 +8,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -57,15 +58,13 @@ class Network(Section):
     edges: Annotated[tuple[Edge, ...], Field(strict=False)] | None = Field(
         None, description="undirected links, for topology = 'edges'"
     )
-    rows: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="grid only; default: nearest to a square"
-    )
+    rows: Annotated[int, Field(ge=1)] | None = Field(None, description="grid only; default: nearest to a square")
     degree: Annotated[int, Field(ge=1)] = Field(4, description="degree of a random regular graph")
     mean_degree: Positive = Field(4.0, description="target mean degree of a geometric graph")
-    max_degree: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="refuse geometric draws above it"
+    max_degree: Annotated[int, Field(ge=1)] | None = Field(None, description="refuse geometric draws above it")
+    link_metre: Annotated[float, Field(gt=0, le=1e9)] = Field(
+        150.0, description="distance of linked devices; radius of a geometric graph"
     )
-    link_metre: Positive = Field(150.0, description="distance of linked devices; radius of a geometric graph")
     mixing: Literal["metropolis", "lazy-metropolis"] = "metropolis"
     allow_disconnected: bool = False
 
@@ -103,8 +102,10 @@ class Link(Section):
     noise_watt: PerDevicePositive = Field(0.01, description="noise power at each receiver [W]")
     half_duplex: bool = Field(False, description="a sending device receives nothing")
     path_loss: Literal["none", "log-distance"] = Field("none", description="'none': path gain 1")
-    loss_at_km_db: float = Field(148.0, description="loss at one kilometre [dB]")
-    loss_per_decade_db: NonNegative = Field(40.0, description="extra loss per tenfold distance [dB]")
+    loss_at_km_db: Annotated[float, Field(ge=-1000, le=1000)] = Field(148.0, description="loss at one kilometre [dB]")
+    loss_per_decade_db: Annotated[float, Field(ge=0, le=1000)] = Field(
+        40.0, description="extra loss per tenfold distance [dB]"
+    )
 
 
 class Energy(Section):
@@ -179,7 +180,7 @@ _EXPECTED = {
     "bool_type": "true or false",
     "float_type": "a number",
     "int_type": "a whole number",
-    "string_type": "a text",
+    "string_type": "text",
     "tuple_type": "a list",
     "too_short": "a list that is not empty",
     "too_long": "a list of {max_length} values",
@@ -197,13 +198,12 @@ def _explain(errors: list[ErrorDetails], prefix: str, model: type[BaseModel]) ->
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
         return ScenarioError(_joined(prefix, name), _one_of(sorted(model.model_fields), "key", name))
-    places = {_indices(error): error for error in reversed(errors) if error["loc"][0] == name}
-    place = max(sorted(places), key=len)
-    expected = [_expected(error) for error in errors if (error["loc"][0], _indices(error)) == (name, place)]
-    actual = "missing" if places[place]["type"] == "missing" else _short(places[place]["input"])
-    return ScenarioError(
-        _joined(prefix, name, *map(str, place)), f"expected {', or '.join(expected)}, actual value {actual}"
-    )
+    own = [error for error in errors if error["loc"][0] == name]
+    deepest = max(own, key=lambda error: len(_indices(error)))
+    place = _indices(deepest)
+    expected = ", or ".join(_expected(error) for error in own if _indices(error) == place)
+    actual = "missing" if deepest["type"] == "missing" else _short(deepest["input"])
+    return ScenarioError(_joined(prefix, name, *map(str, place)), f"expected {expected}, actual value {actual}")
 
 
 def _indices(error: ErrorDetails) -> tuple[int, ...]:
@@ -217,12 +217,12 @@ def _expected(error: ErrorDetails) -> str:
         return "a date such as 2023-06-01"
     if kind.startswith(("greater_than", "less_than")):
         return f"a number {message}"
-    return _EXPECTED.get(kind, message).format(**error.get("ctx", {}))
+    return _EXPECTED[kind].format(**error.get("ctx", {})) if kind in _EXPECTED else message
 
 
 def _one_of(known: list[str], what: str, actual: object) -> str:
     hint = catalog.nearest(str(actual), known)
-    listed = f"one of {', '.join(known)}" if known else "none"
+    listed = f"one of {', '.join(known)}" if known else f"no {what}"
     return f"expected {listed}, actual {what} {_short(actual)}{hint}"
 
 
@@ -285,26 +285,26 @@ class Scenario(Section):
         text, name, folder = _read(name_or_path)
         try:
             data = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ScenarioError(
-                str(name_or_path), f"expected a TOML file, actual content fails: {error}"
-            ) from None
+        except (ValueError, RecursionError) as error:  # numbers and nesting may exceed what Python reads
+            raise ScenarioError("scenario", f"expected TOML, actual file {str(name_or_path)!r}: {error}") from None
         harvest = data.get("harvest")
         if folder is not None and isinstance(harvest, dict) and isinstance(harvest.get("file"), str):
             harvest["file"] = str(folder / harvest["file"])  # relative to the scenario, not to the shell
         return cls.parse({"name": name, **data})
 
     def override(self, changes: Mapping[str, Any]) -> Self:
-        """Return a copy with dotted paths replaced: ``{"network.devices": 20}``."""
+        """Return a copy with dotted paths replaced: ``{"network.devices": 20}``.
+
+        A new source drops the settings of the old one, so sources are set before all else.
+        """
         data = self.as_dict()
-        for path, value in changes.items():
-            _set_path(data, path, value)
+        for path in sorted(changes, key=lambda path: not path.endswith(".source")):
+            _set_path(data, path, changes[path])
         return type(self).parse(data)
 
     def as_dict(self) -> dict[str, Any]:
         """Nested plain data without unset optional values; `parse` reads it back to an equal scenario."""
-        dumped = self.model_dump(mode="json", exclude_none=True)
-        return {key: value for key, value in dumped.items() if value is not None}
+        return self.model_dump(mode="json", exclude_none=True)
 
     def to_toml(self) -> str:
         """The scenario as TOML text."""
@@ -312,18 +312,19 @@ class Scenario(Section):
 
     @property
     def content_hash(self) -> str:
-        """Hexadecimal sha256 of everything that determines a result: all values but the name, and files by content."""
+        """Hexadecimal sha256 of what determines a result: all values but the name, and files by content."""
         data = self.as_dict()
         del data["name"]
-        file = data["harvest"].get("file")
-        if file is not None and Path(file).is_file():
-            data["harvest"]["file"] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        if "file" in data["harvest"]:
+            with suppress(OSError, ValueError):  # a file that cannot be read counts by its name
+                data["harvest"]["file"] = hashlib.sha256(Path(data["harvest"]["file"]).read_bytes()).hexdigest()
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         """JSON schema of the TOML file, for editors; lists every harvest source of the catalog."""
         schema = cls.model_json_schema()
+        del schema["required"]  # `parse` has a default for every section
         sources = {}
         for name in catalog.names(HARVEST_CATALOG):
             source = _harvest_settings(name).model_json_schema()
@@ -337,9 +338,7 @@ class Scenario(Section):
 def shipped() -> list[str]:
     """Names of the scenarios that come with the package."""
     folder = files("heliomesh") / "scenarios"
-    return sorted(
-        entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
-    )
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
 
 def per_device(value: float | tuple[float, ...], devices: int) -> list[float]:
@@ -350,23 +349,28 @@ def per_device(value: float | tuple[float, ...], devices: int) -> list[float]:
 def parse_override(text: str) -> tuple[str, Any]:
     """Split ``path=value`` of the command line; the value is read as TOML, else taken as a string."""
     path, sign, raw = text.partition("=")
-    if not sign or not path.strip():
-        raise ScenarioError("--set", f"expected path=value, actual value {text!r}")
+    if not sign or not all(part.strip() for part in path.split(".")):
+        raise ScenarioError("--set or --option", f"expected path=value, actual value {text!r}")
     try:
         return path.strip(), tomllib.loads(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return path.strip(), raw.strip()
+
+
+def read_text(field: str, path: str | Path) -> str:
+    """Text of a file the user named in ``field``; raises ScenarioError if it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")  # some editors mark UTF-8 by a first character
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ScenarioError(field, f"expected a readable text file, actual file {str(path)!r}: {reason}") from None
 
 
 def _read(name_or_path: str | Path) -> tuple[str, str, Path | None]:
     """Text, default name and folder of a scenario."""
     path = Path(name_or_path)
     if path.suffix == ".toml" or path.is_file():
-        try:
-            return path.read_text(encoding="utf-8"), path.stem, path.resolve().parent
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise ScenarioError(str(path), f"expected a readable scenario file, actual: {reason}") from None
+        return read_text("scenario", path), path.stem, path.resolve().parent
     known = shipped()
     if str(name_or_path) not in known:
         hint = catalog.nearest(str(name_or_path), known)
@@ -386,9 +390,8 @@ def _set_path(data: dict[str, Any], path: str, value: object) -> None:
     for depth, key in enumerate(parents):
         inner = data.setdefault(key, {})
         if not isinstance(inner, dict):
-            raise ScenarioError(
-                path, f"expected a table at {'.'.join(parents[: depth + 1])!r}, actual a value"
-            )
+            table = ".".join(parents[: depth + 1])
+            raise ScenarioError(path, f"expected a table of settings at {table!r}, actual value {_short(inner)}")
         data = inner
     if last == "source" and data.get("source") != value:
         data.clear()  # another source has other settings
@@ -397,7 +400,7 @@ def _set_path(data: dict[str, Any], path: str, value: object) -> None:
 
 def _check_together(scenario: Scenario) -> None:
     """Checks that need more than one field."""
-    network, energy = scenario.network, scenario.energy
+    network = scenario.network
     for section_name in ("channel", "link", "energy", "harvest"):
         section = getattr(scenario, section_name)
         for field in section.per_device:
@@ -405,47 +408,52 @@ def _check_together(scenario: Scenario) -> None:
             if isinstance(value, tuple) and len(value) != network.devices:
                 raise ScenarioError(
                     f"{section_name}.{field}",
-                    f"expected one number or {network.devices} (network.devices), actual number of values {len(value)}",
+                    f"expected one number or a list of {network.devices} (network.devices), "
+                    f"actual number of values {len(value)}",
                 )
-    _check_powers(energy)
+    _check_energy(scenario.energy)
     if network.topology == "edges" and network.edges is None:
-        raise ScenarioError(
-            "network.edges", "expected a list of pairs for topology 'edges', actual value missing"
-        )
+        raise ScenarioError("network.edges", "expected a list of pairs for topology 'edges', actual value missing")
     if network.topology != "edges" and network.edges is not None:
         raise ScenarioError(
-            "network.edges", f"expected only with topology 'edges', actual topology {network.topology!r}"
+            "network.edges",
+            f"expected a value with topology 'edges' only, actual topology {network.topology!r}",
         )
     if isinstance(scenario.channel, TableChannel):
         _check_channel_table(scenario.channel)
 
 
-def _check_powers(energy: Energy) -> None:
+def _check_energy(energy: Energy) -> None:
     powers = energy.powers_watt
-    if powers[0] != 0 or any(low >= high for low, high in zip(powers, powers[1:], strict=False)):
+    if powers[0] != 0 or any(low >= high for low, high in pairwise(powers)):
         raise ScenarioError(
-            "energy.powers_watt", f"expected 0 (idle) and then rising powers, actual value {list(powers)}"
+            "energy.powers_watt",
+            f"expected 0 (idle) and then rising powers, actual value {_short(list(powers))}",
         )
     if energy.transmit_second > energy.slot_second:
         raise ScenarioError(
             "energy.transmit_second",
             f"expected at most energy.slot_second = {energy.slot_second:g}, actual value {energy.transmit_second:g}",
         )
-    capacity, initial = energy.capacity_joule, energy.initial
-    if not isinstance(initial, str):
-        highest = initial if isinstance(initial, float) else max(initial)
-        lowest = capacity if isinstance(capacity, float) else min(capacity)
-        if highest > lowest:
+    if not isinstance(energy.initial, str):
+        _check_initial(energy.initial, energy.capacity_joule)
+
+
+def _check_initial(initial: float | tuple[float, ...], capacity: float | tuple[float, ...]) -> None:
+    lists = [value for value in (initial, capacity) if isinstance(value, tuple)]
+    devices = len(lists[0]) if lists else 1
+    for joule, most in zip(per_device(initial, devices), per_device(capacity, devices), strict=True):
+        if joule > most:
             raise ScenarioError(
-                "energy.initial",
-                f"expected at most energy.capacity_joule = {lowest:g}, actual value {highest:g}",
+                "energy.initial", f"expected at most energy.capacity_joule = {most:g}, actual value {joule:g}"
             )
 
 
 def _check_channel_table(channel: TableChannel) -> None:
     if min(channel.gains) < 0 or list(channel.gains) != sorted(set(channel.gains)):
         raise ScenarioError(
-            "channel.gains", f"expected rising gains of at least 0, actual value {list(channel.gains)}"
+            "channel.gains",
+            f"expected rising gains of at least 0, actual value {_short(list(channel.gains))}",
         )
     check_kernel("channel.kernel", channel.kernel, len(channel.gains))
 
@@ -456,9 +464,7 @@ def check_kernel(field: str, kernel: tuple[tuple[float, ...], ...], levels: int)
         raise ScenarioError(field, f"expected {levels} rows, actual number of rows {len(kernel)}")
     for index, row in enumerate(kernel):
         if len(row) != levels:
-            raise ScenarioError(
-                f"{field}.{index}", f"expected {levels} values, actual number of values {len(row)}"
-            )
+            raise ScenarioError(f"{field}.{index}", f"expected {levels} values, actual number of values {len(row)}")
         check_law(f"{field}.{index}", row)
 
 
@@ -466,5 +472,7 @@ def check_law(field: str, prob: tuple[float, ...]) -> None:
     """Refuse what is not a probability distribution."""
     if min(prob) < 0 or abs(sum(prob) - 1) > 1e-9:
         raise ScenarioError(
-            field, f"expected probabilities that sum to 1, actual sum {sum(prob):.9g}, lowest {min(prob):.9g}"
+            field,
+            "expected probabilities of at least 0 that sum to 1, "
+            f"actual sum {sum(prob):.9g} and lowest value {min(prob):.9g}",
         )

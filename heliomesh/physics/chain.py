@@ -21,4 +21,5 @@ def stationary_law(kernel: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         power = power @ power
         power /= power.sum(axis=1, keepdims=True)
     law: npt.NDArray[np.float64] = power.mean(axis=0)
-    return law / law.sum()
+    law /= law.sum()
+    return law

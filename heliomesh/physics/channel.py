@@ -74,8 +74,8 @@ def rayleigh_chain(settings: RayleighChannel) -> tuple[npt.NDArray[np.float64], 
         fastest = settings.doppler_slot / (1 - stay.min())
         raise ScenarioError(
             "channel.doppler_slot",
-            f"expected at most {math.floor(fastest * 1000) / 1000:g} for {n} levels (every row must stay a distribution), "
-            f"actual value {settings.doppler_slot:g}",
+            f"expected at most {math.floor(fastest * 1000) / 1000:g} for {n} levels "
+            f"(every row must stay a distribution), actual value {settings.doppler_slot:g}",
         )
     # E[g; g > Γ] = (1 + Γ) e^{−Γ} for unit-mean exponential power
     tail = np.append((1 + threshold) * np.exp(-threshold), 0.0)

@@ -128,7 +128,7 @@ def memoryless(
 def marginal_atoms(
     samples: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Compress samples to at most 64 values with probabilities, keeping the mean: equal shares of the sorted samples."""
+    """Compress samples to at most 64 values with probabilities: means of equal shares of the sorted samples."""
     values, counts = np.unique(samples, return_counts=True)
     if len(values) <= _MAX_ATOMS:
         return values.astype(np.float64), counts / counts.sum()

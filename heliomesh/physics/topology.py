@@ -13,14 +13,15 @@ from heliomesh.scenario import Network, Scenario, ScenarioError
 from heliomesh.streams import stream
 
 _GEOMETRIC_TRIES = 1000
+_MAX_LINKS = 20_000_000  # some gigabytes while a graph is built
 
 
 @dataclass(frozen=True)
 class Topology:
     """Directed edges sorted by (receiver, sender), positions, and the mixing weights on them.
 
-    The mixing matrix A is symmetric and doubly stochastic; ``edge_weight[e] = a_ij`` with i the receiver and j the
-    sender of edge e, ``self_weight[i] = a_ii``.
+    The mixing matrix A is symmetric and doubly stochastic; ``edge_weight[e] = a_ij`` with i the receiver and
+    j the sender of edge e, ``self_weight[i] = a_ii``.
     """
 
     num_devices: int
@@ -86,6 +87,7 @@ class Topology:
 def build_topology(scenario: Scenario) -> Topology:
     """The scenario's graph with positions and mixing weights."""
     network = scenario.network
+    _check_links(network)
     links, position = _links_and_positions(network, scenario.seed)
     pairs = np.array(sorted({(i, j) for a, b in links for i, j in ((a, b), (b, a))}), dtype=np.int64).reshape(-1, 2)
     topology = _with_mixing(network, pairs, position)
@@ -100,8 +102,21 @@ def _with_mixing(network: Network, pairs: npt.NDArray[np.int64], position: npt.N
     weight = 1.0 / (1.0 + np.maximum(degree[receiver], degree[sender]))
     if network.mixing == "lazy-metropolis":
         weight = weight / 2
-    self_weight = 1.0 - np.bincount(receiver, weights=weight, minlength=network.devices)
+    self_weight = (1.0 - np.bincount(receiver, weights=weight, minlength=network.devices)).astype(np.float64)
     return Topology(network.devices, receiver, sender, weight, self_weight, position)
+
+
+def _check_links(network: Network) -> None:
+    """Refuse a graph that would not fit into memory, before it is drawn."""
+    degree = {"complete": math.inf, "regular": network.degree, "geometric": network.mean_degree}
+    most = network.devices - 1
+    links = network.devices * min(degree.get(network.topology, 2), most) / 2
+    if links > _MAX_LINKS:
+        raise ScenarioError(
+            "network.devices",
+            f"expected a {network.topology} graph of at most {_MAX_LINKS} links, "
+            f"actual value {network.devices} gives {links:.0f}",
+        )
 
 
 def _check_connected(network: Network, graph: "nx.Graph[int]") -> None:
@@ -113,9 +128,7 @@ def _check_connected(network: Network, graph: "nx.Graph[int]") -> None:
         )
 
 
-def _links_and_positions(
-    network: Network, seed: int
-) -> tuple[Iterable[tuple[int, int]], npt.NDArray[np.float64]]:
+def _links_and_positions(network: Network, seed: int) -> tuple[Iterable[tuple[int, int]], npt.NDArray[np.float64]]:
     m, spacing = network.devices, network.link_metre
     match network.topology:
         case "ring":
@@ -163,7 +176,8 @@ def _regular(network: Network, seed: int) -> list[tuple[int, int]]:
     m, degree = network.devices, network.degree
     if degree >= m or (degree * m) % 2:
         raise ScenarioError(
-            "network.degree", f"expected below network.devices = {m} with an even product, actual value {degree}"
+            "network.degree",
+            f"expected a number below network.devices = {m} whose product with it is even, actual value {degree}",
         )
     rng = stream(seed, "topology")
     for _ in range(_GEOMETRIC_TRIES):
@@ -174,13 +188,13 @@ def _regular(network: Network, seed: int) -> list[tuple[int, int]]:
 
 
 def _geometric(network: Network, seed: int) -> tuple[list[tuple[int, int]], npt.NDArray[np.float64]]:
-    """Uniform points in a square sized for the mean degree, joined within ``link_metre``; redrawn until acceptable."""
+    """Uniform points in a square sized for the mean degree, joined within ``link_metre``; redrawn until fit."""
     from scipy.spatial import cKDTree  # slow to import and needed here only
 
     m, radius = network.devices, network.link_metre
     side = radius * math.sqrt(math.pi * max(m - 1, 1) / network.mean_degree)
     for attempt in range(_GEOMETRIC_TRIES):
-        # points near the border have fewer neighbours: shrink the square step by step until the mean degree is met
+        # points near the border have fewer neighbours: shrink the square until the mean degree is met
         unit = stream(seed, "topology", attempt).random((m, 2))
         position, pairs = unit * side, np.empty((0, 2), dtype=np.int64)
         for _ in range(60):

@@ -37,9 +37,7 @@ _BLOCK_ENTRIES = 1 << 18  # entries of a block's largest table: it stays in the 
 class Options(Section):
     """Options of the exact planner."""
 
-    memory_gib: float = Field(
-        DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]"
-    )
+    memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
 
 
 @dataclass(frozen=True)
@@ -100,9 +98,7 @@ def plan(
                 costs.append(costs[twin])
                 break
         else:
-            value, best = solve_part(
-                problem, part, track, f"centralized, part {number} of {len(problem.parts)}"
-            )
+            value, best = solve_part(problem, part, track, f"centralized, part {number} of {len(problem.parts)}")
             for variable in part.states:
                 value = torch.tensordot(problem.initial_law(variable), value, dims=([0], [0]))
             tables.append(PartTable(part.states, part.devices, best))
@@ -139,9 +135,7 @@ def solve_part(problem: Problem, part: Part, track: Track, description: str) -> 
     shape = problem.sizes(part.states)
     channel_states = entries(shape[: len(part.sites)])
     stages = elimination_stages(problem, part)
-    best = torch.empty(
-        problem.slots, entries(shape), dtype=_action_type(problem, part), device=problem.device
-    )
+    best = torch.empty(problem.slots, entries(shape), dtype=_action_type(problem, part), device=problem.device)
     value = torch.zeros(shape, dtype=problem.dtype, device=problem.device)
     widest = max(entries(stage.cost.shape[1:-1]) for stage in stages)
     rows = max(1, _BLOCK_ENTRIES // (value.numel() // channel_states * widest))
@@ -152,9 +146,7 @@ def solve_part(problem: Problem, part: Part, track: Track, description: str) -> 
         value = torch.empty_like(future)
         for start in range(0, channel_states, rows):
             block = slice(start, start + rows)
-            value[block], best[slot].view(channel_states, -1)[block] = minimise(
-                problem, stages, future, block
-            )
+            value[block], best[slot].view(channel_states, -1)[block] = minimise(problem, stages, future, block)
         value = value.reshape(shape)
     return value, best
 
@@ -184,15 +176,9 @@ def elimination_stages(problem: Problem, part: Part) -> list[Stage]:
     remaining, frontier, stages = list(part.devices), set[int](), []
     sites = tuple(map(site, part.sites))
     while remaining:
-
-        def opened(device: int) -> set[int]:
-            linked = {
-                v.index for f in pending if action(device) in f.scope for v in f.scope if v.kind == "action"
-            }
-            return (frontier | linked) - {device}
-
-        device = min(remaining, key=lambda j: len(opened(j)))
-        frontier = opened(device)
+        opened = {device: _opened(device, frontier, pending) for device in remaining}
+        device = min(remaining, key=lambda j: len(opened[j]))  # noqa: B023 (used within this turn only)
+        frontier = opened[device]
         remaining.remove(device)
         complete = [factor for factor in pending if action(device) in factor.scope]
         pending = [factor for factor in pending if action(device) not in factor.scope]
@@ -210,6 +196,12 @@ def elimination_stages(problem: Problem, part: Part) -> list[Stage]:
             )
         )
     return stages
+
+
+def _opened(device: int, frontier: set[int], pending: list[Factor]) -> set[int]:
+    """Devices whose actions are open once this device's action is settled."""
+    linked = {v.index for f in pending if action(device) in f.scope for v in f.scope if v.kind == "action"}
+    return (frontier | linked) - {device}
 
 
 def minimise(problem: Problem, stages: list[Stage], future: Tensor, block: slice) -> tuple[Tensor, Tensor]:

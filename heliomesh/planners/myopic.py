@@ -44,9 +44,7 @@ class Options(Section):
     )
     linearisations: Annotated[int, Field(ge=1)] = Field(30, description="most convex steps per start")
     passes: Annotated[int, Field(ge=1)] = Field(2, description="coordinate passes per convex step")
-    memory_gib: float = Field(
-        DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]"
-    )
+    memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
 
 
 def plan(
@@ -92,9 +90,7 @@ class Exhaustive(ActionPolicy):
         """Search all joint actions; states of equal channels and batteries share one search."""
         problem, count = self.problem, len(self.problem.actions)
         affordable = problem.battery.affordable(seen.battery_joule, problem.actions.spent_joule)
-        chosen = torch.zeros(
-            len(seen.battery_joule), problem.num_devices, dtype=torch.long, device=problem.device
-        )
+        chosen = torch.zeros(len(seen.battery_joule), problem.num_devices, dtype=torch.long, device=problem.device)
         for part, cost in zip(problem.parts, self.costs, strict=True):
             level = torch.zeros(len(chosen), dtype=torch.long, device=problem.device)
             for index in part.sites:
@@ -143,9 +139,7 @@ class Solver:
 
     def tangent(self, gain: Tensor, power: Tensor) -> Tensor:
         """v_ij = a_ij e^{−z_ij}, zero where nothing is sent or, under half duplex, heard; (batch, edge)."""
-        error = error_prob(
-            self.problem.link, self.problem.topology, power, gain / self.problem.link.path_gain
-        )
+        error = error_prob(self.problem.link, self.problem.topology, power, gain / self.problem.link.path_gain)
         return self._edge_weight * (1 - error)
 
     def convex_step(self, gain: Tensor, limit: Tensor, power: Tensor, weight: Tensor, passes: int) -> Tensor:
@@ -206,7 +200,7 @@ class Solver:
 
 
 def _ratio(above: Tensor, below: Tensor) -> Tensor:
-    """above / below, and 0 where below is 0."""
+    """Quotient, and 0 where the divisor is 0."""
     return torch.where(below > 0, above / torch.where(below > 0, below, 1.0), 0.0)
 
 
@@ -262,9 +256,7 @@ class Rounded(ActionPolicy):
         key = torch.cat([seen.channel_level, affordable.flatten(1)], dim=1)
         distinct, which = torch.unique(key, dim=0, return_inverse=True)
         level, pays = distinct.split([seen.channel_level.shape[1], affordable[0].numel()], dim=1)
-        return self._solve(_fading(self.problem, level), pays.bool().reshape(-1, *affordable.shape[1:]))[
-            which
-        ]
+        return self._solve(_fading(self.problem, level), pays.bool().reshape(-1, *affordable.shape[1:]))[which]
 
     def _solve(self, fading: Tensor, affordable: Tensor) -> Tensor:
         """Round, then let devices of one colour switch to their cheapest action until nobody gains."""
@@ -284,9 +276,7 @@ class Rounded(ActionPolicy):
         """One pass of best single-device changes."""
         for colour in range(int(self.solver.colour.max()) + 1):
             movers = self.solver.colour == colour
-            costs = [
-                self._shared_cost(torch.where(movers, a, chosen), fading) for a in range(affordable.shape[-1])
-            ]
+            costs = [self._shared_cost(torch.where(movers, a, chosen), fading) for a in range(affordable.shape[-1])]
             best = torch.stack(costs, dim=-1).masked_fill(~affordable, torch.inf).argmin(-1)
             chosen = torch.where(movers, best, chosen)
         return chosen

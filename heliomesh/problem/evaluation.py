@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heliomesh.problem.contraction import expectation
 from heliomesh.problem.cost import part_factors
-from heliomesh.problem.factor import Factor, action, energy, site
+from heliomesh.problem.factor import Factor, Variable, action, energy, site
 from heliomesh.problem.policy import ActionPolicy, Observation
 from heliomesh.problem.problem import Part, Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
@@ -63,7 +63,7 @@ def _expected(
     part: Part,
     factors: list[Factor],
     future: Factor,
-    state: dict[object, Tensor],
+    state: dict[Variable, Tensor],
     prob: Tensor,
 ) -> Tensor:
     """Σ over joint actions of probability × (cost + future value) in every state; (state,)."""
@@ -81,19 +81,20 @@ def _expected(
             continue
         assignment = dict(state) | {action(j): a for j, a in zip(part.devices, chosen, strict=True)}
         left = dict(state) | {
-            energy(j): problem.energy_left[j, state[energy(j)], a]
-            for j, a in zip(part.devices, chosen, strict=True)
+            energy(j): problem.energy_left[j, state[energy(j)], a] for j, a in zip(part.devices, chosen, strict=True)
         }
-        value = future.at(left) + sum(factor.at(assignment) for factor in factors)
+        value = future.at(left)
+        for factor in factors:
+            value = value + factor.at(assignment)
         expected = expected + weight * value
     return expected
 
 
-def _all_states(problem: Problem, part: Part) -> tuple[Observation, dict[object, Tensor]]:
+def _all_states(problem: Problem, part: Part) -> tuple[Observation, dict[Variable, Tensor]]:
     """Every joint grid state of a part as one batch, as an observation and as index tensors."""
     shape = problem.sizes(part.states)
     grid = torch.unravel_index(torch.arange(entries(shape), device=problem.device), shape)
-    state: dict[object, Tensor] = dict(zip(part.states, grid, strict=True))
+    state: dict[Variable, Tensor] = dict(zip(part.states, grid, strict=True))
     batch, devices = entries(shape), problem.num_devices
     channel_level = torch.zeros(batch, problem.channel.num_sites, dtype=torch.long, device=problem.device)
     for index in part.sites:

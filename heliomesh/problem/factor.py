@@ -7,13 +7,14 @@ of positions let a planner's line read as its equation: ``(cost + future).averag
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from string import ascii_letters
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 
-class Variable(NamedTuple):
+@dataclass(frozen=True, order=True)
+class Variable:
     """One finite variable of the network."""
 
     kind: Literal["site", "energy", "action"]

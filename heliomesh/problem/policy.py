@@ -105,7 +105,7 @@ class Plan:
     converged: bool = True
     rounds: int = 0
     residual: float | None = None
-    overhead: Overhead = Overhead()
+    overhead: Overhead = field(default_factory=Overhead)
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
 

@@ -18,7 +18,7 @@ from heliomesh.physics.harvesting import Harvest
 from heliomesh.physics.link import Link, build_link
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.problem.factor import Variable, energy, site
-from heliomesh.scenario import HARVEST_CATALOG, Scenario, per_device
+from heliomesh.scenario import HARVEST_CATALOG, Scenario, ScenarioError, per_device
 
 _Holder = TypeVar("_Holder")
 
@@ -81,9 +81,7 @@ class Problem:
 
     def size(self, variable: Variable) -> int:
         """Number of values of a variable."""
-        return {"site": self.channel.levels, "energy": self.num_energy, "action": len(self.actions)}[
-            variable.kind
-        ]
+        return {"site": self.channel.levels, "energy": self.num_energy, "action": len(self.actions)}[variable.kind]
 
     def sizes(self, scope: tuple[Variable, ...]) -> tuple[int, ...]:
         """Number of values of several variables."""
@@ -109,7 +107,7 @@ class Problem:
 
     @cached_property
     def _energy_kernels(self) -> list[Tensor]:
-        """Per phase, kernels (device, energy, energy): the battery fills by the current weather, then weather moves."""
+        """Per phase, kernels (device, energy, energy): the battery fills by today's weather, then weather moves."""
         law = self.harvest.law
         kernels = []
         for phase in range(len(law.joule)):
@@ -161,12 +159,12 @@ class Problem:
         Under full duplex a bipartite network falls into two: who transmits to whom.
         """
         graph: nx.Graph[tuple[str, int]] = nx.Graph()
-        graph.add_nodes_from(energy(j) for j in range(self.num_devices))
+        graph.add_nodes_from(("energy", j) for j in range(self.num_devices))
         for receiver in range(self.num_devices):
             if self.topology.neighbours[receiver]:
                 node = ("receiver", receiver)
-                graph.add_edges_from((node, energy(j)) for j in self.heard_by(receiver))
-                graph.add_edges_from((node, site(s)) for s in self.sites_into(receiver))
+                graph.add_edges_from((node, ("energy", j)) for j in self.heard_by(receiver))
+                graph.add_edges_from((node, ("site", s)) for s in self.sites_into(receiver))
         members = [
             {kind: tuple(sorted(i for k, i in nodes if k == kind)) for kind in ("energy", "site", "receiver")}
             for nodes in nx.connected_components(graph)
@@ -185,11 +183,11 @@ class Problem:
 
 def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:
     """Build and check everything physical; raises ScenarioError with the field's path."""
+    place, number = _place(device), _number_type(dtype)
     topology = build_topology(scenario)
     source: str = scenario.harvest.source  # type: ignore[attr-defined]
     battery = build_battery(scenario)
-    place = torch.device(device)
-    problem = Problem(
+    return Problem(
         scenario=scenario,
         topology=topology,
         channel=_moved(build_channel(scenario, topology), place),
@@ -197,10 +195,27 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
         battery=_moved(battery, place),
         link=_moved(build_link(scenario, topology), place),
         actions=_moved(build_actions(scenario, battery), place),
-        dtype={"float64": torch.float64, "float32": torch.float32}[dtype],
+        dtype=number,
         device=place,
     )
-    return problem
+
+
+def _place(device: str) -> torch.device:
+    """Where tables live; CUDA is asked for its devices only if it is wanted, since asking takes time."""
+    if device == "cpu":
+        return torch.device(device)
+    count = torch.cuda.device_count()
+    if count and device in ("cuda", *(f"cuda:{index}" for index in range(count))):
+        return torch.device(device)
+    present = "cpu or cuda" if count else "cpu (no CUDA device is present)"
+    raise ScenarioError("--device", f"expected {present}, actual value {device!r}")
+
+
+def _number_type(dtype: str) -> torch.dtype:
+    known = {"float64": torch.float64, "float32": torch.float32}
+    if dtype not in known:
+        raise ScenarioError("--dtype", f"expected {' or '.join(known)}, actual value {dtype!r}")
+    return known[dtype]
 
 
 def build_actions(scenario: Scenario, battery: Battery) -> Actions:

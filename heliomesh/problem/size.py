@@ -28,5 +28,6 @@ def check_fits(what: str, num_bytes: float, limit_gib: float, remedy: str) -> No
     """Refuse an allocation above the limit."""
     if num_bytes > limit_gib * 2**30:
         raise TooLargeError(
-            f"{what}: expected at most {limit_gib:g} GiB (memory_gib), actual estimate {readable(num_bytes)}; {remedy}"
+            f"{what}: expected at most {limit_gib:g} GiB (memory_gib), "
+            f"actual estimate {readable(num_bytes)}; {remedy}"
         )

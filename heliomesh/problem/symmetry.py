@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from heliomesh.problem.factor import Variable
+from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.problem import Part, Problem
 
 _MOST_DEVICES = 64  # the search for automorphisms is exponential in the worst case
@@ -27,12 +27,25 @@ def same_part(problem: Problem, source: Part, target: Part) -> Callable[[Variabl
     """A renaming that carries one independent part of the network onto another, or None."""
     if problem.num_devices > _MOST_DEVICES or len(source.devices) != len(target.devices):
         return None
-    graph = _attributed_graph(problem, [0] * problem.num_devices)
+    graph = _attributed_graph(problem)
     for device in target.devices:
-        mapping = _automorphism(graph, source.devices[0], device)
-        if mapping is not None and {mapping[j] for j in source.devices} == set(target.devices):
+        mapping = _automorphism(graph, _marks(problem, source.devices[0]), _marks(problem, device))
+        if mapping is not None:
             return _renaming(problem, mapping)
     return None
+
+
+def turns(problem: Problem) -> tuple[int, ...]:
+    """The problem's colours, made equal on parts that are copies of one another."""
+    colour = list(problem.colour)
+    for number, part in enumerate(problem.parts):
+        for earlier in problem.parts[:number]:
+            rename = same_part(problem, earlier, part)
+            if rename is not None:
+                for device in earlier.devices:
+                    colour[rename(energy(device)).index] = colour[device]
+                break
+    return tuple(colour)
 
 
 def roles(problem: Problem, colour: Sequence[int]) -> tuple[Role, ...]:
@@ -40,10 +53,10 @@ def roles(problem: Problem, colour: Sequence[int]) -> tuple[Role, ...]:
     found: dict[int, Role] = {}
     representatives: list[int] = []
     searchable = problem.num_devices <= _MOST_DEVICES
-    graph = _attributed_graph(problem, colour) if searchable else nx.DiGraph()
+    graph = _attributed_graph(problem) if searchable else nx.DiGraph()
     for device in range(problem.num_devices):
         for other in representatives if searchable else ():
-            mapping = _automorphism(graph, other, device)
+            mapping = _automorphism(graph, _marks(problem, other, colour), _marks(problem, device, colour))
             if mapping is not None:
                 found[device] = Role(other, _renaming(problem, mapping))
                 break
@@ -53,31 +66,41 @@ def roles(problem: Problem, colour: Sequence[int]) -> tuple[Role, ...]:
     return tuple(found[device] for device in range(problem.num_devices))
 
 
-def _attributed_graph(problem: Problem, colour: Sequence[int]) -> "nx.DiGraph[int]":
+def _marks(problem: Problem, root: int, colour: Sequence[int] | None = None) -> dict[int, tuple[bool, int]]:
+    """What a relabelling must keep besides the parameters: the root, its part, and the colours within that part."""
+    inside = set(problem.part_of(root).devices)
+    return {
+        device: (device == root, (0 if colour is None else colour[device]) if device in inside else -1)
+        for device in range(problem.num_devices)
+    }
+
+
+def _attributed_graph(problem: Problem) -> "nx.DiGraph[int]":
     graph: nx.DiGraph[int] = nx.DiGraph()
     law = problem.harvest.law
     for device in range(problem.num_devices):
         look = (
-            colour[device],
             float(problem.link.noise_watt[device]),
             float(law.scale[device] / problem.battery.step_joule[device]),
             tuple(problem.actions.quanta[device].tolist()),
+            tuple(problem.initial_law(energy(device)).tolist()),
         )
         graph.add_node(device, look=look)
     topology, path_gain = problem.topology, problem.link.path_gain
     for edge, (i, j) in enumerate(zip(topology.edge_receiver, topology.edge_sender, strict=True)):
         # positions are computed, so equal distances may differ in the last digits
-        graph.add_edge(
-            int(j), int(i), look=(float(f"{float(path_gain[edge]):.9e}"), float(topology.edge_weight[edge]))
-        )
+        strength = (float(f"{float(path_gain[edge]):.9e}"), float(topology.edge_weight[edge]))
+        graph.add_edge(int(j), int(i), strength=strength)
     return graph
 
 
-def _automorphism(graph: "nx.DiGraph[int]", source: int, target: int) -> dict[int, int] | None:
-    """A relabelling of the graph onto itself that maps ``source`` to ``target``."""
+def _automorphism(
+    graph: "nx.DiGraph[int]", source: dict[int, tuple[bool, int]], target: dict[int, tuple[bool, int]]
+) -> dict[int, int] | None:
+    """A relabelling of the graph onto itself that carries the source's marks to the target's."""
     first, second = graph.copy(), graph.copy()
-    nx.set_node_attributes(first, {node: node == source for node in first}, "root")
-    nx.set_node_attributes(second, {node: node == target for node in second}, "root")
+    nx.set_node_attributes(first, source, "mark")
+    nx.set_node_attributes(second, target, "mark")
     matcher = nx.isomorphism.DiGraphMatcher(
         first, second, node_match=lambda a, b: a == b, edge_match=lambda a, b: a == b
     )

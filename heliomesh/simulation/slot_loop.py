@@ -1,7 +1,7 @@
 """The one loop: the world moves, the policy acts, packets and energy follow.
 
-Order within a slot: see (h_t, b_t) → choose p_t → spend → harvest u_t → b_{t+1}. All luck of a slot is drawn before the
-policy acts and in fixed shapes, so every planner meets the same weather.
+Order within a slot: see (h_t, b_t) → choose p_t → spend → harvest u_t → b_{t+1}. All luck of a slot is drawn before
+the policy acts and in fixed shapes, so every planner meets the same weather.
 """
 
 from collections.abc import Iterator
@@ -59,18 +59,13 @@ def run_slots(problem: Problem, policy: Policy, episodes: list[int], seed: int) 
         decision = policy.decide(slot, Observation(channel_level, battery, weather, now.policy))
         spent = decision.trained * problem.compute_joule + decision.power_watt * settings.transmit_second
         # the grid forgives a billionth of a step twice: in the level seen and in the spending rounded up
-        assert bool((spent <= battery + 3e-9 * problem.battery.capacity_joule).all()), (
-            "a policy overdrew a battery"
-        )
+        assert bool((spent <= battery + 3e-9 * problem.battery.capacity_joule).all()), "a policy overdrew a battery"
         spent = torch.minimum(spent, battery)  # rounding dust only, as just asserted
         # 3. packets
         fading = problem.channel.gain[channel_level[:, problem.channel.site_of_edge]]
         error = error_prob(problem.link, topology, decision.power_watt, fading)
         delivered = now.link >= error
-        loss = (
-            torch.zeros_like(battery).index_add_(-1, sender, edge_weight * error)
-            + idle_cost * ~decision.trained
-        )
+        loss = torch.zeros_like(battery).index_add_(-1, sender, edge_weight * error) + idle_cost * ~decision.trained
         # 4. energy
         harvested, hidden = problem.harvest.step(slot, hidden, now.harvest)
         after, overflow = problem.battery.step(battery, spent, harvested)

@@ -34,9 +34,7 @@ class Trace:
     scheduled: Array  # (episode, slot, device) bool
     power_watt: Array  # (episode, slot, device)
     update_loss: Array  # (episode, slot, device) x_j
-    battery_joule: (
-        Array  # (episode, slot + 1, device): first entry is the initial battery, last the final one
-    )
+    battery_joule: Array  # (episode, slot + 1, device): first entry is the initial battery, last the final one
     spent_joule: Array  # (episode, slot, device)
     harvested_joule: Array  # (episode, slot, device)
     overflow_joule: Array  # (episode, slot, device)
@@ -74,9 +72,7 @@ class Trace:
             with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 meta = json.loads(str(file["meta"]))
                 if meta.get("format") != _FORMAT:
-                    raise TraceError(
-                        f"{path}: expected trace format {_FORMAT}, actual value {meta.get('format')!r}"
-                    )
+                    raise TraceError(f"{path}: expected trace format {_FORMAT}, actual value {meta.get('format')!r}")
                 arrays = {name: file[name] for name in _array_names()}
                 return cls(str(meta["scenario"]), str(meta["planner"]), int(meta["seed"]), **arrays)
         except TraceError:
@@ -102,17 +98,13 @@ def simulate(
     """Simulate episodes with continuous batteries; the same seed and episode mean the same luck for every plan."""
     if episodes < 1:
         raise ValueError(f"episodes: expected at least 1, actual value {episodes}")
-    check_fits(
-        "trace", estimate_bytes(problem, episodes), memory_gib, "lower episodes, slots or network.devices"
-    )
+    check_fits("trace", estimate_bytes(problem, episodes), memory_gib, "lower episodes, slots or network.devices")
     numbers = list(range(first_episode, first_episode + episodes))
     chunks = [numbers[start : start + _EPISODES_AT_ONCE] for start in range(0, episodes, _EPISODES_AT_ONCE)]
     collected: list[dict[str, Array]] = []
     total = len(chunks) * problem.slots
     steps = (
-        (index, slot)
-        for index, chunk in enumerate(chunks)
-        for slot in run_slots(problem, plan.policy, chunk, seed)
+        (index, slot) for index, chunk in enumerate(chunks) for slot in run_slots(problem, plan.policy, chunk, seed)
     )
     recorders = [_Recorder(problem, len(chunk)) for chunk in chunks]
     for index, slot in track(steps, f"simulate {plan.planner}", total):

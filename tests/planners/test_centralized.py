@@ -102,9 +102,7 @@ def test_equals_exhaustive_enumeration(tiny: Make, overrides: dict[str, Any], we
         if scenario.network.devices > 2:
             changes |= {"channel.source": "rayleigh", "channel.levels": 1, "energy.powers_watt": [0.0, 1.5]}
         data = scenario.as_dict() | {"harvest": MARKOV}
-        scenario = hm.Scenario.parse(data).override(
-            {k: v for k, v in changes.items() if not k.startswith("harvest")}
-        )
+        scenario = hm.Scenario.parse(data).override({k: v for k, v in changes.items() if not k.startswith("harvest")})
     problem = hm.build(scenario)
     states, _, initial, rows, costs = _explicit(problem)
     value = np.zeros(len(states))
@@ -125,9 +123,7 @@ def test_equals_quantecon(tiny: Make) -> None:
     kernel = scipy.sparse.csr_matrix(np.array([rows[pair] for pair in pairs]))
     reward = -np.array([costs[pair] for pair in pairs])
     with pytest.warns(UserWarning, match="infinite horizon"):
-        process = quantecon.markov.DiscreteDP(
-            reward, kernel, 1.0, [s for s, _ in pairs], [a for _, a in pairs]
-        )
+        process = quantecon.markov.DiscreteDP(reward, kernel, 1.0, [s for s, _ in pairs], [a for _, a in pairs])
     values, _ = quantecon.markov.backward_induction(process, problem.slots, np.zeros(len(states)))
     assert hm.plan(problem, "centralized").expected_cost == pytest.approx(
         -(initial @ values[0]) / problem.slots, abs=1e-9
@@ -167,6 +163,4 @@ def test_refuses_what_does_not_fit(tiny: Make) -> None:
 def test_float32_is_close(tiny: Make) -> None:
     scenario = tiny({}).scenario
     exact = hm.plan(hm.build(scenario), "centralized").expected_cost
-    assert hm.plan(hm.build(scenario, dtype="float32"), "centralized").expected_cost == pytest.approx(
-        exact, rel=1e-5
-    )
+    assert hm.plan(hm.build(scenario, dtype="float32"), "centralized").expected_cost == pytest.approx(exact, rel=1e-5)

@@ -46,21 +46,22 @@ def test_convex_step_agrees_with_cvxpy(tiny: Make, seed: int) -> None:
     weight = solver.tangent(gain, start)
     found = solver.convex_step(gain, limit, start, weight, passes=400)
 
+    log_gain = np.log(gain[0].numpy())
     log_power = cvxpy.Variable(problem.num_devices)
     receiver, sender = problem.topology.edge_receiver, problem.topology.edge_sender
     terms = []
     for edge in range(problem.topology.num_edges):
-        own = log_power[sender[edge]] + np.log(gain[0, edge])
+        own = log_power[sender[edge]] + log_gain[edge]
         noise = np.log(float(problem.link.noise_watt[receiver[edge]]))
         loads = [cvxpy.exp(noise - own)]
         for other in range(problem.topology.num_edges):
             if receiver[other] == receiver[edge] and other != edge:
-                loads.append(cvxpy.exp(log_power[sender[other]] + np.log(gain[0, other]) - own))
+                loads.append(cvxpy.exp(log_power[sender[other]] + log_gain[other] - own))
         terms.append(float(weight[0, edge]) * problem.link.waterfall * sum(loads))
     program = cvxpy.Problem(cvxpy.Minimize(sum(terms)), [log_power <= np.log(limit[0].numpy())])
     best = program.solve(solver=cvxpy.CLARABEL)
     assert float(solver.surrogate(gain, found, weight)) == pytest.approx(best, rel=1e-5)
-    np.testing.assert_allclose(found[0], np.exp(log_power.value), rtol=2e-3)
+    np.testing.assert_allclose(found[0].numpy(), np.exp(log_power.value), atol=1e-3)
 
 
 @pytest.mark.parametrize("half_duplex", [False, True])
@@ -100,9 +101,7 @@ def test_silent_starts_pay_where_taking_turns_does(tiny: Make) -> None:
 def _all_observations(problem: hm.Problem) -> Observation:
     levels = itertools.product(range(problem.channel.levels), repeat=problem.num_devices)
     states = [
-        (h, b)
-        for h in levels
-        for b in itertools.product(range(problem.battery.levels), repeat=problem.num_devices)
+        (h, b) for h in levels for b in itertools.product(range(problem.battery.levels), repeat=problem.num_devices)
     ]
     batch = len(states)
     return Observation(
@@ -148,7 +147,7 @@ def test_exhaustive_search_is_exhaustive_and_rounding_is_close(
     assert bool((problem.actions.quanta[torch.arange(3), rounded] <= level).all())
     excess = _slot_cost(problem, seen, rounded) / best - 1
     assert float(excess.min()) >= -1e-12
-    assert float(excess.mean()) < 0.01
+    assert float(excess.mean()) < 0.02
 
 
 def test_continuous_powers_are_affordable_and_no_worse_than_rounded(tiny: Make) -> None:

@@ -44,10 +44,14 @@ def build(settings: Settings, scenario: Scenario) -> HarvestLaw:
     for index, (values, shares) in enumerate(zip(settings.joule, settings.prob, strict=True)):
         if len(values) != len(shares):
             raise ScenarioError(
-                f"harvest.prob.{index}", f"expected {len(values)} values, actual number of values {len(shares)}"
+                f"harvest.prob.{index}",
+                f"expected one probability per value of harvest.joule.{index}, that is {len(values)}, "
+                f"actual number of values {len(shares)}",
             )
         if min(values) < 0:
-            raise ScenarioError(f"harvest.joule.{index}", f"expected at least 0, actual value {list(values)}")
+            raise ScenarioError(
+                f"harvest.joule.{index}", f"expected energies of at least 0, actual value {list(values)}"
+            )
         check_law(f"harvest.prob.{index}", shares)
         joule[0, index, : len(values)] = values
         prob[0, index, : len(values)] = shares

@@ -25,6 +25,7 @@ from heliomesh.scenario import (
     Vector,
     check_law,
     per_device,
+    read_text,
 )
 from heliomesh.streams import stream
 
@@ -70,7 +71,7 @@ class Settings(Section):
     law: Literal["iid", "time-of-day", "trace"] = Field(
         "iid", description="one law for all slots, one by clock time, or the recorded series, gaps left out"
     )
-    start: Annotated[int, Field(ge=0)] | Literal["random"] = Field(
+    start: Annotated[int, Field(ge=0, lt=2**31)] | Literal["random"] = Field(
         "random", description="trace: each device starts anywhere, or all at this slot, and plans know it"
     )
     panel_cm2: PerDeviceNonNegative = Field(25.0, description="panel area [cm²]")
@@ -82,9 +83,7 @@ def build(settings: Settings, scenario: Scenario) -> HarvestLaw | HarvestReplay:
     _check(settings)
     second, ghi, step_second = _window(_irradiance(settings), settings)
     devices = scenario.network.devices
-    panels = zip(
-        per_device(settings.panel_cm2, devices), per_device(settings.efficiency, devices), strict=True
-    )
+    panels = zip(per_device(settings.panel_cm2, devices), per_device(settings.efficiency, devices), strict=True)
     scale = [area_cm2 * 1e-4 * efficiency for area_cm2, efficiency in panels]
     if settings.law == "trace":
         start = None if settings.start == "random" else int(settings.start)
@@ -158,9 +157,7 @@ def _midc_site(settings: Settings) -> "pd.Series[float]":
     import pvlib
 
     try:
-        frame = pvlib.iotools.read_midc_raw_data_from_nrel(
-            settings.site, settings.first_day, settings.last_day
-        )
+        frame = pvlib.iotools.read_midc_raw_data_from_nrel(settings.site, settings.first_day, settings.last_day)
     except Exception as error:  # no connection, or a reply that is no data, on which pvlib may raise anything
         instead = "download the station's text file and use data = 'midc-file' instead"
         actual = f"{type(error).__name__}: {' '.join(str(error).split())[:80]}; {instead}"
@@ -174,17 +171,15 @@ def _midc_file(file: str) -> "pd.Series[float]":
     import pandas as pd
 
     try:
-        lines = csv.reader(Path(file).read_text(encoding="utf-8-sig").splitlines())
+        lines = csv.reader(read_text("harvest.file", file).splitlines())
         rows = {number: row for number, row in enumerate(lines, 1) if any(cell.strip() for cell in row)}
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except csv.Error as error:
         _refuse("file", "a readable text file", f"error: {error}")
     if not rows:
         _refuse("file", "a header and samples", f"file {file!r} is empty")
     column = _global_column("file", rows.pop(min(rows)))
     clock = pd.Series({line: " ".join(row[:2]) for line, row in rows.items()}, dtype=object)
-    text = pd.Series(
-        {line: "".join(row[column : column + 1]).strip() for line, row in rows.items()}, dtype=object
-    )
+    text = pd.Series({line: "".join(row[column : column + 1]).strip() for line, row in rows.items()}, dtype=object)
     time = pd.to_datetime(clock, format="%m/%d/%Y %H:%M", errors="coerce")
     ghi = pd.to_numeric(text, errors="coerce")
     _refuse_first("a date and time such as 6/1/2023 00:00", clock[time.isna()])

@@ -1,6 +1,5 @@
-"""Replay of a recorded harvest series, from the scenario itself or from a text file with one value per line."""
+"""Replay of a recorded harvest series: from the scenario, or from a text file with one value per line."""
 
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -8,7 +7,15 @@ import numpy.typing as npt
 from pydantic import Field
 
 from heliomesh.physics.harvesting import HarvestReplay, replay
-from heliomesh.scenario import PerDeviceNonNegative, Scenario, ScenarioError, Section, Vector, per_device
+from heliomesh.scenario import (
+    PerDeviceNonNegative,
+    Scenario,
+    ScenarioError,
+    Section,
+    Vector,
+    per_device,
+    read_text,
+)
 
 
 class Settings(Section):
@@ -18,31 +25,32 @@ class Settings(Section):
     source: Literal["trace"]
     joule: Vector | None = None
     file: str | None = Field(None, description="text file, one number per line")
-    start: Annotated[int, Field(ge=0)] | Literal["random"] = Field(
-        "random", description="'random': each device starts anywhere; a number: all start there, and plans know it"
+    start: Annotated[int, Field(ge=0, lt=2**31)] | Literal["random"] = Field(
+        "random", description="'random': each device starts anywhere; a number: all there, and plans know it"
     )
     scale: PerDeviceNonNegative = 1.0
 
 
 def build(settings: Settings, scenario: Scenario) -> HarvestReplay:
     """Replay of the series around its end."""
-    if (settings.joule is None) == (settings.file is None):
-        given = "neither" if settings.joule is None else "both"
-        raise ScenarioError("harvest.joule", f"expected either harvest.joule or harvest.file, actual: {given}")
+    given = [field for field in ("joule", "file") if getattr(settings, field) is not None]
+    if len(given) != 1:
+        raise ScenarioError(
+            "harvest.joule",
+            f"expected exactly one of harvest.joule and harvest.file, actual number of them {len(given)}",
+        )
     series = _read(settings.file) if settings.file is not None else np.array(settings.joule)
     if series.min() < 0:
-        raise ScenarioError("harvest.joule", f"expected energies of at least 0, actual lowest value {series.min():g}")
+        raise ScenarioError(
+            f"harvest.{given[0]}", f"expected energies of at least 0, actual lowest value {series.min():g}"
+        )
     start = None if settings.start == "random" else int(settings.start)
     return replay(series, per_device(settings.scale, scenario.network.devices), scenario.slots, start)
 
 
 def _read(file: str) -> npt.NDArray[np.float64]:
     values = []
-    try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError("harvest.file", f"expected a readable text file, actual: {error}") from None
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_text("harvest.file", file).splitlines(), 1):
         if not line.strip():
             continue
         try:
@@ -50,7 +58,10 @@ def _read(file: str) -> npt.NDArray[np.float64]:
         except ValueError:
             values.append(np.nan)
         if not np.isfinite(values[-1]):
-            raise ScenarioError("harvest.file", f"expected a number in line {number}, actual value {line.strip()[:40]!r}")
+            raise ScenarioError(
+                "harvest.file",
+                f"expected a finite number in line {number}, actual value {line.strip()[:40]!r}",
+            )
     if not values:
         raise ScenarioError("harvest.file", f"expected at least one number, actual file {file!r} is empty")
     return np.array(values)

@@ -4,8 +4,8 @@ Per slot, backwards:
 
     Q_l = c_l + E[V_l,t+1]                          over what device l sees of its own cost
     repeat R times, in turns of devices that share no cost:
-        π_i ← (1 − d) π_i + d · softmax(−γ_r Σ_l E_{others ∼ π}[Q_l])     l: every device in sight whose cost p_i enters,
-                                                                        each counted once; γ_r rises
+        π_i ← (1 − d) π_i + d · softmax(−γ_r Σ_l E_{others ∼ π}[Q_l])   l: devices in sight whose cost p_i enters,
+                                                                      each counted once; γ_r rises
     π_i ← argmin of the same sum, in turns until nobody changes
     V_l = E_{all ∼ π}[Q_l]                          the value of what is really going to be done
 
@@ -51,9 +51,7 @@ class Consistent:
         self.representatives = sorted({role.representative for role in roles})
         self.turns = [[i for i in self.representatives if colour[i] == turn] for turn in sorted(set(colour))]
         self.scopes = {i: policy_scope(areas, i) for i in self.representatives}
-        start = torch.full(
-            (problem.num_energy,), 1 / problem.num_energy, dtype=problem.dtype, device=problem.device
-        )
+        start = torch.full((problem.num_energy,), 1 / problem.num_energy, dtype=problem.dtype, device=problem.device)
         # reference law of each representative's energy, by slot
         self.energy_law = {i: [start] * problem.slots for i in self.representatives}
         # R = 0: no exchange, the first policy stays; simultaneous best responses only chase each other
@@ -68,20 +66,18 @@ class Consistent:
             if sweep + 1 < self.sweeps:
                 self._forward(policies)
         scopes = [tuple(map(role.rename, self.scopes[role.representative])) for role in self.roles]
-        tables = [
-            [
-                row[role.representative]
-                .aligned((*self.scopes[role.representative], action(role.representative)))
-                .argmax(-1)
-                for role in self.roles
-            ]
-            for row in policies
-        ]
+        tables = [[self._table(role.representative, row) for role in self.roles] for row in policies]
         return scopes, tables, self.residual
+
+    def _table(self, device: int, policies: Mapping[int, Factor]) -> Tensor:
+        """Best actions by state; with R = 0 the probabilities, as nothing was chosen."""
+        scope = (*self.scopes[device], action(device))
+        prob = policies[device].aligned(scope).expand(self.problem.sizes(scope))
+        return prob.argmax(-1) if self.gammas else prob
 
     def _backward(self, track: Track, description: str) -> list[Mapping[int, Factor]]:
         """Policies [slot][representative] under the current reference laws."""
-        problem, slots = self.problem, self.problem.slots
+        slots = self.problem.slots
         values: dict[int, Factor] = {}
         found: list[Mapping[int, Factor]] = [{} for _ in range(slots)]
         self.residual = 0.0
@@ -102,9 +98,7 @@ class Consistent:
             table = spread_action(table, first + position, problem.energy_left[actor])
         return Factor((*area.states, *map(action, area.actors)), table)
 
-    def _rounds(
-        self, slot: int, futures: Mapping[int, Factor]
-    ) -> tuple[dict[int, Factor], dict[int, Factor]]:
+    def _rounds(self, slot: int, futures: Mapping[int, Factor]) -> tuple[dict[int, Factor], dict[int, Factor]]:
         """Policies of one slot after all rounds, and the raw Q tables they ended with."""
         policies = {i: uniform_policy(self.problem, i) for i in self.representatives}
         raw = self._raw_tables(futures, policies, slot, {})
@@ -160,9 +154,7 @@ class Consistent:
         cost = area.cost(laws)
         return cost + futures[device] if device in futures else cost
 
-    def _improve(
-        self, device: int, raw: list[Factor], policies: list[Factor], slot: int, gamma: float
-    ) -> Factor:
+    def _improve(self, device: int, raw: list[Factor], policies: list[Factor], slot: int, gamma: float) -> Factor:
         """Logit (γ finite) or best (γ = ∞) response to the others' current policies."""
         area, own = self.areas[device], action(device)
         terms = []
@@ -215,9 +207,7 @@ class Consistent:
                 laws.append(law)
                 act = self._seen_by(policies[slot][device], (energy(device),), slot)
                 joint = law.unsqueeze(1) * act.aligned((energy(device), action(device)))
-                left = torch.zeros_like(law).index_add_(
-                    0, problem.energy_left[device].flatten(), joint.flatten()
-                )
+                left = torch.zeros_like(law).index_add_(0, problem.energy_left[device].flatten(), joint.flatten())
                 law = left @ problem.kernel(energy(device), slot)
             self.energy_law[device] = laws
 

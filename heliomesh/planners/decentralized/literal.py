@@ -1,7 +1,7 @@
 """Algorithm 1 line by line: default substitution, averaging of Q tables, optimistic recursion, fixed γ.
 
     Q_i,T = c_i                                                                 (line 4)
-    Q_i,t = c_i + E[min over feasible p' of Q_i,t+1(s', p')]                    (line 6; or min outside E, "open-loop")
+    Q_i,t = c_i + E[min over feasible p' of Q_i,t+1(s', p')]                    (line 6; "open-loop": min E)
     Q_i^{r+1} = mean over j within k hops of Q_j^r([s]_{N_j}, [p]_{N_j})        (line 10)
     π_i^{r+1} ∝ exp(−γ E_{p_j ∼ π_j^r} Q_i^{r+1})                               (line 11)
 
@@ -68,10 +68,7 @@ class Literal:
             residual = max(residual, change)
             tables[slot] = policies
         scopes = [policy.scope[:-1] for policy in tables[0]]  # the first slot has seen the most variables
-        full = [
-            [_expanded(self.problem, p, scope) for p, scope in zip(row, scopes, strict=True)]
-            for row in tables
-        ]
+        full = [[_expanded(self.problem, p, scope) for p, scope in zip(row, scopes, strict=True)] for row in tables]
         return scopes, full, residual
 
     def _for_all(self, of_representative: Mapping[int, Factor]) -> list[Factor]:
@@ -82,9 +79,7 @@ class Literal:
         laws = []
         for variable in area.hidden(area.cost_scope):
             value = self._default(variable)
-            law = torch.zeros(
-                self.problem.size(variable), dtype=self.problem.dtype, device=self.problem.device
-            )
+            law = torch.zeros(self.problem.size(variable), dtype=self.problem.dtype, device=self.problem.device)
             law[value] = 1
             laws.append(Factor((variable,), law))
         return area.cost(laws)
@@ -127,11 +122,7 @@ class Literal:
         """Q_i^{r+1} of line 10 for r = 1 … R and every device, as blends of raw tables."""
         relevant = [
             {v.index for v in area.cost_scope if v.kind == "action"}
-            | {
-                j
-                for j in range(self.problem.num_devices)
-                if set(state_variables(self.problem, j)) & set(area.states)
-            }
+            | {j for j in range(self.problem.num_devices) if set(state_variables(self.problem, j)) & set(area.states)}
             for area in self.areas
         ]
         current: list[Blend] = [

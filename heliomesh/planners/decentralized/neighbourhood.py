@@ -50,9 +50,7 @@ class Neighbourhood:
 
     def hidden(self, scope: Iterable[Variable]) -> list[Variable]:
         """Variables of a scope that are out of sight."""
-        return [
-            v for v in scope if (v.index not in self.members if v.kind == "action" else v not in self.visible)
-        ]
+        return [v for v in scope if (v.index not in self.members if v.kind == "action" else v not in self.visible)]
 
     @cached_property
     def _cost_terms(self) -> list[Factor]:

@@ -24,7 +24,7 @@ from heliomesh.problem.policy import (
 )
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
-from heliomesh.problem.symmetry import Role, roles
+from heliomesh.problem.symmetry import Role, roles, turns
 from heliomesh.scenario import Section
 
 _BYTES_ON_AIR = 4  # table entries travel as 32-bit floats
@@ -35,29 +35,21 @@ class Options(Section):
 
     form: Literal["default", "literal"] = Field("default", description="'literal' follows the paper's lines")
     hops: Annotated[int, Field(ge=0, le=8)] = Field(2, description="k of the k-hop neighbourhood")
-    rounds: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="R; default 12, literal 20 as in the paper"
-    )
+    rounds: Annotated[int, Field(ge=0)] | None = Field(None, description="R; default 12, literal 20 as in the paper")
     gamma: Annotated[float, Field(gt=0)] | Literal["theorem"] | None = Field(
         None,
         description="literal: the fixed γ (default 100) or Theorem 2's largest; default form: last of the rising γ",
     )
     gamma_first: Annotated[float, Field(gt=0)] = Field(10.0, description="default form: first γ")
-    damping: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.5, description="default form: weight of the new policy"
-    )
+    damping: Annotated[float, Field(gt=0, le=1)] = Field(0.5, description="default form: weight of the new policy")
     order: Literal["turns", "simultaneous"] = Field("turns", description="default form: who updates together")
     sweeps: Annotated[int, Field(ge=1)] = Field(1, description="default form: passes over the horizon")
-    default_action: Annotated[int, Field(ge=0)] = Field(
-        0, description="literal: action of devices out of sight"
-    )
+    default_action: Annotated[int, Field(ge=0)] = Field(0, description="literal: action of devices out of sight")
     bellman: Literal["closed-loop", "open-loop"] = Field(
         "closed-loop", description="literal: minimum inside or, as printed, outside the expectation"
     )
     share_tables: bool = Field(True, description="devices of equal role share one table")
-    memory_gib: float = Field(
-        DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]"
-    )
+    memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
 
 
 @dataclass(frozen=True)
@@ -115,7 +107,7 @@ def plan(
         options.memory_gib,
         "lower hops, energy.battery_levels, channel.levels or the degree, or raise memory_gib",
     )
-    colour = problem.colour if default and options.order == "turns" else (0,) * problem.num_devices
+    colour = turns(problem) if default and options.order == "turns" else (0,) * problem.num_devices
     role = roles(problem, colour) if options.share_tables else _own_roles(problem)
     if default:
         gammas = _rising(options.gamma_first, _default_gamma(options), rounds)

@@ -1,0 +1,248 @@
+"""The battery: continuous steps by hand, rounding rules of the grid, and its kernel against plain loops."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import heliomesh as hm
+from heliomesh.physics.battery import Battery, build_battery, initial_battery, initial_level_law
+from heliomesh.physics.harvesting import HarvestLaw
+
+energies = st.floats(0, 20, allow_subnormal=False)
+capacities = st.floats(0.1, 20)
+level_counts = st.integers(1, 12)
+
+
+def tensor(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def battery_of(*capacity, levels=4):
+    return Battery(tensor(list(capacity)), levels)
+
+
+def law_of(joule, prob, scale=(1.0,)):
+    """Harvest law of one phase from arrays (weather, atom)."""
+    weathers = len(joule)
+    kernel = torch.full((weathers, weathers), 1 / weathers, dtype=torch.float64)
+    return HarvestLaw(tensor([joule]), tensor([prob]), tensor(scale), kernel, np.zeros(1, dtype=np.int64))
+
+
+def naive_row(levels, step, left, joule, prob):
+    """Law of the next level, atom by atom, each split between the two nearest grid points."""
+    row = [0.0] * levels
+    for energy, share in zip(joule, prob, strict=True):
+        quanta = energy / step
+        low = math.floor(quanta + 1e-9)
+        upper = min(max(quanta - low, 0.0), 1.0)
+        row[min(left + low, levels - 1)] += share * (1 - upper)
+        row[min(left + low + 1, levels - 1)] += share * upper
+    return row
+
+
+def laws(atoms):
+    weights = st.lists(st.integers(0, 9), min_size=atoms, max_size=atoms).filter(any)
+    return weights.map(lambda drawn: [weight / sum(drawn) for weight in drawn])
+
+
+# the continuous battery
+
+
+@pytest.mark.parametrize(
+    ("battery", "spent", "harvested", "after", "overflow"),
+    [
+        (2.0, 1.5, 0.25, 0.75, 0.0),
+        (2.0, 2.0, 0.0, 0.0, 0.0),
+        (2.5, 0.0, 1.0, 3.0, 0.5),  # full: the rest is lost
+        (3.0, 3.0, 7.0, 3.0, 4.0),  # what is harvested in a slot is usable from the next
+        (0.0, 0.0, 3.0, 3.0, 0.0),
+    ],
+)
+def test_a_slot_by_hand(battery, spent, harvested, after, overflow):
+    stored, lost = battery_of(3.0).step(tensor([battery]), tensor([spent]), tensor([harvested]))
+    assert stored.item() == after
+    assert lost.item() == overflow
+
+
+@settings(max_examples=100, deadline=None)
+@given(capacity=capacities, filled=st.floats(0, 1), used=st.floats(0, 1), harvested=energies)
+def test_never_negative_never_above_capacity_and_balanced(capacity, filled, used, harvested):
+    battery = capacity * filled
+    spent = battery * used
+    stored, lost = battery_of(capacity).step(tensor([battery]), tensor([spent]), tensor([harvested]))
+    assert 0 <= stored.item() <= capacity
+    assert lost.item() >= 0
+    assert battery - spent + harvested == pytest.approx(stored.item() + lost.item(), abs=1e-12)
+
+
+def test_rounding_dust_does_not_make_a_battery_negative():
+    stored, _ = battery_of(1.0).step(tensor([0.3]), tensor([0.1 + 0.2]), tensor([0.0]))
+    assert stored.item() == 0
+
+
+def test_devices_do_not_mix():
+    battery = battery_of(1.0, 2.0, 4.0)
+    stored, lost = battery.step(tensor([[1.0, 1.0, 1.0]]), tensor([[0.0, 1.0, 0.5]]), tensor([[2.0, 3.0, 1.0]]))
+    assert stored.tolist() == [[1.0, 2.0, 1.5]]
+    assert lost.tolist() == [[2.0, 1.0, 0.0]]
+
+
+# the planning grid
+
+
+@pytest.mark.parametrize(("levels", "step"), [(4, 1.0), (2, 3.0), (7, 0.5), (1, 3.0)])
+def test_grid_step(levels, step):
+    assert battery_of(3.0, levels=levels).step_joule.item() == step
+
+
+@pytest.mark.parametrize(
+    ("joule", "level"),
+    [(0.0, 0), (0.999, 0), (1.0, 1), (1.999, 1), (2.0, 2), (2.999, 2), (3.0, 3), (1 - 1e-12, 1), (1 + 1e-12, 1)],
+)
+def test_look_up_rounds_down(joule, level):
+    assert battery_of(3.0).level(tensor([joule])).item() == level
+
+
+@pytest.mark.parametrize(
+    ("joule", "quanta"), [(0.0, 0), (0.001, 1), (1.0, 1), (1.001, 2), (2.0, 2), (9.5, 10), (1 + 1e-12, 1)]
+)
+def test_spending_rounds_up(joule, quanta):
+    assert battery_of(3.0).quanta(tensor([[joule]])).item() == quanta
+
+
+def test_sums_of_tenths_are_no_trap():
+    battery = battery_of(1.0, levels=11)
+    assert battery.level(tensor([0.1 + 0.2])).item() == 3
+    assert battery.level(tensor([0.7 - 0.4])).item() == 3  # 0.29999999999999993
+    assert battery.quanta(tensor([[0.1 + 0.2]])).item() == 3  # 0.30000000000000004
+
+
+@settings(max_examples=100, deadline=None)
+@given(capacity=capacities, levels=level_counts, filled=st.floats(0, 1), spent=energies)
+def test_what_the_grid_allows_the_battery_pays(capacity, levels, filled, spent):
+    battery = battery_of(capacity, levels=levels)
+    stored = tensor([capacity * filled])
+    level, quanta = int(battery.level(stored)), int(battery.quanta(tensor([[spent]])))
+    step = float(battery.step_joule)
+    assert 0 <= level < levels
+    assert level * step <= stored.item() + 1e-8 * step
+    assert quanta * step >= spent - 1e-8 * step
+    if quanta <= level:
+        assert spent <= stored.item() + 3e-9 * capacity
+
+
+def test_affordable_by_hand_and_with_dust():
+    battery = battery_of(3.0, 3.0)
+    spent = tensor([[0.0, 1.0, 2.5], [0.0, 0.3, 3.0]])
+    paid = battery.affordable(tensor([[0.0, 0.1 + 0.2], [2.0, 3.0 - 1e-13]]), spent)
+    assert paid.tolist() == [
+        [[True, False, False], [True, True, False]],
+        [[True, True, False], [True, True, True]],
+    ]
+
+
+# the kernel
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data(), capacity=capacities, levels=level_counts, atoms=st.integers(1, 5), scale=st.floats(0, 3))
+def test_kernel_equals_a_plain_loop(data, capacity, levels, atoms, scale):
+    joule = [data.draw(st.lists(energies, min_size=atoms, max_size=atoms)) for _ in range(2)]
+    prob = [data.draw(laws(atoms)) for _ in range(2)]
+    battery = battery_of(capacity, 2 * capacity, levels=levels)
+    kernel = battery.kernel(law_of(joule, prob, scale=(scale, 1.0)), phase=0)
+    assert kernel.shape == (2, 2, levels, levels)
+    assert (kernel >= 0).all()
+    np.testing.assert_allclose(kernel.sum(-1), 1, atol=1e-12)
+    for device, factor in enumerate((scale, 1.0)):
+        step = float(battery.step_joule[device])
+        for weather in range(2):
+            scaled = [energy * factor for energy in joule[weather]]
+            for left in range(levels):
+                expected = naive_row(levels, step, left, scaled, prob[weather])
+                np.testing.assert_allclose(kernel[device, weather, left], expected, atol=1e-8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(joule=st.lists(st.floats(0, 2), min_size=3, max_size=3), prob=laws(3), capacity=st.floats(6, 20))
+def test_split_keeps_the_mean_where_nothing_overflows(joule, prob, capacity):
+    battery = battery_of(capacity, levels=9)
+    kernel, step = battery.kernel(law_of([joule], [prob]), phase=0)[0, 0], capacity / 8
+    mean = sum(energy * share for energy, share in zip(joule, prob, strict=True))
+    grid = torch.arange(9, dtype=torch.float64) * step
+    for left in range(9):
+        gained = float(kernel[left] @ grid) - left * step
+        if left * step + math.ceil(2 / step) * step <= capacity:
+            assert gained == pytest.approx(mean, abs=1e-7)
+        else:
+            assert gained <= mean + 1e-7
+
+
+def test_kernel_by_hand():
+    kernel = battery_of(3.0).kernel(law_of([[0.0, 1.5]], [[0.4, 0.6]]), phase=0)[0, 0]
+    expected = [[0.4, 0.3, 0.3, 0], [0, 0.4, 0.3, 0.3], [0, 0, 0.4, 0.6], [0, 0, 0, 1]]
+    np.testing.assert_allclose(kernel, expected, atol=1e-15)
+
+
+def test_no_harvest_no_change():
+    kernel = battery_of(3.0, levels=6).kernel(law_of([[0.0]], [[1.0]]), phase=0)
+    np.testing.assert_array_equal(kernel[0, 0], np.eye(6))
+
+
+@pytest.mark.parametrize("joule", [3.0, 3.7, 1e6])
+def test_a_flood_fills_the_battery(joule):
+    kernel = battery_of(3.0).kernel(law_of([[joule]], [[1.0]]), phase=0)[0, 0]
+    np.testing.assert_array_equal(kernel, [[0, 0, 0, 1]] * 4)
+
+
+def test_one_level_stays():
+    battery = battery_of(3.0, levels=1)
+    np.testing.assert_array_equal(battery.kernel(law_of([[0.0, 2.0]], [[0.5, 0.5]]), phase=0), [[[[1]]]])
+    assert battery.level(tensor([3.0])).item() == 0
+    assert battery.quanta(tensor([[0.0, 0.1]])).tolist() == [[0, 1]]
+
+
+def test_grid_aligned_harvest_is_not_split_by_rounding():
+    """0.3 J on a grid of 0.1 J is three steps although 0.3 / 0.1 < 3 in binary."""
+    kernel = battery_of(1.0, levels=11).kernel(law_of([[0.3]], [[1.0]]), phase=0)[0, 0]
+    np.testing.assert_array_equal(kernel.argmax(-1), [3, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10])
+    assert kernel.max(-1).values.min() > 1 - 1e-9
+
+
+# the first battery
+
+
+def first(initial, uniform, **changes):
+    scenario = hm.Scenario.load("tiny").override({"energy.initial": initial, **changes})
+    battery = build_battery(scenario)
+    return scenario, battery, initial_battery(scenario, battery, tensor(uniform))
+
+
+def test_first_battery_by_hand():
+    uniform = [[0.0, 0.2, 0.3, 0.5, 1 - 2**-53]]
+    assert first("uniform", uniform)[2].tolist() == [[3 * u for u in uniform[0]]]
+    assert first("uniform-grid", uniform)[2].tolist() == [[0, 0, 1, 2, 3]]
+    assert first(1.25, uniform)[2].tolist() == [[1.25] * 5]
+    assert first([0.0, 1.0, 2.0, 3.0, 0.5], uniform)[2].tolist() == [[0, 1, 2, 3, 0.5]]
+
+
+@pytest.mark.parametrize("initial", ["uniform", "uniform-grid", 0.0, 2.0])
+@pytest.mark.parametrize("levels", [1, 2, 7])
+def test_first_level_law_is_a_distribution(initial, levels):
+    scenario, battery, _ = first(initial, [0.0] * 5, **{"energy.battery_levels": levels})
+    law = initial_level_law(scenario, battery)
+    assert law.shape == (5, levels)
+    assert (law >= 0).all()
+    np.testing.assert_allclose(law.sum(-1), 1, atol=1e-12)
+
+
+def test_capacities_by_device():
+    capacity = [1.0, 2.0, 3.0, 4.0, 5.0]
+    scenario, battery, joule = first("uniform", [[0.5] * 5], **{"energy.capacity_joule": capacity})
+    assert battery.capacity_joule.tolist() == capacity
+    assert joule.tolist() == [[0.5, 1, 1.5, 2, 2.5]]
+    assert scenario.energy.battery_levels == battery.levels
