@@ -93,7 +93,7 @@ def plan(
             rename = same_part(problem, problem.parts[twin], part)
             if rename is not None:
                 states = tuple(map(rename, known.states))
-                devices = tuple(rename(energy(j)).index for j in known.devices)
+                devices = tuple(rename(energy(j)).owner for j in known.devices)
                 tables.append(PartTable(states, devices, known.best))
                 costs.append(costs[twin])
                 break
@@ -177,7 +177,7 @@ def elimination_stages(problem: Problem, part: Part) -> list[Stage]:
     sites = tuple(map(site, part.sites))
     while remaining:
         opened = {device: _opened(device, frontier, pending) for device in remaining}
-        device = min(remaining, key=lambda j: len(opened[j]))  # noqa: B023 (used within this turn only)
+        device = min(remaining, key=lambda j: len(opened[j]))
         frontier = opened[device]
         remaining.remove(device)
         complete = [factor for factor in pending if action(device) in factor.scope]
@@ -200,7 +200,7 @@ def elimination_stages(problem: Problem, part: Part) -> list[Stage]:
 
 def _opened(device: int, frontier: set[int], pending: list[Factor]) -> set[int]:
     """Devices whose actions are open once this device's action is settled."""
-    linked = {v.index for f in pending if action(device) in f.scope for v in f.scope if v.kind == "action"}
+    linked = {v.owner for f in pending if action(device) in f.scope for v in f.scope if v.kind == "action"}
     return (frontier | linked) - {device}
 
 

@@ -7,23 +7,22 @@ of positions let a planner's line read as its equation: ``(cost + future).averag
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from string import ascii_letters
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True, order=True)
-class Variable:
-    """One finite variable of the network."""
+class Variable(NamedTuple):
+    """One finite variable of the network: its kind and the number of the site or device that owns it."""
 
     kind: Literal["site", "energy", "action"]
-    index: int
+    owner: int
 
 
-def site(index: int) -> Variable:
+def site(number: int) -> Variable:
     """Channel level of a site."""
-    return Variable("site", index)
+    return Variable("site", number)
 
 
 def energy(device: int) -> Variable:

@@ -46,11 +46,11 @@ class Observation:
         values = {}
         for variable in wanted:
             if variable.kind == "site":
-                values[variable] = self.channel_level[:, variable.index]
+                values[variable] = self.channel_level[:, variable.owner]
             else:
                 assert level is not None
-                weather = self.weather[:, variable.index]
-                values[variable] = weather * problem.battery.levels + level[:, variable.index]
+                weather = self.weather[:, variable.owner]
+                values[variable] = weather * problem.battery.levels + level[:, variable.owner]
         return values
 
 

@@ -92,13 +92,13 @@ class Problem:
         if variable.kind == "site":
             return self.channel.kernel.to(self.dtype)
         phase = int(self.harvest.law.phase_of_slot[slot])
-        return self._energy_kernels[phase][variable.index]
+        return self._energy_kernels[phase][variable.owner]
 
     def initial_law(self, variable: Variable) -> Tensor:
         """Law of a state variable in the first slot."""
         if variable.kind == "site":
             return self.channel.stationary.to(self.dtype)
-        battery = self._initial_level_law[variable.index]
+        battery = self._initial_level_law[variable.owner]
         return torch.outer(self.harvest.law.stationary.to(battery), battery).flatten()
 
     @cached_property

@@ -43,7 +43,7 @@ def turns(problem: Problem) -> tuple[int, ...]:
             rename = same_part(problem, earlier, part)
             if rename is not None:
                 for device in earlier.devices:
-                    colour[rename(energy(device)).index] = colour[device]
+                    colour[rename(energy(device)).owner] = colour[device]
                 break
     return tuple(colour)
 
@@ -119,6 +119,6 @@ def _renaming(problem: Problem, mapping: dict[int, int]) -> Callable[[Variable],
 
     def rename(variable: Variable) -> Variable:
         table = sites if variable.kind == "site" else mapping
-        return Variable(variable.kind, table[variable.index])
+        return Variable(variable.kind, table[variable.owner])
 
     return rename

@@ -165,7 +165,7 @@ class Consistent:
             for variable in raw[source].scope:
                 if variable.kind == "action" and variable != own:
                     known = (*self.areas[source].states, *self.scopes[device])
-                    other = self._seen_by(policies[variable.index], known, slot)
+                    other = self._seen_by(policies[variable.owner], known, slot)
                     term = term.average(other, over=[variable])
             terms.append(self._seen_by(term, self.scopes[device], slot))
         expected = total(terms)
@@ -191,7 +191,7 @@ class Consistent:
         """Law used for a state variable out of sight."""
         if variable.kind == "site":
             return self.problem.channel.stationary.to(self.problem.dtype)
-        return self.energy_law[self.roles[variable.index].representative][slot]
+        return self.energy_law[self.roles[variable.owner].representative][slot]
 
     def _action_law(self, policy: Factor, slot: int) -> Factor:
         """Marginal law of a device's own action."""

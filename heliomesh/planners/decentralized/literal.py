@@ -87,7 +87,7 @@ class Literal:
     def _default(self, variable: Variable) -> int:
         if variable.kind == "site":
             return (self.problem.channel.levels - 1) // 2
-        return self.defaults[variable.index][variable]
+        return self.defaults[variable.owner][variable]
 
     def _bellman(self, device: int, following: Factor, slot: int) -> Factor:
         """Lines 4 and 6: raw Q_i of this slot from that of the next."""
@@ -121,7 +121,7 @@ class Literal:
     def _consensus(self) -> list[list[Blend]]:
         """Q_i^{r+1} of line 10 for r = 1 … R and every device, as blends of raw tables."""
         relevant = [
-            {v.index for v in area.cost_scope if v.kind == "action"}
+            {v.owner for v in area.cost_scope if v.kind == "action"}
             | {j for j in range(self.problem.num_devices) if set(state_variables(self.problem, j)) & set(area.states)}
             for area in self.areas
         ]
@@ -161,7 +161,7 @@ class Literal:
             term = raw[source].restrict(self._defaults_outside(raw[source].scope, seen))
             for variable in term.scope:
                 if variable.kind == "action" and variable != own:
-                    other = policies[variable.index]
+                    other = policies[variable.owner]
                     other = other.restrict(self._defaults_outside(other.scope[:-1], frozenset(members)))
                     term = term.average(other, over=[variable])
             terms.append(term.scaled(weight))

@@ -40,7 +40,7 @@ class Neighbourhood:
     @cached_property
     def actors(self) -> tuple[int, ...]:
         """Members whose actions enter the device's own cost."""
-        return tuple(v.index for v in self.cost_scope if v.kind == "action" and v.index in self.members)
+        return tuple(v.owner for v in self.cost_scope if v.kind == "action" and v.owner in self.members)
 
     @cached_property
     def states(self) -> tuple[Variable, ...]:
@@ -50,7 +50,7 @@ class Neighbourhood:
 
     def hidden(self, scope: Iterable[Variable]) -> list[Variable]:
         """Variables of a scope that are out of sight."""
-        return [v for v in scope if (v.index not in self.members if v.kind == "action" else v not in self.visible)]
+        return [v for v in scope if (v.owner not in self.members if v.kind == "action" else v not in self.visible)]
 
     @cached_property
     def _cost_terms(self) -> list[Factor]:
