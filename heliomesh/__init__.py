@@ -1,5 +1,11 @@
 """Plan, simulate and train decentralized federated learning on energy-harvesting wireless devices."""
 
+import os
+
+# Read once, when torch loads OpenMP: threads that spin while they wait starve each other on busy or small machines
+# (twelve times slower beside one busy core). Whoever sets the variable keeps their setting.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 from heliomesh.comparison import compare
 from heliomesh.planning import plan, planners
 from heliomesh.problem.evaluation import exact_cost

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from heliomesh.catalog import UnknownVariantError
 from heliomesh.comparison import Comparison, Row, compare
-from heliomesh.planning import plan, planners
+from heliomesh.planning import make_plan, planners
 from heliomesh.problem.policy import Plan, Track, untracked
 from heliomesh.problem.problem import Problem, build
 from heliomesh.problem.size import TooLargeError, readable
@@ -121,7 +121,7 @@ def plan_command(
 ) -> None:
     """Make one plan and say what is known about it."""
     problem = _problem(scenario, overrides, device, dtype)
-    made = plan(problem, planner, track=_track(quiet or as_json), **_options(options))
+    made = make_plan(problem, planner, _options(options), track=_track(quiet or as_json))
     facts = _network_facts(problem) | _plan_facts(made)
     _print_facts(facts, as_json)
 
@@ -141,11 +141,11 @@ def simulate_command(
     dtype: TypeOption = "float64",
 ) -> None:
     """Plan, then simulate with continuous batteries."""
-    if out is not None and not out.resolve().parent.is_dir():
+    if out is not None and (out.is_dir() or not out.resolve().parent.is_dir()):
         raise ScenarioError("--out", f"expected a file in an existing folder, actual value {str(out)!r}")
     problem = _problem(scenario, overrides, device, dtype)
     track = _track(quiet or as_json)
-    made = plan(problem, planner, track=track, **_options(options))
+    made = make_plan(problem, planner, _options(options), track=track)
     trace = simulate(problem, made, episodes, seed, track=track)
     ledger = energy_ledger(trace)
     facts = _network_facts(problem) | _plan_facts(made) | _summary_facts(summarise(trace))
@@ -163,7 +163,9 @@ def compare_command(
     overrides: SetOption = [],  # noqa: B006
     episodes: EpisodesOption = 64,
     seed: SeedOption = 0,
-    memory_gib: Annotated[float | None, typer.Option("--memory-gib", help="Memory limit of each plan.")] = None,
+    memory_gib: Annotated[
+        float | None, typer.Option("--memory-gib", min=0.0, help="Memory limit of each plan.")
+    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     device: DeviceOption = "cpu",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from heliomesh import catalog
-from heliomesh.planning import PLANNER_CATALOG, plan, planners
+from heliomesh.planning import PLANNER_CATALOG, make_plan, planners
 from heliomesh.problem.policy import Plan, Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import TooLargeError
@@ -74,7 +74,7 @@ def _rows(
     accepted = {name: value for name, value in limits.items() if name in module.Options.model_fields}
     label = " ".join([planner, *(str(value) for value in options.values())])
     try:
-        made = plan(problem, planner, track=track, **options, **accepted)
+        made = make_plan(problem, planner, options | accepted, track=track)
     except TooLargeError as error:
         yield Row(label, None, None, None, refusal=str(error))
         smaller = getattr(module, "smaller", lambda _: None)(options)

@@ -1,6 +1,7 @@
 """Plan by name: find the planner's file, check its options, time it."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,15 +19,20 @@ def planners() -> list[str]:
     return catalog.names(PLANNER_CATALOG)
 
 
-def plan(
+def plan(problem: Problem, planner: str, **options: Any) -> Plan:
+    """Make a plan; options are those of the planner's file, checked before any work is done."""
+    return make_plan(problem, planner, options)
+
+
+def make_plan(
     problem: Problem,
     planner: str,
+    options: Mapping[str, Any],
     *,
     parallel_map: ParallelMap = map,
     track: Track = untracked,
-    **options: Any,
 ) -> Plan:
-    """Make a plan; options are those of the planner's file, checked before any work is done."""
+    """Like `plan`, with a way to work in parallel and a progress display."""
     try:
         module = catalog.find(PLANNER_CATALOG, planner)
     except catalog.UnknownVariantError as error:

@@ -35,7 +35,9 @@ class Battery:
 
     def quanta(self, spent_joule: Tensor) -> Tensor:
         """Spending in grid steps, rounded up; (device, action) → (device, action)."""
-        return torch.ceil(spent_joule / self.step_joule.unsqueeze(-1) - _TOLERANCE).clamp_min(0).long()
+        # what no battery can pay for costs one step more than the grid has
+        steps = torch.ceil(spent_joule / self.step_joule.unsqueeze(-1) - _TOLERANCE)
+        return steps.clamp(0, self.levels).long()
 
     def affordable(self, battery_joule: Tensor, spent_joule: Tensor) -> Tensor:
         """Whether stored energy (..., device) pays for spending (device, action) → (..., device, action)."""

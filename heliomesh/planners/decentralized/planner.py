@@ -25,7 +25,7 @@ from heliomesh.problem.policy import (
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.problem.symmetry import Role, roles, turns
-from heliomesh.scenario import Section
+from heliomesh.scenario import ScenarioError, Section
 
 _BYTES_ON_AIR = 4  # table entries travel as 32-bit floats
 
@@ -98,6 +98,11 @@ def plan(
     """Run Algorithm 1 in the chosen form."""
     areas = tuple(Neighbourhood(problem, device, options.hops) for device in range(problem.num_devices))
     default = options.form == "default"
+    if not default and options.default_action >= len(problem.actions):
+        raise ScenarioError(
+            "decentralized option.default_action",
+            f"expected an action below {len(problem.actions)}, actual value {options.default_action}",
+        )
     rounds = options.rounds if options.rounds is not None else (12 if default else 20)
     scopes = _policy_scopes(areas, default)
     # the search for symmetries is cheap only beside the tables it saves, so the memory check comes first
