@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -30,7 +31,7 @@ scenario_app = typer.Typer(no_args_is_help=True, help="List, show and check scen
 app.add_typer(scenario_app, name="scenario")
 
 _Item = TypeVar("_Item")
-_TABLE_WIDTH = 116  # the comparison table wraps badly below it
+_TABLE_WIDTH = 118  # the comparison table is cut below it
 
 ScenarioArgument = Annotated[str, typer.Argument(help="A shipped scenario's name or a path to a .toml file.")]
 SetOption = Annotated[list[str], typer.Option("--set", help="Override one value: path=value. Repeatable.")]
@@ -51,7 +52,7 @@ def main() -> None:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
     except OSError as error:
-        sys.stderr.write(f"error: {error.filename or 'file'}: {error.strerror}\n")
+        sys.stderr.write(f"error: {error.filename or 'file'}: expected to be usable, actual: {error.strerror}\n")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
@@ -190,7 +191,7 @@ def compare_command(
 
 
 def _load(scenario: str, overrides: list[str]) -> Scenario:
-    return Scenario.load(scenario).override(dict(map(parse_override, overrides)))
+    return Scenario.load(scenario).override(dict(parse_override(text, "--set") for text in overrides))
 
 
 def _problem(scenario: str, overrides: list[str], device: str, dtype: str) -> Problem:
@@ -198,7 +199,7 @@ def _problem(scenario: str, overrides: list[str], device: str, dtype: str) -> Pr
 
 
 def _options(options: list[str]) -> dict[str, Any]:
-    return dict(map(parse_override, options))
+    return dict(parse_override(text, "--option") for text in options)
 
 
 def _track(quiet: bool) -> Track:
@@ -275,11 +276,10 @@ def _row_facts(row: Row) -> dict[str, Any]:
 
 
 def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table:
-    table = Table(
-        title=f"{scenario}: mean cost per slot over {episodes} episodes, 95 % intervals; gap to {result.reference}"
-    )
+    title = f"{scenario}: cost per slot, {episodes} episodes, 95 % intervals; gap to {result.reference}"
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
     table.add_column("planner", no_wrap=True)
-    for heading in ("cost", "gap %", "active %", "delivered %", "offline", "online/slot", "seconds"):
+    for heading in ("cost", "gap %", "active %", "arrived %", "offline", "online/slot", "seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in result.rows:
         if row.plan is None or row.summary is None or row.gap is None:
@@ -287,8 +287,8 @@ def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table
             continue
         overhead = row.plan.overhead
         table.add_row(
-            row.planner + ("" if row.plan.converged else " (not converged)"),
-            _interval(row.summary.cost, "{:.4f}", 1),
+            row.planner + ("" if row.plan.converged else " *"),
+            _interval(row.summary.cost, "{:.3f}", 1),
             _interval(row.gap, "{:+.2f}", 100),
             f"{100 * row.summary.participation:.1f}",
             f"{100 * row.summary.delivery:.1f}",
@@ -296,6 +296,8 @@ def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table
             readable(overhead.online_bytes_per_slot),
             f"{row.plan.seconds:.2f}",
         )
+    if any(row.plan is not None and not row.plan.converged for row in result.rows):
+        table.caption = "* the last round still changed some of the policy"
     return table
 
 

@@ -346,11 +346,11 @@ def per_device(value: float | tuple[float, ...], devices: int) -> list[float]:
     return [value] * devices if isinstance(value, float) else list(value)
 
 
-def parse_override(text: str) -> tuple[str, Any]:
-    """Split ``path=value`` of the command line; the value is read as TOML, else taken as a string."""
+def parse_override(text: str, flag: str) -> tuple[str, Any]:
+    """Split ``path=value`` given to a flag of the command line; the value is read as TOML, else taken as a string."""
     path, sign, raw = text.partition("=")
     if not sign or not all(part.strip() for part in path.split(".")):
-        raise ScenarioError("--set or --option", f"expected path=value, actual value {text!r}")
+        raise ScenarioError(flag, f"expected path=value, actual value {text!r}")
     try:
         return path.strip(), tomllib.loads(f"value = {raw}")["value"]
     except (ValueError, RecursionError):

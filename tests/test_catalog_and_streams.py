@@ -1,7 +1,6 @@
 """Catalogs find variants by file name, and random streams are independent and reproducible."""
 
 import inspect
-import itertools
 import math
 from pathlib import Path
 
@@ -14,6 +13,16 @@ from heliomesh.scenario import HARVEST_CATALOG, Section
 from heliomesh.streams import PURPOSES, stream
 
 CATALOGS = [PLANNER_CATALOG, HARVEST_CATALOG]
+PINNED = {
+    "topology": 0.15279572543387399,
+    "channel": 0.3719859171034833,
+    "harvest": 0.8209625571760398,
+    "link": 0.43457589242697137,
+    "policy": 0.9546734475434902,
+    "partition": 0.39915595092924294,
+    "init": 0.17125964067767152,
+    "minibatch": 0.004792410051212448,
+}
 VARIANTS = [(package, name) for package in CATALOGS for name in catalog.names(package)]
 
 
@@ -111,9 +120,10 @@ def test_different_keys_are_uncorrelated():
 
 def test_neighbouring_episodes_are_uncorrelated():
     drawn = np.array([numbers(0, "channel", episode) for episode in range(64)])
-    for lag, (a, b) in itertools.product(range(3), [(drawn[:-1], drawn[1:])]):
-        shifted = ((a[:, lag:] - 0.5) * (b[:, : b.shape[1] - lag] - 0.5)).ravel()
-        assert abs(shifted.mean()) < 5 / 12 / math.sqrt(shifted.size)
+    drawn = drawn - 0.5
+    for lag in range(3):
+        product = drawn[:-1, lag:] * drawn[1:, : drawn.shape[1] - lag]
+        assert abs(product.mean()) < 5 / 12 / math.sqrt(product.size)
 
 
 def test_who_draws_elsewhere_changes_nothing():
@@ -138,15 +148,12 @@ def test_no_global_generator_is_touched():
 
 def test_numbers_are_pinned():
     """Published results rest on these; they change only with a new major version."""
-    drawn = [stream(0, purpose, 7).random() for purpose in PURPOSES]
-    np.testing.assert_allclose(drawn, PINNED, rtol=1e-15)
-
-
-PINNED = []
+    for purpose, value in PINNED.items():
+        assert stream(0, purpose, 7).random() == value
 
 
 def test_unknown_purpose_and_negative_keys():
-    with pytest.raises(ValueError, match="weather"):
+    with pytest.raises(ValueError, match="not in"):
         stream(0, "weather")
     with pytest.raises(ValueError, match="non-negative"):
         stream(-1, "channel")

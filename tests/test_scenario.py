@@ -263,12 +263,12 @@ def test_the_same_source_keeps_its_settings():
     ],
 )
 def test_set_reads_toml_or_plain_text(text, path, value):
-    assert parse_override(text) == (path, value)
+    assert parse_override(text, "--set") == (path, value)
 
 
 @pytest.mark.parametrize("text", ["network.devices", "=3", " =3", ".=3", "network.=3", ".devices=3", ""])
 def test_set_needs_a_path_and_a_value(text):
-    refused("--set or --option", parse_override, text)
+    refused("--set", parse_override, text, "--set")
 
 
 # --- defaults, lists, files ----------------------------------------------------------------------------------

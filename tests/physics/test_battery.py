@@ -108,10 +108,15 @@ def test_look_up_rounds_down(joule, level):
 
 
 @pytest.mark.parametrize(
-    ("joule", "quanta"), [(0.0, 0), (0.001, 1), (1.0, 1), (1.001, 2), (2.0, 2), (9.5, 10), (1 + 1e-12, 1)]
+    ("joule", "quanta"), [(0.0, 0), (0.001, 1), (1.0, 1), (1.001, 2), (2.0, 2), (2.5, 3), (3.0, 3), (1 + 1e-12, 1)]
 )
 def test_spending_rounds_up(joule, quanta):
     assert battery_of(3.0).quanta(tensor([[joule]])).item() == quanta
+
+
+@pytest.mark.parametrize("joule", [3.001, 9.5, 1e300])
+def test_what_no_battery_pays_is_beyond_the_grid(joule):
+    assert battery_of(3.0).quanta(tensor([[joule]])).item() > 3
 
 
 def test_sums_of_tenths_are_no_trap():
@@ -130,7 +135,7 @@ def test_what_the_grid_allows_the_battery_pays(capacity, levels, filled, spent):
     step = float(battery.step_joule)
     assert 0 <= level < levels
     assert level * step <= stored.item() + 1e-8 * step
-    assert quanta * step >= spent - 1e-8 * step
+    assert quanta >= levels or quanta * step >= spent - 1e-8 * step
     if quanta <= level:
         assert spent <= stored.item() + 3e-9 * capacity
 
