@@ -16,10 +16,9 @@ import quantecon
 import scipy.sparse
 
 import heliomesh as hm
-from heliomesh.planners.centralized import solve_part
 from heliomesh.problem.cost import part_factors
+from heliomesh.problem.exact import backward_induction, expected_first
 from heliomesh.problem.factor import action, energy, site, total
-from heliomesh.problem.policy import untracked
 from heliomesh.problem.problem import Part
 
 
@@ -79,10 +78,8 @@ def unsplit_optimum(problem: hm.Problem) -> float:
     """Our solver on the joint problem without its split into two halves."""
     everyone = tuple(range(problem.num_devices))
     whole = Part(everyone, tuple(range(problem.channel.num_sites)), everyone)
-    value, _ = solve_part(problem, whole, untracked, "")
-    for variable in whole.states:
-        value = np.tensordot(problem.initial_law(variable).numpy(), np.asarray(value), axes=1)
-    return float(value) / problem.slots
+    *_, first = backward_induction(problem, whole, part_factors(problem, everyone, everyone))
+    return expected_first(problem, whole.states, first.value) / problem.slots
 
 
 def main() -> None:

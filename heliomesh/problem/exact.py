@@ -1,0 +1,170 @@
+"""Backward induction over a joint state, with the minimum over joint actions taken one device at a time.
+
+Only the post-decision table W, the value V and the best action per state exist; Q(s, p) is never stored.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from heliomesh.problem.contraction import expectation
+from heliomesh.problem.factor import Factor, Variable, action, site, total
+from heliomesh.problem.problem import Part, Problem
+from heliomesh.problem.size import entries
+
+_BLOCK_ENTRIES = 1 << 18  # entries of a block's largest table: it stays in the cache
+
+
+def code_type(problem: Problem, part: Part) -> torch.dtype:
+    """Smallest type that holds every joint action of a part."""
+    joint = entries([len(problem.actions)] * len(part.devices))
+    return torch.uint8 if joint <= 256 else torch.int16 if joint <= 2**15 else torch.int32
+
+
+@dataclass(frozen=True)
+class Step:
+    """One slot of backward induction."""
+
+    slot: int
+    future: Tensor  # E[value of the next slot | state after spending]; axes: sites, energies
+    value: Tensor  # least expected cost from this slot on; same axes
+    code: Tensor  # the joint action that attains it, in base |P| with the first device most significant
+
+
+def backward_induction(problem: Problem, part: Part, factors: list[Factor]) -> Iterator[Step]:
+    """Exact optimal values of a set of devices and sites under a sum of cost terms, from the last slot to the first.
+
+    V_t(s) = min over feasible p of  c(h, p) + W_t(h, b − e(p)),   W_t = E[V_{t+1} | state after spending]
+    """
+    shape = problem.sizes(part.states)
+    channel_states = entries(shape[: len(part.sites)])
+    stages = elimination_stages(problem, part, factors)
+    value = torch.zeros(shape, dtype=problem.dtype, device=problem.device)
+    widest = max(entries(stage.cost.shape[1:-1]) for stage in stages)
+    rows = max(1, _BLOCK_ENTRIES // (value.numel() // channel_states * widest))
+    for slot in range(problem.slots - 1, -1, -1):
+        if slot < problem.slots - 1:  # nothing follows the last slot
+            value = expectation(value, [problem.kernel(variable, slot) for variable in part.states])
+        future = value.reshape(channel_states, -1)
+        value = torch.empty_like(future)
+        code = torch.empty(future.shape, dtype=torch.int32, device=problem.device)
+        for start in range(0, channel_states, rows):
+            block = slice(start, start + rows)
+            value[block], code[block] = minimise(problem, stages, future, block)
+        value = value.reshape(shape)
+        yield Step(slot, future.reshape(shape), value, code.reshape(shape))
+
+
+def expected_first(problem: Problem, states: tuple[Variable, ...], value: Tensor) -> float:
+    """Mean of a table over the law of the first state."""
+    for variable in states:
+        value = torch.tensordot(problem.initial_law(variable), value, dims=([0], [0]))
+    return float(value)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Elimination of one device's action.
+
+    ``cost`` (channel state, actions of ``frontier``..., own action) sums the cost terms that are complete once the
+    frontier's actions are given.
+    """
+
+    position: int  # of the device within its part
+    device: int
+    weight: int  # of its action in the joint code
+    frontier: tuple[int, ...]  # devices whose actions stay open after this stage
+    cost: Tensor
+
+
+def elimination_stages(problem: Problem, part: Part, factors: list[Factor]) -> list[Stage]:
+    """Eliminate the action with the fewest open neighbours first, as in nonserial dynamic programming.
+
+    A joint minimum over |P|^n actions becomes n small ones: the future couples all batteries, but it is read at the
+    state after spending, one axis per device, so spending can be settled device by device.
+    """
+    pending = factors
+    remaining, frontier, stages = list(part.devices), set[int](), []
+    sites = tuple(map(site, part.sites))
+    while remaining:
+        opened = {device: _opened(device, frontier, pending) for device in remaining}
+        device = min(remaining, key=lambda j: len(opened[j]))
+        frontier = opened[device]
+        remaining.remove(device)
+        complete = [factor for factor in pending if action(device) in factor.scope]
+        pending = [factor for factor in pending if action(device) not in factor.scope]
+        scope = (*sites, *map(action, sorted(frontier)), action(device))
+        zero = Factor((), torch.zeros((), dtype=problem.dtype, device=problem.device))
+        cost = total([*complete, zero]).aligned(scope).expand(problem.sizes(scope))
+        position = part.devices.index(device)
+        stages.append(
+            Stage(
+                position=position,
+                device=device,
+                weight=len(problem.actions) ** (len(part.devices) - 1 - position),
+                frontier=tuple(sorted(frontier)),
+                cost=cost.reshape(-1, *cost.shape[len(sites) :]),
+            )
+        )
+    return stages
+
+
+def _opened(device: int, frontier: set[int], pending: list[Factor]) -> set[int]:
+    """Devices whose actions are open once this device's action is settled."""
+    linked = {v.owner for f in pending if action(device) in f.scope for v in f.scope if v.kind == "action"}
+    return (frontier | linked) - {device}
+
+
+def minimise(problem: Problem, stages: list[Stage], future: Tensor, block: slice) -> tuple[Tensor, Tensor]:
+    """Least cost and its joint action code for a block of channel states, from the post-decision table ``future``.
+
+    Tables have axes (channel state, frontier actions..., [weather, battery] per device). An action that spends q
+    reads the battery axis at b − q, so it is open to levels q and above only.
+    """
+    levels, count = problem.battery.levels, len(problem.actions)
+    axes = (problem.harvest.law.num_weather, levels) * len(stages)
+    value = future[block].reshape(-1, *axes)
+    code = torch.zeros((1,) * value.ndim, dtype=torch.int32, device=future.device)
+    frontier: tuple[int, ...] = ()
+    for stage in stages:
+        cost = stage.cost[block]
+        cost = cost.reshape(*cost.shape, *(1,) * len(axes))
+        own = 1 + len(stage.frontier)  # axis of the own action in cost
+        shape = (len(value), *(count,) * len(stage.frontier), *axes)
+        best = torch.empty(shape, dtype=value.dtype, device=value.device)
+        best_code = torch.empty(shape, dtype=code.dtype, device=value.device)
+        battery = own + 2 * stage.position + 1  # axis of the own battery once the own action axis is gone
+        for choice in range(count):
+            spent = int(problem.actions.quanta[stage.device, choice])
+            if spent >= levels:
+                continue
+            left = _aligned(value, frontier, stage, choice).narrow(battery, 0, levels - spent)
+            candidate = left + cost.select(own, choice)
+            inherited = _aligned(code, frontier, stage, choice)
+            if inherited.shape[battery] > 1:
+                inherited = inherited.narrow(battery, 0, levels - spent)
+            inherited = inherited + choice * stage.weight
+            known, known_code = (table.narrow(battery, spent, levels - spent) for table in (best, best_code))
+            if choice == 0:  # idle spends nothing: everything is set
+                known.copy_(candidate)
+                known_code.copy_(inherited.expand_as(known_code))
+            else:
+                better = candidate < known
+                known_code.copy_(torch.where(better, inherited, known_code))
+                torch.minimum(candidate, known, out=known)
+        value, code, frontier = best, best_code, stage.frontier
+    return value.reshape(len(value), -1), code.reshape(len(value), -1)
+
+
+def _aligned(table: Tensor, frontier: tuple[int, ...], stage: Stage, choice: int) -> Tensor:
+    """Fix the eliminated device's action and give the table the axes of the stage's frontier."""
+    if stage.device in frontier:
+        axis = 1 + frontier.index(stage.device)
+        table = table.select(axis, choice) if table.shape[axis] > 1 else table.squeeze(axis)
+    kept = [device for device in frontier if device != stage.device]
+    for position, device in enumerate(stage.frontier):
+        if device not in kept:
+            table = table.unsqueeze(1 + position)
+    return table
