@@ -54,8 +54,7 @@ def receiver_factor(problem: Problem, receiver: int) -> Factor:
 
 def idle_factor(problem: Problem, device: int) -> Factor:
     """idle_penalty · a_jj where device j does not train."""
-    penalty = problem.scenario.cost.idle_penalty * float(problem.topology.self_weight[device])
-    return Factor((action(device),), penalty * (~problem.actions.trained).to(problem.dtype))
+    return Factor((action(device),), problem.idle_cost[device])
 
 
 def part_factors(problem: Problem, devices: tuple[int, ...], receivers: tuple[int, ...]) -> list[Factor]:

@@ -39,19 +39,19 @@ class Observation:
     weather: Tensor  # (batch, device)
     uniform: Tensor  # (batch, device) the policy's own luck, for randomised policies
 
+    def energy_state(self, problem: Problem) -> Tensor:
+        """Energy state of every device on the planning grid, weather × levels + level; (batch, device)."""
+        return self.weather * problem.battery.levels + problem.battery.level(self.battery_joule)
+
+    def pieces(self, batch: int) -> "list[Observation]":
+        """The same observations in pieces of at most ``batch``."""
+        fields = (self.channel_level, self.battery_joule, self.weather, self.uniform)
+        return [Observation(*piece) for piece in zip(*(torch.split(f, batch) for f in fields), strict=True)]
+
     def assignment(self, problem: Problem, scope: Iterable[Variable]) -> dict[Variable, Tensor]:
         """Index tensors (batch,) of state variables on the planning grid."""
-        wanted = list(scope)
-        level = problem.battery.level(self.battery_joule) if any(v.kind == "energy" for v in wanted) else None
-        values = {}
-        for variable in wanted:
-            if variable.kind == "site":
-                values[variable] = self.channel_level[:, variable.owner]
-            else:
-                assert level is not None
-                weather = self.weather[:, variable.owner]
-                values[variable] = weather * problem.battery.levels + level[:, variable.owner]
-        return values
+        table = {"site": self.channel_level, "energy": self.energy_state(problem)}
+        return {variable: table[variable.kind][:, variable.owner] for variable in scope}
 
 
 @dataclass(frozen=True)

@@ -91,19 +91,24 @@ class Problem:
         """Transition kernel [now, next] of a state variable; for energies, ``now`` is the state after spending."""
         if variable.kind == "site":
             return self.channel.kernel.to(self.dtype)
-        phase = int(self.harvest.law.phase_of_slot[slot])
-        return self._energy_kernels[phase][variable.owner]
+        return self.energy_kernels(slot)[variable.owner]
+
+    def energy_kernels(self, slot: int) -> Tensor:
+        """Kernels of all devices' energies [left after spending, next]; (device, energy, energy)."""
+        return self._energy_kernels[int(self.harvest.law.phase_of_slot[slot])]
 
     def initial_law(self, variable: Variable) -> Tensor:
         """Law of a state variable in the first slot."""
         if variable.kind == "site":
             return self.channel.stationary.to(self.dtype)
-        battery = self._initial_level_law[variable.owner]
-        return torch.outer(self.harvest.law.stationary.to(battery), battery).flatten()
+        return self.initial_energy_law[variable.owner]
 
     @cached_property
-    def _initial_level_law(self) -> Tensor:
-        return initial_level_law(self.scenario, self.battery).to(self.device, self.dtype)
+    def initial_energy_law(self) -> Tensor:
+        """Law of every device's energy in the first slot; (device, energy)."""
+        level = initial_level_law(self.scenario, self.battery).to(self.device, self.dtype)
+        weather = self.harvest.law.stationary.to(level)
+        return torch.einsum("w,db->dwb", weather, level).reshape(self.num_devices, -1)
 
     @cached_property
     def _energy_kernels(self) -> list[Tensor]:
@@ -174,6 +179,12 @@ class Problem:
     def scarcity(self) -> Tensor:
         """Mean harvest over the spending of the costliest action, E[u] / (e_cmp + p_max τ); (device,)."""
         return self.harvest.law.mean_joule() / self.actions.spent_joule.max(dim=1).values
+
+    @cached_property
+    def idle_cost(self) -> Tensor:
+        """idle_penalty · a_jj where an action does not train; (device, action)."""
+        own = torch.from_numpy(self.topology.self_weight).to(self.device, self.dtype)
+        return self.scenario.cost.idle_penalty * torch.outer(own, (~self.actions.trained).to(self.dtype))
 
     @cached_property
     def compute_joule(self) -> Tensor:

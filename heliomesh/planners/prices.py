@@ -1,0 +1,190 @@
+"""Energy prices: any degree, any size.
+
+Zero-hop best response: every device plans alone, against the laws of its neighbours' actions. Batteries then stay
+independent, so the network's expected cost is known exactly, and since all devices share it, best responses taken in
+turn can only lower it. The values v_j(t, b) that a device ends with price its energy. With ``coordinate = true`` each
+slot is decided jointly, by neighbour messages, at those prices:
+
+    p = argmin  Σ_i f_i(h_i, p_{N_i}) + Σ_j (idle_j(p_j) + E[v_j(t+1, b_j')])
+
+Alone (``coordinate = false``) devices look only at their own battery and send no control messages at all.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from heliomesh.problem.coordination import Coordination
+from heliomesh.problem.factor import Variable, energy
+from heliomesh.problem.overhead import Overhead, control_joule
+from heliomesh.problem.policy import ActionPolicy, Observation, ParallelMap, Plan, Track, untracked
+from heliomesh.problem.problem import Problem
+from heliomesh.problem.product_form import ProductForm
+from heliomesh.problem.single import action_laws, best_responses
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB
+from heliomesh.scenario import Section
+
+_SLOT_ENTRIES = 1 << 24  # wedge-action entries handled at a time
+_ENOUGH = 1e-7  # relative improvement of a sweep below which best responses stop
+
+
+class Options(Section):
+    """Options of the price planner."""
+
+    coordinate: bool = Field(True, description="decide each slot with neighbours; false: no online messages")
+    sweeps: Annotated[int, Field(ge=1)] = Field(30, description="most sweeps of best responses")
+    restarts: Annotated[int, Field(ge=0)] = Field(1, description="further starts from random action laws")
+    rounds: Annotated[int, Field(ge=1)] = Field(8, description="most coordination rounds per slot")
+    memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
+
+
+@dataclass(frozen=True)
+class Alone(ActionPolicy):
+    """Every device looks its own energy up."""
+
+    problem: Problem
+    actions: Tensor  # (slot, device, energy)
+
+    def action(self, slot: int, seen: Observation) -> Tensor:
+        """Tabulated action."""
+        state = seen.energy_state(self.problem)
+        device = torch.arange(self.problem.num_devices, device=self.problem.device)
+        return self.actions[slot][device, state].long()
+
+    def visible(self, device: int) -> frozenset[Variable]:
+        """Its own energy only."""
+        return frozenset([energy(device)])
+
+
+@dataclass(frozen=True)
+class Coordinated(ActionPolicy):
+    """Joint decisions at energy prices."""
+
+    problem: Problem
+    coordination: Coordination
+    alone: Alone
+    futures: Tensor  # (slot, device, energy)
+    rounds: int
+
+    def action(self, slot: int, seen: Observation) -> Tensor:
+        """Coordinate rounds from the devices' own choices and from silence."""
+        return torch.cat([self._decide(slot, piece) for piece in seen.pieces(self.coordination.batch)])
+
+    def _decide(self, slot: int, seen: Observation) -> Tensor:
+        coordination, problem = self.coordination, self.problem
+        price = energy_prices(problem, self.futures[slot], seen)
+        tables = torch.cat(
+            [coordination.slot_costs(g, seen.channel_level).flatten(1) for g in coordination.groups], 1
+        )
+        own = self.alone.action(slot, seen)
+        return coordination.best_of(tables, price, [own, torch.zeros_like(own)], self.rounds)
+
+
+def energy_prices(problem: Problem, future: Tensor, seen: Observation) -> Tensor:
+    """Idle penalty plus expected value of the energy left, infinite where infeasible; (batch, device, action)."""
+    state = seen.energy_state(problem)
+    device = torch.arange(problem.num_devices, device=problem.device)
+    left = problem.energy_left[device, state]  # (batch, device, action)
+    value = future[device.unsqueeze(-1), left] + problem.idle_cost
+    return value.masked_fill(~problem.feasible[device, state], torch.inf)
+
+
+def plan(
+    problem: Problem,
+    options: Options,
+    rng: np.random.Generator,
+    parallel_map: ParallelMap = map,
+    track: Track = untracked,
+) -> Plan:
+    """Best responses from several starts; the best of them, alone or coordinated."""
+    coordination = Coordination(problem)
+    if options.coordinate:
+        coordination.check_fits(options.memory_gib)
+    form = ProductForm(problem)
+    shape = (problem.slots, problem.num_devices, len(problem.actions))
+    starts = [torch.full(shape, 1 / shape[-1], dtype=problem.dtype, device=problem.device)]
+    for _ in range(options.restarts):
+        drawn = torch.from_numpy(rng.dirichlet(np.ones(shape[-1]), size=shape[1])).to(starts[0])
+        starts.append(drawn.expand(shape).contiguous())
+    results = [
+        descend(problem, form, start, options.sweeps, track, f"prices, start {n}")
+        for n, start in enumerate(starts, 1)
+    ]
+    best = min(results, key=lambda result: result.cost)
+    alone = Alone(problem, best.actions)
+    if not options.coordinate:
+        return Plan("prices alone", alone, expected_cost=best.cost, converged=best.converged, rounds=best.sweeps)
+    policy = Coordinated(problem, coordination, alone, best.futures, options.rounds)
+    return Plan(
+        "prices",
+        policy,
+        converged=best.converged,
+        rounds=best.sweeps,
+        overhead=coordination_overhead(problem, options.rounds),
+    )
+
+
+# how `compare` shows this planner
+VARIANTS: tuple[dict[str, bool], ...] = ({}, {"coordinate": False})
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Result of best responses."""
+
+    actions: Tensor  # (slot, device, energy)
+    futures: Tensor  # (slot, device, energy)
+    cost: float  # exact expected cost per slot of the actions
+    sweeps: int
+    converged: bool
+
+
+def descend(problem: Problem, form: ProductForm, law: Tensor, sweeps: int, track: Track, description: str) -> Descent:
+    """Best responses colour by colour until a sweep gains nothing; laws (slot, device, action)."""
+    colour = torch.tensor(problem.colour, device=problem.device)
+    actions = torch.zeros(
+        problem.slots, problem.num_devices, problem.num_energy, dtype=torch.int8, device=problem.device
+    )
+    futures = torch.zeros(actions.shape, dtype=problem.dtype, device=problem.device)
+    cost, done, converged = np.inf, 0, False
+    for sweep in track(range(sweeps), description, sweeps):
+        for turn in range(int(colour.max()) + 1):
+            movers = colour == turn
+            response, future = best_responses(problem, _by_slots(form.action_cost, law, problem))
+            actions = torch.where(movers.unsqueeze(-1), response, actions)
+            futures = torch.where(movers.unsqueeze(-1), future, futures)
+            law = torch.where(movers.unsqueeze(-1), action_laws(problem, actions), law)
+        after = float(_by_slots(form.cost, law, problem).mean())
+        done, converged = sweep + 1, cost - after <= _ENOUGH * abs(after)
+        cost = after
+        if converged:
+            break
+    return Descent(actions, futures, cost, done, converged)
+
+
+def _by_slots(function: Callable[[Tensor], Tensor], law: Tensor, problem: Problem) -> Tensor:
+    """Apply a slot-wise function in pieces that fit the cache and the memory."""
+    wedges = sum(len(n) ** 2 for n in problem.topology.neighbours)
+    levels = 1 if problem.scenario.channel.state == "receiver" else problem.channel.levels
+    per_slot = max(1, wedges * len(problem.actions) ** 2 * levels)
+    return torch.cat([function(piece) for piece in torch.split(law, max(1, _SLOT_ENTRIES // per_slot))])
+
+
+def coordination_overhead(problem: Problem, rounds: int) -> Overhead:
+    """Per slot and round each device tells every device it shares a receiver with one action byte, two hops away.
+
+    Before the rounds each receiver tells its senders its channel level and each sender its receivers its price row.
+    """
+    edges = problem.topology.num_edges
+    price_row = 4 * len(problem.actions)
+    online = edges * (1 + price_row) + rounds * 2 * edges
+    return Overhead(
+        table_entries=problem.slots * problem.num_energy,
+        online_bytes_per_slot=online,
+        online_joule_per_slot=control_joule(problem, online),
+    )

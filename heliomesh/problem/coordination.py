@@ -1,0 +1,232 @@
+"""One slot's joint decision by neighbour messages: minimise Σ_i U_i(p_{N_i}) + Σ_j u_j(p_j).
+
+U_i is a table over the joint actions that receiver i hears, u_j a price per own action. Devices of one colour share
+no receiver, so they may move at once; each move needs only the tables of the receivers that hear the mover.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from heliomesh.physics.link import waterfall_error
+from heliomesh.problem.problem import Problem
+from heliomesh.problem.size import check_fits
+
+_BATCH_ENTRIES = 1 << 25  # table entries of all episodes handled at a time
+
+
+@dataclass(frozen=True)
+class Group:
+    """Receivers that hear equally many devices."""
+
+    receivers: Tensor  # (receiver,)
+    actors: Tensor  # (receiver, heard) devices whose actions matter there
+    edges: Tensor  # (receiver, neighbour) edges into them; under half duplex the receiver itself is heard last
+    offset: int  # of the group's first table in the flat buffer
+
+    @property
+    def heard(self) -> int:
+        """Number of devices heard."""
+        return self.actors.shape[1]
+
+
+@dataclass(frozen=True)
+class Coordination:
+    """Tables and rounds for one network."""
+
+    problem: Problem
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """All receivers with at least one neighbour, by how many devices they hear."""
+        problem = self.problem
+        by_count: dict[int, list[int]] = {}
+        for receiver in range(problem.num_devices):
+            if problem.topology.neighbours[receiver]:
+                by_count.setdefault(len(problem.heard_by(receiver)), []).append(receiver)
+        groups, offset = [], 0
+        for count, receivers in sorted(by_count.items()):
+            edges = torch.tensor([self.edge_order(i) for i in receivers], device=problem.device)
+            actors = torch.from_numpy(problem.topology.edge_sender).to(problem.device)[edges]
+            places = torch.tensor(receivers, device=problem.device)
+            if problem.link.half_duplex:
+                actors = torch.cat([actors, places.unsqueeze(1)], dim=1)
+            groups.append(Group(places, actors, edges, offset))
+            offset += len(receivers) * len(problem.actions) ** count
+        return tuple(groups)
+
+    def edge_order(self, receiver: int) -> list[int]:
+        """Edges into a receiver, alike senders beside each other: equal surroundings then give equal tables."""
+        start, stop = self.problem.topology.edge_start[receiver : receiver + 2]
+        return sorted(range(start, stop), key=lambda edge: self._edge_looks[edge])
+
+    @cached_property
+    def _edge_looks(self) -> list[tuple[float, ...]]:
+        """What distinguishes an edge and its sender for a receiver."""
+        problem, topology = self.problem, self.problem.topology
+        looks = self.device_looks
+        gain = [
+            float(f"{g:.9e}") for g in problem.link.path_gain.tolist()
+        ]  # computed, so equal but for the last digits
+        weight = topology.edge_weight.tolist()
+        return [(weight[e], gain[e], *looks[j]) for e, j in enumerate(topology.edge_sender.tolist())]
+
+    @cached_property
+    def device_looks(self) -> list[tuple[float, ...]]:
+        """What distinguishes one device's energy and idling from another's."""
+        problem = self.problem
+        scale = (problem.harvest.law.scale / problem.battery.step_joule.cpu()).tolist()
+        heard = torch.bincount(
+            torch.tensor([j for i in range(problem.num_devices) for j in problem.heard_by(i)]),
+            minlength=problem.num_devices,
+        ).tolist()
+        quanta, first = problem.actions.quanta.tolist(), problem.initial_energy_law.tolist()
+        own = problem.topology.self_weight.tolist()
+        return [
+            (scale[j], float(heard[j]), own[j], *map(float, quanta[j]), *first[j]) for j in range(problem.num_devices)
+        ]
+
+    @property
+    def entries(self) -> int:
+        """Table entries of the whole network per episode."""
+        return sum(len(g.receivers) * len(self.problem.actions) ** g.heard for g in self.groups)
+
+    def check_fits(self, memory_gib: float) -> None:
+        """Refuse receivers whose joint actions cannot be listed."""
+        count = max((len(n) for n in self.problem.topology.neighbours), default=0) + self.problem.link.half_duplex
+        largest = float(len(self.problem.actions)) ** count * 8 * 4
+        check_fits("joint actions heard by one receiver", largest, memory_gib, "lower the degree or the power levels")
+
+    def slot_costs(self, group: Group, channel_level: Tensor) -> Tensor:
+        """f_i of a group for observed channels; (batch, receiver, joint action)."""
+        problem = self.problem
+        if problem.scenario.channel.state == "receiver":
+            table = self._by_level[group.offset]  # (level, receiver, joint action)
+            index = torch.arange(len(group.receivers), device=problem.device)
+            return table[channel_level[:, group.receivers], index]
+        fading = problem.channel.gain[channel_level[:, problem.channel.site_of_edge[group.edges]]]
+        return self._missed(group, fading)
+
+    @cached_property
+    def _by_level(self) -> dict[int, Tensor]:
+        """f_i for every level of a receiver's own channel; per group offset (level, receiver, joint action)."""
+        gain = self.problem.channel.gain
+        return {
+            group.offset: self._missed(group, gain.reshape(-1, 1, 1).expand(-1, *group.edges.shape))
+            for group in self.groups
+        }
+
+    def _missed(self, group: Group, fading: Tensor) -> Tensor:
+        """Σ_j a_ij q_ij for all joint actions; fading (batch, receiver, neighbour) → (batch, receiver, joint)."""
+        problem, count = self.problem, len(self.problem.actions)
+        weight = torch.from_numpy(problem.topology.edge_weight).to(problem.device)[group.edges]
+        watt = (fading * problem.link.path_gain[group.edges]).unsqueeze(-1) * problem.actions.power_watt
+        watt = watt.to(problem.dtype)  # (batch, receiver, neighbour, action)
+        axes = group.edges.shape[1]
+        each = [self._on_axis(watt[..., k, :], k, group.heard) for k in range(axes)]
+        everyone = torch.zeros((), dtype=problem.dtype, device=problem.device)
+        for term in each:
+            everyone = everyone + term
+        noise = self._on_axis(problem.link.noise_watt[group.receivers].unsqueeze(-1), 0, group.heard)
+        missed = torch.zeros((), dtype=problem.dtype, device=problem.device)
+        for k, signal in enumerate(each):
+            error = waterfall_error(signal, (everyone - signal).clamp_min(0) + noise, problem.link.waterfall)
+            missed = missed + self._on_axis(weight[:, k].unsqueeze(-1), 0, group.heard) * error
+        if problem.link.half_duplex:
+            sends = self._on_axis((problem.actions.power_watt > 0).reshape(1, -1), group.heard - 1, group.heard)
+            deaf = self._on_axis(weight.sum(1, keepdim=True), 0, group.heard)
+            missed = torch.where(sends, deaf, missed)
+        full = (*fading.shape[:2], *(count,) * group.heard)
+        return missed.expand(full).reshape(*fading.shape[:2], -1).to(problem.dtype)
+
+    @staticmethod
+    def _on_axis(values: Tensor, axis: int, heard: int) -> Tensor:
+        """Put the last axis of (..., receiver, value) on the given joint-action axis."""
+        shape = [1] * heard
+        shape[axis] = values.shape[-1]
+        return values.reshape(*values.shape[:-1], *shape)
+
+    @cached_property
+    def _pairs(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Per colour: table number, actor and stride of every (receiver, actor) with an actor of that colour."""
+        problem, count = self.problem, len(self.problem.actions)
+        slot_of_table, actors, strides = [], [], []
+        number = 0
+        for group in self.groups:
+            size, heard = group.actors.shape
+            slot_of_table.append(torch.arange(number, number + size, device=problem.device).repeat_interleave(heard))
+            actors.append(group.actors.flatten())
+            stride = count ** torch.arange(heard - 1, -1, -1, device=problem.device)
+            strides.append(stride.repeat(size))
+            number += size
+        table, actor, stride = torch.cat(slot_of_table), torch.cat(actors), torch.cat(strides)
+        colour = torch.tensor(problem.colour, device=problem.device)[actor]
+        return [(table[colour == c], actor[colour == c], stride[colour == c]) for c in range(int(colour.max()) + 1)]
+
+    @cached_property
+    def _starts(self) -> Tensor:
+        """Start of every receiver's table in the flat buffer."""
+        count = len(self.problem.actions)
+        return torch.cat(
+            [
+                g.offset + torch.arange(len(g.receivers), device=self.problem.device) * count**g.heard
+                for g in self.groups
+            ]
+        )
+
+    def rounds(self, tables: Tensor, price: Tensor, chosen: Tensor, rounds: int) -> Tensor:
+        """Coordinate rounds from ``chosen`` until nobody moves; tables (batch, entry), price (batch, device, action).
+
+        Infeasible actions carry an infinite price.
+        """
+        for _ in range(rounds):
+            before = chosen
+            for table, actor, stride in self._pairs:
+                chosen = self._move(tables, price, chosen, table, actor, stride)
+            if torch.equal(before, chosen):
+                break
+        return chosen
+
+    def _move(
+        self, tables: Tensor, price: Tensor, chosen: Tensor, table: Tensor, actor: Tensor, stride: Tensor
+    ) -> Tensor:
+        """All devices of one colour switch to their cheapest action."""
+        position = self.positions(chosen)[:, table] - chosen[:, actor] * stride
+        options = torch.arange(price.shape[-1], device=price.device)
+        index = position.unsqueeze(-1) + stride.unsqueeze(-1) * options  # (batch, pair, action)
+        value = tables.gather(1, index.flatten(1)).reshape(index.shape)
+        cost = torch.zeros_like(price).index_add_(1, actor, value)
+        best = (cost + price).argmin(-1)
+        moved = chosen.clone()
+        moved[:, actor] = best[:, actor]
+        return moved
+
+    def positions(self, chosen: Tensor) -> Tensor:
+        """Index of every receiver's current joint action in the flat buffer; (batch, receiver)."""
+        count, parts = len(self.problem.actions), []
+        for group in self.groups:
+            joint = torch.zeros(len(chosen), len(group.receivers), dtype=torch.long, device=chosen.device)
+            for k in range(group.heard):
+                joint = joint * count + chosen[:, group.actors[:, k]]
+            parts.append(joint)
+        return torch.cat(parts, dim=1) + self._starts
+
+    def total(self, tables: Tensor, price: Tensor, chosen: Tensor) -> Tensor:
+        """Objective of joint actions; (batch,)."""
+        own = price.gather(2, chosen.unsqueeze(-1)).squeeze(-1).sum(1)
+        return tables.gather(1, self.positions(chosen)).sum(1) + own
+
+    def best_of(self, tables: Tensor, price: Tensor, starts: Sequence[Tensor], rounds: int) -> Tensor:
+        """The best result of rounds from several starts, per episode."""
+        ends = [self.rounds(tables, price, start, rounds) for start in starts]
+        costs = torch.stack([self.total(tables, price, end) for end in ends])
+        best = costs.argmin(0)
+        return torch.stack(ends)[best, torch.arange(len(best), device=best.device)]
+
+    @property
+    def batch(self) -> int:
+        """Episodes to handle at a time."""
+        return max(1, _BATCH_ENTRIES // max(self.entries, 1))

@@ -1,0 +1,51 @@
+"""Dynamic programs of single devices against given action prices: all devices at once.
+
+v_t(b) = min over feasible a of  price_t(a) + E[v_{t+1} | b − e(a)]
+"""
+
+import torch
+from torch import Tensor
+
+from heliomesh.problem.problem import Problem
+
+
+def future_values(problem: Problem, slot: int, value: Tensor) -> Tensor:
+    """E[value next | state after spending]; (device, energy) → (device, energy)."""
+    return (problem.energy_kernels(slot) @ value.unsqueeze(-1)).squeeze(-1)
+
+
+def action_values(problem: Problem, price: Tensor, future: Tensor) -> Tensor:
+    """Price plus future at the state left, +∞ where infeasible; (device, action) → (device, energy, action)."""
+    left = problem.energy_left
+    reached = future.unsqueeze(-1).expand(-1, -1, left.shape[-1]).gather(1, left)
+    return (price.unsqueeze(1) + reached).masked_fill(~problem.feasible, torch.inf)
+
+
+def best_responses(problem: Problem, price: Tensor) -> tuple[Tensor, Tensor]:
+    """Optimal actions and post-decision values of every device; price (slot, device, action).
+
+    Returns actions (slot, device, energy) and futures (slot, device, energy): E[v_{t+1} | state after spending].
+    """
+    slots, devices = price.shape[:2]
+    value = torch.zeros(devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
+    actions = torch.empty(slots, devices, problem.num_energy, dtype=torch.int8, device=problem.device)
+    futures = torch.empty(slots, devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
+    for slot in range(slots - 1, -1, -1):
+        future = value if slot == slots - 1 else future_values(problem, slot, value)
+        value, best = action_values(problem, price[slot], future).min(-1)
+        actions[slot], futures[slot] = best.to(torch.int8), future
+    return actions, futures
+
+
+def action_laws(problem: Problem, actions: Tensor) -> Tensor:
+    """Law of every device's action in every slot; actions (slot, device, energy) → (slot, device, action)."""
+    slots, devices = actions.shape[:2]
+    law = problem.initial_energy_law
+    laws = torch.empty(slots, devices, len(problem.actions), dtype=problem.dtype, device=problem.device)
+    for slot in range(slots):
+        chosen = actions[slot].long()
+        laws[slot] = torch.zeros_like(laws[slot]).scatter_add_(1, chosen, law)
+        left = problem.energy_left.gather(2, chosen.unsqueeze(-1)).squeeze(-1)
+        stored = torch.zeros_like(law).scatter_add_(1, left, law)
+        law = (stored.unsqueeze(1) @ problem.energy_kernels(slot)).squeeze(1)
+    return laws
