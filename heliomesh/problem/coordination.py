@@ -63,6 +63,10 @@ class Coordination:
         start, stop = self.problem.topology.edge_start[receiver : receiver + 2]
         return sorted(range(start, stop), key=lambda edge: self._edge_looks[edge])
 
+    def edge_look(self, edge: int) -> tuple[float, ...]:
+        """What distinguishes an edge and its sender for a receiver."""
+        return self._edge_looks[edge]
+
     @cached_property
     def _edge_looks(self) -> list[tuple[float, ...]]:
         """What distinguishes an edge and its sender for a receiver."""
