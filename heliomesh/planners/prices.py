@@ -10,7 +10,6 @@ slot is decided jointly, by neighbour messages, at those prices:
 Alone (``coordinate = false``) devices look only at their own battery and send no control messages at all.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -19,18 +18,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from heliomesh.problem.best_response import descend
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.overhead import Overhead, control_joule
 from heliomesh.problem.policy import ActionPolicy, Observation, ParallelMap, Plan, Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.product_form import ProductForm
-from heliomesh.problem.single import action_laws, best_responses
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB
 from heliomesh.scenario import Section
-
-_SLOT_ENTRIES = 1 << 24  # wedge-action entries handled at a time
-_ENOUGH = 1e-7  # relative improvement of a sweep below which best responses stop
 
 
 class Options(Section):
@@ -131,48 +127,6 @@ def plan(
 
 # how `compare` shows this planner
 VARIANTS: tuple[dict[str, bool], ...] = ({}, {"coordinate": False})
-
-
-@dataclass(frozen=True)
-class Descent:
-    """Result of best responses."""
-
-    actions: Tensor  # (slot, device, energy)
-    futures: Tensor  # (slot, device, energy)
-    cost: float  # exact expected cost per slot of the actions
-    sweeps: int
-    converged: bool
-
-
-def descend(problem: Problem, form: ProductForm, law: Tensor, sweeps: int, track: Track, description: str) -> Descent:
-    """Best responses colour by colour until a sweep gains nothing; laws (slot, device, action)."""
-    colour = torch.tensor(problem.colour, device=problem.device)
-    actions = torch.zeros(
-        problem.slots, problem.num_devices, problem.num_energy, dtype=torch.int8, device=problem.device
-    )
-    futures = torch.zeros(actions.shape, dtype=problem.dtype, device=problem.device)
-    cost, done, converged = np.inf, 0, False
-    for sweep in track(range(sweeps), description, sweeps):
-        for turn in range(int(colour.max()) + 1):
-            movers = colour == turn
-            response, future = best_responses(problem, _by_slots(form.action_cost, law, problem))
-            actions = torch.where(movers.unsqueeze(-1), response, actions)
-            futures = torch.where(movers.unsqueeze(-1), future, futures)
-            law = torch.where(movers.unsqueeze(-1), action_laws(problem, actions), law)
-        after = float(_by_slots(form.cost, law, problem).mean())
-        done, converged = sweep + 1, cost - after <= _ENOUGH * abs(after)
-        cost = after
-        if converged:
-            break
-    return Descent(actions, futures, cost, done, converged)
-
-
-def _by_slots(function: Callable[[Tensor], Tensor], law: Tensor, problem: Problem) -> Tensor:
-    """Apply a slot-wise function in pieces that fit the cache and the memory."""
-    wedges = sum(len(n) ** 2 for n in problem.topology.neighbours)
-    levels = 1 if problem.scenario.channel.state == "receiver" else problem.channel.levels
-    per_slot = max(1, wedges * len(problem.actions) ** 2 * levels)
-    return torch.cat([function(piece) for piece in torch.split(law, max(1, _SLOT_ENTRIES // per_slot))])
 
 
 def coordination_overhead(problem: Problem, rounds: int) -> Overhead:

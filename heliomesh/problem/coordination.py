@@ -112,18 +112,18 @@ class Coordination:
             index = torch.arange(len(group.receivers), device=problem.device)
             return table[channel_level[:, group.receivers], index]
         fading = problem.channel.gain[channel_level[:, problem.channel.site_of_edge[group.edges]]]
-        return self._missed(group, fading)
+        return self.missed(group, fading)
 
     @cached_property
     def _by_level(self) -> dict[int, Tensor]:
         """f_i for every level of a receiver's own channel; per group offset (level, receiver, joint action)."""
         gain = self.problem.channel.gain
         return {
-            group.offset: self._missed(group, gain.reshape(-1, 1, 1).expand(-1, *group.edges.shape))
+            group.offset: self.missed(group, gain.reshape(-1, 1, 1).expand(-1, *group.edges.shape))
             for group in self.groups
         }
 
-    def _missed(self, group: Group, fading: Tensor) -> Tensor:
+    def missed(self, group: Group, fading: Tensor) -> Tensor:
         """Σ_j a_ij q_ij for all joint actions; fading (batch, receiver, neighbour) → (batch, receiver, joint)."""
         problem, count = self.problem, len(self.problem.actions)
         weight = torch.from_numpy(problem.topology.edge_weight).to(problem.device)[group.edges]

@@ -1,0 +1,63 @@
+"""Zero-hop best responses: devices plan in turn, each against the laws of the others' actions.
+
+Every device minimises the same expected cost over its own policy, so a turn can only lower it; devices of one colour
+share no receiver and may move together.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heliomesh.problem.policy import Track
+from heliomesh.problem.problem import Problem
+from heliomesh.problem.product_form import ProductForm
+from heliomesh.problem.single import action_laws, best_responses
+
+_SLOT_ENTRIES = 1 << 24  # wedge-action entries handled at a time
+_ENOUGH = 1e-7  # relative improvement of a sweep below which best responses stop
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Result of best responses."""
+
+    actions: Tensor  # (slot, device, energy)
+    futures: Tensor  # (slot, device, energy)
+    laws: Tensor  # (slot, device, action)
+    cost: float  # exact expected cost per slot of the actions
+    sweeps: int
+    converged: bool
+
+
+def descend(problem: Problem, form: ProductForm, law: Tensor, sweeps: int, track: Track, description: str) -> Descent:
+    """Best responses colour by colour until a sweep gains nothing; laws (slot, device, action)."""
+    colour = torch.tensor(problem.colour, device=problem.device)
+    actions = torch.zeros(
+        problem.slots, problem.num_devices, problem.num_energy, dtype=torch.int8, device=problem.device
+    )
+    futures = torch.zeros(actions.shape, dtype=problem.dtype, device=problem.device)
+    cost, done, converged = np.inf, 0, False
+    for sweep in track(range(sweeps), description, sweeps):
+        for turn in range(int(colour.max()) + 1):
+            movers = colour == turn
+            response, future = best_responses(problem, _by_slots(form.action_cost, law, problem))
+            actions = torch.where(movers.unsqueeze(-1), response, actions)
+            futures = torch.where(movers.unsqueeze(-1), future, futures)
+            law = torch.where(movers.unsqueeze(-1), action_laws(problem, actions), law)
+        after = float(_by_slots(form.cost, law, problem).mean())
+        done, converged = sweep + 1, cost - after <= _ENOUGH * abs(after)
+        cost = after
+        if converged:
+            break
+    return Descent(actions, futures, law, cost, done, converged)
+
+
+def _by_slots(function: Callable[[Tensor], Tensor], law: Tensor, problem: Problem) -> Tensor:
+    """Apply a slot-wise function in pieces that fit the cache and the memory."""
+    wedges = sum(len(n) ** 2 for n in problem.topology.neighbours)
+    levels = 1 if problem.scenario.channel.state == "receiver" else problem.channel.levels
+    per_slot = max(1, wedges * len(problem.actions) ** 2 * levels)
+    return torch.cat([function(piece) for piece in torch.split(law, max(1, _SLOT_ENTRIES // per_slot))])
