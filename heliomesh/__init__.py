@@ -7,7 +7,7 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from heliomesh.comparison import compare
-from heliomesh.planning import plan, planners
+from heliomesh.planning import plan, planner_names
 from heliomesh.problem.evaluation import exact_cost
 from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import Problem, build
@@ -30,7 +30,7 @@ __all__ = [
     "energy_ledger",
     "exact_cost",
     "plan",
-    "planners",
+    "planner_names",
     "simulate",
     "summarise",
 ]

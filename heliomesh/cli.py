@@ -17,7 +17,7 @@ from rich.table import Table
 
 from heliomesh.catalog import UnknownVariantError
 from heliomesh.comparison import Comparison, Row, compare
-from heliomesh.planning import make_plan, planners
+from heliomesh.planning import make_plan, planner_names
 from heliomesh.problem.policy import Plan, Track, untracked
 from heliomesh.problem.problem import Problem, build
 from heliomesh.problem.size import TooLargeError, readable
@@ -164,18 +164,18 @@ def compare_command(
     overrides: SetOption = [],  # noqa: B006
     episodes: EpisodesOption = 64,
     seed: SeedOption = 0,
-    memory_gib: Annotated[
-        float | None, typer.Option("--memory-gib", min=0.0, help="Memory limit of each plan.")
-    ] = None,
+    memory_gib: Annotated[float | None, typer.Option("--memory-gib", help="Memory limit of each plan.")] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     device: DeviceOption = "cpu",
     dtype: TypeOption = "float64",
 ) -> None:
     """All planners on one scenario, on common luck."""
-    unknown = [name for name in names or [] if name not in planners()]
+    if memory_gib is not None and not memory_gib > 0:
+        raise ScenarioError("--memory-gib", f"expected a number above 0, actual value {memory_gib:g}")
+    unknown = [name for name in names or [] if name not in planner_names()]
     if unknown:
-        raise ScenarioError("planner", f"expected some of {', '.join(planners())}, actual value {unknown[0]!r}")
+        raise ScenarioError("planner", f"expected some of {', '.join(planner_names())}, actual value {unknown[0]!r}")
     problem = _problem(scenario, overrides, device, dtype)
     result = compare(problem, names, episodes, seed, memory_gib=memory_gib, track=_track(quiet or as_json))
     facts = _network_facts(problem)

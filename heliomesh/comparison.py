@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from heliomesh import catalog
-from heliomesh.planning import PLANNER_CATALOG, make_plan, planners
+from heliomesh.planning import PLANNER_CATALOG, make_plan, planner_names
 from heliomesh.problem.policy import Plan, Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import TooLargeError
@@ -46,7 +46,7 @@ def compare(
 ) -> Comparison:
     """Plan and simulate with every planner (or the named ones) in all their variants."""
     rows = []
-    for planner in names if names is not None else planners():
+    for planner in names if names is not None else planner_names():
         for options in variants(planner):
             limits = {} if memory_gib is None else {"memory_gib": memory_gib}
             for row in _rows(problem, planner, options, limits, episodes, seed, track):

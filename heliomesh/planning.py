@@ -14,7 +14,7 @@ from heliomesh.streams import stream
 PLANNER_CATALOG = "heliomesh.planners"
 
 
-def planners() -> list[str]:
+def planner_names() -> list[str]:
     """Names of all planners."""
     return catalog.names(PLANNER_CATALOG)
 

@@ -65,6 +65,9 @@ class Network(Section):
     link_metre: Annotated[float, Field(gt=0, le=1e9)] = Field(
         150.0, description="distance of linked devices; radius of a geometric graph"
     )
+    placement: Literal["uniform", "jittered"] = Field(
+        "uniform", description="geometric: anywhere in a square, or one device anywhere in each cell of a lattice"
+    )
     mixing: Literal["metropolis", "lazy-metropolis"] = "metropolis"
     allow_disconnected: bool = False
 

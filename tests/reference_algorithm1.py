@@ -128,9 +128,7 @@ def read_model(problem: Problem, default_action: int) -> Model:
     """Raw numbers of a problem; refuses what the tables here cannot express."""
     topology, link, channel = problem.topology, problem.link, problem.channel
     if problem.scenario.channel.state != "receiver":
-        raise ValueError(
-            f"expected channel.state 'receiver', actual value {problem.scenario.channel.state!r}"
-        )
+        raise ValueError(f"expected channel.state 'receiver', actual value {problem.scenario.channel.state!r}")
     if problem.harvest.law.num_weather != 1:
         raise ValueError(f"expected one weather level, actual number {problem.harvest.law.num_weather}")
     devices = range(problem.num_devices)
@@ -139,14 +137,11 @@ def read_model(problem: Problem, default_action: int) -> Model:
         slots=problem.slots,
         neighbours=neighbours,
         mixing=topology.mixing,
-        path_gain={
-            (i, j): float(link.path_gain[topology.edge(i, j)]) for i in devices for j in neighbours[i]
-        },
+        path_gain={(i, j): float(link.path_gain[topology.edge(i, j)]) for i in devices for j in neighbours[i]},
         channel_gain=channel.gain.double().cpu().numpy(),
         channel_kernel=channel.kernel.double().cpu().numpy(),
         harvest_kernel=[
-            [problem.kernel(energy(j), slot).double().cpu().numpy() for j in devices]
-            for slot in range(problem.slots)
+            [problem.kernel(energy(j), slot).double().cpu().numpy() for j in devices] for slot in range(problem.slots)
         ],
         noise=link.noise_watt.double().cpu().numpy(),
         waterfall=link.waterfall,

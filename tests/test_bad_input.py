@@ -230,7 +230,7 @@ COMMANDS = [
     (["plan", "tiny", "decentralized.planner"], "planner", "actual value 'decentralized.planner'"),
     (["simulate", "tiny", "best"], "planner", "actual value 'best'"),
     (["compare", "tiny", "best"], "planner", "actual value 'best'"),
-    (["compare", "tiny", "centralized", "--memory-gib", "nan"], "centralized option.memory_gib", "a finite number"),
+    (["compare", "tiny", "centralized", "--memory-gib", "nan"], "--memory-gib", "above 0"),
     (["plan", "tiny", "uncoordinated", "-o", "hops=1"], "uncoordinated option.hops", "expected no key"),
     (["plan", "tiny", "decentralized", "-o", "hop=1"], "decentralized option.hop", "did you mean 'hops'?"),
     (["plan", "tiny", "decentralized", "-o", "hops"], "--option", "actual value 'hops'"),

@@ -62,8 +62,8 @@ class Battery:
         prob = law.prob[phase].expand_as(quanta)
         for gained, share in ((low, 1 - upper_share), (low + 1, upper_share)):
             shift.scatter_add_(-1, gained.clamp(0, self.levels).long(), prob * share)
-        left = torch.arange(self.levels).reshape(-1, 1)
-        gain = torch.arange(self.levels).reshape(1, -1) - left
+        left = torch.arange(self.levels, device=quanta.device).reshape(-1, 1)
+        gain = left.T - left
         kernel = torch.where(gain >= 0, shift[..., gain.clamp_min(0)], 0.0)
         kernel[..., -1] = 1 - kernel[..., :-1].sum(-1)  # everything above the top stays at the top
         return kernel.clamp_min(0)
@@ -84,7 +84,7 @@ def initial_battery(scenario: Scenario, battery: Battery, uniform: Tensor) -> Te
     if initial == "uniform-grid":
         return torch.floor(uniform * battery.levels) * battery.step_joule
     assert not isinstance(initial, str)
-    joule = torch.tensor(per_device(initial, scenario.network.devices), dtype=torch.float64)
+    joule = torch.tensor(per_device(initial, scenario.network.devices), dtype=torch.float64, device=uniform.device)
     return joule.expand_as(uniform).clone()
 
 
@@ -93,11 +93,13 @@ def initial_level_law(scenario: Scenario, battery: Battery) -> Tensor:
     devices, levels = len(battery.capacity_joule), battery.levels
     initial = scenario.energy.initial
     if initial == "uniform-grid":
-        return torch.full((devices, levels), 1 / levels, dtype=torch.float64)
+        return torch.full((devices, levels), 1 / levels, dtype=torch.float64, device=battery.capacity_joule.device)
     if initial == "uniform":
-        law = torch.full((devices, levels), 1 / max(levels - 1, 1), dtype=torch.float64)
+        law = torch.full(
+            (devices, levels), 1 / max(levels - 1, 1), dtype=torch.float64, device=battery.capacity_joule.device
+        )
         if levels > 1:
             law[:, -1] = 0  # exactly full has probability zero
         return law
-    start = initial_battery(scenario, battery, torch.zeros(devices, dtype=torch.float64))
+    start = initial_battery(scenario, battery, torch.zeros_like(battery.capacity_joule))
     return torch.nn.functional.one_hot(battery.level(start), levels).double()

@@ -60,12 +60,12 @@ class HarvestLaw:
     @property
     def stationary(self) -> Tensor:
         """Stationary law of the weather; (weather,)."""
-        return torch.from_numpy(stationary_law(self.kernel.numpy()))
+        return torch.from_numpy(stationary_law(self.kernel.cpu().numpy())).to(self.kernel.device)
 
     def mean_joule(self) -> Tensor:
         """Mean harvest per slot over the horizon in stationary weather; (device,)."""
         by_phase = (self.joule * self.prob).sum(-1) @ self.stationary
-        return self.scale * by_phase[torch.from_numpy(self.phase_of_slot)].mean()
+        return self.scale * by_phase[torch.from_numpy(self.phase_of_slot).to(self.scale.device)].mean()
 
     def start(self, uniform: Tensor) -> Tensor:
         """Stationary weather."""
@@ -97,7 +97,7 @@ class HarvestReplay:
         """First position in the series."""
         length = len(self.series_joule)
         if self.fixed_start is not None:
-            return torch.full(uniform.shape, self.fixed_start % length, dtype=torch.long)
+            return torch.full_like(uniform, self.fixed_start % length, dtype=torch.long)
         return torch.floor(uniform * length).long()
 
     def weather(self, state: Tensor) -> Tensor:

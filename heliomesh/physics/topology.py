@@ -195,7 +195,7 @@ def _geometric(network: Network, seed: int) -> tuple[list[tuple[int, int]], npt.
     side = radius * math.sqrt(math.pi * max(m - 1, 1) / network.mean_degree)
     for attempt in range(_GEOMETRIC_TRIES):
         # points near the border have fewer neighbours: shrink the square until the mean degree is met
-        unit = stream(seed, "topology", attempt).random((m, 2))
+        unit = _unit_square(network.placement, m, stream(seed, "topology", attempt))
         position, pairs = unit * side, np.empty((0, 2), dtype=np.int64)
         for _ in range(60):
             pairs = cKDTree(position).query_pairs(radius, output_type="ndarray")
@@ -215,6 +215,18 @@ def _geometric(network: Network, seed: int) -> tuple[list[tuple[int, int]], npt.
         f"{'' if network.max_degree is None else f' within network.max_degree = {network.max_degree}'}, "
         f"actual value {network.mean_degree:g} fails in {_GEOMETRIC_TRIES} draws",
     )
+
+
+def _unit_square(placement: str, devices: int, rng: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Points in the unit square; jittered ones leave fewer holes, so sparse networks stay connected."""
+    points = rng.random((devices, 2))
+    if placement == "uniform":
+        return points
+    columns = math.ceil(math.sqrt(devices))
+    cells = rng.permutation(columns * columns)[:devices]
+    corner = np.stack(np.divmod(cells, columns), axis=1).astype(np.float64)
+    spread: npt.NDArray[np.float64] = (corner + points) / columns
+    return spread
 
 
 def _explicit(network: Network) -> list[tuple[int, int]]:

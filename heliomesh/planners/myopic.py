@@ -285,7 +285,7 @@ class Rounded(ActionPolicy):
         """Per device, all cost at the receivers that hear it, and its own idling; (batch, device)."""
         problem, topology, solver = self.problem, self.problem.topology, self.solver
         error = error_prob(problem.link, topology, problem.actions.power_watt[chosen], fading)
-        missed = torch.zeros_like(error[:, :1]).expand(-1, problem.num_devices).clone()
+        missed = error.new_zeros(len(error), problem.num_devices)
         missed.index_add_(1, solver._receiver, solver._edge_weight * error)
         heard = torch.zeros_like(missed).index_add_(1, solver._sender, missed[:, solver._receiver])
         if problem.link.half_duplex:

@@ -35,7 +35,8 @@ class Options(Section):
     coordinate: bool = Field(True, description="decide each slot with neighbours; false: no online messages")
     sweeps: Annotated[int, Field(ge=1)] = Field(30, description="most sweeps of best responses")
     restarts: Annotated[int, Field(ge=0)] = Field(1, description="further starts from random action laws")
-    rounds: Annotated[int, Field(ge=1)] = Field(8, description="most coordination rounds per slot")
+    rounds: Annotated[int, Field(ge=1)] = Field(8, description="most coordinate rounds per slot")
+    messages: Annotated[int, Field(ge=0)] = Field(10, description="min-sum rounds before them; 0: none")
     memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
 
 
@@ -66,9 +67,10 @@ class Coordinated(ActionPolicy):
     alone: Alone
     futures: Tensor  # (slot, device, energy)
     rounds: int
+    messages: int
 
     def action(self, slot: int, seen: Observation) -> Tensor:
-        """Coordinate rounds from the devices' own choices and from silence."""
+        """Coordinate rounds from the devices' own choices, from silence and from the min-sum messages' advice."""
         return torch.cat([self._decide(slot, piece) for piece in seen.pieces(self.coordination.batch)])
 
     def _decide(self, slot: int, seen: Observation) -> Tensor:
@@ -78,7 +80,10 @@ class Coordinated(ActionPolicy):
             [coordination.slot_costs(g, seen.channel_level).flatten(1) for g in coordination.groups], 1
         )
         own = self.alone.action(slot, seen)
-        return coordination.best_of(tables, price, [own, torch.zeros_like(own)], self.rounds)
+        starts = [own, torch.zeros_like(own)]
+        if self.messages:
+            starts.append(coordination.min_sum(tables, price, self.messages))
+        return coordination.best_of(tables, price, starts, self.rounds)
 
 
 def energy_prices(problem: Problem, future: Tensor, seen: Observation) -> Tensor:
@@ -115,13 +120,13 @@ def plan(
     alone = Alone(problem, best.actions)
     if not options.coordinate:
         return Plan("prices alone", alone, expected_cost=best.cost, converged=best.converged, rounds=best.sweeps)
-    policy = Coordinated(problem, coordination, alone, best.futures, options.rounds)
+    policy = Coordinated(problem, coordination, alone, best.futures, options.rounds, options.messages)
     return Plan(
         "prices",
         policy,
         converged=best.converged,
         rounds=best.sweeps,
-        overhead=coordination_overhead(problem, options.rounds),
+        overhead=coordination_overhead(problem, options.rounds, options.messages),
     )
 
 
@@ -129,14 +134,14 @@ def plan(
 VARIANTS: tuple[dict[str, bool], ...] = ({}, {"coordinate": False})
 
 
-def coordination_overhead(problem: Problem, rounds: int) -> Overhead:
-    """Per slot and round each device tells every device it shares a receiver with one action byte, two hops away.
+def coordination_overhead(problem: Problem, rounds: int, messages: int) -> Overhead:
+    """Bytes per slot: states first, then one cost per action and edge each way per min-sum round, and one per move.
 
-    Before the rounds each receiver tells its senders its channel level and each sender its receivers its price row.
+    In a coordinate round a sender tells each receiver its action and is told one cost per action.
     """
     edges = problem.topology.num_edges
-    price_row = 4 * len(problem.actions)
-    online = edges * (1 + price_row) + rounds * 2 * edges
+    row = 4 * len(problem.actions)
+    online = edges * (1 + row) + messages * edges * 2 * row + rounds * edges * (1 + row)
     return Overhead(
         table_entries=problem.slots * problem.num_energy,
         online_bytes_per_slot=online,

@@ -10,25 +10,32 @@ variables (h_i, b_{N_i}) that its term depends on. Each slot is decided jointly,
 
     p = argmin  Σ_i [ f_i(h_i, p_{N_i}) + W_i(h_i, b_{N_i} − e(p)) ]    (W_i: expected next V_i after spending)
 
-Receivers with equal surroundings share one table. Far from the horizon a slot only adds a constant to V_i; the
-recursion stops there, and the bound uses the smallest such constant, so that it stays a bound.
+Receivers that hear too many devices for a table are bounded by action prices instead (`problem/dual.py`), and the
+devices' values at those prices take the place of W_i. Receivers with equal surroundings share one table. Far from the
+horizon a slot only adds a constant to V_i; the recursion stops there, and the bound uses the smallest such constant,
+so that it stays a bound.
 """
 
 from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from pydantic import Field
+from scipy.optimize import minimize
 from torch import Tensor
 
+from heliomesh.problem.best_response import descend
 from heliomesh.problem.coordination import Coordination, Group
 from heliomesh.problem.cost import receiver_factor
+from heliomesh.problem.dual import DualBound, priced_groups, raise_bound
 from heliomesh.problem.exact import backward_induction, expected_first
 from heliomesh.problem.factor import Factor, action
 from heliomesh.problem.overhead import Overhead, control_joule
 from heliomesh.problem.policy import ActionPolicy, Observation, ParallelMap, Plan, Track, untracked
 from heliomesh.problem.problem import Part, Problem
+from heliomesh.problem.product_form import ProductForm
 from heliomesh.problem.single import best_responses
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.scenario import Section
@@ -39,9 +46,14 @@ _REMEDY = "lower the degree, energy.battery_levels or channel.levels, raise memo
 class Options(Section):
     """Options of the receiver planner."""
 
-    rounds: Annotated[int, Field(ge=1)] = Field(8, description="most coordination rounds per slot")
+    largest_table: Annotated[int, Field(ge=0)] = Field(
+        60_000_000, description="most states × joint actions of a receiver's table; larger ones get prices instead"
+    )
+    steps: Annotated[int, Field(ge=1)] = Field(100, description="ascent steps of the prices")
+    rounds: Annotated[int, Field(ge=1)] = Field(8, description="most coordinate rounds per slot")
+    messages: Annotated[int, Field(ge=0)] = Field(10, description="min-sum rounds before them; 0: none")
     own_share: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None, description="half duplex: share of a device's idle penalty booked on itself; default .6 lazy, 1 plain"
+        None, description="half duplex: share of a device's idle penalty booked on itself; default .6 lazy, .7 plain"
     )
     tolerance: Annotated[float, Field(gt=0)] = Field(
         1e-7, description="stop the recursion once slots differ by a constant to within this cost"
@@ -64,11 +76,13 @@ class ReceiverTables(ActionPolicy):
     problem: Problem
     coordination: Coordination
     tables: tuple[Tensor, ...]  # per kind of surroundings: (stored slot, state), counted from the horizon
-    kind_of: dict[int, Tensor]  # per group offset: (receiver,) kind
+    kind_of: dict[int, Tensor]  # per group offset: (receiver,) kind, −1 for receivers bounded by prices
+    futures: Tensor | None  # (slot, device, energy): value of the energy left, where receivers are bounded by prices
     rounds: int
+    messages: int
 
     def action(self, slot: int, seen: Observation) -> Tensor:
-        """Coordinate rounds from the cheapest own actions and from silence."""
+        """Coordinate rounds from the largest powers, from silence and from the min-sum messages' advice."""
         return torch.cat([self._decide(slot, piece) for piece in seen.pieces(self.coordination.batch)])
 
     def _decide(self, slot: int, seen: Observation) -> Tensor:
@@ -77,9 +91,14 @@ class ReceiverTables(ActionPolicy):
         device = torch.arange(problem.num_devices, device=problem.device)
         price = problem.idle_cost.masked_fill(~problem.feasible[device, state], torch.inf)
         left = problem.energy_left[device, state]  # (batch, device, action)
+        if self.futures is not None:
+            price = price + self.futures[slot][device.unsqueeze(-1), left]
         tables = torch.cat([self._objective(slot, g, seen, left).flatten(1) for g in coordination.groups], 1)
         greedy = torch.where(price.isinf(), -1.0, problem.actions.power_watt).argmax(-1)
-        return coordination.best_of(tables, price, [greedy, torch.zeros_like(greedy)], self.rounds)
+        starts = [greedy, torch.zeros_like(greedy)]
+        if self.messages:
+            starts.append(coordination.min_sum(tables, price, self.messages))
+        return coordination.best_of(tables, price, starts, self.rounds)
 
     def _objective(self, slot: int, group: Group, seen: Observation, left: Tensor) -> Tensor:
         """f_i + W_i for all joint actions of a group; (batch, receiver, joint action)."""
@@ -95,9 +114,9 @@ class ReceiverTables(ActionPolicy):
             shape = (*index.shape, *(1,) * k, count, *(1,) * (group.heard - 1 - k))
             joint = joint * problem.num_energy + own.reshape(shape)
         joint = joint.flatten(2)
-        value = torch.empty(joint.shape, dtype=problem.dtype, device=problem.device)
+        value = torch.zeros(joint.shape, dtype=problem.dtype, device=problem.device)
         kinds = self.kind_of[group.offset]
-        for kind in set(kinds.tolist()):
+        for kind in set(kinds.tolist()) - {-1}:
             table = self.tables[kind]
             which = kinds == kind
             value[:, which] = table[min(problem.slots - 1 - slot, len(table) - 1)][joint[:, which]]
@@ -113,27 +132,59 @@ def plan(
 ) -> Plan:
     """One dynamic program per kind of surroundings."""
     coordination = Coordination(problem)
-    clusters, kind_of = _kinds(problem, coordination)
+    coordination.check_fits(options.memory_gib)
+    clusters, kind_of = _kinds(problem, coordination, options.largest_table)
+    priced = {int(i) for g in coordination.groups for i in g.receivers[kind_of[g.offset] < 0]}
     check_fits("receiver tables", estimate_bytes(problem, clusters), options.memory_gib, _REMEDY)
+    kinds = torch.cat(list(kind_of.values())) if kind_of else torch.zeros(0, dtype=torch.long)
+    sizes = torch.bincount(kinds[kinds >= 0], minlength=len(clusters)).tolist()
+    moved = _moved_cost(problem, clusters, sizes, options)
     solved = [
-        solve_cluster(problem, cluster, _terms(problem, cluster, options), options.tolerance)
+        solve_cluster(problem, cluster, _terms(problem, cluster, options, moved), options.tolerance)
         for cluster in track(clusters, "receiver tables", len(clusters))
     ]
-    sizes = torch.bincount(torch.cat(list(kind_of.values())), minlength=len(solved)).tolist()
     bound = sum(size * kind.bound for size, kind in zip(sizes, solved, strict=True)) + _lonely(problem)
-    policy = ReceiverTables(problem, coordination, tuple(kind.futures for kind in solved), kind_of, options.rounds)
+    futures = None
+    if priced:
+        dual = _priced_bound(problem, coordination, priced, options, track)
+        bound, futures = bound + dual.bound, dual.futures
+    tables = tuple(kind.futures for kind in solved)
+    policy = ReceiverTables(problem, coordination, tables, kind_of, futures, options.rounds, options.messages)
     return Plan(
         "receiver",
         policy,
         lower_bound=bound / problem.slots,
         rounds=options.rounds,
-        overhead=receiver_overhead(problem, solved, options.rounds),
-        notes=(f"{sum(sizes)} receivers, {len(solved)} different tables",),
+        overhead=receiver_overhead(problem, solved, options.rounds, options.messages),
+        notes=(f"{sum(sizes)} receivers by {len(solved)} different tables, {len(priced)} by prices",),
     )
 
 
-def _kinds(problem: Problem, coordination: Coordination) -> tuple[list[Part], dict[int, Tensor]]:
-    """One representative cluster per kind of surroundings, and every receiver's kind."""
+def _priced_bound(
+    problem: Problem, coordination: Coordination, receivers: set[int], options: Options, track: Track
+) -> DualBound:
+    """Bound on the cost terms of receivers without tables, their shares of idle penalties included."""
+    shares = torch.zeros(problem.num_devices, dtype=problem.dtype, device=problem.device)
+    for receiver in receivers:
+        for device in problem.heard_by(receiver):
+            shares[device] += idle_share(problem, receiver, device, options.own_share)
+    uniform = torch.full(
+        (problem.slots, problem.num_devices, len(problem.actions)),
+        1 / len(problem.actions),
+        dtype=problem.dtype,
+        device=problem.device,
+    )
+    laws = descend(problem, ProductForm(problem), uniform, _DESCENT_SWEEPS, track, "action laws").laws
+    tables = priced_groups(problem, coordination, receivers)
+    own_price = problem.idle_cost * shares.unsqueeze(1)
+    return raise_bound(problem, tables, laws, own_price, options.steps, track)
+
+
+_DESCENT_SWEEPS = 3  # the action laws are only a starting point
+
+
+def _kinds(problem: Problem, coordination: Coordination, largest_table: int) -> tuple[list[Part], dict[int, Tensor]]:
+    """One representative cluster per kind of surroundings, and every receiver's kind; −1 where too large."""
     number: dict[tuple[object, ...], int] = {}
     clusters: list[Part] = []
     kind_of = {}
@@ -145,24 +196,68 @@ def _kinds(problem: Problem, coordination: Coordination) -> tuple[list[Part], di
             own = coordination.device_looks[receiver] if problem.link.half_duplex else ()
             looks = tuple(coordination.edge_look(edge) for edge in group.edges[position].tolist())
             key = (noise[receiver], own, looks)
-            if key not in number:
+            sites = tuple(dict.fromkeys(problem.channel.site_of_edge[group.edges[position]].tolist()))
+            cluster = Part(actors, sites, (receiver,))
+            if key not in number and table_size(problem, cluster) > largest_table:
+                number[key] = -1
+            elif key not in number:
                 number[key] = len(clusters)
-                edges = group.edges[position]
-                sites = tuple(dict.fromkeys(problem.channel.site_of_edge[edges].tolist()))
-                clusters.append(Part(actors, sites, (receiver,)))
+                clusters.append(cluster)
             kinds.append(number[key])
         kind_of[group.offset] = torch.tensor(kinds, device=problem.device)
     return clusters, kind_of
 
 
-def _terms(problem: Problem, cluster: Part, options: Options) -> list[Factor]:
-    """The receiver's own cost term: f_i and its shares of the idle penalties of the devices heard."""
+def table_size(problem: Problem, cluster: Part) -> int:
+    """States × joint actions of a receiver's dynamic program."""
+    return entries(problem.sizes(cluster.states)) * entries([len(problem.actions)] * len(cluster.devices))
+
+
+def _terms(problem: Problem, cluster: Part, options: Options, moved: Tensor) -> list[Factor]:
+    """The receiver's own cost term: f_i and its shares of the idle penalties of the devices heard.
+
+    Under half duplex a device's own receiver also books ``moved`` (action,), which the others give back in equal
+    parts: over all receivers it cancels.
+    """
     receiver = cluster.receivers[0]
     terms = [receiver_factor(problem, receiver)]
     for device in cluster.devices:
         share = idle_share(problem, receiver, device, options.own_share)
-        terms.append(Factor((action(device),), share * problem.idle_cost[device]))
+        given = moved if device == receiver else -moved / len(problem.topology.neighbours[device])
+        own = share * problem.idle_cost[device] + (given if problem.link.half_duplex else 0.0)
+        terms.append(Factor((action(device),), own))
     return terms
+
+
+def _moved_cost(problem: Problem, clusters: list[Part], sizes: list[int], options: Options) -> Tensor:
+    """Cost per action moved to a device's own receiver that raises the half-duplex bound most; (action,).
+
+    Any value gives a valid bound, so a short direct search suffices; it is skipped where one bound takes long.
+    """
+    start = torch.zeros(len(problem.actions), dtype=problem.dtype, device=problem.device)
+    work = sum(table_size(problem, cluster) for cluster in clusters)
+    if not problem.link.half_duplex or not clusters or work > _SEARCHED_WORK:
+        return start
+
+    def loss(prices: npt.NDArray[np.float64]) -> float:
+        moved = start.clone()
+        moved[1:] = torch.from_numpy(prices)
+        solved = [
+            solve_cluster(problem, cluster, _terms(problem, cluster, options, moved), _SEARCH_TOLERANCE).bound
+            for cluster in clusters
+        ]
+        return -float(np.dot(solved, sizes))
+
+    free = len(start) - 1
+    simplex = np.vstack([np.zeros(free), 0.1 * np.eye(free)])
+    search = {"maxfev": 25 * free, "initial_simplex": simplex}
+    found = minimize(loss, simplex[0], method="Nelder-Mead", options=search)  # type: ignore[call-overload]
+    start[1:] = torch.from_numpy(found.x)
+    return start
+
+
+_SEARCHED_WORK = 3_000_000  # states × joint actions of all tables up to which half-duplex prices are searched
+_SEARCH_TOLERANCE = 1e-4
 
 
 def idle_share(problem: Problem, receiver: int, device: int, own_share: float | None) -> float:
@@ -171,7 +266,7 @@ def idle_share(problem: Problem, receiver: int, device: int, own_share: float | 
     if not problem.link.half_duplex:
         return 1 / receivers
     lazy = problem.scenario.network.mixing == "lazy-metropolis"
-    own = own_share if own_share is not None else (0.6 if lazy else 1.0)
+    own = own_share if own_share is not None else (0.6 if lazy else 0.7)
     return own if receiver == device else (1 - own) / receivers
 
 
@@ -215,13 +310,14 @@ def estimate_bytes(problem: Problem, clusters: list[Part]) -> float:
     return width * (2 * problem.slots * sum(states) + 4 * max(states, default=0) + 8 * max(joint, default=0))
 
 
-def receiver_overhead(problem: Problem, solved: list[Surroundings], rounds: int) -> Overhead:
-    """Online, senders tell each receiver their energy state, and per round receivers answer with one cost per action.
+def receiver_overhead(problem: Problem, solved: list[Surroundings], rounds: int, messages: int) -> Overhead:
+    """Bytes per slot: energy states first, then one cost per action and edge each way per min-sum round and move.
 
     Nothing travels offline: a receiver plans from the parameters of the devices it hears.
     """
     edges = problem.topology.num_edges
-    online = edges * 2 + rounds * edges * (1 + 4 * len(problem.actions))
+    row = 4 * len(problem.actions)
+    online = edges * 2 + messages * edges * 2 * row + rounds * edges * (1 + row)
     return Overhead(
         table_entries=max((kind.futures.numel() for kind in solved), default=0),
         online_bytes_per_slot=online,

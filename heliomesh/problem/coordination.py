@@ -15,7 +15,8 @@ from heliomesh.physics.link import waterfall_error
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import check_fits
 
-_BATCH_ENTRIES = 1 << 25  # table entries of all episodes handled at a time
+_FORBIDDEN = 1e6  # stands for an infinite price where differences are taken
+_BATCH_ENTRIES = 1 << 22  # table entries of all episodes handled at a time
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Coordination:
     def device_looks(self) -> list[tuple[float, ...]]:
         """What distinguishes one device's energy and idling from another's."""
         problem = self.problem
-        scale = (problem.harvest.law.scale / problem.battery.step_joule.cpu()).tolist()
+        scale = (problem.harvest.law.scale / problem.battery.step_joule).tolist()
         heard = torch.bincount(
             torch.tensor([j for i in range(problem.num_devices) for j in problem.heard_by(i)]),
             minlength=problem.num_devices,
@@ -207,6 +208,45 @@ class Coordination:
         moved = chosen.clone()
         moved[:, actor] = best[:, actor]
         return moved
+
+    def min_sum(self, tables: Tensor, price: Tensor, rounds: int) -> Tensor:
+        """Damped min-sum messages between receivers and devices; the actions they advise, (batch, device).
+
+        A receiver tells each device it hears the least cost of its table per action of that device, given what the
+        others want; a device tells it the sum of its price and all other receivers' messages.
+        """
+        finite = price.clamp_max(_FORBIDDEN)
+        count, batch = price.shape[-1], len(price)
+        advice = [price.new_zeros(batch, *g.actors.shape, count) for g in self.groups]
+        for _ in range(rounds):
+            belief = self._belief(finite, advice)
+            for number, group in enumerate(self.groups):
+                wish = belief[:, group.actors] - advice[number]  # (batch, receiver, heard, action)
+                wish = wish - wish.amin(-1, keepdim=True)
+                size = count**group.heard
+                own = tables[:, group.offset : group.offset + len(group.receivers) * size]
+                joint = own.reshape(batch, len(group.receivers), *(count,) * group.heard)
+                for k in range(group.heard):
+                    joint = joint + self._on_axis(wish[:, :, k], k, group.heard)
+                answer = (
+                    torch.stack(
+                        [
+                            joint.movedim(2 + k, -1).reshape(batch, len(group.receivers), -1, count).amin(2)
+                            for k in range(group.heard)
+                        ],
+                        dim=2,
+                    )
+                    - wish
+                )
+                advice[number] = (advice[number] + answer - answer.amin(-1, keepdim=True)) / 2
+        return (self._belief(finite, advice) + price).argmin(-1)
+
+    def _belief(self, price: Tensor, advice: list[Tensor]) -> Tensor:
+        """Price plus all receivers' messages; (batch, device, action)."""
+        belief = price.clone()
+        for group, message in zip(self.groups, advice, strict=True):
+            belief.index_add_(1, group.actors.flatten(), message.flatten(1, 2))
+        return belief
 
     def positions(self, chosen: Tensor) -> Tensor:
         """Index of every receiver's current joint action in the flat buffer; (batch, receiver)."""

@@ -1,7 +1,6 @@
 """The decision problem: kernels, actions, neighbourhoods and the independent parts it falls into."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import TypeVar
@@ -202,7 +201,7 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
         scenario=scenario,
         topology=topology,
         channel=_moved(build_channel(scenario, topology), place),
-        harvest=catalog.find(HARVEST_CATALOG, source).build(scenario.harvest, scenario),
+        harvest=_moved(catalog.find(HARVEST_CATALOG, source).build(scenario.harvest, scenario), place),
         battery=_moved(battery, place),
         link=_moved(build_link(scenario, topology), place),
         actions=_moved(build_actions(scenario, battery), place),
@@ -256,10 +255,12 @@ def compute_joule(scenario: Scenario) -> list[float]:
 
 
 def _moved(holder: _Holder, device: torch.device) -> _Holder:
-    """The same frozen dataclass with its tensors on another device."""
-    tensors: Mapping[str, Tensor] = {
-        field.name: value.to(device)
-        for field in fields(holder)  # type: ignore[arg-type]
-        if isinstance(value := getattr(holder, field.name), Tensor)
-    }
-    return replace(holder, **tensors)  # type: ignore[type-var]
+    """The same frozen dataclass with its tensors, and those of dataclasses within it, on another device."""
+    moved: dict[str, object] = {}
+    for field in fields(holder):  # type: ignore[arg-type]
+        value = getattr(holder, field.name)
+        if isinstance(value, Tensor):
+            moved[field.name] = value.to(device)
+        elif is_dataclass(value):
+            moved[field.name] = _moved(value, device)
+    return replace(holder, **moved)  # type: ignore[type-var]

@@ -75,9 +75,7 @@ def test_bundled_year_by_hand():
     hour_end = table.iloc[:, 1].str[:2].astype(int)
     june = table["GHI (W/m^2)"][(month == 6) & (hour_end > 6) & (hour_end <= 18)]
     assert len(june) == 30 * 12
-    torch.testing.assert_close(
-        build().mean_joule(), torch.full((10,), FACTOR * june.mean(), dtype=torch.float64)
-    )
+    torch.testing.assert_close(build().mean_joule(), torch.full((10,), FACTOR * june.mean(), dtype=torch.float64))
 
 
 def test_bundled_year_needs_no_network(monkeypatch):
@@ -95,9 +93,7 @@ def test_settings_do_not_import_pvlib():
 
 def test_solar_is_the_default_source_and_survives_a_round_trip():
     assert isinstance(Scenario.parse({}).harvest, solar.Settings)
-    scenario = scenario_of(
-        data="midc-site", site="EC", first_day="2023-06-01", last_day="2023-06-30", hours=[7, 9]
-    )
+    scenario = scenario_of(data="midc-site", site="EC", first_day="2023-06-01", last_day="2023-06-30", hours=[7, 9])
     assert Scenario.parse(scenario.as_dict()) == scenario
 
 
@@ -246,9 +242,7 @@ def test_iid_law_compresses_many_samples(tmp_path):
 
 def test_time_of_day_wraps_to_the_next_morning(tmp_path):
     # slots of half an hour and a window of three hours: six slots a day, two to a sample
-    law = build(
-        **midc(tmp_path, ramp), law="time-of-day", hours=[9, 12], slots=8, energy={"slot_second": 1800.0}
-    )
+    law = build(**midc(tmp_path, ramp), law="time-of-day", hours=[9, 12], slots=8, energy={"slot_second": 1800.0})
     assert law.phase_of_slot.tolist() == [0, 0, 1, 1, 2, 2, 0, 0]
     for phase, hour in enumerate((9, 10, 11)):
         assert law.joule[phase, 0].tolist() == [1800 * ramp(1, hour), 1800 * ramp(2, hour)]
@@ -256,9 +250,7 @@ def test_time_of_day_wraps_to_the_next_morning(tmp_path):
 
 
 def test_time_of_day_has_only_the_phases_in_use(tmp_path):
-    law = build(
-        **midc(tmp_path, ramp, minutes=5), law="time-of-day", slots=226
-    )  # 226 · 4 s is just over 15 min
+    law = build(**midc(tmp_path, ramp, minutes=5), law="time-of-day", slots=226)  # 226 · 4 s is just over 15 min
     assert law.phase_of_slot.tolist() == [0] * 225 + [1]
     mean = (law.joule * law.prob).sum(-1).flatten() / 4
     expected = [np.mean([ramp(day, h + m / 60) for day in (1, 2) for m in (0, 5, 10)]) for h in (6, 6.25)]
@@ -392,9 +384,7 @@ def test_data_that_do_not_cover_the_selection(tmp_path):
 
 
 def test_too_long_a_trace():
-    refused(
-        "energy.slot_second", "1296000000", law="trace", energy={"slot_second": 1e-3, "transmit_second": 1e-3}
-    )
+    refused("energy.slot_second", "1296000000", law="trace", energy={"slot_second": 1e-3, "transmit_second": 1e-3})
 
 
 @pytest.mark.parametrize(

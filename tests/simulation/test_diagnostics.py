@@ -197,6 +197,15 @@ def test_parts_that_never_meet_never_agree():
     assert math.isfinite(terms["lost updates"])
 
 
+def test_the_slowest_mode_may_be_an_alternating_one():
+    """Two groups of three, all across: A has eigenvalues 1, 1/4 and −1/2, so λ = 1/2."""
+    across = [[i, j] for i in range(3) for j in range(3, 6)]
+    changes = {"network.topology": "edges", "network.devices": 6, "network.edges": across}
+    terms = theorem1_terms(problem_of(**changes), 1.0, CONSTANTS)
+    drift = (0.5 + 4 * 5 * 0.25 + 4 * 5 * 9) / 5
+    assert terms["disagreement"] == pytest.approx(math.sqrt(6) * drift / (128 * 0.5 * 12**1.5))
+
+
 def test_perfect_mixing_has_unit_gap():
     complete = problem_of(**{"network.topology": "complete", "network.devices": 3})  # A = 1/3 everywhere, λ = 0
     terms = theorem1_terms(complete, 1.0, CONSTANTS)

@@ -152,6 +152,14 @@ def test_saving_again_replaces(record, saved):
     assert [entry.name for entry in saved.parent.iterdir()] == [saved.name]
 
 
+def test_a_reader_of_the_old_file_is_not_disturbed(saved):
+    before = saved.read_bytes()
+    with saved.open("rb") as reader:
+        recorded(seed=5).save(saved)
+        assert reader.read() == before
+    assert saved.read_bytes() != before
+
+
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
 def test_a_failing_write_leaves_the_old_file(record, saved, monkeypatch, error):
     def full_disk(file, **arrays):
