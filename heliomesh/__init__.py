@@ -7,7 +7,7 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from heliomesh.comparison import compare
-from heliomesh.planning import plan, planner_names
+from heliomesh.planning import lower_bound, plan, planner_names
 from heliomesh.problem.evaluation import exact_cost
 from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import Problem, build
@@ -29,6 +29,7 @@ __all__ = [
     "compare",
     "energy_ledger",
     "exact_cost",
+    "lower_bound",
     "plan",
     "planner_names",
     "simulate",

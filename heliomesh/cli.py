@@ -180,11 +180,23 @@ def compare_command(
     result = compare(problem, names, episodes, seed, memory_gib=memory_gib, track=_track(quiet or as_json))
     facts = _network_facts(problem)
     if as_json:
-        _print_json(facts | {"reference": result.reference, "rows": [_row_facts(row) for row in result.rows]})
+        _print_json(
+            facts
+            | {
+                "reference": result.reference,
+                "lower bound (grid)": result.lower_bound,
+                "rows": [_row_facts(row) for row in result.rows],
+            }
+        )
         return
     console = Console(width=max(_TABLE_WIDTH, Console().width))
     console.print(", ".join(f"{name} {_text(value)}" for name, value in facts.items()))
     console.print(_comparison_table(result, scenario, episodes))
+    if result.lower_bound is not None:
+        process = "these episodes" if problem.grid_is_exact else "batteries on the planning grid, not these episodes"
+        console.print(
+            f"No policy costs less than {result.lower_bound:.4f} per slot on average (holds for {process})."
+        )
     for row in result.rows:
         if row.refusal:
             console.print(f"{row.planner} refused. {row.refusal}", markup=False)

@@ -33,6 +33,7 @@ class Comparison:
 
     rows: tuple[Row, ...]
     reference: str
+    lower_bound: float | None = None  # best of all planners', for the process on the planning grid
 
 
 def compare(
@@ -92,14 +93,15 @@ def _with_gaps(rows: list[Row]) -> Comparison:
         return Comparison(tuple(rows), "nothing: no planner fits")
     optimum = next((row for row in done if row.planner == "centralized"), None)
     bounds = [row.plan.lower_bound for row in done if row.plan and row.plan.lower_bound is not None]
+    best_bound = max(bounds, default=None)
     if optimum is not None:
         reference, base = "the optimum", optimum.cost
-    elif bounds:
-        reference, base = "the best lower bound", np.full_like(done[0].cost, max(bounds))
+    elif best_bound is not None:
+        reference, base = "the lower bound", np.full_like(done[0].cost, best_bound)
     else:
         best = min(done, key=lambda row: float(np.mean(row.cost)) if row.cost is not None else np.inf)
         reference, base = f"the best planner ({best.planner})", best.cost
     assert base is not None
     scale = float(base.mean()) or 1.0
     with_gap = [row if row.cost is None else replace(row, gap=interval((row.cost - base) / scale)) for row in rows]
-    return Comparison(tuple(with_gap), reference)
+    return Comparison(tuple(with_gap), reference, best_bound)

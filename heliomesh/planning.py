@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from heliomesh import catalog
+from heliomesh.planners import receiver
 from heliomesh.problem.policy import ParallelMap, Plan, Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.scenario import ScenarioError, validated
@@ -19,9 +20,12 @@ def planner_names() -> list[str]:
     return catalog.names(PLANNER_CATALOG)
 
 
-def plan(problem: Problem, planner: str, **options: Any) -> Plan:
-    """Make a plan; options are those of the planner's file, checked before any work is done."""
-    return make_plan(problem, planner, options)
+def plan(problem: Problem, planner: str, *, bound: bool | None = None, **options: Any) -> Plan:
+    """Make a plan; options are those of the planner's file, checked before any work is done.
+
+    ``bound``: whether a lower bound is added where the planner itself gives none; by default if it takes seconds.
+    """
+    return make_plan(problem, planner, options, bound=bound)
 
 
 def make_plan(
@@ -29,6 +33,7 @@ def make_plan(
     planner: str,
     options: Mapping[str, Any],
     *,
+    bound: bool | None = None,
     parallel_map: ParallelMap = map,
     track: Track = untracked,
 ) -> Plan:
@@ -41,4 +46,20 @@ def make_plan(
     started = time.perf_counter()
     rng = stream(problem.scenario.seed, "policy")
     made: Plan = module.plan(problem, settings, rng, parallel_map=parallel_map, track=track)
-    return replace(made, seconds=time.perf_counter() - started)
+    made = replace(made, seconds=time.perf_counter() - started)
+    if made.lower_bound is None and bound is not False and (bound or receiver.is_quick(problem)):
+        made = replace(made, lower_bound=lower_bound(problem, track))
+    return made
+
+
+def lower_bound(problem: Problem, track: Track = untracked) -> float:
+    """Certified lower bound on the expected cost per slot of every policy on the planning grid; computed once.
+
+    Why it is valid is said in `heliomesh/planners/receiver.py` and `heliomesh/problem/dual.py`.
+    """
+    known = problem.remembered.get("lower bound")
+    if known is None:
+        certified = make_plan(problem, "receiver", {}, bound=False, track=track).lower_bound
+        assert certified is not None
+        problem.remembered["lower bound"] = known = certified
+    return known

@@ -160,6 +160,17 @@ def plan(
     )
 
 
+def is_quick(problem: Problem) -> bool:
+    """Whether the bound takes seconds: few, small tables, and no receiver that needs prices."""
+    clusters, kind_of = _kinds(problem, Coordination(problem), Options().largest_table)
+    priced = any(bool((kinds < 0).any()) for kinds in kind_of.values())
+    work = problem.slots * sum(table_size(problem, cluster) for cluster in clusters)
+    return not priced and work <= _QUICK_WORK
+
+
+_QUICK_WORK = 2_000_000_000  # states × joint actions × slots
+
+
 def _priced_bound(
     problem: Problem, coordination: Coordination, receivers: set[int], options: Options, track: Track
 ) -> DualBound:

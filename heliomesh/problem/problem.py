@@ -180,6 +180,21 @@ class Problem:
         return self.harvest.law.mean_joule() / self.actions.spent_joule.max(dim=1).values
 
     @cached_property
+    def remembered(self) -> dict[str, float]:
+        """Numbers that belong to the problem and are computed once, such as its lower bound."""
+        return {}
+
+    @cached_property
+    def grid_is_exact(self) -> bool:
+        """Whether batteries never leave the planning grid, so that plans and simulation share one process."""
+        step = self.battery.step_joule
+        law = self.harvest.law
+        energies = [self.actions.spent_joule / step.unsqueeze(1)]
+        energies += [law.joule.reshape(1, -1) * (law.scale / step).unsqueeze(1)]
+        aligned = all(bool(torch.allclose(e, e.round(), atol=1e-9)) for e in energies)
+        return aligned and self.scenario.energy.initial == "uniform-grid" and self.battery.levels > 1
+
+    @cached_property
     def idle_cost(self) -> Tensor:
         """idle_penalty · a_jj where an action does not train; (device, action)."""
         own = torch.from_numpy(self.topology.self_weight).to(self.device, self.dtype)

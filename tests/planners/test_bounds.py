@@ -1,0 +1,155 @@
+"""Lower bound ≤ exact optimum ≤ every planner's exact cost, on generated networks of every mode."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import heliomesh as hm
+from heliomesh.problem.best_response import descend
+from heliomesh.problem.cost import part_factors
+from heliomesh.problem.factor import Factor, action, total
+from heliomesh.problem.policy import untracked
+from heliomesh.problem.product_form import ProductForm
+
+NETWORKS = 216
+PLANNERS: list[tuple[str, dict[str, Any]]] = [
+    ("receiver", {}),
+    ("receiver", {"largest_table": 0, "steps": 30}),  # every receiver by prices
+    ("prices", {}),
+    ("prices", {"coordinate": False}),
+    ("decentralized", {"rounds": 2}),
+    ("decentralized", {"form": "literal", "rounds": 2}),
+    ("myopic", {"mode": "exhaustive"}),
+    ("uncoordinated", {}),
+]
+DUPLEX, CHANNELS, TRAINING = (False, True), ("receiver", "link", "reciprocal"), (False, True)
+
+
+def random_network(number: int) -> hm.Scenario:
+    """A small random network; all twelve combinations of modes come in turn."""
+    rng = np.random.default_rng(number)
+    devices = int(rng.integers(2, 4))
+    pairs = [[i, j] for i in range(devices) for j in range(i)]
+    edges = [pair for pair in pairs if rng.random() < 0.8] or pairs[:1]
+    atoms = rng.integers(0, 3, size=2)
+    kernel = rng.dirichlet([2.0, 1.0], size=2)
+    return hm.Scenario.parse(
+        {
+            "slots": 4,
+            "network": {
+                "topology": "edges",
+                "devices": devices,
+                "edges": edges,
+                "allow_disconnected": True,
+                "mixing": ["metropolis", "lazy-metropolis"][number % 2],
+            },
+            "channel": {
+                "source": "table",
+                "state": CHANNELS[number % 3],
+                "gains": [float(g) for g in np.cumsum(rng.random(2) + 0.1)],
+                "kernel": kernel.tolist(),
+                "gain": rng.uniform(0.5, 2.0, devices).tolist(),
+            },
+            "link": {
+                "waterfall": float(rng.choice([0.1, 0.5, 1.5])),
+                "noise_watt": rng.uniform(0.05, 1.0, devices).tolist(),
+                "half_duplex": DUPLEX[number // 3 % 2],
+            },
+            "energy": {
+                "powers_watt": [0.0, 1.0, 2.0] if devices == 2 else [0.0, 1.5],
+                "transmit_second": 1.0,
+                "slot_second": 1.0,
+                "compute_joule": rng.uniform(0.1, 1.5, devices).tolist(),
+                "train_only": TRAINING[number // 6 % 2],
+                "capacity_joule": rng.uniform(1.5, 4.0, devices).tolist(),
+                "battery_levels": 3,
+                "initial": ["uniform-grid", "uniform"][number % 2],
+            },
+            "harvest": {
+                "source": "trace" if number % 4 == 0 else "table",
+                **(
+                    {"joule": rng.random(5).tolist(), "start": 0}  # a law that changes from slot to slot
+                    if number % 4 == 0
+                    else {"joule": [float(atoms[0]), float(atoms[1]) + 0.3], "prob": [0.6, 0.4]}
+                ),
+                "scale": rng.uniform(0.2, 1.5, devices).tolist(),
+            },
+            "cost": {"idle_penalty": float(rng.choice([0.0, 0.5, 1.0]))},
+        }
+    )
+
+
+@pytest.mark.parametrize("batch", range(12))
+def test_bound_optimum_cost(batch: int) -> None:
+    for number in range(batch, NETWORKS, 12):
+        problem = hm.build(random_network(number))
+        optimum = hm.plan(problem, "centralized").expected_cost
+        assert optimum is not None
+        for planner, options in PLANNERS:
+            plan = hm.plan(problem, planner, **options)
+            assert plan.lower_bound is not None
+            assert plan.lower_bound <= optimum + 1e-9, (number, planner, options)
+            assert hm.exact_cost(problem, plan.policy) >= optimum - 1e-9, (number, planner, options)
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_product_form_is_exact(number: int) -> None:
+    problem = hm.build(random_network(number))
+    rng = np.random.default_rng(number)
+    shape = (2, problem.num_devices, len(problem.actions))
+    law = torch.from_numpy(rng.dirichlet(np.ones(shape[-1]), size=shape[:2]))
+    receivers = tuple(i for i in range(problem.num_devices) if problem.topology.neighbours[i])
+    cost = total(part_factors(problem, tuple(range(problem.num_devices)), receivers))
+    for variable in cost.scope:
+        if variable.kind == "site":
+            cost = cost.average(Factor((variable,), problem.channel.stationary), over=[variable])
+    form = ProductForm(problem)
+    for slot in range(2):
+        laws = {j: Factor((action(j),), law[slot, j]) for j in range(problem.num_devices)}
+        mean = cost.average(*laws.values(), over=[action(j) for j in laws])
+        assert float(form.cost(law)[slot]) == pytest.approx(float(mean.table), abs=1e-12)
+        for device in laws:
+            others = {j: factor for j, factor in laws.items() if j != device}
+            given = cost.average(*others.values(), over=[action(j) for j in others]).table
+            difference = given - form.action_cost(law)[slot, device]
+            torch.testing.assert_close(difference, difference.mean().expand_as(difference), atol=1e-12, rtol=0)
+
+
+def test_best_responses_only_lower_the_cost_and_know_it_exactly() -> None:
+    problem = hm.build(hm.Scenario.load("tiny"))
+    form = ProductForm(problem)
+    start = torch.full((problem.slots, 5, 3), 1 / 3, dtype=torch.float64)
+    costs = [descend(problem, form, start, sweeps, untracked, "").cost for sweeps in (1, 2, 3, 5)]
+    assert costs == sorted(costs, reverse=True)
+    plan = hm.plan(problem, "prices", coordinate=False)
+    assert hm.exact_cost(problem, plan.policy) == pytest.approx(plan.expected_cost, abs=1e-12)
+    assert plan.gap is not None
+    assert plan.gap > 0
+
+
+def test_tables_beat_prices_and_both_certify_on_a_ring() -> None:
+    changes = {"network.devices": 10, "network.mixing": "lazy-metropolis"}
+    problem = hm.build(hm.Scenario.load("tiny").override(changes))
+    optimum = hm.plan(problem, "centralized").expected_cost
+    assert optimum is not None
+    tables = hm.plan(problem, "receiver")
+    prices = hm.plan(problem, "receiver", largest_table=0)
+    assert 0.99 * optimum <= float(tables.lower_bound or 0) <= optimum
+    assert 0.95 * optimum <= float(prices.lower_bound or 0) <= float(tables.lower_bound or 0)
+    # the grid is exact here, so the simulated optimum meets its expectation and the planner meets the optimum
+    assert problem.grid_is_exact
+    best = hm.simulate(problem, hm.plan(problem, "centralized"), episodes=400)
+    mine = hm.simulate(problem, tables, episodes=400)
+    difference = (mine.cost - best.cost) / optimum
+    assert abs(difference.mean()) < 0.002 + 3 * difference.std() / 20
+
+
+def test_early_stop_keeps_the_bound_valid() -> None:
+    problem = hm.build(hm.Scenario.load("tiny").override({"network.devices": 4, "slots": 60}))
+    exact = hm.plan(problem, "receiver", tolerance=1e-13)
+    early = hm.plan(problem, "receiver", tolerance=1e-3)
+    assert float(early.lower_bound or 0) <= float(exact.lower_bound or 0) + 1e-12
+    assert early.lower_bound == pytest.approx(exact.lower_bound, rel=1e-3)
+    assert early.policy.tables[0].shape[0] < exact.policy.tables[0].shape[0]
