@@ -13,6 +13,7 @@ from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import Problem, build
 from heliomesh.problem.size import TooLargeError
 from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.simulation.costs import simulate_costs
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.ledger import energy_ledger
 from heliomesh.simulation.trace import Trace, TraceError, simulate
@@ -33,5 +34,6 @@ __all__ = [
     "plan",
     "planner_names",
     "simulate",
+    "simulate_costs",
     "summarise",
 ]

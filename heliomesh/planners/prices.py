@@ -36,7 +36,9 @@ class Options(Section):
     sweeps: Annotated[int, Field(ge=1)] = Field(30, description="most sweeps of best responses")
     restarts: Annotated[int, Field(ge=0)] = Field(1, description="further starts from random action laws")
     rounds: Annotated[int, Field(ge=1)] = Field(8, description="most coordinate rounds per slot")
-    messages: Annotated[int, Field(ge=0)] = Field(10, description="min-sum rounds before them; 0: none")
+    messages: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="min-sum rounds before them; default 10 under half duplex, else none"
+    )
     memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
 
 
@@ -120,13 +122,14 @@ def plan(
     alone = Alone(problem, best.actions)
     if not options.coordinate:
         return Plan("prices alone", alone, expected_cost=best.cost, converged=best.converged, rounds=best.sweeps)
-    policy = Coordinated(problem, coordination, alone, best.futures, options.rounds, options.messages)
+    messages = coordination.message_rounds(options.messages)
+    policy = Coordinated(problem, coordination, alone, best.futures, options.rounds, messages)
     return Plan(
         "prices",
         policy,
         converged=best.converged,
         rounds=best.sweeps,
-        overhead=coordination_overhead(problem, options.rounds, options.messages),
+        overhead=coordination_overhead(problem, options.rounds, messages),
     )
 
 

@@ -51,7 +51,9 @@ class Options(Section):
     )
     steps: Annotated[int, Field(ge=1)] = Field(100, description="ascent steps of the prices")
     rounds: Annotated[int, Field(ge=1)] = Field(8, description="most coordinate rounds per slot")
-    messages: Annotated[int, Field(ge=0)] = Field(10, description="min-sum rounds before them; 0: none")
+    messages: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="min-sum rounds before them; default 10 under half duplex, else none"
+    )
     own_share: Annotated[float, Field(ge=0, le=1)] | None = Field(
         None, description="half duplex: share of a device's idle penalty booked on itself; default .6 lazy, .7 plain"
     )
@@ -148,14 +150,15 @@ def plan(
     if priced:
         dual = _priced_bound(problem, coordination, priced, options, track)
         bound, futures = bound + dual.bound, dual.futures
+    messages = coordination.message_rounds(options.messages)
     tables = tuple(kind.futures for kind in solved)
-    policy = ReceiverTables(problem, coordination, tables, kind_of, futures, options.rounds, options.messages)
+    policy = ReceiverTables(problem, coordination, tables, kind_of, futures, options.rounds, messages)
     return Plan(
         "receiver",
         policy,
         lower_bound=bound / problem.slots,
         rounds=options.rounds,
-        overhead=receiver_overhead(problem, solved, options.rounds, options.messages),
+        overhead=receiver_overhead(problem, solved, options.rounds, messages),
         notes=(f"{sum(sizes)} receivers by {len(solved)} different tables, {len(priced)} by prices",),
     )
 

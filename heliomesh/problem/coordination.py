@@ -209,6 +209,10 @@ class Coordination:
         moved[:, actor] = best[:, actor]
         return moved
 
+    def message_rounds(self, asked: int | None) -> int:
+        """Min-sum rounds: as asked, or where coordinate moves alone get stuck, when sending and hearing compete."""
+        return asked if asked is not None else (10 if self.problem.link.half_duplex else 0)
+
     def min_sum(self, tables: Tensor, price: Tensor, rounds: int) -> Tensor:
         """Damped min-sum messages between receivers and devices; the actions they advise, (batch, device).
 

@@ -17,7 +17,8 @@ from heliomesh.problem.policy import Observation, Policy
 from heliomesh.problem.problem import Problem
 from heliomesh.streams import Purpose, stream
 
-_BLOCK_SLOTS = 64  # slots of luck drawn at a time; the numbers do not depend on it
+_BLOCK_SLOTS = 64  # most slots of luck drawn at a time; the numbers do not depend on it
+_BLOCK_NUMBERS = 1 << 25  # most numbers drawn at a time
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,8 @@ class _Luck:
             "policy": (devices,),
         }
         self._streams = {p: [stream(seed, p, episode) for episode in episodes] for p in self._shapes}
+        largest = len(episodes) * max(1, devices * 2, problem.topology.num_edges, problem.channel.num_sites)
+        self._block_slots = max(1, min(_BLOCK_SLOTS, _BLOCK_NUMBERS // largest))
         self._blocks: dict[Purpose, Tensor] = {}
         self._slot = 0
 
@@ -117,9 +120,9 @@ class _Luck:
 
     def next(self) -> _SlotLuck:
         """Luck of the next slot."""
-        offset = self._slot % _BLOCK_SLOTS
+        offset = self._slot % self._block_slots
         if offset == 0:
-            self._blocks = {purpose: self._draw(purpose, _BLOCK_SLOTS) for purpose in self._shapes}
+            self._blocks = {purpose: self._draw(purpose, self._block_slots) for purpose in self._shapes}
         self._slot += 1
         return self._take(self._blocks, offset)
 

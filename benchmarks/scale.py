@@ -1,0 +1,89 @@
+"""Plan, bound and simulate large networks: seconds, memory and certified gap against the number of devices.
+
+Jittered geometric networks of mean degree 4 (or rings), 4 channel and 9 battery levels, energies {0, 2, 3} quanta,
+mean harvest 0.8 quanta, T = 100, 64 episodes. Prints one row per size and last the growth exponent of the time.
+"""
+
+import argparse
+import math
+import resource
+import time
+from itertools import pairwise
+
+import torch
+
+import heliomesh as hm
+from heliomesh.simulation.diagnostics import interval
+
+
+def network(devices: int, topology: str) -> hm.Scenario:
+    """The benchmark's scenario."""
+    return hm.Scenario.parse(
+        {
+            "slots": 100,
+            "network": {
+                "topology": topology,
+                "devices": devices,
+                "mixing": "lazy-metropolis",
+                "allow_disconnected": True,
+                "mean_degree": 4.0,
+                "max_degree": 8,
+                "placement": "jittered",
+            },
+            "channel": {"source": "rayleigh", "levels": 4, "doppler_slot": 0.05},
+            "link": {"waterfall": 1.0, "noise_watt": 0.3},
+            "energy": {
+                "powers_watt": [0.0, 1.0, 2.0],
+                "transmit_second": 1.0,
+                "slot_second": 1.0,
+                "compute_joule": 1.0,
+                "capacity_joule": 8.0,
+                "battery_levels": 9,
+            },
+            "harvest": {"source": "table", "joule": [0.0, 1.0, 2.0], "prob": [0.4, 0.4, 0.2]},
+        }
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--devices", type=int, nargs="+", default=[300, 1000])
+    parser.add_argument("--topology", default="geometric", choices=["geometric", "ring", "grid"])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="float64")
+    parser.add_argument("--episodes", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=40, help="ascent steps of the dual bound")
+    options = parser.parse_args()
+    total_seconds = []
+    print("| devices | build s | plan and bound s | simulate s | cost / device | certified gap % | peak GiB |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    for devices in options.devices:
+        marks = [time.perf_counter()]
+        problem = hm.build(network(devices, options.topology), options.device, options.dtype)
+        _ = problem.colour
+        marks.append(time.perf_counter())
+        plan = hm.plan(problem, "receiver", largest_table=3_000_000, steps=options.steps, memory_gib=16)
+        marks.append(time.perf_counter())
+        cost = interval(hm.simulate_costs(problem, plan, options.episodes))
+        marks.append(time.perf_counter())
+        build, planned, simulated = (after - before for before, after in pairwise(marks))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        if options.device != "cpu":
+            peak = torch.cuda.max_memory_allocated() / 2**30
+        bound = plan.lower_bound or math.nan
+        print(
+            f"| {devices} | {build:.1f} | {planned:.1f} | {simulated:.1f} | {cost.mean / devices:.4f} "
+            f"| {100 * (cost.mean / bound - 1):.2f} ± {100 * cost.half_width / bound:.2f} | {peak:.2f} |",
+            flush=True,
+        )
+        print(f"  ({'; '.join(plan.notes)})", flush=True)
+        total_seconds.append(marks[-1] - marks[0])
+    if len(total_seconds) > 1:
+        sizes = options.devices
+        growth = math.log(total_seconds[-1] / total_seconds[0]) / math.log(sizes[-1] / sizes[0])
+        print(f"time grows like devices^{growth:.2f} from {sizes[0]} to {sizes[-1]}")
+
+
+if __name__ == "__main__":
+    main()
