@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float64")
     parser.add_argument("--episodes", type=int, default=64)
     parser.add_argument("--steps", type=int, default=40, help="ascent steps of the dual bound")
+    parser.add_argument("--largest-table", type=int, default=3_000_000, help="0: prices for every receiver")
     options = parser.parse_args()
     total_seconds = []
     print("| devices | build s | plan and bound s | simulate s | cost / device | certified gap % | peak GiB |")
@@ -63,7 +64,8 @@ def main() -> None:
         problem = hm.build(network(devices, options.topology), options.device, options.dtype)
         _ = problem.colour
         marks.append(time.perf_counter())
-        plan = hm.plan(problem, "receiver", largest_table=3_000_000, steps=options.steps, memory_gib=16)
+        limits = {"largest_table": options.largest_table, "steps": options.steps, "memory_gib": 16.0}
+        plan = hm.plan(problem, "receiver", **limits)
         marks.append(time.perf_counter())
         cost = interval(hm.simulate_costs(problem, plan, options.episodes))
         marks.append(time.perf_counter())

@@ -16,7 +16,7 @@ from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import check_fits
 
 _FORBIDDEN = 1e6  # stands for an infinite price where differences are taken
-_BATCH_ENTRIES = 1 << 22  # table entries of all episodes handled at a time
+_BATCH_ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 26}  # table entries of all episodes handled at a time
 
 
 @dataclass(frozen=True)
@@ -187,27 +187,20 @@ class Coordination:
 
         Infeasible actions carry an infinite price.
         """
+        chosen, position = chosen.clone(), self.positions(chosen)
         for _ in range(rounds):
-            before = chosen
+            before = chosen.clone()
             for table, actor, stride in self._pairs:
-                chosen = self._move(tables, price, chosen, table, actor, stride)
+                # where the tables stand with the movers at action 0, then at each of their actions
+                base = position[:, table] - chosen[:, actor] * stride
+                index = base.unsqueeze(-1) + stride.unsqueeze(-1) * torch.arange(price.shape[-1], device=price.device)
+                value = tables.gather(1, index.flatten(1)).reshape(index.shape)  # (batch, pair, action)
+                best = (torch.zeros_like(price).index_add_(1, actor, value) + price).argmin(-1)
+                position.index_add_(1, table, (best - chosen)[:, actor] * stride)
+                chosen[:, actor] = best[:, actor]
             if torch.equal(before, chosen):
                 break
         return chosen
-
-    def _move(
-        self, tables: Tensor, price: Tensor, chosen: Tensor, table: Tensor, actor: Tensor, stride: Tensor
-    ) -> Tensor:
-        """All devices of one colour switch to their cheapest action."""
-        position = self.positions(chosen)[:, table] - chosen[:, actor] * stride
-        options = torch.arange(price.shape[-1], device=price.device)
-        index = position.unsqueeze(-1) + stride.unsqueeze(-1) * options  # (batch, pair, action)
-        value = tables.gather(1, index.flatten(1)).reshape(index.shape)
-        cost = torch.zeros_like(price).index_add_(1, actor, value)
-        best = (cost + price).argmin(-1)
-        moved = chosen.clone()
-        moved[:, actor] = best[:, actor]
-        return moved
 
     def message_rounds(self, asked: int | None) -> int:
         """Min-sum rounds: as asked, or where coordinate moves alone get stuck, when sending and hearing compete."""
@@ -277,4 +270,4 @@ class Coordination:
     @property
     def batch(self) -> int:
         """Episodes to handle at a time."""
-        return max(1, _BATCH_ENTRIES // max(self.entries, 1))
+        return max(1, _BATCH_ENTRIES[self.problem.device.type] // max(self.entries, 1))
