@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.problem.cost import part_factors
-from heliomesh.problem.exact import backward_induction, code_type, expected_first
+from heliomesh.problem.exact import backward_induction, code_type, decode, expected_first
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.overhead import central_overhead
 from heliomesh.problem.policy import (
@@ -58,16 +58,13 @@ class JointTable(ActionPolicy):
         """Look the joint state of every part up."""
         batch = len(seen.battery_joule)
         chosen = torch.zeros(batch, self.problem.num_devices, dtype=torch.long, device=self.problem.device)
-        count = len(self.problem.actions)
         for table in self.tables:
             assignment = seen.assignment(self.problem, table.states)
             state = torch.zeros(batch, dtype=torch.long, device=self.problem.device)
             for variable in table.states:
                 state = state * self.problem.size(variable) + assignment[variable]
             joint = table.best[slot][state].long()
-            for device in reversed(table.devices):
-                chosen[:, device] = joint % count
-                joint = joint // count
+            chosen[:, list(table.devices)] = decode(joint, len(table.devices), len(self.problem.actions))
         return chosen
 
     def visible(self, device: int) -> frozenset[Variable]:

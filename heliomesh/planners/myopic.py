@@ -16,6 +16,7 @@ from torch import Tensor
 
 from heliomesh.physics.link import error_prob
 from heliomesh.problem.cost import part_factors
+from heliomesh.problem.exact import decode
 from heliomesh.problem.factor import Variable, action, site, total
 from heliomesh.problem.overhead import central_overhead
 from heliomesh.problem.policy import (
@@ -104,9 +105,7 @@ class Exhaustive(ActionPolicy):
                 shape[1 + position] = count
                 price.masked_fill_(blocked[:, position].reshape(shape), torch.inf)
             joint = price.flatten(1).argmin(1)[which]
-            for device in reversed(part.devices):
-                chosen[:, device] = joint % count
-                joint = joint // count
+            chosen[:, list(part.devices)] = decode(joint, len(part.devices), count)
         return chosen
 
     def visible(self, device: int) -> frozenset[Variable]:

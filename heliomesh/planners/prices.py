@@ -82,10 +82,7 @@ class Coordinated(ActionPolicy):
             [coordination.slot_costs(g, seen.channel_level).flatten(1) for g in coordination.groups], 1
         )
         own = self.alone.action(slot, seen)
-        starts = [own, torch.zeros_like(own)]
-        if self.messages:
-            starts.append(coordination.min_sum(tables, price, self.messages))
-        return coordination.best_of(tables, price, starts, self.rounds)
+        return coordination.decide(tables, price, [own, torch.zeros_like(own)], self.rounds, self.messages)
 
 
 def energy_prices(problem: Problem, future: Tensor, seen: Observation) -> Tensor:

@@ -97,10 +97,7 @@ class ReceiverTables(ActionPolicy):
             price = price + self.futures[slot][device.unsqueeze(-1), left]
         tables = torch.cat([self._objective(slot, g, seen, left).flatten(1) for g in coordination.groups], 1)
         greedy = torch.where(price.isinf(), -1.0, problem.actions.power_watt).argmax(-1)
-        starts = [greedy, torch.zeros_like(greedy)]
-        if self.messages:
-            starts.append(coordination.min_sum(tables, price, self.messages))
-        return coordination.best_of(tables, price, starts, self.rounds)
+        return coordination.decide(tables, price, [greedy, torch.zeros_like(greedy)], self.rounds, self.messages)
 
     def _objective(self, slot: int, group: Group, seen: Observation, left: Tensor) -> Tensor:
         """f_i + W_i for all joint actions of a group; (batch, receiver, joint action)."""

@@ -260,8 +260,9 @@ class Coordination:
         own = price.gather(2, chosen.unsqueeze(-1)).squeeze(-1).sum(1)
         return tables.gather(1, self.positions(chosen)).sum(1) + own
 
-    def best_of(self, tables: Tensor, price: Tensor, starts: Sequence[Tensor], rounds: int) -> Tensor:
-        """The best result of rounds from several starts, per episode."""
+    def decide(self, tables: Tensor, price: Tensor, starts: Sequence[Tensor], rounds: int, messages: int) -> Tensor:
+        """The best result, per episode, of coordinate rounds from several starts and from the messages' advice."""
+        starts = [*starts, self.min_sum(tables, price, messages)] if messages else starts
         ends = [self.rounds(tables, price, start, rounds) for start in starts]
         costs = torch.stack([self.total(tables, price, end) for end in ends])
         best = costs.argmin(0)

@@ -23,6 +23,12 @@ def code_type(problem: Problem, part: Part) -> torch.dtype:
     return torch.uint8 if joint <= 256 else torch.int16 if joint <= 2**15 else torch.int32
 
 
+def decode(code: Tensor, devices: int, actions: int) -> Tensor:
+    """Actions of each device from joint codes in base ``actions``, first device most significant; (..., device)."""
+    weight = actions ** torch.arange(devices - 1, -1, -1, device=code.device)
+    return code.unsqueeze(-1) // weight % actions
+
+
 @dataclass(frozen=True)
 class Step:
     """One slot of backward induction."""
