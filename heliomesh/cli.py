@@ -193,10 +193,9 @@ def compare_command(
     console.print(", ".join(f"{name} {_text(value)}" for name, value in facts.items()))
     console.print(_comparison_table(result, scenario, episodes))
     if result.lower_bound is not None:
-        process = "these episodes" if problem.grid_is_exact else "batteries on the planning grid, not these episodes"
-        console.print(
-            f"No policy costs less than {result.lower_bound:.4f} per slot on average (holds for {process})."
-        )
+        console.print(f"Certified: on the planning grid no policy costs less than {result.lower_bound:.4f} per slot.")
+    if not problem.grid_is_exact:
+        console.print("Simulated batteries are continuous; the grid rounds them, so costs may lie below its optimum.")
     for row in result.rows:
         if row.refusal:
             console.print(f"{row.planner} refused. {row.refusal}", markup=False)
@@ -221,16 +220,17 @@ def _track(quiet: bool) -> Track:
 def _after_two_seconds(items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
     """Show a progress bar on standard error once the work has lasted two seconds."""
     started, progress, task = time.monotonic(), None, None
+    console = Console(stderr=True)
     try:
         for done, item in enumerate(items):
-            if progress is None and time.monotonic() - started > 2:
+            if progress is None and console.is_terminal and time.monotonic() - started > 2:
                 columns = (
                     TextColumn("{task.description}"),
                     BarColumn(),
                     MofNCompleteColumn(),
                     TimeRemainingColumn(),
                 )
-                progress = Progress(*columns, console=Console(stderr=True), transient=True)
+                progress = Progress(*columns, console=console, transient=True)
                 progress.start()
                 task = progress.add_task(description, total=total)
             if progress is not None and task is not None:
