@@ -58,7 +58,7 @@ class Options(Section):
         None, description="half duplex: share of a device's idle penalty booked on itself; default .6 lazy, .7 plain"
     )
     tolerance: Annotated[float, Field(gt=0)] = Field(
-        1e-7, description="stop the recursion once slots differ by a constant to within this cost"
+        1e-4, description="stop the recursion once slots differ by a constant to within this cost"
     )
     memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
 
@@ -286,7 +286,7 @@ def solve_cluster(problem: Problem, cluster: Part, terms: list[Factor], toleranc
     futures, value = [], torch.zeros(())
     least_rise, previous = 0.0, None
     remaining = problem.slots
-    for step in backward_induction(problem, cluster, terms):
+    for step in backward_induction(problem, cluster, terms, with_code=False):
         futures.append(step.future.flatten())
         value, remaining = step.value, step.slot
         if previous is not None and len(problem.harvest.law.joule) == 1:

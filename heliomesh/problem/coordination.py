@@ -155,8 +155,8 @@ class Coordination:
         return values.reshape(*values.shape[:-1], *shape)
 
     @cached_property
-    def _pairs(self) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Per colour: table number, actor and stride of every (receiver, actor) with an actor of that colour."""
+    def _pairs(self) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Per colour: table, movers, position among the movers and stride of every (receiver, mover) pair."""
         problem, count = self.problem, len(self.problem.actions)
         slot_of_table, actors, strides = [], [], []
         number = 0
@@ -169,7 +169,12 @@ class Coordination:
             number += size
         table, actor, stride = torch.cat(slot_of_table), torch.cat(actors), torch.cat(strides)
         colour = torch.tensor(problem.colour, device=problem.device)[actor]
-        return [(table[colour == c], actor[colour == c], stride[colour == c]) for c in range(int(colour.max()) + 1)]
+        pairs = []
+        for turn in range(int(colour.max()) + 1):
+            which = colour == turn
+            movers, mover = torch.unique(actor[which], return_inverse=True)
+            pairs.append((table[which], movers, mover, stride[which]))
+        return pairs
 
     @cached_property
     def _starts(self) -> Tensor:
@@ -190,14 +195,15 @@ class Coordination:
         chosen, position = chosen.clone(), self.positions(chosen)
         for _ in range(rounds):
             before = chosen.clone()
-            for table, actor, stride in self._pairs:
+            for table, movers, mover, stride in self._pairs:
+                now = chosen[:, movers]
                 # where the tables stand with the movers at action 0, then at each of their actions
-                base = position[:, table] - chosen[:, actor] * stride
+                base = position[:, table] - now[:, mover] * stride
                 index = base.unsqueeze(-1) + stride.unsqueeze(-1) * torch.arange(price.shape[-1], device=price.device)
                 value = tables.gather(1, index.flatten(1)).reshape(index.shape)  # (batch, pair, action)
-                best = (torch.zeros_like(price).index_add_(1, actor, value) + price).argmin(-1)
-                position.index_add_(1, table, (best - chosen)[:, actor] * stride)
-                chosen[:, actor] = best[:, actor]
+                best = price[:, movers].index_add(1, mover, value).argmin(-1)
+                chosen[:, movers] = best
+                position[:, table] = base + best[:, mover] * stride  # a table hears one device of a colour at most
             if torch.equal(before, chosen):
                 break
         return chosen
