@@ -1,4 +1,4 @@
-"""Plan, simulate and train decentralized federated learning on energy-harvesting wireless devices."""
+"""Plan and simulate decentralized federated learning on energy-harvesting wireless devices."""
 
 import os
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from heliomesh.catalog import UnknownVariantError
+from heliomesh.catalog import UnknownVariantError, nearest
 from heliomesh.comparison import Comparison, Row, compare
 from heliomesh.planning import make_plan, planner_names
 from heliomesh.problem.policy import Plan, Track, untracked
@@ -101,6 +101,8 @@ def scenario_validate(scenario: ScenarioArgument, overrides: SetOption = []) -> 
         f"{scenario}: valid; {problem.num_devices} devices, diameter {problem.topology.diameter}, "
         f"scarcity ratio {float(scarcity.min()):.2f} to {float(scarcity.max()):.2f}\n"
     )
+    for remark in _remarks(problem):
+        sys.stdout.write(f"note: {remark}\n")
 
 
 @scenario_app.command("schema")
@@ -175,7 +177,9 @@ def compare_command(
         raise ScenarioError("--memory-gib", f"expected a number above 0, actual value {memory_gib:g}")
     unknown = [name for name in names or [] if name not in planner_names()]
     if unknown:
-        raise ScenarioError("planner", f"expected some of {', '.join(planner_names())}, actual value {unknown[0]!r}")
+        hint = nearest(unknown[0], planner_names())
+        known = ", ".join(planner_names())
+        raise ScenarioError("planner", f"expected some of {known}, actual value {unknown[0]!r}{hint}")
     problem = _problem(scenario, overrides, device, dtype)
     result = compare(problem, names, episodes, seed, memory_gib=memory_gib, track=_track(quiet or as_json))
     facts = _network_facts(problem)
@@ -192,6 +196,8 @@ def compare_command(
     console = Console(width=max(_TABLE_WIDTH, Console().width))
     console.print(", ".join(f"{name} {_text(value)}" for name, value in facts.items()))
     console.print(_comparison_table(result, scenario, episodes))
+    for remark in _remarks(problem):
+        console.print(f"Note: {remark}")
     if result.lower_bound is not None:
         console.print(f"Certified: on the planning grid no policy costs less than {result.lower_bound:.4f} per slot.")
     if not problem.grid_is_exact:
@@ -249,7 +255,24 @@ def _network_facts(problem: Problem) -> dict[str, Any]:
         "devices": problem.num_devices,
         "diameter": problem.topology.diameter,
         "scarcity": float(scarcity.mean()),
+        "spending rounded up by at most": f"{max(problem.rounding_excess(), 0.0):.0%}",
     }
+
+
+def _remarks(problem: Problem) -> list[str]:
+    """What is valid but probably not meant."""
+    remarks = []
+    if not bool((problem.actions.quanta[:, 1:] < problem.battery.levels).any()):
+        remarks.append("no device can ever afford to train; raise energy.capacity_joule or lower the energies")
+    elif problem.rounding_excess() > _COARSE:
+        remarks.append(
+            f"the planning grid rounds spending up by as much as {problem.rounding_excess():.0%}, so plans are too "
+            "timid; choose energy.battery_levels such that actions cost just under whole steps"
+        )
+    return remarks
+
+
+_COARSE = 0.35  # rounding beyond which plans visibly suffer
 
 
 def _plan_facts(made: Plan) -> dict[str, Any]:

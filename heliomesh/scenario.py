@@ -408,7 +408,7 @@ def _check_together(scenario: Scenario) -> None:
         section = getattr(scenario, section_name)
         for field in section.per_device:
             value = getattr(section, field)
-            if isinstance(value, tuple) and len(value) != network.devices:
+            if isinstance(value, (tuple, list)) and len(value) != network.devices:
                 raise ScenarioError(
                     f"{section_name}.{field}",
                     f"expected one number or a list of {network.devices} (network.devices), "

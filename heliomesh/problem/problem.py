@@ -194,6 +194,15 @@ class Problem:
         aligned = all(bool(torch.allclose(e, e.round(), atol=1e-9)) for e in energies)
         return aligned and self.scenario.energy.initial == "uniform-grid" and self.battery.levels > 1
 
+    def rounding_excess(self) -> float:
+        """Largest relative amount by which the grid rounds an affordable action's spending up; 0 where none is."""
+        spent, quanta = self.actions.spent_joule, self.actions.quanta
+        affordable = (spent > 0) & (quanta < self.battery.levels)
+        if not bool(affordable.any()):
+            return 0.0
+        rounded = quanta * self.battery.step_joule.unsqueeze(1)
+        return float((rounded / spent.clamp_min(1e-300) - 1)[affordable].max())
+
     @cached_property
     def idle_cost(self) -> Tensor:
         """idle_penalty · a_jj where an action does not train; (device, action)."""
