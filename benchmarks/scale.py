@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float64")
     parser.add_argument("--episodes", type=int, default=64)
     parser.add_argument("--steps", type=int, default=40, help="ascent steps of the dual bound")
-    parser.add_argument("--largest-table", type=int, default=3_000_000, help="0: prices for every receiver")
+    parser.add_argument("--largest-table", type=int, default=80_000, help="0: prices for every receiver")
     options = parser.parse_args()
     total_seconds = []
     print("| devices | build s | plan and bound s | simulate s | cost / device | certified gap % | peak GiB |")
