@@ -36,7 +36,7 @@ from heliomesh.problem.overhead import Overhead, control_joule
 from heliomesh.problem.policy import ActionPolicy, Observation, ParallelMap, Plan, Track, untracked
 from heliomesh.problem.problem import Part, Problem
 from heliomesh.problem.product_form import ProductForm
-from heliomesh.problem.single import best_responses
+from heliomesh.problem.single import best_responses, least_totals
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.scenario import Section
 
@@ -306,11 +306,8 @@ def _lonely(problem: Problem) -> float:
     if not bool(lonely.any()):
         return 0.0
     price = problem.idle_cost.expand(problem.slots, -1, -1)
-    actions, futures = best_responses(problem, price)
-    chosen = actions[0].long().unsqueeze(-1)
-    left = problem.energy_left.gather(2, chosen).squeeze(-1)
-    value = problem.idle_cost.gather(1, actions[0].long()) + futures[0].gather(1, left)
-    return float((value * problem.initial_energy_law).sum(1)[lonely].sum())
+    _, futures = best_responses(problem, price)
+    return float(least_totals(problem, price, futures)[lonely].sum())
 
 
 def estimate_bytes(problem: Problem, clusters: list[Part]) -> float:

@@ -21,7 +21,7 @@ from torch import Tensor
 from heliomesh.problem.coordination import Coordination, Group
 from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem
-from heliomesh.problem.single import best_responses
+from heliomesh.problem.single import action_values, best_responses, future_values, least_totals
 
 _LAST_SLOTS = 4  # slots near the horizon that have prices of their own
 _MOST_BLOCKS = 12  # groups of earlier slots that share prices
@@ -170,14 +170,9 @@ def _soft_value(
     """The bound with soft minima: smooth, and below the hard one."""
     paid = _device_prices(problem, priced, prices, blocks, own_price)
     value = torch.zeros(problem.num_devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
-    left = problem.energy_left
     for slot in range(problem.slots - 1, -1, -1):
-        future = (
-            value if slot == problem.slots - 1 else (problem.energy_kernels(slot) @ value.unsqueeze(-1)).squeeze(-1)
-        )
-        reached = future.unsqueeze(-1).expand(-1, -1, left.shape[-1]).gather(1, left)
-        total = (paid[slot].unsqueeze(1) + reached).masked_fill(~problem.feasible, torch.inf)
-        value = -temperature * torch.logsumexp(-total / temperature, dim=-1)
+        future = value if slot == problem.slots - 1 else future_values(problem, slot, value)
+        value = -temperature * torch.logsumexp(-action_values(problem, paid[slot], future) / temperature, dim=-1)
     result = (value * problem.initial_energy_law).sum()
     for one, price in zip(priced, prices, strict=True):
         least = -temperature * torch.logsumexp(-_net(one, price) / temperature, dim=-1)
@@ -191,11 +186,8 @@ def _certify(
     """The bound with hard minima: valid for any prices."""
     with torch.no_grad():
         paid = _device_prices(problem, priced, prices, blocks, own_price)
-        actions, futures = best_responses(problem, paid)
-        chosen = actions[0].long()
-        left = problem.energy_left.gather(2, chosen.unsqueeze(-1)).squeeze(-1)
-        value = paid[0].gather(1, chosen) + futures[0].gather(1, left)
-        bound = float((value * problem.initial_energy_law).sum())
+        _, futures = best_responses(problem, paid)
+        bound = float(least_totals(problem, paid, futures).sum())
         for one, price in zip(priced, prices, strict=True):
             least = _net(one, price).amin(-1)
             bound += float((torch.einsum("bcr,c->b", least, one.channel_prob) * weight).sum())

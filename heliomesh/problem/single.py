@@ -37,6 +37,12 @@ def best_responses(problem: Problem, price: Tensor) -> tuple[Tensor, Tensor]:
     return actions, futures
 
 
+def least_totals(problem: Problem, price: Tensor, futures: Tensor) -> Tensor:
+    """Expected total of each device's optimal plan from the first slot on; (device,)."""
+    value = action_values(problem, price[0], futures[0]).amin(-1)
+    return (value * problem.initial_energy_law).sum(1)
+
+
 def action_laws(problem: Problem, actions: Tensor) -> Tensor:
     """Law of every device's action in every slot; actions (slot, device, energy) → (slot, device, action)."""
     slots, devices = actions.shape[:2]
