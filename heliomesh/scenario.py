@@ -143,10 +143,15 @@ class Learning(Section):
     """What is trained; K and the batch size also set the compute energy."""
 
     dataset: str = "digits"
-    model: str = "auto"
-    partition: Literal["iid", "dirichlet"] = "iid"
-    alpha: Positive = 0.8
+    path: str | None = None  # of the user's own data, for datasets that ask for one
+    model: str = "auto"  # a name of `learning/models`, or module:factory
+    partition: Literal["iid", "dirichlet", "shards", "indices"] = "iid"
+    alpha: Positive = 0.8  # dirichlet: concentration
+    min_samples: Count = 10  # dirichlet: fewest samples of a device
+    shards_per_device: Count = 2  # shards
+    indices: tuple[tuple[int, ...], ...] | None = None  # indices: the training samples of each device
     aggregation: Literal["model", "update", "renormalized"] = "model"
+    allow_divergence: bool = False  # accept `update` although the mixing matrix has a negative eigenvalue
     local_steps: Count = 5
     batch: Count = 32
     learning_rate: Positive = 0.01
