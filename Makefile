@@ -7,15 +7,19 @@ STAMP  := $(VENV)/.installed
 # Spinning OpenMP threads starve each other on small machines.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test test-all bench check clean
+.PHONY: demo data test test-all bench check clean
 
 demo: $(STAMP)
 	$(BIN)/heliomesh compare ring10
 
-test: check
+# Fashion-MNIST, for the tests on real data; without it they are skipped.
+data: $(STAMP)
+	@$(BIN)/heliomesh data get fashion_mnist || echo "Fashion-MNIST cannot be had here: the tests on it are skipped."
+
+test: check data
 	$(BIN)/pytest -m "not slow"
 
-test-all: check
+test-all: check data
 	$(BIN)/pytest
 
 bench: $(STAMP)

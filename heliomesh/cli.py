@@ -16,7 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from heliomesh.catalog import UnknownVariantError, nearest
+from heliomesh.commands import data
 from heliomesh.comparison import Comparison, Row, compare
+from heliomesh.learning.dataset import DatasetError
 from heliomesh.planning import make_plan, planner_names
 from heliomesh.problem.policy import Plan, Track, untracked
 from heliomesh.problem.problem import Problem, build
@@ -29,6 +31,7 @@ from heliomesh.simulation.trace import TraceError, simulate
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 scenario_app = typer.Typer(no_args_is_help=True, help="List, show and check scenarios.")
 app.add_typer(scenario_app, name="scenario")
+app.add_typer(data.app, name="data")
 
 _Item = TypeVar("_Item")
 _TABLE_WIDTH = 118  # the comparison table is cut below it
@@ -48,7 +51,7 @@ def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2."""
     try:
         app()
-    except (ScenarioError, TooLargeError, TraceError, UnknownVariantError) as error:
+    except (DatasetError, ScenarioError, TooLargeError, TraceError, UnknownVariantError) as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
     except OSError as error:

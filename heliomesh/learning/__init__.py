@@ -1,0 +1,1 @@
+"""From traces to accuracy: data, models and training."""

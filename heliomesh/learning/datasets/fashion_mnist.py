@@ -1,0 +1,71 @@
+"""Fashion-MNIST: 60,000 training and 10,000 test images of clothes, 28×28 grey, 10 classes.
+
+H. Xiao, K. Rasul, R. Vollgraf, "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning Algorithms",
+arXiv:1708.07747. Pixels are divided by 255, then normalised by the training images' mean and deviation.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heliomesh.learning.dataset import Dataset, normalised
+from heliomesh.learning.retrieval.pinned import PinnedFile
+from heliomesh.learning.retrieval.search import require
+from heliomesh.learning.retrieval.source import Address, DebianPackage, Source, SystemFolder
+from heliomesh.scenario import Learning
+
+ORIGIN = "https://github.com/zalandoresearch/fashion-mnist"
+MEAN = (0.2860,)
+STD = (0.3530,)
+
+# The sums are those of the unpacked files: packages compress them anew, with other bytes.
+_FILES = (
+    PinnedFile(
+        "train-images-idx3-ubyte", 47_040_016, "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"
+    ),
+    PinnedFile("train-labels-idx1-ubyte", 60_008, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"),
+    PinnedFile(
+        "t10k-images-idx3-ubyte", 7_840_016, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"
+    ),
+    PinnedFile("t10k-labels-idx1-ubyte", 10_008, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
+)
+
+
+def _address(name: str, folder: str) -> Address:
+    return Address(name, folder, tuple(f"{file.name}.gz" for file in _FILES), max_bytes=64 << 20)
+
+
+SOURCE = Source(
+    name="fashion_mnist",
+    files=_FILES,
+    ways=(
+        SystemFolder("fashion-mnist"),
+        _address("official", f"{ORIGIN}/raw/master/data/fashion"),
+        _address("official-s3", "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"),
+        DebianPackage("dataset-fashion-mnist", "usr/share/datasets/fashion-mnist"),
+    ),
+)
+
+
+def load(settings: Learning) -> Dataset:
+    """Read the verified files; inputs (sample, 1, 28, 28)."""
+    folder = require(SOURCE).folder
+    return Dataset(
+        name=SOURCE.name,
+        train_inputs=_inputs(folder / "train-images-idx3-ubyte"),
+        train_labels=_labels(folder / "train-labels-idx1-ubyte"),
+        test_inputs=_inputs(folder / "t10k-images-idx3-ubyte"),
+        test_labels=_labels(folder / "t10k-labels-idx1-ubyte"),
+        num_classes=10,
+    )
+
+
+def _inputs(path: Path) -> Tensor:
+    pixels = np.fromfile(path, np.uint8, offset=16).reshape(-1, 1, 28, 28)
+    return torch.from_numpy(normalised(pixels, MEAN, STD, full_scale=255.0))
+
+
+def _labels(path: Path) -> Tensor:
+    return torch.from_numpy(np.fromfile(path, np.uint8, offset=8).astype(np.int64))
