@@ -1,0 +1,122 @@
+"""`heliomesh data`: what it prints, and one sentence with exit code 2 for every mistake."""
+
+import hashlib
+import json
+import sys
+
+import pytest
+
+from heliomesh import cli
+from heliomesh.learning.datasets import fashion_mnist
+from heliomesh.learning.retrieval.pinned import PinnedFile
+from heliomesh.learning.retrieval.source import Source, SystemFolder
+
+CONTENT = b"sixteen bytes do"
+
+
+@pytest.fixture(autouse=True)
+def small_source(tmp_path, monkeypatch):
+    """A small dataset in the place of Fashion-MNIST, in a shared folder; the cache is empty."""
+    pinned = PinnedFile("images", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
+    monkeypatch.setattr(fashion_mnist, "SOURCE", Source("fashion_mnist", (pinned,), (SystemFolder("toy"),)))
+    monkeypatch.setenv("HELIOMESH_DATA", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path / "shared"))
+    monkeypatch.setenv("COLUMNS", "300")
+    folder = tmp_path / "shared" / "datasets" / "toy"
+    folder.mkdir(parents=True)
+    (folder / "images").write_bytes(CONTENT)
+    return folder
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command line; returns exit code, standard output and standard error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["heliomesh", "data", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        out, err = capsys.readouterr()
+        return caught.value.code or 0, out, err
+
+    return run
+
+
+def test_list_shows_every_dataset(run, tmp_path):
+    code, out, _ = run("list")
+    assert code == 0
+    for name in ("cifar10", "digits", "fashion_mnist", "own", "synthetic"):
+        assert name in out
+    run("get", "fashion_mnist")
+    rows = {row["name"]: row for row in json.loads(run("list", "--json")[1])}
+    assert rows["fashion_mnist"] == {
+        "name": "fashion_mnist",
+        "bytes": 16,
+        "present": True,
+        "where": str(tmp_path / "cache" / "fashion_mnist"),
+        "way": "system",
+    }
+    assert rows["digits"]["present"] is True
+    assert rows["cifar10"]["present"] is False
+
+
+def test_get_says_which_way_it_used(run):
+    code, out, err = run("get", "fashion_mnist", "digits")
+    assert (code, err) == (0, "")
+    assert out.startswith("fashion_mnist: got by way 'system', sha256 right, 16 B in ")
+    assert "digits: nothing to fetch or verify, bundled with scikit-learn\n" in out
+    assert run("get", "fashion_mnist")[1].startswith("fashion_mnist: in the cache (by way 'system'), sha256 right")
+
+
+def test_get_from_a_folder_as_json(run, small_source):
+    facts = json.loads(run("get", "fashion_mnist", "--from", str(small_source), "--json")[1])
+    assert facts[0]["way"] == str(small_source)
+    assert facts[0]["fetched"] is True
+    assert facts[0]["sha256"] == {"images": hashlib.sha256(CONTENT).hexdigest()}
+
+
+def test_get_replaces_a_damaged_file_and_says_so(run, tmp_path):
+    run("get", "fashion_mnist")
+    (tmp_path / "cache" / "fashion_mnist" / "images").write_bytes(b"x")
+    assert "replaced what was wrong: " in run("get", "fashion_mnist")[1]
+
+
+def test_verify_checks_what_is_here(run, tmp_path):
+    assert run("verify")[:2] == (0, f"nothing to verify in {tmp_path / 'cache'}\n")
+    run("get", "fashion_mnist")
+    assert run("verify")[1].startswith("fashion_mnist: in the cache (by way 'system'), sha256 right")
+    assert json.loads(run("verify", "synthetic", "--json")[1]) == [
+        {"name": "synthetic", "origin": "made on the spot"}
+    ]
+    path = tmp_path / "cache" / "fashion_mnist" / "images"
+    path.write_bytes(CONTENT.upper())
+    code, _, err = run("verify")
+    assert code == 2
+    assert err.startswith(f"error: {path}: expected sha256 ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("get", "fashion-mnist"), "dataset: expected one of cifar10, digits, fashion_mnist, own, synthetic, actual"),
+        (("get", "fashion_mnist", "--from", "nowhere"), "--from: expected one of system or an existing path, actual"),
+        (("get", "digits", "--from", "system"), "--from: expected no value for 'digits', which has no files, actual"),
+        (("verify", "nonesuch"), "dataset: expected one of "),
+        (("verify", "fashion_mnist"), ""),
+    ],
+)
+def test_mistakes_are_one_sentence(run, arguments, sentence):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {sentence}")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+def test_all_ways_are_listed_when_none_works(run, small_source):
+    (small_source / "images").unlink()
+    code, _, err = run("get", "fashion_mnist")
+    assert code == 2
+    assert err.startswith("error: fashion_mnist: expected one of these ways to work, actual: none did\n  - system (")
+    assert "--from FOLDER" in err
