@@ -48,6 +48,7 @@ Count = Annotated[int, Field(ge=1, le=10_000_000)]
 PerDevicePositive = Positive | Annotated[tuple[Positive, ...], Field(strict=False)]
 PerDeviceNonNegative = NonNegative | Annotated[tuple[NonNegative, ...], Field(strict=False)]
 Edge = Annotated[tuple[int, int], Field(strict=False)]
+Samples = Annotated[tuple[int, ...], Field(strict=False)]
 
 
 class Network(Section):
@@ -145,11 +146,12 @@ class Learning(Section):
     dataset: str = "digits"
     path: str | None = None  # of the user's own data, for datasets that ask for one
     model: str = "auto"  # a name of `learning/models`, or module:factory
+    buffers: Literal["refuse", "drop"] = "refuse"  # drop: BatchNorm without running statistics
     partition: Literal["iid", "dirichlet", "shards", "indices"] = "iid"
     alpha: Positive = 0.8  # dirichlet: concentration
     min_samples: Count = 10  # dirichlet: fewest samples of a device
     shards_per_device: Count = 2  # shards
-    indices: tuple[tuple[int, ...], ...] | None = None  # indices: the training samples of each device
+    indices: Annotated[tuple[Samples, ...], Field(strict=False)] | None = None  # the training samples of each device
     aggregation: Literal["model", "update", "renormalized"] = "model"
     allow_divergence: bool = False  # accept `update` although the mixing matrix has a negative eigenvalue
     local_steps: Count = 5
