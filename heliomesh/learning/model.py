@@ -1,0 +1,173 @@
+"""Find, build and check the model of a scenario: what cannot be averaged or replayed is refused with its reason."""
+
+import importlib
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import is_lazy
+
+from heliomesh import catalog
+from heliomesh.scenario import ScenarioError
+from heliomesh.streams import stream
+
+MODEL_CATALOG = "heliomesh.learning.models"
+
+InputShape = tuple[int, int, int]  # channel, height, width
+Factory = Callable[[InputShape, int], nn.Module]
+
+_FIELD = "learning.model"
+_AUTO = {(8, 8): "mlp", (28, 28): "cnn", (32, 32): "resnet18"}  # by height and width
+_PROBE_BATCH = 2
+
+
+def build_model(
+    name: str, input_shape: InputShape, num_classes: int, seed: int, buffers: Literal["refuse", "drop"] = "refuse"
+) -> nn.Module:
+    """The model that every device starts from, on the CPU; raises ScenarioError.
+
+    ``name`` is "auto" (chosen by the input's size), a file of `learning/models`, or ``module:factory``, where
+    ``factory(input_shape, num_classes)`` returns a module from (batch, channel, height, width) to (batch, class).
+    Parameters are drawn from ``stream(seed, "init")``; the global generator is left as it was.
+    ``buffers = "drop"`` lets BatchNorm normalise each batch by itself, in evaluation too, instead of refusing it.
+    """
+    factory = _factory(name, input_shape)
+    with torch.random.fork_rng(devices=[]):
+        _seed_default_generator(int(stream(seed, "init").integers(2**63)))
+        model = _called(factory, name, input_shape, num_classes)
+        if buffers == "drop":
+            _drop_running_statistics(model)
+        _check(model, input_shape, num_classes)
+    return model
+
+
+def _seed_default_generator(seed: int) -> None:
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed accelerators too
+
+
+def _factory(name: str, input_shape: InputShape) -> Factory:
+    if ":" in name:
+        return _own_factory(name)
+    known = catalog.names(MODEL_CATALOG)
+    if name == "auto":
+        height, width = input_shape[1:]
+        if (height, width) not in _AUTO:
+            raise ScenarioError(
+                _FIELD,
+                f"expected one of {', '.join(known)} or module:factory for inputs of {height}×{width}, "
+                "which 'auto' has no model for, actual value 'auto'",
+            )
+        name = _AUTO[height, width]
+    if name not in known:
+        hint = catalog.nearest(name, known)
+        raise ScenarioError(
+            _FIELD, f"expected auto, {', '.join(known)} or module:factory, actual value {name!r}{hint}"
+        )
+    factory: Factory = catalog.find(MODEL_CATALOG, name).build
+    return factory
+
+
+def _own_factory(name: str) -> Factory:
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # a user's module may raise anything while it is imported
+        raise ScenarioError(
+            _FIELD, f"expected an importable module before ':', actual value {name!r}: {error}"
+        ) from error
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        raise ScenarioError(
+            _FIELD, f"expected a function of {module_name} after ':', actual value {name!r} names {_kind(factory)}"
+        )
+    return factory  # type: ignore[no-any-return]
+
+
+def _called(factory: Factory, name: str, input_shape: InputShape, num_classes: int) -> nn.Module:
+    try:
+        model = factory(input_shape, num_classes)
+    except Exception as error:  # the user's code, or a shape too small for the layers
+        raise ScenarioError(
+            _FIELD,
+            f"expected a model for inputs {list(input_shape)} and {num_classes} classes, actual value {name!r} "
+            f"raised {type(error).__name__}: {error}",
+        ) from error
+    if not isinstance(model, nn.Module):
+        raise ScenarioError(_FIELD, f"expected a torch.nn.Module from {name!r}, actual value {_kind(model)}")
+    return model
+
+
+def _kind(value: object) -> str:
+    return "nothing" if value is None else f"an object of type {type(value).__name__}"
+
+
+def _drop_running_statistics(model: nn.Module) -> None:
+    """Let every BatchNorm use the statistics of the batch at hand, always."""
+    for layer in model.modules():
+        if isinstance(layer, _NormBase):
+            layer.track_running_stats = False
+            layer.running_mean = layer.running_var = layer.num_batches_tracked = None
+
+
+def _check(model: nn.Module, input_shape: InputShape, num_classes: int) -> None:
+    """Refuse what stacked training cannot represent; tries the model on a batch of two."""
+    model.train()
+    kept = {name: buffer.clone() for name, buffer in model.named_buffers() if not is_lazy(buffer)}
+    first = _probe(model, input_shape, num_classes)
+    _check_buffers(model, kept)
+    _check_parameters(model)
+    _check_repeatable(model, first, _probe(model, input_shape, num_classes))
+
+
+def _probe(model: nn.Module, input_shape: InputShape, num_classes: int) -> torch.Tensor:
+    """The output for a fixed batch, checked to be (batch, class)."""
+    batch = torch.linspace(-1, 1, _PROBE_BATCH * input_shape[0] * input_shape[1] * input_shape[2])
+    try:
+        with torch.no_grad():
+            output = model(batch.reshape(_PROBE_BATCH, *input_shape))
+    except Exception as error:  # the user's code may raise anything
+        raise ScenarioError(
+            _FIELD,
+            f"expected a model that takes inputs {[_PROBE_BATCH, *input_shape]} (batch, channel, height, width), "
+            f"actual result {type(error).__name__}: {error}",
+        ) from error
+    actual = list(output.shape) if isinstance(output, torch.Tensor) else _kind(output)
+    if actual != [_PROBE_BATCH, num_classes]:
+        raise ScenarioError(
+            _FIELD,
+            f"expected outputs of shape {[_PROBE_BATCH, num_classes]} (batch, class), actual result {actual}",
+        )
+    return output  # type: ignore[no-any-return]
+
+
+def _check_buffers(model: nn.Module, kept: dict[str, torch.Tensor]) -> None:
+    changed = [name for name, buffer in model.named_buffers() if name not in kept or not buffer.equal(kept[name])]
+    if changed:
+        raise ScenarioError(
+            _FIELD,
+            "expected a model without state besides its parameters, because averaging weights does not average "
+            "running statistics (use GroupNorm, or learning.buffers = 'drop' for BatchNorm without them), "
+            f"actual value changes {changed[0]!r} in training",
+        )
+
+
+def _check_parameters(model: nn.Module) -> None:
+    kinds = {parameter.dtype for parameter in model.parameters()}
+    if kinds != {torch.float32}:
+        actual = ", ".join(sorted(map(str, kinds))) or "no parameters"
+        raise ScenarioError(_FIELD, f"expected a model with parameters of type float32, actual value has {actual}")
+
+
+def _check_repeatable(model: nn.Module, first: torch.Tensor, second: torch.Tensor) -> None:
+    """Random layers draw from one global generator: who draws what would depend on how devices are stacked."""
+    dropout = [name for name, layer in model.named_modules() if isinstance(layer, _DropoutNd) and layer.p > 0]
+    if dropout or not first.equal(second):
+        raise ScenarioError(
+            _FIELD,
+            "expected a model without randomness in its forward pass, because a device's draws would depend on which "
+            "devices train beside it (leave dropout out or set p = 0), "
+            f"actual value is random{f' in {dropout[0]!r}' if dropout else ''}",
+        )

@@ -1,0 +1,1 @@
+"""Catalog of models: one file each, with ``build(input_shape, num_classes)``."""
