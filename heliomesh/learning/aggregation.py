@@ -1,0 +1,265 @@
+"""Averaging with neighbours: three rules, one pass over the stacked weights of all devices and runs.
+
+With w = weights before local training, w½ after it, Δ = w½ − w, mixing weights a_ij and ζ_ij = 1 where the packet
+from j reached i in this slot (ζ_ii = 1), device i ends the slot with
+
+- ``update``, eq. (update_global) of the paper:  w_i + Σ_j β_j ζ_ij a_ij Δ_j, own term a_ii Δ_i included;
+- ``model``, where lost weight stays with oneself:  w_i½ + Σ_j ζ_ij a_ij (w_j½ − w_i½);
+- ``renormalized``, where what arrived and oneself share lost weight:  Σ_j ζ_ij a_ij w_j½ / Σ_j ζ_ij a_ij, j = i too.
+
+All three are sums of terms c · (w_j½ − anchor) on top of a reference: `update` has the reference w and the anchor
+w_j, the others have w_i½ for both. Terms are added in one fixed order, element by element, so results depend
+neither on chunks nor on who else is in the stack. A device without terms keeps its weights bit for bit.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from heliomesh.physics.topology import Topology
+from heliomesh.scenario import ScenarioError
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # comes with builds of torch for accelerators only
+    triton = None
+
+Rule = Literal["model", "update", "renormalized"]
+Bools = npt.NDArray[np.bool_]
+# (after, reference, target, landing): row ``landing[n]`` of ``target`` becomes the n-th mixed row; matrices are
+# (row, parameter) views of one range of parameters
+Mix = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, npt.NDArray[np.int64]], None]
+
+_DENSE_EIGENVALUES = 1000  # devices up to which all eigenvalues take less than a second
+_CPU_WIDTH = 32_768  # parameters at once: a few rows of them fit into a core's cache
+_CUDA_BLOCK = 1024  # parameters of one program
+_CUDA_WIDTH = 65_535 * _CUDA_BLOCK  # the second axis of a grid is no longer
+_ROUNDING = -1e-9  # rounding of a zero eigenvalue
+
+
+def aggregate(
+    rule: Rule,
+    topology: Topology,
+    before: torch.Tensor | None,
+    after: torch.Tensor,
+    delivered: Bools,
+    trained: Bools,
+    out: torch.Tensor,
+    *,
+    workspace_mib: int = 256,
+) -> None:
+    """Write the weights with which every device leaves the slot into ``out``.
+
+    ``before`` and ``after`` are the weights around local training, contiguous, of shape (device, parameter) or
+    (run, device, parameter); only `update` reads ``before``, and devices that did not train have equal rows in
+    both. ``delivered`` is (edge,) or (run, edge) in the topology's order and implies that the sender sent;
+    ``trained`` is (device,) or (run, device). ``out`` has the shape of ``after``, and may be ``before`` or ``after``
+    itself: then results wait in at most ``workspace_mib`` [MiB] until their inputs have been read. No
+    memory is needed where ``out`` is not read.
+    """
+    assert rule != "update" or before is not None, "the paper's rule needs the weights before training"
+    reference = before if rule == "update" and before is not None else after
+    terms = _terms(rule, topology, np.atleast_2d(delivered), np.atleast_2d(trained))
+    if out.data_ptr() != reference.data_ptr():
+        terms = replace(terms, rows=np.arange(trained.size))  # rows without terms are copied
+    if len(terms.rows):
+        _mix_in_chunks(terms, _matrix(after), _matrix(reference), _matrix(out), workspace_mib * 2**20)
+
+
+def _matrix(weights: torch.Tensor) -> torch.Tensor:
+    """(row, parameter), with runs and devices in one axis."""
+    return weights.view(-1, weights.shape[-1])
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """Row ``rows[n]`` of the stack is its reference + Σ_e coefficient[e] · (after[sender[e]] − reference[anchor[e]]).
+
+    The sum runs over e = start[n], …, start[n + 1] − 1; rows count runs and devices as run · devices + device.
+    """
+
+    rows: npt.NDArray[np.int64]  # (mixed row,)
+    receiver: npt.NDArray[np.int64]  # (term,) in rising order
+    sender: npt.NDArray[np.int64]  # (term,)
+    anchor: npt.NDArray[np.int64]  # (term,)
+    coefficient: npt.NDArray[np.float64]  # (term,)
+
+    @property
+    def start(self) -> npt.NDArray[np.int64]:
+        """First term of every row, and the number of terms; (mixed row + 1,)."""
+        return np.append(np.searchsorted(self.receiver, self.rows), len(self.receiver))
+
+
+def _terms(rule: Rule, topology: Topology, delivered: Bools, trained: Bools) -> _Terms:
+    """The terms of one slot, own term first; ``delivered`` (run, edge), ``trained`` (run, device)."""
+    devices = topology.num_devices
+    run, edge = np.nonzero(delivered)
+    receiver = run * devices + topology.edge_receiver[edge]
+    sender = run * devices + topology.edge_sender[edge]
+    coefficient = topology.edge_weight[edge]
+    if rule == "update":
+        own = np.flatnonzero(trained)
+        receiver, sender = np.concatenate([own, receiver]), np.concatenate([own, sender])
+        coefficient = np.concatenate([topology.self_weight[own % devices], coefficient])
+        order = np.argsort(receiver, kind="stable")
+        receiver, sender, coefficient = receiver[order], sender[order], coefficient[order]
+    if rule == "renormalized":
+        arrived = np.bincount(receiver, weights=coefficient, minlength=trained.size)
+        coefficient = coefficient / (np.tile(topology.self_weight, len(trained)) + arrived)[receiver]
+    anchor = sender if rule == "update" else receiver
+    return _Terms(np.unique(receiver), receiver, sender, anchor, coefficient)
+
+
+def _mix_in_chunks(
+    terms: _Terms, after: torch.Tensor, reference: torch.Tensor, out: torch.Tensor, workspace_bytes: int
+) -> None:
+    """Mix one range of parameters after the other; where ``out`` is read too, the range's results wait beside it."""
+    parameters, num_rows = out.shape[1], len(terms.rows)
+    fused = triton is not None and out.is_cuda
+    mix = _fused_mix(terms, out) if fused else _row_mix(terms)
+    width = min(parameters, _CUDA_WIDTH if fused else _CPU_WIDTH)
+    if out.data_ptr() not in (after.data_ptr(), reference.data_ptr()):
+        for columns in _ranges(parameters, width):
+            mix(after[:, columns], reference[:, columns], out[:, columns], terms.rows)
+        return
+    width = min(width, max(workspace_bytes // (num_rows * out.element_size()), 1))
+    workspace, rows = out.new_empty(num_rows, width), torch.from_numpy(terms.rows).to(out.device)
+    for columns in _ranges(parameters, width):
+        waiting = workspace[:, : columns.stop - columns.start]
+        mix(after[:, columns], reference[:, columns], waiting, np.arange(num_rows))
+        out[:, columns].index_copy_(0, rows, waiting)
+
+
+def _ranges(total: int, width: int) -> list[slice]:
+    return [slice(start, min(start + width, total)) for start in range(0, total, width)]
+
+
+def _row_mix(terms: _Terms) -> Mix:
+    """Row after row, without gathers: quicker on a CPU than sparse or dense matrix products."""
+    rows, start = terms.rows.tolist(), terms.start.tolist()
+    sender, anchor, coefficient = terms.sender.tolist(), terms.anchor.tolist(), terms.coefficient.tolist()
+
+    def mix(
+        after: torch.Tensor, reference: torch.Tensor, target: torch.Tensor, landing: npt.NDArray[np.int64]
+    ) -> None:
+        after_row, reference_row, target_row = after.unbind(), reference.unbind(), target.unbind()
+        difference = target.new_empty(target.shape[1])
+        for index, place in enumerate(landing.tolist()):
+            mixed = target_row[place].copy_(reference_row[rows[index]])
+            for term in range(start[index], start[index + 1]):
+                torch.sub(after_row[sender[term]], reference_row[anchor[term]], out=difference)
+                mixed.add_(difference, alpha=coefficient[term])
+
+    return mix
+
+
+def _fused_mix(terms: _Terms, like: torch.Tensor) -> Mix:
+    """All rows in one kernel, on the device of ``like``: every program mixes one block of one row."""
+    device = like.device
+    indices = [torch.from_numpy(array).to(device) for array in (terms.rows, terms.start, terms.sender, terms.anchor)]
+    coefficient = torch.from_numpy(terms.coefficient).to(device, like.dtype)
+
+    def mix(
+        after: torch.Tensor, reference: torch.Tensor, target: torch.Tensor, landing: npt.NDArray[np.int64]
+    ) -> None:
+        width = target.shape[1]
+        with torch.cuda.device(device):
+            _mix_kernel[len(terms.rows), triton.cdiv(width, _CUDA_BLOCK)](
+                after,
+                reference,
+                target,
+                torch.from_numpy(landing).to(device),
+                *indices,
+                coefficient,
+                after.stride(0),
+                target.stride(0),
+                width,
+                BLOCK=_CUDA_BLOCK,
+            )
+
+    return mix
+
+
+def _mix_block(
+    after: Any,
+    reference: Any,
+    target: Any,
+    landing: Any,
+    rows: Any,
+    start: Any,
+    sender: Any,
+    anchor: Any,
+    coefficient: Any,
+    source_stride: Any,
+    target_stride: Any,
+    width: Any,
+    BLOCK: "tl.constexpr",
+) -> None:
+    """One block of parameters of one mixed row; rows are the fast axis, so neighbours' blocks stay in the cache."""
+    index = tl.program_id(0)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < width
+    mixed = tl.load(reference + tl.load(rows + index) * source_stride + column, mask=inside)
+    for term in range(tl.load(start + index), tl.load(start + index + 1)):
+        sent = tl.load(after + tl.load(sender + term) * source_stride + column, mask=inside)
+        held = tl.load(reference + tl.load(anchor + term) * source_stride + column, mask=inside)
+        mixed += tl.load(coefficient + term) * (sent - held)
+    tl.store(target + tl.load(landing + index) * target_stride + column, mixed, mask=inside)
+
+
+_mix_kernel: Any = None if triton is None else triton.jit(_mix_block)
+
+
+def smallest_eigenvalue(topology: Topology) -> float:
+    """The smallest eigenvalue of the mixing matrix A, or the lower bound 2 min a_ii − 1 where that is not negative.
+
+    Above 1,000 devices it is found by Lanczos iteration, to four digits.
+    """
+    bound = 2 * float(topology.self_weight.min()) - 1  # Gershgorin: A is symmetric with rows that sum to one
+    if bound >= _ROUNDING:
+        return bound
+    if topology.num_devices <= _DENSE_EIGENVALUES:
+        return float(np.linalg.eigvalsh(topology.mixing)[0])
+    return _lanczos(topology)
+
+
+def _lanczos(topology: Topology) -> float:
+    from scipy.sparse import coo_array, diags_array  # slow to import and needed here only
+    from scipy.sparse.linalg import eigsh
+
+    devices = topology.num_devices
+    links = coo_array(
+        (topology.edge_weight, (topology.edge_receiver, topology.edge_sender)), shape=(devices, devices)
+    )
+    start = np.cos(np.arange(devices) ** 2)  # any vector that is the same every time
+    values = eigsh(
+        (links + diags_array(topology.self_weight)).tocsr(),
+        k=1,
+        which="SA",
+        tol=1e-4,
+        v0=start,
+        return_eigenvectors=False,
+    )
+    return float(values[0])
+
+
+def check_contraction(rule: Rule, topology: Topology, allow_divergence: bool) -> None:
+    """Refuse `update` where A has a negative eigenvalue: its disagreements then grow instead of shrinking.
+
+    On a quadratic of curvature L, local steps of size η multiply the disagreement along an eigenvector of A with
+    eigenvalue λ by 1 − ηLλ, which exceeds 1 for λ < 0.
+    """
+    if rule != "update" or allow_divergence:
+        return
+    smallest = smallest_eigenvalue(topology)
+    if smallest < _ROUNDING:
+        raise ScenarioError(
+            "learning.aggregation",
+            "expected a mixing matrix without negative eigenvalues for 'update' (network.mixing = 'lazy-metropolis') "
+            f"or learning.allow_divergence = true, actual smallest eigenvalue {smallest:.4g}",
+        )
