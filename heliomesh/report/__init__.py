@@ -1,0 +1,1 @@
+"""Pictures and pages of results: text in, text out, no drawing library."""
