@@ -147,6 +147,7 @@ def _fetch(source: Source, way: Way, folder: Path, progress: Progress) -> None:
         for name in (*(pinned.name for pinned in source.files), _MANIFEST):
             _sync(incoming / name)
             (incoming / name).replace(folder / name)
+        shutil.rmtree(folder / "downloads", ignore_errors=True)  # what other ways left unfinished
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
 

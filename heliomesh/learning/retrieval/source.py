@@ -105,8 +105,8 @@ class SystemFolder:
         raise DatasetError("expected one of these folders, actual: there is none")
 
     def _places(self) -> list[Path]:
-        shared = os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
-        return [Path(place) / "datasets" / self.folder for place in shared.split(":") if place]
+        shared = [*os.environ.get("XDG_DATA_DIRS", "").split(":"), "/usr/local/share", "/usr/share"]
+        return [Path(place) / "datasets" / self.folder for place in dict.fromkeys(shared) if place]
 
 
 @dataclass(frozen=True)
