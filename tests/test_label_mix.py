@@ -24,7 +24,7 @@ def test_it_tells_what_it_shows_to_those_who_cannot_see_it():
     root = _read(label_mix_svg(np.array([[5, 0], [1, 4]]), ["shoe", "bag"], "Dir(0.8)"))
     assert root.get("role") == "img"
     assert root.find(f"{_SVG}title").text == "Dir(0.8)"
-    assert "device 0: 5 samples, most of class shoe" in root.find(f"{_SVG}desc").text
+    assert "device 0: 5 samples, commonest class shoe" in root.find(f"{_SVG}desc").text
 
 
 def test_names_are_escaped():

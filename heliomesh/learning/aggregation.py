@@ -67,6 +67,7 @@ def aggregate(
     terms = _terms(rule, topology, np.atleast_2d(delivered), np.atleast_2d(trained))
     if out.data_ptr() != reference.data_ptr():
         terms = replace(terms, rows=np.arange(trained.size))  # rows without terms are copied
+    assert trained.size == after.numel() // after.shape[-1], "one entry per run and device"
     if len(terms.rows):
         _mix_in_chunks(terms, _matrix(after), _matrix(reference), _matrix(out), workspace_mib * 2**20)
 
@@ -185,21 +186,22 @@ def _fused_mix(terms: _Terms, like: torch.Tensor) -> Mix:
     return mix
 
 
-def _mix_block(
-    after: Any,
-    reference: Any,
-    target: Any,
-    landing: Any,
-    rows: Any,
-    start: Any,
-    sender: Any,
-    anchor: Any,
-    coefficient: Any,
-    source_stride: Any,
-    target_stride: Any,
-    width: Any,
+# Triton compiles annotations too, so this function has only the one that Triton asks for.
+def _mix_block(  # type: ignore[no-untyped-def]
+    after,
+    reference,
+    target,
+    landing,
+    rows,
+    start,
+    sender,
+    anchor,
+    coefficient,
+    source_stride,
+    target_stride,
+    width,
     BLOCK: "tl.constexpr",
-) -> None:
+):
     """One block of parameters of one mixed row; rows are the fast axis, so neighbours' blocks stay in the cache."""
     index = tl.program_id(0)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

@@ -58,7 +58,7 @@ def _description(counts: npt.NDArray[np.int64], names: Sequence[str]) -> str:
     common = counts.argmax(1)
     share = (counts.max(1) / np.maximum(sizes, 1)).mean()
     each = "; ".join(
-        f"device {device}: {size} samples, most of class {names[label]}"
+        f"device {device}: {size} samples, commonest class {names[label]}"
         for device, (size, label) in enumerate(zip(sizes.tolist(), common.tolist(), strict=True))
         if device < _MOST_DEVICE_TICKS
     )
