@@ -141,7 +141,11 @@ def _ranges(total: int, width: int) -> list[slice]:
 
 
 def _row_mix(terms: _Terms) -> Mix:
-    """Row after row, without gathers: quicker on a CPU than sparse or dense matrix products."""
+    """Row after row, without gathers, in time proportional to what arrived.
+
+    On a CPU it is as quick as a sparse matrix product for many devices. A dense one takes half the time for ten
+    devices, but its rounding depends on the stack.
+    """
     rows, start = terms.rows.tolist(), terms.start.tolist()
     sender, anchor, coefficient = terms.sender.tolist(), terms.anchor.tolist(), terms.coefficient.tolist()
 
