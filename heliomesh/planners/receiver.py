@@ -50,6 +50,7 @@ class Options(Section):
         60_000_000, description="most states × joint actions of a receiver's table; larger ones get prices instead"
     )
     steps: Annotated[int, Field(ge=1)] = Field(100, description="ascent steps of the prices")
+    channel_steps: Annotated[int, Field(ge=0)] = Field(40, description="further steps of prices that see channels")
     rounds: Annotated[int, Field(ge=1)] = Field(8, description="most coordinate rounds per slot")
     messages: Annotated[int, Field(ge=0)] | None = Field(
         None, description="min-sum rounds before them; default 10 under half duplex, else none"
@@ -188,7 +189,7 @@ def _priced_bound(
     laws = descend(problem, ProductForm(problem), uniform, _DESCENT_SWEEPS, track, "action laws").laws
     tables = priced_groups(problem, coordination, receivers)
     own_price = problem.idle_cost * shares.unsqueeze(1)
-    return raise_bound(problem, tables, laws, own_price, options.steps, track)
+    return raise_bound(problem, tables, laws, own_price, options.steps, options.channel_steps, track)
 
 
 _DESCENT_SWEEPS = 3  # the action laws are only a starting point

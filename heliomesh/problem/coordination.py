@@ -16,7 +16,7 @@ from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import check_fits
 
 _FORBIDDEN = 1e6  # stands for an infinite price where differences are taken
-_BATCH_ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 26}  # table entries of all episodes handled at a time
+_BATCH_ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 28}  # table entries of all episodes handled at a time
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,24 @@
 """A lower bound for receivers that hear too many devices for a table.
 
-Give every pair (receiver i, device j it hears), slot t and action a price g_ij(t, a). For any prices
+Give every pair (receiver i, device j it hears), slot t, level h of the channel between them and action a price
+g_ij(t, h, a). For any prices
 
-    Σ_j V_j[Σ_i g_ij]  +  Σ_t Σ_i E_h min_p ( f_i(h, p) − Σ_j g_ij(t, p_j) )   ≤   optimal cost of Σ_i f_i
+    Σ_j V_j[Σ_i g_ij]  +  Σ_t Σ_i E_h min_p ( f_i(h, p) − Σ_j g_ij(t, h, p_j) )   ≤   optimal cost of Σ_i f_i
 
-where V_j[·] is device j's own battery dynamic program paying the prices: along any policy the prices paid cancel, the
-first sum is at most what each device pays and the second at most what each receiver loses net of them (channels are
-in their stationary law in every slot, and a receiver's minimum may use its channel but not its devices' batteries).
-The bound is concave in g. It is raised by gradient ascent on a soft minimum of falling temperature, starting from
-the expected cost given each device's action under zero-hop best responses, and certified with the hard minimum.
+where V_j[·] is device j's own dynamic program paying the prices, over its battery and the channels they move with:
+along any policy the prices paid cancel, the first sum is at most what each device pays (what else a policy may know
+is independent of the device's own battery and channels) and the second at most what each receiver loses net of them
+(channels are in their stationary law in every slot, and a receiver's minimum may use its channel but not its devices'
+batteries). The bound is concave in g. It is raised by gradient ascent on a soft minimum of falling temperature:
+first with prices that see no channel, from the expected cost given each device's action under zero-hop best
+responses, then with prices that do. It is certified with the hard minimum.
+
+A receiver that hears so many devices that not even one slot's joint actions can be listed is *pruned*: it is split
+into several that hear some of them each. Interference between these parts is left out, which can only lower the cost.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +28,7 @@ from torch import Tensor
 from heliomesh.problem.coordination import Coordination, Group
 from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem
-from heliomesh.problem.single import action_values, best_responses, future_values, least_totals
+from heliomesh.problem.single import best_responses
 
 _LAST_SLOTS = 4  # slots near the horizon that have prices of their own
 _MOST_BLOCKS = 12  # groups of earlier slots that share prices
@@ -29,12 +36,21 @@ _MOST_BLOCKS = 12  # groups of earlier slots that share prices
 
 @dataclass(frozen=True)
 class Priced:
-    """Receivers of one group that are bounded by prices."""
+    """Receivers that hear equally many devices and are bounded by prices."""
 
     group: Group
-    which: Tensor  # (receiver,) positions within the group
     cost: Tensor  # f_i: (channel state, receiver, joint action)
     channel_prob: Tensor  # (channel state,)
+    level: Tensor  # (channel state, heard) level that a price may move with
+    site: Tensor  # (receiver, heard) channel site of that level, −1 for none
+
+
+@dataclass(frozen=True)
+class Watchers:
+    """Devices whose own programs watch equally many channels."""
+
+    devices: Tensor  # (device,)
+    axes: tuple[tuple[Tensor, Tensor], ...]  # per channel watched: pairs whose price moves with it, and their devices
 
 
 @dataclass(frozen=True)
@@ -55,25 +71,55 @@ def slot_blocks(problem: Problem) -> npt.NDArray[np.int64]:
 
 
 def priced_groups(problem: Problem, coordination: Coordination, dual: set[int]) -> list[Priced]:
-    """Cost tables of the receivers in ``dual`` over all channel states."""
+    """Cost tables of the receivers in ``dual`` over all channel states, pruned to what can be listed."""
     found = []
-    levels, stationary = problem.channel.levels, problem.channel.stationary.to(problem.dtype)
     for group in coordination.groups:
         which = torch.tensor([n for n, i in enumerate(group.receivers.tolist()) if i in dual], dtype=torch.long)
-        if not len(which):
-            continue
-        chosen = Group(group.receivers[which], group.actors[which], group.edges[which], group.offset)
-        gain = problem.channel.gain
-        neighbours = chosen.edges.shape[1]
-        if problem.scenario.channel.state == "receiver":
-            fading = gain.reshape(-1, 1, 1).expand(-1, len(which), neighbours)
-            prob = stationary
-        else:
-            grid = torch.cartesian_prod(*[torch.arange(levels)] * neighbours).reshape(-1, neighbours)
-            fading = gain[grid].unsqueeze(1).expand(-1, len(which), -1)
-            prob = stationary[grid].prod(1)
-        found.append(Priced(chosen, which, coordination.missed(chosen, fading), prob))
+        if len(which):
+            for columns in _columns(problem, group):
+                actors = group.actors[which][:, columns]
+                if problem.link.half_duplex:
+                    actors = torch.cat([actors, group.receivers[which].unsqueeze(1)], dim=1)
+                part = Group(group.receivers[which], actors, group.edges[which][:, columns], group.offset)
+                found.append(_priced(problem, coordination, part))
     return found
+
+
+def is_pruned(problem: Problem, group: Group) -> bool:
+    """Whether receivers of a group hear too many devices to list a slot's joint actions."""
+    return len(_columns(problem, group)) > 1
+
+
+def _columns(problem: Problem, group: Group) -> list[Tensor]:
+    """Positions of the neighbours heard together; several parts where all at once are too many."""
+    neighbours = group.edges.shape[1]
+    per_neighbour = len(problem.actions) * (1 if _one_level(problem) else problem.channel.levels)
+    most = max(1, int(np.log(_LISTED_ENTRIES) / np.log(per_neighbour)) - problem.link.half_duplex)
+    parts = -(-neighbours // most)
+    return list(torch.arange(neighbours, device=problem.device).tensor_split(parts))
+
+
+def _one_level(problem: Problem) -> bool:
+    """Whether all links into a receiver share one channel level."""
+    return problem.scenario.channel.state == "receiver"
+
+
+def _priced(problem: Problem, coordination: Coordination, group: Group) -> Priced:
+    levels, gain = problem.channel.levels, problem.channel.gain
+    stationary = problem.channel.stationary.to(problem.dtype)
+    receivers, neighbours = group.edges.shape
+    every = torch.arange(levels, device=problem.device)
+    own = group.receivers.new_full((receivers, group.heard - neighbours), -1)
+    sites = problem.channel.site_of_edge[group.edges]
+    if _one_level(problem):
+        fading = gain.reshape(-1, 1, 1).expand(-1, receivers, neighbours)
+        level, site = every.unsqueeze(1).expand(-1, group.heard), sites[:, :1].expand(-1, group.heard)
+        return Priced(group, coordination.missed(group, fading), stationary, level, site)
+    grid = torch.cartesian_prod(*[every] * neighbours).reshape(-1, neighbours)
+    fading = gain[grid].unsqueeze(1).expand(-1, receivers, -1)
+    level = torch.cat([grid, grid.new_zeros(len(grid), group.heard - neighbours)], 1)
+    cost = coordination.missed(group, fading)
+    return Priced(group, cost, stationary[grid].prod(1), level, torch.cat([sites, own], 1))
 
 
 def raise_bound(
@@ -82,39 +128,73 @@ def raise_bound(
     laws: Tensor,
     own_price: Tensor,
     steps: int,
+    channel_steps: int,
     track: Track,
 ) -> DualBound:
     """Ascend from the laws' expected costs; laws (slot, device, action), own_price (device, action) is fixed."""
-    blocks = torch.from_numpy(slot_blocks(problem)).to(problem.device)
-    count = int(blocks.max()) + 1
-    weight = torch.bincount(blocks, minlength=count).to(problem.dtype)
-    mean_law = torch.zeros(count, *laws.shape[1:], dtype=laws.dtype, device=laws.device)
-    mean_law = mean_law.index_add_(0, blocks, laws) / weight.reshape(-1, 1, 1)
-    prices = [_first_prices(one, mean_law).requires_grad_() for one in priced]
-    optimiser = torch.optim.Adam(prices, lr=_FIRST_RATE)
-    best, kept = -torch.inf, [price.detach().clone() for price in prices]
-    for step in track(range(steps), "dual bound", steps):
-        fade = step / max(steps - 1, 1)
-        temperature = _FIRST_TEMPERATURE * (_LAST_TEMPERATURE / _FIRST_TEMPERATURE) ** fade
-        for entry in optimiser.param_groups:
-            entry["lr"] = _FIRST_RATE * (_LAST_RATE / _FIRST_RATE) ** fade
-        optimiser.zero_grad()
-        value = _soft_value(problem, priced, prices, blocks, weight, own_price, temperature)
-        (-value).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        if step % 10 == 9 or step == steps - 1:
-            hard = _certify(problem, priced, prices, blocks, weight, own_price).bound
-            if hard > best:
-                best, kept = hard, [price.detach().clone() for price in prices]
-    return _certify(problem, priced, kept, blocks, weight, own_price)
+    blind = Dual(problem, priced, own_price, _unwatched(problem))
+    weight = blind.weight.reshape(-1, 1, 1)
+    mean_law = torch.zeros(len(weight), *laws.shape[1:], dtype=laws.dtype, device=laws.device)
+    mean_law = mean_law.index_add_(0, blind.blocks, laws) / weight
+    bound, prices = blind.ascend([_first_prices(one, mean_law) for one in priced], steps, track, "dual bound")
+    _, futures = best_responses(problem, blind.paid(prices)[blind.blocks])
+    watched = _watched(problem, priced) if channel_steps else None
+    if watched is not None:
+        seeing = Dual(problem, priced, own_price, watched)
+        wider = [price.expand(-1, problem.channel.levels, -1, -1, -1).clone() for price in prices]
+        better, _ = seeing.ascend(wider, channel_steps, track, "channel prices")
+        bound = max(bound, better)
+    return DualBound(bound, futures)
 
 
+_LISTED_ENTRIES = 1 << 20  # channel states × joint actions of one receiver that are listed
 _FIRST_RATE, _LAST_RATE = 0.03, 0.001
 _FIRST_TEMPERATURE, _LAST_TEMPERATURE = 0.05, 0.001
 
 
+def _unwatched(problem: Problem) -> tuple[Watchers, ...]:
+    """All devices' programs see their own energy only."""
+    return (Watchers(torch.arange(problem.num_devices, device=problem.device), ()),)
+
+
+def _watched(problem: Problem, priced: list[Priced]) -> tuple[Watchers, ...] | None:
+    """Devices by the number of channels their programs watch; None where the states would be too many."""
+    pairs = zip(
+        torch.cat([one.group.actors.flatten() for one in priced]).tolist(),
+        torch.cat([one.site.flatten() for one in priced]).tolist(),
+        strict=True,
+    )
+    by_site: list[dict[int, list[int]]] = [{} for _ in range(problem.num_devices)]
+    for pair, (device, site) in enumerate(pairs):
+        if site >= 0:
+            by_site[device].setdefault(site, []).append(pair)
+    levels, most = float(problem.channel.levels), max(map(len, by_site))
+    while most and sum(levels ** min(len(sites), most) for sites in by_site) > _WATCHED_STATES:
+        most -= 1
+    if not most:
+        return None
+    by_count: dict[int, list[int]] = {}
+    for device, sites in enumerate(by_site):
+        by_count.setdefault(min(len(sites), most), []).append(device)
+    return tuple(_watchers(problem, count, devices, by_site) for count, devices in sorted(by_count.items()))
+
+
+_WATCHED_STATES = 50_000  # joint channel states of all devices' programs
+
+
+def _watchers(problem: Problem, count: int, devices: list[int], by_site: list[dict[int, list[int]]]) -> Watchers:
+    axes = []
+    for axis in range(count):
+        found = [
+            (pair, place) for place, device in enumerate(devices) for pair in list(by_site[device].values())[axis]
+        ]
+        pairs, places = torch.tensor(found, device=problem.device).unbind(1)
+        axes.append((pairs, places))
+    return Watchers(torch.tensor(devices, device=problem.device), tuple(axes))
+
+
 def _first_prices(one: Priced, law: Tensor) -> Tensor:
-    """E[f_i | p_j = a], spread so that they add up to E[f_i] once; (block, receiver, heard, action)."""
+    """E[f_i | p_j = a], spread so that they add up to E[f_i] once; (block, 1, receiver, heard, action)."""
     group, actions = one.group, law.shape[-1]
     expected = torch.tensordot(one.channel_prob, one.cost, dims=([0], [0]))  # (receiver, joint)
     table = expected.reshape(1, len(group.receivers), *(actions,) * group.heard)
@@ -129,66 +209,147 @@ def _first_prices(one: Priced, law: Tensor) -> Tensor:
                 given = (given * other.reshape(shape)).sum(2 + axis if axis < own else given.ndim - 1)
         prices.append(given)
     stacked = torch.stack(prices, dim=2)
-    mean = (stacked * torch.stack([law[:, group.actors[:, k]] for k in range(group.heard)], dim=2)).sum(
-        -1, keepdim=True
-    )
-    return (stacked - mean * (1 - 1 / group.heard)).detach()
+    mean = (stacked * law[:, group.actors]).sum(-1, keepdim=True)
+    return (stacked - mean * (1 - 1 / group.heard)).unsqueeze(1)
 
 
-def _net(one: Priced, price: Tensor) -> Tensor:
-    """f_i − Σ_j g_ij for all joint actions; (block, channel state, receiver, joint action)."""
-    blocks, receivers, heard, actions = price.shape
-    joint = torch.zeros((), dtype=price.dtype, device=price.device)
-    for axis in range(heard):
-        shape = [blocks, receivers, *[1] * heard]
-        shape[2 + axis] = actions
-        joint = joint + price[:, :, axis].reshape(shape)
-    return one.cost.unsqueeze(0) - joint.reshape(blocks, 1, receivers, -1)
+@dataclass(frozen=True)
+class Dual:
+    """The bound as a function of the prices, one tensor (block, level, receiver, heard, action) per priced group.
+
+    The level axis has length one for prices that see no channel.
+    """
+
+    problem: Problem
+    priced: list[Priced]
+    own_price: Tensor  # (device, action), paid in every slot
+    watchers: tuple[Watchers, ...]
+
+    @cached_property
+    def blocks(self) -> Tensor:
+        """Block of every slot; (slot,)."""
+        return torch.from_numpy(slot_blocks(self.problem)).to(self.problem.device)
+
+    @cached_property
+    def weight(self) -> Tensor:
+        """Slots of every block; (block,)."""
+        return torch.bincount(self.blocks).to(self.problem.dtype)
+
+    def ascend(self, prices: list[Tensor], steps: int, track: Track, what: str) -> tuple[float, list[Tensor]]:
+        """The best certified bound met on the way up, and its prices."""
+        prices = [price.clone().requires_grad_() for price in prices]
+        optimiser = torch.optim.Adam(prices, lr=_FIRST_RATE)
+        best, kept = -torch.inf, prices
+        for step in track(range(steps), what, steps):
+            fade = step / max(steps - 1, 1)
+            temperature = _FIRST_TEMPERATURE * (_LAST_TEMPERATURE / _FIRST_TEMPERATURE) ** fade
+            for entry in optimiser.param_groups:
+                entry["lr"] = _FIRST_RATE * (_LAST_RATE / _FIRST_RATE) ** fade
+            optimiser.zero_grad()
+            (-self.value(prices, temperature)).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            if step % 10 == 9 or step == steps - 1:
+                with torch.no_grad():
+                    hard = float(self.value(prices, 0.0))
+                if hard > best:
+                    best, kept = hard, [price.detach().clone() for price in prices]
+        return best, kept
+
+    def value(self, prices: list[Tensor], temperature: float) -> Tensor:
+        """The bound: with hard minima at temperature 0, else with soft ones, which are smooth and below them."""
+        result = torch.zeros((), dtype=self.problem.dtype, device=self.problem.device)
+        for one, price in zip(self.priced, self._seen(prices), strict=True):
+            least = _least(self._net(one, price), temperature)
+            result = result + (torch.einsum("bcr,c->b", least, one.channel_prob) * self.weight).sum()
+        flat = torch.cat([price.flatten(2, 3) for price in prices], dim=2)  # (block, level, pair, action)
+        for watchers in self.watchers:
+            result = result + self._programs(watchers, flat, temperature)
+        return result
+
+    def paid(self, prices: list[Tensor]) -> Tensor:
+        """What each device pays for each action at prices that see no channel; (block, device, action)."""
+        paid = self.own_price.expand(len(self.weight), -1, -1)
+        for one, price in zip(self.priced, prices, strict=True):
+            paid = paid.index_add(1, one.group.actors.flatten(), price.mean(1).flatten(1, 2))
+        return paid
+
+    @cached_property
+    def _moving(self) -> Tensor:
+        """Whether a pair's price moves with its channel; (pair,)."""
+        moving = torch.zeros(
+            sum(one.group.actors.numel() for one in self.priced), dtype=torch.bool, device=self.problem.device
+        )
+        for watchers in self.watchers:
+            for pairs, _ in watchers.axes:
+                moving[pairs] = True
+        return moving
+
+    def _seen(self, prices: list[Tensor]) -> list[Tensor]:
+        """Prices with the mean over levels where nobody watches the channel."""
+        masks = torch.split(self._moving, [one.group.actors.numel() for one in self.priced])
+        return [
+            torch.where(mask.reshape(1, 1, *price.shape[2:4], 1), price, price.mean(1, keepdim=True))
+            for price, mask in zip(prices, masks, strict=True)
+        ]
+
+    @staticmethod
+    def _net(one: Priced, price: Tensor) -> Tensor:
+        """f_i − Σ_j g_ij for all joint actions; (block, channel state, receiver, joint action)."""
+        blocks, levels, receivers, heard, actions = price.shape
+        joint = torch.zeros((), dtype=price.dtype, device=price.device)
+        for axis in range(heard):
+            seen = price[:, one.level[:, axis] if levels > 1 else slice(None), :, axis]
+            shape = [blocks, seen.shape[1], receivers, *[1] * heard]
+            shape[3 + axis] = actions
+            joint = joint + seen.reshape(shape)
+        return one.cost.unsqueeze(0) - joint.flatten(3)
+
+    def _programs(self, watchers: Watchers, flat: Tensor, temperature: float) -> Tensor:
+        """Σ_j V_j of a group of devices, over their energies and the channels they watch."""
+        problem, count = self.problem, len(watchers.axes)
+        devices, levels = watchers.devices, problem.channel.levels
+        paid = self._watched_prices(watchers, flat)  # (block, device, channel state, action)
+        feasible, left = problem.feasible[devices].unsqueeze(1), problem.energy_left[devices].unsqueeze(1)
+        left = left.expand(-1, paid.shape[2], -1, -1)
+        value = torch.zeros(len(devices), paid.shape[2], problem.num_energy, dtype=paid.dtype, device=paid.device)
+        for slot in range(problem.slots - 1, -1, -1):
+            if slot < problem.slots - 1:
+                value = value @ problem.energy_kernels(slot)[devices].transpose(1, 2)
+                for axis in range(count):
+                    apart = value.reshape(len(devices) * levels**axis, levels, -1)
+                    value = (problem.channel.kernel.to(paid.dtype) @ apart).reshape(value.shape)
+            reached = value.unsqueeze(-1).expand(-1, -1, -1, left.shape[-1]).gather(2, left)
+            choice = (paid[self.blocks[slot]].unsqueeze(2) + reached).masked_fill(~feasible, torch.inf)
+            value = _least(choice, temperature)
+        value = (value * problem.initial_energy_law[devices].unsqueeze(1)).sum(-1)
+        for _ in range(count):
+            value = value.reshape(len(devices), levels, -1)
+            value = torch.einsum("dlr,l->dr", value, problem.channel.stationary.to(paid.dtype))
+        return value.sum()
+
+    def _watched_prices(self, watchers: Watchers, flat: Tensor) -> Tensor:
+        """Σ_i g_ij of a group of devices for the joint levels of the channels watched."""
+        blocks, levels, _, actions = flat.shape
+        count = len(watchers.axes)
+        place = torch.full((self.problem.num_devices,), -1, device=flat.device)
+        place[watchers.devices] = torch.arange(len(watchers.devices), device=flat.device)
+        actor = place[torch.cat([one.group.actors.flatten() for one in self.priced])]
+        blind = ((actor >= 0) & ~self._moving).nonzero().squeeze(1)
+        base = self.own_price[watchers.devices].expand(blocks, -1, -1)
+        total = base.index_add(1, actor[blind], flat[:, :, blind].mean(1))
+        total = total.reshape(blocks, len(watchers.devices), *[1] * count, actions)
+        for axis, (pairs, places) in enumerate(watchers.axes):
+            own = flat.new_zeros(blocks, levels, len(watchers.devices), actions).index_add(
+                2, places, flat[:, :, pairs]
+            )
+            shape = [blocks, len(watchers.devices), *[1] * count, actions]
+            shape[2 + axis] = levels
+            total = total + own.transpose(1, 2).reshape(shape)
+        return total.reshape(blocks, len(watchers.devices), -1, actions)
 
 
-def _device_prices(
-    problem: Problem, priced: list[Priced], prices: list[Tensor], blocks: Tensor, own_price: Tensor
-) -> Tensor:
-    """What each device pays for each action; (slot, device, action)."""
-    count = prices[0].shape[0]
-    paid = own_price.expand(count, -1, -1)
-    for one, price in zip(priced, prices, strict=True):
-        flat = price.flatten(1, 2)  # (block, pair, action)
-        paid = paid.index_add(1, one.group.actors.flatten(), flat)
-    return paid[blocks]
-
-
-def _soft_value(
-    problem: Problem,
-    priced: list[Priced],
-    prices: list[Tensor],
-    blocks: Tensor,
-    weight: Tensor,
-    own_price: Tensor,
-    temperature: float,
-) -> Tensor:
-    """The bound with soft minima: smooth, and below the hard one."""
-    paid = _device_prices(problem, priced, prices, blocks, own_price)
-    value = torch.zeros(problem.num_devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
-    for slot in range(problem.slots - 1, -1, -1):
-        future = value if slot == problem.slots - 1 else future_values(problem, slot, value)
-        value = -temperature * torch.logsumexp(-action_values(problem, paid[slot], future) / temperature, dim=-1)
-    result = (value * problem.initial_energy_law).sum()
-    for one, price in zip(priced, prices, strict=True):
-        least = -temperature * torch.logsumexp(-_net(one, price) / temperature, dim=-1)
-        result = result + (torch.einsum("bcr,c->b", least, one.channel_prob) * weight).sum()
-    return result
-
-
-def _certify(
-    problem: Problem, priced: list[Priced], prices: list[Tensor], blocks: Tensor, weight: Tensor, own_price: Tensor
-) -> DualBound:
-    """The bound with hard minima: valid for any prices."""
-    with torch.no_grad():
-        paid = _device_prices(problem, priced, prices, blocks, own_price)
-        _, futures = best_responses(problem, paid)
-        bound = float(least_totals(problem, paid, futures).sum())
-        for one, price in zip(priced, prices, strict=True):
-            least = _net(one, price).amin(-1)
-            bound += float((torch.einsum("bcr,c->b", least, one.channel_prob) * weight).sum())
-    return DualBound(bound, futures)
+def _least(values: Tensor, temperature: float) -> Tensor:
+    """Minimum over the last axis; a soft one at a positive temperature."""
+    if temperature == 0:
+        return values.amin(-1)
+    return -temperature * torch.logsumexp(-values / temperature, dim=-1)
