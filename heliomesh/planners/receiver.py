@@ -34,7 +34,7 @@ from heliomesh.problem.exact import backward_induction, expected_first
 from heliomesh.problem.factor import Factor, action
 from heliomesh.problem.overhead import Overhead, control_joule
 from heliomesh.problem.policy import ActionPolicy, Observation, ParallelMap, Plan, Track, untracked
-from heliomesh.problem.problem import Part, Problem
+from heliomesh.problem.problem import Part, Problem, build
 from heliomesh.problem.product_form import ProductForm
 from heliomesh.problem.single import best_responses, least_totals
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
@@ -146,7 +146,7 @@ def plan(
     bound = sum(size * kind.bound for size, kind in zip(sizes, solved, strict=True)) + _lonely(problem)
     futures = None
     if priced:
-        dual = _priced_bound(problem, coordination, priced, options, track)
+        dual = _priced_bound(problem, coordination, priced, options, moved, track)
         bound, futures = bound + dual.bound, dual.futures
     messages = coordination.message_rounds(options.messages)
     tables = tuple(kind.futures for kind in solved)
@@ -173,13 +173,13 @@ _QUICK_WORK = 2_000_000_000  # states × joint actions × slots
 
 
 def _priced_bound(
-    problem: Problem, coordination: Coordination, receivers: set[int], options: Options, track: Track
+    problem: Problem, coordination: Coordination, receivers: set[int], options: Options, moved: Tensor, track: Track
 ) -> DualBound:
     """Bound on the cost terms of receivers without tables, their shares of idle penalties included."""
-    shares = torch.zeros(problem.num_devices, dtype=problem.dtype, device=problem.device)
+    own_price = torch.zeros_like(problem.idle_cost)
     for receiver in receivers:
         for device in problem.heard_by(receiver):
-            shares[device] += idle_share(problem, receiver, device, options.own_share)
+            own_price[device] += booked(problem, receiver, device, options.own_share, moved)
     uniform = torch.full(
         (problem.slots, problem.num_devices, len(problem.actions)),
         1 / len(problem.actions),
@@ -188,7 +188,6 @@ def _priced_bound(
     )
     laws = descend(problem, ProductForm(problem), uniform, _DESCENT_SWEEPS, track, "action laws").laws
     tables = priced_groups(problem, coordination, receivers)
-    own_price = problem.idle_cost * shares.unsqueeze(1)
     return raise_bound(problem, tables, laws, own_price, options.steps, options.channel_steps, track)
 
 
@@ -226,39 +225,52 @@ def table_size(problem: Problem, cluster: Part) -> int:
 
 
 def _terms(problem: Problem, cluster: Part, options: Options, moved: Tensor) -> list[Factor]:
-    """The receiver's own cost term: f_i and its shares of the idle penalties of the devices heard.
-
-    Under half duplex a device's own receiver also books ``moved`` (action,), which the others give back in equal
-    parts: over all receivers it cancels.
-    """
+    """The receiver's own cost term: f_i and what it books for the actions of the devices heard."""
     receiver = cluster.receivers[0]
     terms = [receiver_factor(problem, receiver)]
     for device in cluster.devices:
-        share = idle_share(problem, receiver, device, options.own_share)
-        given = moved if device == receiver else -moved / len(problem.topology.neighbours[device])
-        own = share * problem.idle_cost[device] + (given if problem.link.half_duplex else 0.0)
-        terms.append(Factor((action(device),), own))
+        terms.append(Factor((action(device),), booked(problem, receiver, device, options.own_share, moved)))
     return terms
+
+
+def booked(problem: Problem, receiver: int, device: int, own_share: float | None, moved: Tensor) -> Tensor:
+    """What a receiver books for a device's action: over all receivers it adds up to the idle penalty; (action,).
+
+    Under half duplex a device's own receiver also books ``moved`` (action,), which the others give back in equal
+    parts.
+    """
+    receivers = len(problem.topology.neighbours[device])
+    if not problem.link.half_duplex:
+        return problem.idle_cost[device] / receivers
+    lazy = problem.scenario.network.mixing == "lazy-metropolis"
+    own = own_share if own_share is not None else (0.6 if lazy else 0.7)
+    if receiver == device:
+        return own * problem.idle_cost[device] + moved
+    return ((1 - own) * problem.idle_cost[device] - moved) / receivers
 
 
 def _moved_cost(problem: Problem, clusters: list[Part], sizes: list[int], options: Options) -> Tensor:
     """Cost per action moved to a device's own receiver that raises the half-duplex bound most; (action,).
 
-    Any value gives a valid bound, so a short direct search suffices; it is skipped where one bound takes long.
+    Any value gives a valid bound, so a short direct search suffices: on the commonest kinds of surroundings, and on
+    fewer battery levels where those are too large.
     """
     start = torch.zeros(len(problem.actions), dtype=problem.dtype, device=problem.device)
-    work = sum(table_size(problem, cluster) for cluster in clusters)
-    if not problem.link.half_duplex or not clusters or work > _SEARCHED_WORK:
+    if not problem.link.half_duplex or not clusters:
         return start
+    searched = _few_levels(problem, clusters[int(np.argmax(sizes))])
+    common = _commonest(searched, clusters, sizes)
 
     def loss(prices: npt.NDArray[np.float64]) -> float:
         moved = start.clone()
         moved[1:] = torch.from_numpy(prices)
-        solved = [
-            solve_cluster(problem, cluster, _terms(problem, cluster, options, moved), _SEARCH_TOLERANCE).bound
-            for cluster in clusters
-        ]
-        return -float(np.dot(solved, sizes))
+        return -sum(
+            sizes[kind]
+            * solve_cluster(
+                searched, clusters[kind], _terms(searched, clusters[kind], options, moved), _SEARCH_TOLERANCE
+            ).bound
+            for kind in common
+        )
 
     free = len(start) - 1
     simplex = np.vstack([np.zeros(free), 0.1 * np.eye(free)])
@@ -268,18 +280,30 @@ def _moved_cost(problem: Problem, clusters: list[Part], sizes: list[int], option
     return start
 
 
-_SEARCHED_WORK = 3_000_000  # states × joint actions of all tables up to which half-duplex prices are searched
+def _few_levels(problem: Problem, cluster: Part) -> Problem:
+    """The problem with so few battery levels that a cluster's table is quick to solve many times."""
+    levels = problem.battery.levels
+    while levels > 3 and table_size(problem, cluster) > _SEARCHED_WORK:
+        levels = (levels + 1) // 2
+        scenario = problem.scenario.override({"energy.battery_levels": levels})
+        problem = build(scenario, str(problem.device), str(problem.dtype).removeprefix("torch."))
+    return problem
+
+
+def _commonest(problem: Problem, clusters: list[Part], sizes: list[int]) -> list[int]:
+    """Kinds of surroundings, those of most receivers first, up to the work that a search may take."""
+    chosen: list[int] = []
+    work = 0
+    for kind in sorted(range(len(clusters)), key=lambda kind: -sizes[kind]):
+        size = table_size(problem, clusters[kind])
+        if work + size <= _SEARCHED_WORK:
+            chosen.append(kind)
+            work += size
+    return chosen
+
+
+_SEARCHED_WORK = 4_000_000  # states × joint actions of the tables on which the cost to move is searched
 _SEARCH_TOLERANCE = 1e-4
-
-
-def idle_share(problem: Problem, receiver: int, device: int, own_share: float | None) -> float:
-    """Share of a device's idle penalty that a receiver books; over all receivers that hear it they sum to one."""
-    receivers = len(problem.topology.neighbours[device])
-    if not problem.link.half_duplex:
-        return 1 / receivers
-    lazy = problem.scenario.network.mixing == "lazy-metropolis"
-    own = own_share if own_share is not None else (0.6 if lazy else 0.7)
-    return own if receiver == device else (1 - own) / receivers
 
 
 def solve_cluster(problem: Problem, cluster: Part, terms: list[Factor], tolerance: float) -> Surroundings:

@@ -16,7 +16,8 @@ from heliomesh.problem.product_form import ProductForm
 NETWORKS = 216
 PLANNERS: list[tuple[str, dict[str, Any]]] = [
     ("receiver", {}),
-    ("receiver", {"largest_table": 0, "steps": 30}),  # every receiver by prices
+    ("receiver", {"largest_table": 0, "steps": 20, "channel_steps": 10}),  # every receiver by prices
+    ("receiver", {"largest_table": 100, "steps": 10, "channel_steps": 0}),  # some by tables, some by prices
     ("prices", {}),
     ("prices", {"coordinate": False}),
     ("decentralized", {"rounds": 2}),
