@@ -1,0 +1,156 @@
+"""Checkpoints: tensors as safetensors, everything else as JSON that knows the sha256 of both.
+
+The JSON is written last and makes a checkpoint valid. The newest two are kept: should the last one be damaged, the
+one before it still stands.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from heliomesh.learning.durable import file_sha256, json_sha256, read_tensors, write_json, write_tensors
+from heliomesh.learning.run import TrainingError
+from heliomesh.problem.size import readable
+
+_FORMAT = 1
+_KEPT = 2
+
+
+class CheckpointError(TrainingError):
+    """A checkpoint cannot be written or read, or belongs to another run."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state between two slots."""
+
+    done: int  # slots
+    tensors: Mapping[str, Tensor]
+    facts: Mapping[str, Any]  # plain data
+
+
+class Checkpoints:
+    """The checkpoints of one run or stack, in a folder of their own.
+
+    ``identity`` names what determines the results; a checkpoint with another one is refused.
+    """
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+        self._folder, self._identity = folder, dict(identity)
+
+    def slots(self) -> list[int]:
+        """Slots done at every checkpoint that is there, in rising order."""
+        names = (path.stem for path in self._folder.glob("[0-9]*.json"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Add a checkpoint and drop all but the newest two; on failure those that were there remain."""
+        try:
+            self._write(checkpoint)
+        except OSError as error:
+            size = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
+            last = max(self.slots(), default=None)
+            kept = "no earlier one is there" if last is None else f"the one after slot {last} is kept"
+            raise CheckpointError(
+                f"{self._folder}: expected room for a checkpoint of {readable(size)} after slot {checkpoint.done}, "
+                f"actual: {error.strerror}; {kept}"
+            ) from error
+        self._tidy()
+
+    def _write(self, checkpoint: Checkpoint) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._json(checkpoint.done).unlink(missing_ok=True)  # it would speak of other tensors
+        target = self._tensors(checkpoint.done)
+        write_tensors(target, checkpoint.tensors)
+        content = {
+            "format": _FORMAT,
+            "done": checkpoint.done,
+            "identity": self._identity,
+            "facts": dict(checkpoint.facts),
+            "tensors_sha256": file_sha256(target),
+        }
+        write_json(self._json(checkpoint.done), content | {"sha256": json_sha256(content)})
+
+    def newest(self, notify: Callable[[str], None]) -> Checkpoint | None:
+        """The newest checkpoint that is whole; None where there is none at all.
+
+        ``notify`` is told of every damaged one that is passed over. Raises CheckpointError where all are damaged
+        or where one belongs to another run.
+        """
+        damage: list[str] = []
+        for done in reversed(self.slots()):
+            try:
+                found = self._read(done)
+            except _DamagedError as error:
+                damage.append(str(error))
+                continue
+            for sentence in damage:
+                notify(f"{sentence}; going on from the checkpoint after slot {done}")
+            for later in [slot for slot in self.slots() if slot > done]:
+                self._json(later).unlink()  # or it would count as the newest again
+            return found
+        if damage:
+            raise CheckpointError(f"{damage[0]}; no whole checkpoint is left, so start again in an empty folder")
+        return None
+
+    def _read(self, done: int) -> Checkpoint:
+        path = self._json(done)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            expected = content.pop("sha256")
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+            raise _DamagedError(f"{path}: expected a checkpoint's JSON, actual: {error}") from None
+        actual = json_sha256(content)
+        if actual != expected:
+            raise _DamagedError(f"{path}: expected sha256 {expected}, actual value {actual}")
+        self._check_identity(path, content)
+        tensors, expected = self._tensors(done), content["tensors_sha256"]
+        try:
+            actual = file_sha256(tensors)
+        except OSError as error:
+            raise _DamagedError(f"{tensors}: expected a checkpoint's tensors, actual: {error.strerror}") from None
+        if actual != expected:
+            raise _DamagedError(f"{tensors}: expected sha256 {expected}, actual value {actual}")
+        return Checkpoint(content["done"], read_tensors(tensors), content["facts"])
+
+    def _check_identity(self, path: Path, content: dict[str, Any]) -> None:
+        if content["format"] != _FORMAT:
+            raise CheckpointError(f"{path}: expected checkpoint format {_FORMAT}, actual value {content['format']!r}")
+        for name, expected in self._identity.items():
+            actual = content["identity"].get(name)
+            if actual != expected:
+                raise CheckpointError(
+                    f"{path}: expected a checkpoint of this run, with {name} {_short(expected)}, "
+                    f"actual {name} {_short(actual)}"
+                )
+
+    def _tidy(self) -> None:
+        """Drop old checkpoints, and tensors that a killed process left without their JSON."""
+        kept = {self._json(done).stem for done in self.slots()[-_KEPT:]}
+        for path in sorted(self._folder.iterdir()):  # the JSON comes before its tensors
+            if path.stem not in kept:
+                path.unlink()
+
+    def clear(self) -> None:
+        """Drop all checkpoints: the run is finished."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _json(self, done: int) -> Path:
+        return self._folder / f"{done:08d}.json"
+
+    def _tensors(self, done: int) -> Path:
+        return self._folder / f"{done:08d}.safetensors"
+
+
+class _DamagedError(Exception):
+    """A checkpoint is not what was written."""
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 24 else text[:21] + "..."

@@ -1,0 +1,269 @@
+"""Replay episodes of traces with real models: who was scheduled trains, what was delivered is averaged.
+
+A run is one episode of one trace with one training seed. Several runs stand in one stack of weights and train
+together; each of them gives what it would give alone.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from heliomesh.learning.aggregation import Rule, aggregate, check_contraction
+from heliomesh.learning.dataset import Dataset
+from heliomesh.learning.minibatch import Minibatches
+from heliomesh.learning.model import build_model
+from heliomesh.learning.partition import split
+from heliomesh.learning.run import TrainingError
+from heliomesh.learning.stacked import Layout, Samples, Strategy, flat_weights, layout_of
+from heliomesh.learning.strategies import loop
+from heliomesh.physics.topology import Topology, build_topology
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
+from heliomesh.scenario import Learning, Scenario, ScenarioError
+from heliomesh.simulation.trace import Trace, TraceError
+from heliomesh.streams import stream
+
+_WORKSPACE_BYTES = 256 * 2**20  # what aggregation in place may hold beside the weights
+_SHARED = ("dataset", "path", "model", "buffers", "local_steps", "batch", "learning_rate")  # by all runs of a stack
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be: one episode of a trace under a scenario's ``[learning]``."""
+
+    scenario: Scenario
+    trace: Trace
+    episode: int = 0
+    seed: int | None = None  # of partition, first weights, minibatches and test subset; default: the scenario's
+
+    @property
+    def training_seed(self) -> int:
+        """The seed that counts."""
+        return self.scenario.seed if self.seed is None else self.seed
+
+    @property
+    def trace_hash(self) -> str:
+        """Hexadecimal sha256 of all that the trainer reads of the episode."""
+        digest = hashlib.sha256()
+        by_slot = ("scheduled", "delivered", "spent_joule", "harvested_joule")
+        arrays = [getattr(self.trace, name)[self.episode] for name in by_slot]
+        for array in (*arrays, self.trace.edge_receiver, self.trace.edge_sender):
+            digest.update(f"{array.dtype}{array.shape}".encode())
+            digest.update(array.tobytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run in its place of the stack."""
+
+    job: Job
+    topology: Topology
+    minibatches: Minibatches
+    rows: slice  # of the stack
+    scheduled: npt.NDArray[np.bool_]  # (slot, device)
+    delivered: npt.NDArray[np.bool_]  # (slot, edge)
+    trained_before: npt.NDArray[np.int64]  # (slot, device) earlier slots in which the device trained
+
+
+class Replay:
+    """The weights of all runs, slot by slot."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        dataset: Dataset,
+        device: torch.device,
+        *,
+        strategy: str = "auto",
+        precision: str = "fp32",
+        memory_gib: float | None = None,
+    ) -> None:
+        self.learning = _shared_learning(jobs)
+        self.members = _members(jobs, dataset)
+        self.model = _model(jobs[0], dataset)
+        self.layout = layout_of(self.model)
+        num_rows = self.members[-1].rows.stop
+        _check_memory(jobs, dataset, self.layout, num_rows, device, memory_gib)
+        self.samples = Samples(dataset.train_inputs.to(device), dataset.train_labels.to(device))
+        self.weights = torch.empty(num_rows, self.layout.num_parameters, device=device)  # (row, parameter)
+        for member in self.members:
+            self.weights[member.rows] = flat_weights(_model(member.job, dataset)).to(device)
+        self._before = self.weights.clone() if _needs_before(jobs) else None
+        self.strategy = _choose(self.model.to(device), strategy)
+
+    @property
+    def num_slots(self) -> int:
+        """Horizon T of all runs."""
+        return len(self.members[0].scheduled)
+
+    def step(self, slot: int) -> npt.NDArray[np.float64]:
+        """Train and average in one slot; returns the training loss, NaN for idle devices; (row,)."""
+        active = np.concatenate([member.scheduled[slot] for member in self.members])
+        losses = np.full(len(active), np.nan)
+        if not active.any():
+            return losses
+        if self._before is not None:
+            self._before.copy_(self.weights)
+        rows = torch.from_numpy(np.flatnonzero(active)).to(self.weights.device)
+        batches = torch.from_numpy(np.concatenate([_batches(member, slot) for member in self.members]))
+        learning_rate = self.learning.learning_rate
+        trained = self.strategy.train(
+            self.weights, rows, batches.to(self.weights.device), self.samples, learning_rate
+        )
+        losses[active] = trained.double().cpu().numpy()
+        self._check_finite(losses, active, slot)
+        self._average(slot)
+        return losses
+
+    def _check_finite(self, losses: npt.NDArray[np.float64], active: npt.NDArray[np.bool_], slot: int) -> None:
+        """Stop where a loss or, after the last step, a weight is no number: averaging would spread it."""
+        sums = self.weights.sum(1).double().cpu().numpy()
+        wrong = np.flatnonzero(active & ~(np.isfinite(losses) & np.isfinite(sums)))
+        if len(wrong):
+            row = int(wrong[0])
+            raise diverged(self.place(row), slot, f"training loss {losses[row]:g}")
+
+    def place(self, row: int) -> str:
+        """A row in words."""
+        run, member = next((run, m) for run, m in enumerate(self.members) if row < m.rows.stop)
+        device = f"device {row - member.rows.start}"
+        return device if len(self.members) == 1 else f"{device} of run {run}"
+
+    def _average(self, slot: int) -> None:
+        for rule, members in _alike(self.members):
+            rows = slice(members[0].rows.start, members[-1].rows.stop)
+            shape = (len(members), members[0].topology.num_devices, -1)
+            after = self.weights[rows].view(shape)
+            aggregate(
+                rule,
+                members[0].topology,
+                None if self._before is None else self._before[rows].view(shape),
+                after,
+                np.stack([member.delivered[slot] for member in members]),
+                np.stack([member.scheduled[slot] for member in members]),
+                out=after,
+                workspace_mib=_WORKSPACE_BYTES >> 20,
+            )
+
+
+def diverged(place: str, slot: int, actual: str) -> TrainingError:
+    """The refusal to go on with what is no number."""
+    return TrainingError(
+        f"{place}: expected finite losses, actual {actual} in slot {slot}; lower learning.learning_rate "
+        "or look at that device's samples"
+    )
+
+
+def _choose(model: nn.Module, strategy: str) -> Strategy:
+    """How local steps are executed."""
+    return loop.build(model)
+
+
+def _model(job: Job, dataset: Dataset) -> nn.Module:
+    settings = job.scenario.learning
+    return build_model(settings.model, dataset.input_shape, dataset.num_classes, job.training_seed, settings.buffers)
+
+
+def _batches(member: Member, slot: int) -> npt.NDArray[np.int64]:
+    devices = np.flatnonzero(member.scheduled[slot])
+    return member.minibatches.of(devices, member.trained_before[slot, devices])
+
+
+def _members(jobs: Sequence[Job], dataset: Dataset) -> tuple[Member, ...]:
+    """Jobs checked and lined up; runs with equal topologies share one object."""
+    members: list[Member] = []
+    for job in jobs:
+        topology = build_topology(job.scenario)
+        check_trace(job, topology)
+        settings = job.scenario.learning
+        check_contraction(settings.aggregation, topology, settings.allow_divergence)
+        if members and _same_mixing(members[-1].topology, topology):
+            topology = members[-1].topology
+        partition = split(
+            dataset.train_labels, settings, topology.num_devices, stream(job.training_seed, "partition")
+        )
+        scheduled = job.trace.scheduled[job.episode]
+        start = members[-1].rows.stop if members else 0
+        members.append(
+            Member(
+                job=job,
+                topology=topology,
+                minibatches=Minibatches(partition, job.training_seed, settings.local_steps, settings.batch),
+                rows=slice(start, start + topology.num_devices),
+                scheduled=scheduled,
+                delivered=job.trace.delivered[job.episode],
+                trained_before=scheduled.cumsum(0) - scheduled,
+            )
+        )
+    return tuple(members)
+
+
+def check_trace(job: Job, topology: Topology) -> None:
+    """Refuse a trace of another network or horizon, and an episode that it does not have."""
+    trace = job.trace
+    episodes, slots, devices = trace.scheduled.shape
+    if not 0 <= job.episode < episodes:
+        raise TraceError(f"episode: expected 0 to {episodes - 1}, as the trace has, actual value {job.episode}")
+    for what, expected, actual in (
+        ("devices", topology.num_devices, devices),
+        ("slots", job.scenario.slots, slots),
+    ):
+        if actual != expected:
+            raise TraceError(f"trace: expected {expected} {what}, as the scenario has, actual number {actual}")
+    ends = ((topology.edge_receiver, trace.edge_receiver), (topology.edge_sender, trace.edge_sender))
+    if not all(np.array_equal(expected, actual) for expected, actual in ends):
+        raise TraceError(
+            f"trace: expected the scenario's {topology.num_edges} directed edges, actual network has "
+            f"{len(trace.edge_receiver)} edges or other neighbours"
+        )
+
+
+def _shared_learning(jobs: Sequence[Job]) -> Learning:
+    """The ``[learning]`` of the stack; refuses runs that cannot train in one stack."""
+    first = jobs[0].scenario
+    for job in jobs[1:]:
+        pairs = [(f"learning.{name}", first.learning, job.scenario.learning) for name in _SHARED]
+        for field, one, other in [*pairs, ("slots", first, job.scenario)]:
+            expected, actual = (getattr(owner, field.rpartition(".")[2]) for owner in (one, other))
+            if expected != actual:
+                raise ScenarioError(field, f"expected one value in a stack, {expected!r}, actual value {actual!r}")
+    return first.learning
+
+
+def _same_mixing(one: Topology, other: Topology) -> bool:
+    names = ("edge_receiver", "edge_sender", "edge_weight", "self_weight")
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
+
+
+def _alike(members: Sequence[Member]) -> list[tuple[Rule, list[Member]]]:
+    """Neighbours in the stack that one pass can average: equal rule and topology."""
+    groups = groupby(members, key=lambda member: (member.job.scenario.learning.aggregation, id(member.topology)))
+    return [(rule, list(group)) for (rule, _), group in groups]
+
+
+def _needs_before(jobs: Sequence[Job]) -> bool:
+    return any(job.scenario.learning.aggregation == "update" for job in jobs)
+
+
+def _check_memory(
+    jobs: Sequence[Job],
+    dataset: Dataset,
+    layout: Layout,
+    num_rows: int,
+    device: torch.device,
+    memory_gib: float | None,
+) -> None:
+    """Refuse a stack that would not fit: weights, their copy for `update`, samples, and space to work in."""
+    stack = 4.0 * num_rows * layout.num_parameters
+    copies = 2 if _needs_before(jobs) else 1
+    samples = sum(t.nbytes for t in (dataset.train_inputs, dataset.test_inputs))
+    if memory_gib is None:
+        memory_gib = torch.cuda.mem_get_info(device)[0] / 2**30 if device.type == "cuda" else DEFAULT_LIMIT_GIB
+    remedy = "lower network.devices, take a smaller model, or train fewer runs at once"
+    check_fits("training", copies * stack + samples + _WORKSPACE_BYTES, memory_gib, remedy)

@@ -1,0 +1,128 @@
+"""What a training run leaves behind: metrics by evaluated slot, the devices' final weights, and their origin."""
+
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from heliomesh.learning.durable import file_sha256, read_tensors, write_json, write_tensors, written_whole
+
+_FORMAT = 1
+_MANIFEST, _METRICS, _WEIGHTS = "manifest.json", "metrics.parquet", "weights.safetensors"
+
+Floats = npt.NDArray[np.float64]
+
+
+class TrainingError(ValueError):
+    """Training cannot start or go on, or a folder does not hold a run: what was expected and what was found."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished training run."""
+
+    metrics: Mapping[str, Floats]  # by column of `evaluation.COLUMNS`; (evaluated slot,) each
+    accuracy: Floats  # (evaluated slot, device) in [0, 1]
+    loss: Floats  # (evaluated slot, device) mean cross-entropy
+    weights: Tensor  # (device, parameter) float32
+    provenance: Mapping[str, Any]  # what it was made from, and how
+
+    @property
+    def final(self) -> dict[str, float]:
+        """The last row of the metrics: all models on the whole test set."""
+        return {name: float(column[-1]) for name, column in self.metrics.items()}
+
+    def parameters(self, device: int) -> dict[str, Tensor]:
+        """One device's final parameters by name, as ``load_state_dict`` takes them."""
+        named, start = {}, 0
+        for name, shape in self.provenance["parameters"]:
+            size = int(np.prod(shape))
+            named[name] = self.weights[device, start : start + size].reshape(shape)
+            start += size
+        return named
+
+    def save(self, folder: str | Path) -> None:
+        """Write Parquet metrics, safetensors weights and, last, a JSON manifest with the sha256 of both."""
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        with written_whole(target / _METRICS) as path:
+            _write_parquet(path, self)
+        write_tensors(target / _WEIGHTS, {"weights": self.weights.contiguous()})
+        sums = {name: file_sha256(target / name) for name in (_METRICS, _WEIGHTS)}
+        write_json(target / _MANIFEST, {"format": _FORMAT, "sha256": sums, "provenance": dict(self.provenance)})
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Run":
+        """Read a saved run; raises TrainingError for anything else."""
+        source = Path(folder)
+        manifest = _checked_manifest(source)
+        columns, accuracy, loss = _read_parquet(source / _METRICS)
+        return cls(columns, accuracy, loss, read_tensors(source / _WEIGHTS)["weights"], manifest["provenance"])
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a folder holds a finished run: the manifest is written last."""
+    return (folder / _MANIFEST).exists()
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes the numbers."""
+    try:
+        own = version("heliomesh")
+    except PackageNotFoundError:  # used from its folder
+        own = "not installed"
+    return {
+        "heliomesh": own,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+    }
+
+
+def _checked_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / _MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        if manifest["format"] != _FORMAT:
+            raise TrainingError(f"{path}: expected run format {_FORMAT}, actual value {manifest['format']!r}")
+        for name, expected in manifest["sha256"].items():
+            actual = file_sha256(folder / name)
+            if actual != expected:
+                raise TrainingError(f"{folder / name}: expected sha256 {expected}, actual value {actual}")
+    except TrainingError:
+        raise
+    except OSError as error:
+        raise TrainingError(
+            f"{error.filename}: expected a file of a finished run, actual: {error.strerror}"
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TrainingError(f"{path}: expected the manifest of a run, actual: {error}") from None
+    return manifest  # type: ignore[no-any-return]
+
+
+# pyarrow is imported where files are written or read: training itself does not need it.
+
+
+def _write_parquet(path: Path, run: Run) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, Any] = dict(run.metrics)
+    columns |= {"device_accuracy": run.accuracy.tolist(), "device_loss": run.loss.tolist()}
+    pq.write_table(pa.table(columns), path)
+
+
+def _read_parquet(path: Path) -> tuple[dict[str, Floats], Floats, Floats]:
+    import pyarrow.parquet as pq
+
+    columns = pq.read_table(path).to_pydict()
+    accuracy, loss = (np.array(columns.pop(name), np.float64) for name in ("device_accuracy", "device_loss"))
+    return {name: np.array(values, np.float64) for name, values in columns.items()}, accuracy, loss

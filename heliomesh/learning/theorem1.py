@@ -1,0 +1,145 @@
+"""Theorem 1 on a real run: estimates of the constants that it assumes, and its six terms beside the trivial bound G².
+
+Every estimate is the largest over the visited points, here the first model and the final average w̄, and over devices
+(at most 32, evenly spaced). So they are lower estimates of the suprema in the paper's assumptions:
+
+- L: the largest absolute eigenvalue of the Hessian of F_i on at most 128 samples, by ten power iterations;
+- σ_l²: the mean of ‖∇f_i(w; ξ) − ∇F_i(w)‖² over the first eight minibatches ξ of the device's walk;
+- σ_g²: ‖∇F_i(w) − ∇F(w)‖² with ∇F the mean of the devices' ∇F_i;
+- G²: the mean of ‖∇f_i(w; ξ)‖² over the same minibatches;
+- F(w̄_1) − F(w*): F(w̄_1), since no loss is negative.
+
+∇F_i is taken on at most 1,024 of the device's samples, evenly spaced.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+
+from heliomesh.learning.dataset import Dataset, load_dataset
+from heliomesh.learning.minibatch import Minibatches
+from heliomesh.learning.model import build_model
+from heliomesh.learning.partition import Partition, split
+from heliomesh.learning.run import Run
+from heliomesh.learning.stacked import Layout, flat_weights, layout_of
+from heliomesh.problem.problem import build
+from heliomesh.scenario import Scenario
+from heliomesh.simulation.diagnostics import LearningConstants, theorem1_terms
+from heliomesh.simulation.trace import Trace
+from heliomesh.streams import stream
+
+_MOST_DEVICES = 32
+_GRADIENT_SAMPLES = 1024
+_HESSIAN_SAMPLES = 128
+_POWER_ITERATIONS = 10
+_MINIBATCHES = 8
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Theorem1:
+    """The bound on the mean squared gradient of F at w̄, as a diagnostic."""
+
+    constants: LearningConstants
+    terms: dict[str, float]
+    learning_rate: float  # η = √m / (64 L K √T), which the theorem asks for
+
+    @property
+    def bound(self) -> float:
+        """The sum of the six terms."""
+        return sum(self.terms.values())
+
+    @property
+    def trivial_bound(self) -> float:
+        """G²: what holds without any theorem."""
+        return self.constants.gradient_bound**2
+
+
+def diagnose(
+    scenario: Scenario, trace: Trace, run: Run, episode: int = 0, *, dataset: Dataset | None = None
+) -> Theorem1:
+    """Estimate the constants around a finished run and split the bound for its episode."""
+    dataset = dataset or load_dataset(scenario.learning)
+    problem, settings, seed = build(scenario), scenario.learning, int(run.provenance["seed"])
+    partition = split(dataset.train_labels, settings, problem.num_devices, stream(seed, "partition"))
+    model = build_model(settings.model, dataset.input_shape, dataset.num_classes, seed, settings.buffers)
+    points = [flat_weights(model), run.weights.mean(0).cpu()]
+    minibatches = Minibatches(partition, seed, _MINIBATCHES, settings.batch)
+    constants = estimate_constants(_Loss(model, layout_of(model), dataset), partition, minibatches, points)
+    scale = 64 * constants.smoothness * settings.local_steps * problem.slots**0.5
+    return Theorem1(
+        constants=constants,
+        terms=theorem1_terms(problem, float(trace.cost[episode]), constants),
+        learning_rate=problem.num_devices**0.5 / scale,
+    )
+
+
+@dataclass(frozen=True)
+class _Loss:
+    """Mean cross-entropy of some training samples as a function of flat weights (parameter,)."""
+
+    model: nn.Module
+    layout: Layout
+    dataset: Dataset
+
+    def value(self, weights: Tensor, samples: Indices) -> Tensor:
+        index = torch.from_numpy(samples)
+        logits = functional_call(self.model, self.layout.views(weights), (self.dataset.train_inputs[index],))
+        return cross_entropy(logits, self.dataset.train_labels[index])
+
+    def gradient(self, weights: Tensor, samples: Indices) -> Tensor:
+        point = weights.clone().requires_grad_()
+        return torch.autograd.grad(self.value(point, samples), point)[0]
+
+    def curvature(self, weights: Tensor, samples: Indices, direction: Tensor) -> Tensor:
+        """The Hessian times a direction; (parameter,)."""
+        point = weights.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(self.value(point, samples), point, create_graph=True)
+        return torch.autograd.grad(slope @ direction, point)[0]
+
+
+def estimate_constants(
+    loss: _Loss, partition: Partition, minibatches: Minibatches, points: Sequence[Tensor]
+) -> LearningConstants:
+    """The constants by the estimators above; the first of ``points`` (parameter,) is w̄_1."""
+    devices = _spaced(np.arange(partition.num_devices), _MOST_DEVICES)
+    batches = minibatches.of(devices, np.zeros_like(devices))  # (device, minibatch, batch)
+    samples = [_spaced(partition.of(device), _GRADIENT_SAMPLES) for device in devices.tolist()]
+    smoothness, local, dissimilarity, squared = [], [], [], []
+    for point in points:
+        full = torch.stack([loss.gradient(point, own) for own in samples])  # ∇F_i; (device, parameter)
+        dissimilarity.append((full - full.mean(0)).square().sum(1).max())
+        for gradient, own, drawn in zip(full, samples, batches, strict=True):
+            noisy = [loss.gradient(point, batch) for batch in drawn]
+            local.append(torch.stack([(one - gradient).square().sum() for one in noisy]).mean())
+            squared.append(torch.stack([one.square().sum() for one in noisy]).mean())
+            smoothness.append(_largest_curvature(loss, point, _spaced(own, _HESSIAN_SAMPLES)))
+    with torch.no_grad():
+        first = [float(loss.value(points[0], own)) for own in samples]
+    return LearningConstants(
+        smoothness=max(smoothness),
+        gradient_bound=float(max(squared)) ** 0.5,
+        local_variance=float(max(local)),
+        global_variance=float(max(dissimilarity)),
+        initial_gap=float(np.mean(first)),
+    )
+
+
+def _largest_curvature(loss: _Loss, point: Tensor, samples: Indices) -> float:
+    """Power iteration from a fixed direction."""
+    direction = torch.cos(torch.arange(len(point), dtype=torch.float32) ** 2)  # any that is the same every time
+    for _ in range(_POWER_ITERATIONS):
+        direction = loss.curvature(point, samples, direction / direction.norm())
+    return float(direction.norm())
+
+
+def _spaced(values: Indices, most: int) -> Indices:
+    """At most ``most`` of the values, evenly spaced."""
+    return values[:: -(-len(values) // most)]

@@ -1,0 +1,365 @@
+"""The trainer: replay a trace slot by slot, evaluate now and then, and be able to go on after any interruption.
+
+Everything that decides a result is in the scenario, the trace and the seed. A run that was killed and resumed ends
+with the same metrics as one that was not, bit for bit on a CPU.
+"""
+
+import hashlib
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
+from heliomesh.learning.dataset import Dataset, load_dataset
+from heliomesh.learning.evaluation import COLUMNS, Evaluation, Evaluator
+from heliomesh.learning.replay import Job, Member, Replay
+from heliomesh.learning.run import Floats, Run, TrainingError, is_finished, versions
+from heliomesh.learning.tracking import Observer, unobserved
+from heliomesh.problem.policy import Track, untracked
+from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.simulation.trace import Trace
+
+_CHECKPOINTS = "checkpoints"  # folder within a run's folder
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """Ctrl-C after a checkpoint was written; the message says how far the run came."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train and what to measure; on what, under whose luck and by which rule is said by the `Job`."""
+
+    folder: Path | None = None  # for checkpoints and the finished run
+    resume: bool = False  # go on with what the folder holds, or return it if it is finished
+    evaluate_every: int = 10  # slots
+    device_samples: int = 500  # test samples for each device before the last slot
+    device: str = "cpu"
+    strategy: str = "auto"
+    precision: str = "fp32"
+    checkpoint_every: int | None = None  # slots
+    checkpoint_second: float = 60.0  # at least this long between checkpoints, where no number of slots is given
+    memory_gib: float | None = None  # default: 6 GiB, or what a CUDA device has free
+
+
+def train(
+    scenario: Scenario,
+    trace: Trace,
+    episode: int = 0,
+    *,
+    seed: int | None = None,
+    dataset: Dataset | None = None,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    evaluate_every: int = 10,
+    device_samples: int = 500,
+    device: str = "cpu",
+    strategy: str = "auto",
+    precision: str = "fp32",
+    checkpoint_every: int | None = None,
+    checkpoint_second: float = 60.0,
+    memory_gib: float | None = None,
+    track: Track = untracked,
+    observer: Observer = unobserved,
+    notify: Callable[[str], None] = warnings.warn,
+) -> Run:
+    """Train every device of the scenario under one episode of a trace.
+
+    ``seed`` draws the partition, the first weights, the minibatches and the test samples of the devices; by default
+    it is the scenario's. ``dataset`` replaces the one that the scenario names. With a ``folder`` the run is saved
+    there, with checkpoints on the way; ``notify`` is told if a damaged one had to be passed over. The rest is as
+    in `Settings`. Raises ScenarioError, TraceError, DatasetError, TooLargeError or TrainingError.
+    """
+    settings = Settings(
+        folder=None if folder is None else Path(folder),
+        resume=resume,
+        evaluate_every=evaluate_every,
+        device_samples=device_samples,
+        device=device,
+        strategy=strategy,
+        precision=precision,
+        checkpoint_every=checkpoint_every,
+        checkpoint_second=checkpoint_second,
+        memory_gib=memory_gib,
+    )
+    job = Job(scenario, trace, episode, seed)
+    place = [settings.folder] if settings.folder else []
+    return _train([job], place, settings, dataset, track, observer, notify)[0]
+
+
+def train_many(
+    jobs: Sequence[Job],
+    settings: Settings | None = None,
+    *,
+    dataset: Dataset | None = None,
+    track: Track = untracked,
+    observer: Observer = unobserved,
+    notify: Callable[[str], None] = warnings.warn,
+) -> list[Run]:
+    """Train several runs in one stack: planners, seeds, partitions or aggregation rules on one dataset and model.
+
+    Each run gives what `train` gives for it, bit for bit on a CPU. With a folder they are saved as 000, 001, ….
+    """
+    settings = settings or Settings()
+    folder = settings.folder
+    places = [folder / f"{run:03d}" for run in range(len(jobs))] if folder else []
+    return _train(jobs, places, settings, dataset, track, observer, notify)
+
+
+def _train(
+    jobs: Sequence[Job],
+    places: Sequence[Path],
+    settings: Settings,
+    dataset: Dataset | None,
+    track: Track,
+    observer: Observer,
+    notify: Callable[[str], None],
+) -> list[Run]:
+    """Load what is finished, else train, save and drop the checkpoints."""
+    _check_settings(jobs, settings)
+    dataset = dataset or load_dataset(jobs[0].scenario.learning)
+    identities = [_identity(job, dataset, settings) for job in jobs]
+    if places and all(map(is_finished, places)):
+        return _finished(places, identities, settings)
+    checkpoints = _checkpoints(settings, identities)
+    training = _Training(jobs, dataset, settings, identities)
+    resumed = checkpoints.newest(notify) if checkpoints else None
+    if resumed:
+        training.restore(resumed)
+    with _polite_interrupt(checkpoints is not None) as asked_to_stop:
+        training.go_on(checkpoints, track, observer, asked_to_stop)
+    runs = training.runs()
+    for run, place in zip(runs, places, strict=False):
+        run.save(place)
+    if checkpoints:
+        checkpoints.clear()
+    return runs
+
+
+class _Training:
+    """A replay with its metrics so far."""
+
+    def __init__(
+        self, jobs: Sequence[Job], dataset: Dataset, settings: Settings, identities: Sequence[dict[str, Any]]
+    ) -> None:
+        self._settings, self._identities = settings, identities
+        self._replay = Replay(
+            jobs,
+            dataset,
+            torch_device(settings.device),
+            strategy=settings.strategy,
+            precision=settings.precision,
+            memory_gib=settings.memory_gib,
+        )
+        self._evaluator = Evaluator(self._replay, dataset, settings.device_samples)
+        self._done = 0
+        self._losses: list[Floats] = []  # (row,) of every slot since the last evaluation
+        self._evaluations: list[list[Evaluation]] = []  # by evaluated slot and run
+        self._second_before = 0.0  # spent before the last interruption
+        self._started = time.monotonic()
+
+    def go_on(
+        self,
+        checkpoints: Checkpoints | None,
+        track: Track,
+        observer: Observer,
+        asked_to_stop: Callable[[], bool],
+    ) -> None:
+        """Train the slots that are left."""
+        slots, every = self._replay.num_slots, self._settings.evaluate_every
+        last_written, last_second = self._done, time.monotonic()
+        for slot in track(range(self._done, slots), "train", slots - self._done):
+            self._losses.append(self._replay.step(slot))
+            self._done = slot + 1
+            if self._done % every == 0 or self._done == slots:
+                self._evaluate(observer)
+            stopping = asked_to_stop() and self._done < slots
+            if checkpoints and (stopping or self._is_due(last_second)) and self._done > last_written:
+                checkpoints.write(self._checkpoint())
+                last_written, last_second = self._done, time.monotonic()
+            if stopping:
+                raise TrainingInterrupted(f"stopped after slot {self._done} of {slots}")
+
+    def _is_due(self, last_second: float) -> bool:
+        every = self._settings.checkpoint_every
+        if every is not None:
+            return self._done % every == 0
+        return time.monotonic() - last_second >= self._settings.checkpoint_second
+
+    def _evaluate(self, observer: Observer) -> None:
+        evaluations = self._evaluator.evaluate(self._done, np.stack(self._losses))
+        self._losses.clear()
+        self._evaluations.append(evaluations)
+        for run, evaluation in enumerate(evaluations):
+            observer(run, evaluation.row)
+
+    def _checkpoint(self) -> Checkpoint:
+        num_rows = len(self._replay.weights)
+        losses = np.stack(self._losses) if self._losses else np.empty((0, num_rows))
+        tensors = {"weights": self._replay.weights, "losses": torch.from_numpy(losses)}
+        for run, member in enumerate(self._replay.members):
+            metrics, accuracy, loss = self._curves(run, member)
+            table = np.stack(list(metrics.values()))
+            tensors |= {f"metrics {run}": torch.from_numpy(table), f"accuracy {run}": torch.from_numpy(accuracy)}
+            tensors[f"loss {run}"] = torch.from_numpy(loss)
+        return Checkpoint(self._done, tensors, {"second": self._seconds()})
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go back to a checkpoint."""
+        tensors = checkpoint.tensors
+        self._replay.weights.copy_(tensors["weights"])
+        self._done, self._losses = checkpoint.done, list(tensors["losses"].numpy())
+        self._second_before = float(checkpoint.facts["second"])
+        runs = range(len(self._replay.members))
+        self._evaluations = [
+            [_evaluation(tensors, run, number) for run in runs] for number in range(tensors["metrics 0"].shape[1])
+        ]
+
+    def _curves(self, run: int, member: Member) -> tuple[dict[str, Floats], Floats, Floats]:
+        """Metrics by column, and accuracy and loss (evaluated slot, device) of one run so far."""
+        own = [evaluations[run] for evaluations in self._evaluations]
+        metrics = {name: np.array([one.row[name] for one in own], np.float64) for name in COLUMNS}
+        devices = member.topology.num_devices
+        accuracy = np.array([one.accuracy for one in own], np.float64).reshape(-1, devices)
+        loss = np.array([one.loss for one in own], np.float64).reshape(-1, devices)
+        return metrics, accuracy, loss
+
+    def _seconds(self) -> float:
+        return self._second_before + time.monotonic() - self._started
+
+    def runs(self) -> list[Run]:
+        """The finished runs."""
+        return [
+            Run(*self._curves(run, member), self._replay.weights[member.rows], self._provenance(run, member))
+            for run, member in enumerate(self._replay.members)
+        ]
+
+    def _provenance(self, run: int, member: Member) -> dict[str, Any]:
+        layout = self._replay.layout
+        return {
+            **self._identities[run],
+            "name": member.job.scenario.name,
+            "scenario_toml": member.job.scenario.to_toml(),
+            "planner": member.job.trace.planner,
+            "simulation_seed": member.job.trace.seed,
+            "parameters": [[name, list(shape)] for name, shape in zip(layout.names, layout.shapes, strict=True)],
+            "strategy": self._replay.strategy.name,
+            "device": str(self._replay.weights.device),
+            "runs_in_stack": len(self._replay.members),
+            "duration_second": self._seconds(),
+            "versions": versions(),
+        }
+
+
+def _evaluation(tensors: Mapping[str, Tensor], run: int, number: int) -> Evaluation:
+    """One evaluation as a checkpoint holds it."""
+    row = dict(zip(COLUMNS, tensors[f"metrics {run}"][:, number].tolist(), strict=True))
+    return Evaluation(row, tensors[f"accuracy {run}"][number].numpy(), tensors[f"loss {run}"][number].numpy())
+
+
+def _check_settings(jobs: Sequence[Job], settings: Settings) -> None:
+    if not jobs:
+        raise TrainingError("jobs: expected at least one, actual number 0")
+    for name in ("evaluate_every", "device_samples", "checkpoint_every"):
+        value = getattr(settings, name)
+        if value is not None and value < 1:
+            raise TrainingError(f"{name}: expected at least 1, actual value {value}")
+
+
+def _identity(job: Job, dataset: Dataset, settings: Settings) -> dict[str, Any]:
+    """What determines a run's numbers; checkpoints and finished runs with another identity are refused."""
+    return {
+        "scenario": job.scenario.content_hash,
+        "trace": job.trace_hash,
+        "episode": job.episode,
+        "seed": job.training_seed,
+        "dataset": f"{dataset.name} {_fingerprint(dataset)}",
+        "evaluate_every": settings.evaluate_every,
+        "device_samples": settings.device_samples,
+    }
+
+
+def _fingerprint(dataset: Dataset) -> str:
+    """Hexadecimal sha256 of all labels and of some samples, enough to tell datasets apart."""
+    digest = hashlib.sha256()
+    for inputs, labels in (
+        (dataset.train_inputs, dataset.train_labels),
+        (dataset.test_inputs, dataset.test_labels),
+    ):
+        digest.update(f"{tuple(inputs.shape)}".encode())
+        digest.update(labels.numpy().tobytes())
+        digest.update(inputs[:: 1 + len(inputs) // 256].numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _finished(places: Sequence[Path], identities: Sequence[dict[str, Any]], settings: Settings) -> list[Run]:
+    """Runs that are there already, if they are the ones asked for."""
+    if not settings.resume:
+        raise TrainingError(f"{settings.folder}: expected an empty folder or resume, actual: a finished run")
+    runs = [Run.load(place) for place in places]
+    for run, place, identity in zip(runs, places, identities, strict=True):
+        for name, expected in identity.items():
+            actual = run.provenance.get(name)
+            if actual != expected:
+                raise TrainingError(f"{place}: expected a run with {name} {expected}, actual {name} {actual}")
+    return runs
+
+
+def _checkpoints(settings: Settings, identities: Sequence[dict[str, Any]]) -> Checkpoints | None:
+    """Where checkpoints go; refuses a folder with some of them unless they are wanted."""
+    if settings.folder is None:
+        return None
+    settings.folder.mkdir(parents=True, exist_ok=True)  # now rather than after the first slots
+    identity = identities[0]
+    if len(identities) > 1:
+        identity = {f"run {run} {name}": own[name] for run, own in enumerate(identities) for name in own}
+    checkpoints = Checkpoints(settings.folder / _CHECKPOINTS, identity)
+    slots = checkpoints.slots()
+    if slots and not settings.resume:
+        raise TrainingError(
+            f"{settings.folder}: expected an empty folder or resume, actual: a run stopped after slot {slots[-1]}"
+        )
+    return checkpoints
+
+
+@contextmanager
+def _polite_interrupt(enabled: bool) -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C only ask: the slot is finished first. A second Ctrl-C interrupts at once.
+
+    Signals reach the main thread only; elsewhere, and without checkpoints, nothing changes.
+    """
+    asked = threading.Event()
+    if not enabled or threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def torch_device(name: str) -> torch.device:
+    """Where to train; raises ScenarioError for what is not there."""
+    count = 0 if name == "cpu" else torch.cuda.device_count()
+    if name == "cpu" or (count and name in ("cuda", *(f"cuda:{index}" for index in range(count)))):
+        return torch.device(name)
+    present = "cpu or cuda" if count else "cpu (no CUDA device is present)"
+    raise ScenarioError("--device", f"expected {present}, actual value {name!r}")
