@@ -1,4 +1,4 @@
-"""Plan and simulate decentralized federated learning on energy-harvesting wireless devices."""
+"""Plan, simulate and train decentralized federated learning on energy-harvesting wireless devices."""
 
 import os
 
@@ -7,6 +7,11 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from heliomesh.comparison import compare
+from heliomesh.learning.dataset import Dataset, DatasetError, dataset_from_arrays
+from heliomesh.learning.replay import Job
+from heliomesh.learning.run import Run, TrainingError
+from heliomesh.learning.theorem1 import diagnose
+from heliomesh.learning.trainer import Settings, TrainingInterrupted, train, train_many
 from heliomesh.planning import lower_bound, plan, planner_names
 from heliomesh.problem.evaluation import exact_cost
 from heliomesh.problem.policy import Plan
@@ -19,15 +24,24 @@ from heliomesh.simulation.ledger import energy_ledger
 from heliomesh.simulation.trace import Trace, TraceError, simulate
 
 __all__ = [
+    "Dataset",
+    "DatasetError",
+    "Job",
     "Plan",
     "Problem",
+    "Run",
     "Scenario",
     "ScenarioError",
+    "Settings",
     "TooLargeError",
     "Trace",
     "TraceError",
+    "TrainingError",
+    "TrainingInterrupted",
     "build",
     "compare",
+    "dataset_from_arrays",
+    "diagnose",
     "energy_ledger",
     "exact_cost",
     "lower_bound",
@@ -36,4 +50,6 @@ __all__ = [
     "simulate",
     "simulate_costs",
     "summarise",
+    "train",
+    "train_many",
 ]

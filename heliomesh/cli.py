@@ -1,30 +1,40 @@
-"""The command line: scenarios, plans, simulations and comparisons."""
+"""The command line: scenarios, plans, simulations, comparisons and training."""
 
-import json
 import math
 import sys
-import time
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from heliomesh.catalog import UnknownVariantError, nearest
-from heliomesh.commands import data
+from heliomesh.commands import data, train
+from heliomesh.commands.facts import network_facts, plan_facts, print_facts, print_json, summary_facts, text_of
+from heliomesh.commands.options import (
+    DeviceOption,
+    EpisodesOption,
+    JsonOption,
+    PlannerOptions,
+    QuietOption,
+    ScenarioArgument,
+    SeedOption,
+    SetOption,
+    TypeOption,
+    load,
+    planner_options,
+    track_unless,
+)
 from heliomesh.comparison import Comparison, Row, compare
 from heliomesh.learning.dataset import DatasetError
+from heliomesh.learning.run import TrainingError
 from heliomesh.planning import make_plan, planner_names
-from heliomesh.problem.policy import Plan, Track, untracked
 from heliomesh.problem.problem import Problem, build
 from heliomesh.problem.size import TooLargeError, readable
-from heliomesh.scenario import Scenario, ScenarioError, parse_override, shipped
-from heliomesh.simulation.diagnostics import Interval, Summary, summarise
+from heliomesh.scenario import Scenario, ScenarioError, shipped
+from heliomesh.simulation.diagnostics import Interval, summarise
 from heliomesh.simulation.ledger import energy_ledger
 from heliomesh.simulation.trace import TraceError, simulate
 
@@ -32,26 +42,17 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 scenario_app = typer.Typer(no_args_is_help=True, help="List, show and check scenarios.")
 app.add_typer(scenario_app, name="scenario")
 app.add_typer(data.app, name="data")
+app.command("train")(train.train_command)
+app.command("run")(train.run_command)
 
-_Item = TypeVar("_Item")
 _TABLE_WIDTH = 118  # the comparison table is cut below it
-
-ScenarioArgument = Annotated[str, typer.Argument(help="A shipped scenario's name or a path to a .toml file.")]
-SetOption = Annotated[list[str], typer.Option("--set", help="Override one value: path=value. Repeatable.")]
-PlannerOptions = Annotated[list[str], typer.Option("--option", "-o", help="Planner option: name=value. Repeatable.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
-DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
-TypeOption = Annotated[str, typer.Option("--dtype", help="float64 or float32 tables.")]
-EpisodesOption = Annotated[int, typer.Option("--episodes", min=1, help="Simulated episodes.")]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulation.")]
 
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2."""
     try:
         app()
-    except (DatasetError, ScenarioError, TooLargeError, TraceError, UnknownVariantError) as error:
+    except (DatasetError, ScenarioError, TooLargeError, TraceError, TrainingError, UnknownVariantError) as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
     except OSError as error:
@@ -77,7 +78,7 @@ def scenario_list(as_json: JsonOption = False) -> None:
         for scenario in [Scenario.load(name)]
     ]
     if as_json:
-        _print_json(rows)
+        print_json(rows)
         return
     table = Table(*rows[0])
     for row in rows:
@@ -88,9 +89,9 @@ def scenario_list(as_json: JsonOption = False) -> None:
 @scenario_app.command("show")
 def scenario_show(scenario: ScenarioArgument, overrides: SetOption = [], as_json: JsonOption = False) -> None:  # noqa: B006
     """Print a scenario in full, defaults included."""
-    loaded = _load(scenario, overrides)
+    loaded = load(scenario, overrides)
     if as_json:
-        _print_json(loaded.as_dict() | {"hash": loaded.content_hash})
+        print_json(loaded.as_dict() | {"hash": loaded.content_hash})
     else:
         sys.stdout.write(f"# sha256 {loaded.content_hash}\n{loaded.to_toml()}")
 
@@ -98,7 +99,7 @@ def scenario_show(scenario: ScenarioArgument, overrides: SetOption = [], as_json
 @scenario_app.command("validate")
 def scenario_validate(scenario: ScenarioArgument, overrides: SetOption = []) -> None:  # noqa: B006
     """Check a scenario and all it refers to; exit code 2 and one sentence if it is wrong."""
-    problem = build(_load(scenario, overrides))
+    problem = build(load(scenario, overrides))
     scarcity = problem.scarcity()
     sys.stdout.write(
         f"{scenario}: valid; {problem.num_devices} devices, diameter {problem.topology.diameter}, "
@@ -111,7 +112,7 @@ def scenario_validate(scenario: ScenarioArgument, overrides: SetOption = []) -> 
 @scenario_app.command("schema")
 def scenario_schema() -> None:
     """JSON schema of scenario files, for editors."""
-    _print_json(Scenario.json_schema())
+    print_json(Scenario.json_schema())
 
 
 @app.command("plan")
@@ -127,9 +128,9 @@ def plan_command(
 ) -> None:
     """Make one plan and say what is known about it."""
     problem = _problem(scenario, overrides, device, dtype)
-    made = make_plan(problem, planner, _options(options), track=_track(quiet or as_json))
-    facts = _network_facts(problem) | _plan_facts(made)
-    _print_facts(facts, as_json)
+    made = make_plan(problem, planner, planner_options(options), track=track_unless(quiet or as_json))
+    facts = network_facts(problem) | plan_facts(made)
+    print_facts(facts, as_json)
 
 
 @app.command("simulate")
@@ -150,16 +151,16 @@ def simulate_command(
     if out is not None and (out.is_dir() or not out.resolve().parent.is_dir()):
         raise ScenarioError("--out", f"expected a file in an existing folder, actual value {str(out)!r}")
     problem = _problem(scenario, overrides, device, dtype)
-    track = _track(quiet or as_json)
-    made = make_plan(problem, planner, _options(options), track=track)
+    track = track_unless(quiet or as_json)
+    made = make_plan(problem, planner, planner_options(options), track=track)
     trace = simulate(problem, made, episodes, seed, track=track)
     ledger = energy_ledger(trace)
-    facts = _network_facts(problem) | _plan_facts(made) | _summary_facts(summarise(trace))
+    facts = network_facts(problem) | plan_facts(made) | summary_facts(summarise(trace))
     facts["energy ledger imbalance [J], largest"] = float(abs(ledger.imbalance_joule).max())
     if out is not None:
         trace.save(out)
         facts["trace"] = str(out)
-    _print_facts(facts, as_json)
+    print_facts(facts, as_json)
 
 
 @app.command("compare")
@@ -184,10 +185,10 @@ def compare_command(
         known = ", ".join(planner_names())
         raise ScenarioError("planner", f"expected some of {known}, actual value {unknown[0]!r}{hint}")
     problem = _problem(scenario, overrides, device, dtype)
-    result = compare(problem, names, episodes, seed, memory_gib=memory_gib, track=_track(quiet or as_json))
-    facts = _network_facts(problem)
+    result = compare(problem, names, episodes, seed, memory_gib=memory_gib, track=track_unless(quiet or as_json))
+    facts = network_facts(problem)
     if as_json:
-        _print_json(
+        print_json(
             facts
             | {
                 "reference": result.reference,
@@ -197,7 +198,7 @@ def compare_command(
         )
         return
     console = Console(width=max(_TABLE_WIDTH, Console().width))
-    console.print(", ".join(f"{name} {_text(value)}" for name, value in facts.items()))
+    console.print(", ".join(f"{name} {text_of(value)}" for name, value in facts.items()))
     console.print(_comparison_table(result, scenario, episodes))
     for remark in _remarks(problem):
         console.print(f"Note: {remark}")
@@ -210,56 +211,8 @@ def compare_command(
             console.print(f"{row.planner} refused. {row.refusal}", markup=False)
 
 
-def _load(scenario: str, overrides: list[str]) -> Scenario:
-    return Scenario.load(scenario).override(dict(parse_override(text, "--set") for text in overrides))
-
-
 def _problem(scenario: str, overrides: list[str], device: str, dtype: str) -> Problem:
-    return build(_load(scenario, overrides), device, dtype)
-
-
-def _options(options: list[str]) -> dict[str, Any]:
-    return dict(parse_override(text, "--option") for text in options)
-
-
-def _track(quiet: bool) -> Track:
-    return untracked if quiet else _after_two_seconds
-
-
-def _after_two_seconds(items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
-    """Show a progress bar on standard error once the work has lasted two seconds."""
-    started, progress, task = time.monotonic(), None, None
-    console = Console(stderr=True)
-    try:
-        for done, item in enumerate(items):
-            if progress is None and console.is_terminal and time.monotonic() - started > 2:
-                columns = (
-                    TextColumn("{task.description}"),
-                    BarColumn(),
-                    MofNCompleteColumn(),
-                    TimeRemainingColumn(),
-                )
-                progress = Progress(*columns, console=console, transient=True)
-                progress.start()
-                task = progress.add_task(description, total=total)
-            if progress is not None and task is not None:
-                progress.update(task, completed=done)
-            yield item
-    finally:
-        if progress is not None:
-            progress.stop()
-
-
-def _network_facts(problem: Problem) -> dict[str, Any]:
-    scarcity = problem.scarcity()
-    return {
-        "scenario": problem.scenario.name,
-        "hash": problem.scenario.content_hash[:12],
-        "devices": problem.num_devices,
-        "diameter": problem.topology.diameter,
-        "scarcity": float(scarcity.mean()),
-        "spending rounded up by at most": f"{max(problem.rounding_excess(), 0.0):.0%}",
-    }
+    return build(load(scenario, overrides), device, dtype)
 
 
 def _remarks(problem: Problem) -> list[str]:
@@ -278,35 +231,10 @@ def _remarks(problem: Problem) -> list[str]:
 _COARSE = 0.35  # rounding beyond which plans visibly suffer
 
 
-def _plan_facts(made: Plan) -> dict[str, Any]:
-    return {
-        "planner": made.planner,
-        "expected cost (grid)": made.expected_cost,
-        "lower bound (grid)": made.lower_bound,
-        "converged": made.converged,
-        "rounds": made.rounds,
-        "fixed-point residual": made.residual,
-        "seconds": made.seconds,
-    } | {f"overhead: {name.replace('_', ' ')}": value for name, value in asdict(made.overhead).items()}
-
-
-def _summary_facts(summary: Summary) -> dict[str, Any]:
-    return {
-        "cost": summary.cost.mean,
-        "cost, 95 % half-width": summary.cost.half_width,
-        "participation": summary.participation,
-        "delivery": summary.delivery,
-        "update loss per device": [float(x) for x in summary.update_loss],
-        "update loss spread": summary.update_loss_spread,
-        "overflow share": summary.overflow_share,
-        "mean battery [J]": summary.mean_battery_joule,
-    }
-
-
 def _row_facts(row: Row) -> dict[str, Any]:
     facts: dict[str, Any] = {"planner": row.planner}
     if row.plan is not None and row.summary is not None and row.gap is not None:
-        facts |= _plan_facts(row.plan) | _summary_facts(row.summary)
+        facts |= plan_facts(row.plan) | summary_facts(row.summary)
         facts |= {"gap": row.gap.mean, "gap, 95 % half-width": row.gap.half_width}
     else:
         facts["refusal"] = row.refusal
@@ -342,36 +270,3 @@ def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table
 def _interval(value: Interval, form: str, factor: float) -> str:
     width = form.replace("+", "").format(factor * value.half_width) if math.isfinite(value.half_width) else "?"
     return f"{form.format(factor * value.mean)} ± {width}"
-
-
-def _print_facts(facts: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        _print_json(facts)
-        return
-    table = Table(show_header=False, box=None)
-    for name, value in facts.items():
-        table.add_row(name, _text(value))
-    Console().print(table)
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return "unknown"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, list):
-        return " ".join(map(_text, value))
-    return str(value)
-
-
-def _print_json(value: object) -> None:
-    sys.stdout.write(json.dumps(_finite(value), indent=2) + "\n")
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN: replace it by null."""
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

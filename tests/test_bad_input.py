@@ -24,7 +24,7 @@ OVERRIDES = [
     (["energy.power=1"], "energy.power", "actual key 'power'"),
     (["harvest.panel_cm2=5"], "harvest.panel_cm2", "expected one of joule, prob, scale, source"),
     (["cost.penalty=1"], "cost.penalty", "did you mean 'idle_penalty'?"),
-    (["learning.lr=0.1"], "learning.lr", "expected one of aggregation, alpha"),
+    (["learning.lr=0.1"], "learning.lr", "expected one of aggregation, allow_divergence, alpha"),
     # overrides that lead nowhere
     (["network.devices"], "--set", "actual value 'network.devices'"),
     (["=3"], "--set", "expected path=value"),
@@ -174,7 +174,7 @@ OVERRIDES = [
     # cost and learning
     (["cost.idle_penalty=1.5"], "cost.idle_penalty", "less than or equal to 1, actual value 1.5"),
     (["cost.idle_penalty=-0.5"], "cost.idle_penalty", "actual value -0.5"),
-    (["learning.partition=random"], "learning.partition", "expected 'iid' or 'dirichlet'"),
+    (["learning.partition=random"], "learning.partition", "expected 'iid', 'dirichlet', 'shards' or 'indices'"),
     (["learning.batch=0"], "learning.batch", "actual value 0"),
     (["learning.local_steps=2.5"], "learning.local_steps", "expected a whole number, actual value 2.5"),
     (["learning.dataset=true"], "learning.dataset", "expected text, actual value True"),

@@ -55,6 +55,13 @@ def write_tensors(target: Path, tensors: Mapping[str, Tensor]) -> None:
             save_file(dict(tensors), path)
         except SafetensorError as error:
             raise OSError(errno.EIO, str(error), str(target)) from error
+        path.chmod(0o666 & ~_umask())  # safetensors makes files that only their owner may read
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)  # it can only be read by setting it
+    os.umask(mask)
+    return mask
 
 
 def read_tensors(source: Path) -> dict[str, Tensor]:

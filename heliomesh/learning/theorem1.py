@@ -39,6 +39,7 @@ _GRADIENT_SAMPLES = 1024
 _HESSIAN_SAMPLES = 128
 _POWER_ITERATIONS = 10
 _MINIBATCHES = 8
+_TINY = 1e-30  # instead of zero, where a loss is flat
 
 Indices = npt.NDArray[np.int64]
 
@@ -73,7 +74,7 @@ def diagnose(
     points = [flat_weights(model), run.weights.mean(0).cpu()]
     minibatches = Minibatches(partition, seed, _MINIBATCHES, settings.batch)
     constants = estimate_constants(_Loss(model, layout_of(model), dataset), partition, minibatches, points)
-    scale = 64 * constants.smoothness * settings.local_steps * problem.slots**0.5
+    scale = 64 * max(constants.smoothness, _TINY) * settings.local_steps * problem.slots**0.5
     return Theorem1(
         constants=constants,
         terms=theorem1_terms(problem, float(trace.cost[episode]), constants),
@@ -136,7 +137,7 @@ def _largest_curvature(loss: _Loss, point: Tensor, samples: Indices) -> float:
     """Power iteration from a fixed direction."""
     direction = torch.cos(torch.arange(len(point), dtype=torch.float32) ** 2)  # any that is the same every time
     for _ in range(_POWER_ITERATIONS):
-        direction = loss.curvature(point, samples, direction / direction.norm())
+        direction = loss.curvature(point, samples, direction / direction.norm().clamp_min(_TINY))
     return float(direction.norm())
 
 

@@ -1,0 +1,90 @@
+"""What commands print: facts by name, as a table for people or as JSON for programs."""
+
+import json
+import math
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from heliomesh.problem.policy import Plan
+from heliomesh.problem.problem import Problem
+from heliomesh.simulation.diagnostics import Summary
+
+
+def network_facts(problem: Problem) -> dict[str, Any]:
+    """What a scenario amounts to."""
+    scarcity = problem.scarcity()
+    return {
+        "scenario": problem.scenario.name,
+        "hash": problem.scenario.content_hash[:12],
+        "devices": problem.num_devices,
+        "diameter": problem.topology.diameter,
+        "scarcity": float(scarcity.mean()),
+        "spending rounded up by at most": f"{max(problem.rounding_excess(), 0.0):.0%}",
+    }
+
+
+def plan_facts(made: Plan) -> dict[str, Any]:
+    """What is known about a plan."""
+    return {
+        "planner": made.planner,
+        "expected cost (grid)": made.expected_cost,
+        "lower bound (grid)": made.lower_bound,
+        "converged": made.converged,
+        "rounds": made.rounds,
+        "fixed-point residual": made.residual,
+        "seconds": made.seconds,
+    } | {f"overhead: {name.replace('_', ' ')}": value for name, value in asdict(made.overhead).items()}
+
+
+def summary_facts(summary: Summary) -> dict[str, Any]:
+    """What a simulation showed."""
+    return {
+        "cost": summary.cost.mean,
+        "cost, 95 % half-width": summary.cost.half_width,
+        "participation": summary.participation,
+        "delivery": summary.delivery,
+        "update loss per device": [float(x) for x in summary.update_loss],
+        "update loss spread": summary.update_loss_spread,
+        "overflow share": summary.overflow_share,
+        "mean battery [J]": summary.mean_battery_joule,
+    }
+
+
+def print_facts(facts: dict[str, Any], as_json: bool) -> None:
+    """Print facts in two columns, or as JSON."""
+    if as_json:
+        print_json(facts)
+        return
+    table = Table(show_header=False, box=None)
+    for name, value in facts.items():
+        table.add_row(name, text_of(value))
+    Console().print(table)
+
+
+def text_of(value: object) -> str:
+    """A value in a table."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return " ".join(map(text_of, value))
+    return str(value)
+
+
+def print_json(value: object) -> None:
+    """Print one JSON value."""
+    sys.stdout.write(json.dumps(_finite(value), indent=2) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: replace it by null."""
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,63 @@
+"""Options and arguments that several commands share, and how they are read."""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from heliomesh.problem.policy import Track, untracked
+from heliomesh.scenario import Scenario, parse_override
+
+_Item = TypeVar("_Item")
+
+ScenarioArgument = Annotated[str, typer.Argument(help="A shipped scenario's name or a path to a .toml file.")]
+SetOption = Annotated[list[str], typer.Option("--set", help="Override one value: path=value. Repeatable.")]
+PlannerOptions = Annotated[list[str], typer.Option("--option", "-o", help="Planner option: name=value. Repeatable.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
+TypeOption = Annotated[str, typer.Option("--dtype", help="float64 or float32 tables.")]
+EpisodesOption = Annotated[int, typer.Option("--episodes", min=1, help="Simulated episodes.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulation.")]
+
+
+def load(scenario: str, overrides: list[str]) -> Scenario:
+    """The named scenario with the values of --set."""
+    return Scenario.load(scenario).override(dict(parse_override(text, "--set") for text in overrides))
+
+
+def planner_options(options: list[str]) -> dict[str, Any]:
+    """The values of --option."""
+    return dict(parse_override(text, "--option") for text in options)
+
+
+def track_unless(quiet: bool) -> Track:
+    """Progress bars for work that lasts, or none."""
+    return untracked if quiet else _after_two_seconds
+
+
+def _after_two_seconds(items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
+    """Show a progress bar on standard error once the work has lasted two seconds."""
+    started, progress, task = time.monotonic(), None, None
+    console = Console(stderr=True)
+    try:
+        for done, item in enumerate(items):
+            if progress is None and console.is_terminal and time.monotonic() - started > 2:
+                columns = (
+                    TextColumn("{task.description}"),
+                    BarColumn(),
+                    MofNCompleteColumn(),
+                    TimeRemainingColumn(),
+                )
+                progress = Progress(*columns, console=console, transient=True)
+                progress.start()
+                task = progress.add_task(description, total=total)
+            if progress is not None and task is not None:
+                progress.update(task, completed=done)
+            yield item
+    finally:
+        if progress is not None:
+            progress.stop()

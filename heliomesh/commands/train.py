@@ -1,0 +1,259 @@
+"""`heliomesh train` replays a trace; `heliomesh run` plans, simulates, trains and saves."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from heliomesh.commands.facts import plan_facts, print_facts, summary_facts
+from heliomesh.commands.options import (
+    DeviceOption,
+    JsonOption,
+    PlannerOptions,
+    QuietOption,
+    ScenarioArgument,
+    SetOption,
+    load,
+    planner_options,
+    track_unless,
+)
+from heliomesh.learning.durable import write_json, written_whole
+from heliomesh.learning.replay import Job
+from heliomesh.learning.run import Run, TrainingError, is_finished
+from heliomesh.learning.theorem1 import diagnose
+from heliomesh.learning.tracking import both, tensorboard
+from heliomesh.learning.trainer import TrainingInterrupted, train
+from heliomesh.planning import make_plan
+from heliomesh.problem.problem import build
+from heliomesh.scenario import Scenario
+from heliomesh.simulation.diagnostics import summarise
+from heliomesh.simulation.trace import Trace, simulate
+
+_Item = TypeVar("_Item")
+
+OutOption = Annotated[Path, typer.Option("--out", help="Folder for checkpoints and the finished run.")]
+EpisodeOption = Annotated[int, typer.Option("--episode", min=0, help="Episode to train under.")]
+EvaluateOption = Annotated[int, typer.Option("--evaluate-every", min=1, help="Slots between evaluations.")]
+CheckpointOption = Annotated[float, typer.Option("--checkpoint-second", min=0, help="Seconds between checkpoints.")]
+StrategyOption = Annotated[str, typer.Option("--strategy", help="How local steps are executed; auto: the quickest.")]
+DiagnoseOption = Annotated[bool, typer.Option("--diagnose", help="Estimate Theorem 1's constants and terms.")]
+TensorboardOption = Annotated[Path | None, typer.Option("--tensorboard", help="Write curves to this folder.")]
+
+
+def train_command(
+    scenario: ScenarioArgument,
+    trace: Annotated[Path, typer.Argument(help="A trace of the scenario, from `heliomesh simulate --out`.")],
+    out: OutOption,
+    episode: EpisodeOption = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    overrides: SetOption = [],  # noqa: B006
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Seed of the training; default: the scenario's.")
+    ] = None,
+    evaluate_every: EvaluateOption = 10,
+    checkpoint_second: CheckpointOption = 60.0,
+    device: DeviceOption = "cpu",
+    strategy: StrategyOption = "auto",
+    tensorboard_folder: TensorboardOption = None,
+    with_diagnosis: DiagnoseOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Train the scenario's model under one episode of a trace."""
+    loaded, replayed = load(scenario, overrides), Trace.load(trace)
+    run = _trained(
+        Job(loaded, replayed, episode, seed),
+        "the same command with --resume goes on",
+        tensorboard_folder,
+        quiet or as_json,
+        folder=out,
+        resume=resume,
+        evaluate_every=evaluate_every,
+        checkpoint_second=checkpoint_second,
+        device=device,
+        strategy=strategy,
+    )
+    facts = _run_facts(run, out)
+    if with_diagnosis:
+        facts |= _theorem_facts(loaded, replayed, run, episode)
+    print_facts(facts, as_json)
+
+
+def run_command(
+    scenario: ScenarioArgument,
+    planner: Annotated[str, typer.Argument(help="A planner's name.")],
+    out: OutOption,
+    overrides: SetOption = [],  # noqa: B006
+    options: PlannerOptions = [],  # noqa: B006
+    episode: EpisodeOption = 0,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Seed of simulation and training; default: the scenario's.")
+    ] = None,
+    evaluate_every: EvaluateOption = 10,
+    checkpoint_second: CheckpointOption = 60.0,
+    device: DeviceOption = "cpu",
+    strategy: StrategyOption = "auto",
+    tensorboard_folder: TensorboardOption = None,
+    with_diagnosis: DiagnoseOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Plan, simulate an episode, train under it and save everything; the same command again resumes."""
+    loaded = load(scenario, overrides)
+    seed = loaded.seed if seed is None else seed
+    wanted = {
+        "scenario": loaded.content_hash,
+        "planner": planner,
+        "options": planner_options(options),
+        "seed": seed,
+        "episode": episode,
+    }
+    was_finished = is_finished(out)
+    trace = _planned(loaded, wanted, out, device, quiet or as_json)
+    run = _trained(
+        Job(loaded, trace, 0, seed),
+        "the same command goes on",
+        tensorboard_folder,
+        quiet or as_json,
+        folder=out,
+        resume=True,
+        evaluate_every=evaluate_every,
+        checkpoint_second=checkpoint_second,
+        device=device,
+        strategy=strategy,
+    )
+    if was_finished:
+        _note(f"{out}: this run was finished before; nothing was trained")
+    facts = _run_facts(run, out) | summary_facts(summarise(trace))
+    if with_diagnosis:
+        facts |= _theorem_facts(loaded, trace, run, 0)
+    print_facts(facts, as_json)
+
+
+def _trained(job: Job, remedy: str, tensorboard_folder: Path | None, quiet: bool, **settings: Any) -> Run:
+    """Train with a live display; Ctrl-C ends the program with a sentence that has the ``remedy``."""
+    live = _Live(job.trace, job.episode, quiet)
+    observer = both(live.observe, tensorboard(tensorboard_folder)) if tensorboard_folder else live.observe
+    try:
+        return train(
+            job.scenario,
+            job.trace,
+            job.episode,
+            seed=job.seed,
+            track=live.track,
+            observer=observer,
+            notify=_note,
+            **settings,
+        )
+    except TrainingInterrupted as stop:
+        sys.stderr.write(f"{stop}; {remedy}\n")
+        raise typer.Exit(130) from None
+
+
+def _planned(scenario: Scenario, wanted: dict[str, Any], out: Path, device: str, quiet: bool) -> Trace:
+    """The folder's trace if it is of the run that is wanted, else a new one, saved with the facts of its plan."""
+    plan_file, trace_file = out / "plan.json", out / "trace.npz"
+    if plan_file.exists():
+        _check_same(plan_file, wanted)
+        return Trace.load(trace_file)
+    track = track_unless(quiet)
+    problem = build(scenario, device)
+    made = make_plan(problem, wanted["planner"], wanted["options"], track=track)
+    trace = simulate(problem, made, 1, wanted["seed"], first_episode=wanted["episode"], track=track)
+    out.mkdir(parents=True, exist_ok=True)
+    with written_whole(out / "scenario.toml") as path:
+        path.write_text(scenario.to_toml(), encoding="utf-8")
+    trace.save(trace_file)
+    write_json(plan_file, {"run": wanted, "plan": plan_facts(made)})  # last: it says that the others are there
+    return trace
+
+
+def _check_same(plan_file: Path, wanted: dict[str, Any]) -> None:
+    try:
+        stored = json.loads(plan_file.read_text(encoding="utf-8"))["run"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise TrainingError(f"{plan_file}: expected the facts of a plan, actual: {error}") from None
+    for name, expected in wanted.items():
+        if stored.get(name) != expected:
+            raise TrainingError(
+                f"{plan_file.parent}: expected an empty folder or this run, with {name} {expected!r}, "
+                f"actual {name} {stored.get(name)!r}"
+            )
+
+
+class _Live:
+    """Progress on standard error: one line that moves on a terminal, a plain line per evaluation elsewhere."""
+
+    def __init__(self, trace: Trace, episode: int, quiet: bool) -> None:
+        episode = min(episode, len(trace.scheduled) - 1)  # a wrong one is refused by the trainer
+        sent = (trace.power_watt[episode] > 0)[:, trace.edge_sender].sum(1).cumsum()
+        arrived = trace.delivered[episode].sum(1).cumsum()
+        self._lost = 1 - arrived / np.maximum(sent, 1)  # (slot,) share of packets so far
+        self._battery_joule = trace.battery_joule[episode].mean(1)  # (slot + 1,)
+        self._quiet, self._console, self._accuracy = quiet, Console(stderr=True), "–"
+
+    def track(self, items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
+        """Show slots as they go by."""
+        columns = (
+            TextColumn("slot {task.completed:.0f}/{task.total:.0f}"),
+            BarColumn(bar_width=24),
+            TextColumn("accuracy {task.fields[accuracy]}"),
+            TextColumn("batteries {task.fields[battery]:.2f} J"),
+            TextColumn("lost {task.fields[lost]:.0%}"),
+            TimeRemainingColumn(),
+        )
+        hidden = self._quiet or not self._console.is_terminal
+        slots = len(self._lost)
+        with Progress(*columns, console=self._console, transient=True, disable=hidden) as progress:
+            task = progress.add_task("", total=slots, completed=slots - total, **self._fields(slots - total))
+            for done, item in enumerate(items, start=slots - total):
+                progress.update(task, completed=done, **self._fields(done))
+                yield item
+
+    def _fields(self, done: int) -> dict[str, Any]:
+        lost = float(self._lost[done - 1]) if done else 0.0
+        return {"accuracy": self._accuracy, "battery": float(self._battery_joule[done]), "lost": lost}
+
+    def observe(self, run: int, row: Mapping[str, float]) -> None:
+        """Note the accuracy."""
+        self._accuracy = f"{row['accuracy_mean']:.3f}"
+        if not self._quiet and not self._console.is_terminal:
+            sys.stderr.write(
+                f"slot {row['slot']:.0f} of {len(self._lost)}: accuracy {row['accuracy_mean']:.4f}, "
+                f"of the average model {row['average_accuracy']:.4f}\n"
+            )
+
+
+def _run_facts(run: Run, out: Path) -> dict[str, Any]:
+    kept = ("seed", "planner", "strategy", "device", "duration_second")
+    return {
+        "scenario": run.provenance["name"],
+        "hash": run.provenance["scenario"][:12],
+        **{name: run.provenance[name] for name in kept},
+        **run.final,
+        "folder": str(out),
+    }
+
+
+def _theorem_facts(scenario: Scenario, trace: Trace, run: Run, episode: int) -> dict[str, Any]:
+    found = diagnose(scenario, trace, run, episode)
+    constants = found.constants
+    return {
+        "L": constants.smoothness,
+        "sigma_l^2": constants.local_variance,
+        "sigma_g^2": constants.global_variance,
+        "G^2, the trivial bound": found.trivial_bound,
+        "Theorem 1's bound": found.bound,
+        **{f"Theorem 1: {name}": value for name, value in found.terms.items()},
+        "Theorem 1's learning rate": found.learning_rate,
+    }
+
+
+def _note(sentence: str) -> None:
+    sys.stderr.write(f"note: {sentence}\n")
