@@ -191,7 +191,6 @@ class _Live:
     """Progress on standard error: one line that moves on a terminal, a plain line per evaluation elsewhere."""
 
     def __init__(self, trace: Trace, episode: int, quiet: bool) -> None:
-        episode = min(episode, len(trace.scheduled) - 1)  # a wrong one is refused by the trainer
         sent = (trace.power_watt[episode] > 0)[:, trace.edge_sender].sum(1).cumsum()
         arrived = trace.delivered[episode].sum(1).cumsum()
         self._lost = 1 - arrived / np.maximum(sent, 1)  # (slot,) share of packets so far

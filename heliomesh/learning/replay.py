@@ -41,6 +41,11 @@ class Job:
     episode: int = 0
     seed: int | None = None  # of partition, first weights, minibatches and test subset; default: the scenario's
 
+    def __post_init__(self) -> None:
+        episodes = len(self.trace.scheduled)
+        if not 0 <= self.episode < episodes:
+            raise TraceError(f"episode: expected 0 to {episodes - 1}, as the trace has, actual value {self.episode}")
+
     @property
     def training_seed(self) -> int:
         """The seed that counts."""
@@ -205,11 +210,9 @@ def _members(jobs: Sequence[Job], dataset: Dataset) -> tuple[Member, ...]:
 
 
 def check_trace(job: Job, topology: Topology) -> None:
-    """Refuse a trace of another network or horizon, and an episode that it does not have."""
+    """Refuse a trace of another network or horizon."""
     trace = job.trace
-    episodes, slots, devices = trace.scheduled.shape
-    if not 0 <= job.episode < episodes:
-        raise TraceError(f"episode: expected 0 to {episodes - 1}, as the trace has, actual value {job.episode}")
+    slots, devices = trace.scheduled.shape[1:]
     for what, expected, actual in (
         ("devices", topology.num_devices, devices),
         ("slots", job.scenario.slots, slots),

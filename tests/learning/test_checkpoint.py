@@ -1,0 +1,300 @@
+"""Killed, interrupted, damaged, out of space: a run ends with the same numbers, or says why it does not."""
+
+import errno
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import heliomesh as hm
+from heliomesh.learning import durable
+from heliomesh.learning.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from heliomesh.learning.evaluation import COLUMNS
+
+SLOTS = 30
+CHANGES = {"slots": SLOTS, "network.devices": 4, "learning.local_steps": 2}
+# A process that trains with a checkpoint after every slot, slowly enough to be killed in the middle of anything.
+PROGRAM = """
+import sys, time
+import heliomesh as hm
+from tests.learning.test_checkpoint import job
+task = job()
+def slow(items, description, total):
+    for item in items:
+        print("slot", item, flush=True)
+        time.sleep(0.005)
+        yield item
+hm.train(
+    task.scenario, task.trace, folder=sys.argv[1], resume=True, evaluate_every=3, checkpoint_every=1,
+    notify=lambda text: print("damaged", text, flush=True), track=slow,
+)
+print("done", flush=True)
+"""
+
+
+def job(**changes):
+    scenario = hm.Scenario.load("tiny").override(CHANGES | changes)
+    problem = hm.build(scenario)
+    return hm.Job(scenario, hm.simulate(problem, hm.plan(problem, "uncoordinated", bound=False), 1))
+
+
+def train(task, folder=None, **settings):
+    return hm.train(task.scenario, task.trace, folder=folder, evaluate_every=3, **settings)
+
+
+def interrupted_after(task, folder, slot, **settings):
+    """Train until Ctrl-C is pressed in a slot."""
+
+    def press(items, description, total):
+        for item in items:
+            if item == slot:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield item
+
+    with pytest.raises(hm.TrainingInterrupted, match=f"stopped after slot {slot + 1} of {SLOTS}"):
+        train(task, folder, track=press, **settings)
+
+
+def assert_same(one, other):
+    assert torch.equal(one.weights, other.weights)
+    np.testing.assert_array_equal(one.accuracy, other.accuracy)
+    np.testing.assert_array_equal(one.loss, other.loss)
+    for name in COLUMNS:
+        np.testing.assert_array_equal(one.metrics[name], other.metrics[name])
+
+
+def kill_and_resume(folder, kills, rng):
+    """Start the program again and again and kill it at random moments; then let it end."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    for attempt in range(kills + 1):
+        process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-W", "error", "-c", PROGRAM, str(folder)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        assert process.stdout is not None
+        if attempt < kills:
+            for _ in range(rng.randint(1, 4)):  # some slots, or the end if there are not so many left
+                process.stdout.readline()
+            time.sleep(rng.uniform(0, 0.03))
+            process.send_signal(signal.SIGKILL)
+        lines = process.communicate(timeout=120)[0]
+        assert "damaged" not in lines
+    assert process.returncode == 0
+    return hm.Run.load(folder)
+
+
+def test_killed_at_random_moments(tmp_path):
+    assert_same(kill_and_resume(tmp_path, 3, random.Random(0)), train(job()))  # noqa: S311
+
+
+@pytest.mark.slow
+def test_killed_at_thirty_random_moments(tmp_path):
+    """In groups, since a run is over after some kills."""
+    rng, expected = random.Random(1), train(job())  # noqa: S311
+    for group in range(5):
+        assert_same(kill_and_resume(tmp_path / str(group), 6, rng), expected)
+
+
+@pytest.mark.parametrize("slot", [0, 1, 7, SLOTS - 2])
+def test_interrupted_runs_go_on(tmp_path, slot):
+    task = job()
+    interrupted_after(task, tmp_path, slot)
+    with pytest.raises(hm.TrainingError, match=f"actual: a run stopped after slot {slot + 1}"):
+        train(task, tmp_path)
+    assert_same(train(task, tmp_path, resume=True), train(task))
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_interrupted_stacks_go_on(tmp_path):
+    one, other = job(), job(**{"learning.aggregation": "renormalized"})
+    jobs = [one, hm.Job(other.scenario, other.trace, seed=3)]
+
+    def press(items, description, total):
+        for item in items:
+            if item == 10:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield item
+
+    settings = hm.Settings(evaluate_every=3, folder=tmp_path, resume=True)
+    with pytest.raises(hm.TrainingInterrupted):
+        hm.train_many(jobs, settings, track=press)
+    for resumed, whole in zip(
+        hm.train_many(jobs, settings), hm.train_many(jobs, hm.Settings(evaluate_every=3)), strict=True
+    ):
+        assert_same(resumed, whole)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000", "001"]
+    assert_same(hm.train_many(jobs, settings)[1], hm.Run.load(tmp_path / "001"))
+
+
+def test_a_second_interrupt_does_not_wait(tmp_path):
+    def press_twice(items, description, total):
+        for item in items:
+            if item == 5:
+                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGINT)
+            yield item
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train(job(), tmp_path, track=press_twice, checkpoint_every=2)
+    assert not isinstance(caught.value, hm.TrainingInterrupted)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert_same(train(job(), tmp_path, resume=True), train(job()))
+
+
+def test_other_threads_train_too(tmp_path):
+    """Signals belong to the main thread."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(train(job(), tmp_path)))
+    thread.start()
+    thread.join()
+    assert_same(results[0], train(job()))
+
+
+def stopped(tmp_path):
+    """A task and its two checkpoints, after slots 8 and 12."""
+    task = job()
+    interrupted_after(task, tmp_path, 12, checkpoint_every=4)
+    folder = tmp_path / "checkpoints"
+    names = [f"{slot:08d}{suffix}" for slot in (12, 13) for suffix in (".json", ".safetensors")]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    return task, folder
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def swap(path):
+    """The same slot's file of another run, or the other slot's tensors."""
+    path.write_bytes(path.with_name(path.name.replace("13", "12")).read_bytes())
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, swap, Path.unlink])
+@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
+def test_damage_is_named_and_passed_over(tmp_path, damage, suffix):
+    task, folder = stopped(tmp_path)
+    damaged = folder / f"00000013{suffix}"
+    if damage is swap and suffix == ".json":
+        content = json.loads(damaged.read_text())
+        content["facts"]["second"] += 1
+        damaged.write_text(json.dumps(content))
+    else:
+        damage(damaged)
+    told = []
+    resumed = train(task, tmp_path, resume=True, notify=told.append)
+    if not (damage is Path.unlink and suffix == ".json"):  # without its JSON it never was a checkpoint
+        assert len(told) == 1
+        assert str(damaged) in told[0]
+        assert "going on from the checkpoint after slot 12" in told[0]
+    assert_same(resumed, train(task))
+
+
+def test_no_whole_checkpoint_is_left(tmp_path):
+    task, folder = stopped(tmp_path)
+    for path in folder.glob("*.safetensors"):
+        flip(path)
+    with pytest.raises(CheckpointError, match=r"13\.safetensors: expected sha256 .* no whole checkpoint is left"):
+        train(task, tmp_path, resume=True)
+
+
+def test_warned_of_damage_by_default(tmp_path):
+    task, folder = stopped(tmp_path)
+    truncate(folder / "00000013.safetensors")
+    with pytest.warns(UserWarning, match="going on from the checkpoint after slot 12"):
+        train(task, tmp_path, resume=True)
+
+
+def test_checkpoints_of_other_runs_are_refused(tmp_path):
+    task, _ = stopped(tmp_path)
+    other = job(**{"learning.learning_rate": 0.02})
+    with pytest.raises(CheckpointError, match="expected a checkpoint of this run, with scenario"):
+        hm.train(other.scenario, task.trace, folder=tmp_path, resume=True, evaluate_every=3)
+    later = hm.simulate(hm.build(task.scenario), hm.plan(hm.build(task.scenario), "uncoordinated"), 1, seed=9)
+    with pytest.raises(CheckpointError, match="with trace"):
+        hm.train(task.scenario, later, folder=tmp_path, resume=True, evaluate_every=3)
+    with pytest.raises(CheckpointError, match="with evaluate_every 5, actual evaluate_every 3"):
+        hm.train(task.scenario, task.trace, folder=tmp_path, resume=True, evaluate_every=5)
+
+
+@pytest.mark.parametrize("function", ["write_tensors", "write_json"])
+def test_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch, function):
+    task = job()
+    whole, calls = getattr(durable, function), []
+
+    def full(target, *content):
+        calls.append(target)
+        if len(calls) == 3:
+            Path(target).with_name(f".{target.name}.part").write_bytes(b"half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+        whole(target, *content)
+
+    monkeypatch.setattr(f"heliomesh.learning.checkpoint.{function}", full)
+    with pytest.raises(CheckpointError, match="No space left on device; the one after slot 8 is kept"):
+        train(task, tmp_path, checkpoint_every=4)
+    monkeypatch.undo()
+    assert_same(train(task, tmp_path, resume=True), train(task))
+
+
+@contextmanager
+def largest_file(num_bytes):
+    """Let the system refuse to write more than this to a file."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_tensors_that_the_system_does_not_take(tmp_path):
+    checkpoints = Checkpoints(tmp_path, {})
+    checkpoints.write(Checkpoint(3, {"x": torch.zeros(10)}, {}))
+    with (
+        largest_file(20_000),
+        pytest.raises(CheckpointError, match=r"expected room for a checkpoint of 391 KiB .* after slot 3 is kept"),
+    ):
+        checkpoints.write(Checkpoint(4, {"x": torch.zeros(100_000)}, {}))
+    assert checkpoints.slots() == [3]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["00000003.json", "00000003.safetensors"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device without space is found on Linux only")
+def test_facts_that_a_full_device_does_not_take(tmp_path):
+    (tmp_path / ".00000004.json.part").symlink_to("/dev/full")
+    checkpoints = Checkpoints(tmp_path, {})
+    with pytest.raises(CheckpointError, match="actual: No space left on device; no earlier one is there"):
+        checkpoints.write(Checkpoint(4, {"x": torch.zeros(10)}, {}))
+    assert checkpoints.newest(pytest.fail) is None
+
+
+def test_only_the_newest_two_are_kept(tmp_path):
+    checkpoints = Checkpoints(tmp_path, {"scenario": "a"})
+    (tmp_path / ".00000001.safetensors.part").write_bytes(b"left by a killed process")
+    for done in (1, 5, 9):
+        checkpoints.write(Checkpoint(done, {"x": torch.full((2,), float(done))}, {"y": done}))
+    assert checkpoints.slots() == [5, 9]
+    assert len(list(tmp_path.iterdir())) == 4
+    newest = checkpoints.newest(pytest.fail)
+    assert newest is not None
+    assert (newest.done, newest.facts) == (9, {"y": 9})
+    assert torch.equal(newest.tensors["x"], torch.full((2,), 9.0))
+    assert Checkpoints(tmp_path / "none", {}).newest(pytest.fail) is None
