@@ -1,0 +1,183 @@
+"""`heliomesh train` and `heliomesh run`, as users call them."""
+
+import json
+import os
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+import heliomesh as hm
+from heliomesh.cli import main
+
+SMALL = ["--set", "slots=6", "--set", "learning.local_steps=2"]
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Run the command line here; returns the exit code, standard output and standard error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["heliomesh", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as left:
+            code = left.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def trace(call, tmp_path):
+    """Two episodes of `tiny` under the uncoordinated planner."""
+    path = tmp_path / "trace.npz"
+    assert call("simulate", "tiny", "uncoordinated", "--episodes", 2, "--out", path, *SMALL)[0] == 0
+    return path
+
+
+def test_train_saves_what_the_library_computes(call, tmp_path, trace):
+    out = tmp_path / "run"
+    code, printed, told = call(
+        "train", "tiny", trace, "--out", out, "--episode", 1, "--seed", 5, "--evaluate-every", 3, "--json", *SMALL
+    )
+    assert (code, told) == (0, "")
+    scenario = hm.Scenario.load("tiny").override({"slots": 6, "learning.local_steps": 2})
+    expected = hm.train(scenario, hm.Trace.load(trace), 1, seed=5, evaluate_every=3)
+    np.testing.assert_array_equal(hm.Run.load(out).accuracy, expected.accuracy)
+    facts = json.loads(printed)
+    assert facts["accuracy_mean"] == expected.final["accuracy_mean"]
+    assert (facts["planner"], facts["seed"], facts["slot"]) == ("uncoordinated", 5, 6)
+
+
+def test_progress_in_plain_lines_without_a_terminal(call, tmp_path, trace):
+    code, printed, told = call("train", "tiny", trace, "--out", tmp_path / "a", "--evaluate-every", 3, *SMALL)
+    assert code == 0
+    assert "accuracy_mean" in printed
+    assert [line.split(":")[0] for line in told.splitlines()] == ["slot 3 of 6", "slot 6 of 6"]
+    assert call("train", "tiny", trace, "--out", tmp_path / "b", "--quiet", *SMALL)[2] == ""
+
+
+def test_train_refuses_a_used_folder(call, tmp_path, trace):
+    assert call("train", "tiny", trace, "--out", tmp_path / "a", "--quiet", *SMALL)[0] == 0
+    code, _, told = call("train", "tiny", trace, "--out", tmp_path / "a", *SMALL)
+    assert code == 2
+    assert told.strip().endswith("a: expected an empty folder or resume, actual: a finished run")
+    assert call("train", "tiny", trace, "--out", tmp_path / "a", "--resume", "--quiet", *SMALL)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--episode", 2], "episode: expected 0 to 1"),
+        (["--set", "network.devices=7"], "trace: expected 7 devices"),
+        (["--set", "learning.dataset=numbers"], "learning.dataset: expected one of"),
+        (["--set", "learning.aggregation=update"], "learning.aggregation: expected a mixing matrix"),
+        (["--set", "learning.learning_rate=1e30"], ": expected finite losses, actual"),
+        (["--device", "gpu"], "--device: expected cpu"),
+    ],
+)
+def test_mistakes_are_one_sentence(call, tmp_path, trace, arguments, words):
+    code, printed, told = call("train", "tiny", trace, "--out", tmp_path / "run", "--quiet", *SMALL, *arguments)
+    assert (code, printed) == (2, "")
+    assert words in told
+    assert told.startswith("error: ")
+    assert told.count("\n") == 1
+
+
+def test_a_trace_that_is_none(call, tmp_path):
+    code, _, told = call("train", "tiny", tmp_path / "absent.npz", "--out", tmp_path / "run")
+    assert code == 2
+    assert "absent.npz: expected a complete trace file" in told
+
+
+def test_run_from_plan_to_files(call, tmp_path):
+    out = tmp_path / "deep" / "run"
+    arguments = ["run", "tiny", "receiver", "--out", out, "--seed", 3, "--json", *SMALL]
+    code, printed, told = call(*arguments)
+    assert (code, told) == (0, "")
+    names = ["manifest.json", "metrics.parquet", "plan.json", "scenario.toml", "trace.npz", "weights.safetensors"]
+    assert sorted(path.name for path in out.iterdir()) == names
+    scenario = hm.Scenario.load(out / "scenario.toml")
+    problem = hm.build(scenario)
+    trace = hm.simulate(problem, hm.plan(problem, "receiver"), 1, seed=3)
+    assert json.loads(printed)["accuracy_mean"] == hm.train(scenario, trace, seed=3).final["accuracy_mean"]
+    assert json.loads((out / "plan.json").read_text())["plan"]["planner"] == "receiver"
+
+    code, again, told = call(*arguments)  # a finished folder
+    assert (code, again) == (0, printed)
+    assert "this run was finished before" in told
+
+    code, _, told = call("run", "tiny", "myopic", "--out", out, "--seed", 3, *SMALL)
+    assert code == 2
+    assert "expected an empty folder or this run, with planner 'myopic', actual planner 'receiver'" in told
+
+
+def test_ctrl_c_and_the_same_command_again(call, tmp_path, monkeypatch):
+    arguments = ["run", "tiny", "uncoordinated", "--json", "--evaluate-every", 2, *SMALL]
+    whole = json.loads(call(*arguments, "--out", tmp_path / "whole")[1])
+
+    def press(self, items, description, total):
+        for item in items:
+            if item == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield item
+
+    with monkeypatch.context() as patch:
+        patch.setattr("heliomesh.commands.train._Live.track", press)
+        code, printed, told = call(*arguments, "--out", tmp_path / "stopped")
+    assert (code, printed, told) == (130, "", "stopped after slot 4 of 6; the same command goes on\n")
+    resumed = json.loads(call(*arguments, "--out", tmp_path / "stopped")[1])
+    kept = [name for name in whole if name not in ("folder", "duration_second")]
+    assert {name: resumed[name] for name in kept} == {name: whole[name] for name in kept}
+
+
+def test_diagnosis_on_request(call, tmp_path, trace):
+    code, printed, _ = call("train", "tiny", trace, "--out", tmp_path / "run", "--diagnose", "--json", *SMALL)
+    facts = json.loads(printed)
+    assert code == 0
+    assert sum(name.startswith("Theorem 1: ") for name in facts) == 6
+    assert facts["Theorem 1's bound"] > facts["G^2, the trivial bound"]
+
+
+def test_tensorboard_is_an_extra(call, tmp_path, trace, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    code, _, told = call("train", "tiny", trace, "--out", tmp_path / "run", "--tensorboard", tmp_path / "tb", *SMALL)
+    assert code == 2
+    assert "pip install 'heliomesh[tensorboard]'" in told
+
+
+def test_tensorboard_gets_every_row(tmp_path, monkeypatch):
+    written = []
+
+    class Writer:
+        def __init__(self, folder):
+            self.folder = folder
+
+        def add_scalar(self, name, value, slot):
+            written.append((self.folder, name, value, slot))
+
+        def flush(self):
+            pass
+
+    module = type(sys)("torch.utils.tensorboard")
+    module.SummaryWriter = Writer
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    from heliomesh.learning.tracking import tensorboard
+
+    observe = tensorboard(tmp_path)
+    observe(1, {"slot": 10.0, "accuracy_mean": 0.5, "train_loss": float("nan")})
+    assert written == [(str(tmp_path / "001"), "accuracy_mean", 0.5, 10)]
+
+
+def test_a_live_line_on_a_terminal(call, tmp_path, trace, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
+    monkeypatch.setenv("COLUMNS", "120")
+    code, _, told = call("train", "tiny", trace, "--out", tmp_path / "run", "--evaluate-every", 2, *SMALL)
+    assert code == 0
+    assert "batteries" in told
+    assert "accuracy" in told
+    assert "slot 3 of 6:" not in told
