@@ -62,12 +62,21 @@ class DualBound:
 
 
 def slot_blocks(problem: Problem) -> npt.NDArray[np.int64]:
-    """Slots that share prices; (slot,) block numbers. Each of the last slots is alone, earlier ones are grouped."""
+    """Slots that share prices; (slot,) block numbers.
+
+    Each of the last slots is alone. Earlier ones are grouped: evenly under a law that changes with the time of day,
+    else finely at both ends, where batteries still leave their first level or see the horizon.
+    """
     slots = problem.slots
     early = max(slots - _LAST_SLOTS, 0)
-    blocks = min(_MOST_BLOCKS, early)
-    grouped = (np.arange(early) * blocks) // max(early, 1)
-    return np.concatenate([grouped, blocks + np.arange(slots - early)]).astype(np.int64)
+    if len(problem.harvest.law.joule) > 1:
+        blocks = min(_MOST_BLOCKS, early)
+        grouped = (np.arange(early) * blocks) // max(early, 1)
+    else:
+        edges = np.unique(np.clip([4, 12, early - 8], 0, early))
+        grouped = np.searchsorted(edges, np.arange(early), side="right")
+    numbers = np.concatenate([grouped, slots + np.arange(slots - early)])
+    return np.unique(numbers, return_inverse=True)[1].astype(np.int64)
 
 
 def priced_groups(problem: Problem, coordination: Coordination, dual: set[int]) -> list[Priced]:

@@ -1,0 +1,134 @@
+"""Cost against computation and against message bytes, as an SVG picture: the lower left corner is best."""
+
+import math
+from dataclasses import dataclass
+from html import escape
+
+from heliomesh.comparison import Comparison, Row
+
+# Okabe and Ito's palette, one colour per planner everywhere
+COLOUR = {
+    "centralized": "#000000",
+    "decentralized": "#0072b2",
+    "decentralized literal": "#56b4e9",
+    "receiver": "#d55e00",
+    "prices": "#e69f00",
+    "prices alone": "#cc9900",
+    "myopic": "#009e73",
+    "uncoordinated": "#cc79a7",
+}
+_OTHER = "#666666"
+
+_LEFT, _TOP, _PANEL_WIDTH, _PANEL_HEIGHT, _BETWEEN = 70, 48, 330, 280, 90  # [px]
+_WIDTH, _HEIGHT = _LEFT + 2 * _PANEL_WIDTH + _BETWEEN + 130, _TOP + _PANEL_HEIGHT + 56  # [px]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A logarithmic horizontal axis with a place of its own for zero, left of the rest."""
+
+    label: str
+    left: float  # [px]
+    decades: tuple[int, int]
+    with_zero: bool
+
+    def place(self, value: float) -> float:
+        """Horizontal position of a value [px]."""
+        if value <= 0:
+            return self.left + 12
+        low, high = self.decades
+        start = 40 if self.with_zero else 12
+        share = (math.log10(value) - low) / (high - low)
+        return self.left + start + min(max(share, 0.0), 1.0) * (_PANEL_WIDTH - start - 12)
+
+
+def pareto_svg(comparison: Comparison, title: str) -> str:
+    """SVG text with two panels: gap over planning time, and gap over online control bytes per slot."""
+    rows = [row for row in comparison.rows if row.plan is not None and row.gap is not None]
+    top = max((100 * row.gap.mean for row in rows if row.gap), default=1.0) * 1.1 or 1.0
+    bottom = min(0.0, *(100 * row.gap.mean for row in rows if row.gap)) if rows else 0.0
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
+        f'width="{_WIDTH}" height="{_HEIGHT}" font-family="sans-serif" font-size="12" fill="#222222">',
+        f"<title>{escape(title)}</title>",
+        f"<desc>{escape(_description(rows, comparison.reference))}</desc>",
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
+        f'<text x="{_LEFT}" y="24" font-size="15">{escape(title)}</text>',
+    ]
+    seconds = [row.plan.seconds for row in rows if row.plan]
+    online = [_online_bytes(row) for row in rows]
+    panels = (
+        ("planning time [s]", seconds, _LEFT),
+        ("control bytes a slot", online, _LEFT + _PANEL_WIDTH + _BETWEEN),
+    )
+    for label, values, left in panels:
+        axis = Axis(label, left, _decades(values), any(value <= 0 for value in values))
+        parts += _frame(axis, bottom, top, f"above {comparison.reference} [%]")
+        for row, value in zip(rows, values, strict=True):
+            parts += _point(row, axis.place(value), bottom, top)
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _online_bytes(row: Row) -> float:
+    return row.plan.overhead.online_bytes_per_slot if row.plan and row.plan.overhead else 0.0
+
+
+def _decades(values: list[float]) -> tuple[int, int]:
+    positive = [value for value in values if value > 0] or [1.0]
+    low, high = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(positive)))
+    return low, max(high, low + 1)
+
+
+def _height(percent: float, bottom: float, top: float) -> float:
+    """Vertical position of a gap [px]."""
+    return _TOP + _PANEL_HEIGHT * (1 - (percent - bottom) / (top - bottom))
+
+
+def _frame(axis: Axis, bottom: float, top: float, ordinate: str) -> list[str]:
+    low, high = axis.decades
+    base = _TOP + _PANEL_HEIGHT
+    ticks = [(axis.place(10.0**decade), _power(decade)) for decade in range(low, high + 1)]
+    ticks += [(axis.place(0.0), "0")] if axis.with_zero else []
+    lines = [f'<path stroke="#222222" fill="none" d="M{axis.left} {_TOP}V{base}H{axis.left + _PANEL_WIDTH}"/>']
+    for x, text in ticks:
+        lines.append(f'<path stroke="#222222" d="M{x:.1f} {base}v4"/>')
+        lines.append(f'<text x="{x:.1f}" y="{base + 17}" text-anchor="middle">{text}</text>')
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        percent = bottom + share * (top - bottom)
+        y = _height(percent, bottom, top)
+        lines.append(f'<path stroke="#dddddd" d="M{axis.left} {y:.1f}h{_PANEL_WIDTH}"/>')
+        lines.append(f'<text x="{axis.left - 6}" y="{y + 4:.1f}" text-anchor="end">{percent:.1f}</text>')
+    middle = axis.left + _PANEL_WIDTH / 2
+    lines.append(f'<text x="{middle}" y="{base + 38}" text-anchor="middle">{escape(axis.label)}</text>')
+    x, y = axis.left - 46, _TOP + _PANEL_HEIGHT / 2
+    turned = f"rotate(-90 {x} {y})"
+    lines.append(f'<text x="{x}" y="{y}" text-anchor="middle" transform="{turned}">{escape(ordinate)}</text>')
+    return lines
+
+
+def _power(decade: int) -> str:
+    return f"{10.0**decade:g}" if -3 <= decade <= 4 else f"1e{decade}"
+
+
+def _point(row: Row, x: float, bottom: float, top: float) -> list[str]:
+    """A dot with its interval and its name."""
+    assert row.gap is not None
+    colour = COLOUR.get(row.planner, _OTHER)
+    y = _height(100 * row.gap.mean, bottom, top)
+    spread = 0.0 if math.isnan(row.gap.half_width) else 100 * row.gap.half_width
+    ends = [_height(100 * row.gap.mean + sign * spread, bottom, top) for sign in (-1, 1)]
+    return [
+        f'<path stroke="{colour}" stroke-width="2" d="M{x:.1f} {ends[0]:.1f}V{ends[1]:.1f}"/>',
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"/>',
+        f'<text x="{x + 9:.1f}" y="{y - 6:.1f}">{escape(row.planner)}</text>',
+    ]
+
+
+def _description(rows: list[Row], reference: str) -> str:
+    """What the picture shows, for those who cannot see it."""
+    each = "; ".join(
+        f"{row.planner} {100 * row.gap.mean:.2f} %, {row.plan.seconds:.2g} s, {_online_bytes(row):.0f} bytes a slot"
+        for row in rows
+        if row.gap and row.plan
+    )
+    return f"Cost above {reference}, planning time and online control bytes per slot: {each}."
