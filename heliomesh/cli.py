@@ -33,6 +33,7 @@ from heliomesh.learning.run import TrainingError
 from heliomesh.planning import make_plan, planner_names
 from heliomesh.problem.problem import Problem, build
 from heliomesh.problem.size import TooLargeError, readable
+from heliomesh.report.pareto import pareto_svg
 from heliomesh.scenario import Scenario, ScenarioError, shipped
 from heliomesh.simulation.diagnostics import Interval, summarise
 from heliomesh.simulation.ledger import energy_ledger
@@ -148,8 +149,7 @@ def simulate_command(
     dtype: TypeOption = "float64",
 ) -> None:
     """Plan, then simulate with continuous batteries."""
-    if out is not None and (out.is_dir() or not out.resolve().parent.is_dir()):
-        raise ScenarioError("--out", f"expected a file in an existing folder, actual value {str(out)!r}")
+    _check_target(out, "--out")
     problem = _problem(scenario, overrides, device, dtype)
     track = track_unless(quiet or as_json)
     made = make_plan(problem, planner, planner_options(options), track=track)
@@ -171,6 +171,7 @@ def compare_command(
     episodes: EpisodesOption = 64,
     seed: SeedOption = 0,
     memory_gib: Annotated[float | None, typer.Option("--memory-gib", help="Memory limit of each plan.")] = None,
+    svg: Annotated[Path | None, typer.Option("--svg", help="Draw cost over planning time and bytes here.")] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     device: DeviceOption = "cpu",
@@ -179,6 +180,7 @@ def compare_command(
     """All planners on one scenario, on common luck."""
     if memory_gib is not None and not memory_gib > 0:
         raise ScenarioError("--memory-gib", f"expected a number above 0, actual value {memory_gib:g}")
+    _check_target(svg, "--svg")
     unknown = [name for name in names or [] if name not in planner_names()]
     if unknown:
         hint = nearest(unknown[0], planner_names())
@@ -187,6 +189,8 @@ def compare_command(
     problem = _problem(scenario, overrides, device, dtype)
     result = compare(problem, names, episodes, seed, memory_gib=memory_gib, track=track_unless(quiet or as_json))
     facts = network_facts(problem)
+    if svg is not None:
+        svg.write_text(pareto_svg(result, f"{scenario}: cost against computation and messages"))
     if as_json:
         print_json(
             facts
@@ -209,6 +213,12 @@ def compare_command(
     for row in result.rows:
         if row.refusal:
             console.print(f"{row.planner} refused. {row.refusal}", markup=False)
+
+
+def _check_target(path: Path | None, option: str) -> None:
+    """Refuse a file that could not be written before any work is done."""
+    if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
+        raise ScenarioError(option, f"expected a file in an existing folder, actual value {str(path)!r}")
 
 
 def _problem(scenario: str, overrides: list[str], device: str, dtype: str) -> Problem:

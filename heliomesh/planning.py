@@ -38,6 +38,8 @@ def make_plan(
     track: Track = untracked,
 ) -> Plan:
     """Like `plan`, with a way to work in parallel and a progress display."""
+    if not isinstance(problem, Problem):
+        raise TypeError(f"problem: expected a Problem, as heliomesh.build gives, actual value {problem!r:.80}")
     try:
         module = catalog.find(PLANNER_CATALOG, planner)
     except catalog.UnknownVariantError as error:

@@ -12,13 +12,18 @@ from torch import Tensor
 from heliomesh.problem.contraction import expectation
 from heliomesh.problem.cost import part_factors
 from heliomesh.problem.factor import Factor, Variable, action, energy, site
-from heliomesh.problem.policy import ActionPolicy, Observation
+from heliomesh.problem.policy import ActionPolicy, Observation, Plan
 from heliomesh.problem.problem import Part, Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
 
 
-def exact_cost(problem: Problem, policy: ActionPolicy, memory_gib: float = DEFAULT_LIMIT_GIB) -> float:
-    """Expected cost per slot of the grid process under a policy; refuses state spaces beyond the memory limit."""
+def exact_cost(problem: Problem, plan: Plan | ActionPolicy, memory_gib: float = DEFAULT_LIMIT_GIB) -> float:
+    """Expected cost per slot of the grid process under a plan; refuses state spaces beyond the memory limit."""
+    policy = plan.policy if isinstance(plan, Plan) else plan
+    if not isinstance(policy, ActionPolicy):
+        raise TypeError(
+            f"plan: expected one that chooses among the scenario's actions, actual value {type(policy).__name__}"
+        )
     parts = _separable_parts(problem, policy)
     largest = max(entries(problem.sizes(part.states)) for part in parts)
     per_state = 8.0 * (3 * problem.num_devices + len(problem.actions) * problem.num_devices + 8)

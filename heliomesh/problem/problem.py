@@ -217,6 +217,8 @@ class Problem:
 
 def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:
     """Build and check everything physical; raises ScenarioError with the field's path."""
+    if not isinstance(scenario, Scenario):
+        raise TypeError(f"scenario: expected a Scenario, as Scenario.load gives, actual value {scenario!r}")
     place, number = _place(device), _number_type(dtype)
     topology = build_topology(scenario)
     source: str = scenario.harvest.source  # type: ignore[attr-defined]
@@ -225,13 +227,29 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
         scenario=scenario,
         topology=topology,
         channel=_moved(build_channel(scenario, topology), place),
-        harvest=_moved(catalog.find(HARVEST_CATALOG, source).build(scenario.harvest, scenario), place),
+        harvest=_moved(_checked(catalog.find(HARVEST_CATALOG, source).build(scenario.harvest, scenario)), place),
         battery=_moved(battery, place),
         link=_moved(build_link(scenario, topology), place),
         actions=_moved(build_actions(scenario, battery), place),
         dtype=number,
         device=place,
     )
+
+
+def _checked(harvest: Harvest) -> Harvest:
+    """Refuse a source whose law is none: a file of the user's own may have any fault."""
+    law = harvest.law
+    for name, table in (("prob", law.prob), ("kernel", law.kernel)):
+        off = float((table.sum(-1) - 1).abs().max())
+        if not off <= _LAW_TOLERANCE or bool((table < 0).any()):
+            raise ScenarioError("harvest.source", f"expected rows of {name} to be laws, actual: off one by {off:g}")
+    lowest = float((law.joule * law.scale.min()).min())
+    if not lowest >= 0 or not bool(law.joule.isfinite().all()):
+        raise ScenarioError("harvest.source", f"expected finite harvests of at least 0 J, actual value {lowest:g}")
+    return harvest
+
+
+_LAW_TOLERANCE = 1e-6
 
 
 def _place(device: str) -> torch.device:

@@ -41,6 +41,13 @@ class Slot:
 
 def run_slots(problem: Problem, policy: Policy, episodes: list[int], seed: int) -> Iterator[Slot]:
     """Simulate the scenario's horizon slot by slot for the given episode numbers."""
+    if seed < 0:
+        raise ValueError(f"seed: expected at least 0, actual value {seed}")
+    planned = getattr(policy, "problem", problem)
+    shapes = [(p.num_devices, p.slots, p.num_energy, len(p.actions)) for p in (planned, problem)]
+    if shapes[0] != shapes[1]:
+        names = "devices, slots, energy states and actions"
+        raise ValueError(f"plan: expected one for {shapes[1]} {names}, actual value {shapes[0]}")
     topology, settings = problem.topology, problem.scenario.energy
     edge_weight = torch.from_numpy(topology.edge_weight).to(problem.device)
     self_weight = torch.from_numpy(topology.self_weight).to(problem.device)
