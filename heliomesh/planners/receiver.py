@@ -29,7 +29,7 @@ from torch import Tensor
 from heliomesh.problem.best_response import descend
 from heliomesh.problem.coordination import Coordination, Group
 from heliomesh.problem.cost import receiver_factor
-from heliomesh.problem.dual import DualBound, priced_groups, raise_bound
+from heliomesh.problem.dual import DualBound, is_pruned, priced_groups, raise_bound
 from heliomesh.problem.exact import backward_induction, expected_first
 from heliomesh.problem.factor import Factor, action
 from heliomesh.problem.overhead import Overhead, control_joule
@@ -133,8 +133,35 @@ def plan(
     """One dynamic program per kind of surroundings."""
     coordination = Coordination(problem)
     coordination.check_fits(options.memory_gib)
+    solved = solve(problem, coordination, options, track)
+    messages = coordination.message_rounds(options.messages)
+    policy = ReceiverTables(
+        problem, coordination, solved.tables, solved.kind_of, solved.futures, options.rounds, messages
+    )
+    return Plan(
+        "receiver",
+        policy,
+        lower_bound=solved.bound / problem.slots,
+        rounds=options.rounds,
+        overhead=receiver_overhead(problem, solved.tables, options.rounds, messages),
+        notes=(solved.note,),
+    )
+
+
+@dataclass(frozen=True)
+class Solved:
+    """The receivers' values and the bound they give."""
+
+    bound: float  # on the total cost over the horizon
+    tables: tuple[Tensor, ...]  # see `ReceiverTables`
+    kind_of: dict[int, Tensor]
+    futures: Tensor | None
+    note: str
+
+
+def solve(problem: Problem, coordination: Coordination, options: Options, track: Track) -> Solved:
+    """Tables where they are small enough, prices elsewhere; works at any degree."""
     clusters, kind_of = _kinds(problem, coordination, options.largest_table)
-    priced = {int(i) for g in coordination.groups for i in g.receivers[kind_of[g.offset] < 0]}
     check_fits("receiver tables", estimate_bytes(problem, clusters), options.memory_gib, _REMEDY)
     kinds = torch.cat(list(kind_of.values())) if kind_of else torch.zeros(0, dtype=torch.long)
     sizes = torch.bincount(kinds[kinds >= 0], minlength=len(clusters)).tolist()
@@ -144,21 +171,19 @@ def plan(
         for cluster in track(clusters, "receiver tables", len(clusters))
     ]
     bound = sum(size * kind.bound for size, kind in zip(sizes, solved, strict=True)) + _lonely(problem)
-    futures = None
+    note, futures = f"{sum(sizes)} receivers by {len(solved)} different tables", None
+    priced = {int(i) for g in coordination.groups for i in g.receivers[kind_of[g.offset] < 0]}
     if priced:
         dual = _priced_bound(problem, coordination, priced, options, moved, track)
         bound, futures = bound + dual.bound, dual.futures
-    messages = coordination.message_rounds(options.messages)
-    tables = tuple(kind.futures for kind in solved)
-    policy = ReceiverTables(problem, coordination, tables, kind_of, futures, options.rounds, messages)
-    return Plan(
-        "receiver",
-        policy,
-        lower_bound=bound / problem.slots,
-        rounds=options.rounds,
-        overhead=receiver_overhead(problem, solved, options.rounds, messages),
-        notes=(f"{sum(sizes)} receivers by {len(solved)} different tables, {len(priced)} by prices",),
-    )
+        pruned = sum(int((kind_of[g.offset] < 0).sum()) for g in coordination.groups if is_pruned(problem, g))
+        note += f", {len(priced)} by prices" + (f", {pruned} of them pruned" if pruned else "")
+    return Solved(bound, tuple(kind.futures for kind in solved), kind_of, futures, note)
+
+
+def least_cost(problem: Problem, track: Track = untracked) -> float:
+    """Certified lower bound per slot, at any degree: nothing is listed that only a policy would need."""
+    return solve(problem, Coordination(problem), Options(), track).bound / problem.slots
 
 
 def is_quick(problem: Problem) -> bool:
@@ -343,7 +368,7 @@ def estimate_bytes(problem: Problem, clusters: list[Part]) -> float:
     return width * (2 * problem.slots * sum(states) + 4 * max(states, default=0) + 8 * max(joint, default=0))
 
 
-def receiver_overhead(problem: Problem, solved: list[Surroundings], rounds: int, messages: int) -> Overhead:
+def receiver_overhead(problem: Problem, tables: tuple[Tensor, ...], rounds: int, messages: int) -> Overhead:
     """Bytes per slot: energy states first, then one cost per action and edge each way per min-sum round and move.
 
     Nothing travels offline: a receiver plans from the parameters of the devices it hears.
@@ -352,7 +377,7 @@ def receiver_overhead(problem: Problem, solved: list[Surroundings], rounds: int,
     row = 4 * len(problem.actions)
     online = edges * 2 + messages * edges * 2 * row + rounds * edges * (1 + row)
     return Overhead(
-        table_entries=max((kind.futures.numel() for kind in solved), default=0),
+        table_entries=max((table.numel() for table in tables), default=0),
         online_bytes_per_slot=online,
         online_joule_per_slot=control_joule(problem, online),
     )

@@ -103,7 +103,8 @@ class Coordination:
         """Refuse receivers whose joint actions cannot be listed."""
         count = max((len(n) for n in self.problem.topology.neighbours), default=0) + self.problem.link.half_duplex
         largest = float(len(self.problem.actions)) ** count * 8 * 4
-        check_fits("joint actions heard by one receiver", largest, memory_gib, "lower the degree or the power levels")
+        remedy = "lower the degree or the power levels, or use the planner 'prices' with coordinate = false"
+        check_fits("joint actions heard by one receiver", largest, memory_gib, remedy)
 
     def slot_costs(self, group: Group, channel_level: Tensor) -> Tensor:
         """f_i of a group for observed channels; (batch, receiver, joint action)."""

@@ -156,7 +156,7 @@ def raise_bound(
     return DualBound(bound, futures)
 
 
-_LISTED_ENTRIES = 1 << 20  # channel states × joint actions of one receiver that are listed
+_LISTED_ENTRIES = 1 << 18  # channel states × joint actions of one receiver that are listed
 _FIRST_RATE, _LAST_RATE = 0.03, 0.001
 _FIRST_TEMPERATURE, _LAST_TEMPERATURE = 0.05, 0.001
 

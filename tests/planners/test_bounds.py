@@ -154,3 +154,15 @@ def test_early_stop_keeps_the_bound_valid() -> None:
     assert float(early.lower_bound or 0) <= float(exact.lower_bound or 0) + 1e-12
     assert early.lower_bound == pytest.approx(exact.lower_bound, rel=1e-3)
     assert early.policy.tables[0].shape[0] < exact.policy.tables[0].shape[0]
+
+
+@pytest.mark.parametrize("mode", [{}, {"channel.state": "link"}, {"link.half_duplex": True}])
+def test_a_hub_of_twenty_devices_is_pruned_and_bounded(mode: dict[str, Any]) -> None:
+    changes = {"network.topology": "star", "network.devices": 21, "slots": 4}
+    problem = hm.build(hm.Scenario.load("tiny").override(changes | mode))
+    with pytest.raises(hm.TooLargeError, match="coordinate = false"):
+        hm.plan(problem, "receiver")
+    alone = hm.plan(problem, "prices", coordinate=False, bound=True)
+    assert alone.lower_bound is not None
+    assert alone.expected_cost is not None
+    assert 0 < alone.lower_bound <= alone.expected_cost
