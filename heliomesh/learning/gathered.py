@@ -1,0 +1,110 @@
+"""Active rows copied side by side, trained together with PyTorch's own operations, and copied back."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from heliomesh.learning.precision import Precision, activation_type, arithmetic
+from heliomesh.learning.stacked import Layout, Samples, Scores, sample_chunks
+
+# (parameters by name (row, …), inputs (row, batch, …)) → logits (row, batch, class)
+Logits = Callable[[Mapping[str, Tensor], Tensor], Tensor]
+
+_EVALUATED_AT_ONCE = {"cpu": 500, "cuda": 16_384}  # samples of all rows together
+_SAMPLES_AT_ONCE = 250
+_LEAST_ROWS = 2  # a product of one pair of matrices is rounded in another way than those of several
+
+
+def mean_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross-entropy of each row; logits (row, batch, class), labels (row, batch)."""
+    each = cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="none")
+    return each.view(labels.shape).mean(1)
+
+
+@dataclass
+class Gathered:
+    """A strategy made of one stacked forward pass; gradients by `torch.func`.
+
+    ``compiled`` hands the step to `torch.compile`, for one number of rows: fewer are filled up with copies.
+    """
+
+    name: str
+    layout: Layout
+    logits: Logits
+    precision: Precision
+    compiled: bool
+    _step: Callable[..., Tensor] = field(init=False)
+    _capacity: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        """Compile where asked to."""
+        self._step = torch.compile(self._one_step, dynamic=False) if self.compiled else self._one_step
+
+    def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
+        """K steps in place; see `Strategy.train`."""
+        active, steps = len(rows), batches.shape[1]
+        if active == 0:
+            return torch.zeros(0, device=weights.device)
+        self._capacity = max(self._capacity, active, _LEAST_ROWS)
+        filled = (
+            torch.arange(self._capacity if self.compiled else max(active, _LEAST_ROWS), device=rows.device) % active
+        )
+        rows, batches = rows[filled], batches[filled]
+        rate = torch.tensor(learning_rate, device=weights.device)
+        with arithmetic(self.precision, weights.device):
+            stacked = weights[rows]
+            parameters = self.layout.views(stacked)
+            losses = torch.zeros(len(rows), device=weights.device)
+            for step in range(steps):
+                picked = batches[:, step]
+                losses += self._step(parameters, samples.inputs[picked], samples.labels[picked], rate)
+        weights[rows[:active]] = stacked[:active]
+        return losses[:active] / steps
+
+    def _one_step(self, parameters: dict[str, Tensor], inputs: Tensor, labels: Tensor, rate: Tensor) -> Tensor:
+        """Losses (row,) before the step, which happens in place."""
+        gradients, losses = torch.func.grad(self._objective, has_aux=True)(parameters, inputs, labels)
+        for name, value in parameters.items():
+            value.sub_(gradients[name].mul_(rate))
+        return losses  # type: ignore[no-any-return]
+
+    def _objective(self, parameters: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Σ of the rows' losses, whose gradient holds each row's own; and the losses."""
+        losses = mean_losses(self._forward(parameters, inputs), labels)
+        return losses.sum(), losses.detach()
+
+    def _forward(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        dtype = activation_type(self.precision)
+        return self.logits({name: value.to(dtype) for name, value in parameters.items()}, inputs.to(dtype))
+
+    def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples) -> Scores:
+        """Scores of as many rows at once as memory allows."""
+
+        def logits(part: Tensor, inputs: Tensor) -> Tensor:
+            parameters = self.layout.views(weights[part])
+            return self._forward(parameters, inputs.expand(len(part), *inputs.shape))
+
+        with arithmetic(self.precision, weights.device):
+            return evaluate_together(logits, rows, samples)
+
+
+def evaluate_together(logits: Callable[[Tensor, Tensor], Tensor], rows: Tensor, samples: Samples) -> Scores:
+    """Scores by ``logits(rows, inputs)`` → (row, sample, class), in pieces of a bounded number of activations."""
+    device = samples.labels.device
+    loss, right = (torch.zeros(len(rows), device=device) for _ in range(2))
+    chunk = min(_SAMPLES_AT_ONCE, len(samples.labels))
+    rows_at_once = max(1, _EVALUATED_AT_ONCE.get(device.type, 500) // chunk)
+    with torch.no_grad():
+        for start in range(0, len(rows), rows_at_once):
+            part = rows[start : start + rows_at_once]
+            here = slice(start, start + len(part))
+            for piece in sample_chunks(samples, chunk):
+                output: Any = logits(part, piece.inputs)
+                labels = piece.labels.expand(len(part), -1)
+                loss[here] += mean_losses(output, labels) * len(piece.labels)
+                right[here] += (output.argmax(-1) == labels).sum(1)
+    return Scores(loss / len(samples.labels), right / len(samples.labels))

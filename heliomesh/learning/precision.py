@@ -1,0 +1,42 @@
+"""Arithmetic of local steps: IEEE float32, TF32 products, or bfloat16 with float32 weights."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, get_args
+
+import torch
+
+from heliomesh.scenario import ScenarioError
+
+Precision = Literal["fp32", "tf32", "bf16"]
+
+
+def check_precision(precision: str) -> None:
+    """Refuse an unknown precision."""
+    if precision not in get_args(Precision):
+        known = ", ".join(get_args(Precision))
+        raise ScenarioError("learning.precision", f"expected one of {known}, actual value {precision!r}")
+
+
+def activation_type(precision: Precision) -> torch.dtype:
+    """Type of activations and of the copies of weights they are multiplied with."""
+    return torch.bfloat16 if precision == "bf16" else torch.float32
+
+
+@contextmanager
+def arithmetic(precision: Precision, device: torch.device) -> Iterator[None]:
+    """Let products of float32 be IEEE, or TF32 if that is the precision; PyTorch's own settings come back after it.
+
+    They are left alone on a CPU, where float32 is IEEE anyway.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    matmul, convolution = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        torch.backends.cudnn.allow_tf32 = convolution

@@ -1,0 +1,263 @@
+"""A network as a list of layers, so that a strategy may execute each layer for all devices at once.
+
+`trace` turns a module into instructions. Three kinds of layers have parameters: `Dense`, `Convolution`, `GroupNorm`.
+Everything else must treat samples one by one (`PerSample`), and then runs unchanged on the devices' batches folded
+into one: activations are (row · batch, …) in whichever order the strategy folds. What cannot be expressed so is
+refused with the reason.
+"""
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+from heliomesh.scenario import ScenarioError
+
+FIELD = "learning.strategy"
+
+
+@dataclass(frozen=True)
+class Dense:
+    """y = x wᵀ + b; parameters by name."""
+
+    weight: str
+    bias: str | None
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A two-dimensional convolution with zero padding."""
+
+    weight: str
+    bias: str | None
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+
+
+@dataclass(frozen=True)
+class GroupNorm:
+    """Normalisation over groups of channels, then scale and shift by channel (None: neither)."""
+
+    weight: str | None
+    bias: str | None
+    groups: int
+    channels: int
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class PerSample:
+    """A function without parameters of one or more activations; ``kind`` names those that may be fused."""
+
+    call: Callable[..., Tensor]
+    kind: str = ""
+    window: int = 0  # of a pooling without overlap
+
+
+Operation = Dense | Convolution | GroupNorm | PerSample
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """``output`` = operation(inputs); names of activations."""
+
+    output: str
+    operation: Any
+    inputs: tuple[str, ...]
+
+
+Executors = Mapping[Any, Callable[..., Tensor]]  # by type of operation: f(operation, activations…)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Instructions in order; from the activation ``source`` to the activation ``result``."""
+
+    source: str
+    instructions: tuple[Instruction, ...]
+    result: str
+
+    def run(self, layers: Executors, inputs: Tensor) -> Tensor:
+        """Outputs for inputs (row · batch, …); ``layers`` executes the operations with parameters."""
+        last_use = {name: index for index, step in enumerate(self.instructions) for name in step.inputs}
+        held = {self.source: inputs}
+        for index, step in enumerate(self.instructions):
+            arguments = [held[name] for name in step.inputs]
+            for name in step.inputs:
+                if last_use[name] == index and name != self.result:
+                    held.pop(name, None)  # memory of the forward pass ends here
+            execute = layers.get(type(step.operation))
+            held[step.output] = execute(step.operation, *arguments) if execute else step.operation.call(*arguments)
+        return held[self.result]
+
+
+def refuse(strategy: str, reason: str) -> ScenarioError:
+    """The error with which a strategy declines a model or an option."""
+    return ScenarioError(FIELD, f"expected a model and options that {strategy!r} can execute, actual value {reason}")
+
+
+# Modules and functions that treat samples one by one, whatever their arguments.
+_MODULES = (
+    nn.ReLU,
+    nn.ReLU6,
+    nn.LeakyReLU,
+    nn.ELU,
+    nn.CELU,
+    nn.SELU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Mish,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.Softplus,
+    nn.Hardtanh,
+    nn.Hardswish,
+    nn.Hardsigmoid,
+    nn.Identity,
+    nn.MaxPool2d,
+    nn.AvgPool2d,
+    nn.AdaptiveAvgPool2d,
+    nn.AdaptiveMaxPool2d,
+    nn.ZeroPad2d,
+)
+_FUNCTIONS = frozenset(
+    (
+        torch.relu,
+        torch.tanh,
+        torch.sigmoid,
+        torch.add,
+        torch.mul,
+        torch.sub,
+        operator.add,
+        operator.iadd,
+        operator.mul,
+        operator.sub,
+        operator.neg,
+        functional.relu,
+        functional.gelu,
+        functional.silu,
+        functional.leaky_relu,
+        functional.elu,
+        functional.tanh,
+        functional.sigmoid,
+        functional.max_pool2d,
+        functional.avg_pool2d,
+        functional.adaptive_avg_pool2d,
+    )
+)
+_METHODS = ("relu", "tanh", "sigmoid", "add", "mul", "sub")
+_ADDITIONS = (torch.add, operator.add, operator.iadd, "add")
+
+
+def trace(model: nn.Module, strategy: str) -> Program:
+    """The model's program; raises ScenarioError in the name of ``strategy``."""
+    try:
+        graph = fx.symbolic_trace(model)
+    except Exception as error:  # tracing runs the user's code, which may raise anything
+        raise refuse(strategy, f"cannot be traced: {error}") from error
+    source, result, steps = "", "", []
+    for node in graph.graph.nodes:
+        if node.op == "placeholder":
+            if source:
+                raise refuse(strategy, f"has a second input {node.name!r}")
+            source = node.name
+        elif node.op == "output":
+            if not isinstance(node.args[0], fx.Node):
+                raise refuse(strategy, "returns something other than one tensor")
+            result = node.args[0].name
+        else:
+            steps.append(_instruction(node, dict(graph.named_modules()), strategy))
+    _check_names(model, steps, strategy)
+    return Program(source, tuple(steps), result)
+
+
+def _check_names(model: nn.Module, steps: list[Instruction], strategy: str) -> None:
+    """A parameter shared by two layers has the name of the first only, and rows hold it once."""
+    known = dict(model.named_parameters())
+    for step in steps:
+        name = getattr(step.operation, "weight", None)
+        if name is not None and name not in known:
+            raise refuse(strategy, f"shares the parameter {name!r} between layers")
+
+
+def _instruction(node: fx.Node, modules: Mapping[str, nn.Module], strategy: str) -> Instruction:
+    inputs = tuple(argument.name for argument in node.all_input_nodes)
+    if node.op == "call_module":
+        layer = modules[str(node.target)]
+        return Instruction(node.name, _layer(layer, f"{node.target}.", strategy), inputs)
+    if node.op == "get_attr":
+        raise refuse(strategy, f"uses {node.target!r} outside a layer")
+    known = node.target in (_FUNCTIONS if node.op == "call_function" else _METHODS) or _flattens_samples(node)
+    if not known:
+        name = getattr(node.target, "__name__", node.target)
+        raise refuse(strategy, f"calls {name!r}, which is not known to treat samples one by one")
+    return Instruction(node.name, _function(node), inputs)
+
+
+def _layer(layer: nn.Module, prefix: str, strategy: str) -> Operation:
+    """The operation of a module whose parameters' names start with ``prefix``."""
+
+    def name(parameter: str) -> str | None:
+        return None if getattr(layer, parameter) is None else prefix + parameter
+
+    match layer:
+        case nn.Linear():
+            return Dense(prefix + "weight", name("bias"))
+        case nn.Conv2d() if layer.padding_mode == "zeros" and not isinstance(layer.padding, str):
+            kernel, stride = _pair(layer.kernel_size), _pair(layer.stride)
+            padding, dilation = _pair(layer.padding), _pair(layer.dilation)
+            return Convolution(prefix + "weight", name("bias"), kernel, stride, padding, dilation, layer.groups)
+        case nn.GroupNorm():
+            return GroupNorm(name("weight"), name("bias"), layer.num_groups, layer.num_channels, layer.eps)
+        case nn.ReLU():
+            return PerSample(functional.relu, "relu")
+        case nn.MaxPool2d():
+            return PerSample(layer, "max_pool", _window(layer))
+        case nn.Flatten(start_dim=1) | nn.Dropout(p=0.0):
+            return PerSample(layer)
+    if isinstance(layer, _MODULES):
+        return PerSample(layer)
+    raise refuse(strategy, f"has the layer {prefix[:-1]!r} of type {type(layer).__name__}")
+
+
+def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else (value[0], value[1])
+
+
+def _window(pool: nn.MaxPool2d) -> int:
+    """The side of square windows without overlap, padding or a partial window; 0 for all others."""
+    side, stride = _pair(pool.kernel_size), _pair(pool.stride)
+    plain = pool.padding == 0 and pool.dilation == 1 and not pool.ceil_mode and not pool.return_indices
+    return side[0] if plain and side == stride and side[0] == side[1] else 0
+
+
+def _flattens_samples(node: fx.Node) -> bool:
+    """Whether the node is ``flatten(x, 1)``, written in one of PyTorch's ways."""
+    if node.target not in (torch.flatten, "flatten"):
+        return False
+    return bool((node.args[1] if len(node.args) > 1 else node.kwargs.get("start_dim", 0)) == 1)
+
+
+def _function(node: fx.Node) -> PerSample:
+    """A call with its constants in place, as a function of its tensors."""
+    order = {argument: index for index, argument in enumerate(node.all_input_nodes)}
+    target = operator.add if node.target is operator.iadd else node.target  # others may still need the operand
+
+    def call(*tensors: Tensor) -> Tensor:
+        arguments = fx.map_arg(node.args, lambda argument: tensors[order[argument]])
+        options = fx.map_arg(node.kwargs, lambda argument: tensors[order[argument]])
+        if isinstance(target, str):
+            return getattr(arguments[0], target)(*arguments[1:], **options)  # type: ignore[no-any-return]
+        return target(*arguments, **options)  # type: ignore[no-any-return]
+
+    if node.target in (torch.relu, functional.relu, "relu"):
+        return PerSample(functional.relu, "relu")
+    adds = node.target in _ADDITIONS and len(node.args) == 2 == len(order) and not node.kwargs
+    return PerSample(call, "add" if adds else "")

@@ -1,0 +1,207 @@
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from heliomesh.learning import execution
+from heliomesh.learning.execution import Chosen, Report, choose, new_weights
+from heliomesh.learning.model import build_model
+from heliomesh.learning.stacked import Samples, flat_weights
+from heliomesh.learning.strategies import loop
+from heliomesh.scenario import ScenarioError
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+ROWS, STEPS, BATCH = 6, 2, 8
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HELIOMESH_DATA", str(tmp_path))
+
+
+def _samples() -> Samples:
+    generator = torch.Generator().manual_seed(1)
+    inputs, labels = torch.randn(50, 1, 8, 8, generator=generator), torch.randint(0, 10, (50,), generator=generator)
+    return Samples(inputs.to(DEVICE), labels.to(DEVICE))
+
+
+def _model() -> nn.Module:
+    return build_model("mlp", (1, 8, 8), 10, 0).to(DEVICE)
+
+
+def _chosen(strategy: str = "auto", model: nn.Module | None = None) -> Chosen:
+    return choose(model or _model(), _samples(), ROWS, STEPS, BATCH, DEVICE, "fp32", strategy)
+
+
+def _train(strategy, device: torch.device = DEVICE) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights and losses after a slot of all rows but one."""
+    weights = flat_weights(_model()).repeat(ROWS, 1).to(device)
+    rows = torch.tensor([4, 0, 1, 5, 3], device=device)
+    batches = torch.randint(0, 50, (5, STEPS, BATCH), generator=torch.Generator().manual_seed(2)).to(DEVICE)
+    return weights, strategy.train(weights, rows.to(device), batches, _samples(), 0.1)
+
+
+def _files(folder) -> list:
+    return sorted((folder / "strategies").glob("*.json"))
+
+
+def test_the_choice_is_measured_once_and_then_remembered(tmp_path):
+    first, second = _chosen(), _chosen()
+    assert not first.report.remembered
+    assert second.report.remembered
+    assert second.name == first.name
+    assert "loop" in first.report.milliseconds
+    assert second.report.milliseconds == first.report.milliseconds
+    assert len(_files(tmp_path)) == 1
+    assert first.name in str(first.report)
+
+
+def test_the_choice_computes_what_the_loop_computes():
+    expected, expected_losses = _train(loop.build(_model()))
+    actual, losses = _train(_chosen())
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(losses, expected_losses, rtol=1e-5, atol=1e-6)
+    rows = torch.arange(ROWS, device=DEVICE)
+    scores, reference = (one.evaluate(actual, rows, _samples()) for one in (_chosen(), loop.build(_model())))
+    torch.testing.assert_close(scores.loss, reference.loss, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"strategy": "no_such"}', '{"unknown": 1}'])
+def test_a_damaged_memory_is_replaced(tmp_path, text):
+    _chosen()
+    (file,) = _files(tmp_path)
+    file.write_text(text)
+    assert not _chosen().report.remembered
+    assert json.loads(file.read_text())["strategy"]
+    assert _chosen().report.remembered
+
+
+def test_another_size_is_measured_anew(tmp_path):
+    _chosen()
+    choose(_model(), _samples(), ROWS, STEPS, BATCH + 1, DEVICE)
+    assert len(_files(tmp_path)) == 2
+
+
+def test_a_memory_that_cannot_be_written_does_not_matter(tmp_path):
+    (tmp_path / "strategies").write_text("a file where a folder should be")
+    assert _chosen().report.milliseconds
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, 64])
+def test_results_do_not_depend_on_pieces(pieces):
+    whole, losses = _train(_chosen())
+    other = _chosen()
+    other.rows_at_once = pieces
+    in_pieces, their_losses = _train(other)
+    if DEVICE.type == "cpu":
+        assert torch.equal(in_pieces, whole)
+        assert torch.equal(their_losses, losses)
+    torch.testing.assert_close(in_pieces, whole, rtol=1e-5, atol=1e-6)
+
+
+class _Small:
+    """A strategy that has memory for two rows."""
+
+    name = "small"
+
+    def __init__(self) -> None:
+        self.inner = loop.build(_model())
+        self.sizes: list[int] = []
+
+    def train(self, weights, rows, batches, samples, learning_rate):
+        self.sizes.append(len(rows))
+        if len(rows) > 2:
+            raise torch.cuda.OutOfMemoryError
+        return self.inner.train(weights, rows, batches, samples, learning_rate)
+
+
+def test_pieces_are_halved_until_they_fit():
+    small = _Small()
+    chosen = Chosen(small, Report("small", False, "fp32"), DEVICE, rows_at_once=8)
+    weights, losses = _train(chosen)
+    expected, expected_losses = _train(loop.build(_model()))
+    assert torch.equal(weights, expected)
+    assert torch.equal(losses, expected_losses)
+    assert small.sizes == [5, 4, 2, 2, 1]
+
+
+def test_a_batch_too_large_for_the_memory_is_refused():
+    class Never(_Small):
+        def train(self, *_):
+            raise torch.cuda.OutOfMemoryError
+
+    with pytest.raises(ScenarioError, match=r"^learning\.batch: expected one batch to fit into the memory of"):
+        _train(Chosen(Never(), Report("never", False, "fp32"), DEVICE, rows_at_once=4))
+
+
+class _MixesSamples(nn.Module):
+    """Subtracts the mean over the batch, which a stack of devices must not share; vectorised it is right."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.dense = nn.BatchNorm1d(64, track_running_stats=False), nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.dense(self.norm(torch.flatten(x, 1)))
+
+
+def test_strategies_that_cannot_execute_the_model_are_skipped_with_the_reason():
+    report = _chosen(model=_MixesSamples()).report
+    assert "of type BatchNorm1d" in report.refused["unfold"]
+    assert report.strategy in ("loop", "vmap")
+
+
+def test_a_strategy_that_disagrees_with_the_loop_is_skipped(monkeypatch):
+    class Wrong(_Small):
+        def train(self, weights, rows, batches, samples, learning_rate):
+            return self.inner.train(weights, rows, batches, samples, 2 * learning_rate)
+
+    built = execution._built
+    monkeypatch.setattr(
+        execution, "_built", lambda task, name, compiled: built(task, name, compiled) if name == "loop" else Wrong()
+    )
+    report = _chosen().report
+    assert report.strategy == "loop"
+    assert "expected the loop's step" in report.refused["vmap"]
+
+
+@pytest.mark.parametrize("strategy", ["loop", "vmap", "unfold:eager"])
+def test_a_named_strategy_is_taken(strategy, tmp_path):
+    chosen = _chosen(strategy)
+    assert chosen.name == strategy.split(":")[0]
+    assert not (tmp_path / "strategies").exists()
+    expected, _ = _train(loop.build(_model()))
+    torch.testing.assert_close(_train(chosen)[0], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "hint"), [("lopp", "did you mean 'loop'?"), ("loop:fast", "actual value 'loop:fast'"), ("", "''")]
+)
+def test_an_unknown_strategy_is_refused(strategy, hint):
+    with pytest.raises(
+        ScenarioError, match=r"^learning\.strategy: expected auto or one of fused, grouped, loop"
+    ) as caught:
+        _chosen(strategy)
+    assert hint in str(caught.value)
+
+
+def test_an_unknown_precision_is_refused():
+    with pytest.raises(ScenarioError, match=r"^learning\.precision: expected one of fp32, tf32, bf16"):
+        choose(_model(), _samples(), ROWS, STEPS, BATCH, DEVICE, "half")  # type: ignore[arg-type]
+
+
+def test_weights_live_where_they_fit():
+    weights = new_weights(3, 7, DEVICE)
+    assert weights.shape == (3, 7)
+    assert weights.device.type == DEVICE.type
+
+
+@pytest.mark.skipif(DEVICE.type == "cpu", reason="needs a CUDA device")
+def test_weights_beside_the_cpu_visit_the_device():
+    expected, expected_losses = _train(loop.build(_model()))
+    chosen = _chosen()
+    chosen.rows_at_once = 2
+    weights, losses = _train(chosen, torch.device("cpu"))
+    torch.testing.assert_close(weights, expected.cpu(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(losses, expected_losses, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,273 @@
+import importlib.util
+import os
+
+import pytest
+import torch
+from torch import nn
+
+from heliomesh import catalog
+from heliomesh.learning.execution import STRATEGY_CATALOG
+from heliomesh.learning.stacked import Samples, flat_weights
+from heliomesh.learning.strategies import loop
+from heliomesh.scenario import ScenarioError
+
+CLASSES, SAMPLES, ROWS, STEPS, BATCH = 3, 40, 4, 2, 5
+TRITON = importlib.util.find_spec("triton") is not None and (
+    torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"
+)
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+STRATEGIES = [
+    pytest.param(
+        name, marks=pytest.mark.skipif(name == "fused" and not TRITON, reason="needs Triton and a CUDA device")
+    )
+    for name in catalog.names(STRATEGY_CATALOG)
+]
+
+
+class _Block(nn.Module):
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            nn.Conv2d(before, after, 3, stride, 1, bias=False),
+            nn.GroupNorm(4, after),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(after, after, 3, 1, 1, bias=False),
+            nn.GroupNorm(4, after),
+        )
+        self.shortcut = nn.Identity()
+        if stride != 1:
+            self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.GroupNorm(4, after))
+
+    def forward(self, x):
+        y = self.shortcut(x)
+        y = y + self.residual(x)
+        return torch.relu(y)
+
+
+def _mlp() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(81, 8), nn.ReLU(), nn.Linear(8, CLASSES))
+
+
+def _cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),  # 9 → 4: the last line and column are left out
+        nn.Conv2d(8, 16, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+        nn.ReLU(),
+        nn.Linear(10, CLASSES),
+    )
+
+
+def _resnet() -> nn.Module:
+    stem = [nn.Conv2d(1, 8, 3, 1, 1, bias=False), nn.GroupNorm(4, 8), nn.ReLU()]
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, CLASSES)]
+    return nn.Sequential(*stem, _Block(8, 8, 1), _Block(8, 16, 2), *head)
+
+
+MODELS = {"mlp": _mlp, "cnn": _cnn, "resnet": _resnet}
+
+
+def _model(name: str) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return MODELS[name]().to(DEVICE)
+
+
+def _samples() -> Samples:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(SAMPLES, 1, 9, 9, generator=generator)
+    return Samples(inputs.to(DEVICE), torch.randint(0, CLASSES, (SAMPLES,), generator=generator).to(DEVICE))
+
+
+def _weights(model: nn.Module) -> torch.Tensor:
+    """Every row near the model's own parameters."""
+    own = flat_weights(model)
+    noise = torch.randn(ROWS, len(own), generator=torch.Generator().manual_seed(2))
+    return own + 0.05 * noise.to(DEVICE)
+
+
+def _slots(slots: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Who trains on what; everybody in every other slot."""
+    generator = torch.Generator().manual_seed(4)
+    drawn = []
+    for slot in range(slots):
+        rows = torch.randperm(ROWS, generator=generator)[: ROWS if slot % 2 else ROWS - 1]
+        batches = torch.randint(0, SAMPLES, (len(rows), STEPS, BATCH), generator=generator)
+        drawn.append((rows.to(DEVICE), batches.to(DEVICE)))
+    return drawn
+
+
+def _trained(strategy, model: nn.Module, slots: int) -> tuple[torch.Tensor, torch.Tensor]:
+    weights, samples = _weights(model), _samples()
+    losses = [strategy.train(weights, rows, batches, samples, 0.05) for rows, batches in _slots(slots)]
+    return weights, torch.cat(losses)
+
+
+def _difference(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((actual - expected).norm() / expected.norm())
+
+
+def _build(name: str, model: nn.Module, **options):
+    return catalog.find(STRATEGY_CATALOG, name).build(model, **options)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_loop_is_sgd_as_pytorch_has_it(kind):
+    """Written with `torch.optim.SGD` and the model itself."""
+    model = _model(kind)
+    weights, samples = _weights(model), _samples()
+    expected = weights.clone()
+    for rows, batches in _slots(3):
+        for row, own in zip(rows.tolist(), batches, strict=True):
+            nn.utils.vector_to_parameters(expected[row].clone(), model.parameters())
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+            for batch in own:
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(samples.inputs[batch]), samples.labels[batch]).backward()
+                optimizer.step()
+            expected[row] = nn.utils.parameters_to_vector(model.parameters()).detach()
+    actual, _ = _trained(loop.build(_model(kind)), _model(kind), 3)
+    assert _difference(actual, expected) < 1e-6
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_equals_the_loop(name, kind):
+    model = _model(kind)
+    slots = 20 if DEVICE.type == "cuda" or name != "fused" else 1  # an interpreted kernel takes seconds
+    expected, expected_losses = _trained(loop.build(model), model, slots)
+    actual, losses = _trained(_build(name, model), model, slots)
+    assert _difference(actual, expected) <= 1e-5
+    assert _difference(losses, expected_losses) <= 1e-5
+    rows = torch.tensor([2, 0], device=DEVICE)
+    reference = loop.build(model).evaluate(expected, rows, _samples())
+    scores = _build(name, model).evaluate(expected, rows, _samples())
+    torch.testing.assert_close(scores.loss, reference.loss, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(scores.accuracy, reference.accuracy)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_idle_rows_are_untouched(name):
+    model = _model("mlp")
+    weights = _weights(model)
+    before = weights.clone()
+    rows, batches = torch.tensor([2], device=DEVICE), torch.zeros(1, STEPS, BATCH, dtype=torch.int64, device=DEVICE)
+    _build(name, model).train(weights, rows, batches, _samples(), 0.05)
+    assert [torch.equal(now, then) for now, then in zip(weights, before, strict=True)] == [True, True, False, True]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_nobody_active_is_nothing(name):
+    model = _model("mlp")
+    weights = _weights(model)
+    before = weights.clone()
+    nobody = torch.empty(0, dtype=torch.int64, device=DEVICE)
+    losses = _build(name, model).train(weights, nobody, nobody.view(0, STEPS, 1), _samples(), 0.05)
+    assert losses.shape == (0,)
+    assert torch.equal(weights, before)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_who_else_is_in_the_stack_does_not_matter(name, kind):
+    if name == "fused" and DEVICE.type == "cpu":
+        pytest.skip("interpreted kernels take seconds, and each position is a program of its own")
+    model, samples = _model(kind), _samples()
+    rows, batches = _slots(2)[1]
+    together, apart, strategy = _weights(model), _weights(model), _build(name, model)
+    strategy.train(together, rows, batches, samples, 0.05)
+    for row, batch in zip(rows, batches, strict=True):
+        strategy.train(apart, row[None], batch[None], samples, 0.05)
+    # PyTorch's stacked products may be rounded by their place in memory; `choose` then prefers the loop on a CPU
+    assert torch.equal(together, apart) if name in ("loop", "fused") else _difference(together, apart) <= 1e-6
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_bf16_learns_in_the_same_direction(name):
+    if DEVICE.type == "cpu" and name == "fused":
+        pytest.skip("the interpreter has no bfloat16 products")
+    model = _model("mlp")
+    exact, _ = _trained(loop.build(model), model, 4)
+    rounded, losses = _trained(_build(name, model, precision="bf16"), model, 4)
+    moved, expected = rounded - _weights(model), exact - _weights(model)
+    assert torch.cosine_similarity(moved.flatten(), expected.flatten(), 0) > 0.99
+    assert losses.isfinite().all()
+    assert rounded.dtype is torch.float32
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # compilers warn about what they are made of
+@pytest.mark.parametrize("name", ["vmap", "grouped", "unfold"])
+def test_compiled_equals_the_loop(name):
+    model = _model("cnn")
+    expected, _ = _trained(loop.build(model), model, 2)
+    actual, _ = _trained(_build(name, model, compiled=True), model, 2)
+    assert _difference(actual, expected) <= 1e-5
+
+
+def test_global_switches_come_back():
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    model = _model("mlp")
+    _trained(_build("unfold", model, precision="tf32"), model, 1)
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
+
+
+class _Reshapes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(81, CLASSES)
+
+    def forward(self, x):
+        return self.dense(x.reshape(-1, 81))
+
+
+class _Scaled(_Reshapes):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return self.dense(torch.flatten(x, 1)) * self.scale
+
+
+class _Branches(_Reshapes):
+    def forward(self, x):
+        return self.dense(torch.flatten(x, 1)) if x.sum() > 0 else self.dense(torch.flatten(-x, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "reason"),
+    [
+        ("grouped", _Reshapes(), "calls 'reshape', which is not known to treat samples one by one"),
+        ("unfold", _Scaled(), "uses 'scale' outside a layer"),
+        ("unfold", _Branches(), "cannot be traced"),
+        ("grouped", nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(81, 3)), "'0' of type BatchNorm2d"),
+        ("unfold", nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Flatten()), "convolution with 2 groups"),
+        ("fused", nn.Sequential(nn.Conv2d(1, 4, 3, dilation=2), nn.Flatten()), "grouped, dilated or not square"),
+        ("fused", nn.Sequential(nn.GroupNorm(3, 6), nn.Flatten()), "6 channels in 3 groups, not powers of two"),
+        ("fused", nn.Sequential(nn.Flatten(), *[nn.Linear(81, 81)] * 2), "uses a layer twice"),
+    ],
+)
+def test_what_a_strategy_cannot_execute_is_refused_in_one_sentence(name, model, reason):
+    with pytest.raises(ScenarioError, match=r"^learning\.strategy: expected a model and options that") as caught:
+        _build(name, model)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", catalog.names(STRATEGY_CATALOG))
+def test_an_unknown_precision_is_refused(name):
+    with pytest.raises(
+        ScenarioError, match=r"^learning\.precision: expected one of fp32, tf32, bf16, actual value 'int8'"
+    ):
+        _build(name, _model("mlp"), precision="int8")
+
+
+def test_the_loop_is_not_compiled():
+    with pytest.raises(ScenarioError, match="'loop' can execute, actual value compiled = true"):
+        loop.build(_model("mlp"), compiled=True)
