@@ -40,11 +40,11 @@ def scenario_of(slots: int, *changes: dict[str, Any]) -> hm.Scenario:
     return hm.Scenario.load("ring10").override(overrides)
 
 
-def job_of(scenario: hm.Scenario, planner: str, seed: int) -> hm.Job:
+def job_of(scenario: hm.Scenario, planner: str, seed: int) -> hm.TrainJob:
     """Plan and simulate the episode of a seed."""
     problem = hm.build(scenario)
     trace = hm.simulate(problem, hm.plan(problem, planner, bound=False), episodes=1, seed=seed)
-    return hm.Job(scenario, trace, seed=seed)
+    return hm.TrainJob(scenario, trace, seed=seed)
 
 
 def timed_run(options: argparse.Namespace) -> None:
@@ -61,9 +61,9 @@ def timed_run(options: argparse.Namespace) -> None:
     print(f"planned and simulated in {planned:.1f} s; in all {seconds:.1f} s by {run.provenance['strategy']}")
 
 
-def settings(options: argparse.Namespace) -> hm.Settings:
+def settings(options: argparse.Namespace) -> hm.TrainSettings:
     """How to train, from the command line."""
-    return hm.Settings(device=options.device, strategy=options.strategy, precision=options.precision)
+    return hm.TrainSettings(device=options.device, strategy=options.strategy, precision=options.precision)
 
 
 def accuracy_table(options: argparse.Namespace) -> None:

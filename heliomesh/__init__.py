@@ -8,10 +8,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from heliomesh.comparison import compare
 from heliomesh.learning.dataset import Dataset, DatasetError, dataset_from_arrays
-from heliomesh.learning.replay import Job
+from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import Run, TrainingError
 from heliomesh.learning.theorem1 import diagnose
-from heliomesh.learning.trainer import Settings, TrainingInterrupted, train, train_many
+from heliomesh.learning.trainer import TrainingInterrupted, TrainSettings, train, train_many
 from heliomesh.planning import lower_bound, plan, planner_names
 from heliomesh.problem.evaluation import exact_cost
 from heliomesh.problem.policy import Plan
@@ -26,16 +26,16 @@ from heliomesh.simulation.trace import Trace, TraceError, simulate
 __all__ = [
     "Dataset",
     "DatasetError",
-    "Job",
     "Plan",
     "Problem",
     "Run",
     "Scenario",
     "ScenarioError",
-    "Settings",
     "TooLargeError",
     "Trace",
     "TraceError",
+    "TrainJob",
+    "TrainSettings",
     "TrainingError",
     "TrainingInterrupted",
     "build",

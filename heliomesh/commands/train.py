@@ -24,7 +24,7 @@ from heliomesh.commands.options import (
     track_unless,
 )
 from heliomesh.learning.durable import write_json, written_whole
-from heliomesh.learning.replay import Job
+from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import Run, TrainingError, is_finished
 from heliomesh.learning.theorem1 import diagnose
 from heliomesh.learning.tracking import both, tensorboard
@@ -42,6 +42,8 @@ EpisodeOption = Annotated[int, typer.Option("--episode", min=0, help="Episode to
 EvaluateOption = Annotated[int, typer.Option("--evaluate-every", min=1, help="Slots between evaluations.")]
 CheckpointOption = Annotated[float, typer.Option("--checkpoint-second", min=0, help="Seconds between checkpoints.")]
 StrategyOption = Annotated[str, typer.Option("--strategy", help="How local steps are executed; auto: the quickest.")]
+PrecisionOption = Annotated[str, typer.Option("--precision", help="fp32, tf32 or bf16.")]
+MemoryOption = Annotated[float | None, typer.Option("--memory-gib", min=0, help="Memory limit of the training.")]
 DiagnoseOption = Annotated[bool, typer.Option("--diagnose", help="Estimate Theorem 1's constants and terms.")]
 TensorboardOption = Annotated[Path | None, typer.Option("--tensorboard", help="Write curves to this folder.")]
 
@@ -60,6 +62,8 @@ def train_command(
     checkpoint_second: CheckpointOption = 60.0,
     device: DeviceOption = "cpu",
     strategy: StrategyOption = "auto",
+    precision: PrecisionOption = "fp32",
+    memory_gib: MemoryOption = None,
     tensorboard_folder: TensorboardOption = None,
     with_diagnosis: DiagnoseOption = False,
     as_json: JsonOption = False,
@@ -68,7 +72,7 @@ def train_command(
     """Train the scenario's model under one episode of a trace."""
     loaded, replayed = load(scenario, overrides), Trace.load(trace)
     run = _trained(
-        Job(loaded, replayed, episode, seed),
+        TrainJob(loaded, replayed, episode, seed),
         "the same command with --resume goes on",
         tensorboard_folder,
         quiet or as_json,
@@ -78,6 +82,8 @@ def train_command(
         checkpoint_second=checkpoint_second,
         device=device,
         strategy=strategy,
+        precision=precision,
+        memory_gib=memory_gib,
     )
     facts = _run_facts(run, out)
     if with_diagnosis:
@@ -99,6 +105,8 @@ def run_command(
     checkpoint_second: CheckpointOption = 60.0,
     device: DeviceOption = "cpu",
     strategy: StrategyOption = "auto",
+    precision: PrecisionOption = "fp32",
+    memory_gib: MemoryOption = None,
     tensorboard_folder: TensorboardOption = None,
     with_diagnosis: DiagnoseOption = False,
     as_json: JsonOption = False,
@@ -117,7 +125,7 @@ def run_command(
     was_finished = is_finished(out)
     trace = _planned(loaded, wanted, out, device, quiet or as_json)
     run = _trained(
-        Job(loaded, trace, 0, seed),
+        TrainJob(loaded, trace, 0, seed),
         "the same command goes on",
         tensorboard_folder,
         quiet or as_json,
@@ -127,6 +135,8 @@ def run_command(
         checkpoint_second=checkpoint_second,
         device=device,
         strategy=strategy,
+        precision=precision,
+        memory_gib=memory_gib,
     )
     if was_finished:
         _note(f"{out}: this run was finished before; nothing was trained")
@@ -136,7 +146,7 @@ def run_command(
     print_facts(facts, as_json)
 
 
-def _trained(job: Job, remedy: str, tensorboard_folder: Path | None, quiet: bool, **settings: Any) -> Run:
+def _trained(job: TrainJob, remedy: str, tensorboard_folder: Path | None, quiet: bool, **settings: Any) -> Run:
     """Train with a live display; Ctrl-C ends the program with a sentence that has the ``remedy``."""
     live = _Live(job.trace, job.episode, quiet)
     observer = both(live.observe, tensorboard(tensorboard_folder)) if tensorboard_folder else live.observe

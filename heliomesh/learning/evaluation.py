@@ -54,7 +54,7 @@ class Evaluator:
     """Scores all runs of a replay."""
 
     def __init__(self, replay: Replay, dataset: Dataset, device_samples: int) -> None:
-        device = replay.weights.device
+        device = replay.device
         self._replay = replay
         self._test = Samples(dataset.test_inputs.to(device), dataset.test_labels.to(device))
         self._part = {
@@ -66,7 +66,7 @@ class Evaluator:
         """Score every run after ``done`` slots; ``losses`` (slot, row) are the training losses since last time."""
         replay = self._replay
         averages = torch.stack([replay.weights[member.rows].mean(0) for member in replay.members])
-        scores = replay.strategy.evaluate(averages, _all_rows(averages), self._test)
+        scores = replay.strategy.evaluate(averages, _rows(slice(0, len(averages)), replay), self._test)
         evaluations = []
         for run, member in enumerate(replay.members):
             accuracy, loss, num_samples = self._devices(member, done)
@@ -88,8 +88,7 @@ class Evaluator:
         """Accuracy and loss of each device, and on how many samples; all of them after the last slot."""
         replay = self._replay
         samples = self._test if done == replay.num_slots else self._part[member.job.training_seed]
-        rows = _all_rows(replay.weights)[member.rows]
-        scores = replay.strategy.evaluate(replay.weights, rows, samples)
+        scores = replay.strategy.evaluate(replay.weights, _rows(member.rows, replay), samples)
         accuracy, loss = scores.accuracy.double().cpu().numpy(), scores.loss.double().cpu().numpy()
         if not np.isfinite(loss).all():
             device = int(np.flatnonzero(~np.isfinite(loss))[0])
@@ -115,8 +114,8 @@ def _part(test: Samples, seed: int, size: int) -> Samples:
     return Samples(test.inputs[index], test.labels[index])
 
 
-def _all_rows(weights: Tensor) -> Tensor:
-    return torch.arange(len(weights), device=weights.device)
+def _rows(rows: slice, replay: Replay) -> Tensor:
+    return torch.arange(rows.start, rows.stop, device=replay.device)
 
 
 def _spread(values: Floats) -> dict[str, float]:

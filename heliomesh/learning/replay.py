@@ -5,6 +5,7 @@ together; each of them gives what it would give alone.
 """
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -12,16 +13,17 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from heliomesh.learning.aggregation import Rule, aggregate, check_contraction
 from heliomesh.learning.dataset import Dataset
+from heliomesh.learning.execution import choose, free_bytes, new_weights
 from heliomesh.learning.minibatch import Minibatches
 from heliomesh.learning.model import build_model
 from heliomesh.learning.partition import split
+from heliomesh.learning.precision import Precision
 from heliomesh.learning.run import TrainingError
-from heliomesh.learning.stacked import Layout, Samples, Strategy, flat_weights, layout_of
-from heliomesh.learning.strategies import loop
+from heliomesh.learning.stacked import Layout, Samples, flat_weights, layout_of
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.scenario import Learning, Scenario, ScenarioError
@@ -33,7 +35,7 @@ _SHARED = ("dataset", "path", "model", "buffers", "local_steps", "batch", "learn
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainJob:
     """A run to be: one episode of a trace under a scenario's ``[learning]``."""
 
     scenario: Scenario
@@ -42,6 +44,11 @@ class Job:
     seed: int | None = None  # of partition, first weights, minibatches and test subset; default: the scenario's
 
     def __post_init__(self) -> None:
+        for name, value, kind in (("scenario", self.scenario, Scenario), ("trace", self.trace, Trace)):
+            if not isinstance(value, kind):
+                raise TypeError(f"{name}: expected a {kind.__name__}, actual value {value!r:.60}")
+        if self.training_seed < 0:
+            raise TraceError(f"seed: expected at least 0, actual value {self.training_seed}")
         episodes = len(self.trace.scheduled)
         if not 0 <= self.episode < episodes:
             raise TraceError(f"episode: expected 0 to {episodes - 1}, as the trace has, actual value {self.episode}")
@@ -67,7 +74,7 @@ class Job:
 class Member:
     """A run in its place of the stack."""
 
-    job: Job
+    job: TrainJob
     topology: Topology
     minibatches: Minibatches
     rows: slice  # of the stack
@@ -81,26 +88,26 @@ class Replay:
 
     def __init__(
         self,
-        jobs: Sequence[Job],
+        jobs: Sequence[TrainJob],
         dataset: Dataset,
         device: torch.device,
         *,
         strategy: str = "auto",
-        precision: str = "fp32",
+        precision: Precision = "fp32",
         memory_gib: float | None = None,
     ) -> None:
         self.learning = _shared_learning(jobs)
         self.members = _members(jobs, dataset)
-        self.model = _model(jobs[0], dataset)
-        self.layout = layout_of(self.model)
-        num_rows = self.members[-1].rows.stop
-        _check_memory(jobs, dataset, self.layout, num_rows, device, memory_gib)
+        model = _model(jobs[0], dataset)
+        self.layout = layout_of(model)
+        self.device = device  # that computes; the weights may be too many for it
+        _check_memory(self.members, dataset, self.layout, device, memory_gib)
         self.samples = Samples(dataset.train_inputs.to(device), dataset.train_labels.to(device))
-        self.weights = torch.empty(num_rows, self.layout.num_parameters, device=device)  # (row, parameter)
-        for member in self.members:
-            self.weights[member.rows] = flat_weights(_model(member.job, dataset)).to(device)
-        self._before = self.weights.clone() if _needs_before(jobs) else None
-        self.strategy = _choose(self.model.to(device), strategy)
+        self.weights, self._before = _first_weights(self.members, dataset, self.layout, device)  # (row, parameter)
+        # On a CPU a run shall be the same alone and in a stack, so the stack's size must not change the choice.
+        num_rows = len(self.weights) if device.type == "cuda" else self.members[0].topology.num_devices
+        steps, batch = self.learning.local_steps, self.learning.batch
+        self.strategy = choose(model, self.samples, num_rows, steps, batch, device, precision, strategy)
 
     @property
     def num_slots(self) -> int:
@@ -115,12 +122,10 @@ class Replay:
             return losses
         if self._before is not None:
             self._before.copy_(self.weights)
-        rows = torch.from_numpy(np.flatnonzero(active)).to(self.weights.device)
+        rows = torch.from_numpy(np.flatnonzero(active)).to(self.device)
         batches = torch.from_numpy(np.concatenate([_batches(member, slot) for member in self.members]))
         learning_rate = self.learning.learning_rate
-        trained = self.strategy.train(
-            self.weights, rows, batches.to(self.weights.device), self.samples, learning_rate
-        )
+        trained = self.strategy.train(self.weights, rows, batches.to(self.device), self.samples, learning_rate)
         losses[active] = trained.double().cpu().numpy()
         self._check_finite(losses, active, slot)
         self._average(slot)
@@ -165,12 +170,7 @@ def diverged(place: str, slot: int, actual: str) -> TrainingError:
     )
 
 
-def _choose(model: nn.Module, strategy: str) -> Strategy:
-    """How local steps are executed."""
-    return loop.build(model)
-
-
-def _model(job: Job, dataset: Dataset) -> nn.Module:
+def _model(job: TrainJob, dataset: Dataset) -> nn.Module:
     settings = job.scenario.learning
     return build_model(settings.model, dataset.input_shape, dataset.num_classes, job.training_seed, settings.buffers)
 
@@ -180,7 +180,7 @@ def _batches(member: Member, slot: int) -> npt.NDArray[np.int64]:
     return member.minibatches.of(devices, member.trained_before[slot, devices])
 
 
-def _members(jobs: Sequence[Job], dataset: Dataset) -> tuple[Member, ...]:
+def _members(jobs: Sequence[TrainJob], dataset: Dataset) -> tuple[Member, ...]:
     """Jobs checked and lined up; runs with equal topologies share one object."""
     members: list[Member] = []
     for job in jobs:
@@ -209,7 +209,7 @@ def _members(jobs: Sequence[Job], dataset: Dataset) -> tuple[Member, ...]:
     return tuple(members)
 
 
-def check_trace(job: Job, topology: Topology) -> None:
+def check_trace(job: TrainJob, topology: Topology) -> None:
     """Refuse a trace of another network or horizon."""
     trace = job.trace
     slots, devices = trace.scheduled.shape[1:]
@@ -227,7 +227,7 @@ def check_trace(job: Job, topology: Topology) -> None:
         )
 
 
-def _shared_learning(jobs: Sequence[Job]) -> Learning:
+def _shared_learning(jobs: Sequence[TrainJob]) -> Learning:
     """The ``[learning]`` of the stack; refuses runs that cannot train in one stack."""
     first = jobs[0].scenario
     for job in jobs[1:]:
@@ -250,23 +250,33 @@ def _alike(members: Sequence[Member]) -> list[tuple[Rule, list[Member]]]:
     return [(rule, list(group)) for (rule, _), group in groups]
 
 
-def _needs_before(jobs: Sequence[Job]) -> bool:
-    return any(job.scenario.learning.aggregation == "update" for job in jobs)
+def _first_weights(
+    members: Sequence[Member], dataset: Dataset, layout: Layout, device: torch.device
+) -> tuple[Tensor, Tensor | None]:
+    """Every device with its run's first model, and room for a copy where a rule needs the weights before training."""
+    num_rows, copies = members[-1].rows.stop, _num_copies(members)
+    stack = new_weights(copies * num_rows, layout.num_parameters, device)
+    for member in members:
+        stack[member.rows] = flat_weights(_model(member.job, dataset)).to(stack.device)
+    return stack[:num_rows], stack[num_rows:] if copies > 1 else None
+
+
+def _num_copies(members: Sequence[Member]) -> int:
+    return 2 if any(member.job.scenario.learning.aggregation == "update" for member in members) else 1
 
 
 def _check_memory(
-    jobs: Sequence[Job],
-    dataset: Dataset,
-    layout: Layout,
-    num_rows: int,
-    device: torch.device,
-    memory_gib: float | None,
+    members: Sequence[Member], dataset: Dataset, layout: Layout, device: torch.device, memory_gib: float | None
 ) -> None:
     """Refuse a stack that would not fit: weights, their copy for `update`, samples, and space to work in."""
-    stack = 4.0 * num_rows * layout.num_parameters
-    copies = 2 if _needs_before(jobs) else 1
-    samples = sum(t.nbytes for t in (dataset.train_inputs, dataset.test_inputs))
+    stack = 4.0 * _num_copies(members) * members[-1].rows.stop * layout.num_parameters
+    samples = sum(inputs.nbytes for inputs in (dataset.train_inputs, dataset.test_inputs))
     if memory_gib is None:
-        memory_gib = torch.cuda.mem_get_info(device)[0] / 2**30 if device.type == "cuda" else DEFAULT_LIMIT_GIB
+        memory_gib = (_host_bytes() + free_bytes(device)) / 2**30 if device.type == "cuda" else DEFAULT_LIMIT_GIB
     remedy = "lower network.devices, take a smaller model, or train fewer runs at once"
-    check_fits("training", copies * stack + samples + _WORKSPACE_BYTES, memory_gib, remedy)
+    check_fits("training", stack + samples + _WORKSPACE_BYTES, memory_gib, remedy)
+
+
+def _host_bytes() -> int:
+    """Memory of the machine, where weights stay that a CUDA device has no room for."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,7 +23,8 @@ from torch import Tensor
 from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
 from heliomesh.learning.dataset import Dataset, load_dataset
 from heliomesh.learning.evaluation import COLUMNS, Evaluation, Evaluator
-from heliomesh.learning.replay import Job, Member, Replay
+from heliomesh.learning.precision import Precision
+from heliomesh.learning.replay import Member, Replay, TrainJob
 from heliomesh.learning.run import Floats, Run, TrainingError, is_finished, versions
 from heliomesh.learning.tracking import Observer, unobserved
 from heliomesh.problem.policy import Track, untracked
@@ -38,8 +39,8 @@ class TrainingInterrupted(KeyboardInterrupt):
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How to train and what to measure; on what, under whose luck and by which rule is said by the `Job`."""
+class TrainSettings:
+    """How to train and what to measure; on what, under whose luck and by which rule is said by the `TrainJob`."""
 
     folder: Path | None = None  # for checkpoints and the finished run
     resume: bool = False  # go on with what the folder holds, or return it if it is finished
@@ -47,7 +48,7 @@ class Settings:
     device_samples: int = 500  # test samples for each device before the last slot
     device: str = "cpu"
     strategy: str = "auto"
-    precision: str = "fp32"
+    precision: Precision = "fp32"
     checkpoint_every: int | None = None  # slots
     checkpoint_second: float = 60.0  # at least this long between checkpoints, where no number of slots is given
     memory_gib: float | None = None  # default: 6 GiB, or what a CUDA device has free
@@ -66,7 +67,7 @@ def train(
     device_samples: int = 500,
     device: str = "cpu",
     strategy: str = "auto",
-    precision: str = "fp32",
+    precision: Precision = "fp32",
     checkpoint_every: int | None = None,
     checkpoint_second: float = 60.0,
     memory_gib: float | None = None,
@@ -79,9 +80,9 @@ def train(
     ``seed`` draws the partition, the first weights, the minibatches and the test samples of the devices; by default
     it is the scenario's. ``dataset`` replaces the one that the scenario names. With a ``folder`` the run is saved
     there, with checkpoints on the way; ``notify`` is told if a damaged one had to be passed over. The rest is as
-    in `Settings`. Raises ScenarioError, TraceError, DatasetError, TooLargeError or TrainingError.
+    in `TrainSettings`. Raises ScenarioError, TraceError, DatasetError, TooLargeError or TrainingError.
     """
-    settings = Settings(
+    settings = TrainSettings(
         folder=None if folder is None else Path(folder),
         resume=resume,
         evaluate_every=evaluate_every,
@@ -93,14 +94,14 @@ def train(
         checkpoint_second=checkpoint_second,
         memory_gib=memory_gib,
     )
-    job = Job(scenario, trace, episode, seed)
+    job = TrainJob(scenario, trace, episode, seed)
     place = [settings.folder] if settings.folder else []
     return _train([job], place, settings, dataset, track, observer, notify)[0]
 
 
 def train_many(
-    jobs: Sequence[Job],
-    settings: Settings | None = None,
+    jobs: Sequence[TrainJob],
+    settings: TrainSettings | None = None,
     *,
     dataset: Dataset | None = None,
     track: Track = untracked,
@@ -111,16 +112,16 @@ def train_many(
 
     Each run gives what `train` gives for it, bit for bit on a CPU. With a folder they are saved as 000, 001, ….
     """
-    settings = settings or Settings()
+    settings = settings or TrainSettings()
     folder = settings.folder
     places = [folder / f"{run:03d}" for run in range(len(jobs))] if folder else []
     return _train(jobs, places, settings, dataset, track, observer, notify)
 
 
 def _train(
-    jobs: Sequence[Job],
+    jobs: Sequence[TrainJob],
     places: Sequence[Path],
-    settings: Settings,
+    settings: TrainSettings,
     dataset: Dataset | None,
     track: Track,
     observer: Observer,
@@ -133,8 +134,10 @@ def _train(
     if places and all(map(is_finished, places)):
         return _finished(places, identities, settings)
     checkpoints = _checkpoints(settings, identities)
-    training = _Training(jobs, dataset, settings, identities)
     resumed = checkpoints.newest(notify) if checkpoints else None
+    if resumed and settings.strategy == "auto" and resumed.facts["device"] == settings.device:
+        settings = replace(settings, strategy=resumed.facts["strategy"])  # another one rounds otherwise
+    training = _Training(jobs, dataset, settings, identities)
     if resumed:
         training.restore(resumed)
     with _polite_interrupt(checkpoints is not None) as asked_to_stop:
@@ -151,7 +154,11 @@ class _Training:
     """A replay with its metrics so far."""
 
     def __init__(
-        self, jobs: Sequence[Job], dataset: Dataset, settings: Settings, identities: Sequence[dict[str, Any]]
+        self,
+        jobs: Sequence[TrainJob],
+        dataset: Dataset,
+        settings: TrainSettings,
+        identities: Sequence[dict[str, Any]],
     ) -> None:
         self._settings, self._identities = settings, identities
         self._replay = Replay(
@@ -213,7 +220,13 @@ class _Training:
             table = np.stack(list(metrics.values()))
             tensors |= {f"metrics {run}": torch.from_numpy(table), f"accuracy {run}": torch.from_numpy(accuracy)}
             tensors[f"loss {run}"] = torch.from_numpy(loss)
-        return Checkpoint(self._done, tensors, {"second": self._seconds()})
+        facts = {"second": self._seconds(), "strategy": self._strategy(), "device": self._settings.device}
+        return Checkpoint(self._done, tensors, facts)
+
+    def _strategy(self) -> str:
+        """The strategy as the setting ``strategy`` names it."""
+        report = self._replay.strategy.report
+        return f"{report.strategy}:{'compiled' if report.compiled else 'eager'}"
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go back to a checkpoint."""
@@ -254,8 +267,9 @@ class _Training:
             "planner": member.job.trace.planner,
             "simulation_seed": member.job.trace.seed,
             "parameters": [[name, list(shape)] for name, shape in zip(layout.names, layout.shapes, strict=True)],
-            "strategy": self._replay.strategy.name,
-            "device": str(self._replay.weights.device),
+            "strategy": self._strategy(),
+            "precision": self._settings.precision,
+            "device": str(self._replay.device),
             "runs_in_stack": len(self._replay.members),
             "duration_second": self._seconds(),
             "versions": versions(),
@@ -268,7 +282,7 @@ def _evaluation(tensors: Mapping[str, Tensor], run: int, number: int) -> Evaluat
     return Evaluation(row, tensors[f"accuracy {run}"][number].numpy(), tensors[f"loss {run}"][number].numpy())
 
 
-def _check_settings(jobs: Sequence[Job], settings: Settings) -> None:
+def _check_settings(jobs: Sequence[TrainJob], settings: TrainSettings) -> None:
     if not jobs:
         raise TrainingError("jobs: expected at least one, actual number 0")
     for name in ("evaluate_every", "device_samples", "checkpoint_every"):
@@ -277,7 +291,7 @@ def _check_settings(jobs: Sequence[Job], settings: Settings) -> None:
             raise TrainingError(f"{name}: expected at least 1, actual value {value}")
 
 
-def _identity(job: Job, dataset: Dataset, settings: Settings) -> dict[str, Any]:
+def _identity(job: TrainJob, dataset: Dataset, settings: TrainSettings) -> dict[str, Any]:
     """What determines a run's numbers; checkpoints and finished runs with another identity are refused."""
     return {
         "scenario": job.scenario.content_hash,
@@ -303,7 +317,7 @@ def _fingerprint(dataset: Dataset) -> str:
     return digest.hexdigest()
 
 
-def _finished(places: Sequence[Path], identities: Sequence[dict[str, Any]], settings: Settings) -> list[Run]:
+def _finished(places: Sequence[Path], identities: Sequence[dict[str, Any]], settings: TrainSettings) -> list[Run]:
     """Runs that are there already, if they are the ones asked for."""
     if not settings.resume:
         raise TrainingError(f"{settings.folder}: expected an empty folder or resume, actual: a finished run")
@@ -316,7 +330,7 @@ def _finished(places: Sequence[Path], identities: Sequence[dict[str, Any]], sett
     return runs
 
 
-def _checkpoints(settings: Settings, identities: Sequence[dict[str, Any]]) -> Checkpoints | None:
+def _checkpoints(settings: TrainSettings, identities: Sequence[dict[str, Any]]) -> Checkpoints | None:
     """Where checkpoints go; refuses a folder with some of them unless they are wanted."""
     if settings.folder is None:
         return None

@@ -22,7 +22,7 @@ from heliomesh.learning import durable
 from heliomesh.learning.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from heliomesh.learning.evaluation import COLUMNS
 
-SLOTS = 30
+SLOTS = 40
 CHANGES = {"slots": SLOTS, "network.devices": 4, "learning.local_steps": 2}
 # A process that trains with a checkpoint after every slot, slowly enough to be killed in the middle of anything.
 PROGRAM = """
@@ -36,7 +36,7 @@ def slow(items, description, total):
         time.sleep(0.005)
         yield item
 hm.train(
-    task.scenario, task.trace, folder=sys.argv[1], resume=True, evaluate_every=3, checkpoint_every=1,
+    task.scenario, task.trace, folder=sys.argv[1], resume=True, evaluate_every=3, checkpoint_every=1, strategy="loop",
     notify=lambda text: print("damaged", text, flush=True), track=slow,
 )
 print("done", flush=True)
@@ -46,10 +46,11 @@ print("done", flush=True)
 def job(**changes):
     scenario = hm.Scenario.load("tiny").override(CHANGES | changes)
     problem = hm.build(scenario)
-    return hm.Job(scenario, hm.simulate(problem, hm.plan(problem, "uncoordinated", bound=False), 1))
+    return hm.TrainJob(scenario, hm.simulate(problem, hm.plan(problem, "uncoordinated", bound=False), 1))
 
 
 def train(task, folder=None, **settings):
+    settings = {"strategy": "loop"} | settings  # which one is quickest may change from run to run
     return hm.train(task.scenario, task.trace, folder=folder, evaluate_every=3, **settings)
 
 
@@ -74,10 +75,13 @@ def assert_same(one, other):
         np.testing.assert_array_equal(one.metrics[name], other.metrics[name])
 
 
-def kill_and_resume(folder, kills, rng):
-    """Start the program again and again and kill it at random moments; then let it end."""
+def kill_and_resume(folder, most, rng):
+    """Start the program again and again, kill it at random moments, and let it end after ``most`` kills.
+
+    Returns how often it was really killed in the middle of its work.
+    """
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    for attempt in range(kills + 1):
+    for kills in range(most + 1):
         process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-W", "error", "-c", PROGRAM, str(folder)],
             stdout=subprocess.PIPE,
@@ -85,27 +89,30 @@ def kill_and_resume(folder, kills, rng):
             env=environment,
         )
         assert process.stdout is not None
-        if attempt < kills:
-            for _ in range(rng.randint(1, 4)):  # some slots, or the end if there are not so many left
+        if kills < most:
+            for _ in range(rng.randint(1, 4)):  # slots
                 process.stdout.readline()
             time.sleep(rng.uniform(0, 0.03))
             process.send_signal(signal.SIGKILL)
         lines = process.communicate(timeout=120)[0]
         assert "damaged" not in lines
-    assert process.returncode == 0
-    return hm.Run.load(folder)
+        if process.returncode == 0:
+            return kills
+    raise AssertionError("the program did not end")
 
 
 def test_killed_at_random_moments(tmp_path):
-    assert_same(kill_and_resume(tmp_path, 3, random.Random(0)), train(job()))  # noqa: S311
+    assert kill_and_resume(tmp_path, 3, random.Random(0)) > 0  # noqa: S311
+    assert_same(hm.Run.load(tmp_path), train(job()))
 
 
 @pytest.mark.slow
 def test_killed_at_thirty_random_moments(tmp_path):
-    """In groups, since a run is over after some kills."""
-    rng, expected = random.Random(1), train(job())  # noqa: S311
-    for group in range(5):
-        assert_same(kill_and_resume(tmp_path / str(group), 6, rng), expected)
+    rng, expected, kills = random.Random(1), train(job()), 0  # noqa: S311
+    while kills < 30:
+        folder = tmp_path / str(kills)
+        kills += kill_and_resume(folder, 5, rng)
+        assert_same(hm.Run.load(folder), expected)
 
 
 @pytest.mark.parametrize("slot", [0, 1, 7, SLOTS - 2])
@@ -118,9 +125,19 @@ def test_interrupted_runs_go_on(tmp_path, slot):
     assert not (tmp_path / "checkpoints").exists()
 
 
+def test_the_chosen_strategy_is_kept(tmp_path, monkeypatch):
+    """A resumed run does not measure again: another strategy rounds otherwise."""
+    task = job()
+    interrupted_after(task, tmp_path, 5, strategy="vmap")
+    monkeypatch.setattr("heliomesh.learning.execution._calibrated", pytest.fail)
+    resumed = train(task, tmp_path, resume=True, strategy="auto")
+    assert resumed.provenance["strategy"] == "vmap:eager"
+    assert_same(resumed, train(task, strategy="vmap"))
+
+
 def test_interrupted_stacks_go_on(tmp_path):
     one, other = job(), job(**{"learning.aggregation": "renormalized"})
-    jobs = [one, hm.Job(other.scenario, other.trace, seed=3)]
+    jobs = [one, hm.TrainJob(other.scenario, other.trace, seed=3)]
 
     def press(items, description, total):
         for item in items:
@@ -128,12 +145,11 @@ def test_interrupted_stacks_go_on(tmp_path):
                 os.kill(os.getpid(), signal.SIGINT)
             yield item
 
-    settings = hm.Settings(evaluate_every=3, folder=tmp_path, resume=True)
+    settings = hm.TrainSettings(strategy="loop", evaluate_every=3, folder=tmp_path, resume=True)
     with pytest.raises(hm.TrainingInterrupted):
         hm.train_many(jobs, settings, track=press)
-    for resumed, whole in zip(
-        hm.train_many(jobs, settings), hm.train_many(jobs, hm.Settings(evaluate_every=3)), strict=True
-    ):
+    expected = hm.train_many(jobs, hm.TrainSettings(strategy="loop", evaluate_every=3))
+    for resumed, whole in zip(hm.train_many(jobs, settings), expected, strict=True):
         assert_same(resumed, whole)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000", "001"]
     assert_same(hm.train_many(jobs, settings)[1], hm.Run.load(tmp_path / "001"))

@@ -108,7 +108,8 @@ def test_gossip_brings_models_together():
     assert alone.final["train_loss"] < alone.metrics["train_loss"][0]
 
 
-def test_stacked_runs_are_single_runs_bit_for_bit():
+@pytest.mark.parametrize("strategy", ["loop", "unfold", "vmap"])
+def test_stacked_runs_are_single_runs_bit_for_bit(strategy):
     """Other rules, seeds, episodes and network sizes in one stack."""
     jobs = []
     for changes, episode, seed in (
@@ -119,9 +120,11 @@ def test_stacked_runs_are_single_runs_bit_for_bit():
         ({"learning.partition": "iid"}, 0, None),
     ):
         scenario = scenario_of(**changes)
-        jobs.append(hm.Job(scenario, trace_of(scenario), episode, seed))
-    for job, stacked in zip(jobs, hm.train_many(jobs, hm.Settings(evaluate_every=4)), strict=True):
-        single = hm.train(job.scenario, job.trace, job.episode, seed=job.seed, evaluate_every=4)
+        jobs.append(hm.TrainJob(scenario, trace_of(scenario), episode, seed))
+    for job, stacked in zip(
+        jobs, hm.train_many(jobs, hm.TrainSettings(evaluate_every=4, strategy=strategy)), strict=True
+    ):
+        single = hm.train(job.scenario, job.trace, job.episode, seed=job.seed, evaluate_every=4, strategy=strategy)
         assert torch.equal(single.weights, stacked.weights)
         np.testing.assert_array_equal(single.accuracy, stacked.accuracy)
         np.testing.assert_array_equal(single.loss, stacked.loss)
@@ -229,11 +232,17 @@ def test_refusals():
         hm.train(scenario, trace, evaluate_every=0)
     with pytest.raises(hm.ScenarioError, match="--device: expected cpu"):
         hm.train(scenario, trace, device="gpu")
+    with pytest.raises(hm.ScenarioError, match="expected auto or one of"):
+        hm.train(scenario, trace, strategy="quick")
+    with pytest.raises(hm.TraceError, match="seed: expected at least 0, actual value -1"):
+        hm.train(scenario, trace, seed=-1)
+    with pytest.raises(TypeError, match="scenario: expected a Scenario, actual value 'tiny'"):
+        hm.train("tiny", trace)
     with pytest.raises(hm.TrainingError, match="jobs: expected at least one"):
         hm.train_many([])
     slower = scenario_of(**{"learning.learning_rate": 0.2})
     with pytest.raises(hm.ScenarioError, match=r"learning\.learning_rate: expected one value in a stack"):
-        hm.train_many([hm.Job(scenario, trace), hm.Job(slower, trace)])
+        hm.train_many([hm.TrainJob(scenario, trace), hm.TrainJob(slower, trace)])
 
 
 def test_divergence_names_device_and_slot():
