@@ -46,8 +46,10 @@ _REMEDY = "lower the degree, energy.battery_levels or channel.levels, raise memo
 class Options(Section):
     """Options of the receiver planner."""
 
-    largest_table: Annotated[int, Field(ge=0)] = Field(
-        60_000_000, description="most states × joint actions of a receiver's table; larger ones get prices instead"
+    largest_table: Annotated[int, Field(ge=0)] | None = Field(
+        None,
+        description="most states × joint actions of a receiver's table, larger ones get prices instead; "
+        "default: what fits the memory and about a minute",
     )
     steps: Annotated[int, Field(ge=1)] = Field(100, description="ascent steps of the prices")
     channel_steps: Annotated[int, Field(ge=0)] = Field(40, description="further steps of prices that see channels")
@@ -161,7 +163,7 @@ class Solved:
 
 def solve(problem: Problem, coordination: Coordination, options: Options, track: Track) -> Solved:
     """Tables where they are small enough, prices elsewhere; works at any degree."""
-    clusters, kind_of = _kinds(problem, coordination, options.largest_table)
+    clusters, kind_of = _chosen_kinds(problem, coordination, options)
     check_fits("receiver tables", estimate_bytes(problem, clusters), options.memory_gib, _REMEDY)
     kinds = torch.cat(list(kind_of.values())) if kind_of else torch.zeros(0, dtype=torch.long)
     sizes = torch.bincount(kinds[kinds >= 0], minlength=len(clusters)).tolist()
@@ -188,7 +190,7 @@ def least_cost(problem: Problem, track: Track = untracked) -> float:
 
 def is_quick(problem: Problem) -> bool:
     """Whether the bound takes seconds: few, small tables, and no receiver that needs prices."""
-    clusters, kind_of = _kinds(problem, Coordination(problem), Options().largest_table)
+    clusters, kind_of = _chosen_kinds(problem, Coordination(problem), Options())
     priced = any(bool((kinds < 0).any()) for kinds in kind_of.values())
     work = problem.slots * sum(table_size(problem, cluster) for cluster in clusters)
     return not priced and work <= _QUICK_WORK
@@ -217,6 +219,26 @@ def _priced_bound(
 
 
 _DESCENT_SWEEPS = 3  # the action laws are only a starting point
+
+
+def _chosen_kinds(
+    problem: Problem, coordination: Coordination, options: Options
+) -> tuple[list[Part], dict[int, Tensor]]:
+    """Tables as large as asked for; by default the largest that fit the memory and take about a minute in all."""
+    if options.largest_table is not None:
+        return _kinds(problem, coordination, options.largest_table)
+    largest = _LARGEST_TABLE
+    while True:
+        clusters, kind_of = _kinds(problem, coordination, largest)
+        work = sum(table_size(problem, cluster) for cluster in clusters)
+        fits = estimate_bytes(problem, clusters) <= options.memory_gib * 2**30 and work <= _TABLE_WORK
+        if fits or not clusters:
+            return clusters, kind_of
+        largest = max(table_size(problem, cluster) for cluster in clusters) - 1
+
+
+_LARGEST_TABLE = 60_000_000  # states × joint actions
+_TABLE_WORK = 600_000_000  # states × joint actions of all tables
 
 
 def _kinds(problem: Problem, coordination: Coordination, largest_table: int) -> tuple[list[Part], dict[int, Tensor]]:
