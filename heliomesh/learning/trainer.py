@@ -110,7 +110,8 @@ def train_many(
 ) -> list[Run]:
     """Train several runs in one stack: planners, seeds, partitions or aggregation rules on one dataset and model.
 
-    Each run gives what `train` gives for it, bit for bit on a CPU. With a folder they are saved as 000, 001, ….
+    Each run gives what `train` gives for it: bit for bit on a CPU by every strategy but `grouped`, whose rounding
+    depends on who trains together. With a folder they are saved as 000, 001, ….
     """
     settings = settings or TrainSettings()
     folder = settings.folder
