@@ -12,7 +12,7 @@ from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import Run, TrainingError
 from heliomesh.learning.theorem1 import diagnose
 from heliomesh.learning.trainer import TrainingInterrupted, TrainSettings, train, train_many
-from heliomesh.planning import lower_bound, plan, planner_names
+from heliomesh.planning import continuous_bound, lower_bound, plan, planner_names
 from heliomesh.problem.evaluation import exact_cost
 from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import Problem, build
@@ -40,6 +40,7 @@ __all__ = [
     "TrainingInterrupted",
     "build",
     "compare",
+    "continuous_bound",
     "dataset_from_arrays",
     "diagnose",
     "energy_ledger",

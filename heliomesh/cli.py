@@ -30,7 +30,7 @@ from heliomesh.commands.options import (
 from heliomesh.comparison import Comparison, Row, compare
 from heliomesh.learning.dataset import DatasetError
 from heliomesh.learning.run import TrainingError
-from heliomesh.planning import make_plan, planner_names
+from heliomesh.planning import continuous_bound, make_plan, planner_names
 from heliomesh.problem.problem import Problem, build
 from heliomesh.problem.size import TooLargeError, readable
 from heliomesh.report.pareto import pareto_svg
@@ -171,6 +171,9 @@ def compare_command(
     episodes: EpisodesOption = 64,
     seed: SeedOption = 0,
     memory_gib: Annotated[float | None, typer.Option("--memory-gib", help="Memory limit of each plan.")] = None,
+    certify: Annotated[
+        bool, typer.Option("--certify", help="Also bound the process with continuous batteries.")
+    ] = False,
     svg: Annotated[Path | None, typer.Option("--svg", help="Draw cost over planning time and bytes here.")] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -189,6 +192,8 @@ def compare_command(
     problem = _problem(scenario, overrides, device, dtype)
     result = compare(problem, names, episodes, seed, memory_gib=memory_gib, track=track_unless(quiet or as_json))
     facts = network_facts(problem)
+    if certify:
+        facts["lower bound (simulated)"] = continuous_bound(problem, track_unless(quiet or as_json))
     if svg is not None:
         svg.write_text(pareto_svg(result, f"{scenario}: cost against computation and messages"))
     if as_json:

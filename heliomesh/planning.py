@@ -8,7 +8,7 @@ from typing import Any
 from heliomesh import catalog
 from heliomesh.planners import receiver
 from heliomesh.problem.policy import ParallelMap, Plan, Track, untracked
-from heliomesh.problem.problem import Problem
+from heliomesh.problem.problem import Problem, optimistic
 from heliomesh.scenario import ScenarioError, validated
 from heliomesh.streams import stream
 
@@ -63,3 +63,35 @@ def lower_bound(problem: Problem, track: Track = untracked) -> float:
     if known is None:
         problem.remembered["lower bound"] = known = receiver.least_cost(problem, track)
     return known
+
+
+def continuous_bound(problem: Problem, track: Track = untracked) -> float | None:
+    """Certified lower bound on the expected cost per slot of the simulated process with its continuous batteries.
+
+    Where batteries never leave the grid it is `lower_bound`. Elsewhere it is a bound by prices on a fine grid that
+    rounds in the devices' favour; computed once. None where harvests are replayed from a random start: planners know
+    their marginal law only.
+    """
+    if not problem.law_is_simulated:
+        return None
+    if problem.grid_is_exact:
+        return lower_bound(problem, track)
+    known = problem.remembered.get("continuous bound")
+    if known is None:
+        options = receiver.Options(largest_table=0, channel_steps=0)
+        known = receiver.least_cost(optimistic(problem, _refinement(problem)), track, options)
+        problem.remembered["continuous bound"] = known
+    return known
+
+
+def _refinement(problem: Problem) -> int:
+    """Fine steps per step of the plan's grid: as many as kernels of moderate size allow."""
+    law = problem.harvest.law
+    for refinement in (32, 16, 8, 4, 2):
+        states = law.num_weather * (max(problem.battery.levels - 1, 1) * refinement + 1)
+        if len(law.joule) * problem.num_devices * float(states) ** 2 <= _KERNEL_ENTRIES:
+            return refinement
+    return 1
+
+
+_KERNEL_ENTRIES = 4_000_000

@@ -2,6 +2,9 @@
 
 On the grid, harvest is split between the two nearest points so that its mean is kept, spending is rounded up and a
 look-up rounds the level down: a plan is always affordable. ``b ← min(b + u − e, b_max)``, 0 ≤ e ≤ b.
+
+The *optimistic* grid rounds the other way: first level and harvest up, spending down. Along every sequence of actions
+it holds at least as much as the continuous battery, so the optimum on it is a lower bound for the latter.
 """
 
 from dataclasses import dataclass
@@ -22,6 +25,7 @@ class Battery:
 
     capacity_joule: Tensor  # (device,)
     levels: int
+    optimistic: bool = False
 
     @property
     def step_joule(self) -> Tensor:
@@ -34,9 +38,11 @@ class Battery:
         return raw.clamp(0, self.levels - 1).long()
 
     def quanta(self, spent_joule: Tensor) -> Tensor:
-        """Spending in grid steps, rounded up; (device, action) → (device, action)."""
+        """Spending in grid steps, rounded up (down if optimistic); (device, action) → (device, action)."""
         # what no battery can pay for costs one step more than the grid has
-        steps = torch.ceil(spent_joule / self.step_joule.unsqueeze(-1) - _TOLERANCE)
+        exact = spent_joule / self.step_joule.unsqueeze(-1)
+        steps = torch.floor(exact + _TOLERANCE) if self.optimistic else torch.ceil(exact - _TOLERANCE)
+        steps = torch.where(spent_joule > self.capacity_joule.unsqueeze(-1) * (1 + _TOLERANCE), self.levels, steps)
         return steps.clamp(0, self.levels).long()
 
     def affordable(self, battery_joule: Tensor, spent_joule: Tensor) -> Tensor:
@@ -53,11 +59,14 @@ class Battery:
     def kernel(self, law: HarvestLaw, phase: int) -> Tensor:
         """Law of the next level given the level left after spending: (device, weather, left, next).
 
-        Exact for the grid; the mean of the harvest is kept wherever the battery does not overflow.
+        Exact for the grid; the mean of the harvest is kept wherever the battery does not overflow. The optimistic
+        grid rounds it up.
         """
         quanta = law.joule[phase] * law.scale.reshape(-1, 1, 1) / self.step_joule.reshape(-1, 1, 1)
         low = torch.floor(quanta + _TOLERANCE)
         upper_share = (quanta - low).clamp(0, 1)
+        if self.optimistic:
+            upper_share = (upper_share > _TOLERANCE).to(quanta)
         shift = quanta.new_zeros(*quanta.shape[:2], self.levels + 1)  # (device, weather, gained levels, clipped)
         prob = law.prob[phase].expand_as(quanta)
         for gained, share in ((low, 1 - upper_share), (low + 1, upper_share)):
@@ -76,6 +85,11 @@ def build_battery(scenario: Scenario) -> Battery:
     return Battery(capacity, energy.battery_levels)
 
 
+def optimistic_battery(battery: Battery, refinement: int) -> Battery:
+    """The optimistic grid with ``refinement`` steps for each of the plan's."""
+    return Battery(battery.capacity_joule, max(battery.levels - 1, 1) * refinement + 1, optimistic=True)
+
+
 def initial_battery(scenario: Scenario, battery: Battery, uniform: Tensor) -> Tensor:
     """First stored energy [J] from uniform numbers (..., device)."""
     initial = scenario.energy.initial
@@ -89,17 +103,21 @@ def initial_battery(scenario: Scenario, battery: Battery, uniform: Tensor) -> Te
 
 
 def initial_level_law(scenario: Scenario, battery: Battery) -> Tensor:
-    """Law of the first grid level, rounded down as a look-up does; shape (device, level)."""
+    """Law of the first grid level, rounded down as a look-up does (up if optimistic); shape (device, level)."""
     devices, levels = len(battery.capacity_joule), battery.levels
-    initial = scenario.energy.initial
-    if initial == "uniform-grid":
-        return torch.full((devices, levels), 1 / levels, dtype=torch.float64, device=battery.capacity_joule.device)
+    initial, place = scenario.energy.initial, battery.capacity_joule.device
+    law = torch.zeros(devices, levels, dtype=torch.float64, device=place)
+    if initial == "uniform-grid":  # of the plan's grid, whose points the optimistic one shares
+        points = scenario.energy.battery_levels
+        law[:, :: max((levels - 1) // max(points - 1, 1), 1)][:, :points] = 1 / points
+        return law
     if initial == "uniform":
-        law = torch.full(
-            (devices, levels), 1 / max(levels - 1, 1), dtype=torch.float64, device=battery.capacity_joule.device
-        )
-        if levels > 1:
-            law[:, -1] = 0  # exactly full has probability zero
+        # exactly full has probability zero; a grid of one level knows the level 0 only
+        possible = slice(None) if levels == 1 else slice(1, None) if battery.optimistic else slice(None, -1)
+        law[:, possible] = 1 / max(levels - 1, 1)
         return law
     start = initial_battery(scenario, battery, torch.zeros_like(battery.capacity_joule))
-    return torch.nn.functional.one_hot(battery.level(start), levels).double()
+    level = battery.level(start)
+    if battery.optimistic:
+        level = torch.ceil(start / battery.step_joule - _TOLERANCE).clamp(0, levels - 1).long()
+    return law.scatter_(1, level.unsqueeze(1), 1.0)

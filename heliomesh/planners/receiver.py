@@ -183,9 +183,9 @@ def solve(problem: Problem, coordination: Coordination, options: Options, track:
     return Solved(bound, tuple(kind.futures for kind in solved), kind_of, futures, note)
 
 
-def least_cost(problem: Problem, track: Track = untracked) -> float:
+def least_cost(problem: Problem, track: Track = untracked, options: Options | None = None) -> float:
     """Certified lower bound per slot, at any degree: nothing is listed that only a policy would need."""
-    return solve(problem, Coordination(problem), Options(), track).bound / problem.slots
+    return solve(problem, Coordination(problem), options or Options(), track).bound / problem.slots
 
 
 def is_quick(problem: Problem) -> bool:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from heliomesh import catalog
-from heliomesh.physics.battery import Battery, build_battery, initial_level_law
+from heliomesh.physics.battery import Battery, build_battery, initial_level_law, optimistic_battery
 from heliomesh.physics.channel import Channel, build_channel
-from heliomesh.physics.harvesting import Harvest
+from heliomesh.physics.harvesting import Harvest, HarvestReplay
 from heliomesh.physics.link import Link, build_link
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.problem.factor import Variable, energy, site
@@ -194,6 +194,11 @@ class Problem:
         aligned = all(bool(torch.allclose(e, e.round(), atol=1e-9)) for e in energies)
         return aligned and self.scenario.energy.initial == "uniform-grid" and self.battery.levels > 1
 
+    @cached_property
+    def law_is_simulated(self) -> bool:
+        """Whether the simulator draws harvests from the very law that planners use: not so for random replays."""
+        return not (isinstance(self.harvest, HarvestReplay) and self.harvest.fixed_start is None)
+
     def rounding_excess(self) -> float:
         """Largest relative amount by which the grid rounds an affordable action's spending up; 0 where none is."""
         spent, quanta = self.actions.spent_joule, self.actions.quanta
@@ -234,6 +239,13 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
         dtype=number,
         device=place,
     )
+
+
+def optimistic(problem: Problem, refinement: int) -> Problem:
+    """The problem on a finer, optimistic battery grid: its optimum bounds that of continuous batteries from below."""
+    battery = optimistic_battery(problem.battery, refinement)
+    spent = problem.actions.spent_joule
+    return replace(problem, battery=battery, actions=replace(problem.actions, quanta=battery.quanta(spent)))
 
 
 def _checked(harvest: Harvest) -> Harvest:

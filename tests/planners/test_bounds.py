@@ -11,6 +11,7 @@ from heliomesh.problem.best_response import descend
 from heliomesh.problem.cost import part_factors
 from heliomesh.problem.factor import Factor, action, total
 from heliomesh.problem.policy import untracked
+from heliomesh.problem.problem import optimistic
 from heliomesh.problem.product_form import ProductForm
 
 NETWORKS = 216
@@ -154,6 +155,28 @@ def test_early_stop_keeps_the_bound_valid() -> None:
     assert float(early.lower_bound or 0) <= float(exact.lower_bound or 0) + 1e-12
     assert early.lower_bound == pytest.approx(exact.lower_bound, rel=1e-3)
     assert early.policy.tables[0].shape[0] < exact.policy.tables[0].shape[0]
+
+
+def test_continuous_batteries_have_a_bound_of_their_own() -> None:
+    changes = {"energy.compute_joule": 0.73, "energy.capacity_joule": 3.1, "energy.initial": "uniform", "slots": 8}
+    off_grid = hm.build(
+        hm.Scenario.load("tiny").override(changes | {"network.devices": 2, "network.topology": "star"})
+    )
+    assert not off_grid.grid_is_exact
+    coarse, fine = (hm.plan(optimistic(off_grid, n), "centralized", bound=False).expected_cost for n in (1, 4))
+    bound = hm.continuous_bound(off_grid)
+    assert bound is not None
+    assert coarse is not None
+    assert fine is not None
+    assert coarse < fine  # a finer optimistic grid promises less
+    assert bound <= hm.simulate_costs(off_grid, hm.plan(off_grid, "centralized"), 4000).mean()
+    # plans on ever finer pessimistic grids cost ever less in simulation, but never less than the bound
+    finest = hm.build(off_grid.scenario.override({"energy.battery_levels": 63, "energy.initial": "uniform"}))
+    assert fine <= float(hm.simulate_costs(finest, hm.plan(finest, "centralized"), 4000).mean())
+    on_grid = hm.build(hm.Scenario.load("tiny"))
+    assert hm.continuous_bound(on_grid) == hm.lower_bound(on_grid)
+    replayed = {"harvest": {"source": "trace", "joule": [0.0, 1.0, 2.0]}}
+    assert hm.continuous_bound(hm.build(hm.Scenario.parse(on_grid.scenario.as_dict() | replayed))) is None
 
 
 @pytest.mark.parametrize("mode", [{}, {"channel.state": "link"}, {"link.half_duplex": True}])
