@@ -1,7 +1,8 @@
 """Algorithm 1 against `receiver` and `prices` on every shipped scenario: cost on common luck, and planning time.
 
 Algorithm 1 runs in both forms, with the largest number of hops that fits the memory limit; the better one is compared
-with the quickest plan that costs no more. Prints a Markdown table and last the smallest ratio of planning times and the largest cost difference.
+with the quickest plan that costs no more. Prints a Markdown table and last the smallest ratio of planning times and
+the largest cost difference.
 """
 
 import argparse
