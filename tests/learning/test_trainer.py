@@ -132,6 +132,16 @@ def test_stacked_runs_are_single_runs_bit_for_bit(strategy):
             np.testing.assert_array_equal(single.metrics[name], stacked.metrics[name])
 
 
+@pytest.mark.parametrize("strategy", ["loop", "unfold", "vmap"])
+def test_evaluation_does_not_change_what_is_learned(strategy):
+    """Also with convolutions, whose weights may be rearranged to be evaluated."""
+    scenario = scenario_of(**{"slots": 3, "learning.model": "cnn"})
+    trace = everybody(trace_of(scenario), True)
+    often, once = (hm.train(scenario, trace, evaluate_every=every, strategy=strategy) for every in (1, 3))
+    assert torch.equal(often.weights, once.weights)
+    np.testing.assert_array_equal(often.accuracy[-1], once.accuracy[-1])
+
+
 def test_metrics_say_what_they_are_called():
     scenario = scenario_of(slots=5)
     trace = trace_of(scenario)

