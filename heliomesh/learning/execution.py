@@ -30,7 +30,8 @@ _FORMAT = 1
 _CPU_ROWS = 64  # at once: more do not run faster
 _PROBE_SECONDS = 0.2  # of the plain loop
 _PROBE_ROWS = 64
-_GAIN = 1.3  # another strategy must beat the loop by so much on a CPU, whose timings waver
+_PROBE_RATE = 0.1  # large enough to carry the rounding of gradients over to the weights
+_GAIN = 1.5  # another strategy must beat the loop by so much on a CPU, whose timings waver
 _MEMORY_SHARE = 0.5  # of the free memory of a device for one piece
 _WEIGHT_SHARE = 0.6  # of the free memory of a device for the weights
 # Largest difference from the loop's step, relative to its length; several times what rounding makes.
@@ -76,7 +77,7 @@ class Chosen:
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps in place; see `Strategy.train`. Weights may be in the memory of the CPU."""
         losses = torch.empty(len(rows), device=self.device)
-        start = 0
+        batches, start = batches.to(self.device), 0
         while start < len(rows):
             here = slice(start, start + self._piece(weights))
             try:
@@ -231,12 +232,18 @@ def _named(task: _Task, strategy: str) -> Chosen:
         )
     made = _built(task, name, {"": None, "compiled": True, "eager": False}[manner])
     compiled = bool(getattr(made, "compiled", False))
-    probe = _Probe.of(task, 1)
-    return Chosen(made, Report(name, compiled, task.precision, bytes_per_row=probe.bytes_per_row(made)), task.device)
+    memory = _Probe.of(task, 1).bytes_per_row(_built(task, name, False))  # compiled it needs no more
+    return Chosen(made, Report(name, compiled, task.precision, bytes_per_row=memory), task.device)
 
 
-def _candidates() -> Iterator[tuple[str, bool]]:
-    """Strategies to time, (name, compiled): not those that PyTorch would first compile for a minute."""
+def _candidates(device: torch.device) -> Iterator[tuple[str, bool]]:
+    """Strategies to time beside the loop, (name, compiled): not those that PyTorch would first compile for a minute.
+
+    On a CPU it is one only: others are close to it, and a choice among equals would change bits from run to run.
+    """
+    if device.type == "cpu":
+        yield "vmap", False
+        return
     for name in catalog.names(STRATEGY_CATALOG):
         if name != "loop":
             yield name, name == "fused"
@@ -246,13 +253,11 @@ def _calibrated(task: _Task) -> Report:
     """Time all candidates on a few rows."""
     loop = _built(task, "loop", False)
     alone = _Probe.of(task, 1)
-    rows = min(task.rows, _PROBE_ROWS, max(1, int(_PROBE_SECONDS / alone.seconds(loop))))
-    if task.device.type == "cuda":
-        rows = min(task.rows, _PROBE_ROWS)
-    probe = _Probe.of(task, rows)
+    looped = max(2, int(_PROBE_SECONDS / alone.seconds(loop)))  # two, so that there are pieces to compare
+    probe = _Probe.of(task, min(task.rows, _PROBE_ROWS if task.device.type == "cuda" else looped, _PROBE_ROWS))
     expected = alone.step(loop)
     times, refused, memory = {"loop": alone.seconds(loop)}, {}, {"loop": alone.bytes_per_row(loop)}
-    for name, compiled in _candidates():
+    for name, compiled in _candidates(task.device):
         try:
             candidate = _built(task, name, compiled)
             alone.check(candidate, expected)
@@ -279,11 +284,9 @@ class _Probe:
     @classmethod
     def of(cls, task: _Task, rows: int) -> "_Probe":
         weights = flat_weights(task.model).to(task.device).repeat(rows, 1)
-        count = rows * task.local_steps * task.batch
-        batches = torch.arange(count, device=task.device) % len(task.samples.labels)
-        return cls(
-            task, weights, torch.arange(rows, device=task.device), batches.view(rows, task.local_steps, task.batch)
-        )
+        steps = task.local_steps if task.device.type == "cuda" else 1  # of which a slot on a CPU is a multiple
+        batches = torch.arange(rows * steps * task.batch, device=task.device) % len(task.samples.labels)
+        return cls(task, weights, torch.arange(rows, device=task.device), batches.view(rows, steps, task.batch))
 
     def _train(self, strategy: Strategy, weights: Tensor, learning_rate: float) -> None:
         strategy.train(weights, self.rows, self.batches, self.task.samples, learning_rate)
@@ -291,27 +294,28 @@ class _Probe:
             torch.cuda.synchronize(self.task.device)
 
     def seconds(self, strategy: Strategy) -> float:
-        """Of a row's slot: the shorter of two tries, after one to warm up."""
+        """Of a row's slot: the shortest of three tries, after one to warm up."""
         tries = []
-        for _ in range(3):
+        for _ in range(4):
             start = time.perf_counter()
             self._train(strategy, self.weights, 0.0)  # weights stay as they are
             tries.append(time.perf_counter() - start)
-        return min(tries[1:]) / len(self.rows)
+        return min(tries[1:]) / len(self.rows) * self.task.local_steps / self.batches.shape[1]
 
     def bytes_per_row(self, strategy: Strategy) -> int:
         """Memory of a CUDA device that a slot takes for each row, besides the weights; on a CPU 0."""
         if self.task.device.type != "cuda":
             return 0
+        elsewhere = self.weights.clone()  # where no graph has been captured yet
         before = torch.cuda.memory_allocated(self.task.device)
         torch.cuda.reset_peak_memory_stats(self.task.device)
-        self._train(strategy, self.weights.clone(), 0.0)  # weights elsewhere: captured anew
+        self._train(strategy, elsewhere, 0.0)
         return (torch.cuda.max_memory_allocated(self.task.device) - before) // len(self.rows) + 1
 
     def step(self, strategy: Strategy) -> Tensor:
-        """How a short slot moves the weights."""
+        """How a slot moves the weights."""
         weights = self.weights.clone()
-        self._train(strategy, weights, 1e-3)
+        self._train(strategy, weights, _PROBE_RATE)
         return weights - self.weights
 
     def check(self, strategy: Strategy, expected: Tensor) -> None:
@@ -327,9 +331,9 @@ class _Probe:
         if self.task.device.type != "cpu":
             return
         together, apart = self.weights.clone(), self.weights.clone()
-        self._train(strategy, together, 1e-3)
-        for here in (slice(0, 1), slice(1, None)):
-            strategy.train(apart, self.rows[here], self.batches[here], self.task.samples, 1e-3)
+        self._train(strategy, together, _PROBE_RATE)
+        for here in (slice(0, 1), slice(1, 3), slice(3, None)):
+            strategy.train(apart, self.rows[here], self.batches[here], self.task.samples, _PROBE_RATE)
         if not torch.equal(together, apart):
             raise ScenarioError(FIELD, "expected the same bits whoever trains beside a device, actual bits differ")
 

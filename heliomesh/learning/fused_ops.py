@@ -307,7 +307,8 @@ def _update_convolution(stack: Stack, operation: Convolution, partial: Tensor | 
         TAPS=taps,
         SPLITS=0 if partial is None else len(partial),
         BLOCK_T=_power(taps, 1, 1 << 20),
-        BLOCK_C=_power(channels, 1, 128),
+        BLOCK_C=_power(channels, 1, 64),
+        num_warps=2,
     )
 
 
@@ -381,7 +382,7 @@ class _Dense(torch.autograd.Function):
             BLOCK_B=block_b,
             BLOCK_O=64,
             BLOCK_I=64 if x.dtype is torch.bfloat16 else 32,
-            num_warps=4,
+            num_warps=8 if x.dtype is torch.bfloat16 else 4,
             num_stages=4 if x.dtype is torch.bfloat16 else 2,
         )
         return y
@@ -394,7 +395,8 @@ class _Dense(torch.autograd.Function):
         outputs, inputs = stack.shape(operation.weight)
         images = len(x) // stack.positions
         dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
-        kernels.linear_backward[(triton.cdiv(inputs, 64), stack.positions)](
+        block_i = 128 if images <= 32 else 64  # what a program holds grows with the batch
+        kernels.linear_backward[(triton.cdiv(inputs, block_i), stack.positions)](
             dy,
             x,
             stack.parameter(operation.weight),
@@ -412,8 +414,8 @@ class _Dense(torch.autograd.Function):
             ALIGNED=stack.alignment(operation.weight),
             PRECISION=stack.precision,
             BLOCK_B=_power(images, 16, LARGEST_BATCH),
-            BLOCK_O=64,
-            BLOCK_I=64,
+            BLOCK_O=32,
+            BLOCK_I=block_i,
             num_warps=4,
             num_stages=2,
         )
@@ -449,8 +451,8 @@ class _Norm(torch.autograd.Function):
             GROUPS=norm.groups,
             HAS_RESIDUAL=operation.residual,
             RELU=operation.relu,
-            BLOCK_P=_norm_block(x),
-            num_warps=8,
+            BLOCK_P=_norm_block(x, 4096),
+            num_warps=4,
         )
         ctx.save_for_backward(x, y if operation.relu else x, moments)
         ctx.operation, ctx.stack = operation, stack
@@ -483,17 +485,17 @@ class _Norm(torch.autograd.Function):
             GROUPS=norm.groups,
             HAS_RESIDUAL=operation.residual,
             RELU=operation.relu,
-            BLOCK_P=_norm_block(x),
-            num_warps=8,
+            BLOCK_P=_norm_block(x, 2048),
+            num_warps=4,
         )
         for name, place in ((norm.weight, 0), (norm.bias, 1)):
             _update_vector(stack, name, partial[:, place], partial.stride(0), images * partial.stride(0), images)
         return dx, None, None, None, *(() if through is None else (through,))
 
 
-def _norm_block(x: Tensor) -> int:
-    """Pixels at once, such that a program's values stay in registers."""
-    return min(_power(4096 // x.shape[1], 1, 4096), _power(x.shape[2] * x.shape[3], 1, 4096))
+def _norm_block(x: Tensor, values: int) -> int:
+    """Pixels at once, such that a program holds ``values`` values at most, in registers."""
+    return min(_power(values // x.shape[1], 1, values), _power(x.shape[2] * x.shape[3], 1, values))
 
 
 class _Pool(torch.autograd.Function):

@@ -14,7 +14,7 @@ from heliomesh.learning.stacked import Layout, Samples, Scores, sample_chunks
 # (parameters by name (row, …), inputs (row, batch, …)) → logits (row, batch, class)
 Logits = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 
-_EVALUATED_AT_ONCE = {"cpu": 500, "cuda": 16_384}  # samples of all rows together
+_EVALUATED_AT_ONCE = {"cpu": 500, "cuda": 4096}  # samples of all rows together
 _SAMPLES_AT_ONCE = 250
 _LEAST_ROWS = 2  # a product of one pair of matrices is rounded in another way than those of several
 

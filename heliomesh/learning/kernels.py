@@ -21,11 +21,12 @@ Only import this module where Triton is installed.
 import triton
 import triton.language as tl
 
-# Sizes of images vary from layer to layer: compiled code that does not depend on them serves all.
-_SIZES = ["images", "height", "width", "out_height", "out_width"]
+# These vary from layer to layer and from slot to slot: compiled code that does not depend on them serves all.
+_IMAGES = ["images", "height", "width", "out_height", "out_width"]
+_COUNTS = ["positions", "splits"]
 
 
-@triton.jit(do_not_specialize=_SIZES)
+@triton.jit(do_not_specialize=_IMAGES)
 def convolution_forward(
     x,
     weight,
@@ -107,7 +108,7 @@ def convolution_forward(
     tl.store(y + pixel[:, None] * filters + kernel[None, :], product.to(y.dtype.element_ty), mask=written)
 
 
-@triton.jit(do_not_specialize=_SIZES)
+@triton.jit(do_not_specialize=_IMAGES)
 def convolution_input_gradient(
     dy,
     weight,
@@ -181,7 +182,7 @@ def convolution_input_gradient(
     tl.store(dx + target[:, None] + channel[None, :], product.to(dx.dtype.element_ty), mask=written)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=[*_COUNTS, "images", "height", "width"])
 def convolution_weight_gradient(
     dy,
     x,
@@ -242,7 +243,7 @@ def convolution_weight_gradient(
     tl.store(partial + kernel[:, None] * length + n[None, :], product, mask=written)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["positions"])
 def convolution_update(
     weights,
     copy,
@@ -282,7 +283,7 @@ def convolution_update(
         tl.store(copy + tap * channels + channel, value.to(copy.dtype.element_ty), mask=known)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_COUNTS)
 def channel_sums(
     dy, partial, count, positions, pixels, channels, splits, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr
 ):
@@ -304,7 +305,7 @@ def channel_sums(
     tl.store(partial + channel, tl.sum(total, 0), mask=channel < channels)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])
 def vector_update(
     weights,
     partial,

@@ -146,10 +146,32 @@ class _MixesSamples(nn.Module):
         return self.dense(self.norm(torch.flatten(x, 1)))
 
 
-def test_strategies_that_cannot_execute_the_model_are_skipped_with_the_reason():
+def test_strategies_that_cannot_execute_the_model_are_skipped_with_the_reason(monkeypatch):
+    monkeypatch.setattr(execution, "_candidates", lambda _: [("unfold", False), ("vmap", False)])
     report = _chosen(model=_MixesSamples()).report
     assert "of type BatchNorm1d" in report.refused["unfold"]
     assert report.strategy in ("loop", "vmap")
+
+
+def test_a_strategy_whose_bits_depend_on_the_stack_is_skipped_on_a_cpu(monkeypatch):
+    class Depends(_Small):
+        def train(self, weights, rows, batches, samples, learning_rate):
+            return self.inner.train(weights, rows, batches, samples, learning_rate * (1 + 1e-6 * len(rows)))
+
+    _replace_all_but_the_loop(monkeypatch, Depends)
+    task = execution._Task(
+        _model().cpu(), Samples(torch.rand(9, 1, 8, 8), torch.arange(9)), 5, 1, 4, torch.device("cpu"), "fp32"
+    )
+    report = execution._calibrated(task)
+    assert report.strategy == "loop"
+    assert "actual bits differ" in report.refused["vmap"]
+
+
+def _replace_all_but_the_loop(monkeypatch, other):
+    built = execution._built
+    monkeypatch.setattr(
+        execution, "_built", lambda task, name, compiled: built(task, name, compiled) if name == "loop" else other()
+    )
 
 
 def test_a_strategy_that_disagrees_with_the_loop_is_skipped(monkeypatch):
@@ -157,10 +179,7 @@ def test_a_strategy_that_disagrees_with_the_loop_is_skipped(monkeypatch):
         def train(self, weights, rows, batches, samples, learning_rate):
             return self.inner.train(weights, rows, batches, samples, 2 * learning_rate)
 
-    built = execution._built
-    monkeypatch.setattr(
-        execution, "_built", lambda task, name, compiled: built(task, name, compiled) if name == "loop" else Wrong()
-    )
+    _replace_all_but_the_loop(monkeypatch, Wrong)
     report = _chosen().report
     assert report.strategy == "loop"
     assert "expected the loop's step" in report.refused["vmap"]

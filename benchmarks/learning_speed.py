@@ -1,0 +1,226 @@
+"""Local SGD of many devices: every strategy against a plain Python loop over `nn.Module` and `torch.optim.SGD`.
+
+One slot is K = 5 steps of batch 32 for all devices: forward, backward and update. Prints a Markdown table with what
+the device achieves beside what it can do, and last the headline figure. Arithmetic is 2 · 3 operations for each
+multiply-add of the forward pass. Bytes are those of a plain execution: weights read, read again and written in every
+step, and every layer's output written and read, going forward and back; a strategy that merges layers moves fewer.
+
+    python benchmarks/learning_speed.py --device cuda --model cnn --devices 100 --precision bf16
+    python benchmarks/learning_speed.py --device cuda --model resnet18 --devices 20 --precision bf16
+    python benchmarks/learning_speed.py --device cpu --devices 10
+"""
+
+import argparse
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from heliomesh.learning.execution import Chosen, choose, new_weights
+from heliomesh.learning.model import build_model
+from heliomesh.learning.stacked import Samples, flat_weights, layout_of
+from heliomesh.scenario import ScenarioError
+
+STEPS, BATCH, SAMPLES, RATE = 5, 32, 2000, 0.01
+SHAPES = {"cnn": (1, 28, 28), "resnet18": (3, 32, 32), "mlp": (1, 8, 8)}
+LOOPED = 100  # devices of the plain loop at most; more are scaled, for their time is proportional
+ON_CUDA = ["fused", "vmap", "unfold", "grouped", "vmap:compiled", "unfold:compiled", "grouped:compiled"]
+ON_CPU = ["auto", "loop", "vmap", "unfold"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model, its data and who trains."""
+
+    model: nn.Module
+    samples: Samples
+    batches: torch.Tensor  # (device, K, batch)
+    device: torch.device
+
+
+def task(options: argparse.Namespace) -> Task:
+    """Random images: speed does not depend on what they show."""
+    device, shape = torch.device(options.device), SHAPES[options.model]
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 10, (SAMPLES,), generator=generator)
+    means = torch.randn(10, *shape, generator=generator)
+    inputs = means[labels] + torch.randn(SAMPLES, *shape, generator=generator)
+    batches = torch.randint(0, SAMPLES, (options.devices, STEPS, BATCH), generator=generator)
+    model = build_model(options.model, shape, 10, 0).to(device)
+    return Task(model, Samples(inputs.to(device), labels.to(device)), batches.to(device), device)
+
+
+def cost(work: Task, half: bool) -> tuple[float, float]:
+    """Operations and bytes of one device's slot."""
+    products, outputs = 0, 0
+
+    def count(layer: nn.Module, _: Any, output: torch.Tensor) -> None:
+        nonlocal products, outputs
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            weight = layer.weight
+            products += output[0].numel() * weight[0].numel()
+        outputs += output[0].numel()
+
+    model = copy.deepcopy(work.model)
+    for layer in model.modules():
+        if not list(layer.children()):
+            layer.register_forward_hook(count)
+    with torch.no_grad():
+        model(work.samples.inputs[:1])
+    weights = 3 * 4 * layout_of(work.model).num_parameters
+    activations = 4 * BATCH * outputs * (2 if half else 4)
+    return 6.0 * STEPS * BATCH * products, float(STEPS * (weights + activations))
+
+
+def seconds(slot: Callable[[], None], device: torch.device, tries: int) -> float:
+    """The shortest of several tries, after two to warm up."""
+    taken = []
+    for _ in range(tries + 2):
+        synchronize(device)
+        start = time.perf_counter()
+        slot()
+        synchronize(device)
+        taken.append(time.perf_counter() - start)
+    return min(taken[2:])
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def plain_loop(work: Task) -> Callable[[], None]:
+    """What one writes first: a module and an optimizer for each device."""
+    devices = min(len(work.batches), LOOPED)
+    models = [copy.deepcopy(work.model) for _ in range(devices)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=RATE) for model in models]
+
+    def slot() -> None:
+        for model, optimizer, batches in zip(models, optimizers, work.batches, strict=False):
+            for batch in batches:
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(model(work.samples.inputs[batch]), work.samples.labels[batch])
+                loss.backward()
+                optimizer.step()
+
+    return slot
+
+
+def stacked(work: Task, chosen: Chosen, weights: torch.Tensor, active: int) -> Callable[[], None]:
+    """A slot of the first ``active`` devices."""
+    rows = torch.arange(active, device=weights.device)
+
+    def slot() -> None:
+        chosen.train(weights, rows, work.batches[:active], work.samples, RATE)
+
+    return slot
+
+
+def fresh_weights(work: Task) -> torch.Tensor:
+    """The model's own, for all devices."""
+    own = flat_weights(work.model)
+    weights = new_weights(len(work.batches), len(own), work.device)
+    return weights.copy_(own.expand(weights.shape))
+
+
+def ceilings(device: torch.device) -> tuple[float, float]:
+    """Operations of bfloat16 products and bytes of copies [1/s] that a CUDA device reaches."""
+    size, words = 8192, 2**30
+    a, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    matmul = seconds(lambda: [a @ b for _ in range(10)] and None, device, 3) / 10
+    source = torch.empty(words, device=device)
+    target = torch.empty_like(source)
+    copied = seconds(lambda: [target.copy_(source) for _ in range(5)] and None, device, 3) / 5
+    return 2 * size**3 / matmul, 2 * 4 * words / copied
+
+
+def table_row(cells: list[str]) -> None:
+    print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def measure(work: Task, name: str, options: argparse.Namespace, weights: torch.Tensor) -> tuple[float, Chosen] | None:
+    """Seconds a slot; None and a line with the reason where the strategy cannot."""
+    weights.copy_(flat_weights(work.model).expand(weights.shape))
+    sizes = (len(work.batches), STEPS, BATCH, work.device)
+    try:
+        chosen = choose(work.model, work.samples, *sizes, options.precision, name)
+        return seconds(stacked(work, chosen, weights, len(work.batches)), work.device, options.tries), chosen
+    except (ScenarioError, RuntimeError) as error:
+        table_row([name, str(error).splitlines()[0][:100]])
+        return None
+
+
+def curves(work: Task, options: argparse.Namespace) -> str:
+    """Mean loss of two devices before and after 20 slots, exact and as asked for."""
+    text = []
+    for precision, name in (("fp32", "loop"), (options.precision, "auto")):
+        weights = fresh_weights(Task(work.model, work.samples, work.batches[:2], work.device))
+        chosen = choose(work.model, work.samples, 2, STEPS, BATCH, work.device, precision, name)
+        rows = torch.arange(len(weights), device=weights.device)
+        losses = [chosen.train(weights, rows, work.batches[:2], work.samples, RATE) for _ in range(20)]
+        text.append(f"{precision} {float(losses[0].mean()):.4f} → {float(losses[-1].mean()):.4f}")
+    return ", ".join(text)
+
+
+def participation(work: Task, options: argparse.Namespace, weights: torch.Tensor) -> float:
+    """Time of a slot in which 40 % of the devices train, over that of a slot in which all do."""
+    devices = len(work.batches)
+    chosen = choose(work.model, work.samples, devices, STEPS, BATCH, work.device, options.precision)
+    some, everybody = (stacked(work, chosen, weights, active) for active in (round(0.4 * devices), devices))
+    ratios = [seconds(some, work.device, 1) / seconds(everybody, work.device, 1) for _ in range(options.tries)]
+    return sorted(ratios)[len(ratios) // 2]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="cnn", choices=sorted(SHAPES))
+    parser.add_argument("--devices", type=int, default=10)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16"])
+    parser.add_argument("--strategies", nargs="+", help="names; default: all that suit the device")
+    parser.add_argument("--tries", type=int, default=3)
+    options = parser.parse_args()
+    work = task(options)
+    on_cuda = work.device.type == "cuda"
+    operations, moved = cost(work, options.precision == "bf16")
+    print(f"{options.model}, {options.devices} devices, K = {STEPS}, batch {BATCH}, {options.precision}:\n")
+    table_row(["strategy", "ms a slot", "× the loop", "TFLOP/s", "GB/s"])
+    table_row(["---"] * 5)
+
+    def line(name: str, taken: float, loop: float) -> None:
+        rates = [operations * options.devices / taken / 1e12, moved * options.devices / taken / 1e9]
+        table_row([name, f"{1000 * taken:.2f}", f"{loop / taken:.2f}", f"{rates[0]:.3g}", f"{rates[1]:.3g}"])
+
+    looped = min(options.devices, LOOPED)
+    loop = seconds(plain_loop(work), work.device, options.tries) * options.devices / looped
+    scaled = "" if looped == options.devices else f" ({looped} devices, scaled)"
+    line(f"plain loop, float32 as PyTorch sets it{scaled}", loop, loop)
+    weights, best = fresh_weights(work), ("", loop)
+    for name in options.strategies or (ON_CUDA if on_cuda else ON_CPU):
+        result = measure(work, name, options, weights)
+        if result is not None:
+            taken, chosen = result
+            label = f"auto: {chosen.name}" if name == "auto" else name
+            line(label, taken, loop)
+            best = min(best, (label, taken), key=lambda pair: pair[1])
+    if on_cuda:
+        products, copies = ceilings(work.device)
+        table_row(["what the card can do", "", "", f"{products / 1e12:.0f}", f"{copies / 1e9:.0f}"])
+        print(f"\nlargest memory {torch.cuda.max_memory_allocated(work.device) / 2**30:.1f} GiB")
+        print(f"loss of two devices over 20 slots: {curves(work, options)}")
+    else:
+        print(f"\n40 % of the devices take {participation(work, options, weights):.3f} of the time of all")
+    rate = operations * options.devices / best[1] / 1e12
+    print(
+        f"{options.model}, m = {options.devices}: {best[0] or 'plain loop'} takes {1000 * best[1]:.2f} ms a slot, "
+        f"{loop / best[1]:.1f} × the plain loop, {rate:.3g} TFLOP/s"
+    )
+
+
+if __name__ == "__main__":
+    main()
