@@ -6,20 +6,7 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-# Paul Tol's "muted" scheme: ten colours that stay apart under every common colour blindness
-_COLOURS = (
-    "#332288",
-    "#88ccee",
-    "#44aa99",
-    "#117733",
-    "#999933",
-    "#ddcc77",
-    "#cc6677",
-    "#882255",
-    "#aa4499",
-    "#dddddd",
-)
-_DARK, _LIGHT = (0, 34, 78), (254, 232, 56)  # ends of a ramp of rising lightness, for more classes than colours
+from heliomesh.report.colours import class_colours
 
 _LEFT, _TOP, _PLOT_WIDTH, _PLOT_HEIGHT = 64, 44, 600, 240  # [px]
 _LEGEND_WIDTH, _LEGEND_STEP = 150, 20  # [px]
@@ -36,7 +23,7 @@ def label_mix_svg(
     assert len(names) == classes, "one name per class"
     height = _TOP + max(_PLOT_HEIGHT + 48, classes * _LEGEND_STEP + 12)
     width = _LEFT + _PLOT_WIDTH + _LEGEND_WIDTH
-    colours = _palette(classes)
+    colours = class_colours(classes)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" font-family="sans-serif" font-size="12" fill="#222222">',
@@ -67,14 +54,6 @@ def _description(counts: npt.NDArray[np.int64], names: Sequence[str]) -> str:
         f"Stacked bars of {len(sizes)} devices and {len(names)} classes. Devices own {sizes.min()} to {sizes.max()} "
         f"samples; the commonest class of a device is {share:.0%} of its samples on average. {each}{more}."
     )
-
-
-def _palette(classes: int) -> list[str]:
-    if classes <= len(_COLOURS):
-        return list(_COLOURS[:classes])
-    steps = np.linspace(0, 1, classes)[:, None]
-    ramp = np.rint((1 - steps) * np.array(_DARK) + steps * np.array(_LIGHT)).astype(int)
-    return [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in ramp.tolist()]
 
 
 def _bars(counts: npt.NDArray[np.int64], colours: Sequence[str]) -> list[str]:

@@ -5,19 +5,7 @@ from dataclasses import dataclass
 from html import escape
 
 from heliomesh.comparison import Comparison, Row
-
-# Okabe and Ito's palette, one colour per planner everywhere
-COLOUR = {
-    "centralized": "#000000",
-    "decentralized": "#0072b2",
-    "decentralized literal": "#56b4e9",
-    "receiver": "#d55e00",
-    "prices": "#e69f00",
-    "prices alone": "#cc9900",
-    "myopic": "#009e73",
-    "uncoordinated": "#cc79a7",
-}
-_OTHER = "#666666"
+from heliomesh.report.colours import scheme_colour
 
 _LEFT, _TOP, _PANEL_WIDTH, _PANEL_HEIGHT, _BETWEEN = 70, 48, 330, 280, 90  # [px]
 _WIDTH, _HEIGHT = _LEFT + 2 * _PANEL_WIDTH + _BETWEEN + 130, _TOP + _PANEL_HEIGHT + 56  # [px]
@@ -113,7 +101,7 @@ def _power(decade: int) -> str:
 def _point(row: Row, x: float, bottom: float, top: float) -> list[str]:
     """A dot with its interval and its name."""
     assert row.gap is not None
-    colour = COLOUR.get(row.planner, _OTHER)
+    colour = scheme_colour(row.planner).light
     y = _height(100 * row.gap.mean, bottom, top)
     spread = 0.0 if math.isnan(row.gap.half_width) else 100 * row.gap.half_width
     ends = [_height(100 * row.gap.mean + sign * spread, bottom, top) for sign in (-1, 1)]
