@@ -16,6 +16,7 @@ from heliomesh.commands.options import (
     DeviceOption,
     JsonOption,
     PlannerOptions,
+    PrecisionOption,
     QuietOption,
     ScenarioArgument,
     SetOption,
@@ -42,7 +43,6 @@ EpisodeOption = Annotated[int, typer.Option("--episode", min=0, help="Episode to
 EvaluateOption = Annotated[int, typer.Option("--evaluate-every", min=1, help="Slots between evaluations.")]
 CheckpointOption = Annotated[float, typer.Option("--checkpoint-second", min=0, help="Seconds between checkpoints.")]
 StrategyOption = Annotated[str, typer.Option("--strategy", help="How local steps are executed; auto: the quickest.")]
-PrecisionOption = Annotated[str, typer.Option("--precision", help="fp32, tf32 or bf16.")]
 MemoryOption = Annotated[float | None, typer.Option("--memory-gib", min=0, help="Memory limit of the training.")]
 DiagnoseOption = Annotated[bool, typer.Option("--diagnose", help="Estimate Theorem 1's constants and terms.")]
 TensorboardOption = Annotated[Path | None, typer.Option("--tensorboard", help="Write curves to this folder.")]

@@ -1,0 +1,110 @@
+"""`heliomesh reproduce`: the paper's figures and tables, stored as they finish and never computed twice."""
+
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import typer
+
+from heliomesh import catalog
+from heliomesh.commands.options import DeviceOption, PrecisionOption, QuietOption, track_unless
+from heliomesh.engine.arm import PAPER, Arm
+from heliomesh.engine.local import Hardware, prepare_all, train_all
+from heliomesh.engine.results import final, ordered
+from heliomesh.engine.store import Result, Store
+from heliomesh.learning.durable import written_whole
+from heliomesh.learning.precision import check_precision
+from heliomesh.simulation.diagnostics import Interval, interval
+
+EXPERIMENT_CATALOG = "heliomesh.experiments"
+_CLAIMED = ("centralized", "proposal", "myopic (SCA)", "uncoordinated")  # the paper's order, best first
+
+
+def reproduce_command(
+    names: Annotated[list[str] | None, typer.Argument(help="Experiments; all if none is named.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder of results; what it holds is not repeated.")] = Path(
+        "results"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="A small version of every figure.")] = False,
+    only_plan: Annotated[bool, typer.Option("--only-plan", help="Plan and simulate, and train later.")] = False,
+    only_print: Annotated[bool, typer.Option("--only-print", help="Tables and figures of what is stored.")] = False,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = "fp32",
+    together: Annotated[int, typer.Option("--together", min=1, help="Arms trained in one stack.")] = 1,
+    quiet: QuietOption = False,
+) -> None:
+    """Everything in the paper's evaluation, over paired seeds, with 95 % intervals."""
+    modules = [catalog.find(EXPERIMENT_CATALOG, name) for name in names or catalog.names(EXPERIMENT_CATALOG)]
+    store, track = Store(out / "quick" if quick else out), track_unless(quiet)
+    arms = [arm for module in modules for arm in module.arms(quick)]
+    check_precision(precision)
+    hardware = Hardware(device, precision, together)  # type: ignore[arg-type]
+    if not only_print:
+        prepare_all(arms, store, track)
+    if not only_print and not only_plan:
+        train_all(arms, store, hardware, track)
+    for module in modules:
+        _publish(module, quick, store)
+
+
+def _publish(module: ModuleType, quick: bool, store: Store) -> None:
+    """Write an experiment's table and figure, and print the table."""
+    arms: list[Arm] = module.arms(quick)
+    title = f"{module.TITLE} (quick version, {arms[0].scenario.learning.dataset})" if quick else module.TITLE
+    results = [store.get(arm) for arm in arms if store.has(arm)]
+    lines = [f"## {title}", ""]
+    if len(results) < len(arms):
+        lines += [f"{len(arms) - len(results)} of {len(arms)} lines are not there yet.", ""]
+    lines += _table(results) + _comparisons(results)
+    text = "\n".join(lines) + "\n"
+    sys.stdout.write(text + "\n")
+    if not results:
+        return
+    with written_whole(store.folder / f"{module.NAME}.md") as path:
+        path.write_text(text, encoding="utf-8")
+    if find_spec("matplotlib") is None:
+        sys.stdout.write("No figure: matplotlib is not installed (pip install heliomesh[figures]).\n")
+        return
+    from heliomesh.report.figures import draw
+
+    draw(results, title, module.PLACE, store.folder / f"{module.NAME}.svg")
+
+
+def _table(results: Sequence[Result]) -> list[str]:
+    lines = [
+        "| setting | scheme | at | accuracy % | average model % | update loss | active % | arrived % | seeds |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        one, facts = final(result), result.manifest
+        cells = [one.setting, one.scheme, "" if one.place is None else f"{one.place:g}"]
+        cells += [_text(interval(one.accuracy), ".2f"), _text(interval(one.average_accuracy), ".2f")]
+        cells += [_text(interval(one.cost), ".3f")]
+        cells += [f"{100 * facts['participation']:.1f}", f"{100 * facts['delivery']:.1f}", str(len(one.accuracy))]
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _comparisons(results: Sequence[Result]) -> list[str]:
+    """Neighbours in the paper's order, paired by seed."""
+    finals = [final(result) for result in results]
+    lines = []
+    for panel in dict.fromkeys((one.setting, one.place) for one in finals):
+        own = [one for one in finals if (one.setting, one.place) == panel]
+        if not {scheme.label for scheme in PAPER} <= {one.scheme for one in own}:
+            continue
+        where = ", ".join(str(word) for word in panel if word not in ("", None))
+        for pair in ordered(own, _CLAIMED):
+            verdict = "holds" if pair.holds else "is not shown"
+            lines.append(
+                f"- {where}: {pair.better} over {pair.worse} {_text(pair.difference, '+.2f')} points, "
+                f"p = {pair.p_value:.3g}: {verdict}"
+            )
+    return [*lines, ""] if lines else []
+
+
+def _text(value: Interval, form: str) -> str:
+    return f"{value.mean:{form}} ± {value.half_width:{form.lstrip('+')}}"

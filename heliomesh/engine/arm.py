@@ -1,0 +1,125 @@
+"""One line of a figure: a scheme on a scenario, over paired seeds.
+
+The number of a seed is the episode that is simulated and the seed of the training (partition, first weights,
+minibatches), so that all schemes of a figure meet the same weather, the same packets' luck and the same data.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from heliomesh.learning.durable import json_sha256
+from heliomesh.planning import make_plan
+from heliomesh.problem.policy import Plan, Track, untracked
+from heliomesh.problem.problem import Problem, build
+from heliomesh.scenario import Scenario
+from heliomesh.simulation.trace import Trace, simulate
+
+IDEAL = "ideal"  # everyone trains and sends in every slot, and nothing is lost
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A planner with options, under the name that figures give it."""
+
+    label: str
+    planner: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+FORMS: dict[str, dict[str, Any]] = {"proposal": {}, "proposal, literal": {"form": "literal"}}
+PAPER = (
+    Scheme("centralized", "centralized"),
+    *(Scheme(label, "decentralized", form | {"hops": 2}) for label, form in FORMS.items()),
+    Scheme("myopic (SCA)", "myopic"),
+    Scheme("uncoordinated", "uncoordinated"),
+)
+OURS = (Scheme("receiver", "receiver"), Scheme("prices", "prices"))
+LOSSLESS = Scheme(IDEAL, IDEAL)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A scheme on a scenario; ``place`` is its value on the figure's horizontal axis, if that is not time."""
+
+    figure: str
+    scheme: Scheme
+    scenario: Scenario
+    num_seeds: int
+    setting: str = ""  # what distinguishes panels, such as the partition
+    place: float | None = None
+
+    @property
+    def key(self) -> str:
+        """Hexadecimal name of everything that decides the result."""
+        facts = {
+            "scenario": self.scenario.content_hash,
+            "planner": self.scheme.planner,
+            "options": dict(self.scheme.options),
+            "seeds": self.num_seeds,
+        }
+        return json_sha256(facts)
+
+    @property
+    def name(self) -> str:
+        """Readable and unique name of its files."""
+        words = [self.setting, self.scheme.label, "" if self.place is None else f"{self.place:g}", self.key[:8]]
+        text = "-".join(word for word in words if word)
+        return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in text)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A planned and simulated arm."""
+
+    trace: Trace
+    facts: dict[str, Any]  # of the plan
+
+
+def prepare(arm: Arm, track: Track = untracked) -> Prepared:
+    """Plan once and simulate one episode per seed."""
+    problem = build(arm.scenario)
+    if arm.scheme.planner == IDEAL:
+        return Prepared(lossless(problem, arm.num_seeds), {"planner": IDEAL})
+    plan = make_plan(problem, arm.scheme.planner, arm.scheme.options, bound=False, track=track)
+    return Prepared(simulate(problem, plan, arm.num_seeds, seed=0, track=track), _plan_facts(problem, plan))
+
+
+def _plan_facts(problem: Problem, plan: Plan) -> dict[str, Any]:
+    return {
+        "planner": plan.planner,
+        "plan_second": plan.seconds,
+        "converged": plan.converged,
+        "rounds": plan.rounds,
+        "expected_cost_on_grid": plan.expected_cost,
+        "online_bytes_per_slot": plan.overhead.online_bytes_per_slot,
+        "offline_bytes": plan.overhead.offline_bytes,
+        "scarcity": float(problem.scarcity().mean()),
+        "diameter": problem.topology.diameter,
+    }
+
+
+def lossless(problem: Problem, episodes: int) -> Trace:
+    """A trace in which everyone trains and sends at the largest power, energy is no matter and all arrives."""
+    by_device = (episodes, problem.slots, problem.num_devices)
+    by_edge = (episodes, problem.slots, problem.topology.num_edges)
+    zeros = np.zeros(by_device)
+    return Trace(
+        scenario_toml=problem.scenario.to_toml(),
+        planner=IDEAL,
+        seed=0,
+        scheduled=np.ones(by_device, dtype=np.bool_),
+        power_watt=np.full(by_device, float(problem.actions.power_watt.max())),
+        update_loss=zeros,
+        battery_joule=np.zeros((episodes, problem.slots + 1, problem.num_devices)),
+        spent_joule=zeros,
+        harvested_joule=zeros,
+        overflow_joule=zeros,
+        delivered=np.ones(by_edge, dtype=np.bool_),
+        error_prob=np.zeros(by_edge),
+        channel_level=np.zeros((episodes, problem.slots, problem.channel.num_sites), dtype=np.int16),
+        edge_receiver=problem.topology.edge_receiver,
+        edge_sender=problem.topology.edge_sender,
+    )

@@ -1,0 +1,112 @@
+"""Run arms on this machine: plan and simulate what has no trace, train what has no result."""
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from heliomesh.engine.arm import Arm, Prepared, prepare
+from heliomesh.engine.store import Store
+from heliomesh.learning.precision import Precision
+from heliomesh.learning.replay import TrainJob
+from heliomesh.learning.run import Run
+from heliomesh.learning.trainer import TrainSettings, train_many
+from heliomesh.problem.policy import Track, untracked
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Where to train and how."""
+
+    device: str = "cpu"
+    precision: Precision = "fp32"
+    arms_at_once: int = 1  # trained in one stack
+
+    def facts(self) -> dict[str, Any]:
+        """What the machine is."""
+        gpu = torch.cuda.get_device_name(self.device) if self.device.startswith("cuda") else None
+        return {
+            "device": self.device,
+            "gpu": gpu,
+            "cores": os.cpu_count(),
+            "machine": platform.machine(),
+            "precision": self.precision,
+        }
+
+
+def prepare_all(arms: Sequence[Arm], store: Store, track: Track = untracked) -> None:
+    """Plan and simulate every arm that has neither a result nor a trace."""
+    waiting = [arm for arm in arms if not store.has(arm) and not store.has_trace(arm)]
+    for arm in track(waiting, "plan and simulate", len(waiting)):
+        if not store.has_trace(arm):  # figures share arms
+            store.put_trace(arm, prepare(arm))
+
+
+def train_all(arms: Sequence[Arm], store: Store, hardware: Hardware, track: Track = untracked) -> None:
+    """Train every arm that has no result, arms of one dataset and model together."""
+    waiting = [arm for arm in arms if not store.has(arm)]
+    stacks: list[list[Arm]] = []
+    for _, alike in groupby(sorted(waiting, key=_kind), key=_kind):
+        members = list(alike)
+        step = hardware.arms_at_once
+        stacks += [members[start : start + step] for start in range(0, len(members), step)]
+    for stack in track(stacks, "train", len(stacks)):
+        _train(stack, store, hardware)
+
+
+def _kind(arm: Arm) -> str:
+    """Arms that may train in one stack."""
+    learning, slots = arm.scenario.learning, arm.scenario.slots
+    return f"{learning.dataset} {learning.model} {learning.local_steps} {learning.batch} {slots}"
+
+
+def _train(stack: Sequence[Arm], store: Store, hardware: Hardware) -> None:
+    prepared = [store.get_trace(arm) for arm in stack]
+    jobs = [
+        TrainJob(arm.scenario, ready.trace, episode=seed, seed=seed)
+        for arm, ready in zip(stack, prepared, strict=True)
+        for seed in range(arm.num_seeds)
+    ]
+    started = time.perf_counter()
+    runs = iter(train_many(jobs, TrainSettings(device=hardware.device, precision=hardware.precision)))
+    seconds = time.perf_counter() - started
+    for arm, ready in zip(stack, prepared, strict=True):
+        own = [next(runs) for _ in range(arm.num_seeds)]
+        facts = _facts(arm, ready, own[0], hardware) | {"train_second": seconds, "trained_together": len(jobs)}
+        store.put(arm, _curves(own), facts)
+
+
+def _curves(runs: Sequence[Run]) -> pd.DataFrame:
+    """Metrics of all seeds, one row per seed and evaluated slot."""
+    return pd.concat(
+        [pd.DataFrame({"seed": seed, **run.metrics}) for seed, run in enumerate(runs)], ignore_index=True
+    )
+
+
+def _facts(arm: Arm, ready: Prepared, run: Run, hardware: Hardware) -> dict[str, Any]:
+    trace = ready.trace
+    sent = np.take(trace.power_watt > 0, trace.edge_sender, axis=2)
+    return {
+        "figure": arm.figure,
+        "scheme": arm.scheme.label,
+        "setting": arm.setting,
+        "place": arm.place,
+        "options": dict(arm.scheme.options),
+        "scenario": arm.scenario.content_hash,
+        "scenario_toml": arm.scenario.to_toml(),
+        "seeds": list(range(arm.num_seeds)),
+        "cost": trace.cost.tolist(),
+        "participation": float(trace.scheduled.mean()),
+        "delivery": float(trace.delivered.sum() / max(sent.sum(), 1)),
+        "plan": ready.facts,
+        "strategy": run.provenance["strategy"],
+        "versions": run.provenance["versions"],
+        "hardware": hardware.facts(),
+    }

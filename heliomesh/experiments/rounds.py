@@ -1,0 +1,19 @@
+"""Accuracy against the number of improvement rounds R, none included."""
+
+from heliomesh.engine.arm import FORMS, Arm, Scheme
+from heliomesh.engine.task import DIRICHLET, FASHION_MNIST
+
+TITLE = "Accuracy over rounds, Fashion-MNIST, Dir(0.8)"
+PLACE = "rounds R"
+NAME = __name__.rpartition(".")[2]
+_ROUNDS = (0, 1, 2, 5, 10, 20)
+
+
+def arms(quick: bool) -> list[Arm]:
+    """Both forms of the proposal with two hops at every R."""
+    scenario, seeds = FASHION_MNIST.scenario(quick, DIRICHLET), FASHION_MNIST.seeds(quick)
+    return [
+        Arm(NAME, Scheme(label, "decentralized", form | {"hops": 2, "rounds": rounds}), scenario, seeds, place=rounds)
+        for rounds in (_ROUNDS[:4:2] if quick else _ROUNDS)
+        for label, form in FORMS.items()
+    ]
