@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from heliomesh.catalog import UnknownVariantError, nearest
-from heliomesh.commands import data, reproduce, train
+from heliomesh.commands import data, report, reproduce, train
 from heliomesh.commands.facts import network_facts, plan_facts, print_facts, print_json, summary_facts, text_of
 from heliomesh.commands.options import (
     DeviceOption,
@@ -45,6 +45,7 @@ app.add_typer(scenario_app, name="scenario")
 app.add_typer(data.app, name="data")
 app.command("train")(train.train_command)
 app.command("run")(train.run_command)
+app.command("report")(report.report_command)
 app.command("reproduce")(reproduce.reproduce_command)
 
 _TABLE_WIDTH = 118  # the comparison table is cut below it

@@ -1,0 +1,32 @@
+"""`heliomesh report`: one self-contained page of some runs."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heliomesh.learning.durable import written_whole
+from heliomesh.problem.size import readable
+from heliomesh.report.page import report_page
+from heliomesh.scenario import ScenarioError
+
+
+def report_command(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, from `heliomesh run --out`.")],
+    out: Annotated[Path, typer.Option("--out", help="The HTML file to write.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option("--title", help="Heading; default: scenarios and planners.")] = None,
+    every: Annotated[
+        int, typer.Option("--every", min=1, help="Keep every such slot in the player, for long runs.")
+    ] = 1,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not say what was written.")] = False,
+) -> None:
+    """Write one HTML page of some runs; it opens from the disk and needs no network."""
+    if out.is_dir() or not out.resolve().parent.is_dir():
+        raise ScenarioError("--out", f"expected a file in an existing folder, actual value {str(out)!r}")
+    page = report_page(runs, title, every)
+    with written_whole(out) as path:
+        path.write_text(page, encoding="utf-8")
+    if not quiet:
+        number = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+        sys.stdout.write(f"{out}: {number}, {readable(len(page.encode()))}\n")

@@ -1,0 +1,54 @@
+"""The report: one HTML file with its style, script and data inside, which opens from the disk and asks nobody.
+
+A content security policy lets exactly this style and this script run, by their hashes, and forbids every request. The
+data are JSON in which no ``<`` is left, so no name of a run or scenario can end the element it stands in.
+"""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from heliomesh.report.page_data import page_data
+
+
+def report_page(folders: Sequence[str | Path], title: str | None = None, every: int = 1) -> str:
+    """The page of these run folders as text; raises as `page_data` does."""
+    return render(page_data(folders, title, every))
+
+
+def render(data: dict[str, Any]) -> str:
+    """Put data into the page."""
+    style, script = _asset("page.css"), _asset("page.js")
+    parts = {
+        "policy": (
+            f"default-src 'none'; script-src '{source_hash(script)}'; style-src '{source_hash(style)}'; "
+            "img-src data:; base-uri 'none'; form-action 'none'"
+        ),
+        "title": escape(data["title"].encode("utf-8", "replace").decode()),
+        "style": style,
+        "script": script,
+        "data": embedded_json(data),
+    }
+    # one pass: what is put in is not searched for further places
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _asset("page.html"))
+
+
+def embedded_json(value: object) -> str:
+    """JSON that is safe inside an HTML element."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def source_hash(text: str) -> str:
+    """An inline element's text as a content security policy names it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+
+def _asset(name: str) -> str:
+    return files("heliomesh.report").joinpath("assets", name).read_text(encoding="utf-8")

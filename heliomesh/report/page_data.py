@@ -1,0 +1,366 @@
+"""What the report page knows: runs, schemes with their headline numbers, networks and scenarios, as plain data.
+
+A scheme is a planner with its options on one scenario; runs of a scheme with different seeds are averaged. A run that
+is not finished is a scheme of its own, so that it does not blur the others.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from heliomesh import catalog
+from heliomesh.learning.dataset import DATASET_CATALOG, Dataset, DatasetError, load_dataset
+from heliomesh.learning.partition import split
+from heliomesh.learning.retrieval.search import is_cached
+from heliomesh.learning.run import TrainingError
+from heliomesh.problem.size import TooLargeError, readable
+from heliomesh.report.colours import class_colours, scheme_colour
+from heliomesh.report.packing import Blobs, estimated_characters
+from heliomesh.report.run_folder import Curves, RunFolder, read_run
+from heliomesh.scenario import Learning, ScenarioError
+from heliomesh.simulation.diagnostics import interval
+from heliomesh.simulation.trace import Trace
+from heliomesh.streams import stream
+
+LIMIT_MIB = 16  # of slot data in one page
+_WINDOW = 10  # slots of a moving mean
+_POWERS = 127  # most powers a page tells apart; one bit of a byte says whether the device trained
+_TRAINED = 128
+_PROVENANCE = (
+    "trace",
+    "simulation_seed",
+    "dataset",
+    "strategy",
+    "precision",
+    "device",
+    "duration_second",
+    "versions",
+)
+
+Facts = dict[str, Any]
+Floats = npt.NDArray[np.float64]
+
+
+class Scheme(NamedTuple):
+    """Runs that differ by seed only."""
+
+    label: str
+    runs: tuple[int, ...]
+
+
+def page_data(folders: Sequence[str | Path], title: str | None = None, every: int = 1) -> Facts:
+    """Read run folders and describe them; raises TrainingError, TraceError or TooLargeError.
+
+    ``every`` keeps every such slot in the player; sums and means count all slots.
+    """
+    if every < 1:
+        raise TrainingError(f"every: expected at least 1, actual value {every}")
+    _check_distinct(folders)
+    runs = [read_run(folder) for folder in folders]
+    _check_size(runs, every)
+    blobs = Blobs()
+    schemes = _schemes(runs)
+    bounds = _bounds(runs)
+    scenarios: dict[str, Facts] = {}
+    networks: dict[str, Facts] = {}
+    for index, run in enumerate(runs):
+        own = scenarios.setdefault(
+            _hash(run), {"name": run.scenario.name, "toml": run.scenario.to_toml(), "runs": []}
+        )
+        own["runs"].append(index)
+        networks.setdefault(_hash(run), _network(run, blobs))
+    order = list(scenarios)
+    data: Facts = {
+        "title": title or _title(runs),
+        "every": every,
+        "window": _WINDOW,
+        "schemes": [_scheme_facts(scheme, runs, bounds, schemes) for scheme in schemes],
+        "runs": [_run_facts(run, order.index(_hash(run)), every, blobs) for run in runs],
+        "scenarios": [scenarios[key] | {"hash": key, "network": networks[key]} for key in order],
+    }
+    for number, scheme in enumerate(schemes):
+        for index in scheme.runs:
+            data["runs"][index]["scheme"] = number
+    return _finite(data | {"blobs": blobs.texts})  # type: ignore[no-any-return]
+
+
+def _check_distinct(folders: Sequence[str | Path]) -> None:
+    if not folders:
+        raise TrainingError("runs: expected at least one folder, actual number 0")
+    resolved = Counter(Path(folder).resolve() for folder in folders)
+    repeated = next((path for path, times in resolved.items() if times > 1), None)
+    if repeated is not None:
+        raise TrainingError(f"{repeated}: expected every run's folder once, actual number {resolved[repeated]}")
+
+
+def _check_size(runs: Sequence[RunFolder], every: int) -> None:
+    """Refuse a page that a browser would choke on, before anything is encoded."""
+    size = sum(
+        estimated_characters(-(-run.scenario.slots // every), run.topology.num_devices, run.topology.num_edges)
+        for run in runs
+        if run.trace is not None
+    )
+    limit = LIMIT_MIB * 2**20
+    if size > limit:
+        raise TooLargeError(
+            f"report: expected at most {LIMIT_MIB} MiB of slot data, actual estimate {readable(size)}; "
+            f"keep every {math.ceil(every * size / limit)}th slot by --every {math.ceil(every * size / limit)}, "
+            "or name fewer runs"
+        )
+
+
+def _hash(run: RunFolder) -> str:
+    return str(run.provenance.get("scenario") or run.scenario.content_hash)
+
+
+def _title(runs: Sequence[RunFolder]) -> str:
+    names = list(dict.fromkeys(run.scenario.name for run in runs))
+    planners = list(dict.fromkeys(run.planner for run in runs))
+    return f"{', '.join(names)}: {', '.join(planners)}"
+
+
+# Schemes and their headline numbers
+
+
+def _schemes(runs: Sequence[RunFolder]) -> list[Scheme]:
+    """Group runs; those that cannot be averaged stand alone under their folder's name."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for index, run in enumerate(runs):
+        key = (run.scenario.override({"seed": 0}).content_hash, run.planner, repr(dict(run.options)))
+        groups.setdefault((*key, "" if run.finished else run.path), []).append(index)
+    several = len({key[0] for key in groups}) > 1
+    schemes = []
+    for indices in groups.values():
+        label = _label(runs[indices[0]], several)
+        seeds = [(runs[index].scenario.seed, runs[index].seed, runs[index].episode) for index in indices]
+        if len(set(seeds)) == len(seeds):
+            schemes.append(Scheme(label, tuple(indices)))
+        else:  # the same luck twice would make intervals too narrow
+            schemes += [Scheme(f"{label} ({runs[index].path.name})", (index,)) for index in indices]
+    return _told_apart(schemes, runs)
+
+
+def _label(run: RunFolder, with_scenario: bool) -> str:
+    options = [f"{name}={value}" for name, value in run.options.items()]
+    where = [f"on {run.scenario.name}"] if with_scenario else []
+    return " ".join([run.planner, *options, *where]) + ("" if run.finished else " (unfinished)")
+
+
+def _told_apart(schemes: list[Scheme], runs: Sequence[RunFolder]) -> list[Scheme]:
+    """Add a piece of the hash where scenarios of one name differ, and the folder where that is equal too."""
+    for more in (lambda scheme: _hash(runs[scheme.runs[0]])[:6], lambda scheme: runs[scheme.runs[0]].path.name):
+        times = Counter(scheme.label for scheme in schemes)
+        schemes = [
+            scheme._replace(label=f"{scheme.label} {more(scheme)}") if times[scheme.label] > 1 else scheme
+            for scheme in schemes
+        ]
+    return schemes
+
+
+def _scheme_facts(
+    scheme: Scheme, runs: Sequence[RunFolder], bounds: Mapping[str, float], schemes: Sequence[Scheme]
+) -> Facts:
+    own = [runs[index] for index in scheme.runs]
+    planner = own[0].planner
+    namesakes = [other for other in schemes if runs[other.runs[0]].planner == planner]
+    rows = [_headline(run, bounds) for run in own]
+    return {
+        "label": scheme.label,
+        "planner": planner,
+        "colour": scheme_colour(planner)._asdict(),
+        "dash": namesakes.index(scheme),  # schemes of one planner share its colour
+        "runs": list(scheme.runs),
+        "finished": own[0].finished,
+        "t": float(stats.t.ppf(0.975, len(own) - 1)) if len(own) > 1 else None,  # Student's quantile of 95 % bands
+        "headline": {name: _interval([row[name] for row in rows]) for name in rows[0]},
+    }
+
+
+def _interval(values: Sequence[float | None]) -> Facts | None:
+    """Mean, 95 % half-width and range over runs; None where some run does not know."""
+    known = np.array([value for value in values if value is not None and math.isfinite(value)])
+    if len(known) < len(values):
+        return None
+    found = interval(known)
+    return {"mean": found.mean, "half": found.half_width, "low": float(known.min()), "high": float(known.max())}
+
+
+def _bounds(runs: Sequence[RunFolder]) -> dict[str, float]:
+    """The best lower bound known for each scenario: a bound holds for every planner."""
+    bounds: dict[str, float] = {}
+    for run in runs:
+        bound = run.plan.get("lower bound (grid)")
+        if isinstance(bound, int | float):
+            bounds[_hash(run)] = max(float(bound), bounds.get(_hash(run), -math.inf))
+    return bounds
+
+
+def _headline(run: RunFolder, bounds: Mapping[str, float]) -> dict[str, float | None]:
+    rows = len(run.curves.metrics["slot"])
+    names = ("accuracy_mean", "accuracy_min", "accuracy_max", "average_accuracy", "consensus_distance")
+    facts: dict[str, float | None] = {name: float(run.curves.metrics[name][-1]) if rows else None for name in names}
+    facts |= {"cost": None, "spent_joule": None, "harvested_joule": None, "overflow_joule": None}
+    facts |= {"participation": None, "delivery": None}
+    if run.trace is not None:
+        facts |= _trace_headline(run.trace, run.episode)
+    bound, cost = bounds.get(_hash(run)), facts["cost"]
+    facts["bound"] = bound
+    facts["gap"] = cost / bound - 1 if cost is not None and bound is not None and bound > 0 else None
+    return facts
+
+
+def _trace_headline(trace: Trace, episode: int) -> dict[str, float | None]:
+    sent = (trace.power_watt[episode] > 0)[:, trace.edge_sender]
+    joules = {name: float(getattr(trace, name)[episode].sum()) for name in ("spent_joule", "harvested_joule")}
+    return {
+        "cost": float(trace.cost[episode]),
+        **joules,
+        "overflow_joule": float(trace.overflow_joule[episode].sum()),
+        "participation": float(trace.scheduled[episode].mean()),
+        "delivery": float(trace.delivered[episode][sent].mean()) if sent.any() else None,
+    }
+
+
+# Runs
+
+
+def _run_facts(run: RunFolder, scenario: int, every: int, blobs: Blobs) -> Facts:
+    mix, why_no_mix = _label_mix(run)
+    return {
+        "name": run.path.resolve().name.encode("utf-8", "replace").decode(),
+        "planner": run.planner,
+        "seed": run.seed,
+        "scenario": scenario,
+        "slots": run.scenario.slots,
+        "finished": run.finished,
+        "done": run.curves.done,
+        "missing": list(run.missing),
+        "curves": _curve_facts(run.curves, blobs),
+        "trace": None if run.trace is None else _trace_facts(run.trace, run.episode, run, every, blobs),
+        "labels": None if mix is None else {"counts": blobs.integers_of(mix), "colours": class_colours(mix.shape[1])},
+        "why_no_labels": why_no_mix,
+        "plan": {name: value for name, value in run.plan.items() if isinstance(value, str | int | float | None)},
+        "provenance": {name: run.provenance[name] for name in _PROVENANCE if name in run.provenance},
+    }
+
+
+def _curve_facts(curves: Curves, blobs: Blobs) -> Facts:
+    names = ("slot", "accuracy_mean", "accuracy_min", "accuracy_max", "average_accuracy", "consensus_distance")
+    facts: Facts = {name: blobs.floats_of(curves.metrics[name]) for name in (*names, "train_loss", "loss_mean")}
+    return facts | {"device_accuracy": blobs.words_of(curves.accuracy, 1.0)}
+
+
+def _trace_facts(trace: Trace, episode: int, run: RunFolder, every: int, blobs: Blobs) -> Facts:
+    """What the player shows of every kept slot, sums and means over all of them, and the ledger."""
+    slots = run.scenario.slots
+    kept = np.arange(0, slots, every)
+    battery, spent = trace.battery_joule[episode], trace.spent_joule[episode]
+    harvested, overflow = trace.harvested_joule[episode], trace.overflow_joule[episode]
+    capacity = np.broadcast_to(np.asarray(run.scenario.energy.capacity_joule, np.float64), battery.shape[1:])
+    full = max(float(capacity.max()), float(battery.max()))
+    powers, action = _actions(trace.power_watt[episode], trace.scheduled[episode])
+    cost = trace.update_loss[episode].sum(1)
+    return {
+        "slot": blobs.integers_of(kept),  # first of the slots a frame stands for
+        "battery": blobs.bytes_of(battery[[*kept, slots]], full),
+        "spent": blobs.bytes_of(spent[kept], float(spent.max())),
+        "harvested": blobs.bytes_of(harvested[kept], float(harvested.max())),
+        "update_loss": blobs.bytes_of(trace.update_loss[episode][kept], 1.0),
+        "action": blobs.codes_of(action[kept]),
+        "delivered": blobs.bits_of(trace.delivered[episode][kept]),
+        "powers_watt": powers,
+        "capacity_joule": capacity.tolist(),
+        "cost_so_far": blobs.floats_of((np.cumsum(cost) / np.arange(1, slots + 1))[kept]),
+        "cost_recent": blobs.floats_of(_moving_mean(cost)[kept]),
+        "mean_battery": blobs.floats_of(battery.mean(1)[kept]),
+        "spent_so_far": blobs.floats_of(np.cumsum(spent.sum(1))[kept]),
+        "harvested_so_far": blobs.floats_of(np.cumsum(harvested.sum(1))[kept]),
+        "overflow_so_far": blobs.floats_of(np.cumsum(overflow.sum(1))[kept]),
+        "cost": float(cost.mean()),
+        "ledger": _ledger(trace, episode),
+    }
+
+
+def _actions(power_watt: Floats, trained: npt.NDArray[np.bool_]) -> tuple[list[float], npt.NDArray[np.uint8]]:
+    """Powers in rising order, and by (slot, device) the index of one of them, plus 128 where the device trained.
+
+    A planner may choose from a continuum; then powers are rounded to 127 steps.
+    """
+    if len(np.unique(power_watt)) > _POWERS:
+        step = float(power_watt.max()) / (_POWERS - 1)
+        power_watt = np.rint(power_watt / step) * step
+    powers, index = np.unique(power_watt, return_inverse=True)
+    return powers.tolist(), (index.reshape(power_watt.shape) + _TRAINED * trained).astype(np.uint8)
+
+
+def _moving_mean(values: Floats) -> Floats:
+    """Mean of the last ten slots, of fewer at the start."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    end = np.arange(1, len(values) + 1)
+    start = np.maximum(end - _WINDOW, 0)
+    mean: Floats = (sums[end] - sums[start]) / (end - start)
+    return mean
+
+
+def _ledger(trace: Trace, episode: int) -> dict[str, float]:
+    """Joules of all devices together: initial + harvested = spent + overflow + stored."""
+    entries = {
+        "initial": trace.battery_joule[episode, 0],
+        "harvested": trace.harvested_joule[episode],
+        "spent": trace.spent_joule[episode],
+        "overflow": trace.overflow_joule[episode],
+        "stored": trace.battery_joule[episode, -1],
+    }
+    totals = {name: float(joule.sum()) for name, joule in entries.items()}
+    explained = totals["spent"] + totals["overflow"] + totals["stored"]
+    return totals | {"imbalance": totals["initial"] + totals["harvested"] - explained}
+
+
+def _network(run: RunFolder, blobs: Blobs) -> Facts:
+    topology = run.topology
+    return {
+        "devices": topology.num_devices,
+        "position_metre": blobs.floats_of(topology.position_metre),
+        "receiver": blobs.integers_of(topology.edge_receiver),
+        "sender": blobs.integers_of(topology.edge_sender),
+    }
+
+
+def _label_mix(run: RunFolder) -> tuple[npt.NDArray[np.int64] | None, str | None]:
+    """Samples by (device, class), dealt out again as the training did; or why that cannot be said."""
+    learning, devices = run.scenario.learning, run.topology.num_devices
+    trained_on = str(run.provenance.get("dataset", "")).rpartition(" ")[0]  # the name before the fingerprint
+    try:
+        dataset = _dataset(learning.dataset, learning.path)
+        if trained_on and trained_on != dataset.name:
+            return None, f"the run was trained on {trained_on}, which its scenario does not name"
+        partition = split(dataset.train_labels, learning, devices, stream(run.seed, "partition"))
+    except (DatasetError, ScenarioError, catalog.UnknownVariantError, OSError) as error:
+        return None, " ".join(str(error).split())
+    return partition.label_counts(dataset.train_labels, dataset.num_classes), None
+
+
+@cache
+def _dataset(name: str, path: str | None) -> Dataset:
+    """A dataset that is here already: a report fetches nothing."""
+    module = catalog.find(DATASET_CATALOG, name)
+    source = getattr(module, "SOURCE", None)
+    if source is not None and not is_cached(source):
+        raise DatasetError(f"the dataset is not here; heliomesh data get {name} fetches it")
+    return load_dataset(Learning(dataset=name, path=path))
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: replace it by null."""
+    if isinstance(value, dict):
+        return {str(key): _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

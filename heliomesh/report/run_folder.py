@@ -1,0 +1,277 @@
+"""A run's folder as a report reads it: finished or not, but whole as far as it goes.
+
+`heliomesh run --out` leaves `scenario.toml`, `trace.npz`, `plan.json`, checkpoints while it trains, and in the end
+`metrics.parquet`, `weights.safetensors` and `manifest.json`. `heliomesh train --out` leaves the last three only. What
+is not there is said in `RunFolder.missing`; what is there and wrong raises TrainingError. Weights are not read.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from heliomesh.learning.durable import file_sha256, read_tensors
+from heliomesh.learning.evaluation import COLUMNS
+from heliomesh.learning.replay import TrainJob, check_trace
+from heliomesh.learning.run import TrainingError
+from heliomesh.physics.topology import Topology, build_topology
+from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.simulation.trace import Trace, TraceError
+
+_FORMAT = 1  # of manifests and checkpoints
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What is known by evaluated slot; no rows where nothing was evaluated yet."""
+
+    metrics: Mapping[str, Floats]  # by column of `evaluation.COLUMNS`; (evaluated slot,) each
+    accuracy: Floats  # (evaluated slot, device)
+
+    @property
+    def done(self) -> int:
+        """Slots after which the last row was taken."""
+        slots = self.metrics["slot"]
+        return int(slots[-1]) if len(slots) else 0
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Everything a report knows of one run."""
+
+    path: Path
+    scenario: Scenario
+    topology: Topology
+    planner: str
+    seed: int  # of the training
+    episode: int  # of the trace
+    finished: bool
+    curves: Curves
+    trace: Trace | None
+    plan: Mapping[str, Any]  # facts of the plan; empty where unknown
+    options: Mapping[str, Any]  # of the planner
+    provenance: Mapping[str, Any]  # empty until the run is finished
+    missing: tuple[str, ...]  # sentences
+
+
+def read_run(folder: str | Path) -> RunFolder:
+    """Read a run's folder; raises TrainingError or TraceError with one sentence where it holds none."""
+    path = Path(folder)
+    _check_is_run(path)
+    trace = Trace.load(path / "trace.npz") if (path / "trace.npz").exists() else None
+    wanted, plan = _read_plan(path / "plan.json")
+    if (path / "manifest.json").exists():
+        return _finished(path, trace, wanted, plan)
+    if trace is None:
+        raise TrainingError(
+            f"{path}: expected a trace.npz or a finished run, actual: checkpoints only; finish the run first"
+        )
+    return _half_finished(path, trace, wanted, plan)
+
+
+def _check_is_run(path: Path) -> None:
+    if not path.is_dir():
+        actual = "a file" if path.exists() else "nothing there"
+        raise TrainingError(f"{path}: expected the folder of a run, actual: {actual}")
+    names = {entry.name for entry in path.iterdir()}
+    if not names & {"manifest.json", "trace.npz", "checkpoints"}:
+        actual = "none of them" if names else "an empty folder"
+        raise TrainingError(
+            f"{path}: expected the folder of a run, with manifest.json or trace.npz, actual: {actual}"
+        )
+
+
+def _finished(path: Path, trace: Trace | None, wanted: Mapping[str, Any], plan: Mapping[str, Any]) -> RunFolder:
+    provenance = _read_manifest(path)
+    try:
+        scenario = _scenario(path / "manifest.json", str(provenance["scenario_toml"]))
+        planner, seed, episode = str(provenance["planner"]), int(provenance["seed"]), int(provenance["episode"])
+        expected_trace = str(provenance["trace"])
+    except _MALFORMED as error:
+        raise _not_a_manifest(path, error) from None
+    topology = _topology(path, scenario, trace, episode, seed)
+    if trace is not None and TrainJob(scenario, trace, episode, seed).trace_hash != expected_trace:
+        raise TrainingError(
+            f"{path / 'trace.npz'}: expected the trace that the run was trained under, actual: another"
+        )
+    return RunFolder(
+        path=path,
+        scenario=scenario,
+        topology=topology,
+        planner=planner,
+        seed=seed,
+        episode=episode,
+        finished=True,
+        curves=_read_metrics(path / "metrics.parquet", scenario),
+        trace=trace,
+        plan=plan,
+        options=wanted.get("options", {}),
+        provenance=provenance,
+        missing=_missing_files(trace, plan),
+    )
+
+
+def _half_finished(path: Path, trace: Trace, wanted: Mapping[str, Any], plan: Mapping[str, Any]) -> RunFolder:
+    scenario = _scenario(path / "trace.npz", trace.scenario_toml)
+    seed = int(wanted.get("seed", trace.seed))
+    topology = _topology(path, scenario, trace, 0, seed)
+    curves, remarks = _newest_checkpoint(
+        path / "checkpoints", TrainJob(scenario, trace, 0, seed).trace_hash, scenario
+    )
+    how_far = (
+        f"only the first {curves.done} of {scenario.slots} slots are evaluated" if curves.done else "no curve yet"
+    )
+    unfinished = f"The training is not finished (no manifest.json): {how_far}."
+    return RunFolder(
+        path=path,
+        scenario=scenario,
+        topology=topology,
+        planner=trace.planner,
+        seed=seed,
+        episode=0,
+        finished=False,
+        curves=curves,
+        trace=trace,
+        plan=plan,
+        options=wanted.get("options", {}),
+        provenance={},
+        missing=(unfinished, *remarks, *_missing_files(trace, plan)),
+    )
+
+
+def _missing_files(trace: Trace | None, plan: Mapping[str, Any]) -> tuple[str, ...]:
+    sentences = []
+    if trace is None:
+        sentences.append("There is no trace.npz: batteries, packets and update loss cannot be shown.")
+    if not plan:
+        sentences.append("There is no plan.json: bound, control overhead and planning time are unknown.")
+    return tuple(sentences)
+
+
+def _read_plan(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """What was asked for, and the facts of the plan; both empty where there is no such file."""
+    if not path.exists():
+        return {}, {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        wanted, plan = dict(content["run"]), dict(content["plan"])
+        wanted["options"] = dict(wanted.get("options", {}))
+        wanted["seed"] = int(wanted["seed"])
+    except _MALFORMED as error:
+        raise TrainingError(f"{path}: expected the facts of a plan, actual: {_reason(error)}") from None
+    return wanted, plan
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    """The provenance, after the metrics' checksum."""
+    path = folder / "manifest.json"
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        if manifest["format"] != _FORMAT:
+            raise TrainingError(f"{path}: expected run format {_FORMAT}, actual value {manifest['format']!r}")
+        provenance, expected = dict(manifest["provenance"]), manifest["sha256"]["metrics.parquet"]
+    except TrainingError:
+        raise
+    except _MALFORMED as error:
+        raise _not_a_manifest(folder, error) from None
+    metrics = folder / "metrics.parquet"
+    if not metrics.is_file():
+        raise TrainingError(f"{metrics}: expected a file of a finished run, actual: nothing there")
+    actual = file_sha256(metrics)
+    if actual != expected:
+        raise TrainingError(f"{metrics}: expected sha256 {expected}, actual value {actual}")
+    return provenance
+
+
+def _not_a_manifest(folder: Path, error: Exception) -> TrainingError:
+    return TrainingError(f"{folder / 'manifest.json'}: expected the manifest of a run, actual: {_reason(error)}")
+
+
+def _read_metrics(path: Path, scenario: Scenario) -> Curves:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        columns = pq.read_table(path).to_pydict()
+        metrics = {name: np.array(columns[name], np.float64) for name in COLUMNS}
+        return _checked(metrics, np.array(columns["device_accuracy"], np.float64), scenario)
+    except (pa.ArrowException, *_MALFORMED) as error:
+        raise TrainingError(f"{path}: expected the metrics of a run, actual: {_reason(error)}") from None
+
+
+def _checked(metrics: dict[str, Floats], accuracy: Floats, scenario: Scenario) -> Curves:
+    rows, devices = len(metrics["slot"]), scenario.network.devices
+    accuracy = accuracy.reshape(-1, devices) if not accuracy.size else accuracy
+    if accuracy.shape != (rows, devices) or any(column.shape != (rows,) for column in metrics.values()):
+        raise ValueError(f"expected {rows} rows of {devices} devices, actual shape {accuracy.shape}")
+    return Curves(metrics, accuracy)
+
+
+def _newest_checkpoint(folder: Path, trace_hash: str, scenario: Scenario) -> tuple[Curves, tuple[str, ...]]:
+    """The curves of the newest checkpoint that is whole, and remarks on those passed over. Changes no file."""
+    remarks: list[str] = []
+    for path in sorted(folder.glob("[0-9]*.json"), reverse=True):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            tensors = path.with_suffix(".safetensors")
+            if content["format"] != _FORMAT or content["identity"]["trace"] != trace_hash:
+                raise ValueError("it is of another run")
+            if file_sha256(tensors) != content["tensors_sha256"]:
+                raise ValueError("its tensors are not what was written")
+            held = read_tensors(tensors)
+            metrics = dict(zip(COLUMNS, held["metrics 0"].numpy(), strict=True))
+            return _checked(metrics, held["accuracy 0"].numpy(), scenario), tuple(remarks)
+        except (OSError, *_MALFORMED) as error:
+            remarks.append(f"The checkpoint {path.name} was passed over: {_reason(error)}.")
+    empty = {name: np.empty(0) for name in COLUMNS}
+    return Curves(empty, np.empty((0, scenario.network.devices))), tuple(remarks)
+
+
+def _scenario(source: Path, toml: str) -> Scenario:
+    try:
+        return Scenario.parse(tomllib.loads(toml))
+    except (ScenarioError, ValueError, RecursionError) as error:
+        raise TrainingError(f"{source}: expected a scenario of this version, actual: {_reason(error)}") from None
+
+
+def _topology(path: Path, scenario: Scenario, trace: Trace | None, episode: int, seed: int) -> Topology:
+    """The scenario's network, if the trace is of it."""
+    if trace is not None:
+        _check_arrays(path / "trace.npz", trace, scenario)  # before a network of any size is built
+    try:
+        topology = build_topology(scenario)
+        if trace is not None:
+            check_trace(TrainJob(scenario, trace, episode, seed), topology)
+    except (ScenarioError, TraceError) as error:
+        raise TrainingError(f"{path}: {error}") from None
+    return topology
+
+
+def _check_arrays(path: Path, trace: Trace, scenario: Scenario) -> None:
+    """Refuse a trace whose arrays do not fit together or hold what is no number."""
+    slots, devices, edges = scenario.slots, scenario.network.devices, len(np.atleast_1d(trace.edge_receiver))
+    by_device = ("scheduled", "power_watt", "update_loss", "spent_joule", "harvested_joule", "overflow_joule")
+    expected = dict.fromkeys(by_device, (slots, devices))
+    expected |= {"battery_joule": (slots + 1, devices), "delivered": (slots, edges)}
+    for name, shape in expected.items():
+        array = getattr(trace, name)
+        if array.ndim != 3 or array.shape[1:] != shape or not len(array):
+            raise TraceError(
+                f"{path}: expected {name} of shape (episode, {shape[0]}, {shape[1]}), actual {array.shape}"
+            )
+        if not np.isfinite(array).all():
+            raise TraceError(f"{path}: expected finite numbers in {name}, actual: NaN or infinity")
+
+
+def _reason(error: Exception) -> str:
+    """An error in one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return f"no {text}" if isinstance(error, KeyError) else text
