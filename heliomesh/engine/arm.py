@@ -54,13 +54,20 @@ class Arm:
     @property
     def key(self) -> str:
         """Hexadecimal name of everything that decides the result."""
-        facts = {
-            "scenario": self.scenario.content_hash,
-            "planner": self.scheme.planner,
-            "options": dict(self.scheme.options),
-            "seeds": self.num_seeds,
-        }
-        return json_sha256(facts)
+        return self._hash(self.scenario.content_hash)
+
+    @property
+    def trace_key(self) -> str:
+        """The same for its trace, which knows of learning only what it costs in energy."""
+        data = self.scenario.as_dict()
+        learning = data.pop("learning")
+        return self._hash(
+            data | {"name": "", "learning": {name: learning[name] for name in ("local_steps", "batch")}}
+        )
+
+    def _hash(self, scenario: object) -> str:
+        scheme = {"planner": self.scheme.planner, "options": dict(self.scheme.options)}
+        return json_sha256(scheme | {"scenario": scenario, "seeds": self.num_seeds})
 
     @property
     def name(self) -> str:

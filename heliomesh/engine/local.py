@@ -45,7 +45,7 @@ def prepare_all(arms: Sequence[Arm], store: Store, track: Track = untracked) -> 
     """Plan and simulate every arm that has neither a result nor a trace."""
     waiting = [arm for arm in arms if not store.has(arm) and not store.has_trace(arm)]
     for arm in track(waiting, "plan and simulate", len(waiting)):
-        if not store.has_trace(arm):  # figures share arms
+        if not store.has_trace(arm):  # figures and partitions share traces
             store.put_trace(arm, prepare(arm))
 
 

@@ -83,4 +83,4 @@ class Store:
         return self.folder / arm.figure / f"{arm.name}{suffix}"
 
     def _trace(self, arm: Arm, suffix: str) -> Path:
-        return self.folder / "traces" / f"{arm.key}{suffix}"
+        return self.folder / "traces" / f"{arm.trace_key}{suffix}"
