@@ -12,6 +12,7 @@ step, and every layer's output written and read, going forward and back; a strat
 
 import argparse
 import copy
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -166,13 +167,22 @@ def curves(work: Task, options: argparse.Namespace) -> str:
     return ", ".join(text)
 
 
-def participation(work: Task, options: argparse.Namespace, weights: torch.Tensor) -> float:
-    """Time of a slot in which 40 % of the devices train, over that of a slot in which all do."""
+def ratio(slot: Callable[[], None], other: Callable[[], None], work: Task, tries: int) -> float:
+    """Time of one slot over that of another: the median of neighbouring tries, since other programs run beside."""
+    return statistics.median(seconds(slot, work.device, 1) / seconds(other, work.device, 1) for _ in range(tries))
+
+
+def cpu_headline(work: Task, options: argparse.Namespace, weights: torch.Tensor) -> str:
+    """The automatic choice against the plain loop, and a slot of 40 % of the devices against one of all."""
     devices = len(work.batches)
     chosen = choose(work.model, work.samples, devices, STEPS, BATCH, work.device, options.precision)
     some, everybody = (stacked(work, chosen, weights, active) for active in (round(0.4 * devices), devices))
-    ratios = [seconds(some, work.device, 1) / seconds(everybody, work.device, 1) for _ in range(options.tries)]
-    return sorted(ratios)[len(ratios) // 2]
+    against = ratio(everybody, plain_loop(work), work, options.tries) * min(devices, LOOPED) / devices
+    share = ratio(some, everybody, work, options.tries)
+    return (
+        f"{options.model}, m = {devices}, {torch.get_num_threads()} threads: auto ({chosen.name}) takes "
+        f"{against:.2f} of the plain loop's time, and 40 % of the devices {share:.3f} of the time of all"
+    )
 
 
 def main() -> None:
@@ -214,7 +224,8 @@ def main() -> None:
         print(f"\nlargest memory {torch.cuda.max_memory_allocated(work.device) / 2**30:.1f} GiB")
         print(f"loss of two devices over 20 slots: {curves(work, options)}")
     else:
-        print(f"\n40 % of the devices take {participation(work, options, weights):.3f} of the time of all")
+        print(f"\n{cpu_headline(work, options, weights)}")
+        return
     rate = operations * options.devices / best[1] / 1e12
     print(
         f"{options.model}, m = {options.devices}: {best[0] or 'plain loop'} takes {1000 * best[1]:.2f} ms a slot, "

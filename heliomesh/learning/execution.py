@@ -255,12 +255,13 @@ def _calibrated(task: _Task) -> Report:
     alone = _Probe.of(task, 1)
     looped = max(2, int(_PROBE_SECONDS / alone.seconds(loop)))  # two, so that there are pieces to compare
     probe = _Probe.of(task, min(task.rows, _PROBE_ROWS if task.device.type == "cuda" else looped, _PROBE_ROWS))
-    expected = alone.step(loop)
+    pair = _Probe.of(task, 2)  # of different minibatches, which must not mix
+    expected = pair.step(loop)
     times, refused, memory = {"loop": alone.seconds(loop)}, {}, {"loop": alone.bytes_per_row(loop)}
     for name, compiled in _candidates(task.device):
         try:
             candidate = _built(task, name, compiled)
-            alone.check(candidate, expected)
+            pair.check(candidate, expected)
             probe.check_pieces(candidate)
             times[name] = probe.seconds(candidate)
             memory[name] = probe.bytes_per_row(candidate)
@@ -319,7 +320,7 @@ class _Probe:
         return weights - self.weights
 
     def check(self, strategy: Strategy, expected: Tensor) -> None:
-        """Refuse a strategy that does not do what the loop does: the model may mix samples of a batch."""
+        """Refuse a strategy that does not do what the loop does: the model may mix samples of a stack."""
         difference = float((self.step(strategy) - expected).norm() / expected.norm().clamp(min=1e-30))
         if not difference <= _TOLERANCE[self.task.precision]:
             raise ScenarioError(

@@ -271,3 +271,35 @@ def test_an_unknown_precision_is_refused(name):
 def test_the_loop_is_not_compiled():
     with pytest.raises(ScenarioError, match="'loop' can execute, actual value compiled = true"):
         loop.build(_model("mlp"), compiled=True)
+
+
+@pytest.mark.parametrize("name", ["grouped", "unfold", "vmap"])
+def test_convolutions_of_every_shape(name):
+    """Rectangular, strided, dilated and padded unevenly."""
+    shape = {"kernel_size": (3, 2), "stride": (2, 1), "padding": (1, 2), "dilation": (1, 3)}
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Conv2d(1, 4, **shape), nn.Tanh(), nn.Flatten(), nn.Linear(200, CLASSES)).to(DEVICE)
+    expected, _ = _trained(loop.build(model), model, 2)
+    actual, _ = _trained(_build(name, model), model, 2)
+    assert _difference(actual, expected) <= 1e-5
+
+
+class _Views(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.filters, self.dense = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(4 * 81, CLASSES)
+
+    def forward(self, x):
+        y = torch.relu(self.filters(x))
+        return self.dense(y.view(len(y), -1))
+
+
+def test_the_loop_leaves_images_in_the_order_that_a_model_relies_on():
+    """A view of images whose channels come last would fail."""
+    model = _Views().to(DEVICE)
+    expected, _ = _trained(_build("vmap", model), model, 2)
+    strategy = loop.build(model)
+    actual, _ = _trained(strategy, model, 2)
+    assert _difference(actual, expected) <= 1e-5
+    assert strategy.evaluate(actual, torch.arange(2, device=DEVICE), _samples()).loss.isfinite().all()

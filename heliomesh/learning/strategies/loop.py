@@ -9,7 +9,8 @@ from torch.nn.functional import cross_entropy
 
 from heliomesh.learning.precision import Precision, activation_type, arithmetic, check_precision
 from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of, sample_chunks
-from heliomesh.learning.stacked_graph import refuse
+from heliomesh.learning.stacked_graph import refuse, trace
+from heliomesh.scenario import ScenarioError
 
 _EVALUATED_AT_ONCE = {"cpu": 250, "cuda": 4096}  # samples; few, so that activations stay in a processor's cache
 
@@ -21,6 +22,7 @@ class Loop:
     model: nn.Module  # a private copy, whose parameters are one row after the other
     layout: Layout
     precision: Precision
+    channels_last: bool  # filters in this order: a CPU trains 1.1 times, and evaluates 1.5 times as quickly
     name: str = "loop"
 
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
@@ -31,24 +33,28 @@ class Loop:
             for position, row in enumerate(rows.tolist()):
                 own = list(self.layout.views(weights[row]).values())
                 for batch in batches[position]:
-                    parameters = self._load(own)
-                    logits = self.model(samples.inputs[batch].to(parameters[0].dtype))
-                    loss = cross_entropy(logits.float(), samples.labels[batch])
-                    gradients = torch.autograd.grad(loss, parameters)
-                    with torch.no_grad():
-                        torch._foreach_add_(own, gradients, alpha=-learning_rate)
-                    losses[position] += loss.detach()
+                    losses[position] += self._step(own, samples.inputs[batch], samples.labels[batch], learning_rate)
         return losses / batches.shape[1]
 
+    def _step(self, own: list[Tensor], inputs: Tensor, labels: Tensor, learning_rate: float) -> Tensor:
+        """The loss before the step; gradients end with it, so that the next ones find their memory warm."""
+        parameters = self._load(own)
+        loss = cross_entropy(self.model(inputs.to(parameters[0].dtype)).float(), labels)
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            torch._foreach_add_(own, gradients, alpha=-learning_rate)
+        return loss.detach()
+
     def _load(self, own: list[Tensor]) -> list[Tensor]:
-        """Let the model compute with these weights: the memory itself in float32, a rounded copy otherwise."""
+        """Let the model compute with these weights: the memory itself, or a copy, rounded or in another order."""
         parameters: list[Tensor] = list(self.model.parameters())
-        if self.precision == "bf16":
-            with torch.no_grad():
-                torch._foreach_copy_(parameters, own)
-        elif any(a.data_ptr() != b.data_ptr() for a, b in zip(parameters, own, strict=True)):
+        ordered = self.channels_last and own[0].device.type == "cpu"
+        with torch.no_grad():
             for parameter, value in zip(parameters, own, strict=True):
-                parameter.data = value
+                if self.precision == "bf16" or (ordered and value.ndim == 4):
+                    parameter.copy_(value)
+                else:
+                    parameter.data = value
         return parameters
 
     def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples) -> Scores:
@@ -57,7 +63,7 @@ class Loop:
         loss, right = (torch.zeros(len(rows), device=weights.device) for _ in range(2))
         with torch.no_grad(), arithmetic(self.precision, weights.device):
             for position, row in enumerate(rows.tolist()):
-                parameters = self._load([_pixels_last(own) for own in self.layout.views(weights[row]).values()])
+                parameters = self._load(list(self.layout.views(weights[row]).values()))
                 for part in sample_chunks(samples, _EVALUATED_AT_ONCE.get(weights.device.type, 250)):
                     logits = self.model(part.inputs.to(parameters[0].dtype)).float()
                     loss[position] += cross_entropy(logits, part.labels, reduction="sum")
@@ -65,15 +71,22 @@ class Loop:
         return Scores(loss / len(samples.labels), right / len(samples.labels))
 
 
-def _pixels_last(weight: Tensor) -> Tensor:
-    """Filters with the channel as the fastest axis: a CPU evaluates convolutions 1.5 times as quickly with them."""
-    last = weight.ndim == 4 and weight.device.type == "cpu"
-    return weight.to(memory_format=torch.channels_last) if last else weight
-
-
 def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Loop:
     """The strategy for a model; it is never compiled."""
     check_precision(precision)
     if compiled:
         raise refuse("loop", "compiled = true")
-    return Loop(copy.deepcopy(model).to(activation_type(precision)), layout_of(model), precision)
+    channels_last = _is_traceable(model)
+    own = copy.deepcopy(model).to(activation_type(precision))
+    if channels_last:
+        own = own.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return Loop(own, layout_of(model), precision, channels_last)
+
+
+def _is_traceable(model: nn.Module) -> bool:
+    """Whether all its operations are known, and none depends on the order of activations in memory."""
+    try:
+        trace(model, "loop")
+    except ScenarioError:
+        return False
+    return True

@@ -29,20 +29,12 @@ class _Layers:
         return x.view(self.rows, len(x) // self.rows, *x.shape[1:])
 
     def convolution(self, operation: Convolution, x: Tensor) -> Tensor:
-        height, width = (
-            (size + 2 * pad - spread * (side - 1) - 1) // step + 1
-            for size, pad, spread, side, step in zip(
-                x.shape[2:], operation.padding, operation.dilation, operation.kernel, operation.stride, strict=True
-            )
-        )
-        patches = functional.unfold(
-            x, operation.kernel, operation.dilation, operation.padding, operation.stride
-        )  # (row · batch, channel · tap, pixel)
+        patches = _patches(operation, self._rows_first(x))
         weight = self.parameters[operation.weight].flatten(2)  # (row, filter, channel · tap)
-        y = torch.einsum("rfk,rbkp->rbfp", weight, self._rows_first(patches))
+        y = torch.bmm(weight, patches.flatten(3).flatten(1, 2))  # (row, filter, batch · pixel)
         if operation.bias is not None:
-            y = y + self.parameters[operation.bias][:, None, :, None]
-        return y.reshape(len(x), -1, height, width)
+            y = y + self.parameters[operation.bias][:, :, None]
+        return y.view(self.rows, -1, *patches.shape[3:]).transpose(1, 2).flatten(0, 1)
 
     def group_norm(self, operation: GroupNorm, x: Tensor) -> Tensor:
         y = functional.group_norm(x, operation.groups, eps=operation.epsilon)
@@ -56,6 +48,26 @@ class _Layers:
     def dense(self, operation: Dense, x: Tensor) -> Tensor:
         bias = None if operation.bias is None else self.parameters[operation.bias]
         return batched_dense(self._rows_first(x), self.parameters[operation.weight], bias).flatten(0, 1)
+
+
+def _patches(operation: Convolution, x: Tensor) -> Tensor:
+    """(row, channel, tap, batch, height, width) of x (row, batch, channel, height, width), shifted for every tap."""
+    size = [
+        (length + 2 * pad - spread * (side - 1) - 1) // step + 1
+        for length, pad, spread, side, step in zip(
+            x.shape[3:], operation.padding, operation.dilation, operation.kernel, operation.stride, strict=True
+        )
+    ]
+    (top, left), (down, right), (lines, columns) = operation.padding, operation.stride, operation.dilation
+    padded = functional.pad(x, (left, left, top, top)).transpose(1, 2)
+    shifted = [
+        padded[
+            ..., line : line + (size[0] - 1) * down + 1 : down, column : column + (size[1] - 1) * right + 1 : right
+        ]
+        for line in range(0, operation.kernel[0] * lines, lines)
+        for column in range(0, operation.kernel[1] * columns, columns)
+    ]
+    return torch.stack(shifted, 2)
 
 
 def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Gathered:
