@@ -16,6 +16,9 @@ from typing import Any
 
 from heliomesh.report.page_data import page_data
 
+# one script in the page, in this order: what is used while a file is read stands in an earlier one
+_SCRIPTS = ("arrays", "elements", "tables", "series", "charts", "player", "network", "device", "page")
+
 
 def report_page(folders: Sequence[str | Path], title: str | None = None, every: int = 1) -> str:
     """The page of these run folders as text; raises as `page_data` does."""
@@ -24,7 +27,7 @@ def report_page(folders: Sequence[str | Path], title: str | None = None, every: 
 
 def render(data: dict[str, Any]) -> str:
     """Put data into the page."""
-    style, script = _asset("page.css"), _asset("page.js")
+    style, script = _asset("page.css"), "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)
     parts = {
         "policy": (
             f"default-src 'none'; script-src '{source_hash(script)}'; style-src '{source_hash(style)}'; "

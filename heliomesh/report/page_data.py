@@ -134,7 +134,7 @@ def _schemes(runs: Sequence[RunFolder]) -> list[Scheme]:
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, run in enumerate(runs):
         key = (run.scenario.override({"seed": 0}).content_hash, run.planner, repr(dict(run.options)))
-        groups.setdefault((*key, "" if run.finished else run.path), []).append(index)
+        groups.setdefault((*key, run.trace is None, "" if run.finished else run.path), []).append(index)
     several = len({key[0] for key in groups}) > 1
     schemes = []
     for indices in groups.values():
@@ -150,18 +150,19 @@ def _schemes(runs: Sequence[RunFolder]) -> list[Scheme]:
 def _label(run: RunFolder, with_scenario: bool) -> str:
     options = [f"{name}={value}" for name, value in run.options.items()]
     where = [f"on {run.scenario.name}"] if with_scenario else []
-    return " ".join([run.planner, *options, *where]) + ("" if run.finished else " (unfinished)")
+    state = ["(unfinished)"] * (not run.finished) + ["(no trace)"] * (run.trace is None)
+    return " ".join([run.planner, *options, *where, *state])
 
 
 def _told_apart(schemes: list[Scheme], runs: Sequence[RunFolder]) -> list[Scheme]:
-    """Add a piece of the hash where scenarios of one name differ, and the folder where that is equal too."""
-    for more in (lambda scheme: _hash(runs[scheme.runs[0]])[:6], lambda scheme: runs[scheme.runs[0]].path.name):
-        times = Counter(scheme.label for scheme in schemes)
-        schemes = [
-            scheme._replace(label=f"{scheme.label} {more(scheme)}") if times[scheme.label] > 1 else scheme
-            for scheme in schemes
-        ]
-    return schemes
+    """Add the first run's folder where labels are equal."""
+    times = Counter(scheme.label for scheme in schemes)
+    return [
+        scheme._replace(label=f"{scheme.label}, {runs[scheme.runs[0]].path.name}")
+        if times[scheme.label] > 1
+        else scheme
+        for scheme in schemes
+    ]
 
 
 def _scheme_facts(

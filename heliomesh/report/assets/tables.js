@@ -1,0 +1,174 @@
+// ---- Tables ----
+
+/** A table whose first column is a row's heading; a column is {head, unit, cell, best}. */
+function table(columns, rows, heading) {
+  const head = columns.map(({ head: text, unit, kind = null }) =>
+    html("th", { scope: "col", class: kind }, text, ...(unit ? [html("span", { class: "unit" }, unit)] : [])));
+  const body = rows.map((row, number) => html("tr", {},
+    html("th", { scope: "row" }, ...heading(row)),
+    ...columns.slice(1).map((one) => cell(one, row, number))));
+  return html("table", {}, html("thead", {}, html("tr", {}, ...head)), html("tbody", {}, ...body));
+}
+
+function cell(one, row, number) {
+  const content = one.cell(row);
+  const marked = one.best === number ? "best" : one.kind ?? null;
+  return html("td", { class: marked }, content);
+}
+
+function spread(fact, factor, digits) {
+  if (!fact) return UNKNOWN;
+  const half = fact.half === null ? "" : ` ± ${(factor * fact.half).toFixed(digits)}`;
+  return (factor * fact.mean).toFixed(digits) + half;
+}
+
+function headlineColumns() {
+  const one = (name, factor, digits) => (row) => spread(row[name], factor, digits);
+  const range = (row) => (row.accuracy_min ? `${percent(row.accuracy_min.low)} – ${percent(row.accuracy_max.high)}` : UNKNOWN);
+  return [
+    { head: "scheme" },
+    { head: "accuracy", unit: "mean device, %", cell: one("accuracy_mean", 100, 2), name: "accuracy_mean", sign: 1 },
+    { head: "least – most", unit: "device, %", cell: range },
+    { head: "accuracy", unit: "average model, %", cell: one("average_accuracy", 100, 2), name: "average_accuracy", sign: 1 },
+    { head: "update loss", unit: "per slot", cell: one("cost", 1, 3), name: "cost", sign: -1 },
+    { head: "lower bound", unit: "grid", cell: (row) => fixed(row.bound?.mean, 3) },
+    { head: "above bound", unit: "%", cell: one("gap", 100, 1) },
+    { head: "training", unit: "% of slots", cell: one("participation", 100, 1) },
+    { head: "arrived", unit: "% of packets", cell: one("delivery", 100, 1) },
+    { head: "spent", unit: "J", cell: one("spent_joule", 1, 0) },
+    { head: "harvested", unit: "J", cell: one("harvested_joule", 1, 0) },
+    { head: "overflow", unit: "J", cell: one("overflow_joule", 1, 1) },
+  ];
+}
+
+/** Which row is best in a column; none where scenarios or seeds differ, for then luck differs too. */
+function bestRow(name, sign, schemes) {
+  const seeds = new Set(schemes.map((scheme) => scheme.runs.map((run) => page.runs[run].seed).sort().join()));
+  if (page.scenarios.length > 1 || seeds.size > 1) return null;
+  const values = schemes.map((scheme) => (scheme.finished ? scheme.headline[name]?.mean : undefined));
+  const known = values.filter((value) => value !== undefined);
+  return known.length < 2 ? null : values.indexOf(sign * Math.max(...known.map((value) => sign * value)));
+}
+
+function showResults() {
+  const columns = headlineColumns();
+  for (const one of columns) if (one.name) one.best = bestRow(one.name, one.sign, page.schemes);
+  const headed = columns.map((one) => ({ ...one, cell: one.cell && ((scheme) => one.cell(scheme.headline)) }));
+  byId("results-table").append(table(headed, page.schemes, (scheme) => {
+    const runs = scheme.runs.length > 1 ? [html("span", { class: "unit" }, `${scheme.runs.length} seeds`)] : [];
+    return [lineSwatch(page.schemes.indexOf(scheme)), scheme.label, ...runs];
+  }));
+  byId("results-note").textContent = resultsNote();
+  showEachRun();
+}
+
+function resultsNote() {
+  const sentences = ["Update loss counts the devices' updates lost per slot: lower is better."];
+  if (page.schemes.some((scheme) => scheme.runs.length > 1)) sentences.push("± is the 95 % interval over seeds.");
+  if (page.schemes.some((scheme) => scheme.headline.bound)) {
+    sentences.push("The bound holds for every policy on the planning grid; continuous batteries may do better.");
+  }
+  const early = page.runs.filter((run) => !run.finished && run.done);
+  for (const run of early) sentences.push(`Accuracy of ${runLabel(run)} is that after slot ${run.done} of ${run.slots}.`);
+  return sentences.join(" ");
+}
+
+function showEachRun() {
+  if (page.schemes.every((scheme) => scheme.runs.length < 2)) { byId("each-run").hidden = true; return; }
+  const last = (run, name) => numbers(run.curves[name]).at(-1) ?? null;
+  const ledger = (name) => (run) => fixed(run.trace?.ledger[name], 1);
+  const columns = [
+    { head: "run" },
+    { head: "scheme", kind: "text", cell: (run) => page.schemes[run.scheme].label },
+    { head: "seed", cell: (run) => String(run.seed) },
+    { head: "accuracy", unit: "mean device, %", cell: (run) => percent(last(run, "accuracy_mean"), 2) },
+    { head: "least – most", unit: "device, %",
+      cell: (run) => `${percent(last(run, "accuracy_min"))} – ${percent(last(run, "accuracy_max"))}` },
+    { head: "accuracy", unit: "average model, %", cell: (run) => percent(last(run, "average_accuracy"), 2) },
+    { head: "update loss", unit: "per slot", cell: (run) => fixed(run.trace?.cost, 3) },
+    { head: "spent", unit: "J", cell: ledger("spent") },
+    { head: "harvested", unit: "J", cell: ledger("harvested") },
+    { head: "overflow", unit: "J", cell: ledger("overflow") },
+  ];
+  byId("each-run-table").append(table(columns, page.runs, (run) => [run.name]));
+}
+
+function showLedger() {
+  const runs = page.runs.filter((run) => run.trace);
+  if (!runs.length) return byId("ledger").append(html("p", { class: "empty" }, "No run has a trace."));
+  const of = (name) => (run) => fixed(run.trace.ledger[name], 1);
+  const columns = [
+    { head: "run" },
+    { head: "initial", unit: "J", cell: of("initial") },
+    { head: "harvested", unit: "J", cell: of("harvested") },
+    { head: "spent", unit: "J", cell: of("spent") },
+    { head: "overflow", unit: "J", cell: of("overflow") },
+    { head: "stored", unit: "J", cell: of("stored") },
+    { head: "imbalance", unit: "J, rounding only", cell: (run) => run.trace.ledger.imbalance.toExponential(1) },
+    { head: "where it went", unit: "spent, overflow, stored", cell: (run) => stack(run.trace.ledger) },
+  ];
+  return byId("ledger").append(table(columns, runs, (run) => [lineSwatch(run.scheme), runLabel(run)]));
+}
+
+function stack(ledger) {
+  const parts = [["spent", "arrives"], ["overflow", "drops"], ["stored", "battery"]];
+  const total = parts.reduce((sum, [name]) => sum + ledger[name], 0) || 1;
+  const bars = parts.map(([name, ink]) =>
+    html("span", { style: { width: `${100 * ledger[name] / total}%`, background: `var(--${ink})` } }));
+  const text = parts.map(([name]) => `${name} ${percent(ledger[name] / total)} %`).join(", ");
+  return html("div", { class: "stack", role: "img", "aria-label": text, title: text }, ...bars);
+}
+
+function showOverhead() {
+  const runs = page.runs.filter((run) => Object.keys(run.plan).length);
+  if (!runs.length) return byId("overhead-table").append(html("p", { class: "empty" }, "No run has the facts of its plan."));
+  const of = (name, text) => (run) => text(run.plan[name] ?? null);
+  const columns = [
+    { head: "run" },
+    { head: "planning", unit: "s", cell: of("seconds", (value) => fixed(value, 2)) },
+    { head: "rounds", cell: of("rounds", short) },
+    { head: "converged", cell: of("converged", (value) => (value === null ? UNKNOWN : value ? "yes" : "no")) },
+    { head: "expected cost", unit: "grid", cell: of("expected cost (grid)", short) },
+    { head: "table entries", cell: of("overhead: table entries", short) },
+    { head: "offline", unit: "on the air", cell: of("overhead: offline bytes", bytesText) },
+    { head: "offline", unit: "J", cell: of("overhead: offline joule", short) },
+    { head: "online", unit: "per slot", cell: of("overhead: online bytes per slot", bytesText) },
+    { head: "online", unit: "J per slot", cell: of("overhead: online joule per slot", short) },
+  ];
+  return byId("overhead-table").append(table(columns, runs, (run) => [lineSwatch(run.scheme), runLabel(run)]));
+}
+
+function showOrigin() {
+  for (const scenario of page.scenarios) {
+    const names = scenario.runs.map((index) => page.runs[index].name).join(", ");
+    byId("scenarios").append(html("details", {},
+      html("summary", {}, `Scenario ${scenario.name}, ${several(scenario.runs.length, "run")}`),
+      html("p", { class: "small muted" }, `sha256 ${scenario.hash}; runs: ${names}`),
+      html("pre", { tabindex: 0, "aria-label": `Scenario ${scenario.name} as TOML` }, scenario.toml)));
+  }
+  const of = (name) => (run) => String(run.provenance[name] ?? UNKNOWN);
+  const versions = (run) =>
+    Object.entries(run.provenance.versions ?? {}).map(([name, value]) => `${name} ${value}`).join(", ") || UNKNOWN;
+  const seconds = (run) => fixed(run.provenance.duration_second, 1);
+  const columns = [
+    { head: "run" },
+    { head: "scheme", kind: "text", cell: (run) => page.schemes[run.scheme].label },
+    { head: "seed", unit: "training", cell: (run) => String(run.seed) },
+    { head: "seed", unit: "simulation", cell: of("simulation_seed") },
+    { head: "trained in", unit: "s", cell: seconds },
+    { head: "on", kind: "text", cell: of("device") },
+    { head: "strategy", kind: "text", cell: of("strategy") },
+    { head: "precision", kind: "text", cell: of("precision") },
+    { head: "scenario", unit: "sha256", kind: "text", cell: (run) => page.scenarios[run.scenario].hash.slice(0, 12) },
+    { head: "trace", unit: "sha256", kind: "text", cell: (run) => of("trace")(run).slice(0, 12) },
+    { head: "dataset", unit: "name, sha256", kind: "text", cell: (run) => of("dataset")(run).slice(0, 24) },
+    { head: "versions", kind: "text", cell: versions },
+  ];
+  byId("provenance").append(table(columns, page.runs, (run) => [run.name]));
+}
+
+function showMissing() {
+  const items = page.runs.flatMap((run) => run.missing.map((sentence) => html("li", {}, `${run.name}: ${sentence}`)));
+  byId("missing").hidden = !items.length;
+  byId("missing-list").append(...items);
+}

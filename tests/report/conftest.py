@@ -1,0 +1,36 @@
+"""Run folders as `heliomesh run` leaves them, made once."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from heliomesh.cli import app
+
+_SMALL = ("--set", "slots=12", "--set", "learning.local_steps=2", "--strategy", "loop", "--evaluate-every", "4")
+
+
+def make_run(out: Path, planner: str = "uncoordinated", seed: int = 0, *more: str, scenario: str = "tiny") -> Path:
+    """Train a small run into a folder."""
+    arguments = ["run", scenario, planner, "--out", str(out), "--seed", str(seed), "--json", *_SMALL, *more]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return out
+
+
+@pytest.fixture(scope="session")
+def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two seeds of one planner and one of another; do not change them."""
+    base = tmp_path_factory.mktemp("runs")
+    return [
+        make_run(base / "receiver-0", "receiver", 0),
+        make_run(base / "receiver-1", "receiver", 1),
+        make_run(base / "uncoordinated-0", "uncoordinated", 0),
+    ]
+
+
+@pytest.fixture
+def own_run(finished_runs: list[Path], tmp_path: Path) -> Path:
+    """A copy that a test may spoil."""
+    return Path(shutil.copytree(finished_runs[0], tmp_path / "run"))

@@ -1,0 +1,282 @@
+"""The report page in a real browser: headless Chromium, where one is installed."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heliomesh as hm
+from heliomesh.report.page import report_page
+from tests.report.conftest import make_run
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+
+from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    not (BROWSER and DRIVER), reason="no Chromium here: install the packages chromium and chromium-driver"
+)
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--window-size=1280,900",
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def opened(browser: Any, finished_runs: list[Path], tmp_path: Path) -> Any:
+    return _open(browser, report_page(finished_runs), tmp_path)
+
+
+def _open(browser: Any, page: str, folder: Path) -> Any:
+    """Open a page from the disk; its complaints and requests are judged when a test asks for them."""
+    (folder / "report.html").write_text(page, encoding="utf-8")
+    browser.get_log("browser")
+    browser.get_log("performance")
+    browser.get((folder / "report.html").as_uri())
+    return browser
+
+
+def _by_id(browser: Any, name: str) -> Any:
+    return browser.find_element(By.ID, name)
+
+
+def _slot(browser: Any) -> int:
+    return int(_by_id(browser, "slot").text.split()[1])
+
+
+def _complaints(browser: Any) -> list[str]:
+    return [entry["message"] for entry in browser.get_log("browser")]
+
+
+def _click(browser: Any, name: str) -> None:
+    """Click what may be out of sight: the page scrolls smoothly, a click does not wait for that."""
+    element = _by_id(browser, name)
+    browser.execute_script("arguments[0].scrollIntoView({behavior: 'instant', block: 'center'})", element)
+    element.click()
+
+
+def _press(browser: Any, *keys: str) -> None:
+    ActionChains(browser).send_keys(*keys).perform()
+
+
+def test_it_loads_without_complaints_and_requests(opened: Any) -> None:
+    events = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
+    asked = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    asked = [url for url in asked if not url.startswith(("chrome:", "data:"))]  # Chromium's own start page
+    assert asked == [opened.current_url]
+    assert opened.execute_script("return performance.getEntriesByType('resource').length") == 0
+    assert opened.find_elements(By.CSS_SELECTOR, "#results-table tbody tr")
+    assert _complaints(opened) == []
+
+
+def test_the_policy_stops_what_is_not_the_pages_own(opened: Any) -> None:
+    script = (
+        "const s = document.createElement('script'); s.textContent = 'window.broken = 1'; document.body.append(s);"
+    )
+    opened.execute_script(script)
+    opened.execute_script("const i = new Image(); i.src = 'file:///x.png'; document.body.append(i);")
+    assert opened.execute_script("return window.broken") is None
+    WebDriverWait(opened, 5).until(lambda _: len(_complaints(opened)) >= 1)
+
+
+def test_hostile_names_do_nothing(browser: Any, tmp_path: Path) -> None:
+    name = "</script><img src=x onerror=window.broken=1>"
+    folder = make_run(tmp_path / "<b>run<", "uncoordinated", 0, "--set", f'name="{name}"')
+    _open(browser, report_page([folder]), tmp_path)
+    assert browser.execute_script("return [document.images.length, window.broken ?? null]") == [0, None]
+    assert name in browser.find_element(By.TAG_NAME, "h1").text
+    assert browser.find_element(By.CSS_SELECTOR, "#provenance tbody th").text == "<b>run<"
+    assert _complaints(browser) == []
+
+
+def test_the_player_plays_and_pauses(opened: Any) -> None:
+    Select(_by_id(opened, "speed")).select_by_visible_text("20 slots/s")
+    before = opened.execute_script("return document.querySelector('.scene').toDataURL()")
+    _click(opened, "play")
+    WebDriverWait(opened, 10).until(lambda _: _slot(opened) > 3)
+    assert opened.execute_script("return document.querySelector('.scene').toDataURL()") != before
+    WebDriverWait(opened, 10).until(lambda _: _by_id(opened, "play").text == "Play")  # it ends by itself
+    assert _slot(opened) == 12
+    assert _complaints(opened) == []
+
+
+def test_keys_move_the_player(opened: Any) -> None:
+    _press(opened, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert _slot(opened) == 3
+    _press(opened, Keys.ARROW_LEFT)
+    assert _slot(opened) == 2
+    _press(opened, Keys.END)
+    assert _slot(opened) == 12
+    _press(opened, Keys.HOME)
+    assert _slot(opened) == 1
+    _press(opened, Keys.SPACE)
+    assert _by_id(opened, "play").text == "Pause"
+    _press(opened, Keys.SPACE)
+    assert _by_id(opened, "play").text == "Play"
+
+
+def test_the_player_tells_the_trace(opened: Any, finished_runs: list[Path]) -> None:
+    trace = hm.Trace.load(finished_runs[0] / "trace.npz")
+    _press(opened, *[Keys.ARROW_RIGHT] * 4)
+    facts = opened.find_element(By.CSS_SELECTOR, ".player .facts").text.replace("\n", " ")
+    sent = (trace.power_watt[0, 4] > 0)[trace.edge_sender]
+    assert f"training {trace.scheduled[0, 4].sum()} of 5" in facts
+    assert f"arrived {trace.delivered[0, 4].sum()} of {sent.sum()} packet" in facts
+    assert f"update loss {trace.update_loss[0, 4].sum():.2f}"[:-1] in facts
+
+
+def test_charts_have_the_data(opened: Any, finished_runs: list[Path]) -> None:
+    curves = opened.find_elements(By.CSS_SELECTOR, "#charts .chart:first-child path.curve")
+    assert [curve.get_attribute("d").count(" ") for curve in curves] == [3, 3]  # two schemes, evaluated three times
+    slots = opened.find_elements(By.CSS_SELECTOR, "#charts .chart:nth-child(2) path.curve")
+    assert [curve.get_attribute("d").count(" ") for curve in slots] == [12, 12]
+    picture = opened.find_element(By.CSS_SELECTOR, "#charts svg")
+    opened.execute_script("arguments[0].focus()", picture)
+    _press(opened, Keys.ARROW_LEFT)  # the last value
+    means = [hm.Run.load(folder).final["accuracy_mean"] for folder in finished_runs]
+    tip = _by_id(opened, "tip").text
+    assert "slot 12" in tip
+    assert f"{100 * np.mean(means[:2]):.4g}" in tip
+    assert f"{100 * means[2]:.4g}" in tip
+
+
+def test_schemes_toggle_and_zoom_resets(opened: Any) -> None:
+    def count() -> int:
+        return len(opened.find_elements(By.CSS_SELECTOR, "#charts .chart:first-child path.curve"))
+
+    button = opened.find_element(By.CSS_SELECTOR, "#legend button")
+    button.click()
+    assert (count(), button.get_attribute("aria-pressed")) == (1, "false")
+    button.click()
+    assert count() == 2
+    picture = opened.find_element(By.CSS_SELECTOR, "#charts svg")
+    assert _by_id(opened, "reset-zoom").get_attribute("disabled")
+    ActionChains(opened).move_to_element(picture).click_and_hold().move_by_offset(120, 0).release().perform()
+    assert not _by_id(opened, "reset-zoom").get_attribute("disabled")
+    _click(opened, "reset-zoom")
+    opened.execute_script("arguments[0].focus()", picture)
+    _press(opened, "+")
+    assert not _by_id(opened, "reset-zoom").get_attribute("disabled")
+    _press(opened, Keys.ESCAPE)
+    assert _by_id(opened, "reset-zoom").get_attribute("disabled")
+    assert _complaints(opened) == []
+
+
+def test_a_click_shows_a_device(opened: Any) -> None:
+    place = opened.execute_script("return player.scenes[0].places[3]")
+    canvas = opened.find_element(By.CSS_SELECTOR, ".scene")
+    opened.execute_script("arguments[0].scrollIntoView({behavior: 'instant', block: 'center'})", canvas)
+    box = canvas.size
+    offset = (round(place[0] - box["width"] / 2), round(place[1] - box["height"] / 2))
+    ActionChains(opened).move_to_element_with_offset(canvas, *offset).click().perform()
+    assert Select(_by_id(opened, "device-number")).first_selected_option.text == "3"
+    assert "trains in" in _by_id(opened, "device-facts").text
+    assert len(opened.find_elements(By.CSS_SELECTOR, "#device-view rect")) == 10  # classes
+
+
+def test_dark_and_light(opened: Any) -> None:
+    def ground() -> str:
+        return str(opened.execute_script("return getComputedStyle(document.body).backgroundColor"))
+
+    light = ground()
+    _click(opened, "theme")
+    assert ground() != light
+    assert opened.execute_script("return document.documentElement.dataset.theme") == "dark"
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_nothing_sticks_out_sideways(opened: Any, width: int) -> None:
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    opened.refresh()
+    assert opened.execute_script("return document.documentElement.scrollWidth") <= width
+    assert len(opened.find_elements(By.CSS_SELECTOR, ".player")) == (2 if width > 1000 else 1)
+    opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_calm_readers_get_whole_slots(opened: Any) -> None:
+    calm = {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", calm)
+    assert opened.execute_script("player.seek(2.25); return player.phase") == 0.6
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_half_finished_runs_say_what_is_missing(browser: Any, own_run: Path, tmp_path: Path) -> None:
+    (own_run / "manifest.json").unlink()
+    (own_run / "plan.json").unlink()
+    _open(browser, report_page([own_run]), tmp_path)
+    assert "The training is not finished" in _by_id(browser, "missing").text
+    assert "No run has the facts of its plan." in _by_id(browser, "overhead-table").text
+    assert _complaints(browser) == []
+
+
+def test_a_run_without_a_trace_has_no_player(browser: Any, own_run: Path, tmp_path: Path) -> None:
+    (own_run / "trace.npz").unlink()
+    _open(browser, report_page([own_run]), tmp_path)
+    assert "nothing to play" in _by_id(browser, "players").text
+    assert not _by_id(browser, "transport").is_displayed()
+    _press(browser, Keys.SPACE, Keys.ARROW_RIGHT)
+    assert _complaints(browser) == []
+
+
+def test_200_slots_of_100_devices(browser: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scenario = hm.Scenario.load("grid25").override({"network.devices": 100, "slots": 200})
+    problem = hm.build(scenario)
+    (tmp_path / "run").mkdir()
+    hm.simulate(problem, hm.plan(problem, "uncoordinated"), 1, 0).save(tmp_path / "run" / "trace.npz")
+    page = report_page([tmp_path / "run"])
+    _open(browser, page, tmp_path)
+    times = browser.execute_async_script(
+        """
+        const done = arguments[0], frames = [], draws = [];
+        const draw = player.scenes[0].draw.bind(player.scenes[0]);
+        player.scenes[0].draw = () => {
+          const start = performance.now();
+          draw();
+          draws.push(performance.now() - start);
+        };
+        player.speed = 20;
+        player.play();
+        const begin = performance.now();
+        const next = (now) => {
+          frames.push(now);
+          if (now - begin < 3000) requestAnimationFrame(next); else done([frames, draws]);
+        };
+        requestAnimationFrame(next);
+        """
+    )
+    intervals, draws = np.diff(times[0]), np.array(times[1])
+    with capsys.disabled():
+        print(
+            f"\n200 slots × 100 devices, {len(page) / 1e3:.0f} kB: a frame every {np.median(intervals):.1f} ms "
+            f"(95 %: {np.quantile(intervals, 0.95):.1f} ms), drawing takes {np.median(draws):.1f} ms"
+        )
+    assert _slot(browser) > 1
+    assert _complaints(browser) == []

@@ -1,0 +1,396 @@
+"""The report page: what it carries, what it refuses, and that nothing gets out of its place."""
+
+import base64
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heliomesh as hm
+from heliomesh.cli import main
+from heliomesh.learning.dataset import load_dataset
+from heliomesh.learning.partition import split
+from heliomesh.problem.size import TooLargeError
+from heliomesh.report import page_data as page_data_module
+from heliomesh.report.colours import SCHEMES, class_colours, scheme_colour
+from heliomesh.report.page import render, report_page, source_hash
+from heliomesh.report.page_data import page_data
+from heliomesh.simulation.diagnostics import interval
+from heliomesh.streams import stream
+from tests.report.conftest import make_run
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+KINDS = {"u1": "<u1", "u2": "<u2", "u4": "<u4", "f4": "<f4"}
+
+
+class Elements(HTMLParser):
+    """Tags, texts of style and script, and the policy of a page, as a browser reads them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.texts: dict[str, str] = {}
+        self.policy = ""
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.tags.append(tag)
+        self._inside = f"{tag} {given.get('id', '')}".strip()
+        if given.get("http-equiv") == "Content-Security-Policy":
+            self.policy = given["content"] or ""
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.texts[self._inside] = self.texts.get(self._inside, "") + data
+
+
+def decoded(data: dict[str, Any], ref: dict[str, Any]) -> np.ndarray:
+    """The values that the page's script reads."""
+    content = base64.b64decode(data["blobs"][ref["blob"]])
+    if ref["kind"] == "bits":
+        bits = np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")
+        return bits[: int(np.prod(ref["shape"]))].reshape(ref["shape"]).astype(bool)
+    return np.frombuffer(content, KINDS[ref["kind"]]).reshape(ref["shape"]) * ref["scale"]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run the command line here; returns the exit code, standard output and standard error."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["heliomesh", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as left:
+            code = int(left.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+# What it carries
+
+
+def test_slots_survive_the_packing(finished_runs):
+    data = page_data(finished_runs)
+    trace, shown = hm.Trace.load(finished_runs[0] / "trace.npz"), data["runs"][0]["trace"]
+    action = decoded(data, shown["action"]).astype(int)
+    np.testing.assert_array_equal(action >= 128, trace.scheduled[0])
+    np.testing.assert_array_equal(np.array(shown["powers_watt"])[action % 128], trace.power_watt[0])
+    np.testing.assert_array_equal(decoded(data, shown["delivered"]), trace.delivered[0])
+    for name, array in (
+        ("battery", trace.battery_joule),
+        ("spent", trace.spent_joule),
+        ("harvested", trace.harvested_joule),
+        ("update_loss", trace.update_loss),
+    ):
+        step = shown[name]["scale"]
+        np.testing.assert_allclose(decoded(data, shown[name]), array[0], atol=0.51 * step)
+        assert 255 * step <= max(array[0].max(), 4.0)  # no range is wasted
+    cost = trace.update_loss[0].sum(1)
+    np.testing.assert_allclose(decoded(data, shown["cost_so_far"])[-1], cost.mean(), rtol=1e-6)
+    np.testing.assert_allclose(decoded(data, shown["cost_recent"])[-1], cost[-10:].mean(), rtol=1e-6)
+    np.testing.assert_allclose(decoded(data, shown["cost_recent"])[3], cost[:4].mean(), rtol=1e-6)
+
+
+def test_curves_and_network_survive_the_packing(finished_runs):
+    data = page_data(finished_runs)
+    run, shown = hm.Run.load(finished_runs[1]), data["runs"][1]["curves"]
+    np.testing.assert_allclose(decoded(data, shown["accuracy_mean"]), run.metrics["accuracy_mean"], rtol=1e-6)
+    np.testing.assert_allclose(decoded(data, shown["device_accuracy"]), run.accuracy, atol=1e-5)
+    topology = hm.build(hm.Scenario.load(finished_runs[1] / "scenario.toml")).topology
+    network = data["scenarios"][0]["network"]
+    np.testing.assert_allclose(decoded(data, network["position_metre"]), topology.position_metre, atol=1e-3)
+    np.testing.assert_array_equal(decoded(data, network["sender"]), topology.edge_sender)
+
+
+def test_headline_averages_seeds_and_shares_the_best_bound(finished_runs):
+    data = page_data(finished_runs)
+    receiver, uncoordinated = data["schemes"]
+    assert (receiver["label"], receiver["runs"]) == ("receiver", [0, 1])
+    costs = np.array([hm.Trace.load(folder / "trace.npz").cost[0] for folder in finished_runs])
+    expected = interval(costs[:2])
+    assert receiver["headline"]["cost"]["mean"] == pytest.approx(expected.mean)
+    assert receiver["headline"]["cost"]["half"] == pytest.approx(expected.half_width)
+    bound = json.loads((finished_runs[0] / "plan.json").read_text())["plan"]["lower bound (grid)"]
+    assert uncoordinated["headline"]["bound"]["mean"] == bound
+    assert uncoordinated["headline"]["gap"]["mean"] == pytest.approx(costs[2] / bound - 1)
+    assert uncoordinated["headline"]["cost"]["half"] is None  # one seed gives no interval
+
+
+def test_the_ledger_balances(finished_runs):
+    for run in page_data(finished_runs)["runs"]:
+        ledger = run["trace"]["ledger"]
+        assert ledger["initial"] + ledger["harvested"] == pytest.approx(
+            ledger["spent"] + ledger["overflow"] + ledger["stored"]
+        )
+
+
+def test_label_mix_is_the_one_trained_on(finished_runs):
+    data = page_data(finished_runs)
+    counts = decoded(data, data["runs"][0]["labels"]["counts"])
+    learning = hm.Scenario.load("tiny").learning
+    labels = load_dataset(learning).train_labels
+    expected = split(labels, learning, len(counts), stream(0, "partition")).label_counts(labels)
+    np.testing.assert_array_equal(counts, expected)
+
+
+def test_the_same_luck_twice_is_not_averaged(finished_runs, tmp_path):
+    copy = shutil.copytree(finished_runs[0], tmp_path / "again")
+    labels = [scheme["label"] for scheme in page_data([finished_runs[0], copy])["schemes"]]
+    assert labels == ["receiver (receiver-0)", "receiver (again)"]
+
+
+def test_continuous_powers_are_rounded(finished_runs):
+    watt = np.linspace(0, 1, 400).reshape(40, 10)
+    powers, codes = page_data_module._actions(watt, np.ones((40, 10), bool))
+    assert len(powers) <= 128
+    np.testing.assert_allclose(np.array(powers)[codes - 128], watt, atol=0.5 / 126 + 1e-9)
+
+
+# Safety of the page
+
+
+def test_hostile_names_stay_text(tmp_path):
+    folder = make_run(tmp_path / "<img src=x onerror=alert(1)>", "uncoordinated", 0, "--set", f'name="{HOSTILE}"')
+    page = report_page([folder], title=HOSTILE + "{{data}}")
+    found = Elements(page)
+    assert "img" not in found.tags
+    assert found.tags.count("script") == 2
+    data = json.loads(found.texts["script data"])
+    assert data["scenarios"][0]["name"] == HOSTILE
+    assert data["runs"][0]["name"] == "<img src=x onerror=alert(1)>"
+    assert found.texts["title"] == HOSTILE + "{{data}}"
+
+
+def test_the_policy_allows_this_script_and_style_only(finished_runs):
+    page = report_page(finished_runs)
+    found = Elements(page)
+    assert found.policy.startswith("default-src 'none';")
+    assert f"script-src '{source_hash(found.texts['script'])}';" in found.policy
+    assert f"style-src '{source_hash(found.texts['style'])}';" in found.policy
+    assert "unsafe" not in found.policy
+    assert not re.search(r"<[^>]+ (on\w+|style)=", page.split("<script")[0])
+    assert set(re.findall(r"https?://[\w./]+", page)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_every_place_of_the_template_is_filled(finished_runs):
+    assert "{{" not in report_page(finished_runs).replace("{{data}}", "")
+
+
+def test_no_path_of_this_machine_is_told(finished_runs):
+    page = report_page(finished_runs)
+    assert str(finished_runs[0].parent) not in page
+
+
+# Size
+
+
+def test_five_runs_of_200_slots_are_small(tmp_path):
+    scenario = hm.Scenario.load("ring10")
+    problem = hm.build(scenario)
+    plan = hm.plan(problem, "uncoordinated")
+    for seed in range(5):
+        (tmp_path / str(seed)).mkdir()
+        hm.simulate(problem, plan, 1, seed).save(tmp_path / str(seed) / "trace.npz")
+    size = len(report_page([tmp_path / str(seed) for seed in range(5)]).encode())
+    assert size < 300_000
+
+
+def test_too_large_is_refused_with_the_estimate(finished_runs, call, monkeypatch, tmp_path):
+    monkeypatch.setattr(page_data_module, "LIMIT_MIB", 1e-3)
+    with pytest.raises(TooLargeError, match=r"expected at most 0.001 MiB of slot data, actual estimate [\d.]+ KiB"):
+        page_data(finished_runs)
+    code, _, told = call("report", *finished_runs, "--out", tmp_path / "r.html")
+    assert code == 2
+    enough = re.search(r"--every (\d+)", told)
+    assert enough
+    assert call("report", *finished_runs, "--out", tmp_path / "r.html", "--every", enough[1])[0] == 0
+
+
+def test_thinned_slots_keep_the_sums(finished_runs):
+    whole, thin = page_data(finished_runs), page_data(finished_runs, every=5)
+    assert thin["runs"][0]["trace"]["slot"]["shape"] == [3]
+    assert thin["runs"][0]["trace"]["battery"]["shape"] == [4, 5]  # three slots and the end; five devices
+    assert thin["runs"][0]["trace"]["ledger"] == whole["runs"][0]["trace"]["ledger"]
+    assert thin["schemes"] == whole["schemes"]
+    spent = decoded(whole, whole["runs"][0]["trace"]["spent_so_far"])
+    np.testing.assert_array_equal(decoded(thin, thin["runs"][0]["trace"]["spent_so_far"]), spent[[0, 5, 10]])
+
+
+# Half-finished runs
+
+
+def test_a_run_without_a_checkpoint_says_so(own_run):
+    for name in ("manifest.json", "metrics.parquet", "weights.safetensors"):
+        (own_run / name).unlink()
+    data = page_data([own_run])
+    assert data["runs"][0]["missing"] == ["The training is not finished (no manifest.json): no curve yet."]
+    assert data["schemes"][0]["label"] == "receiver (unfinished)"
+    assert data["schemes"][0]["headline"]["accuracy_mean"] is None
+    assert data["schemes"][0]["headline"]["cost"] is not None
+
+
+def test_a_stopped_run_shows_its_checkpoint(call, tmp_path, monkeypatch):
+    arguments = ["run", "tiny", "uncoordinated", "--json", "--evaluate-every", 2, "--set", "slots=8"]
+
+    def press(self, items, description, total):
+        for item in items:
+            if item == 4:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield item
+
+    monkeypatch.setattr("heliomesh.commands.train._Live.track", press)
+    assert call(*arguments, "--strategy", "loop", "--out", tmp_path / "stopped")[0] == 130
+    data = page_data([tmp_path / "stopped"])
+    assert data["runs"][0]["done"] == 4
+    assert data["runs"][0]["missing"][0].endswith("only the first 4 of 8 slots are evaluated.")
+    assert decoded(data, data["runs"][0]["curves"]["slot"]).tolist() == [2, 4]
+
+    tensors = next((tmp_path / "stopped" / "checkpoints").glob("*.safetensors"))
+    tensors.write_bytes(tensors.read_bytes()[:100])
+    spoiled = page_data([tmp_path / "stopped"])["runs"][0]
+    assert spoiled["done"] == 0
+    assert "its tensors are not what was written" in spoiled["missing"][1]
+    assert tensors.exists()  # a report changes nothing
+
+
+def test_without_a_trace_the_curves_remain(own_run):
+    (own_run / "trace.npz").unlink()
+    (own_run / "plan.json").unlink()
+    run = page_data([own_run])["runs"][0]
+    assert run["trace"] is None
+    assert len(run["missing"]) == 2
+    assert run["done"] == 12
+
+
+# Folders that are none
+
+
+def _absent(run: Path) -> None:
+    shutil.rmtree(run)
+
+
+def _empty(run: Path) -> None:
+    shutil.rmtree(run)
+    run.mkdir()
+
+
+def _foreign(run: Path) -> None:
+    _empty(run)
+    (run / "holiday.jpg").write_bytes(b"sea")
+
+
+def _truncate(name: str):
+    def spoil(run: Path) -> None:
+        content = (run / name).read_bytes()
+        (run / name).write_bytes(content[: len(content) // 2])
+
+    return spoil
+
+
+def _replace(name: str, text: str):
+    return lambda run: (run / name).write_text(text) and None
+
+
+def _change_manifest(**changes: Any):
+    def spoil(run: Path) -> None:
+        manifest = json.loads((run / "manifest.json").read_text())
+        manifest["provenance"] |= changes
+        (run / "manifest.json").write_text(json.dumps(manifest))
+
+    return spoil
+
+
+def _other_trace(run: Path) -> None:
+    scenario = hm.Scenario.load(run / "scenario.toml")
+    problem = hm.build(scenario)
+    hm.simulate(problem, hm.plan(problem, "uncoordinated"), 1, 9).save(run / "trace.npz")
+
+
+def _not_finite(run: Path) -> None:
+    trace = hm.Trace.load(run / "trace.npz")
+    trace.battery_joule[0, 0, 0] = np.nan
+    trace.save(run / "trace.npz")
+
+
+def _checkpoints_only(run: Path) -> None:
+    _empty(run)
+    (run / "checkpoints").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (_absent, "expected the folder of a run, actual: nothing there"),
+        (_empty, "actual: an empty folder"),
+        (_foreign, "with manifest.json or trace.npz, actual: none of them"),
+        (_checkpoints_only, "actual: checkpoints only"),
+        (_truncate("manifest.json"), "manifest.json: expected the manifest of a run"),
+        (_truncate("metrics.parquet"), "metrics.parquet: expected sha256"),
+        (_truncate("trace.npz"), "trace.npz: expected a complete trace file"),
+        (_truncate("plan.json"), "plan.json: expected the facts of a plan"),
+        (_replace("manifest.json", "[]"), "manifest.json: expected the manifest of a run"),
+        (_replace("manifest.json", '{"format": 7}'), "expected run format 1, actual value 7"),
+        (_replace("plan.json", '{"run": 1, "plan": []}'), "expected the facts of a plan"),
+        (_change_manifest(scenario_toml="slots = 'many'"), "expected a scenario of this version"),
+        (_change_manifest(scenario_toml="][", planner=3), "expected a scenario of this version"),
+        (_change_manifest(seed=None), "expected the manifest of a run"),
+        (_change_manifest(episode=3), "episode: expected 0 to 0"),
+        (_other_trace, "expected the trace that the run was trained under, actual: another"),
+        (_not_finite, "expected finite numbers in battery_joule"),
+    ],
+)
+def test_bad_folders_are_one_sentence(call, own_run, tmp_path, spoil, words):
+    spoil(own_run)
+    code, printed, told = call("report", own_run, "--out", tmp_path / "report.html")
+    assert (code, printed) == (2, "")
+    assert words in told
+    assert told.startswith("error: ")
+    assert told.count("\n") == 1
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_file_or_a_folder_twice_is_refused(call, own_run, tmp_path):
+    assert "actual: a file" in call("report", own_run / "trace.npz", "--out", tmp_path / "r.html")[2]
+    assert "every run's folder once" in call("report", own_run, own_run, "--out", tmp_path / "r.html")[2]
+    assert call("report", own_run, "--out", tmp_path / "no" / "r.html")[0] == 2
+
+
+def test_the_command_writes_the_page(call, finished_runs, tmp_path):
+    code, printed, told = call("report", *finished_runs, "--out", tmp_path / "r.html", "--title", "Three runs")
+    assert (code, told) == (0, "")
+    assert "r.html: 3 runs, " in printed
+    assert Elements((tmp_path / "r.html").read_text()).texts["title"] == "Three runs"
+
+
+# Colours
+
+
+def test_schemes_have_colours_of_their_own():
+    for theme in ("light", "dark"):
+        assert len({getattr(colour, theme) for colour in SCHEMES.values()}) == len(SCHEMES)
+    assert scheme_colour("decentralized literal") != scheme_colour("decentralized")
+    assert scheme_colour("receiver hops=2") == SCHEMES["receiver"]
+    assert scheme_colour("") == scheme_colour("something new")
+    assert len(set(class_colours(100))) == 100
+
+
+def test_a_template_knows_no_other_data():
+    page = render({"title": "a & b", "blobs": ["{{script}}"]})
+    assert Elements(page).texts["script data"] == '{"title":"a \\u0026 b","blobs":["{{script}}"]}'
