@@ -109,10 +109,10 @@ def _check_size(runs: Sequence[RunFolder], every: int) -> None:
     )
     limit = LIMIT_MIB * 2**20
     if size > limit:
+        enough = math.ceil(every * size / limit)
         raise TooLargeError(
             f"report: expected at most {LIMIT_MIB} MiB of slot data, actual estimate {readable(size)}; "
-            f"keep every {math.ceil(every * size / limit)}th slot by --every {math.ceil(every * size / limit)}, "
-            "or name fewer runs"
+            f"--every {enough} keeps one slot in {enough}, or name fewer runs"
         )
 
 

@@ -3,7 +3,7 @@
 function showSubtitle() {
   const { devices } = networks[0];
   const what = page.scenarios.length === 1 ? `, ${several(devices, "device")}, ${several(page.runs[0].slots, "slot")}` : "";
-  const thinned = page.every > 1 ? `; the player shows every ${page.every}th slot` : "";
+  const thinned = page.every > 1 ? `; the player shows one slot in ${page.every}` : "";
   byId("subtitle").textContent = `${several(page.runs.length, "run")} of ${several(page.schemes.length, "scheme")} on `
     + `${several(page.scenarios.length, "scenario")}${what}${thinned}`;
 }

@@ -13,13 +13,14 @@ function table(columns, rows, heading) {
 function cell(one, row, number) {
   const content = one.cell(row);
   const marked = one.best === number ? "best" : one.kind ?? null;
-  return html("td", { class: marked }, content);
+  return html("td", { class: marked }, ...[content].flat());
 }
 
+/** A mean and, on a line of its own, its interval: twelve columns shall fit on a desk. */
 function spread(fact, factor, digits) {
   if (!fact) return UNKNOWN;
-  const half = fact.half === null ? "" : ` ± ${(factor * fact.half).toFixed(digits)}`;
-  return (factor * fact.mean).toFixed(digits) + half;
+  const mean = (factor * fact.mean).toFixed(digits);
+  return fact.half === null ? mean : [mean, html("span", { class: "unit" }, `± ${(factor * fact.half).toFixed(digits)}`)];
 }
 
 function headlineColumns() {
@@ -59,12 +60,16 @@ function showResults() {
     return [lineSwatch(page.schemes.indexOf(scheme)), scheme.label, ...runs];
   }));
   byId("results-note").textContent = resultsNote();
+  if (columns.some((one) => Number.isInteger(one.best))) byId("results-note").append(" Bold: the best mean.");
   showEachRun();
 }
 
 function resultsNote() {
   const sentences = ["Update loss counts the devices' updates lost per slot: lower is better."];
-  if (page.schemes.some((scheme) => scheme.runs.length > 1)) sentences.push("± is the 95 % interval over seeds.");
+  if (page.schemes.some((scheme) => scheme.runs.length > 1)) {
+    sentences.push("± is the 95 % interval over seeds; schemes with the same seed meet the same luck, so compare them "
+      + "seed by seed in the table below.");
+  }
   if (page.schemes.some((scheme) => scheme.headline.bound)) {
     sentences.push("The bound holds for every policy on the planning grid; continuous batteries may do better.");
   }
