@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from heliomesh import catalog
-from heliomesh.commands.options import DeviceOption, PrecisionOption, QuietOption, track_unless
+from heliomesh.commands.options import DeviceOption, PrecisionOption, QuietOption, StrategyOption, track_unless
 from heliomesh.engine.arm import PAPER, Arm
 from heliomesh.engine.local import Hardware, prepare_all, train_all
 from heliomesh.engine.results import final, ordered
@@ -33,6 +33,7 @@ def reproduce_command(
     only_print: Annotated[bool, typer.Option("--only-print", help="Tables and figures of what is stored.")] = False,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "fp32",
+    strategy: StrategyOption = "auto",
     together: Annotated[int, typer.Option("--together", min=1, help="Arms trained in one stack.")] = 1,
     quiet: QuietOption = False,
 ) -> None:
@@ -41,7 +42,7 @@ def reproduce_command(
     store, track = Store(out / "quick" if quick else out), track_unless(quiet)
     arms = [arm for module in modules for arm in module.arms(quick)]
     check_precision(precision)
-    hardware = Hardware(device, precision, together)  # type: ignore[arg-type]
+    hardware = Hardware(device, precision, strategy, together)  # type: ignore[arg-type]
     if not only_print:
         prepare_all(arms, store, track)
     if not only_print and not only_plan:

@@ -20,6 +20,7 @@ from heliomesh.commands.options import (
     QuietOption,
     ScenarioArgument,
     SetOption,
+    StrategyOption,
     load,
     planner_options,
     track_unless,
@@ -42,7 +43,6 @@ OutOption = Annotated[Path, typer.Option("--out", help="Folder for checkpoints a
 EpisodeOption = Annotated[int, typer.Option("--episode", min=0, help="Episode to train under.")]
 EvaluateOption = Annotated[int, typer.Option("--evaluate-every", min=1, help="Slots between evaluations.")]
 CheckpointOption = Annotated[float, typer.Option("--checkpoint-second", min=0, help="Seconds between checkpoints.")]
-StrategyOption = Annotated[str, typer.Option("--strategy", help="How local steps are executed; auto: the quickest.")]
 MemoryOption = Annotated[float | None, typer.Option("--memory-gib", min=0, help="Memory limit of the training.")]
 DiagnoseOption = Annotated[bool, typer.Option("--diagnose", help="Estimate Theorem 1's constants and terms.")]
 TensorboardOption = Annotated[Path | None, typer.Option("--tensorboard", help="Write curves to this folder.")]

@@ -27,7 +27,12 @@ class Hardware:
 
     device: str = "cpu"
     precision: Precision = "fp32"
+    strategy: str = "auto"
     arms_at_once: int = 1  # trained in one stack
+
+    def settings(self) -> TrainSettings:
+        """The same for the trainer."""
+        return TrainSettings(device=self.device, precision=self.precision, strategy=self.strategy)
 
     def facts(self) -> dict[str, Any]:
         """What the machine is."""
@@ -75,7 +80,7 @@ def _train(stack: Sequence[Arm], store: Store, hardware: Hardware) -> None:
         for seed in range(arm.num_seeds)
     ]
     started = time.perf_counter()
-    runs = iter(train_many(jobs, TrainSettings(device=hardware.device, precision=hardware.precision)))
+    runs = iter(train_many(jobs, hardware.settings()))
     seconds = time.perf_counter() - started
     for arm, ready in zip(stack, prepared, strict=True):
         own = [next(runs) for _ in range(arm.num_seeds)]
