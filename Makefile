@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 .PHONY: demo data test test-all bench check clean
 
 demo: $(STAMP)
-	$(BIN)/heliomesh compare ring10
+	$(BIN)/heliomesh compare ring10 --train 3 --report report.html --set learning.partition=dirichlet
 
 # Fashion-MNIST, for the tests on real data; without it they are skipped.
 data: $(STAMP)

@@ -1,18 +1,16 @@
 """The command line: scenarios, plans, simulations, comparisons and training."""
 
-import math
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from heliomesh.catalog import UnknownVariantError, nearest
-from heliomesh.commands import data, report, reproduce, train
-from heliomesh.commands.facts import network_facts, plan_facts, print_facts, print_json, summary_facts, text_of
+from heliomesh.catalog import UnknownVariantError
+from heliomesh.commands import compare, data, report, reproduce, train
+from heliomesh.commands.facts import network_facts, plan_facts, print_facts, print_json, remarks, summary_facts
 from heliomesh.commands.options import (
     DeviceOption,
     EpisodesOption,
@@ -23,19 +21,18 @@ from heliomesh.commands.options import (
     SeedOption,
     SetOption,
     TypeOption,
+    check_target,
     load,
     planner_options,
     track_unless,
 )
-from heliomesh.comparison import Comparison, Row, compare
 from heliomesh.learning.dataset import DatasetError
 from heliomesh.learning.run import TrainingError
-from heliomesh.planning import continuous_bound, make_plan, planner_names
+from heliomesh.planning import make_plan
 from heliomesh.problem.problem import Problem, build
-from heliomesh.problem.size import TooLargeError, readable
-from heliomesh.report.pareto import pareto_svg
+from heliomesh.problem.size import TooLargeError
 from heliomesh.scenario import Scenario, ScenarioError, shipped
-from heliomesh.simulation.diagnostics import Interval, summarise
+from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.ledger import energy_ledger
 from heliomesh.simulation.trace import TraceError, simulate
 
@@ -43,12 +40,11 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 scenario_app = typer.Typer(no_args_is_help=True, help="List, show and check scenarios.")
 app.add_typer(scenario_app, name="scenario")
 app.add_typer(data.app, name="data")
+app.command("compare")(compare.compare_command)
 app.command("train")(train.train_command)
 app.command("run")(train.run_command)
 app.command("report")(report.report_command)
 app.command("reproduce")(reproduce.reproduce_command)
-
-_TABLE_WIDTH = 118  # the comparison table is cut below it
 
 
 def main() -> None:
@@ -108,7 +104,7 @@ def scenario_validate(scenario: ScenarioArgument, overrides: SetOption = []) -> 
         f"{scenario}: valid; {problem.num_devices} devices, diameter {problem.topology.diameter}, "
         f"scarcity ratio {float(scarcity.min()):.2f} to {float(scarcity.max()):.2f}\n"
     )
-    for remark in _remarks(problem):
+    for remark in remarks(problem):
         sys.stdout.write(f"note: {remark}\n")
 
 
@@ -151,7 +147,7 @@ def simulate_command(
     dtype: TypeOption = "float64",
 ) -> None:
     """Plan, then simulate with continuous batteries."""
-    _check_target(out, "--out")
+    check_target(out, "--out")
     problem = _problem(scenario, overrides, device, dtype)
     track = track_unless(quiet or as_json)
     made = make_plan(problem, planner, planner_options(options), track=track)
@@ -165,125 +161,5 @@ def simulate_command(
     print_facts(facts, as_json)
 
 
-@app.command("compare")
-def compare_command(
-    scenario: ScenarioArgument,
-    names: Annotated[list[str] | None, typer.Argument(help="Planners; all if none is named.")] = None,
-    overrides: SetOption = [],  # noqa: B006
-    episodes: EpisodesOption = 64,
-    seed: SeedOption = 0,
-    memory_gib: Annotated[float | None, typer.Option("--memory-gib", help="Memory limit of each plan.")] = None,
-    certify: Annotated[
-        bool, typer.Option("--certify", help="Also bound the process with continuous batteries.")
-    ] = False,
-    svg: Annotated[Path | None, typer.Option("--svg", help="Draw cost over planning time and bytes here.")] = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    device: DeviceOption = "cpu",
-    dtype: TypeOption = "float64",
-) -> None:
-    """All planners on one scenario, on common luck."""
-    if memory_gib is not None and not memory_gib > 0:
-        raise ScenarioError("--memory-gib", f"expected a number above 0, actual value {memory_gib:g}")
-    _check_target(svg, "--svg")
-    unknown = [name for name in names or [] if name not in planner_names()]
-    if unknown:
-        hint = nearest(unknown[0], planner_names())
-        known = ", ".join(planner_names())
-        raise ScenarioError("planner", f"expected some of {known}, actual value {unknown[0]!r}{hint}")
-    problem = _problem(scenario, overrides, device, dtype)
-    result = compare(problem, names, episodes, seed, memory_gib=memory_gib, track=track_unless(quiet or as_json))
-    facts = network_facts(problem)
-    if certify:
-        facts["lower bound (simulated)"] = continuous_bound(problem, track_unless(quiet or as_json))
-    if svg is not None:
-        svg.write_text(pareto_svg(result, f"{scenario}: cost against computation and messages"))
-    if as_json:
-        print_json(
-            facts
-            | {
-                "reference": result.reference,
-                "lower bound (grid)": result.lower_bound,
-                "rows": [_row_facts(row) for row in result.rows],
-            }
-        )
-        return
-    console = Console(width=max(_TABLE_WIDTH, Console().width))
-    console.print(", ".join(f"{name} {text_of(value)}" for name, value in facts.items()))
-    console.print(_comparison_table(result, scenario, episodes))
-    for remark in _remarks(problem):
-        console.print(f"Note: {remark}")
-    if result.lower_bound is not None:
-        console.print(f"Certified: on the planning grid no policy costs less than {result.lower_bound:.4f} per slot.")
-    if not problem.grid_is_exact:
-        console.print("Simulated batteries are continuous; the grid rounds them, so costs may lie below its optimum.")
-    for row in result.rows:
-        if row.refusal:
-            console.print(f"{row.planner} refused. {row.refusal}", markup=False)
-
-
-def _check_target(path: Path | None, option: str) -> None:
-    """Refuse a file that could not be written before any work is done."""
-    if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
-        raise ScenarioError(option, f"expected a file in an existing folder, actual value {str(path)!r}")
-
-
 def _problem(scenario: str, overrides: list[str], device: str, dtype: str) -> Problem:
     return build(load(scenario, overrides), device, dtype)
-
-
-def _remarks(problem: Problem) -> list[str]:
-    """What is valid but probably not meant."""
-    remarks = []
-    if not bool((problem.actions.quanta[:, 1:] < problem.battery.levels).any()):
-        remarks.append("no device can ever afford to train; raise energy.capacity_joule or lower the energies")
-    elif problem.rounding_excess() > _COARSE:
-        remarks.append(
-            f"the planning grid rounds spending up by as much as {problem.rounding_excess():.0%}, so plans are too "
-            "timid; choose energy.battery_levels such that actions cost just under whole steps"
-        )
-    return remarks
-
-
-_COARSE = 0.35  # rounding beyond which plans visibly suffer
-
-
-def _row_facts(row: Row) -> dict[str, Any]:
-    facts: dict[str, Any] = {"planner": row.planner}
-    if row.plan is not None and row.summary is not None and row.gap is not None:
-        facts |= plan_facts(row.plan) | summary_facts(row.summary)
-        facts |= {"gap": row.gap.mean, "gap, 95 % half-width": row.gap.half_width}
-    else:
-        facts["refusal"] = row.refusal
-    return facts
-
-
-def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table:
-    title = f"{scenario}: cost per slot, {episodes} episodes, 95 % intervals; gap to {result.reference}"
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    table.add_column("planner", no_wrap=True)
-    for heading in ("cost", "gap %", "active %", "arrived %", "offline", "online/slot", "seconds"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in result.rows:
-        if row.plan is None or row.summary is None or row.gap is None:
-            table.add_row(row.planner, "refused", *[""] * 6)
-            continue
-        overhead = row.plan.overhead
-        table.add_row(
-            row.planner + ("" if row.plan.converged else " *"),
-            _interval(row.summary.cost, "{:.3f}", 1),
-            _interval(row.gap, "{:+.2f}", 100),
-            f"{100 * row.summary.participation:.1f}",
-            f"{100 * row.summary.delivery:.1f}",
-            readable(overhead.offline_bytes),
-            readable(overhead.online_bytes_per_slot),
-            f"{row.plan.seconds:.2f}",
-        )
-    if any(row.plan is not None and not row.plan.converged for row in result.rows):
-        table.caption = "* the last round still changed some of the policy"
-    return table
-
-
-def _interval(value: Interval, form: str, factor: float) -> str:
-    width = form.replace("+", "").format(factor * value.half_width) if math.isfinite(value.half_width) else "?"
-    return f"{form.format(factor * value.mean)} ± {width}"

@@ -88,3 +88,19 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def remarks(problem: Problem) -> list[str]:
+    """What is valid but probably not meant."""
+    found = []
+    if not bool((problem.actions.quanta[:, 1:] < problem.battery.levels).any()):
+        found.append("no device can ever afford to train; raise energy.capacity_joule or lower the energies")
+    elif problem.rounding_excess() > _COARSE:
+        found.append(
+            f"the planning grid rounds spending up by as much as {problem.rounding_excess():.0%}, so plans are too "
+            "timid; choose energy.battery_levels such that actions cost just under whole steps"
+        )
+    return found
+
+
+_COARSE = 0.35  # rounding beyond which plans visibly suffer

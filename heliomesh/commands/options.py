@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -9,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from heliomesh.problem.policy import Track, untracked
-from heliomesh.scenario import Scenario, parse_override
+from heliomesh.scenario import Scenario, ScenarioError, parse_override
 
 _Item = TypeVar("_Item")
 
@@ -63,3 +64,9 @@ def _after_two_seconds(items: Iterable[_Item], description: str, total: int) -> 
     finally:
         if progress is not None:
             progress.stop()
+
+
+def check_target(path: Path | None, option: str) -> None:
+    """Refuse a file that could not be written before any work is done."""
+    if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
+        raise ScenarioError(option, f"expected a file in an existing folder, actual value {str(path)!r}")

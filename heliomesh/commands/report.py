@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from heliomesh.commands.options import check_target
 from heliomesh.learning.durable import written_whole
 from heliomesh.problem.size import readable
 from heliomesh.report.page import report_page
-from heliomesh.scenario import ScenarioError
 
 
 def report_command(
@@ -22,8 +22,7 @@ def report_command(
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not say what was written.")] = False,
 ) -> None:
     """Write one HTML page of some runs; it opens from the disk and needs no network."""
-    if out.is_dir() or not out.resolve().parent.is_dir():
-        raise ScenarioError("--out", f"expected a file in an existing folder, actual value {str(out)!r}")
+    check_target(out, "--out")
     page = report_page(runs, title, every)
     with written_whole(out) as path:
         path.write_text(page, encoding="utf-8")

@@ -32,12 +32,14 @@ from heliomesh.learning.theorem1 import diagnose
 from heliomesh.learning.tracking import both, tensorboard
 from heliomesh.learning.trainer import TrainingInterrupted, train
 from heliomesh.planning import make_plan
+from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import build
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import Trace, simulate
 
 _Item = TypeVar("_Item")
+_PLAN, _TRACE = "plan.json", "trace.npz"  # of a run, beside what the trainer leaves
 
 OutOption = Annotated[Path, typer.Option("--out", help="Folder for checkpoints and the finished run.")]
 EpisodeOption = Annotated[int, typer.Option("--episode", min=0, help="Episode to train under.")]
@@ -168,20 +170,25 @@ def _trained(job: TrainJob, remedy: str, tensorboard_folder: Path | None, quiet:
 
 def _planned(scenario: Scenario, wanted: dict[str, Any], out: Path, device: str, quiet: bool) -> Trace:
     """The folder's trace if it is of the run that is wanted, else a new one, saved with the facts of its plan."""
-    plan_file, trace_file = out / "plan.json", out / "trace.npz"
+    plan_file = out / _PLAN
     if plan_file.exists():
         _check_same(plan_file, wanted)
-        return Trace.load(trace_file)
+        return Trace.load(out / _TRACE)
     track = track_unless(quiet)
     problem = build(scenario, device)
     made = make_plan(problem, wanted["planner"], wanted["options"], track=track)
     trace = simulate(problem, made, 1, wanted["seed"], first_episode=wanted["episode"], track=track)
+    keep_plan(out, trace, made, wanted)
+    return trace
+
+
+def keep_plan(out: Path, trace: Trace, plan: Plan, wanted: dict[str, Any]) -> None:
+    """Save a trace with its scenario, the facts of its plan and what run it is for."""
     out.mkdir(parents=True, exist_ok=True)
     with written_whole(out / "scenario.toml") as path:
-        path.write_text(scenario.to_toml(), encoding="utf-8")
-    trace.save(trace_file)
-    write_json(plan_file, {"run": wanted, "plan": plan_facts(made)})  # last: it says that the others are there
-    return trace
+        path.write_text(trace.scenario_toml, encoding="utf-8")
+    trace.save(out / _TRACE)
+    write_json(out / _PLAN, {"run": wanted, "plan": plan_facts(plan)})  # last: it says that the others are there
 
 
 def _check_same(plan_file: Path, wanted: dict[str, Any]) -> None:

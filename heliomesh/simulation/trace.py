@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,12 @@ class Trace:
         """Normalised mean cost per slot, Σ_j x_j averaged over slots; (episode,)."""
         total: npt.NDArray[np.float64] = self.update_loss.sum(-1).mean(-1)
         return total
+
+    def episode(self, number: int) -> "Trace":
+        """The trace of one episode alone."""
+        edges = ("edge_receiver", "edge_sender")  # the same in every episode
+        parts = {name: getattr(self, name)[number : number + 1] for name in _array_names() if name not in edges}
+        return replace(self, **parts)
 
     def save(self, path: str | Path) -> None:
         """Write one compressed file; the name appears only when the file is complete."""

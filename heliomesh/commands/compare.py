@@ -1,0 +1,226 @@
+"""`heliomesh compare`: all planners on one scenario, on common luck, and the models they lead to."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from heliomesh.catalog import nearest
+from heliomesh.commands.facts import network_facts, plan_facts, print_json, remarks, summary_facts, text_of
+from heliomesh.commands.options import (
+    DeviceOption,
+    EpisodesOption,
+    JsonOption,
+    QuietOption,
+    ScenarioArgument,
+    SeedOption,
+    SetOption,
+    TypeOption,
+    check_target,
+    load,
+    track_unless,
+)
+from heliomesh.commands.train import keep_plan
+from heliomesh.comparison import Comparison, Row, compare
+from heliomesh.learning.durable import written_whole
+from heliomesh.learning.replay import TrainJob
+from heliomesh.learning.run import Run
+from heliomesh.learning.trainer import TrainSettings, train_many
+from heliomesh.planning import continuous_bound, planner_names
+from heliomesh.problem.policy import Track
+from heliomesh.problem.problem import Problem, build
+from heliomesh.problem.size import readable
+from heliomesh.report.page import report_page
+from heliomesh.report.pareto import pareto_svg
+from heliomesh.scenario import ScenarioError
+from heliomesh.simulation.diagnostics import Interval, interval
+from heliomesh.simulation.trace import simulate
+
+_TABLE_WIDTH = 118  # the comparison table is cut below it
+
+
+def compare_command(
+    scenario: ScenarioArgument,
+    names: Annotated[list[str] | None, typer.Argument(help="Planners; all if none is named.")] = None,
+    overrides: SetOption = [],  # noqa: B006
+    episodes: EpisodesOption = 64,
+    seed: SeedOption = 0,
+    memory_gib: Annotated[float | None, typer.Option("--memory-gib", help="Memory limit of each plan.")] = None,
+    certify: Annotated[
+        bool, typer.Option("--certify", help="Also bound the process with continuous batteries.")
+    ] = False,
+    svg: Annotated[Path | None, typer.Option("--svg", help="Draw cost over planning time and bytes here.")] = None,
+    train: Annotated[int, typer.Option("--train", min=0, help="Also train under so many episodes of each plan.")] = 0,
+    report: Annotated[Path | None, typer.Option("--report", help="Write a page of the trained runs here.")] = None,
+    runs: Annotated[Path | None, typer.Option("--runs", help="Keep the trained runs in this empty folder.")] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    device: DeviceOption = "cpu",
+    dtype: TypeOption = "float64",
+) -> None:
+    """All planners on one scenario, on common luck."""
+    if memory_gib is not None and not memory_gib > 0:
+        raise ScenarioError("--memory-gib", f"expected a number above 0, actual value {memory_gib:g}")
+    check_target(svg, "--svg")
+    check_target(report, "--report")
+    _check_training(train, report, runs)
+    unknown = [name for name in names or [] if name not in planner_names()]
+    if unknown:
+        hint = nearest(unknown[0], planner_names())
+        known = ", ".join(planner_names())
+        raise ScenarioError("planner", f"expected some of {known}, actual value {unknown[0]!r}{hint}")
+    problem = build(load(scenario, overrides), device, dtype)
+    result = compare(problem, names, episodes, seed, memory_gib=memory_gib, track=track_unless(quiet or as_json))
+    facts = network_facts(problem)
+    if certify:
+        facts["lower bound (simulated)"] = continuous_bound(problem, track_unless(quiet or as_json))
+    if svg is not None:
+        svg.write_text(pareto_svg(result, f"{scenario}: cost against computation and messages"))
+    trained = (
+        _trained(problem, result.rows, train, seed, report, runs, track_unless(quiet or as_json)) if train else {}
+    )
+    if as_json:
+        print_json(
+            facts
+            | {
+                "reference": result.reference,
+                "lower bound (grid)": result.lower_bound,
+                "rows": [_row_facts(row, trained.get(row.planner)) for row in result.rows],
+            }
+        )
+        return
+    console = Console(width=max(_TABLE_WIDTH, Console().width))
+    console.print(", ".join(f"{name} {text_of(value)}" for name, value in facts.items()))
+    console.print(_comparison_table(result, scenario, episodes))
+    if trained:
+        console.print(_accuracy_table(trained, problem))
+    for remark in remarks(problem):
+        console.print(f"Note: {remark}")
+    if result.lower_bound is not None:
+        console.print(f"Certified: on the planning grid no policy costs less than {result.lower_bound:.4f} per slot.")
+    if not problem.grid_is_exact:
+        console.print("Simulated batteries are continuous; the grid rounds them, so costs may lie below its optimum.")
+    for row in result.rows:
+        if row.refusal:
+            console.print(f"{row.planner} refused. {row.refusal}", markup=False)
+    if report is not None:
+        console.print(f"{report}: open it in a browser", markup=False)
+
+
+def _check_training(train: int, report: Path | None, runs: Path | None) -> None:
+    """Refuse what could not be kept before any work is done."""
+    for path, option in ((report, "--report"), (runs, "--runs")):
+        if path is not None and not train:
+            raise ScenarioError(option, "expected --train with a number of episodes, actual value 0")
+    if runs is not None and runs.exists() and (not runs.is_dir() or any(runs.iterdir())):
+        raise ScenarioError("--runs", f"expected an empty or new folder, actual value {str(runs)!r}")
+
+
+def _trained(
+    problem: Problem,
+    rows: Sequence[Row],
+    episodes: int,
+    seed: int,
+    report: Path | None,
+    runs: Path | None,
+    track: Track,
+) -> dict[str, list[Run]]:
+    """Runs by planner, one per episode: all in one stack, on common luck, data and first weights."""
+    plans = [row.plan for row in rows if row.plan is not None]
+    traces = [
+        simulate(problem, plan, episodes, seed, track=track).episode(e) for plan in plans for e in range(episodes)
+    ]
+    jobs = [TrainJob(problem.scenario, trace, seed=seed + n % episodes) for n, trace in enumerate(traces)]
+    done = train_many(jobs, TrainSettings(evaluate_every=5), track=track)
+    with TemporaryDirectory() as scratch:
+        folder = runs or Path(scratch)
+        places = []
+        for number, (job, run) in enumerate(zip(jobs, done, strict=True)):
+            plan, episode = plans[number // episodes], number % episodes
+            place = folder / f"{plan.planner.replace(' ', '-')}-{episode}"
+            wanted = {"scenario": problem.scenario.content_hash, "planner": plan.planner, "options": {}}
+            keep_plan(place, job.trace, plan, wanted | {"seed": job.seed, "episode": episode})
+            run.save(place)
+            places.append(place)
+        if report is not None:
+            with written_whole(report) as path:
+                path.write_text(report_page(places, None, 1), encoding="utf-8")
+    return {plan.planner: done[n * episodes : (n + 1) * episodes] for n, plan in enumerate(plans)}
+
+
+def _accuracy_table(trained: dict[str, list[Run]], problem: Problem) -> Table:
+    learning, episodes = problem.scenario.learning, len(next(iter(trained.values())))
+    title = f"accuracy after {problem.slots} slots on {learning.dataset}, {episodes} episodes, 95 % intervals"
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
+    table.add_column("planner", no_wrap=True)
+    best = max(trained, key=lambda name: _finals(trained[name], "accuracy_mean").mean())
+    for heading in ("mean device %", f"against {best}", "least device %", "average model %", "% per joule"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for planner, runs in trained.items():
+        accuracy = _finals(runs, "accuracy_mean")
+        table.add_row(
+            planner,
+            _interval(interval(accuracy), "{:.2f}", 100),
+            _interval(interval(accuracy - _finals(trained[best], "accuracy_mean")), "{:+.2f}", 100),
+            f"{100 * _finals(runs, 'accuracy_min').min():.2f}",
+            _interval(interval(_finals(runs, "average_accuracy")), "{:.2f}", 100),
+            f"{100 * _finals(runs, 'accuracy_per_joule').mean():.4f}",
+        )
+    return table
+
+
+def _finals(runs: Sequence[Run], name: str) -> npt.NDArray[np.float64]:
+    """A metric at the end of every run."""
+    return np.array([run.final[name] for run in runs])
+
+
+def _row_facts(row: Row, trained: list[Run] | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {"planner": row.planner}
+    if row.plan is not None and row.summary is not None and row.gap is not None:
+        facts |= plan_facts(row.plan) | summary_facts(row.summary)
+        facts |= {"gap": row.gap.mean, "gap, 95 % half-width": row.gap.half_width}
+    else:
+        facts["refusal"] = row.refusal
+    if trained:
+        facts["accuracy"] = [run.final["accuracy_mean"] for run in trained]
+        facts["accuracy of the average model"] = [run.final["average_accuracy"] for run in trained]
+    return facts
+
+
+def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table:
+    title = f"{scenario}: cost per slot, {episodes} episodes, 95 % intervals; gap to {result.reference}"
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
+    table.add_column("planner", no_wrap=True)
+    for heading in ("cost", "gap %", "active %", "arrived %", "offline", "online/slot", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in result.rows:
+        if row.plan is None or row.summary is None or row.gap is None:
+            table.add_row(row.planner, "refused", *[""] * 6)
+            continue
+        overhead = row.plan.overhead
+        table.add_row(
+            row.planner + ("" if row.plan.converged else " *"),
+            _interval(row.summary.cost, "{:.3f}", 1),
+            _interval(row.gap, "{:+.2f}", 100),
+            f"{100 * row.summary.participation:.1f}",
+            f"{100 * row.summary.delivery:.1f}",
+            readable(overhead.offline_bytes),
+            readable(overhead.online_bytes_per_slot),
+            f"{row.plan.seconds:.2f}",
+        )
+    if any(row.plan is not None and not row.plan.converged for row in result.rows):
+        table.caption = "* the last round still changed some of the policy"
+    return table
+
+
+def _interval(value: Interval, form: str, factor: float) -> str:
+    width = form.replace("+", "").format(factor * value.half_width) if math.isfinite(value.half_width) else "?"
+    return f"{form.format(factor * value.mean)} ± {width}"
