@@ -7,8 +7,8 @@ from html import escape
 from heliomesh.comparison import Comparison, Row
 from heliomesh.report.colours import scheme_colour
 
-_LEFT, _TOP, _PANEL_WIDTH, _PANEL_HEIGHT, _BETWEEN = 70, 48, 330, 280, 90  # [px]
-_WIDTH, _HEIGHT = _LEFT + 2 * _PANEL_WIDTH + _BETWEEN + 130, _TOP + _PANEL_HEIGHT + 56  # [px]
+_LEFT, _TOP, _PANEL_WIDTH, _PANEL_HEIGHT, _BETWEEN = 70, 48, 360, 300, 110  # [px]
+_WIDTH, _HEIGHT = _LEFT + 2 * _PANEL_WIDTH + _BETWEEN + 110, _TOP + _PANEL_HEIGHT + 56  # [px]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def pareto_svg(comparison: Comparison, title: str) -> str:
     """SVG text with two panels: gap over planning time, and gap over online control bytes per slot."""
     rows = [row for row in comparison.rows if row.plan is not None and row.gap is not None]
     top = max((100 * row.gap.mean for row in rows if row.gap), default=1.0) * 1.1 or 1.0
-    bottom = min(0.0, *(100 * row.gap.mean for row in rows if row.gap)) if rows else 0.0
+    bottom = min([0.0, *(100 * row.gap.mean for row in rows if row.gap)]) - 0.05 * top
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         f'width="{_WIDTH}" height="{_HEIGHT}" font-family="sans-serif" font-size="12" fill="#222222">',
@@ -52,8 +52,13 @@ def pareto_svg(comparison: Comparison, title: str) -> str:
     for label, values, left in panels:
         axis = Axis(label, left, _decades(values), any(value <= 0 for value in values))
         parts += _frame(axis, bottom, top, f"above {comparison.reference} [%]")
+        dots = [
+            (axis.place(value), _height(_percent(row), bottom, top)) for row, value in zip(rows, values, strict=True)
+        ]
+        taken = [(x - 6, x + 6, y + 4) for x, y in dots]
         for row, value in zip(rows, values, strict=True):
             parts += _point(row, axis.place(value), bottom, top)
+            parts.append(_name(row, axis.place(value), _height(_percent(row), bottom, top), axis.left, taken))
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -81,11 +86,10 @@ def _frame(axis: Axis, bottom: float, top: float, ordinate: str) -> list[str]:
     for x, text in ticks:
         lines.append(f'<path stroke="#222222" d="M{x:.1f} {base}v4"/>')
         lines.append(f'<text x="{x:.1f}" y="{base + 17}" text-anchor="middle">{text}</text>')
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        percent = bottom + share * (top - bottom)
+    for percent in _round_values(bottom, top):
         y = _height(percent, bottom, top)
         lines.append(f'<path stroke="#dddddd" d="M{axis.left} {y:.1f}h{_PANEL_WIDTH}"/>')
-        lines.append(f'<text x="{axis.left - 6}" y="{y + 4:.1f}" text-anchor="end">{percent:.1f}</text>')
+        lines.append(f'<text x="{axis.left - 6}" y="{y + 4:.1f}" text-anchor="end">{percent:g}</text>')
     middle = axis.left + _PANEL_WIDTH / 2
     lines.append(f'<text x="{middle}" y="{base + 38}" text-anchor="middle">{escape(axis.label)}</text>')
     x, y = axis.left - 46, _TOP + _PANEL_HEIGHT / 2
@@ -94,22 +98,49 @@ def _frame(axis: Axis, bottom: float, top: float, ordinate: str) -> list[str]:
     return lines
 
 
+def _round_values(low: float, high: float) -> list[float]:
+    """About five round numbers within an interval."""
+    rough = (high - low) / 5
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = unit * next(factor for factor in (1, 2, 5, 10) if factor * unit >= rough)
+    return [step * n for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
 def _power(decade: int) -> str:
     return f"{10.0**decade:g}" if -3 <= decade <= 4 else f"1e{decade}"
 
 
 def _point(row: Row, x: float, bottom: float, top: float) -> list[str]:
-    """A dot with its interval and its name."""
+    """A dot with its interval."""
     assert row.gap is not None
     colour = scheme_colour(row.planner).light
-    y = _height(100 * row.gap.mean, bottom, top)
+    y = _height(_percent(row), bottom, top)
     spread = 0.0 if math.isnan(row.gap.half_width) else 100 * row.gap.half_width
     ends = [_height(100 * row.gap.mean + sign * spread, bottom, top) for sign in (-1, 1)]
     return [
         f'<path stroke="{colour}" stroke-width="2" d="M{x:.1f} {ends[0]:.1f}V{ends[1]:.1f}"/>',
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"/>',
-        f'<text x="{x + 9:.1f}" y="{y - 6:.1f}">{escape(row.planner)}</text>',
     ]
+
+
+def _percent(row: Row) -> float:
+    assert row.gap is not None
+    return 100 * row.gap.mean
+
+
+def _name(row: Row, x: float, y: float, edge: float, taken: list[tuple[float, float, float]]) -> str:
+    """The planner's name beside its dot, where nothing is in the way; ``taken`` (left, right, baseline)."""
+    width = _LETTER_WIDTH * len(row.planner)
+    places = [(left, y + rise) for rise in (-8, 16, -22, 30, -36, -50) for left in (x + 8, x - 8 - width)]
+    for left, base in places:
+        free = all(left > b or left + width < a or abs(base - c) > _LINE_HEIGHT for a, b, c in taken)
+        if free and left > edge and base < _TOP + _PANEL_HEIGHT - 2:
+            break
+    taken.append((left, left + width, base))
+    return f'<text x="{left:.1f}" y="{base:.1f}">{escape(row.planner)}</text>'
+
+
+_LETTER_WIDTH, _LINE_HEIGHT = 6.6, 13  # [px] of the names
 
 
 def _description(rows: list[Row], reference: str) -> str:

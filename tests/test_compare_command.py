@@ -1,0 +1,58 @@
+"""`heliomesh compare` with training: numbers, runs and page."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from heliomesh.cli import app, main
+from heliomesh.learning.run import Run
+
+SHORT = ["compare", "tiny", "prices", "uncoordinated", "--episodes", "2", "--quiet"]
+
+
+def test_trains_under_every_plan_and_keeps_what_it_made(tmp_path: Path) -> None:
+    runs, page = tmp_path / "runs", tmp_path / "page.html"
+    arguments = [*SHORT, "--train", "2", "--runs", str(runs), "--report", str(page), "--json"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    rows = {row["planner"]: row for row in json.loads(result.stdout)["rows"]}
+    assert set(rows) == {"prices", "prices alone", "uncoordinated"}
+    kept = {path.name: Run.load(path) for path in runs.iterdir()}
+    assert set(kept) == {f"{name}-{e}" for name in ("prices", "prices-alone", "uncoordinated") for e in range(2)}
+    for episode in range(2):
+        assert rows["prices alone"]["accuracy"][episode] == kept[f"prices-alone-{episode}"].final["accuracy_mean"]
+    assert page.read_text(encoding="utf-8").lower().startswith("<!doctype html>")
+
+
+def test_prints_accuracies_for_people(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, [*SHORT, "--train", "2"])
+    assert result.exit_code == 0
+    assert "accuracy after 12 slots on digits, 2 episodes" in result.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--report", "page.html"], "--report: expected --train"),
+        (["--runs", "folder"], "--runs: expected --train"),
+        (["--train", "1", "--runs", "."], "--runs: expected an empty or new folder"),
+        (["--train", "1", "--report", "nowhere/page.html"], "--report: expected a file in an existing folder"),
+    ],
+)
+def test_refuses_what_it_could_not_keep_before_any_work(
+    arguments: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["heliomesh", *SHORT, *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert sentence in capsys.readouterr().err
