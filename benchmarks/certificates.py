@@ -39,10 +39,10 @@ COMMON = {
 }
 
 
-def certified(problem: hm.Problem, largest_table: int, episodes: int) -> tuple[float, str]:
+def certified(problem: hm.Problem, largest_table: int, steps: int, episodes: int) -> tuple[float, str]:
     """The better planner's certified gap [%] and the cell to print."""
     bound, best = 0.0, (float("inf"), "")
-    for planner, options in (("receiver", {"largest_table": largest_table}), ("prices", {})):
+    for planner, options in (("receiver", {"largest_table": largest_table, "steps": steps}), ("prices", {})):
         plan = hm.plan(problem, planner, bound=False, **options)
         bound = plan.lower_bound or bound
         cost = interval(hm.simulate_costs(problem, plan, episodes))
@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--graphs", nargs="+", default=list(GRAPHS), choices=list(GRAPHS))
     parser.add_argument("--modes", nargs="+", default=list(MODES), choices=list(MODES))
     parser.add_argument("--largest-table", type=int, default=3_000_000, help="0: prices for every receiver")
+    parser.add_argument("--steps", type=int, default=60, help="ascent steps of prices")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float64")
     options = parser.parse_args()
@@ -70,7 +71,7 @@ def main() -> None:
             changes = {"network.mixing": mixing, "link.waterfall": waterfall}
             scenario = hm.Scenario.load("tiny").override(COMMON | GRAPHS[graph] | MODES[mode] | changes)
             problem = hm.build(scenario, options.device, options.dtype)
-            gap, cell = certified(problem, options.largest_table, options.episodes)
+            gap, cell = certified(problem, options.largest_table, options.steps, options.episodes)
             cells.append(cell)
             worst = max(worst, gap)
         print(f"| {mode} | {graph} | {' | '.join(cells)} | {time.perf_counter() - started:.0f} |", flush=True)

@@ -64,7 +64,8 @@ def main() -> None:
         problem = hm.build(network(devices, options.topology), options.device, options.dtype)
         _ = problem.colour
         marks.append(time.perf_counter())
-        limits = {"largest_table": options.largest_table, "steps": options.steps, "memory_gib": 16.0}
+        limits = {"largest_table": options.largest_table, "steps": options.steps, "channel_steps": 0}
+        limits["memory_gib"] = 16.0
         plan = hm.plan(problem, "receiver", **limits)
         marks.append(time.perf_counter())
         cost = interval(hm.simulate_costs(problem, plan, options.episodes))
