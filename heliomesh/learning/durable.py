@@ -4,12 +4,16 @@ import errno
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+
+if sys.platform != "win32":
+    import fcntl
 
 
 @contextmanager
@@ -28,6 +32,19 @@ def written_whole(target: Path) -> Iterator[Path]:
         _sync_folder(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Make a folder and let one process at a time work in it; another one waits, or gets BlockingIOError.
+
+    The lock is the operating system's and ends with the process, however that ends. Windows has none here.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("ab") as lock:
+        if sys.platform != "win32":
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
 
 
 def _sync_folder(folder: Path) -> None:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
 from heliomesh.learning.dataset import Dataset, load_dataset
+from heliomesh.learning.durable import alone_in
 from heliomesh.learning.evaluation import COLUMNS, Evaluation, Evaluator
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.replay import Member, Replay, TrainJob
@@ -128,12 +129,34 @@ def _train(
     observer: Observer,
     notify: Callable[[str], None],
 ) -> list[Run]:
-    """Load what is finished, else train, save and drop the checkpoints."""
+    """Load what is finished, else train, save and drop the checkpoints; one process at a time in a folder."""
     _check_settings(jobs, settings)
     dataset = dataset or load_dataset(jobs[0].scenario.learning)
     identities = [_identity(job, dataset, settings) for job in jobs]
     if places and all(map(is_finished, places)):
         return _finished(places, identities, settings)
+    if settings.folder is None:
+        return _train_unfinished(jobs, places, settings, dataset, identities, track, observer, notify)
+    try:
+        with alone_in(settings.folder):
+            return _train_unfinished(jobs, places, settings, dataset, identities, track, observer, notify)
+    except BlockingIOError:
+        raise TrainingError(
+            f"{settings.folder}: expected a folder that no other process uses, actual: one is training there"
+        ) from None
+
+
+def _train_unfinished(
+    jobs: Sequence[TrainJob],
+    places: Sequence[Path],
+    settings: TrainSettings,
+    dataset: Dataset,
+    identities: Sequence[dict[str, Any]],
+    track: Track,
+    observer: Observer,
+    notify: Callable[[str], None],
+) -> list[Run]:
+    """Go on from the newest checkpoint, or begin."""
     checkpoints = _checkpoints(settings, identities)
     resumed = checkpoints.newest(notify) if checkpoints else None
     if resumed and settings.strategy == "auto" and resumed.facts["device"] == settings.device:

@@ -10,16 +10,17 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from heliomesh.learning.dataset import DatasetError
+from heliomesh.learning.durable import alone_in
 from heliomesh.learning.retrieval.pinned import Progress, silent
 from heliomesh.learning.retrieval.source import GivenPath, Source, Way, check_files
 
 if sys.platform != "win32":
-    import fcntl
+    pass
 
 _MANIFEST = "manifest.json"
 _log = logging.getLogger(__name__)
@@ -155,17 +156,14 @@ def _fetch(source: Source, way: Way, folder: Path, progress: Progress) -> None:
 @contextmanager
 def _only_one_process(folder: Path) -> Iterator[None]:
     """Make a dataset's cache folder and let one process at a time work in it; others wait."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("wb")
-    except OSError as error:
-        raise DatasetError(
-            f"{folder}: expected a writable cache folder, actual: {error.strerror}; "
-            "choose another by the environment variable HELIOMESH_DATA"
-        ) from None
-    with lock:
-        if sys.platform != "win32":
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(alone_in(folder, wait=True))
+        except OSError as error:
+            raise DatasetError(
+                f"{folder}: expected a writable cache folder, actual: {error.strerror}; "
+                "choose another by the environment variable HELIOMESH_DATA"
+            ) from None
         yield
 
 
