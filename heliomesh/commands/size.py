@@ -1,0 +1,230 @@
+"""`heliomesh size`: the smallest batteries and panels that meet a target, by a sweep over both."""
+
+import math
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from heliomesh.commands.facts import print_json
+from heliomesh.commands.options import (
+    DeviceOption,
+    JsonOption,
+    PlannerOptions,
+    QuietOption,
+    ScenarioArgument,
+    SeedOption,
+    SetOption,
+    StrategyOption,
+    check_target,
+    load,
+    planner_options,
+    track_unless,
+)
+from heliomesh.engine.sizing import Pair, Prices, Sizing, Target, Trial, axes_of, size, stored_samples
+from heliomesh.learning.durable import written_whole
+from heliomesh.report.contour import contour_svg, in_words
+from heliomesh.report.sizing_page import sizing_page
+from heliomesh.scenario import Scenario, ScenarioError
+
+_EPISODES = {"update loss": 16, "accuracy": 5}
+_OPTION = {"update loss": "--target-loss", "accuracy": "--target-accuracy"}
+
+
+def size_command(
+    scenario: ScenarioArgument,
+    target_loss: Annotated[
+        float | None, typer.Option("--target-loss", help="Largest mean update loss per device and slot, 0 to 1.")
+    ] = None,
+    target_accuracy: Annotated[
+        float | None, typer.Option("--target-accuracy", help="Least mean accuracy of the devices, 0 to 1.")
+    ] = None,
+    by_slot: Annotated[
+        int | None, typer.Option("--by-slot", min=1, help="When the accuracy counts; default: after the last slot.")
+    ] = None,
+    planner: Annotated[str, typer.Option("--planner", help="A planner's name.")] = "receiver",
+    options: PlannerOptions = [],  # noqa: B006
+    overrides: SetOption = [],  # noqa: B006
+    capacity: Annotated[
+        str | None, typer.Option("--capacity", help="Battery capacities [J], such as 1,2,4; default: ¼ to 4 times.")
+    ] = None,
+    panel: Annotated[
+        str | None, typer.Option("--panel", help="Panel areas [cm²], or factors on a harvest without panel.")
+    ] = None,
+    price_battery: Annotated[
+        float | None, typer.Option("--price-battery", help="Price per joule of battery.")
+    ] = None,
+    price_panel: Annotated[float | None, typer.Option("--price-panel", help="Price per cm² of panel.")] = None,
+    episodes: Annotated[
+        int | None, typer.Option("--episodes", min=2, help="Episodes of a pair; default: 16, or 5 to train in.")
+    ] = None,
+    seed: SeedOption = 0,
+    every_pair: Annotated[
+        bool, typer.Option("--every-pair", help="Train also at pairs whose outcome follows from others.")
+    ] = False,
+    store: Annotated[Path | None, typer.Option("--store", help="Keep what is found here, and go on with it.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write a page (.html) or the picture (.svg) here.")
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    device: DeviceOption = "cpu",
+    strategy: StrategyOption = "auto",
+) -> None:
+    """Sweep battery capacity and panel area for the smallest pairs that meet a target."""
+    target = _target(target_loss, target_accuracy)
+    prices = _prices(price_battery, price_panel)
+    _check_out(out)
+    base = load(scenario, overrides)
+    _check_slot(by_slot, target, base)
+    axes = axes_of(base, _numbers(capacity, "--capacity"), _numbers(panel, "--panel"))
+    trial = Trial(
+        planner,
+        planner_options(options),
+        episodes or _EPISODES[target.measure],
+        seed,
+        by_slot,
+        device,
+        strategy,
+    )
+    sizing = size(
+        axes,
+        target,
+        lambda pair: stored_samples(trial, target.measure, axes.scenario(base, pair), store),
+        every_pair or target.measure == "update loss",
+        track_unless(quiet or as_json),
+    )
+    if out is not None:
+        _write(out, sizing, base, prices, planner)
+    if not sizing.smallest:
+        raise ScenarioError(
+            _OPTION[target.measure],
+            f"expected a target that some pair reaches, actual value {target.value:g} is missed by all "
+            f"{len(axes.pairs)}, the best being {in_words(sizing, sizing.best)}",
+        )
+    if as_json:
+        print_json(_facts(sizing, base, trial, prices))
+        return
+    _print(sizing, base, trial, prices)
+    if out is not None:
+        sys.stdout.write(f"{out}: written\n")
+
+
+def _target(loss: float | None, accuracy: float | None) -> Target:
+    given = [Target("update loss", loss)] if loss is not None else []
+    given += [Target("accuracy", accuracy)] if accuracy is not None else []
+    if len(given) != 1:
+        raise ScenarioError(
+            "--target-loss",
+            f"expected exactly one of --target-loss and --target-accuracy, actual number of them {len(given)}",
+        )
+    target = given[0]
+    if not 0 <= target.value <= 1:
+        raise ScenarioError(_OPTION[target.measure], f"expected a share from 0 to 1, actual value {target.value:g}")
+    return target
+
+
+def _prices(battery: float | None, panel: float | None) -> Prices | None:
+    for option, value in (("--price-battery", battery), ("--price-panel", panel)):
+        if value is not None and not (math.isfinite(value) and value >= 0):
+            raise ScenarioError(option, f"expected a number of at least 0, actual value {value:g}")
+    return None if battery is None and panel is None else Prices(battery or 0.0, panel or 0.0)
+
+
+def _numbers(text: str | None, option: str) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        return [float(word) for word in text.split(",")]
+    except ValueError:
+        raise ScenarioError(option, f"expected numbers with commas between, actual value {text!r}") from None
+
+
+def _check_out(out: Path | None) -> None:
+    if out is not None and out.suffix not in (".html", ".svg"):
+        raise ScenarioError("--out", f"expected a name that ends in .html or .svg, actual value {str(out)!r}")
+    check_target(out, "--out")
+
+
+def _check_slot(by_slot: int | None, target: Target, base: Scenario) -> None:
+    if by_slot is None:
+        return
+    if target.measure != "accuracy":
+        raise ScenarioError("--by-slot", f"expected a value with --target-accuracy only, actual value {by_slot}")
+    if by_slot > base.slots:
+        raise ScenarioError("--by-slot", f"expected at most slots = {base.slots}, actual value {by_slot}")
+
+
+def _write(out: Path, sizing: Sizing, base: Scenario, prices: Prices | None, planner: str) -> None:
+    title = f"{base.name}: {sizing.target.measure} by battery and panel, planner {planner}"
+    page = sizing_page(sizing, base, title, prices) if out.suffix == ".html" else contour_svg(sizing, title, prices)
+    with written_whole(out) as path:
+        path.write_text(page, encoding="utf-8")
+
+
+def _facts(sizing: Sizing, base: Scenario, trial: Trial, prices: Prices | None) -> dict[str, Any]:
+    target = sizing.target
+    facts = {
+        "scenario": base.name,
+        "hash": base.content_hash[:12],
+        "planner": trial.planner,
+        "target": {"measure": target.measure, "value": target.value, "slot": trial.by_slot or base.slots},
+        "episodes": trial.episodes,
+        "panel setting": sizing.axes.panel_field,
+        "smallest": [_pair_facts(sizing, pair, prices) for pair in sizing.smallest],
+        "tried": [_pair_facts(sizing, pair, prices) for pair in sorted(sizing.found)],
+        "skipped": [_pair_facts(sizing, pair, prices) for pair in sorted(sizing.skipped)],
+    }
+    return facts if prices is None else facts | {"cheapest": _pair_facts(sizing, sizing.cheapest(prices), prices)}
+
+
+def _pair_facts(sizing: Sizing, pair: Pair, prices: Prices | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {"capacity_joule": pair.capacity_joule, "panel": pair.panel, "meets": sizing.meets(pair)}
+    if pair in sizing.found:
+        facts |= {"mean": sizing.found[pair].mean, "half_width": sizing.found[pair].half_width}
+    return facts if prices is None else facts | {"price": prices.of(pair)}
+
+
+def _print(sizing: Sizing, base: Scenario, trial: Trial, prices: Prices | None) -> None:
+    console, target = Console(), sizing.target
+    when = f" after {trial.by_slot or base.slots} slots" if target.measure == "accuracy" else ""
+    console.print(f"{base.name}, {trial.planner}: mean {target.measure}{when}, {trial.episodes} episodes")
+    console.print(_grid(sizing))
+    console.print("+ meets the target, - misses it, * smallest that meet it\n")
+    sign = "at least" if target.measure == "accuracy" else "at most"
+    console.print(f"Smallest pairs with {target.measure} {sign} {target.value:g} at 95 % confidence:")
+    for pair in sizing.smallest:
+        price = "" if prices is None else f", price {prices.of(pair):g}"
+        console.print(f"  {in_words(sizing, pair)}{price}")
+    if prices is not None:
+        console.print(f"Cheapest: {in_words(sizing, sizing.cheapest(prices))}")
+    if sizing.skipped:
+        number = f"{len(sizing.skipped)} of {len(sizing.axes.pairs)}"
+        console.print(f"{number} pairs were not tried: a smaller one meets the target or a larger one misses it.")
+    if isinstance(base.energy.initial, str):
+        console.print(
+            f"Note: batteries start filled at random (energy.initial = {base.energy.initial!r}), so larger ones hold "
+            "more at first; --set energy.initial=0.0 starts them empty.",
+            markup=False,
+        )
+
+
+def _grid(sizing: Sizing) -> Table:
+    """Means by panel (rows) and capacity (columns)."""
+    axes, smallest = sizing.axes, sizing.smallest
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(axes.panel_unit, justify="right", no_wrap=True)
+    for capacity in axes.capacity_joule:
+        table.add_column(f"{capacity:g} J", justify="right", no_wrap=True)
+    for panel in reversed(axes.panel):
+        cells = []
+        for capacity in axes.capacity_joule:
+            pair = Pair(capacity, panel)
+            mark = "*" if pair in smallest else "+" if sizing.meets(pair) else "-"
+            cells.append(f"{sizing.found[pair].mean:.3f} {mark}" if pair in sizing.found else f"not tried {mark}")
+        table.add_row(f"{panel:.4g}", *cells)
+    return table

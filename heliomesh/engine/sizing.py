@@ -1,0 +1,275 @@
+"""Sizing: the smallest batteries and panels with which a network meets a target.
+
+A pair is a battery capacity and a panel, both the same for every device. Every pair is planned for and simulated, and
+for a target of accuracy trained, on common luck. A pair meets the target if the worse end of the 95 % interval does.
+More battery and more panel are taken to do no harm where that saves work: a pair then need not be tried if a smaller
+one meets the target or a larger one misses it.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from heliomesh.learning.durable import json_sha256, write_json
+from heliomesh.learning.replay import TrainJob
+from heliomesh.learning.run import TrainingError
+from heliomesh.learning.trainer import TrainSettings, train_many
+from heliomesh.planning import make_plan
+from heliomesh.problem.policy import Track, untracked
+from heliomesh.problem.problem import build
+from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.simulation.costs import simulate_costs
+from heliomesh.simulation.diagnostics import Interval, interval
+from heliomesh.simulation.trace import Trace, simulate
+
+Floats = npt.NDArray[np.float64]
+Measure = Literal["update loss", "accuracy"]
+
+_FACTORS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # on the scenario's own values, where none are named
+_PANEL_FIELDS = {"panel_cm2": "cm²", "scale": "times the harvest"}  # a source's setting and its unit
+_BY_SLOT = ("scheduled", "power_watt", "update_loss", "spent_joule", "harvested_joule", "overflow_joule")
+_BY_SLOT_AND_LINK = ("delivered", "error_prob", "channel_level")
+
+
+class Pair(NamedTuple):
+    """What every device is built with."""
+
+    capacity_joule: float
+    panel: float  # in the unit of the axis
+
+    def within(self, other: "Pair") -> bool:
+        """Whether neither part is larger than the other's."""
+        return self.capacity_joule <= other.capacity_joule and self.panel <= other.panel
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The capacities and panels to try."""
+
+    capacity_joule: tuple[float, ...]  # rising
+    panel: tuple[float, ...]  # rising
+    panel_field: str  # the setting of the scenario, such as ``harvest.panel_cm2``
+    panel_unit: str
+    step_joule: float  # of the planning grid, which all capacities share
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """All pairs, the largest capacity first, so that a plan which does not fit is refused at once."""
+        return [Pair(capacity, panel) for capacity in reversed(self.capacity_joule) for panel in self.panel]
+
+    def scenario(self, base: Scenario, pair: Pair) -> Scenario:
+        """The scenario with every device built so; the planning grid keeps its step."""
+        return base.override(
+            {
+                "energy.capacity_joule": pair.capacity_joule,
+                "energy.battery_levels": round(pair.capacity_joule / self.step_joule) + 1,
+                self.panel_field: pair.panel,
+            }
+        )
+
+
+def axes_of(
+    scenario: Scenario, capacity_joule: Sequence[float] | None = None, panel: Sequence[float] | None = None
+) -> Axes:
+    """The axes with these values; by default from a quarter to four times the scenario's own.
+
+    Capacities are whole multiples of the planning grid's step, so that actions cost as many steps at each of them.
+    """
+    energy, harvest = scenario.energy, scenario.harvest
+    name = next((name for name in _PANEL_FIELDS if name in type(harvest).model_fields), None)
+    if name is None:
+        wanted = " or ".join(_PANEL_FIELDS)
+        actual = scenario.as_dict()["harvest"]["source"]
+        raise ScenarioError("harvest.source", f"expected a source with a setting {wanted}, actual value {actual!r}")
+    own_panel = getattr(harvest, name)
+    for path, value in (("energy.capacity_joule", energy.capacity_joule), (f"harvest.{name}", own_panel)):
+        if not isinstance(value, float):
+            raise ScenarioError(path, f"expected one number for all devices, actual number of values {len(value)}")
+    if energy.battery_levels < 2:
+        raise ScenarioError("energy.battery_levels", "expected at least 2 to size batteries by, actual value 1")
+    steps = energy.battery_levels - 1
+    step_joule = float(energy.capacity_joule) / steps  # type: ignore[arg-type]
+    default = [max(round(factor * steps), 1) * step_joule for factor in _FACTORS]
+    return Axes(
+        _capacities(step_joule, default if capacity_joule is None else capacity_joule),
+        _panels([factor * own_panel for factor in _FACTORS] if panel is None else panel),
+        f"harvest.{name}",
+        _PANEL_FIELDS[name],
+        step_joule,
+    )
+
+
+def _capacities(step_joule: float, values: Sequence[float]) -> tuple[float, ...]:
+    for value in values:
+        steps = value / step_joule
+        if not (math.isfinite(steps) and steps > 0.5 and abs(steps - round(steps)) < 1e-6):
+            raise ScenarioError(
+                "--capacity",
+                f"expected whole multiples of the planning grid's step of {step_joule:g} J, actual value {value:g}",
+            )
+    return tuple(sorted(set(values)))
+
+
+def _panels(values: Sequence[float]) -> tuple[float, ...]:
+    for value in values:
+        if not (math.isfinite(value) and value >= 0):
+            raise ScenarioError("--panel", f"expected numbers of at least 0, actual value {value:g}")
+    return tuple(sorted(set(values)))
+
+
+@dataclass(frozen=True)
+class Target:
+    """What must be reached: at most this update loss per device and slot, or at least this accuracy."""
+
+    measure: Measure
+    value: float  # a share in [0, 1]
+
+    def missed_by(self, found: Interval) -> float:
+        """How far the worse end of an interval is beyond the target; at most 0 where that is met."""
+        if self.measure == "accuracy":
+            return self.value - (found.mean - found.half_width)
+        return found.mean + found.half_width - self.value
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What a device's parts cost, in any currency."""
+
+    per_joule: float = 0.0
+    per_panel_unit: float = 0.0
+
+    def of(self, pair: Pair) -> float:
+        """Price of battery and panel."""
+        return self.per_joule * pair.capacity_joule + self.per_panel_unit * pair.panel
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """What was found; pairs that are not in ``found`` follow from others."""
+
+    axes: Axes
+    target: Target
+    found: Mapping[Pair, Interval]
+
+    def meets(self, pair: Pair) -> bool:
+        """Whether a pair meets the target, by its own interval or because a smaller one does."""
+        if pair in self.found:
+            return self.target.missed_by(self.found[pair]) <= 0
+        return any(other.within(pair) and self.meets(other) for other in self.found)
+
+    @property
+    def skipped(self) -> list[Pair]:
+        """Pairs that were not tried."""
+        return [pair for pair in self.axes.pairs if pair not in self.found]
+
+    @property
+    def smallest(self) -> list[Pair]:
+        """Pareto set of the pairs that meet the target: none has a smaller one beside it; by rising capacity."""
+        meeting = [pair for pair in self.found if self.meets(pair)]
+        return sorted(pair for pair in meeting if not any(other != pair and other.within(pair) for other in meeting))
+
+    @property
+    def best(self) -> Pair:
+        """The pair that comes nearest to the target or goes farthest beyond it."""
+        return min(self.found, key=lambda pair: self.target.missed_by(self.found[pair]))
+
+    def cheapest(self, prices: Prices) -> Pair:
+        """The pair of least price that meets the target; there must be one."""
+        return min(self.smallest, key=prices.of)
+
+
+def size(
+    axes: Axes, target: Target, samples: Callable[[Pair], Floats], every_pair: bool = True, track: Track = untracked
+) -> Sizing:
+    """Try pairs; ``samples`` gives the measure of a pair in independent episodes, (episode,).
+
+    Without ``every_pair`` those whose outcome follows from others are left out: at most as many are tried as the two
+    axes have values together.
+    """
+    found: dict[Pair, Interval] = {}
+    sizing = Sizing(axes, target, found)
+    pairs, total = axes.pairs, len(axes.pairs)
+    if not every_pair:
+        total = len(axes.capacity_joule) + len(axes.panel) - 1
+    for pair in track(pairs if every_pair else _staircase(sizing), "size", total):
+        found[pair] = interval(samples(pair))
+    return sizing
+
+
+def _staircase(sizing: Sizing) -> Iterator[Pair]:
+    """Along the border of what meets the target: less battery where it is met, more panel where it is missed."""
+    capacity, panel = len(sizing.axes.capacity_joule) - 1, 0
+    while capacity >= 0 and panel < len(sizing.axes.panel):
+        pair = Pair(sizing.axes.capacity_joule[capacity], sizing.axes.panel[panel])
+        yield pair
+        if sizing.meets(pair):
+            capacity -= 1
+        else:
+            panel += 1
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How a pair is tried: episodes and, for accuracy, training seeds are the same at all of them."""
+
+    planner: str = "receiver"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    episodes: int = 16
+    seed: int = 0
+    by_slot: int | None = None  # when accuracy counts; default: at the end
+    device: str = "cpu"
+    strategy: str = "auto"
+
+    def samples(self, measure: Measure, scenario: Scenario) -> Floats:
+        """The measure in every episode; (episode,)."""
+        return self._accuracies(scenario) if measure == "accuracy" else self._update_losses(scenario)
+
+    def _update_losses(self, scenario: Scenario) -> Floats:
+        problem = build(scenario, self.device)
+        plan = make_plan(problem, self.planner, self.options, bound=False)
+        return simulate_costs(problem, plan, self.episodes, self.seed) / problem.num_devices
+
+    def _accuracies(self, scenario: Scenario) -> Floats:
+        problem = build(scenario, self.device)
+        plan = make_plan(problem, self.planner, self.options, bound=False)
+        slots = self.by_slot or problem.slots
+        trace = _first_slots(simulate(problem, plan, self.episodes, self.seed), slots)
+        shorter = scenario.override({"slots": slots})
+        jobs = [TrainJob(shorter, trace, episode, self.seed + episode) for episode in range(self.episodes)]
+        runs = train_many(jobs, TrainSettings(evaluate_every=slots, device=self.device, strategy=self.strategy))
+        return np.array([run.final["accuracy_mean"] for run in runs])
+
+    def identity(self, measure: Measure, scenario: Scenario) -> str:
+        """Hexadecimal name of everything that decides the samples, rounding aside."""
+        facts = {"planner": self.planner, "options": dict(self.options), "episodes": self.episodes}
+        facts |= {"seed": self.seed, "measure": measure, "by_slot": self.by_slot}
+        return json_sha256(facts | {"scenario": scenario.content_hash})
+
+
+def _first_slots(trace: Trace, slots: int) -> Trace:
+    """The beginning of a trace."""
+    parts = {name: getattr(trace, name)[:, :slots] for name in (*_BY_SLOT, *_BY_SLOT_AND_LINK)}
+    return replace(trace, battery_joule=trace.battery_joule[:, : slots + 1], **parts)
+
+
+def stored_samples(trial: Trial, measure: Measure, scenario: Scenario, folder: Path | None) -> Floats:
+    """The trial's samples, kept in a folder by what decides them and not computed twice."""
+    if folder is None:
+        return trial.samples(measure, scenario)
+    place = folder / f"{trial.identity(measure, scenario)}.json"
+    if not place.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(place, {"samples": trial.samples(measure, scenario).tolist()})
+    try:
+        found = np.array(json.loads(place.read_text(encoding="utf-8"))["samples"], dtype=np.float64)
+    except (ValueError, KeyError, TypeError) as error:
+        raise TrainingError(f"{place}: expected the samples of a pair, actual: {error}") from None
+    if found.shape != (trial.episodes,):
+        raise TrainingError(f"{place}: expected {trial.episodes} samples, actual shape {found.shape}")
+    return found

@@ -1,0 +1,107 @@
+"""`heliomesh size`, as users call it."""
+
+import json
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+from heliomesh.cli import main
+
+PAIRS = ["--capacity", "1,3,6", "--panel", "0.5,1,2", "--episodes", "8"]
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Run the command line here; returns the exit code, standard output and standard error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["heliomesh", "size", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "100")
+        code = 0
+        try:
+            main()
+        except SystemExit as left:
+            code = left.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_loss_as_json(call):
+    code, printed, told = call(
+        "tiny", "--target-loss", 0.7, *PAIRS, "--price-battery", 2, "--price-panel", 1, "--json"
+    )
+    facts = json.loads(printed)
+    assert (code, told) == (0, "")
+    assert facts["target"] == {"measure": "update loss", "value": 0.7, "slot": 12}
+    assert (len(facts["tried"]), facts["skipped"], facts["panel setting"]) == (9, [], "harvest.scale")
+    for pair in facts["tried"]:
+        assert pair["meets"] == (pair["mean"] + pair["half_width"] <= 0.7)
+        assert pair["price"] == 2 * pair["capacity_joule"] + pair["panel"]
+    assert facts["smallest"]
+    assert facts["cheapest"]["price"] == min(pair["price"] for pair in facts["tried"] if pair["meets"])
+
+
+def test_loss_in_words_and_pictures(call, tmp_path):
+    code, printed, _ = call("tiny", "--target-loss", 0.7, *PAIRS, "--out", tmp_path / "size.svg", "--price-panel", 1)
+    assert code == 0
+    assert "Smallest pairs with update loss at most 0.7 at 95 % confidence:" in printed
+    assert "Cheapest: " in printed
+    assert "--set energy.initial=0.0" in printed
+    ElementTree.parse(tmp_path / "size.svg")  # noqa: S314
+    assert call("tiny", "--target-loss", 0.7, *PAIRS, "--out", tmp_path / "size.html", "--json")[0] == 0
+    assert "Smallest pairs that meet the target" in (tmp_path / "size.html").read_text()
+
+
+def test_accuracy_skips_what_follows_and_goes_on_from_a_store(call, tmp_path):
+    arguments = ["tiny", "--target-accuracy", 0.3, "--capacity", "2,3", "--panel", "0.5,2", "--episodes", 3, "--json"]
+    arguments += ["--by-slot", 6, "--set", "learning.learning_rate=0.3", "--strategy", "loop", "--store", tmp_path]
+    code, printed, _ = call(*arguments)
+    facts = json.loads(printed)
+    assert code == 0
+    assert facts["target"]["slot"] == 6
+    assert len(facts["tried"]) + len(facts["skipped"]) == 4
+    assert facts["skipped"]
+    kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert len(kept) == len(facts["tried"])
+    assert json.loads(call(*arguments)[1]) == facts
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == kept
+
+
+def test_a_target_out_of_reach_says_the_best_and_still_draws(call, tmp_path):
+    code, printed, told = call("tiny", "--target-loss", 0.1, *PAIRS, "--out", tmp_path / "size.svg")
+    assert (code, printed) == (2, "")
+    assert "actual value 0.1 is missed by all 9, the best being 6 J with 2 times the harvest (0." in told
+    assert told.count("\n") == 1
+    assert (tmp_path / "size.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "--target-loss: expected exactly one of --target-loss and --target-accuracy, actual number of them 0"),
+        (["--target-loss", 0.5, "--target-accuracy", 0.5], "actual number of them 2"),
+        (["--target-loss", 50], "--target-loss: expected a share from 0 to 1, actual value 50"),
+        (["--target-accuracy", "nan"], "--target-accuracy: expected a share from 0 to 1, actual value nan"),
+        (["--target-loss", 0.5, "--capacity", "1;2"], "--capacity: expected numbers with commas between"),
+        (["--target-loss", 0.5, "--capacity", "1.5"], "--capacity: expected whole multiples of the planning grid"),
+        (["--target-loss", 0.5, "--panel", "1,-2"], "--panel: expected numbers of at least 0, actual value -2"),
+        (["--target-loss", 0.5, "--panel", ""], "--panel: expected numbers with commas between, actual value ''"),
+        (["--target-loss", 0.5, "--price-panel", "inf"], "--price-panel: expected a number of at least 0"),
+        (["--target-loss", 0.5, "--planner", "reciever"], "planner: expected one of"),
+        (["--target-loss", 0.5, "--option", "hops=2"], "receiver option.hops: expected one of"),
+        (["--target-loss", 0.5, "--out", "size.png"], "--out: expected a name that ends in .html or .svg"),
+        (["--target-loss", 0.5, "--out", "absent/size.svg"], "--out: expected a file in an existing folder"),
+        (["--target-loss", 0.5, "--by-slot", 3], "--by-slot: expected a value with --target-accuracy only"),
+        (["--target-accuracy", 0.5, "--by-slot", 13], "--by-slot: expected at most slots = 12, actual value 13"),
+        (["--target-loss", 0.5, "--set", "energy.initial=3.0"], "energy.initial: expected at most"),
+    ],
+)
+def test_mistakes_are_one_sentence(call, arguments, words):
+    code, printed, told = call("tiny", *arguments)
+    assert (code, printed) == (2, "")
+    assert words in told
+    assert told.startswith("error: ")
+    assert told.count("\n") == 1
