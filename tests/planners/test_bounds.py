@@ -25,6 +25,8 @@ PLANNERS: list[tuple[str, dict[str, Any]]] = [
     ("decentralized", {"form": "literal", "rounds": 2}),
     ("myopic", {"mode": "exhaustive"}),
     ("uncoordinated", {}),
+    ("battery_threshold", {}),
+    ("skiptrain", {"train_rounds": 1, "sync_rounds": 1}),
 ]
 DUPLEX, CHANNELS, TRAINING = (False, True), ("receiver", "link", "reciprocal"), (False, True)
 

@@ -1,0 +1,167 @@
+"""Battery thresholds: act when enough is stored, with one threshold per power level.
+
+A device takes its largest action a whose threshold θ_a its battery level reaches, and idles below all of them; θ does
+not change over time. Devices look at nothing but their own battery, so the network's expected cost under any
+thresholds is known exactly (`problem/product_form.py`), and so is the best choice of one device against the others:
+
+    cost_j(θ) = Σ_t Σ_a P(device j does a in slot t under θ) · (expected cost of all that action a of j touches)
+
+First all devices share the best common thresholds; then devices change theirs in turn, colour by colour, until nobody
+gains. Every change lowers the exact expected cost. All non-decreasing thresholds on the planning grid are candidates.
+"""
+
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from math import comb
+from typing import Annotated
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from heliomesh.problem.factor import Variable, energy
+from heliomesh.problem.policy import ActionPolicy, Observation, ParallelMap, Plan, Track, untracked
+from heliomesh.problem.problem import Problem
+from heliomesh.problem.product_form import ProductForm
+from heliomesh.problem.single import action_laws
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
+from heliomesh.scenario import Fraction, ScenarioError, Section
+
+_ENOUGH = 1e-9  # relative improvement of a sweep below which the search stops
+
+
+class Options(Section):
+    """Options of the search."""
+
+    thresholds: Annotated[tuple[Fraction, ...], Field(strict=False, min_length=1)] | None = Field(
+        None,
+        description="shares of the capacity, one per action but idle, rounded up to the planning grid; "
+        "default: the best",
+    )
+    shared: bool = Field(False, description="all devices keep the best common thresholds; false: they may differ")
+    sweeps: Annotated[int, Field(ge=1)] = Field(20, description="most sweeps over the devices")
+    memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
+
+
+@dataclass(frozen=True)
+class Thresholds(ActionPolicy):
+    """Every device looks its battery level up."""
+
+    problem: Problem
+    actions: Tensor  # (device, energy) the same in every weather
+    stationary = True
+
+    def action(self, slot: int, seen: Observation) -> Tensor:
+        """Tabulated action."""
+        device = torch.arange(self.problem.num_devices, device=self.problem.device)
+        return self.actions[device, seen.energy_state(self.problem)].long()
+
+    def visible(self, device: int) -> frozenset[Variable]:
+        """Its own battery only."""
+        return frozenset([energy(device)])
+
+
+def plan(
+    problem: Problem,
+    options: Options,
+    rng: np.random.Generator,
+    parallel_map: ParallelMap = map,
+    track: Track = untracked,
+) -> Plan:
+    """Thresholds as given, or the best that the search finds."""
+    form, given = ProductForm(problem), options.thresholds
+    if given is not None:
+        actions = threshold_actions(problem, _given_levels(problem, given))
+        cost = _cost(form, _laws(problem, actions))
+        return Plan("battery_threshold", Thresholds(problem, actions), expected_cost=cost)
+    check_fits(
+        "laws of all thresholds",
+        estimate_bytes(problem),
+        options.memory_gib,
+        "lower energy.battery_levels or the power levels, or give thresholds",
+    )
+    candidates = torch.stack([threshold_actions(problem, level) for level in _candidates(problem)])
+    laws = torch.stack([_laws(problem, actions) for actions in track(candidates, "thresholds", len(candidates))])
+    common = torch.tensor([_cost(form, law) for law in laws]).argmin()
+    choice = common.expand(problem.num_devices).to(problem.device)
+    cost, sweeps, converged = _cost(form, laws[common]), 0, True
+    if not options.shared:
+        choice, cost, sweeps, converged = _descend(problem, form, laws, choice, options.sweeps)
+    device = torch.arange(problem.num_devices, device=problem.device)
+    policy = Thresholds(problem, candidates[choice, device])
+    return Plan("battery_threshold", policy, expected_cost=cost, converged=converged, rounds=sweeps)
+
+
+def threshold_actions(problem: Problem, level: Tensor) -> Tensor:
+    """Actions under thresholds in grid levels, raised to what the action costs; (action − 1,) → (device, energy)."""
+    battery = torch.arange(problem.num_energy, device=problem.device) % problem.battery.levels
+    needed = torch.maximum(level, problem.actions.quanta[:, 1:])  # (device, action − 1)
+    reached = battery.reshape(1, -1, 1) >= needed.unsqueeze(1)  # (device, energy, action − 1)
+    order = torch.arange(1, reached.shape[-1] + 1, device=problem.device)
+    return (reached * order).amax(-1).to(torch.int8)
+
+
+def estimate_bytes(problem: Problem) -> float:
+    """Laws of all candidates, twice while they are stacked."""
+    width = torch.empty((), dtype=problem.dtype).element_size()
+    return 2.0 * width * _num_candidates(problem) * problem.slots * problem.num_devices * len(problem.actions)
+
+
+def _num_candidates(problem: Problem) -> int:
+    return comb(problem.battery.levels + len(problem.actions) - 1, len(problem.actions) - 1)
+
+
+def _candidates(problem: Problem) -> list[Tensor]:
+    """All non-decreasing thresholds 0 … levels, where `levels` means never; each (action − 1,)."""
+    levels = range(problem.battery.levels + 1)
+    count = len(problem.actions) - 1
+    return [torch.tensor(c, device=problem.device) for c in combinations_with_replacement(levels, count)]
+
+
+def _given_levels(problem: Problem, shares: tuple[float, ...]) -> Tensor:
+    """Shares of the capacity in grid levels, rounded up; (action − 1,)."""
+    expected = len(problem.actions) - 1
+    if len(shares) != expected:
+        raise ScenarioError(
+            "battery_threshold option.thresholds",
+            f"expected {expected} values, one per action but idle, actual number of values {len(shares)}",
+        )
+    steps = torch.tensor(shares, dtype=torch.float64, device=problem.device) * (problem.battery.levels - 1)
+    return torch.ceil(steps - 1e-9).long()  # a billionth absorbs rounding of products such as 0.1 · 30
+
+
+def _laws(problem: Problem, actions: Tensor) -> Tensor:
+    """Law of every device's action in every slot; (device, energy) → (slot, device, action)."""
+    return action_laws(problem, actions.expand(problem.slots, -1, -1))
+
+
+def _cost(form: ProductForm, laws: Tensor) -> float:
+    """Exact expected cost per slot."""
+    return float(torch.stack([form.cost(law.unsqueeze(0)) for law in laws]).mean())
+
+
+def _descend(
+    problem: Problem, form: ProductForm, laws: Tensor, choice: Tensor, sweeps: int
+) -> tuple[Tensor, float, int, bool]:
+    """Best thresholds in turn, colour by colour; laws (candidate, slot, device, action), choice (device,).
+
+    Returns the choice, its exact cost, the sweeps taken and whether the last of them gained nothing.
+    """
+    colour = torch.tensor(problem.colour, device=problem.device)
+    device = torch.arange(problem.num_devices, device=problem.device)
+    cost = _cost(form, laws[choice, :, device].transpose(0, 1))
+    for sweep in range(1, sweeps + 1):
+        for turn in range(int(colour.max()) + 1):
+            now = laws[choice, :, device].transpose(0, 1)  # (slot, device, action)
+            score = torch.zeros(len(laws), problem.num_devices, dtype=laws.dtype, device=laws.device)
+            for slot, law in enumerate(now):
+                score += (laws[:, slot] * form.action_cost(law.unsqueeze(0))).sum(-1)
+            gained = score.gather(0, choice.unsqueeze(0)).squeeze(0) - score.amin(0)
+            moves = (colour == turn) & (gained > _ENOUGH * problem.slots)
+            choice = torch.where(moves, score.argmin(0), choice)
+        after = _cost(form, laws[choice, :, device].transpose(0, 1))
+        converged, cost = cost - after <= _ENOUGH * abs(after), after
+        if converged:
+            return choice, cost, sweep, True
+    return choice, cost, sweeps, False
