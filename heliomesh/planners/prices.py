@@ -21,7 +21,7 @@ from torch import Tensor
 from heliomesh.problem.best_response import descend
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.factor import Variable, energy
-from heliomesh.problem.overhead import Overhead, control_joule
+from heliomesh.problem.overhead import coordination_overhead
 from heliomesh.problem.policy import ActionPolicy, Observation, ParallelMap, Plan, Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.product_form import ProductForm
@@ -126,24 +126,15 @@ def plan(
         policy,
         converged=best.converged,
         rounds=best.sweeps,
-        overhead=coordination_overhead(problem, options.rounds, messages),
+        overhead=coordination_overhead(
+            problem,
+            first_bytes=1 + 4 * len(problem.actions),  # its state, and its price per action
+            messages=messages,
+            rounds=options.rounds,
+            table_entries=problem.slots * problem.num_energy,
+        ),
     )
 
 
 # how `compare` shows this planner
 VARIANTS: tuple[dict[str, bool], ...] = ({}, {"coordinate": False})
-
-
-def coordination_overhead(problem: Problem, rounds: int, messages: int) -> Overhead:
-    """Bytes per slot: states first, then one cost per action and edge each way per min-sum round, and one per move.
-
-    In a coordinate round a sender tells each receiver its action and is told one cost per action.
-    """
-    edges = problem.topology.num_edges
-    row = 4 * len(problem.actions)
-    online = edges * (1 + row) + messages * edges * 2 * row + rounds * edges * (1 + row)
-    return Overhead(
-        table_entries=problem.slots * problem.num_energy,
-        online_bytes_per_slot=online,
-        online_joule_per_slot=control_joule(problem, online),
-    )

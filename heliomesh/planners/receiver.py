@@ -32,7 +32,7 @@ from heliomesh.problem.cost import receiver_factor
 from heliomesh.problem.dual import DualBound, is_pruned, priced_groups, raise_bound
 from heliomesh.problem.exact import backward_induction, expected_first
 from heliomesh.problem.factor import Factor, action
-from heliomesh.problem.overhead import Overhead, control_joule
+from heliomesh.problem.overhead import coordination_overhead
 from heliomesh.problem.policy import ActionPolicy, Observation, ParallelMap, Plan, Track, untracked
 from heliomesh.problem.problem import Part, Problem, build
 from heliomesh.problem.product_form import ProductForm
@@ -145,7 +145,13 @@ def plan(
         policy,
         lower_bound=solved.bound / problem.slots,
         rounds=options.rounds,
-        overhead=receiver_overhead(problem, solved.tables, options.rounds, messages),
+        overhead=coordination_overhead(
+            problem,
+            first_bytes=2,  # its energy state
+            messages=messages,
+            rounds=options.rounds,
+            table_entries=max((table.numel() for table in solved.tables), default=0),
+        ),
         notes=(solved.note,),
     )
 
@@ -388,18 +394,3 @@ def estimate_bytes(problem: Problem, clusters: list[Part]) -> float:
     states = [float(entries(problem.sizes(cluster.states))) for cluster in clusters]
     joint = [float(len(problem.actions)) ** len(cluster.devices) for cluster in clusters]
     return width * (2 * problem.slots * sum(states) + 4 * max(states, default=0) + 8 * max(joint, default=0))
-
-
-def receiver_overhead(problem: Problem, tables: tuple[Tensor, ...], rounds: int, messages: int) -> Overhead:
-    """Bytes per slot: energy states first, then one cost per action and edge each way per min-sum round and move.
-
-    Nothing travels offline: a receiver plans from the parameters of the devices it hears.
-    """
-    edges = problem.topology.num_edges
-    row = 4 * len(problem.actions)
-    online = edges * 2 + messages * edges * 2 * row + rounds * edges * (1 + row)
-    return Overhead(
-        table_entries=max((table.numel() for table in tables), default=0),
-        online_bytes_per_slot=online,
-        online_joule_per_slot=control_joule(problem, online),
-    )

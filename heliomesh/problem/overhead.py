@@ -48,3 +48,20 @@ def central_overhead(problem: Problem) -> Overhead:
         online_joule_per_slot=control_joule(problem, online),
         paper_table_entries=full * problem.slots,
     )
+
+
+def coordination_overhead(
+    problem: Problem, *, first_bytes: int, messages: int, rounds: int, table_entries: int
+) -> Overhead:
+    """Traffic of joint decisions between neighbours, every slot; nothing travels offline.
+
+    Per directed edge: first ``first_bytes`` about the sender, then one cost per action each way in every min-sum
+    round; in a coordinate round a sender tells its receiver its action and is told one cost per action.
+    """
+    row = 4 * len(problem.actions)
+    online = problem.topology.num_edges * (first_bytes + messages * 2 * row + rounds * (1 + row))
+    return Overhead(
+        table_entries=table_entries,
+        online_bytes_per_slot=online,
+        online_joule_per_slot=control_joule(problem, online),
+    )
