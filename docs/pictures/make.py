@@ -1,0 +1,148 @@
+"""Draw the gallery: the beginning of one episode of `ring10` under every planner, all in the same weather.
+
+python docs/pictures/make.py [PLANNER ...]
+"""
+
+import sys
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+import heliomesh as hm
+from heliomesh.comparison import variants
+from heliomesh.report.colours import scheme_colour
+
+SLOTS = 60  # shown
+_LEFT, _TOP, _STEP, _ROW, _BARS = 74, 46, 11, 17, 46  # [px]
+_SHADES = 8  # of a battery, from empty to full
+_EMPTY, _FULL = (255, 255, 255), (95, 174, 156)
+
+
+def episode_svg(problem: hm.Problem, trace: hm.Trace, title: str, slots: int = SLOTS) -> str:
+    """SVG text of the first episode: batteries as a heat strip, what is sent as dots, update loss as bars."""
+    slots, devices = min(slots, problem.slots), problem.num_devices
+    filled = trace.battery_joule[0] / problem.battery.capacity_joule.numpy()  # (slot + 1, device) share
+    width, base = _LEFT + slots * _STEP + 16, _TOP + devices * _ROW
+    height, colour = base + _BARS + 62, scheme_colour(trace.planner).light
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" font-family="sans-serif" font-size="11" fill="#222222">',
+        f"<title>{escape(title)}</title>",
+        f"<desc>{escape(_description(trace, filled))}</desc>",
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        f'<text x="{_LEFT}" y="18" font-size="14">{escape(title)}</text>',
+        f'<text x="{_LEFT}" y="35" fill="#566171">{escape(_facts(trace))}</text>',
+    ]
+    parts += _batteries(filled[:slots])
+    parts += _packets(problem, trace, slots, colour) + _bars(trace.update_loss[0, :slots].sum(-1), base, devices)
+    for device in range(devices):
+        y = _TOP + device * _ROW + 12
+        parts.append(f'<text x="{_LEFT - 6}" y="{y}" text-anchor="end">{"device " * (device == 0)}{device}</text>')
+    for slot in range(0, slots, 10):
+        x = _LEFT + slot * _STEP + _STEP / 2
+        parts.append(
+            f'<text x="{x}" y="{base + _BARS + 20}" text-anchor="middle">{"slot " * (slot == 0)}{slot}</text>'
+        )
+    parts += _legend(base + _BARS + 44, colour)
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _facts(trace: hm.Trace) -> str:
+    summary = hm.summarise(trace.episode(0))
+    return (
+        f"whole episode: {summary.cost.mean:.2f} updates lost per slot, devices active "
+        f"{summary.participation:.0%} of the time, {summary.delivery:.0%} of packets arrive"
+    )
+
+
+def _description(trace: hm.Trace, filled: np.ndarray) -> str:
+    """What the picture shows, for those who cannot see it."""
+    return (
+        f"Slots run to the right, devices downwards. The shade is the battery, {filled.mean():.0%} full in the mean; "
+        f"dots are packets, larger with more power; bars are update loss. {_facts(trace)}."
+    )
+
+
+def _batteries(filled: np.ndarray) -> list[str]:
+    """Cells (slot, device) by shade, one path each."""
+    level = np.clip((filled * _SHADES).round().astype(int), 0, _SHADES)
+    paths = []
+    for shade in range(1, _SHADES + 1):
+        mixed = (round(low + shade / _SHADES * (high - low)) for low, high in zip(_EMPTY, _FULL, strict=True))
+        fill = "#" + "".join(f"{part:02x}" for part in mixed)
+        cells = "".join(
+            f"M{_LEFT + slot * _STEP} {_TOP + device * _ROW}h{_STEP}v{_ROW - 1}h-{_STEP}z"
+            for slot, device in np.argwhere(level == shade)
+        )
+        paths.append(f'<path fill="{fill}" d="{cells}"/>')
+    return paths
+
+
+def _packets(problem: hm.Problem, trace: hm.Trace, slots: int, colour: str) -> list[str]:
+    """Dots where a device sends, larger with more power; hollow where a neighbour does not get it."""
+    power = trace.power_watt[0, :slots]
+    lost = np.zeros_like(power, dtype=bool)  # (slot, device) whether some packet of a device is lost
+    np.logical_or.at(lost, (slice(None), trace.edge_sender), ~trace.delivered[0, :slots])
+    paths = []
+    for watt in np.unique(power[power > 0]):
+        size = 4.5 + 4.0 * watt / float(problem.actions.power_watt.max())
+        sent = power == watt
+        paths.append(f'<path stroke="{colour}" stroke-width="{size:.1f}" stroke-linecap="round" d="{_dots(sent)}"/>')
+        hollow = _dots(sent & lost)
+        paths.append(f'<path stroke="#ffffff" stroke-width="{size - 2.4:.1f}" stroke-linecap="round" d="{hollow}"/>')
+    return paths
+
+
+def _dots(where: np.ndarray) -> str:
+    return "".join(
+        f"M{_LEFT + slot * _STEP + _STEP / 2:g} {_TOP + device * _ROW + _ROW // 2}h0"
+        for slot, device in np.argwhere(where)
+    )
+
+
+def _bars(loss: np.ndarray, base: int, devices: int) -> list[str]:
+    """Update loss of every slot, at most one per device."""
+    bottom = base + 6 + _BARS
+    bars = "".join(
+        f"M{_LEFT + slot * _STEP + 1} {bottom}v-{_BARS * value / devices:.1f}h{_STEP - 2}V{bottom}z"
+        for slot, value in enumerate(loss)
+    )
+    return [
+        f'<path fill="#9aa4b0" d="{bars}"/>',
+        f'<text x="{_LEFT - 6}" y="{base + 6 + _BARS / 2}" text-anchor="end">lost</text>',
+    ]
+
+
+def _legend(y: int, colour: str) -> list[str]:
+    dot = f'<path stroke="{colour}" stroke-width="8" stroke-linecap="round" d="M7 -3h0"/>'
+    hole = '<path stroke="#ffffff" stroke-width="5.6" stroke-linecap="round" d="M7 -3h0"/>'
+    marks = [
+        (f'<rect y="-9" width="14" height="12" fill="#{"".join(f"{part:02x}" for part in _FULL)}"/>', "full battery"),
+        (dot, "sends, and all neighbours get it"),
+        (dot + hole, "some neighbour does not"),
+        ('<rect y="-9" width="8" height="12" fill="#9aa4b0"/>', "updates lost (full height: all)"),
+    ]
+    places = (_LEFT, _LEFT + 98, _LEFT + 302, _LEFT + 468)
+    return [
+        f'<g transform="translate({x} {y})">{mark}<text x="20" y="1">{text}</text></g>'
+        for x, (mark, text) in zip(places, marks, strict=True)
+    ]
+
+
+def main(names: list[str]) -> None:
+    """Draw the named planners in all their variants, or all planners."""
+    scenario = hm.Scenario.load("ring10")
+    problem = hm.build(scenario)
+    for name in names or hm.planner_names():
+        for options in variants(name):
+            plan = hm.plan(problem, name, bound=False, **options)
+            trace = hm.simulate(problem, plan, episodes=1, seed=0)
+            svg = episode_svg(problem, trace, f"{plan.planner} on ring10")
+            target = Path(__file__).with_name(f"planner-{plan.planner.replace(' ', '-')}.svg")
+            target.write_text(svg, encoding="utf-8")
+            sys.stdout.write(f"{target.name}: {_facts(trace)}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
