@@ -50,10 +50,10 @@ def size_command(
     options: PlannerOptions = [],  # noqa: B006
     overrides: SetOption = [],  # noqa: B006
     capacity: Annotated[
-        str | None, typer.Option("--capacity", help="Battery capacities [J], such as 1,2,4; default: ¼ to 4 times.")
+        str | None, typer.Option("--capacity", help="Battery capacities in J, such as 1,2,4; default: ¼ to 4 times.")
     ] = None,
     panel: Annotated[
-        str | None, typer.Option("--panel", help="Panel areas [cm²], or factors on a harvest without panel.")
+        str | None, typer.Option("--panel", help="Panel areas in cm², or factors on a harvest without panel.")
     ] = None,
     price_battery: Annotated[
         float | None, typer.Option("--price-battery", help="Price per joule of battery.")
@@ -190,7 +190,7 @@ def _pair_facts(sizing: Sizing, pair: Pair, prices: Prices | None) -> dict[str, 
 
 
 def _print(sizing: Sizing, base: Scenario, trial: Trial, prices: Prices | None) -> None:
-    console, target = Console(), sizing.target
+    console, target = Console(markup=False), sizing.target
     when = f" after {trial.by_slot or base.slots} slots" if target.measure == "accuracy" else ""
     console.print(f"{base.name}, {trial.planner}: mean {target.measure}{when}, {trial.episodes} episodes")
     console.print(_grid(sizing))
@@ -208,8 +208,7 @@ def _print(sizing: Sizing, base: Scenario, trial: Trial, prices: Prices | None) 
     if isinstance(base.energy.initial, str):
         console.print(
             f"Note: batteries start filled at random (energy.initial = {base.energy.initial!r}), so larger ones hold "
-            "more at first; --set energy.initial=0.0 starts them empty.",
-            markup=False,
+            "more at first; --set energy.initial=0.0 starts them empty."
         )
 
 
