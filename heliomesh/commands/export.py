@@ -1,0 +1,102 @@
+"""`heliomesh export` writes a plan for other tools: tables, C headers, or a schedule for Flower."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heliomesh.commands.facts import print_facts
+from heliomesh.commands.options import (
+    JsonOption,
+    PlannerOptions,
+    QuietOption,
+    ScenarioArgument,
+    SeedOption,
+    SetOption,
+    load,
+    planner_options,
+    track_unless,
+)
+from heliomesh.interop.c_header import write_headers
+from heliomesh.interop.export_tables import PlanTables, tabulate, write_tables
+from heliomesh.interop.flower_schedule import make_schedule, write_schedule
+from heliomesh.learning.replay import TrainJob
+from heliomesh.planning import make_plan
+from heliomesh.problem.policy import Plan, Track
+from heliomesh.problem.problem import Problem, build
+from heliomesh.scenario import ScenarioError
+from heliomesh.simulation.trace import simulate
+
+
+class Format(StrEnum):
+    """What to write."""
+
+    JSON = "json"
+    NPZ = "npz"
+    C = "c"
+    FLOWER = "flower"
+
+
+def export_command(
+    scenario: ScenarioArgument,
+    planner: Annotated[str, typer.Argument(help="A planner's name.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the files.")],
+    kind: Annotated[
+        Format,
+        typer.Option(
+            "--format", help="json or npz: tables; c: a C99 header per device; flower: a schedule to replay."
+        ),
+    ] = Format.JSON,
+    overrides: SetOption = [],  # noqa: B006
+    options: PlannerOptions = [],  # noqa: B006
+    seed: SeedOption = 0,
+    episode: Annotated[int, typer.Option("--episode", min=0, help="flower: episode of the schedule.")] = 0,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a plan for other tools."""
+    if out.exists() and not out.is_dir():
+        raise ScenarioError("--out", f"expected a folder, actual value {str(out)!r}")
+    loaded, track = load(scenario, overrides), track_unless(quiet or as_json)
+    problem = build(loaded)
+    made = make_plan(problem, planner, planner_options(options), bound=False, track=track)
+    if kind is Format.FLOWER:
+        facts = _schedule(problem, made, out, seed, episode, track)
+    else:
+        facts = _tables(tabulate(problem, made, track=track), out, kind)
+    print_facts({"planner": made.planner} | facts, as_json)
+
+
+def _tables(plan: PlanTables, out: Path, kind: Format) -> dict[str, Any]:
+    different = max(len(device.tables) for device in plan.devices)
+    facts: dict[str, Any] = {
+        "devices": len(plan.devices),
+        "states of the largest table": max(len(device.tables[0]) for device in plan.devices),
+        "different tables, most of a device": different,
+    }
+    if kind is Format.C:
+        headers = write_headers(plan, out)
+        flash = [header.flash_bytes for header in headers]
+        return facts | {
+            "flash bytes, largest device": max(flash),
+            "flash bytes, all devices": sum(flash),
+            "RAM bytes, largest device": max(header.ram_bytes for header in headers),
+            "hops that messages travel": max(header.hops for header in headers),
+            "files": [str(out / header.file_name) for header in headers],
+        }
+    files = write_tables(plan, out, "json" if kind is Format.JSON else "npz")
+    return facts | {"file bytes": files[0].stat().st_size, "files": [str(file) for file in files]}
+
+
+def _schedule(problem: Problem, made: Plan, out: Path, seed: int, episode: int, track: Track) -> dict[str, Any]:
+    trace = simulate(problem, made, 1, seed, first_episode=episode, track=track)
+    schedule = make_schedule(TrainJob(problem.scenario, trace, 0, seed))
+    files = write_schedule(schedule, out)
+    return {
+        "rounds": len(schedule.rounds),
+        "clients": len(schedule.clients),
+        "trained, of all client rounds": float(trace.scheduled.mean()),
+        "packets that arrive": sum(len(one.arrivals) for one in schedule.rounds),
+        "files": [str(file) for file in files],
+    }

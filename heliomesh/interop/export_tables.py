@@ -1,0 +1,370 @@
+"""A plan as plain tables, one set per device, and as JSON or npz files.
+
+A plan can be exported if each device looks its action up from what it sees: channel levels and energies of some
+devices near it. How a device is planned does not matter; it is asked for its action in every state it can see.
+A battery enters only through its *cell*: cuts are the levels of the planning grid and the energies of actions, less
+those at which no table changes. An energy is ``weather × cells + cell``.
+
+File format (version 1). JSON: one object, described by the JSON schema beside it. npz: the same object without its
+tables as JSON text in ``meta``, and the tables of device i as array ``tables_i`` (table, state) of 8-bit integers.
+The action of device i in slot t is ``tables[table_of_slot[t]][s]``; s counts the scope's values, last one fastest.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field, ValidationError
+from torch import Tensor
+
+from heliomesh.learning.durable import write_json, written_whole
+from heliomesh.problem.factor import Variable, energy
+from heliomesh.problem.policy import ActionPolicy, Observation, Plan, Track, untracked
+from heliomesh.problem.problem import Problem
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
+from heliomesh.scenario import ScenarioError, Section
+
+FORMAT, VERSION = "heliomesh-plan", 1
+DUST = 1e-9  # of a grid step: what batteries and energies may miss a cut by, as in `physics/battery.py`
+
+_BATCH_STATES = 1 << 16  # asked at a time
+_CHECKED_STATES, _CHECKED_SLOTS = 256, 8  # random ones, on which tables and policy must agree
+
+Levels = npt.NDArray[np.int8]
+Index = Annotated[int, Field(ge=0)]
+
+
+class Seen(Section):
+    """A variable that a device sees: the level of a channel site, or the energy of a device."""
+
+    kind: Literal["site", "energy"]
+    owner: Index  # number of the site or device
+    size: Annotated[int, Field(ge=1)]
+
+    @property
+    def variable(self) -> Variable:
+        """As planners name it."""
+        return Variable(self.kind, self.owner)
+
+
+class Reports(Section):
+    """What a device measures and tells others, in this order: channel levels of its incoming sites, its energy."""
+
+    sites: tuple[Index, ...]
+    battery_cuts_joule: tuple[float, ...]  # rising; the cell is the number of cuts reached
+
+
+class DeviceTables(Section):
+    """The tables of one device."""
+
+    device: Index
+    neighbours: tuple[Index, ...]
+    reports: Reports
+    scope: tuple[Seen, ...]
+    table_of_slot: tuple[Index, ...]  # one entry: the same table in every slot
+    tables: tuple[tuple[Annotated[int, Field(ge=0, le=127)], ...], ...]  # (table, state)
+
+    @cached_property
+    def array(self) -> Levels:
+        """The tables with one axis per variable seen; (table, state...)."""
+        shape = [seen.size for seen in self.scope]
+        return np.array(self.tables, dtype=np.int8).reshape(-1, *shape)
+
+
+class Action(Section):
+    """What an action index means."""
+
+    power_watt: float
+    trained: bool
+
+
+class PlanTables(Section):
+    """A whole plan."""
+
+    format: Literal["heliomesh-plan"] = "heliomesh-plan"
+    version: Literal[1] = 1
+    planner: str
+    scenario: str
+    scenario_sha256: str
+    slots: Annotated[int, Field(ge=1)]
+    num_weather: Annotated[int, Field(ge=1)]
+    channel_levels: Annotated[int, Field(ge=1)]
+    actions: tuple[Action, ...]
+    capacity_joule: tuple[float, ...]  # (device,)
+    step_joule: tuple[float, ...]  # (device,) of the planning grid
+    devices: tuple[DeviceTables, ...]
+
+
+@dataclass(frozen=True)
+class Tabulated(ActionPolicy):
+    """Exported tables as a policy again."""
+
+    problem: Problem
+    plan: PlanTables
+
+    @cached_property
+    def _tables(self) -> list[Tensor]:
+        return [torch.from_numpy(d.array).to(self.problem.device) for d in self.plan.devices]
+
+    def action(self, slot: int, seen: Observation) -> Tensor:
+        """Look up; (batch, device)."""
+        state = {"site": seen.channel_level, "energy": self.energy_state(seen)}
+        found = []
+        for device, table in zip(self.plan.devices, self._tables, strict=True):
+            now = device.table_of_slot[slot if len(device.table_of_slot) > 1 else 0]
+            index = tuple(state[s.kind][:, s.owner] for s in device.scope)
+            found.append(table[now][index].expand(len(seen.battery_joule)))
+        return torch.stack(found, dim=1).long()
+
+    def energy_state(self, seen: Observation) -> Tensor:
+        """Energies in cells, weather × cells + cell; (batch, device)."""
+        joule = seen.battery_joule + DUST * self.problem.battery.step_joule
+        cells = []
+        for number, device in enumerate(self.plan.devices):
+            cuts = torch.tensor(device.reports.battery_cuts_joule, dtype=torch.float64, device=self.problem.device)
+            cell = torch.searchsorted(cuts, joule[:, number].contiguous(), right=True)
+            cells.append(seen.weather[:, number] * (len(cuts) + 1) + cell)
+        return torch.stack(cells, dim=1)
+
+    def visible(self, device: int) -> frozenset[Variable]:
+        """The scope of its tables."""
+        return frozenset(seen.variable for seen in self.plan.devices[device].scope)
+
+
+def tabulate(
+    problem: Problem, plan: Plan, memory_gib: float = DEFAULT_LIMIT_GIB, track: Track = untracked
+) -> PlanTables:
+    """The plan's tables; raises ScenarioError for a plan whose devices do not look their actions up."""
+    policy = plan.policy
+    scopes = _scopes(problem, plan)
+    assert isinstance(policy, ActionPolicy), "as `_scopes` made sure"
+    cuts = [_cuts(problem, device) for device in range(problem.num_devices)]
+    slots = 1 if policy.stationary else problem.slots
+    sizes = [_sizes(problem, scope, cuts) for scope in scopes]
+    largest = slots * float(max(entries(size) for size in sizes)) + 8.0 * sum(map(entries, sizes)) * len(scopes)
+    check_fits("export", largest, memory_gib, "lower hops, energy.battery_levels or channel.levels")
+    whole = [
+        _asked(problem, policy, plan.planner, device, scopes[device], cuts, slots)
+        for device in track(range(problem.num_devices), f"export {plan.planner}", problem.num_devices)
+    ]
+    kept = [_needed_cuts(problem, device, scopes, cuts, whole) for device in range(problem.num_devices)]
+    return _checked(
+        problem,
+        policy,
+        PlanTables(
+            planner=plan.planner,
+            scenario=problem.scenario.name,
+            scenario_sha256=problem.scenario.content_hash,
+            slots=problem.slots,
+            num_weather=problem.harvest.law.num_weather,
+            channel_levels=problem.channel.levels,
+            actions=tuple(
+                Action(power_watt=power, trained=trained)
+                for power, trained in zip(
+                    problem.actions.power_watt.tolist(), problem.actions.trained.tolist(), strict=True
+                )
+            ),
+            capacity_joule=tuple(problem.battery.capacity_joule.tolist()),
+            step_joule=tuple(problem.battery.step_joule.tolist()),
+            devices=tuple(
+                _packed(problem, device, scopes[device], cuts, kept, whole[device])
+                for device in range(problem.num_devices)
+            ),
+        ),
+    )
+
+
+def refused(planner: str, actual: str) -> ScenarioError:
+    """The sentence for plans that are no tables."""
+    return ScenarioError(
+        "planner",
+        "expected a plan whose devices look their actions up, such as decentralized, prices with coordinate=false, "
+        f"battery_threshold or uncoordinated, actual plan {planner!r} {actual}",
+    )
+
+
+def _scopes(problem: Problem, plan: Plan) -> list[tuple[Variable, ...]]:
+    """What every device sees: sites, then energies, each in rising order."""
+    scopes = []
+    for device in range(problem.num_devices):
+        seen = plan.policy.visible(device) if isinstance(plan.policy, ActionPolicy) else None
+        if seen is None:
+            raise refused(plan.planner, "decides for several devices together in every slot")
+        order = {"site": 0, "energy": 1}
+        scopes.append(tuple(sorted(seen, key=lambda v: (order[v.kind], v.owner))))
+    return scopes
+
+
+def _cuts(problem: Problem, device: int) -> list[float]:
+    """All batteries [J] at which a policy may change: grid levels and energies of actions."""
+    step, capacity = float(problem.battery.step_joule[device]), float(problem.battery.capacity_joule[device])
+    values = [step * level for level in range(1, problem.battery.levels)]
+    values += [joule for joule in problem.actions.spent_joule[device].tolist() if 0 < joule <= capacity]
+    cuts: list[float] = []
+    for value in sorted(values):
+        if not cuts or value - cuts[-1] > 3 * DUST * step:  # else the same up to rounding
+            cuts.append(value)
+    return cuts
+
+
+def _sizes(problem: Problem, scope: tuple[Variable, ...], cuts: list[list[float]]) -> list[int]:
+    weathers = problem.harvest.law.num_weather
+    return [problem.channel.levels if v.kind == "site" else weathers * (len(cuts[v.owner]) + 1) for v in scope]
+
+
+def _asked(
+    problem: Problem,
+    policy: ActionPolicy,
+    planner: str,
+    device: int,
+    scope: tuple[Variable, ...],
+    cuts: list[list[float]],
+    slots: int,
+) -> Levels:
+    """The device's action in every slot and state it sees; (slot, state...)."""
+    sizes = _sizes(problem, scope, cuts)
+    count = entries(sizes)
+    actions = np.empty((slots, count), dtype=np.int8)
+    for start in range(0, count, _BATCH_STATES):
+        stop = min(start + _BATCH_STATES, count)
+        seen = _observed(problem, scope, sizes, cuts, torch.arange(start, stop))
+        for slot in range(slots):
+            law = policy.action_prob(slot, seen)[:, device]
+            if not bool((law.amax(-1) == 1).all()):
+                raise refused(planner, "draws actions at random")
+            actions[slot, start:stop] = law.argmax(-1).cpu().numpy()
+    return actions.reshape(slots, *sizes)
+
+
+def _observed(
+    problem: Problem, scope: tuple[Variable, ...], sizes: list[int], cuts: list[list[float]], states: Tensor
+) -> Observation:
+    """States of a scope as observations in which everything else is zero; a battery is in the middle of its cell."""
+    batch, devices = len(states), problem.num_devices
+    level = torch.zeros(batch, problem.channel.num_sites, dtype=torch.long)
+    battery, weather = torch.zeros(batch, devices, dtype=torch.float64), torch.zeros(batch, devices, dtype=torch.long)
+    for variable, value in zip(scope, torch.unravel_index(states, sizes), strict=True):
+        if variable.kind == "site":
+            level[:, variable.owner] = value
+            continue
+        ends = [0.0, *cuts[variable.owner], float(problem.battery.capacity_joule[variable.owner])]
+        middle = torch.tensor([(low + high) / 2 for low, high in pairwise(ends)], dtype=torch.float64)
+        weather[:, variable.owner] = value // len(middle)
+        battery[:, variable.owner] = middle[value % len(middle)]
+    place = problem.device
+    return Observation(level.to(place), battery.to(place), weather.to(place), torch.zeros_like(battery).to(place))
+
+
+def _needed_cuts(
+    problem: Problem, device: int, scopes: list[tuple[Variable, ...]], cuts: list[list[float]], whole: list[Levels]
+) -> list[int]:
+    """Numbers of the cuts of a device's battery at which some table changes."""
+    weathers, cells = problem.harvest.law.num_weather, len(cuts[device]) + 1
+    changes = np.zeros(cells - 1, dtype=np.bool_)
+    for scope, table in zip(scopes, whole, strict=True):
+        if energy(device) in scope:
+            axis = 1 + scope.index(energy(device))
+            by_cell = np.moveaxis(table, axis, 0).reshape(weathers, cells, -1)
+            changes |= (by_cell[:, 1:] != by_cell[:, :-1]).any((0, 2))
+    return np.flatnonzero(changes).tolist()
+
+
+def _packed(
+    problem: Problem,
+    device: int,
+    scope: tuple[Variable, ...],
+    cuts: list[list[float]],
+    kept: list[list[int]],
+    table: Levels,
+) -> DeviceTables:
+    """Tables with needed cells only, each different one once."""
+    weathers = problem.harvest.law.num_weather
+    for axis, variable in enumerate(scope, 1):
+        if variable.kind == "energy":
+            cells = len(cuts[variable.owner]) + 1
+            first = np.array([0, *(cut + 1 for cut in kept[variable.owner])])  # a cell of each that stays
+            table = table.take((np.arange(weathers)[:, None] * cells + first).reshape(-1), axis=axis)
+    flat = np.ascontiguousarray(table.reshape(len(table), -1))
+    number: dict[bytes, int] = {}
+    order = tuple(number.setdefault(row.tobytes(), len(number)) for row in flat)
+    unique = [flat[order.index(index)].tolist() for index in range(len(number))]
+    return DeviceTables(
+        device=device,
+        neighbours=problem.topology.neighbours[device],
+        reports=Reports(
+            sites=problem.sites_into(device),
+            battery_cuts_joule=tuple(cuts[device][cut] for cut in kept[device]),
+        ),
+        scope=tuple(
+            Seen(kind=v.kind, owner=v.owner, size=size)  # type: ignore[arg-type]
+            for v, size in zip(scope, table.shape[1:], strict=True)
+        ),
+        table_of_slot=order if len(number) > 1 else (0,),
+        tables=tuple(map(tuple, unique)),
+    )
+
+
+def _checked(problem: Problem, policy: ActionPolicy, plan: PlanTables) -> PlanTables:
+    """Refuse tables that are not the policy: it may look at more of a battery than its cell."""
+    rng, copy = np.random.default_rng(0), Tabulated(problem, plan)
+    shape = (_CHECKED_STATES, problem.num_devices)
+    place = problem.device
+    for slot in rng.integers(problem.slots, size=_CHECKED_SLOTS).tolist():
+        level = rng.integers(problem.channel.levels, size=(_CHECKED_STATES, problem.channel.num_sites))
+        seen = Observation(
+            torch.from_numpy(level).to(place),
+            torch.from_numpy(rng.random(shape)).to(place) * problem.battery.capacity_joule,
+            torch.from_numpy(rng.integers(plan.num_weather, size=shape)).to(place),
+            torch.from_numpy(rng.random(shape)).to(place),
+        )
+        if not torch.equal(policy.action(slot, seen), copy.action(slot, seen)):
+            raise refused(plan.planner, "looks at more than tables hold")
+    return plan
+
+
+def write_tables(plan: PlanTables, folder: Path, kind: Literal["json", "npz"]) -> list[Path]:
+    """Write ``plan.json`` with its schema, or ``plan.npz``; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if kind == "json":
+        schema, target = folder / "plan.schema.json", folder / "plan.json"
+        write_json(schema, PlanTables.model_json_schema())
+        with written_whole(target) as path:
+            path.write_text(plan.model_dump_json() + "\n", encoding="utf-8")
+        return [target, schema]
+    target = folder / "plan.npz"
+    meta = plan.model_dump()
+    arrays: dict[str, Any] = {}
+    for device in meta["devices"]:
+        arrays[f"tables_{device['device']}"] = np.array(device.pop("tables"), dtype=np.int8)
+    with written_whole(target) as path, path.open("wb") as file:
+        np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
+    return [target]
+
+
+def read_tables(path: str | Path) -> PlanTables:
+    """Read ``plan.json`` or ``plan.npz``; raises ScenarioError for anything else."""
+    source = Path(path)
+    try:
+        if source.suffix != ".npz":
+            return PlanTables.model_validate_json(source.read_bytes())
+        with source.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            meta: dict[str, Any] = json.loads(str(file["meta"]))
+            for device in meta["devices"]:
+                device["tables"] = file[f"tables_{device['device']}"].tolist()
+        return PlanTables.model_validate_json(json.dumps(meta))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "file"
+        raise ScenarioError(
+            str(path), f"expected a plan of format {FORMAT} {VERSION}, {place}: {first['msg']}"
+        ) from None
+    except OSError:
+        raise
+    except Exception as error:  # a damaged archive may raise anything, even zlib.error
+        raise ScenarioError(str(path), f"expected a complete plan file, actual: {error}") from None

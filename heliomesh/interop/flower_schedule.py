@@ -1,0 +1,126 @@
+"""Who trains, whose updates arrive where, and who owns which samples: an episode for other frameworks to replay.
+
+The schedule is a JSON file (version 1) that names everything a Flower client or server needs: per client its training
+samples and mixing weights, per round who trains, who sends and which (receiver, sender) pairs get through.
+`examples/flower_client.py` replays one.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from heliomesh.learning.aggregation import check_contraction
+from heliomesh.learning.dataset import Dataset, load_dataset
+from heliomesh.learning.durable import write_json, written_whole
+from heliomesh.learning.partition import split
+from heliomesh.learning.replay import TrainJob, check_trace
+from heliomesh.physics.topology import build_topology
+from heliomesh.scenario import ScenarioError, Section
+from heliomesh.streams import stream
+
+Index = Annotated[int, Field(ge=0)]
+
+
+class Client(Section):
+    """One device."""
+
+    client: Index
+    samples: tuple[Index, ...]  # of the data set's training part
+    neighbours: tuple[Index, ...]
+    weights: tuple[float, ...]  # a_ij of the neighbours
+    self_weight: float  # a_ii
+
+
+class Round(Section):
+    """One slot."""
+
+    trains: tuple[Index, ...]  # clients that take local steps
+    sends: tuple[Index, ...]  # those of them that send
+    arrivals: tuple[tuple[Index, Index], ...]  # (receiver, sender) of every packet that gets through
+
+
+class Schedule(Section):
+    """One episode."""
+
+    format: Literal["heliomesh-schedule"] = "heliomesh-schedule"
+    version: Literal[1] = 1
+    planner: str
+    scenario: str
+    scenario_sha256: str
+    simulation_seed: Index
+    partition_seed: Index
+    dataset: str
+    aggregation: Literal["model", "update", "renormalized"]
+    local_steps: Index
+    batch: Index
+    learning_rate: float
+    clients: tuple[Client, ...]
+    rounds: tuple[Round, ...]
+
+
+def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
+    """The schedule of a training job, with the partition and the network that `train` would use."""
+    scenario, settings, trace = job.scenario, job.scenario.learning, job.trace.episode(job.episode)
+    topology = build_topology(scenario)
+    check_trace(job, topology)
+    check_contraction(settings.aggregation, topology, settings.allow_divergence)
+    labels = (dataset or load_dataset(settings)).train_labels
+    partition = split(labels, settings, topology.num_devices, stream(job.training_seed, "partition"))
+    start, weight = topology.edge_start, topology.edge_weight
+    clients = tuple(
+        Client(
+            client=device,
+            samples=tuple(partition.of(device).tolist()),
+            neighbours=topology.neighbours[device],
+            weights=tuple(weight[start[device] : start[device + 1]].tolist()),
+            self_weight=float(topology.self_weight[device]),
+        )
+        for device in range(topology.num_devices)
+    )
+    sent = trace.power_watt[0] > 0  # (slot, device)
+    arrived = trace.delivered[0] & sent[:, trace.edge_sender]  # (slot, edge)
+    ends = np.stack([trace.edge_receiver, trace.edge_sender], axis=1)
+    rounds = tuple(
+        Round(
+            trains=tuple(np.flatnonzero(trace.scheduled[0, slot]).tolist()),
+            sends=tuple(np.flatnonzero(sent[slot]).tolist()),
+            arrivals=tuple((receiver, sender) for receiver, sender in ends[arrived[slot]].tolist()),
+        )
+        for slot in range(len(sent))
+    )
+    return Schedule(
+        planner=trace.planner,
+        scenario=scenario.name,
+        scenario_sha256=scenario.content_hash,
+        simulation_seed=trace.seed,
+        partition_seed=job.training_seed,
+        dataset=settings.dataset,
+        aggregation=settings.aggregation,
+        local_steps=settings.local_steps,
+        batch=settings.batch,
+        learning_rate=settings.learning_rate,
+        clients=clients,
+        rounds=rounds,
+    )
+
+
+def write_schedule(schedule: Schedule, folder: Path) -> list[Path]:
+    """Write ``schedule.json`` and its JSON schema; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target, schema = folder / "schedule.json", folder / "schedule.schema.json"
+    write_json(schema, Schedule.model_json_schema())
+    with written_whole(target) as path:
+        path.write_text(schedule.model_dump_json() + "\n", encoding="utf-8")
+    return [target, schema]
+
+
+def read_schedule(path: str | Path) -> Schedule:
+    """Read a schedule; raises ScenarioError for anything else."""
+    try:
+        return Schedule.model_validate_json(Path(path).read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "file"
+        raise ScenarioError(str(path), f"expected a schedule of version 1, {place}: {first['msg']}") from None
