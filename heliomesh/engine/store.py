@@ -76,7 +76,11 @@ class Store:
 
     def get_trace(self, arm: Arm) -> Prepared:
         """Read a planned and simulated arm."""
-        facts = json.loads(self._trace(arm, ".json").read_text(encoding="utf-8"))
+        place = self._trace(arm, ".json")
+        try:
+            facts = dict(json.loads(place.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise TrainingError(f"{place}: expected the facts of a plan, actual: {error}") from None
         return Prepared(Trace.load(self._trace(arm, ".npz")), facts)
 
     def _path(self, arm: Arm, suffix: str) -> Path:
