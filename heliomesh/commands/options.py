@@ -2,7 +2,11 @@
 
 import time
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -14,6 +18,14 @@ from heliomesh.scenario import Scenario, ScenarioError, parse_override
 
 _Item = TypeVar("_Item")
 
+
+class Engine(StrEnum):
+    """What carries the work out."""
+
+    local = "local"
+    ray = "ray"
+
+
 ScenarioArgument = Annotated[str, typer.Argument(help="A shipped scenario's name or a path to a .toml file.")]
 SetOption = Annotated[list[str], typer.Option("--set", help="Override one value: path=value. Repeatable.")]
 PlannerOptions = Annotated[list[str], typer.Option("--option", "-o", help="Planner option: name=value. Repeatable.")]
@@ -23,6 +35,10 @@ StrategyOption = Annotated[str, typer.Option("--strategy", help="How local steps
 PrecisionOption = Annotated[str, typer.Option("--precision", help="fp32, tf32 or bf16.")]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
 TypeOption = Annotated[str, typer.Option("--dtype", help="float64 or float32 tables.")]
+EngineOption = Annotated[Engine, typer.Option("--engine", help="local, or ray: many cores or machines.")]
+AddressOption = Annotated[
+    str | None, typer.Option("--address", help="host:port of a Ray cluster; by default this machine's own.")
+]
 EpisodesOption = Annotated[int, typer.Option("--episodes", min=1, help="Simulated episodes.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulation.")]
 
@@ -35,6 +51,20 @@ def load(scenario: str, overrides: list[str]) -> Scenario:
 def planner_options(options: list[str]) -> dict[str, Any]:
     """The values of --option."""
     return dict(parse_override(text, "--option") for text in options)
+
+
+def start_engine(engine: Engine, address: str | None) -> ModuleType:
+    """The engine's file, ready to work: it offers ``prepare_all`` and ``train_all``."""
+    if engine is Engine.local and address is not None:
+        raise ScenarioError("--address", f"expected --engine ray with it, actual value {address!r} with local")
+    if engine is Engine.ray and find_spec("ray") is None:
+        raise ScenarioError(
+            "--engine", "expected Ray to be installed (pip install heliomesh[ray]), actual: it is not"
+        )
+    module = import_module(f"heliomesh.engine.{engine}")
+    if engine is Engine.ray:
+        module.start(address)
+    return module
 
 
 def track_unless(quiet: bool) -> Track:

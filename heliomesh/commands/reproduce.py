@@ -10,9 +10,19 @@ from typing import Annotated
 import typer
 
 from heliomesh import catalog
-from heliomesh.commands.options import DeviceOption, PrecisionOption, QuietOption, StrategyOption, track_unless
+from heliomesh.commands.options import (
+    AddressOption,
+    DeviceOption,
+    Engine,
+    EngineOption,
+    PrecisionOption,
+    QuietOption,
+    StrategyOption,
+    start_engine,
+    track_unless,
+)
 from heliomesh.engine.arm import PAPER, Arm
-from heliomesh.engine.local import Hardware, prepare_all, train_all
+from heliomesh.engine.local import Hardware
 from heliomesh.engine.results import final, ordered
 from heliomesh.engine.store import Result, Store
 from heliomesh.learning.durable import written_whole
@@ -35,6 +45,8 @@ def reproduce_command(
     precision: PrecisionOption = "fp32",
     strategy: StrategyOption = "auto",
     together: Annotated[int, typer.Option("--together", min=1, help="Arms trained in one stack.")] = 1,
+    engine: EngineOption = Engine.local,
+    address: AddressOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Everything in the paper's evaluation, over paired seeds, with 95 % intervals."""
@@ -44,9 +56,10 @@ def reproduce_command(
     check_precision(precision)
     hardware = Hardware(device, precision, strategy, together)  # type: ignore[arg-type]
     if not only_print:
-        prepare_all(arms, store, track)
-    if not only_print and not only_plan:
-        train_all(arms, store, hardware, track)
+        runner = start_engine(engine, address)
+        runner.prepare_all(arms, store, track)
+        if not only_plan:
+            runner.train_all(arms, store, hardware, track)
     for module in modules:
         _publish(module, quick, store)
 

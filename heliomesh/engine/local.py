@@ -5,6 +5,7 @@ import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -18,7 +19,7 @@ from heliomesh.learning.precision import Precision
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import Run
 from heliomesh.learning.trainer import TrainSettings, train_many
-from heliomesh.problem.policy import Track, untracked
+from heliomesh.problem.policy import ParallelMap, Track, untracked
 
 
 @dataclass(frozen=True)
@@ -46,24 +47,39 @@ class Hardware:
         }
 
 
-def prepare_all(arms: Sequence[Arm], store: Store, track: Track = untracked) -> None:
-    """Plan and simulate every arm that has neither a result nor a trace."""
-    waiting = [arm for arm in arms if not store.has(arm) and not store.has_trace(arm)]
-    for arm in track(waiting, "plan and simulate", len(waiting)):
-        if not store.has_trace(arm):  # figures and partitions share traces
-            store.put_trace(arm, prepare(arm))
+def prepare_all(arms: Sequence[Arm], store: Store, track: Track = untracked, parallel_map: ParallelMap = map) -> None:
+    """Plan and simulate every arm that has neither a result nor a trace.
+
+    ``parallel_map`` may give results in any order: each is stored when it comes.
+    """
+    absent = [arm for arm in arms if not store.has(arm) and not store.has_trace(arm)]
+    waiting = list({arm.trace_key: arm for arm in reversed(absent)}.values())[::-1]  # figures share traces
+    for arm, prepared in track(parallel_map(_prepare, waiting), "plan and simulate", len(waiting)):
+        store.put_trace(arm, prepared)
 
 
-def train_all(arms: Sequence[Arm], store: Store, hardware: Hardware, track: Track = untracked) -> None:
-    """Train every arm that has no result, arms of one dataset and model together."""
+def train_all(
+    arms: Sequence[Arm],
+    store: Store,
+    hardware: Hardware,
+    track: Track = untracked,
+    parallel_map: ParallelMap = map,
+) -> None:
+    """Train every arm that has no result, arms of one dataset and model together; see `prepare_all`."""
     waiting = [arm for arm in arms if not store.has(arm)]
     stacks: list[list[Arm]] = []
     for _, alike in groupby(sorted(waiting, key=_kind), key=_kind):
         members = list(alike)
         step = hardware.arms_at_once
         stacks += [members[start : start + step] for start in range(0, len(members), step)]
-    for stack in track(stacks, "train", len(stacks)):
-        _train(stack, store, hardware)
+    ready = ([(arm, store.get_trace(arm)) for arm in stack] for stack in stacks)
+    for trained in track(parallel_map(partial(_train, hardware), ready), "train", len(stacks)):
+        for arm, curves, facts in trained:
+            store.put(arm, curves, facts)
+
+
+def _prepare(arm: Arm) -> tuple[Arm, Prepared]:
+    return arm, prepare(arm)
 
 
 def _kind(arm: Arm) -> str:
@@ -72,20 +88,24 @@ def _kind(arm: Arm) -> str:
     return f"{learning.dataset} {learning.model} {learning.local_steps} {learning.batch} {slots}"
 
 
-def _train(stack: Sequence[Arm], store: Store, hardware: Hardware) -> None:
-    prepared = [store.get_trace(arm) for arm in stack]
+def _train(
+    hardware: Hardware, stack: Sequence[tuple[Arm, Prepared]]
+) -> list[tuple[Arm, pd.DataFrame, dict[str, Any]]]:
+    """Curves and facts of arms trained together."""
     jobs = [
         TrainJob(arm.scenario, ready.trace, episode=seed, seed=seed)
-        for arm, ready in zip(stack, prepared, strict=True)
+        for arm, ready in stack
         for seed in range(arm.num_seeds)
     ]
     started = time.perf_counter()
     runs = iter(train_many(jobs, hardware.settings()))
     seconds = time.perf_counter() - started
-    for arm, ready in zip(stack, prepared, strict=True):
+    trained = []
+    for arm, ready in stack:
         own = [next(runs) for _ in range(arm.num_seeds)]
         facts = _facts(arm, ready, own[0], hardware) | {"train_second": seconds, "trained_together": len(jobs)}
-        store.put(arm, _curves(own), facts)
+        trained.append((arm, _curves(own), facts))
+    return trained
 
 
 def _curves(runs: Sequence[Run]) -> pd.DataFrame:

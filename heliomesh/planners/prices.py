@@ -11,6 +11,7 @@ Alone (``coordinate = false``) devices look only at their own battery and send n
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.problem.best_response import descend
+from heliomesh.problem.best_response import Descent, descend
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.overhead import coordination_overhead
@@ -111,10 +112,8 @@ def plan(
     for _ in range(options.restarts):
         drawn = torch.from_numpy(rng.dirichlet(np.ones(shape[-1]), size=shape[1])).to(starts[0])
         starts.append(drawn.expand(shape).contiguous())
-    results = [
-        descend(problem, form, start, options.sweeps, track, f"prices, start {n}")
-        for n, start in enumerate(starts, 1)
-    ]
+    respond = partial(_respond, problem, form, options.sweeps)
+    results = list(track(parallel_map(respond, starts), "prices, starts", len(starts)))
     best = min(results, key=lambda result: result.cost)
     alone = Alone(problem, best.actions)
     if not options.coordinate:
@@ -134,6 +133,10 @@ def plan(
             table_entries=problem.slots * problem.num_energy,
         ),
     )
+
+
+def _respond(problem: Problem, form: ProductForm, sweeps: int, start: Tensor) -> Descent:
+    return descend(problem, form, start, sweeps, untracked, "")
 
 
 # how `compare` shows this planner

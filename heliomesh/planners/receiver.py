@@ -17,6 +17,7 @@ so that it stays a bound.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -135,7 +136,7 @@ def plan(
     """One dynamic program per kind of surroundings."""
     coordination = Coordination(problem)
     coordination.check_fits(options.memory_gib)
-    solved = solve(problem, coordination, options, track)
+    solved = solve(problem, coordination, options, track, parallel_map)
     messages = coordination.message_rounds(options.messages)
     policy = ReceiverTables(
         problem, coordination, solved.tables, solved.kind_of, solved.futures, options.rounds, messages
@@ -167,17 +168,20 @@ class Solved:
     note: str
 
 
-def solve(problem: Problem, coordination: Coordination, options: Options, track: Track) -> Solved:
+def solve(
+    problem: Problem, coordination: Coordination, options: Options, track: Track, parallel_map: ParallelMap = map
+) -> Solved:
     """Tables where they are small enough, prices elsewhere; works at any degree."""
     clusters, kind_of = _chosen_kinds(problem, coordination, options)
     check_fits("receiver tables", estimate_bytes(problem, clusters), options.memory_gib, _REMEDY)
     kinds = torch.cat(list(kind_of.values())) if kind_of else torch.zeros(0, dtype=torch.long)
     sizes = torch.bincount(kinds[kinds >= 0], minlength=len(clusters)).tolist()
     moved = _moved_cost(problem, clusters, sizes, options)
-    solved = [
-        solve_cluster(problem, cluster, _terms(problem, cluster, options, moved), options.tolerance)
-        for cluster in track(clusters, "receiver tables", len(clusters))
-    ]
+    solved = list(
+        track(
+            parallel_map(partial(_surroundings, problem, options, moved), clusters), "receiver tables", len(clusters)
+        )
+    )
     bound = sum(size * kind.bound for size, kind in zip(sizes, solved, strict=True)) + _lonely(problem)
     note, futures = f"{sum(sizes)} receivers by {len(solved)} different tables", None
     priced = {int(i) for g in coordination.groups for i in g.receivers[kind_of[g.offset] < 0]}
@@ -187,6 +191,10 @@ def solve(problem: Problem, coordination: Coordination, options: Options, track:
         pruned = sum(int((kind_of[g.offset] < 0).sum()) for g in coordination.groups if is_pruned(problem, g))
         note += f", {len(priced)} by prices" + (f", {pruned} of them pruned" if pruned else "")
     return Solved(bound, tuple(kind.futures for kind in solved), kind_of, futures, note)
+
+
+def _surroundings(problem: Problem, options: Options, moved: Tensor, cluster: Part) -> Surroundings:
+    return solve_cluster(problem, cluster, _terms(problem, cluster, options, moved), options.tolerance)
 
 
 def least_cost(problem: Problem, track: Track = untracked, options: Options | None = None) -> float:

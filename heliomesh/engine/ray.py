@@ -1,0 +1,136 @@
+"""Work over Ray: on this machine's cores or on a cluster, with the results of the local engine.
+
+A task is a pure function of its item, so a lost worker or node only means that its tasks are done again. Tasks
+compute with as many threads as the driver, since sums depend on it in the last bit, and reserve as many cores where a
+node has them: with one thread (OMP_NUM_THREADS=1) as many tasks run at once as there are cores.
+
+A local Ray listens on the loopback address only. Asked for 127.0.0.1, Ray takes the machine's outer address instead
+unless it is told that clusters are not wanted; that switch, which Ray names after other systems, works everywhere. It
+also spares the look-up of the outer address. A cluster that others started listens where they told it to.
+"""
+
+import os
+
+# read by Ray when it is imported
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+
+import ipaddress
+import logging
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import ray
+import torch
+from ray.exceptions import RayError, RayTaskError
+
+from heliomesh.engine import local
+from heliomesh.engine.arm import Arm
+from heliomesh.engine.local import Hardware
+from heliomesh.engine.store import Store
+from heliomesh.problem.policy import Track, untracked
+from heliomesh.scenario import ScenarioError
+
+_LOOPBACK = "127.0.0.1"
+_PATIENCE_SECOND = 10  # for a cluster to answer
+_MOST_RETRIES = 20  # of a task whose worker or node was lost
+
+
+def start(address: str | None = None) -> None:
+    """Start a Ray of this machine's own, or connect to the cluster at an address (host:port)."""
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    if address is not None:
+        _check_answers(address)
+    else:
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise Ray keeps one in the home folder
+    own: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": _LOOPBACK} if address is None else {}
+    try:
+        ray.init(address=address or "local", log_to_driver=False, configure_logging=False, **own)
+    except (RayError, RuntimeError, ValueError, OSError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ScenarioError("--address", f"expected a usable Ray, actual: {reason}") from None
+    node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    if address is None and not ipaddress.ip_address(node).is_loopback:
+        ray.shutdown()
+        remedy = "import heliomesh.engine.ray before ray"
+        raise ScenarioError("--engine", f"expected a local Ray on {_LOOPBACK}, actual value {node!r}; {remedy}")
+
+
+def stop() -> None:
+    """Leave the cluster, and end it if it is this machine's own."""
+    ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Raise within seconds where no cluster answers: Ray itself would wait for minutes."""
+    host, _, port = address.rpartition(":")
+    expected = "expected host:port of a running Ray cluster"
+    if not host or not port.isdecimal():
+        raise ScenarioError("--address", f"{expected}, actual value {address!r}")
+    try:
+        socket.create_connection((host, int(port)), _PATIENCE_SECOND).close()
+        check = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+        subprocess.run(check, check=True, capture_output=True, timeout=_PATIENCE_SECOND)  # noqa: S603
+    except (OSError, OverflowError, subprocess.SubprocessError):
+        raise ScenarioError("--address", f"{expected}, actual: nothing answers as one at {address!r}") from None
+
+
+def parallel_map(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+    """Like `map`, on all of Ray; results in order, each as soon as it and those before it are there."""
+    early: dict[int, Any] = {}
+    due = 0
+    for position, result in finished(partial(_numbered, function), enumerate(items)):
+        early[position] = result
+        while due in early:
+            yield early.pop(due)
+            due += 1
+
+
+def _numbered(function: Callable[[Any], Any], item: tuple[int, Any]) -> tuple[int, Any]:
+    return item[0], function(item[1])
+
+
+def finished(function: Callable[[Any], Any], items: Iterable[Any], num_gpus: float = 0) -> Iterator[Any]:
+    """Results in the order in which they finish; an error of the function is raised as it is.
+
+    Items are taken only a little ahead of the work, so that many large ones need not fit in memory.
+    """
+    threads = torch.get_num_threads()
+    sizes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    num_cpus = min(threads, max(sizes))
+    ahead = 2 * sum(size // num_cpus for size in sizes)
+    task = ray.remote(_with_threads).options(
+        num_cpus=num_cpus, num_gpus=num_gpus, max_retries=_MOST_RETRIES, scheduling_strategy="SPREAD"
+    )
+    shared, waiting = ray.put(function), iter(items)
+    running = [task.remote(threads, shared, item) for item in islice(waiting, ahead)]
+    while running:
+        done, running = ray.wait(running)
+        try:
+            result = ray.get(done[0])
+        except RayTaskError as error:
+            raise error.cause from None
+        running += [task.remote(threads, shared, item) for item in islice(waiting, 1)]
+        yield result
+
+
+def _with_threads(threads: int, function: Callable[[Any], Any], item: Any) -> Any:
+    torch.set_num_threads(threads)
+    return function(item)
+
+
+def prepare_all(arms: Sequence[Arm], store: Store, track: Track = untracked) -> None:
+    """Plan and simulate as the local engine does, an arm a task; the driver stores what finishes."""
+    local.prepare_all(arms, store, track, finished)
+
+
+def train_all(arms: Sequence[Arm], store: Store, hardware: Hardware, track: Track = untracked) -> None:
+    """Train as the local engine does, a stack of arms a task, each with a GPU of its own if it trains on one."""
+    gpus = 1 if hardware.device.startswith("cuda") else 0
+    local.train_all(arms, store, hardware, track, partial(finished, num_gpus=gpus))
