@@ -41,10 +41,25 @@ def alone_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
     The lock is the operating system's and ends with the process, however that ends. Windows has none here.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("ab") as lock:
+    place = folder / ".lock"
+    with place.open("ab") as lock:
         if sys.platform != "win32":
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
+        if not wait and not _is_open_file(place, lock.fileno()):
+            raise BlockingIOError(errno.EAGAIN, "another process has just left", str(folder))
+        try:
+            yield
+        finally:
+            if not wait:  # nobody sleeps on it
+                place.unlink(missing_ok=True)
+
+
+def _is_open_file(place: Path, descriptor: int) -> bool:
+    """Whether a name still leads to an open file: its last holder may have removed it meanwhile."""
+    try:
+        return os.path.samestat(place.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _sync_folder(folder: Path) -> None:
