@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
-from heliomesh.engine import local
+from heliomesh.engine import local  # before torch: the package sets how threads wait
 from heliomesh.engine.arm import Arm, Scheme
 from heliomesh.engine.local import Hardware
 from heliomesh.engine.store import Store
 from heliomesh.scenario import Scenario
+
+import torch  # isort: skip
 
 from heliomesh.engine import ray  # isort: skip
 
