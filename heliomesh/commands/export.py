@@ -1,5 +1,6 @@
 """`heliomesh export` writes a plan for other tools: tables, C headers, or a schedule for Flower."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,10 +19,12 @@ from heliomesh.commands.options import (
     planner_options,
     track_unless,
 )
-from heliomesh.interop.c_header import write_headers
+from heliomesh.interop.c_header import Header, write_headers
+from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
 from heliomesh.interop.export_tables import PlanTables, tabulate, write_tables
 from heliomesh.interop.flower_schedule import make_schedule, write_schedule
 from heliomesh.learning.replay import TrainJob
+from heliomesh.planners.prices import Coordinated
 from heliomesh.planning import make_plan
 from heliomesh.problem.policy import Plan, Track
 from heliomesh.problem.problem import Problem, build
@@ -63,6 +66,8 @@ def export_command(
     made = make_plan(problem, planner, planner_options(options), bound=False, track=track)
     if kind is Format.FLOWER:
         facts = _schedule(problem, made, out, seed, episode, track)
+    elif kind is Format.C and isinstance(made.policy, Coordinated):
+        facts = _header_facts(write_round_headers(problem, made.policy, made.planner, out), out)
     else:
         facts = _tables(tabulate(problem, made, track=track), out, kind)
     print_facts({"planner": made.planner} | facts, as_json)
@@ -76,17 +81,20 @@ def _tables(plan: PlanTables, out: Path, kind: Format) -> dict[str, Any]:
         "different tables, most of a device": different,
     }
     if kind is Format.C:
-        headers = write_headers(plan, out)
-        flash = [header.flash_bytes for header in headers]
-        return facts | {
-            "flash bytes, largest device": max(flash),
-            "flash bytes, all devices": sum(flash),
-            "RAM bytes, largest device": max(header.ram_bytes for header in headers),
-            "hops that messages travel": max(header.hops for header in headers),
-            "files": [str(out / header.file_name) for header in headers],
-        }
+        return facts | _header_facts(write_headers(plan, out), out)
     files = write_tables(plan, out, "json" if kind is Format.JSON else "npz")
     return facts | {"file bytes": files[0].stat().st_size, "files": [str(file) for file in files]}
+
+
+def _header_facts(headers: Sequence[Header | RoundHeader], out: Path) -> dict[str, Any]:
+    flash = [header.flash_bytes for header in headers]
+    return {
+        "flash bytes, largest device": max(flash),
+        "flash bytes, all devices": sum(flash),
+        "RAM bytes, largest device": max(header.ram_bytes for header in headers),
+        "hops that messages travel": max(header.hops for header in headers),
+        "files": [str(out / header.file_name) for header in headers],
+    }
 
 
 def _schedule(problem: Problem, made: Plan, out: Path, seed: int, episode: int, track: Track) -> dict[str, Any]:

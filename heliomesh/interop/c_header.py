@@ -14,7 +14,7 @@ from string import Template
 
 import networkx as nx
 
-from heliomesh.interop.export_tables import DUST, Action, DeviceTables, PlanTables
+from heliomesh.interop.export_tables import DUST, DeviceTables, PlanTables
 from heliomesh.learning.durable import written_whole
 from heliomesh.scenario import ScenarioError
 
@@ -90,8 +90,7 @@ class Header:
     def cuts_microjoule(self) -> list[int]:
         """The smallest whole numbers of microjoules that reach the cuts."""
         step = self.plan.step_joule[self.device.device]
-        cuts = self.device.reports.battery_cuts_joule
-        return [max(math.ceil((cut - DUST * step) * _MICROJOULE), 0) for cut in cuts]
+        return [microjoule(cut - DUST * step) for cut in self.device.reports.battery_cuts_joule]
 
     @property
     def bits(self) -> int:
@@ -101,12 +100,7 @@ class Header:
     @cached_property
     def packed(self) -> list[int]:
         """All tables one after the other, several actions in a byte."""
-        actions = [action for table in self.device.tables for action in table]
-        per_byte = 8 // self.bits
-        return [
-            sum(action << self.bits * place for place, action in enumerate(actions[start : start + per_byte]))
-            for start in range(0, len(actions), per_byte)
-        ]
+        return packed_actions([action for table in self.device.tables for action in table], self.bits)
 
     def _source(self, place: int) -> tuple[int, int]:
         """Device that measures a variable of the view, the nearest of them, and the byte of its message."""
@@ -134,15 +128,15 @@ class Header:
     def text(self, travel: int) -> str:
         """The header; ``travel``: links that every message travels."""
         plan, device, prefix = self.plan, self.device, f"hm{self.device.device}"
-        actions = [f" *   {number}: {_in_words(action)}" for number, action in enumerate(plan.actions)]
+        actions = [f" *   {number}: {in_words(a.power_watt, a.trained)}" for number, a in enumerate(plan.actions)]
         slotted, states = len(device.table_of_slot) > 1, len(device.tables[0])
         return _HEADER.substitute(
             prefix=prefix,
             upper=prefix.upper(),
             device=device.device,
             devices=len(plan.devices),
-            planner=_harmless(plan.planner),
-            scenario=_harmless(plan.scenario),
+            planner=harmless(plan.planner),
+            scenario=harmless(plan.scenario),
             sha=plan.scenario_sha256[:12],
             flash=self.flash_bytes,
             ram=self.ram_bytes,
@@ -169,6 +163,20 @@ class Header:
         )
 
 
+def microjoule(joule: float) -> int:
+    """The smallest whole number of microjoules that is not less."""
+    return max(math.ceil(joule * _MICROJOULE), 0)
+
+
+def packed_actions(actions: Sequence[int], bits: int) -> list[int]:
+    """Several actions in a byte, the first one in its lowest bits."""
+    per_byte = 8 // bits
+    return [
+        sum(action << bits * place for place, action in enumerate(actions[start : start + per_byte]))
+        for start in range(0, len(actions), per_byte)
+    ]
+
+
 def write_headers(plan: PlanTables, folder: Path) -> list[Header]:
     """Write ``device_0.h``, ``device_1.h``, …; raises ScenarioError for numbers that C's types do not hold."""
     headers = [Header(plan, device) for device in plan.devices]
@@ -182,15 +190,16 @@ def write_headers(plan: PlanTables, folder: Path) -> list[Header]:
     return headers
 
 
-def _harmless(name: str) -> str:
+def harmless(name: str) -> str:
     """A name that cannot end a comment."""
     return "".join(letter if letter.isalnum() or letter in " .-_" else "?" for letter in name)
 
 
-def _in_words(action: Action) -> str:
-    if action.power_watt > 0:
-        return f"train and send at {action.power_watt:g} W"
-    return "train only" if action.trained else "idle"
+def in_words(power_watt: float, trained: bool) -> str:
+    """What an action is."""
+    if power_watt > 0:
+        return f"train and send at {power_watt:g} W"
+    return "train only" if trained else "idle"
 
 
 def _check(header: Header) -> None:

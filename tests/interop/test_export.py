@@ -105,8 +105,9 @@ def program(headers):
     return "\n".join([*lines, "    }", "    return 0;", "}"]) + "\n"
 
 
-def actions_in_c(folder, problem, headers, seen, micro, slots):
-    (folder / "main.c").write_text(program(headers))
+def actions_in_c(folder, problem, source, seen, micro, slots):
+    """Compile a program and let it act on states; (state, device)."""
+    (folder / "main.c").write_text(source)
     compiled(folder, "main.c", "-o", str(folder / "main"))
     fields = [("slot", "<u4")]
     for device in range(problem.num_devices):
@@ -149,7 +150,7 @@ def test_c_is_python_on_random_states(changes, planner, options, tmp_path):
     headers = write_headers(tabulate(problem, plan), tmp_path)
     seen, micro, slots = random_states(problem, STATES)
     expected = actions_in_python(problem, plan.policy, seen, slots)
-    np.testing.assert_array_equal(actions_in_c(tmp_path, problem, headers, seen, micro, slots), expected)
+    np.testing.assert_array_equal(actions_in_c(tmp_path, problem, program(headers), seen, micro, slots), expected)
 
 
 def check_constant_memory(folder, headers):
@@ -184,7 +185,7 @@ def test_two_hops_on_a_ring_of_ten_in_constant_memory(slots, tmp_path):
     check_constant_memory(tmp_path, headers)
     seen, micro, at = random_states(problem, STATES)
     expected = actions_in_python(problem, plan.policy, seen, at)
-    np.testing.assert_array_equal(actions_in_c(tmp_path, problem, headers, seen, micro, at), expected)
+    np.testing.assert_array_equal(actions_in_c(tmp_path, problem, program(headers), seen, micro, at), expected)
 
 
 @needs_gcc
