@@ -14,6 +14,7 @@ import os
 # read by Ray when it is imported
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+os.environ.setdefault("RAY_worker_niceness", "0")  # else other processes go before its workers
 
 import ipaddress
 import logging
