@@ -17,8 +17,8 @@ from heliomesh.problem.product_form import ProductForm
 NETWORKS = 216
 PLANNERS: list[tuple[str, dict[str, Any]]] = [
     ("receiver", {}),
-    ("receiver", {"largest_table": 0, "steps": 20, "channel_steps": 10}),  # every receiver by prices
-    ("receiver", {"largest_table": 100, "steps": 10, "channel_steps": 0}),  # some by tables, some by prices
+    ("receiver", {"largest_table": 0, "steps": 5, "channel_steps": 4}),  # every receiver by prices
+    ("receiver", {"largest_table": 100, "steps": 3, "channel_steps": 2}),  # some by tables, some by prices
     ("prices", {}),
     ("prices", {"coordinate": False}),
     ("decentralized", {"rounds": 2}),
@@ -183,7 +183,7 @@ def test_continuous_batteries_have_a_bound_of_their_own() -> None:
 
 @pytest.mark.parametrize("mode", [{}, {"channel.state": "link"}, {"link.half_duplex": True}])
 def test_a_hub_of_twenty_devices_is_pruned_and_bounded(mode: dict[str, Any]) -> None:
-    changes = {"network.topology": "star", "network.devices": 21, "slots": 4}
+    changes = {"network.topology": "star", "network.devices": 21, "slots": 2}
     problem = hm.build(hm.Scenario.load("tiny").override(changes | mode))
     with pytest.raises(hm.TooLargeError, match="coordinate = false"):
         hm.plan(problem, "receiver")
