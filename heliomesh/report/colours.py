@@ -24,6 +24,9 @@ SCHEMES = {
     "prices alone": Colour("#8a6d00", "#f0e442"),
     "myopic": Colour("#009e73", "#35c99f"),
     "uncoordinated": Colour("#cc79a7", "#e6a3c8"),
+    # beyond the palette, by lightness and dash
+    "battery_threshold": Colour("#7a3b2e", "#d9a08f"),
+    "skiptrain": Colour("#5e4fa2", "#b7aee6"),
 }
 OTHER = Colour("#666666", "#a6a6a6")  # schemes without a colour of their own, such as a lossless ideal
 
