@@ -30,7 +30,7 @@ class Task:
 FASHION_MNIST = Task(
     full={"learning.dataset": "fashion_mnist", "slots": 200},
     quick={"learning.dataset": "digits", "slots": 60},
-    full_seeds=5,
+    full_seeds=10,
 )
 # The larger batch does not raise the energy of training, which is that of Fashion-MNIST: the same planning problem.
 CIFAR10 = Task(
@@ -42,7 +42,7 @@ CIFAR10 = Task(
         "slots": 300,
     },
     quick={"learning.dataset": "synthetic", "learning.model": "mlp", "learning.learning_rate": 0.05, "slots": 60},
-    full_seeds=3,
+    full_seeds=5,
 )
 
 IID: dict[str, Any] = {"learning.partition": "iid"}
