@@ -3,7 +3,7 @@
 A source file in `physics/harvest/` turns its settings into one of the two classes here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -107,6 +107,13 @@ class HarvestReplay:
     def step(self, slot: int, state: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """Harvest [J] at the current position, then the next position."""
         return self.law.scale * self.series_joule[state], (state + 1) % len(self.series_joule)
+
+
+def rescaled(harvest: Harvest, factor: Tensor) -> Harvest:
+    """The same weather on other panels: every harvest times ``factor`` (device,)."""
+    assert isinstance(harvest, (HarvestLaw, HarvestReplay))
+    law = replace(harvest.law, scale=harvest.law.scale * factor)
+    return law if isinstance(harvest, HarvestLaw) else replace(harvest, law=law)
 
 
 def memoryless(

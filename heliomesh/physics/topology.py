@@ -90,13 +90,16 @@ def build_topology(scenario: Scenario) -> Topology:
     _check_links(network)
     links, position = _links_and_positions(network, scenario.seed)
     pairs = np.array(sorted({(i, j) for a, b in links for i, j in ((a, b), (b, a))}), dtype=np.int64).reshape(-1, 2)
-    topology = _with_mixing(network, pairs, position)
+    topology = with_mixing(network, pairs, position)
     _check_connected(network, topology.graph)
     return topology
 
 
-def _with_mixing(network: Network, pairs: npt.NDArray[np.int64], position: npt.NDArray[np.float64]) -> Topology:
-    """Metropolis weights a_ij = 1 / (1 + max(d_i, d_j)), halved when lazy: A = (I + W) / 2."""
+def with_mixing(network: Network, pairs: npt.NDArray[np.int64], position: npt.NDArray[np.float64]) -> Topology:
+    """A graph of sorted directed pairs (receiver, sender) with Metropolis weights.
+
+    a_ij = 1 / (1 + max(d_i, d_j)), halved when lazy: A = (I + W) / 2.
+    """
     receiver, sender = pairs[:, 0], pairs[:, 1]
     degree = np.bincount(receiver, minlength=network.devices)
     weight = 1.0 / (1.0 + np.maximum(degree[receiver], degree[sender]))

@@ -31,6 +31,14 @@ ParallelMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 @dataclass(frozen=True)
+class Noticed:
+    """What devices noticed in the slot before: each its own harvest, and each receiver the packets it got."""
+
+    harvested_joule: Tensor  # (batch, device)
+    arrived: Tensor  # (batch, edge) bool
+
+
+@dataclass(frozen=True)
 class Observation:
     """What can be seen at the start of a slot; every tensor has a leading batch (episode) axis."""
 
@@ -38,6 +46,7 @@ class Observation:
     battery_joule: Tensor  # (batch, device)
     weather: Tensor  # (batch, device)
     uniform: Tensor  # (batch, device) the policy's own luck, for randomised policies
+    noticed: Noticed | None = None  # None in the first slot; plans do not need it, whoever watches for changes does
 
     def energy_state(self, problem: Problem) -> Tensor:
         """Energy state of every device on the planning grid, weather × levels + level; (batch, device)."""
@@ -48,10 +57,23 @@ class Observation:
         fields = (self.channel_level, self.battery_joule, self.weather, self.uniform)
         return [Observation(*piece) for piece in zip(*(torch.split(f, batch) for f in fields), strict=True)]
 
+    def of(self, episodes: Tensor) -> "Observation":
+        """What is seen in some of the episodes; their positions (chosen,)."""
+        fields = (self.channel_level, self.battery_joule, self.weather, self.uniform)
+        return Observation(*(field[episodes] for field in fields))
+
     def assignment(self, problem: Problem, scope: Iterable[Variable]) -> dict[Variable, Tensor]:
         """Index tensors (batch,) of state variables on the planning grid."""
         table = {"site": self.channel_level, "energy": self.energy_state(problem)}
         return {variable: table[variable.kind][:, variable.owner] for variable in scope}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Mixing weights in force, which may differ between episodes once devices stop waiting for a neighbour."""
+
+    edge: Tensor  # (batch, edge) a_ij
+    own: Tensor  # (batch, device) a_jj
 
 
 @dataclass(frozen=True)
@@ -60,6 +82,7 @@ class Decision:
 
     power_watt: Tensor
     trained: Tensor
+    weights: Weights | None = None  # None: the network's own
 
 
 class Policy(Protocol):

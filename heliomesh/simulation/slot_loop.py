@@ -4,8 +4,9 @@ Order within a slot: see (h_t, b_t) → choose p_t → spend → harvest u_t →
 the policy acts and in fixed shapes, so every planner meets the same weather.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from heliomesh.physics.battery import initial_battery
 from heliomesh.physics.link import error_prob
-from heliomesh.problem.policy import Observation, Policy
+from heliomesh.problem.policy import Noticed, Observation, Policy, Weights
 from heliomesh.problem.problem import Problem
 from heliomesh.streams import Purpose, stream
 
@@ -39,8 +40,18 @@ class Slot:
     battery_after_joule: Tensor  # (episode, device) at the start of the next slot
 
 
-def run_slots(problem: Problem, policy: Policy, episodes: list[int], seed: int) -> Iterator[Slot]:
-    """Simulate the scenario's horizon slot by slot for the given episode numbers."""
+def run_slots(
+    problem: Problem,
+    policy: Policy,
+    episodes: list[int],
+    seed: int,
+    truth: Mapping[int, Problem] = MappingProxyType({}),
+) -> Iterator[Slot]:
+    """Simulate the scenario's horizon slot by slot for the given episode numbers.
+
+    The world is ``problem`` until a slot that ``truth`` names, from which on it is the one given there. Such worlds
+    have the same devices, edges, sites and levels, so batteries, channels and luck carry over.
+    """
     if seed < 0:
         raise ValueError(f"seed: expected at least 0, actual value {seed}")
     planned = getattr(policy, "problem", problem)
@@ -49,34 +60,42 @@ def run_slots(problem: Problem, policy: Policy, episodes: list[int], seed: int) 
         names = "devices, slots, energy states and actions"
         raise ValueError(f"plan: expected one for {shapes[1]} {names}, actual value {shapes[0]}")
     topology, settings = problem.topology, problem.scenario.energy
-    edge_weight = torch.from_numpy(topology.edge_weight).to(problem.device)
-    self_weight = torch.from_numpy(topology.self_weight).to(problem.device)
+    usual = Weights(
+        torch.from_numpy(topology.edge_weight).to(problem.device),
+        torch.from_numpy(topology.self_weight).to(problem.device),
+    )
     sender = torch.from_numpy(topology.edge_sender).to(problem.device)
-    idle_cost = problem.scenario.cost.idle_penalty * self_weight
 
     luck = _Luck(problem, episodes, seed)
     first = luck.first()
     channel_level = problem.channel.initial(first.channel)
     hidden = problem.harvest.start(first.harvest[..., 0])
     battery = initial_battery(problem.scenario, problem.battery, first.harvest[..., 1])
+    world, noticed = problem, None
     for slot in range(problem.slots):
+        if slot in truth:
+            world = truth[slot]
+            battery = torch.minimum(battery, world.battery.capacity_joule)
         # 1. the slot's luck, before anyone acts
         now = luck.next()
         # 2. the policy acts on what can be seen
-        weather = problem.harvest.weather(hidden)
-        decision = policy.decide(slot, Observation(channel_level, battery, weather, now.policy))
+        weather = world.harvest.weather(hidden)
+        decision = policy.decide(slot, Observation(channel_level, battery, weather, now.policy, noticed))
         spent = decision.trained * problem.compute_joule + decision.power_watt * settings.transmit_second
         # the grid forgives a billionth of a step twice: in the level seen and in the spending rounded up
         assert bool((spent <= battery + 3e-9 * problem.battery.capacity_joule).all()), "a policy overdrew a battery"
         spent = torch.minimum(spent, battery)  # rounding dust only, as just asserted
         # 3. packets
-        fading = problem.channel.gain[channel_level[:, problem.channel.site_of_edge]]
-        error = error_prob(problem.link, topology, decision.power_watt, fading)
+        fading = world.channel.gain[channel_level[:, world.channel.site_of_edge]]
+        error = error_prob(world.link, topology, decision.power_watt, fading)
         delivered = now.link >= error
-        loss = torch.zeros_like(battery).index_add_(-1, sender, edge_weight * error) + idle_cost * ~decision.trained
+        weights = decision.weights or usual
+        idle = problem.scenario.cost.idle_penalty * weights.own * ~decision.trained
+        loss = torch.zeros_like(battery).index_add_(-1, sender, weights.edge * error) + idle
         # 4. energy
-        harvested, hidden = problem.harvest.step(slot, hidden, now.harvest)
-        after, overflow = problem.battery.step(battery, spent, harvested)
+        harvested, hidden = world.harvest.step(slot, hidden, now.harvest)
+        after, overflow = world.battery.step(battery, spent, harvested)
+        noticed = Noticed(harvested, delivered)
         yield Slot(
             channel_level=channel_level,
             weather=weather,
@@ -92,7 +111,7 @@ def run_slots(problem: Problem, policy: Policy, episodes: list[int], seed: int) 
             battery_after_joule=after,
         )
         battery = after
-        channel_level = problem.channel.step(channel_level, now.channel)
+        channel_level = world.channel.step(channel_level, now.channel)
 
 
 @dataclass(frozen=True)
