@@ -58,7 +58,7 @@ class Model:
     @property
     def num_level(self) -> int:
         """Number of battery levels."""
-        return self.default_level + 1
+        return len(self.harvest_kernel[0][0])
 
     @property
     def num_action(self) -> int:
@@ -96,13 +96,15 @@ def reference_algorithm1(
     gamma: float,
     default_action: int = 0,
     bellman: Bellman = "closed-loop",
+    default_battery: str = "full",
+    default_gain: str = "median",
 ) -> tuple[list[list[Table]], list[list[int]]]:
     """Policies by slot and device, and the sorted k-hop neighbourhood of every device.
 
     A policy has axes (h, b) of each member of the neighbourhood, then the device's own action. Costs are the
     normalised x_i, summed over the slots that remain; ``gamma`` multiplies them as they are.
     """
-    model = read_model(problem, default_action)
+    model = read_model(problem, default_action, default_battery, default_gain)
     devices = range(model.num_devices)
     views = [make_view(model, i, hops) for i in devices]
     cost = [local_cost(model, views[i], i) for i in devices]
@@ -124,7 +126,7 @@ def reference_algorithm1(
     return policies, [view.members for view in views]
 
 
-def read_model(problem: Problem, default_action: int) -> Model:
+def read_model(problem: Problem, default_action: int, default_battery: str, default_gain: str) -> Model:
     """Raw numbers of a problem; refuses what the tables here cannot express."""
     topology, link, channel = problem.topology, problem.link, problem.channel
     if problem.scenario.channel.state != "receiver":
@@ -150,12 +152,12 @@ def read_model(problem: Problem, default_action: int) -> Model:
         power=problem.actions.power_watt.double().cpu().numpy(),
         trained=problem.actions.trained.cpu().numpy(),
         quanta=problem.actions.quanta.cpu().numpy(),
-        default_channel=(channel.levels - 1) // 2,
-        default_level=problem.battery.levels - 1,
+        default_channel={"worst": 0, "median": (channel.levels - 1) // 2, "best": channel.levels - 1}[default_gain],
+        default_level={"full": problem.battery.levels - 1, "empty": 0}[default_battery],
         default_action=default_action,
     )
     if (model.quanta[:, default_action] > model.default_level).any():
-        raise ValueError(f"expected a default action that a full battery pays for, actual {default_action}")
+        raise ValueError(f"expected a default action that the default battery pays for, actual {default_action}")
     return model
 
 

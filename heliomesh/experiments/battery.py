@@ -1,9 +1,9 @@
 """Accuracy against battery capacity: does the gain over the baselines widen?"""
 
 from heliomesh.engine.arm import OURS, PAPER, Arm
-from heliomesh.engine.task import DIRICHLET, FASHION_MNIST
+from heliomesh.engine.task import FASHION_MNIST, PARTITIONS
 
-TITLE = "Accuracy over battery capacity, Fashion-MNIST, Dir(0.8)"
+TITLE = "Accuracy over battery capacity, Fashion-MNIST"
 PLACE = "battery capacity [J]"
 NAME = __name__.rpartition(".")[2]
 _CAPACITY_JOULE = (2, 3, 4, 6, 8)
@@ -17,12 +17,14 @@ def arms(quick: bool) -> list[Arm]:
             scheme,
             FASHION_MNIST.scenario(
                 quick,
-                DIRICHLET,
+                partition,
                 {"energy.capacity_joule": float(capacity), "energy.battery_levels": capacity + 1},
             ),
             FASHION_MNIST.seeds(quick),
+            setting,
             place=capacity,
         )
+        for setting, partition in PARTITIONS.items()
         for capacity in (_CAPACITY_JOULE[:4:2] if quick else _CAPACITY_JOULE)
         for scheme in (*PAPER, *OURS)
     ]

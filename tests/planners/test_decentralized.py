@@ -27,6 +27,7 @@ SETTINGS = [
     {"hops": 0, "rounds": 2, "gamma": 5.0},
     {"hops": 1, "rounds": 3, "gamma": 20.0, "default_action": 1},
     {"hops": 1, "rounds": 5, "gamma": 100.0, "bellman": "open-loop"},
+    {"hops": 1, "rounds": 3, "gamma": 20.0, "default_battery": "empty", "default_gain": "best"},
     {"hops": 2, "rounds": 0, "gamma": 1.0},
     {"hops": 2, "rounds": 1, "gamma": 50.0, "bellman": "open-loop"},
     {"hops": 2, "rounds": 4, "gamma": 10.0},

@@ -12,6 +12,7 @@ terms without p_i, which cancel in line 11, are skipped. The result is the same 
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -27,12 +28,17 @@ from heliomesh.problem.symmetry import Role
 Blend = Mapping[tuple[int, frozenset[int]], float]
 
 
-def default_values(problem: Problem, device: int, default_action: int) -> dict[Variable, int]:
-    """Default state and action of a device out of sight: median gain (the lower one), full battery."""
-    values = dict.fromkeys(state_variables(problem, device), (problem.channel.levels - 1) // 2)
-    values[energy(device)] = problem.num_energy - 1
-    values[action(device)] = default_action
-    return values
+@dataclass(frozen=True)
+class Default:
+    """What a device out of sight is taken to be and to do, as indices."""
+
+    channel_level: int
+    energy_level: int
+    action: int
+
+    def value(self, variable: Variable) -> int:
+        """The default of one variable."""
+        return {"site": self.channel_level, "energy": self.energy_level, "action": self.action}[variable.kind]
 
 
 class Literal:
@@ -45,13 +51,13 @@ class Literal:
         roles: tuple[Role, ...],
         rounds: int,
         gamma: float,
-        default_action: int,
+        default: Default,
         open_loop: bool,
     ) -> None:
         self.problem, self.areas, self.roles = problem, areas, roles
         self.rounds, self.gamma, self.open_loop = rounds, gamma, open_loop
         self.representatives = sorted({role.representative for role in roles})
-        self.defaults = [default_values(problem, j, default_action) for j in range(problem.num_devices)]
+        self.default = default
         self.costs = {i: self._restricted_cost(i) for i in self.representatives}
         self.blends = self._consensus()
 
@@ -78,16 +84,11 @@ class Literal:
         area = self.areas[device]
         laws = []
         for variable in area.hidden(area.cost_scope):
-            value = self._default(variable)
+            value = self.default.value(variable)
             law = torch.zeros(self.problem.size(variable), dtype=self.problem.dtype, device=self.problem.device)
             law[value] = 1
             laws.append(Factor((variable,), law))
         return area.cost(laws)
-
-    def _default(self, variable: Variable) -> int:
-        if variable.kind == "site":
-            return (self.problem.channel.levels - 1) // 2
-        return self.defaults[variable.owner][variable]
 
     def _bellman(self, device: int, following: Factor, slot: int) -> Factor:
         """Lines 4 and 6: raw Q_i of this slot from that of the next."""
@@ -170,7 +171,7 @@ class Literal:
     def _defaults_outside(self, scope: tuple[Variable, ...], seen: frozenset[int]) -> dict[Variable, int]:
         """Default values of all variables of a scope that belong to no device in ``seen``."""
         visible = {v for device in seen for v in (*state_variables(self.problem, device), action(device))}
-        return {variable: self._default(variable) for variable in scope if variable not in visible}
+        return {variable: self.default.value(variable) for variable in scope if variable not in visible}
 
 
 def uniform_policy(problem: Problem, device: int) -> Factor:

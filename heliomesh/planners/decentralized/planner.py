@@ -10,6 +10,7 @@ from torch import Tensor
 
 from heliomesh.physics.chain import draw
 from heliomesh.planners.decentralized.consistent import Consistent, policy_scope
+from heliomesh.planners.decentralized.literal import Default
 from heliomesh.planners.decentralized.literal import Literal as LiteralForm
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.problem.factor import Variable, action
@@ -45,6 +46,10 @@ class Options(Section):
     order: Literal["turns", "simultaneous"] = Field("turns", description="default form: who updates together")
     sweeps: Annotated[int, Field(ge=1)] = Field(1, description="default form: passes over the horizon")
     default_action: Annotated[int, Field(ge=0)] = Field(0, description="literal: action of devices out of sight")
+    default_battery: Literal["full", "empty"] = Field("full", description="literal: battery of devices out of sight")
+    default_gain: Literal["worst", "median", "best"] = Field(
+        "median", description="literal: channel of devices out of sight"
+    )
     bellman: Literal["closed-loop", "open-loop"] = Field(
         "closed-loop", description="literal: minimum inside or, as printed, outside the expectation"
     )
@@ -98,11 +103,7 @@ def plan(
     """Run Algorithm 1 in the chosen form."""
     areas = tuple(Neighbourhood(problem, device, options.hops) for device in range(problem.num_devices))
     default = options.form == "default"
-    if not default and options.default_action >= len(problem.actions):
-        raise ScenarioError(
-            "decentralized option.default_action",
-            f"expected an action below {len(problem.actions)}, actual value {options.default_action}",
-        )
+    default_values = _defaults(problem, options)
     rounds = options.rounds if options.rounds is not None else (12 if default else 20)
     scopes = _policy_scopes(areas, default)
     # the search for symmetries is cheap only beside the tables it saves, so the memory check comes first
@@ -119,9 +120,7 @@ def plan(
         run = Consistent(problem, areas, role, colour, gammas, options.damping, options.sweeps).run
     else:
         gamma = literal_gamma(problem, options.gamma)
-        form = LiteralForm(
-            problem, areas, role, rounds, gamma, options.default_action, options.bellman == "open-loop"
-        )
+        form = LiteralForm(problem, areas, role, rounds, gamma, default_values, options.bellman == "open-loop")
         run = form.run
     scopes, tables, residual = run(track)
     randomised = not default or rounds == 0
@@ -134,6 +133,25 @@ def plan(
         residual=residual,
         overhead=local_overhead(problem, areas, scopes, rounds, options),
     )
+
+
+def _defaults(problem: Problem, options: Options) -> Default:
+    """State and action of devices out of sight; of two middle gains the lower."""
+    levels = problem.channel.levels
+    default = Default(
+        {"worst": 0, "median": (levels - 1) // 2, "best": levels - 1}[options.default_gain],
+        problem.num_energy - 1 if options.default_battery == "full" else 0,
+        options.default_action,
+    )
+    payable = problem.feasible[:, default.energy_level].all(0)  # (action,)
+    if default.action >= len(payable) or not payable[default.action]:
+        known = [index for index, paid in enumerate(payable.tolist()) if paid]
+        raise ScenarioError(
+            "decentralized option.default_action",
+            f"expected one of {known}, which a battery that is {options.default_battery} pays for, "
+            f"actual value {default.action}",
+        )
+    return default
 
 
 def theorem_gamma(problem: Problem) -> float:
