@@ -80,6 +80,7 @@ class Trace:
                 if meta.get("format") != _FORMAT:
                     raise TraceError(f"{path}: expected trace format {_FORMAT}, actual value {meta.get('format')!r}")
                 arrays = {name: file[name] for name in _array_names()}
+                _check_fit(path, arrays)
                 return cls(str(meta["scenario"]), str(meta["planner"]), int(meta["seed"]), **arrays)
         except TraceError:
             raise
@@ -89,6 +90,43 @@ class Trace:
 
 def _array_names() -> list[str]:
     return [field.name for field in fields(Trace) if field.name not in ("scenario_toml", "planner", "seed")]
+
+
+def _check_fit(path: str | Path, arrays: dict[str, Array]) -> None:
+    """Refuse arrays of a file that are not of the kinds, shapes and ranges that `simulate` gives."""
+    shapes = _shapes(path, arrays)
+    devices = shapes["scheduled"][2]
+    for name, array in arrays.items():
+        kind = _KINDS.get(name, "f")
+        if array.dtype.kind != kind or array.shape != shapes[name]:
+            raise TraceError(
+                f"{path}: expected {name} of {_KIND_WORDS[kind]} and shape {shapes[name]}, "
+                f"actual type {array.dtype} and shape {array.shape}"
+            )
+        if not np.isfinite(array).all():
+            raise TraceError(f"{path}: expected finite numbers in {name}, actual: NaN or infinity")
+        if name in ("edge_receiver", "edge_sender") and not ((array >= 0) & (array < devices)).all():
+            raise TraceError(f"{path}: expected devices 0 to {devices - 1} in {name}, actual: others")
+
+
+def _shapes(path: str | Path, arrays: dict[str, Array]) -> dict[str, tuple[int, ...]]:
+    """Shapes of all arrays that fit those of two."""
+    scheduled, receiver = arrays["scheduled"], arrays["edge_receiver"]
+    if scheduled.ndim != 3 or 0 in scheduled.shape or receiver.ndim != 1:
+        raise TraceError(
+            f"{path}: expected scheduled of shape (episode, slot, device) and edge_receiver of shape (edge,), "
+            f"actual shapes {scheduled.shape} and {receiver.shape}"
+        )
+    episodes, slots, devices = scheduled.shape
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(arrays, scheduled.shape)
+    shapes |= dict.fromkeys(("delivered", "error_prob"), (episodes, slots, len(receiver)))
+    shapes |= dict.fromkeys(("edge_receiver", "edge_sender"), receiver.shape)
+    sites = arrays["channel_level"].shape[2:3]
+    return shapes | {"battery_joule": (episodes, slots + 1, devices), "channel_level": (episodes, slots, *sites)}
+
+
+_KINDS = {"scheduled": "b", "delivered": "b", "channel_level": "i", "edge_receiver": "i", "edge_sender": "i"}
+_KIND_WORDS = {"b": "booleans", "i": "whole numbers", "f": "floating-point numbers"}
 
 
 def simulate(
