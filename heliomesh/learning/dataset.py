@@ -15,6 +15,8 @@ DATASET_CATALOG = "heliomesh.learning.datasets"
 
 Array = npt.NDArray[Any]
 
+_MOST_CLASSES = 1_000_000  # the largest label says how many outputs a model has
+
 
 class DatasetError(ValueError):
     """Data that cannot be had or cannot be used: what was expected and what was found."""
@@ -127,6 +129,12 @@ def _labels(field: str, values: npt.ArrayLike, num_samples: int) -> npt.NDArray[
     if not whole.all():
         first = int(whole.argmin())
         raise DatasetError(f"{field}: expected whole numbers, actual value {array[first]:g} at index {first}")
+    near = (array > -_MOST_CLASSES) & (array < _MOST_CLASSES)
+    if not near.all():
+        first = int(near.argmin())
+        raise DatasetError(
+            f"{field}: expected labels below {_MOST_CLASSES}, actual value {array[first]:g} at index {first}"
+        )
     return array.astype(np.int64)
 
 

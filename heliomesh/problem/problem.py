@@ -258,10 +258,16 @@ def _checked(harvest: Harvest) -> Harvest:
     lowest = float((law.joule * law.scale.min()).min())
     if not lowest >= 0 or not bool(law.joule.isfinite().all()):
         raise ScenarioError("harvest.source", f"expected finite harvests of at least 0 J, actual value {lowest:g}")
+    highest = float(law.joule.max()) * float(law.scale.max())
+    if not highest <= _MOST_JOULE:
+        raise ScenarioError(
+            "harvest.source", f"expected harvests of at most {_MOST_JOULE:g} J, actual value {highest:g}"
+        )
     return harvest
 
 
 _LAW_TOLERANCE = 1e-6
+_MOST_JOULE = 1e100  # sums of energies must stay numbers
 
 
 def _place(device: str) -> torch.device:

@@ -239,8 +239,8 @@ def _clouds(settings: Settings) -> tuple[Array, Array]:
 
 
 def _slots_per_day(settings: Settings, scenario: Scenario) -> int:
-    """Number of slots that begin in the daily window."""
-    return math.ceil((settings.hours[1] - settings.hours[0]) * 3600 / scenario.energy.slot_second - _TINY)
+    """Number of slots that begin in the daily window; one at least, however long it is."""
+    return max(1, math.ceil((settings.hours[1] - settings.hours[0]) * 3600 / scenario.energy.slot_second - _TINY))
 
 
 def _series(second: Array, ghi: Array, step_second: float, settings: Settings, scenario: Scenario) -> Array:
