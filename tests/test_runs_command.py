@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 import heliomesh as hm
 from heliomesh.cli import app
-from heliomesh.learning.durable import alone_in
+from heliomesh.durable import alone_in
 
 
 def heliomesh(*arguments: str | Path) -> Result:

@@ -100,7 +100,8 @@ def test_run_from_plan_to_files(call, tmp_path):
     arguments = ["run", "tiny", "receiver", "--out", out, "--seed", 3, "--json", *TRAIN]
     code, printed, told = call(*arguments)
     assert (code, told) == (0, "")
-    names = ["manifest.json", "metrics.parquet", "plan.json", "scenario.toml", "trace.npz", "weights.safetensors"]
+    names = ["journal.json"]
+    names += ["manifest.json", "metrics.parquet", "plan.json", "scenario.toml", "trace.npz", "weights.safetensors"]
     assert sorted(path.name for path in out.iterdir()) == names
     scenario = hm.Scenario.load(out / "scenario.toml")
     problem = hm.build(scenario)

@@ -30,7 +30,7 @@ from heliomesh.commands.options import (
 )
 from heliomesh.commands.train import keep_plan
 from heliomesh.comparison import Comparison, Row, compare
-from heliomesh.learning.durable import written_whole
+from heliomesh.durable import write_text
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import Run
 from heliomesh.learning.trainer import TrainSettings, train_many
@@ -83,7 +83,7 @@ def compare_command(
     if certify:
         facts["lower bound (simulated)"] = continuous_bound(problem, track_unless(quiet or as_json))
     if svg is not None:
-        svg.write_text(pareto_svg(result, f"{scenario}: cost against computation and messages"))
+        write_text(svg, pareto_svg(result, f"{scenario}: cost against computation and messages"))
     trained = (
         _trained(problem, result.rows, train, seed, report, runs, track_unless(quiet or as_json)) if train else {}
     )
@@ -151,8 +151,7 @@ def _trained(
             run.save(place)
             places.append(place)
         if report is not None:
-            with written_whole(report) as path:
-                path.write_text(report_page(places, None, 1), encoding="utf-8")
+            write_text(report, report_page(places, None, 1))
     return {plan.planner: done[n * episodes : (n + 1) * episodes] for n, plan in enumerate(plans)}
 
 

@@ -23,6 +23,7 @@ from heliomesh.interop.c_header import Header, write_headers
 from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
 from heliomesh.interop.export_tables import PlanTables, tabulate, write_tables
 from heliomesh.interop.flower_schedule import make_schedule, write_schedule
+from heliomesh.learning.journal import reserved
 from heliomesh.learning.replay import TrainJob
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planning import make_plan
@@ -64,12 +65,13 @@ def export_command(
     loaded, track = load(scenario, overrides), track_unless(quiet or as_json)
     problem = build(loaded)
     made = make_plan(problem, planner, planner_options(options), bound=False, track=track)
-    if kind is Format.FLOWER:
-        facts = _schedule(problem, made, out, seed, episode, track)
-    elif kind is Format.C and isinstance(made.policy, Coordinated):
-        facts = _header_facts(write_round_headers(problem, made.policy, made.planner, out), out)
-    else:
-        facts = _tables(tabulate(problem, made, track=track), out, kind)
+    with reserved(out):
+        if kind is Format.FLOWER:
+            facts = _schedule(problem, made, out, seed, episode, track)
+        elif kind is Format.C and isinstance(made.policy, Coordinated):
+            facts = _header_facts(write_round_headers(problem, made.policy, made.planner, out), out)
+        else:
+            facts = _tables(tabulate(problem, made, track=track), out, kind)
     print_facts({"planner": made.planner} | facts, as_json)
 
 

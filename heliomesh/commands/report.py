@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from heliomesh.commands.options import check_target
-from heliomesh.learning.durable import written_whole
+from heliomesh.durable import write_text
 from heliomesh.problem.size import readable
 from heliomesh.report.page import report_page
 
@@ -24,8 +24,7 @@ def report_command(
     """Write one HTML page of some runs; it opens from the disk and needs no network."""
     check_target(out, "--out")
     page = report_page(runs, title, every)
-    with written_whole(out) as path:
-        path.write_text(page, encoding="utf-8")
+    write_text(out, page)
     if not quiet:
         number = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
         sys.stdout.write(f"{out}: {number}, {readable(len(page.encode()))}\n")

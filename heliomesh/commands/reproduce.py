@@ -21,11 +21,12 @@ from heliomesh.commands.options import (
     start_engine,
     track_unless,
 )
+from heliomesh.durable import write_text
 from heliomesh.engine.arm import PAPER, Arm
 from heliomesh.engine.local import Hardware
 from heliomesh.engine.results import final, ordered
 from heliomesh.engine.store import Result, Store
-from heliomesh.learning.durable import written_whole
+from heliomesh.learning.journal import reserved
 from heliomesh.learning.precision import check_precision
 from heliomesh.simulation.diagnostics import Interval, interval
 
@@ -56,10 +57,11 @@ def reproduce_command(
     check_precision(precision)
     hardware = Hardware(device, precision, strategy, together)  # type: ignore[arg-type]
     if not only_print:
-        runner = start_engine(engine, address)
-        runner.prepare_all(arms, store, track)
-        if not only_plan:
-            runner.train_all(arms, store, hardware, track)
+        with reserved(store.folder):
+            runner = start_engine(engine, address)
+            runner.prepare_all(arms, store, track)
+            if not only_plan:
+                runner.train_all(arms, store, hardware, track)
     for module in modules:
         _publish(module, quick, store)
 
@@ -77,8 +79,7 @@ def _publish(module: ModuleType, quick: bool, store: Store) -> None:
     sys.stdout.write(text + "\n")
     if not results:
         return
-    with written_whole(store.folder / f"{module.NAME}.md") as path:
-        path.write_text(text, encoding="utf-8")
+    write_text(store.folder / f"{module.NAME}.md", text)
     if find_spec("matplotlib") is None:
         sys.stdout.write("No figure: matplotlib is not installed (pip install heliomesh[figures]).\n")
         return

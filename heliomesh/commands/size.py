@@ -2,6 +2,7 @@
 
 import math
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,8 +26,9 @@ from heliomesh.commands.options import (
     planner_options,
     track_unless,
 )
+from heliomesh.durable import write_text
 from heliomesh.engine.sizing import Pair, Prices, Sizing, Target, Trial, axes_of, size, stored_samples
-from heliomesh.learning.durable import written_whole
+from heliomesh.learning.journal import reserved
 from heliomesh.report.contour import contour_svg, in_words
 from heliomesh.report.sizing_page import sizing_page
 from heliomesh.scenario import Scenario, ScenarioError
@@ -91,13 +93,14 @@ def size_command(
         device,
         strategy,
     )
-    sizing = size(
-        axes,
-        target,
-        lambda pair: stored_samples(trial, target.measure, axes.scenario(base, pair), store),
-        every_pair or target.measure == "update loss",
-        track_unless(quiet or as_json),
-    )
+    with nullcontext() if store is None else reserved(store):
+        sizing = size(
+            axes,
+            target,
+            lambda pair: stored_samples(trial, target.measure, axes.scenario(base, pair), store),
+            every_pair or target.measure == "update loss",
+            track_unless(quiet or as_json),
+        )
     if out is not None:
         _write(out, sizing, base, prices, planner)
     if not sizing.smallest:
@@ -162,8 +165,7 @@ def _check_slot(by_slot: int | None, target: Target, base: Scenario) -> None:
 def _write(out: Path, sizing: Sizing, base: Scenario, prices: Prices | None, planner: str) -> None:
     title = f"{base.name}: {sizing.target.measure} by battery and panel, planner {planner}"
     page = sizing_page(sizing, base, title, prices) if out.suffix == ".html" else contour_svg(sizing, title, prices)
-    with written_whole(out) as path:
-        path.write_text(page, encoding="utf-8")
+    write_text(out, page)
 
 
 def _facts(sizing: Sizing, base: Scenario, trial: Trial, prices: Prices | None) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """`heliomesh train` replays a trace; `heliomesh run` plans, simulates, trains and saves."""
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -25,7 +24,17 @@ from heliomesh.commands.options import (
     planner_options,
     track_unless,
 )
-from heliomesh.learning.durable import write_json, written_whole
+from heliomesh.durable import alone_in, write_text
+from heliomesh.learning.journal import (
+    PLAN,
+    PLAN_FILE,
+    SCENARIO,
+    TRACE,
+    check_steps,
+    finish_step,
+    finished_steps,
+    reserved,
+)
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import Run, TrainingError, is_finished
 from heliomesh.learning.theorem1 import diagnose
@@ -39,7 +48,6 @@ from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import Trace, simulate
 
 _Item = TypeVar("_Item")
-_PLAN, _TRACE = "plan.json", "trace.npz"  # of a run, beside what the trainer leaves
 
 OutOption = Annotated[Path, typer.Option("--out", help="Folder for checkpoints and the finished run.")]
 EpisodeOption = Annotated[int, typer.Option("--episode", min=0, help="Episode to train under.")]
@@ -87,6 +95,7 @@ def train_command(
         precision=precision,
         memory_gib=memory_gib,
     )
+    _enter_training(out)
     facts = _run_facts(run, out)
     if with_diagnosis:
         facts |= _theorem_facts(loaded, replayed, run, episode)
@@ -140,6 +149,7 @@ def run_command(
         precision=precision,
         memory_gib=memory_gib,
     )
+    _enter_training(out)
     if was_finished:
         _note(f"{out}: this run was finished before; nothing was trained")
     facts = _run_facts(run, out) | summary_facts(summarise(trace))
@@ -168,38 +178,54 @@ def _trained(job: TrainJob, remedy: str, tensorboard_folder: Path | None, quiet:
         raise typer.Exit(130) from None
 
 
+def _enter_training(out: Path) -> None:
+    """Note in the folder's journal that the training is finished; what was noted before must still be true."""
+    with alone_in(out, wait=True):
+        if "train" not in check_steps(out):
+            finish_step(out, "train")
+
+
 def _planned(scenario: Scenario, wanted: dict[str, Any], out: Path, device: str, quiet: bool) -> Trace:
     """The folder's trace if it is of the run that is wanted, else a new one, saved with the facts of its plan."""
-    plan_file = out / _PLAN
-    if plan_file.exists():
-        _check_same(plan_file, wanted)
-        return Trace.load(out / _TRACE)
-    track = track_unless(quiet)
-    problem = build(scenario, device)
-    made = make_plan(problem, wanted["planner"], wanted["options"], track=track)
-    trace = simulate(problem, made, 1, wanted["seed"], first_episode=wanted["episode"], track=track)
-    keep_plan(out, trace, made, wanted)
+    with reserved(out):
+        if (out / PLAN).exists():
+            _check_same(out, wanted)
+        if "simulate" in finished_steps(out):
+            check_steps(out, "plan", "simulate")
+            return Trace.load(out / TRACE)
+        track = track_unless(quiet)
+        problem = build(scenario, device)
+        made = make_plan(problem, wanted["planner"], wanted["options"], track=track)
+        _keep_facts(out, problem.scenario.to_toml(), made, wanted)
+        trace = simulate(problem, made, 1, wanted["seed"], first_episode=wanted["episode"], track=track)
+        _keep_trace(out, trace)
     return trace
 
 
 def keep_plan(out: Path, trace: Trace, plan: Plan, wanted: dict[str, Any]) -> None:
     """Save a trace with its scenario, the facts of its plan and what run it is for."""
-    out.mkdir(parents=True, exist_ok=True)
-    with written_whole(out / "scenario.toml") as path:
-        path.write_text(trace.scenario_toml, encoding="utf-8")
-    trace.save(out / _TRACE)
-    write_json(out / _PLAN, {"run": wanted, "plan": plan_facts(plan)})  # last: it says that the others are there
+    with reserved(out):
+        _keep_facts(out, trace.scenario_toml, plan, wanted)
+        _keep_trace(out, trace)
 
 
-def _check_same(plan_file: Path, wanted: dict[str, Any]) -> None:
-    try:
-        stored = json.loads(plan_file.read_text(encoding="utf-8"))["run"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise TrainingError(f"{plan_file}: expected the facts of a plan, actual: {error}") from None
+def _keep_facts(out: Path, scenario_toml: str, plan: Plan, wanted: dict[str, Any]) -> None:
+    write_text(out / SCENARIO, scenario_toml)
+    PLAN_FILE.write(out / PLAN, {"run": wanted, "plan": plan_facts(plan)})
+    finish_step(out, "plan")
+
+
+def _keep_trace(out: Path, trace: Trace) -> None:
+    trace.save(out / TRACE)
+    finish_step(out, "simulate")
+
+
+def _check_same(out: Path, wanted: dict[str, Any]) -> None:
+    stored = PLAN_FILE.read(out / PLAN, TrainingError)["run"]
     for name, expected in wanted.items():
         if stored.get(name) != expected:
             raise TrainingError(
-                f"{plan_file.parent}: expected an empty folder or this run, with {name} {expected!r}, "
+                f"{out}: expected an empty folder or this run, with {name} {expected!r}, "
                 f"actual {name} {stored.get(name)!r}"
             )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from heliomesh.learning.durable import json_sha256
+from heliomesh.durable import json_sha256
 from heliomesh.planning import make_plan
 from heliomesh.problem.policy import Plan, Track, untracked
 from heliomesh.problem.problem import Problem, build

@@ -6,7 +6,6 @@ More battery and more panel are taken to do no harm where that saves work: a pai
 one meets the target or a larger one misses it.
 """
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.learning.durable import json_sha256, write_json
+from heliomesh.durable import Sealed, json_sha256
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.trainer import TrainSettings, train_many
@@ -31,6 +30,7 @@ from heliomesh.simulation.trace import Trace, simulate
 Floats = npt.NDArray[np.float64]
 Measure = Literal["update loss", "accuracy"]
 
+SAMPLES = Sealed("the samples of a pair", 2)
 _FACTORS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # on the scenario's own values, where none are named
 _PANEL_FIELDS = {"panel_cm2": "cm²", "scale": "times the harvest"}  # a source's setting and its unit
 _BY_SLOT = ("scheduled", "power_watt", "update_loss", "spent_joule", "harvested_joule", "overflow_joule")
@@ -262,14 +262,20 @@ def stored_samples(trial: Trial, measure: Measure, scenario: Scenario, folder: P
     """The trial's samples, kept in a folder by what decides them and not computed twice."""
     if folder is None:
         return trial.samples(measure, scenario)
-    place = folder / f"{trial.identity(measure, scenario)}.json"
+    identity = trial.identity(measure, scenario)
+    place = folder / f"{identity}.json"
     if not place.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(place, {"samples": trial.samples(measure, scenario).tolist()})
-    try:
-        found = np.array(json.loads(place.read_text(encoding="utf-8"))["samples"], dtype=np.float64)
-    except (ValueError, KeyError, TypeError) as error:
-        raise TrainingError(f"{place}: expected the samples of a pair, actual: {error}") from None
-    if found.shape != (trial.episodes,):
-        raise TrainingError(f"{place}: expected {trial.episodes} samples, actual shape {found.shape}")
+        SAMPLES.write(place, {"key": identity, "samples": trial.samples(measure, scenario).tolist()})
+    return read_samples(place, trial.episodes)
+
+
+def read_samples(place: Path, episodes: int | None = None) -> Floats:
+    """Stored samples (of so many episodes); raises TrainingError where they are damaged or of another pair."""
+    content = SAMPLES.read(place, TrainingError)
+    if content["key"] != place.stem:
+        raise TrainingError(f"{place}: expected the samples of a pair with key {place.stem}, actual {content['key']}")
+    found = np.array(content["samples"], dtype=np.float64)
+    if episodes is not None and found.shape != (episodes,):
+        raise TrainingError(f"{place}: expected {episodes} samples, actual shape {found.shape}")
     return found

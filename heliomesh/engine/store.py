@@ -4,19 +4,20 @@ A manifest is written last and carries the sha256 of its curves, so what has a m
 in a folder of their own: they are large, and only needed until the arm is trained.
 """
 
-import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from heliomesh.durable import Sealed, file_sha256, written_whole
 from heliomesh.engine.arm import Arm, Prepared
-from heliomesh.learning.durable import file_sha256, write_json, written_whole
 from heliomesh.learning.run import TrainingError
 from heliomesh.simulation.trace import Trace
 
-_FORMAT = 1
+_RESULT, _PREPARED = Sealed("the manifest of a result", 2), Sealed("the facts of a stored trace", 2)
+_TRACES = "traces"  # folder within a store
 
 
 @dataclass(frozen=True)
@@ -44,25 +45,13 @@ class Store:
         table.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(table) as path:
             curves.to_parquet(path, index=False)
-        manifest = facts | {"format": _FORMAT, "key": arm.key, "sha256": file_sha256(table)}
-        write_json(self._path(arm, ".json"), manifest)
+        _RESULT.write(self._path(arm, ".json"), facts | {"key": arm.key, "sha256": file_sha256(table)})
 
     def get(self, arm: Arm) -> Result:
         """Read a result; raises TrainingError where it is damaged or belongs to something else."""
-        place = self._path(arm, ".json")
-        try:
-            manifest = json.loads(place.read_text(encoding="utf-8"))
-            expected = (_FORMAT, arm.key, file_sha256(self._path(arm, ".parquet")))
-            actual = (manifest["format"], manifest["key"], manifest["sha256"])
-            if actual != expected:
-                raise TrainingError(f"{place}: expected format, key and sha256 {expected}, actual value {actual}")
-            return Result(arm, pd.read_parquet(self._path(arm, ".parquet")), manifest)
-        except OSError as error:
-            raise TrainingError(f"{error.filename}: expected a stored result, actual: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError) as error:
-            if isinstance(error, TrainingError):
-                raise
-            raise TrainingError(f"{place}: expected the manifest of a result, actual: {error}") from None
+        place, table = self._path(arm, ".json"), self._path(arm, ".parquet")
+        manifest = _checked(_RESULT, place, table, arm.key)
+        return Result(arm, pd.read_parquet(table), manifest)
 
     def has_trace(self, arm: Arm) -> bool:
         """Whether the arm is planned and simulated."""
@@ -70,21 +59,44 @@ class Store:
 
     def put_trace(self, arm: Arm, prepared: Prepared) -> None:
         """Keep a planned and simulated arm."""
-        self._trace(arm, ".npz").parent.mkdir(parents=True, exist_ok=True)
-        prepared.trace.save(self._trace(arm, ".npz"))
-        write_json(self._trace(arm, ".json"), prepared.facts)
+        trace = self._trace(arm, ".npz")
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        prepared.trace.save(trace)
+        content = {"facts": prepared.facts, "key": arm.trace_key, "sha256": file_sha256(trace)}
+        _PREPARED.write(self._trace(arm, ".json"), content)
 
     def get_trace(self, arm: Arm) -> Prepared:
-        """Read a planned and simulated arm."""
-        place = self._trace(arm, ".json")
-        try:
-            facts = dict(json.loads(place.read_text(encoding="utf-8")))
-        except (ValueError, TypeError) as error:
-            raise TrainingError(f"{place}: expected the facts of a plan, actual: {error}") from None
-        return Prepared(Trace.load(self._trace(arm, ".npz")), facts)
+        """Read a planned and simulated arm; raises as `get` does."""
+        trace = self._trace(arm, ".npz")
+        content = _checked(_PREPARED, self._trace(arm, ".json"), trace, arm.trace_key)
+        return Prepared(Trace.load(trace), content["facts"])
+
+    def check(self) -> Iterator[tuple[Path, str | None]]:
+        """Every stored result and trace, with what is wrong about it or None."""
+        for place in sorted(self.folder.glob("*/*.json")):
+            kind, suffix = (_PREPARED, ".npz") if place.parent.name == _TRACES else (_RESULT, ".parquet")
+            try:
+                key = _checked(kind, place, place.with_suffix(suffix))["key"]
+                if not place.stem.endswith(key[:8]) and place.stem != key:
+                    raise TrainingError(f"{place}: expected the name of its key {key}, actual: another")
+                yield place, None
+            except TrainingError as error:
+                yield place, str(error)
 
     def _path(self, arm: Arm, suffix: str) -> Path:
         return self.folder / arm.figure / f"{arm.name}{suffix}"
 
     def _trace(self, arm: Arm, suffix: str) -> Path:
-        return self.folder / "traces" / f"{arm.trace_key}{suffix}"
+        return self.folder / _TRACES / f"{arm.trace_key}{suffix}"
+
+
+def _checked(kind: Sealed, place: Path, file: Path, key: str | None = None) -> dict[str, Any]:
+    """A manifest, after its key (unless any will do) and the sum of the file beside it."""
+    manifest = kind.read(place, TrainingError)
+    try:
+        expected, actual = (key or manifest["key"], file_sha256(file)), (manifest["key"], manifest["sha256"])
+    except OSError as error:
+        raise TrainingError(f"{file}: expected a stored file, actual: {error.strerror}") from None
+    if actual != expected:
+        raise TrainingError(f"{place}: expected key and sha256 {expected}, actual value {actual}")
+    return manifest

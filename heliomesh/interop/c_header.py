@@ -14,10 +14,11 @@ from string import Template
 
 import networkx as nx
 
+from heliomesh.durable import write_set
 from heliomesh.interop.export_tables import DUST, DeviceTables, PlanTables
-from heliomesh.learning.durable import written_whole
 from heliomesh.scenario import ScenarioError
 
+FILE_PATTERN = "device_*.h"
 _MICROJOULE = 1e6  # per joule
 _PER_LINE = 24  # numbers
 
@@ -182,11 +183,8 @@ def write_headers(plan: PlanTables, folder: Path) -> list[Header]:
     headers = [Header(plan, device) for device in plan.devices]
     for header in headers:
         _check(header)
-    folder.mkdir(parents=True, exist_ok=True)
     travel = max(header.hops for header in headers)
-    for header in headers:
-        with written_whole(folder / header.file_name) as path:
-            path.write_text(header.text(travel), encoding="utf-8")
+    write_set(folder, FILE_PATTERN, {header.file_name: header.text(travel) for header in headers})
     return headers
 
 

@@ -18,9 +18,9 @@ from string import Template
 import torch
 from torch import Tensor
 
-from heliomesh.interop.c_header import Constants, harmless, in_words, microjoule, packed_actions
+from heliomesh.durable import write_set
+from heliomesh.interop.c_header import FILE_PATTERN, Constants, harmless, in_words, microjoule, packed_actions
 from heliomesh.interop.export_tables import DUST
-from heliomesh.learning.durable import written_whole
 from heliomesh.planners.prices import Coordinated
 from heliomesh.problem.coordination import Group
 from heliomesh.problem.policy import ActionPolicy, Observation
@@ -240,10 +240,7 @@ def write_round_headers(
             raise ScenarioError(field, f"expected at most {limit:g} in a C header, actual value {actual:g}")
     rounded = Rounded(problem, policy)
     headers = [RoundHeader(rounded, planner, device) for device in range(problem.num_devices)]
-    folder.mkdir(parents=True, exist_ok=True)
-    for header in headers:
-        with written_whole(folder / header.file_name) as path:
-            path.write_text(header.text(), encoding="utf-8")
+    write_set(folder, FILE_PATTERN, {header.file_name: header.text() for header in headers})
     return headers
 
 

@@ -23,7 +23,7 @@ import torch
 from pydantic import Field, ValidationError
 from torch import Tensor
 
-from heliomesh.learning.durable import write_json, written_whole
+from heliomesh.durable import write_json, write_text, written_whole
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan, Track, untracked
 from heliomesh.problem.problem import Problem
@@ -334,8 +334,7 @@ def write_tables(plan: PlanTables, folder: Path, kind: Literal["json", "npz"]) -
     if kind == "json":
         schema, target = folder / "plan.schema.json", folder / "plan.json"
         write_json(schema, PlanTables.model_json_schema())
-        with written_whole(target) as path:
-            path.write_text(plan.model_dump_json() + "\n", encoding="utf-8")
+        write_text(target, plan.model_dump_json() + "\n")
         return [target, schema]
     target = folder / "plan.npz"
     meta = plan.model_dump()

@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, ValidationError
 
+from heliomesh.durable import write_json, write_text
 from heliomesh.learning.aggregation import check_contraction
 from heliomesh.learning.dataset import Dataset, load_dataset
-from heliomesh.learning.durable import write_json, written_whole
 from heliomesh.learning.partition import split
 from heliomesh.learning.replay import TrainJob, check_trace
 from heliomesh.physics.topology import build_topology
@@ -111,8 +111,7 @@ def write_schedule(schedule: Schedule, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     target, schema = folder / "schedule.json", folder / "schedule.schema.json"
     write_json(schema, Schedule.model_json_schema())
-    with written_whole(target) as path:
-        path.write_text(schedule.model_dump_json() + "\n", encoding="utf-8")
+    write_text(target, schedule.model_dump_json() + "\n")
     return [target, schema]
 
 

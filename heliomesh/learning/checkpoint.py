@@ -4,7 +4,6 @@ The JSON is written last and makes a checkpoint valid. The newest two are kept: 
 one before it still stands.
 """
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,11 +12,11 @@ from typing import Any
 
 from torch import Tensor
 
-from heliomesh.learning.durable import file_sha256, json_sha256, read_tensors, write_json, write_tensors
+from heliomesh.durable import Sealed, file_sha256, read_tensors, write_tensors
 from heliomesh.learning.run import TrainingError
 from heliomesh.problem.size import readable
 
-_FORMAT = 1
+_CHECKPOINT = Sealed("a checkpoint", 2)
 _KEPT = 2
 
 
@@ -68,13 +67,12 @@ class Checkpoints:
         target = self._tensors(checkpoint.done)
         write_tensors(target, checkpoint.tensors)
         content = {
-            "format": _FORMAT,
             "done": checkpoint.done,
             "identity": self._identity,
             "facts": dict(checkpoint.facts),
             "tensors_sha256": file_sha256(target),
         }
-        write_json(self._json(checkpoint.done), content | {"sha256": json_sha256(content)})
+        _CHECKPOINT.write(self._json(checkpoint.done), content)
 
     def newest(self, notify: Callable[[str], None]) -> Checkpoint | None:
         """The newest checkpoint that is whole; None where there is none at all.
@@ -82,32 +80,30 @@ class Checkpoints:
         ``notify`` is told of every damaged one that is passed over. Raises CheckpointError where all are damaged
         or where one belongs to another run.
         """
+        found, damage = self.newest_whole()
+        if found is None:
+            if damage:
+                raise CheckpointError(f"{damage[0]}; no whole checkpoint is left, so start again in an empty folder")
+            return None
+        for sentence in damage:
+            notify(f"{sentence}; going on from the checkpoint after slot {found.done}")
+        for later in [slot for slot in self.slots() if slot > found.done]:
+            self._json(later).unlink()  # or it would count as the newest again
+        return found
+
+    def newest_whole(self) -> tuple[Checkpoint | None, list[str]]:
+        """The newest checkpoint that is whole, and a sentence on every later one; no file is changed."""
         damage: list[str] = []
         for done in reversed(self.slots()):
             try:
-                found = self._read(done)
+                return self._read(done), damage
             except _DamagedError as error:
                 damage.append(str(error))
-                continue
-            for sentence in damage:
-                notify(f"{sentence}; going on from the checkpoint after slot {done}")
-            for later in [slot for slot in self.slots() if slot > done]:
-                self._json(later).unlink()  # or it would count as the newest again
-            return found
-        if damage:
-            raise CheckpointError(f"{damage[0]}; no whole checkpoint is left, so start again in an empty folder")
-        return None
+        return None, damage
 
     def _read(self, done: int) -> Checkpoint:
         path = self._json(done)
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            expected = content.pop("sha256")
-        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-            raise _DamagedError(f"{path}: expected a checkpoint's JSON, actual: {error}") from None
-        actual = json_sha256(content)
-        if actual != expected:
-            raise _DamagedError(f"{path}: expected sha256 {expected}, actual value {actual}")
+        content = _CHECKPOINT.read(path, _DamagedError)
         self._check_identity(path, content)
         tensors, expected = self._tensors(done), content["tensors_sha256"]
         try:
@@ -116,11 +112,11 @@ class Checkpoints:
             raise _DamagedError(f"{tensors}: expected a checkpoint's tensors, actual: {error.strerror}") from None
         if actual != expected:
             raise _DamagedError(f"{tensors}: expected sha256 {expected}, actual value {actual}")
-        return Checkpoint(content["done"], read_tensors(tensors), content["facts"])
+        if content["done"] != done:
+            raise _DamagedError(f"{path}: expected the checkpoint after slot {done}, actual slot {content['done']}")
+        return Checkpoint(done, read_tensors(tensors), content["facts"])
 
     def _check_identity(self, path: Path, content: dict[str, Any]) -> None:
-        if content["format"] != _FORMAT:
-            raise CheckpointError(f"{path}: expected checkpoint format {_FORMAT}, actual value {content['format']!r}")
         for name, expected in self._identity.items():
             actual = content["identity"].get(name)
             if actual != expected:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from heliomesh import catalog
-from heliomesh.learning.durable import json_sha256, write_json
+from heliomesh.durable import json_sha256, write_json
 from heliomesh.learning.precision import Precision, check_precision
 from heliomesh.learning.retrieval.search import cache_folder
 from heliomesh.learning.stacked import Samples, Scores, Strategy, flat_weights, layout_of

@@ -1,8 +1,7 @@
 """What a training run leaves behind: metrics by evaluated slot, the devices' final weights, and their origin."""
 
-import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,10 +12,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh.learning.durable import file_sha256, read_tensors, write_json, write_tensors, written_whole
+from heliomesh.durable import Sealed, file_sha256, read_tensors, write_tensors, written_whole
 
-_FORMAT = 1
-_MANIFEST, _METRICS, _WEIGHTS = "manifest.json", "metrics.parquet", "weights.safetensors"
+MANIFEST, METRICS, WEIGHTS = "manifest.json", "metrics.parquet", "weights.safetensors"
+_MANIFEST_FILE = Sealed("the manifest of a run", 2)
 
 Floats = npt.NDArray[np.float64]
 
@@ -53,24 +52,24 @@ class Run:
         """Write Parquet metrics, safetensors weights and, last, a JSON manifest with the sha256 of both."""
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
-        with written_whole(target / _METRICS) as path:
+        with written_whole(target / METRICS) as path:
             _write_parquet(path, self)
-        write_tensors(target / _WEIGHTS, {"weights": self.weights.contiguous()})
-        sums = {name: file_sha256(target / name) for name in (_METRICS, _WEIGHTS)}
-        write_json(target / _MANIFEST, {"format": _FORMAT, "sha256": sums, "provenance": dict(self.provenance)})
+        write_tensors(target / WEIGHTS, {"weights": self.weights.contiguous()})
+        sums = {name: file_sha256(target / name) for name in (METRICS, WEIGHTS)}
+        _MANIFEST_FILE.write(target / MANIFEST, {"sha256": sums, "provenance": dict(self.provenance)})
 
     @classmethod
     def load(cls, folder: str | Path) -> "Run":
         """Read a saved run; raises TrainingError for anything else."""
         source = Path(folder)
-        manifest = _checked_manifest(source)
-        columns, accuracy, loss = _read_parquet(source / _METRICS)
-        return cls(columns, accuracy, loss, read_tensors(source / _WEIGHTS)["weights"], manifest["provenance"])
+        provenance = read_provenance(source)
+        columns, accuracy, loss = _read_parquet(source / METRICS)
+        return cls(columns, accuracy, loss, read_tensors(source / WEIGHTS)["weights"], provenance)
 
 
 def is_finished(folder: Path) -> bool:
     """Whether a folder holds a finished run: the manifest is written last."""
-    return (folder / _MANIFEST).exists()
+    return (folder / MANIFEST).exists()
 
 
 def versions() -> dict[str, str]:
@@ -87,25 +86,22 @@ def versions() -> dict[str, str]:
     }
 
 
-def _checked_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / _MANIFEST
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        if manifest["format"] != _FORMAT:
-            raise TrainingError(f"{path}: expected run format {_FORMAT}, actual value {manifest['format']!r}")
-        for name, expected in manifest["sha256"].items():
+def read_provenance(folder: Path, checked: Sequence[str] = (METRICS, WEIGHTS)) -> dict[str, Any]:
+    """What a finished run was made from, after a check of these files' sums; raises TrainingError."""
+    path = folder / MANIFEST
+    manifest = _MANIFEST_FILE.read(path, TrainingError)
+    for name in checked:
+        try:
             actual = file_sha256(folder / name)
-            if actual != expected:
-                raise TrainingError(f"{folder / name}: expected sha256 {expected}, actual value {actual}")
-    except TrainingError:
-        raise
-    except OSError as error:
-        raise TrainingError(
-            f"{error.filename}: expected a file of a finished run, actual: {error.strerror}"
-        ) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TrainingError(f"{path}: expected the manifest of a run, actual: {error}") from None
-    return manifest  # type: ignore[no-any-return]
+        except OSError as error:
+            raise TrainingError(
+                f"{folder / name}: expected a file of a finished run, actual: {error.strerror}"
+            ) from None
+        expected = manifest["sha256"][name]
+        if actual != expected:
+            raise TrainingError(f"{folder / name}: expected sha256 {expected}, actual value {actual}")
+    provenance: dict[str, Any] = manifest["provenance"]
+    return provenance
 
 
 # pyarrow is imported where files are written or read: training itself does not need it.

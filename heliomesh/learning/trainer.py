@@ -22,7 +22,7 @@ from torch import Tensor
 
 from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
 from heliomesh.learning.dataset import Dataset, load_dataset
-from heliomesh.learning.durable import alone_in
+from heliomesh.durable import alone_in
 from heliomesh.learning.evaluation import COLUMNS, Evaluation, Evaluator
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.replay import Member, Replay, TrainJob

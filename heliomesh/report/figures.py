@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from heliomesh.durable import written_whole
 from heliomesh.engine.results import curve, final
 from heliomesh.engine.store import Result
-from heliomesh.learning.durable import written_whole
 from heliomesh.report.colours import OTHER, SCHEMES
 from heliomesh.simulation.diagnostics import interval
 

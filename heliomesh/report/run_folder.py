@@ -5,7 +5,6 @@
 is not there is said in `RunFolder.missing`; what is there and wrong raises TrainingError. Weights are not read.
 """
 
-import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,15 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.learning.durable import file_sha256, read_tensors
+from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.evaluation import COLUMNS
+from heliomesh.learning.journal import PLAN, PLAN_FILE, TRACE
 from heliomesh.learning.replay import TrainJob, check_trace
-from heliomesh.learning.run import TrainingError
+from heliomesh.learning.run import MANIFEST, METRICS, TrainingError, is_finished, read_provenance
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.trace import Trace, TraceError
 
-_FORMAT = 1  # of manifests and checkpoints
+MARKS = {MANIFEST, TRACE, "checkpoints"}  # any of them makes a folder a run's
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 Floats = npt.NDArray[np.float64]
@@ -66,9 +66,9 @@ def read_run(folder: str | Path) -> RunFolder:
     """Read a run's folder; raises TrainingError or TraceError with one sentence where it holds none."""
     path = Path(folder)
     _check_is_run(path)
-    trace = Trace.load(path / "trace.npz") if (path / "trace.npz").exists() else None
-    wanted, plan = _read_plan(path / "plan.json")
-    if (path / "manifest.json").exists():
+    trace = Trace.load(path / TRACE) if (path / TRACE).exists() else None
+    wanted, plan = _read_plan(path / PLAN)
+    if is_finished(path):
         return _finished(path, trace, wanted, plan)
     if trace is None:
         raise TrainingError(
@@ -82,7 +82,7 @@ def _check_is_run(path: Path) -> None:
         actual = "a file" if path.exists() else "nothing there"
         raise TrainingError(f"{path}: expected the folder of a run, actual: {actual}")
     names = {entry.name for entry in path.iterdir()}
-    if not names & {"manifest.json", "trace.npz", "checkpoints"}:
+    if not names & MARKS:
         actual = "none of them" if names else "an empty folder"
         raise TrainingError(
             f"{path}: expected the folder of a run, with manifest.json or trace.npz, actual: {actual}"
@@ -90,18 +90,16 @@ def _check_is_run(path: Path) -> None:
 
 
 def _finished(path: Path, trace: Trace | None, wanted: Mapping[str, Any], plan: Mapping[str, Any]) -> RunFolder:
-    provenance = _read_manifest(path)
+    provenance = read_provenance(path, [METRICS])
     try:
-        scenario = _scenario(path / "manifest.json", str(provenance["scenario_toml"]))
+        scenario = _scenario(path / MANIFEST, str(provenance["scenario_toml"]))
         planner, seed, episode = str(provenance["planner"]), int(provenance["seed"]), int(provenance["episode"])
         expected_trace = str(provenance["trace"])
     except _MALFORMED as error:
         raise _not_a_manifest(path, error) from None
     topology = _topology(path, scenario, trace, episode, seed)
     if trace is not None and TrainJob(scenario, trace, episode, seed).trace_hash != expected_trace:
-        raise TrainingError(
-            f"{path / 'trace.npz'}: expected the trace that the run was trained under, actual: another"
-        )
+        raise TrainingError(f"{path / TRACE}: expected the trace that the run was trained under, actual: another")
     return RunFolder(
         path=path,
         scenario=scenario,
@@ -110,7 +108,7 @@ def _finished(path: Path, trace: Trace | None, wanted: Mapping[str, Any], plan: 
         seed=seed,
         episode=episode,
         finished=True,
-        curves=_read_metrics(path / "metrics.parquet", scenario),
+        curves=_read_metrics(path / METRICS, scenario),
         trace=trace,
         plan=plan,
         options=wanted.get("options", {}),
@@ -120,7 +118,7 @@ def _finished(path: Path, trace: Trace | None, wanted: Mapping[str, Any], plan: 
 
 
 def _half_finished(path: Path, trace: Trace, wanted: Mapping[str, Any], plan: Mapping[str, Any]) -> RunFolder:
-    scenario = _scenario(path / "trace.npz", trace.scenario_toml)
+    scenario = _scenario(path / TRACE, trace.scenario_toml)
     seed = int(wanted.get("seed", trace.seed))
     topology = _topology(path, scenario, trace, 0, seed)
     curves, remarks = _newest_checkpoint(
@@ -160,39 +158,18 @@ def _read_plan(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """What was asked for, and the facts of the plan; both empty where there is no such file."""
     if not path.exists():
         return {}, {}
+    content = PLAN_FILE.read(path, TrainingError)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
         wanted, plan = dict(content["run"]), dict(content["plan"])
         wanted["options"] = dict(wanted.get("options", {}))
         wanted["seed"] = int(wanted["seed"])
     except _MALFORMED as error:
-        raise TrainingError(f"{path}: expected the facts of a plan, actual: {_reason(error)}") from None
+        raise TrainingError(f"{path}: expected {PLAN_FILE.kind}, actual: {_reason(error)}") from None
     return wanted, plan
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    """The provenance, after the metrics' checksum."""
-    path = folder / "manifest.json"
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        if manifest["format"] != _FORMAT:
-            raise TrainingError(f"{path}: expected run format {_FORMAT}, actual value {manifest['format']!r}")
-        provenance, expected = dict(manifest["provenance"]), manifest["sha256"]["metrics.parquet"]
-    except TrainingError:
-        raise
-    except _MALFORMED as error:
-        raise _not_a_manifest(folder, error) from None
-    metrics = folder / "metrics.parquet"
-    if not metrics.is_file():
-        raise TrainingError(f"{metrics}: expected a file of a finished run, actual: nothing there")
-    actual = file_sha256(metrics)
-    if actual != expected:
-        raise TrainingError(f"{metrics}: expected sha256 {expected}, actual value {actual}")
-    return provenance
-
-
 def _not_a_manifest(folder: Path, error: Exception) -> TrainingError:
-    return TrainingError(f"{folder / 'manifest.json'}: expected the manifest of a run, actual: {_reason(error)}")
+    return TrainingError(f"{folder / MANIFEST}: expected the manifest of a run, actual: {_reason(error)}")
 
 
 def _read_metrics(path: Path, scenario: Scenario) -> Curves:
@@ -217,22 +194,13 @@ def _checked(metrics: dict[str, Floats], accuracy: Floats, scenario: Scenario) -
 
 def _newest_checkpoint(folder: Path, trace_hash: str, scenario: Scenario) -> tuple[Curves, tuple[str, ...]]:
     """The curves of the newest checkpoint that is whole, and remarks on those passed over. Changes no file."""
-    remarks: list[str] = []
-    for path in sorted(folder.glob("[0-9]*.json"), reverse=True):
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            tensors = path.with_suffix(".safetensors")
-            if content["format"] != _FORMAT or content["identity"]["trace"] != trace_hash:
-                raise ValueError("it is of another run")
-            if file_sha256(tensors) != content["tensors_sha256"]:
-                raise ValueError("its tensors are not what was written")
-            held = read_tensors(tensors)
-            metrics = dict(zip(COLUMNS, held["metrics 0"].numpy(), strict=True))
-            return _checked(metrics, held["accuracy 0"].numpy(), scenario), tuple(remarks)
-        except (OSError, *_MALFORMED) as error:
-            remarks.append(f"The checkpoint {path.name} was passed over: {_reason(error)}.")
-    empty = {name: np.empty(0) for name in COLUMNS}
-    return Curves(empty, np.empty((0, scenario.network.devices))), tuple(remarks)
+    found, damage = Checkpoints(folder, {"trace": trace_hash}).newest_whole()
+    remarks = tuple(f"A checkpoint was passed over: {sentence}." for sentence in damage)
+    if found is None:
+        empty = {name: np.empty(0) for name in COLUMNS}
+        return Curves(empty, np.empty((0, scenario.network.devices))), remarks
+    metrics = dict(zip(COLUMNS, found.tensors["metrics 0"].numpy(), strict=True))
+    return _checked(metrics, found.tensors["accuracy 0"].numpy(), scenario), remarks
 
 
 def _scenario(source: Path, toml: str) -> Scenario:
@@ -245,7 +213,7 @@ def _scenario(source: Path, toml: str) -> Scenario:
 def _topology(path: Path, scenario: Scenario, trace: Trace | None, episode: int, seed: int) -> Topology:
     """The scenario's network, if the trace is of it."""
     if trace is not None:
-        _check_arrays(path / "trace.npz", trace, scenario)  # before a network of any size is built
+        _check_arrays(path / TRACE, trace, scenario)  # before a network of any size is built
     try:
         topology = build_topology(scenario)
         if trace is not None:

@@ -1,7 +1,6 @@
 """What happened, as arrays: the only thing that learning needs to know about planning and physics."""
 
 import json
-import os
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from heliomesh.durable import written_whole
 from heliomesh.problem.policy import Plan, Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
@@ -61,15 +61,8 @@ class Trace:
         target = Path(path)
         meta = {"format": _FORMAT, "scenario": self.scenario_toml, "planner": self.planner, "seed": self.seed}
         arrays = {name: getattr(self, name) for name in _array_names()}
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            with temporary.open("wb") as file:
-                np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with written_whole(target) as path, path.open("wb") as file:
+            np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> "Trace":

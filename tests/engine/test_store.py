@@ -1,6 +1,5 @@
 """Results by what decides them: keys, complete or absent files, and damage that is named."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +11,7 @@ import heliomesh as hm
 from heliomesh import catalog
 from heliomesh.cli import app
 from heliomesh.commands.reproduce import EXPERIMENT_CATALOG
+from heliomesh.durable import Sealed
 from heliomesh.engine.arm import LOSSLESS, Arm, Prepared, Scheme, prepare
 from heliomesh.engine.store import Store
 
@@ -99,8 +99,8 @@ def test_curves_without_a_manifest_are_no_result(tmp_path):
         ("json", lambda path: path.write_text("[]"), "expected the manifest of a result"),
         ("json", lambda path: path.write_text("{}"), "expected the manifest of a result"),
         ("json", lambda path: path.write_bytes(b"\xff\xfe"), "expected the manifest of a result"),
-        ("parquet", lambda path: path.write_bytes(path.read_bytes()[:-9]), "expected format, key and sha256"),
-        ("parquet", lambda path: path.unlink(), "expected a stored result, actual: No such file"),
+        ("parquet", lambda path: path.write_bytes(path.read_bytes()[:-9]), "expected key and sha256"),
+        ("parquet", lambda path: path.unlink(), "expected a stored file, actual: No such file"),
     ],
 )
 def test_damage_is_named(tmp_path, suffix, damage, words):
@@ -116,9 +116,9 @@ def test_damage_is_named(tmp_path, suffix, damage, words):
 def test_the_result_of_something_else_is_refused(tmp_path):
     store = Store(tmp_path)
     store.put(ARM, CURVES, {})
-    place = next(tmp_path.rglob("*.json"))
-    place.write_text(json.dumps(json.loads(place.read_text()) | {"key": "0" * 64}))
-    with pytest.raises(hm.TrainingError, match="expected format, key and sha256"):
+    place, kind = next(tmp_path.rglob("*.json")), Sealed("the manifest of a result", 2)
+    kind.write(place, kind.read(place, ValueError) | {"key": "0" * 64})
+    with pytest.raises(hm.TrainingError, match="expected key and sha256"):
         store.get(ARM)
 
 

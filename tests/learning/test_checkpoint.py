@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.learning import durable
+from heliomesh import durable
 from heliomesh.learning.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from heliomesh.learning.evaluation import COLUMNS
 
@@ -251,8 +251,8 @@ def test_checkpoints_of_other_runs_are_refused(tmp_path):
         hm.train(task.scenario, task.trace, folder=tmp_path, resume=True, evaluate_every=5)
 
 
-@pytest.mark.parametrize("function", ["write_tensors", "write_json"])
-def test_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch, function):
+@pytest.mark.parametrize(("user", "function"), [("learning.checkpoint", "write_tensors"), ("durable", "write_json")])
+def test_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch, user, function):
     task = job()
     whole, calls = getattr(durable, function), []
 
@@ -263,7 +263,7 @@ def test_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch, functio
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
         whole(target, *content)
 
-    monkeypatch.setattr(f"heliomesh.learning.checkpoint.{function}", full)
+    monkeypatch.setattr(f"heliomesh.{user}.{function}", full)
     with pytest.raises(CheckpointError, match="No space left on device; the one after slot 8 is kept"):
         train(task, tmp_path, checkpoint_every=4)
     monkeypatch.undo()

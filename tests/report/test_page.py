@@ -16,6 +16,7 @@ import pytest
 
 import heliomesh as hm
 from heliomesh.cli import main
+from heliomesh.durable import Sealed
 from heliomesh.learning.dataset import load_dataset
 from heliomesh.learning.partition import split
 from heliomesh.problem.size import TooLargeError
@@ -266,7 +267,7 @@ def test_a_stopped_run_shows_its_checkpoint(call, tmp_path, monkeypatch):
     tensors.write_bytes(tensors.read_bytes()[:100])
     spoiled = page_data([tmp_path / "stopped"])["runs"][0]
     assert spoiled["done"] == 0
-    assert "its tensors are not what was written" in spoiled["missing"][1]
+    assert "A checkpoint was passed over: " in spoiled["missing"][1]
     assert tensors.exists()  # a report changes nothing
 
 
@@ -310,9 +311,10 @@ def _replace(name: str, text: str):
 
 def _change_manifest(**changes: Any):
     def spoil(run: Path) -> None:
-        manifest = json.loads((run / "manifest.json").read_text())
+        kind = Sealed("the manifest of a run", 2)
+        manifest = kind.read(run / "manifest.json", ValueError)
         manifest["provenance"] |= changes
-        (run / "manifest.json").write_text(json.dumps(manifest))
+        kind.write(run / "manifest.json", manifest)
 
     return spoil
 
@@ -346,7 +348,7 @@ def _checkpoints_only(run: Path) -> None:
         (_truncate("trace.npz"), "trace.npz: expected a complete trace file"),
         (_truncate("plan.json"), "plan.json: expected the facts of a plan"),
         (_replace("manifest.json", "[]"), "manifest.json: expected the manifest of a run"),
-        (_replace("manifest.json", '{"format": 7}'), "expected run format 1, actual value 7"),
+        (_replace("manifest.json", '{"format": 7}'), "expected the manifest of a run in format 2, actual format 7"),
         (_replace("plan.json", '{"run": 1, "plan": []}'), "expected the facts of a plan"),
         (_change_manifest(scenario_toml="slots = 'many'"), "expected a scenario of this version"),
         (_change_manifest(scenario_toml="][", planner=3), "expected a scenario of this version"),

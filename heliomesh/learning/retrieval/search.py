@@ -14,8 +14,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from heliomesh.durable import alone_in
 from heliomesh.learning.dataset import DatasetError
-from heliomesh.learning.durable import alone_in
 from heliomesh.learning.retrieval.pinned import Progress, silent
 from heliomesh.learning.retrieval.source import GivenPath, Source, Way, check_files
 

@@ -1,0 +1,179 @@
+"""Files that are on the disk in full, or not at all."""
+
+import errno
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from torch import Tensor
+
+if sys.platform != "win32":
+    import fcntl
+
+
+@contextmanager
+def written_whole(target: Path) -> Iterator[Path]:
+    """A path to write to; when the block ends well, its file is forced to the disk and takes the target's name.
+
+    Whatever goes wrong, also a loss of power, ``target`` is the old file or the new one. The temporary name is
+    always the same, so what a killed process leaves behind is overwritten by the next; a lock beside it lets a
+    second process wait until the first one is done.
+    """
+    temporary = target.with_name(f".{target.name}.part")
+    with _locked(target.with_name(f".{target.name}.lock"), wait=True):
+        try:
+            yield temporary
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.replace(target)
+            _sync_folder(target.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Make a folder and let one process at a time work in it; another one waits, or gets BlockingIOError.
+
+    The lock is the operating system's and ends with the process, however that ends. Windows has none here.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder / ".lock", wait):
+        yield
+
+
+@contextmanager
+def _locked(place: Path, wait: bool) -> Iterator[None]:
+    """Hold the lock on a file that is there only meanwhile."""
+    with ExitStack() as stack:
+        while True:
+            lock = stack.enter_context(place.open("ab"))
+            if sys.platform != "win32":
+                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            if _is_open_file(place, lock.fileno()):
+                break
+            lock.close()  # of a holder that removed it while we waited: a third one may hold its successor
+        try:
+            yield
+        finally:
+            place.unlink(missing_ok=True)
+
+
+def _is_open_file(place: Path, descriptor: int) -> bool:
+    """Whether a name still leads to an open file: its last holder may have removed it meanwhile."""
+    try:
+        return os.path.samestat(place.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force a folder's names to the disk: a rename is lost with the power otherwise."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text(target: Path, text: str) -> None:
+    """Write a UTF-8 file whole."""
+    with written_whole(target) as path:
+        path.write_text(text, encoding="utf-8")
+
+
+def write_set(folder: Path, pattern: str, texts: Mapping[str, str]) -> None:
+    """Write files that belong together, by name; earlier ones that match the pattern go first.
+
+    So a killed process leaves an incomplete set, never one of mixed origin.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for earlier in folder.glob(pattern):
+        earlier.unlink()
+    for name, text in texts.items():
+        write_text(folder / name, text)
+
+
+def write_json(target: Path, value: object) -> None:
+    """Write a JSON file whole."""
+    write_text(target, json.dumps(value, indent=2) + "\n")
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A kind of JSON file that names its kind and format and carries the sha256 of everything it says."""
+
+    kind: str  # as sentences name it, such as "the manifest of a run"
+    format: int
+
+    def write(self, target: Path, content: Mapping[str, Any]) -> None:
+        """Write a file of this kind whole."""
+        labelled = json.loads(json.dumps({"kind": self.kind, "format": self.format, **content}))  # as it is read
+        write_json(target, labelled | {"seal": json_sha256(labelled)})
+
+    def read(self, source: Path, error: type[Exception]) -> dict[str, Any]:
+        """What was written; raises ``error`` with one sentence for another kind, another format or any damage."""
+        try:
+            content = json.loads(source.read_text(encoding="utf-8"))
+            kind, number, seal = content.pop("kind", self.kind), content.pop("format"), content.pop("seal", None)
+        except OSError as problem:
+            raise error(f"{source}: expected {self.kind}, actual: {problem.strerror}") from None
+        except _NOT_SEALED as problem:
+            raise error(f"{source}: expected {self.kind}, actual: {_in_words(problem)}") from None
+        if kind != self.kind:
+            raise error(f"{source}: expected {self.kind}, actual: {kind}")
+        if number != self.format:
+            raise error(f"{source}: expected {self.kind} in format {self.format}, actual format {number!r}")
+        if seal != json_sha256({"kind": kind, "format": number, **content}):
+            raise error(f"{source}: expected {self.kind} as it was written, actual: its content has changed since")
+        return cast(dict[str, Any], content)
+
+
+_NOT_SEALED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # what a foreign JSON file may raise
+
+
+def _in_words(problem: Exception) -> str:
+    return f"it has no {problem}" if isinstance(problem, KeyError) else str(problem)
+
+
+def write_tensors(target: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file whole; raises OSError where the disk does not take it."""
+    from safetensors import SafetensorError  # here, because training without files does not need it
+    from safetensors.torch import save_file
+
+    with written_whole(target) as path:
+        try:
+            save_file(dict(tensors), path)
+        except SafetensorError as error:
+            raise OSError(errno.EIO, str(error), str(target)) from error
+        path.chmod(0o666 & ~_umask())  # safetensors makes files that only their owner may read
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)  # it can only be read by setting it
+    os.umask(mask)
+    return mask
+
+
+def read_tensors(source: Path) -> dict[str, Tensor]:
+    """All tensors of a safetensors file, on the CPU."""
+    from safetensors.torch import load_file
+
+    return load_file(source)
+
+
+def file_sha256(path: Path) -> str:
+    """Hexadecimal sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def json_sha256(value: Any) -> str:
+    """Hexadecimal sha256 of plain data, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
