@@ -17,15 +17,15 @@ the first sweep over the horizon and, from the second on, the forward law of the
 computes its own and tells its neighbourhood.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from heliomesh.planners.decentralized.literal import softmin_policy, uniform_policy
+from heliomesh.planners.decentralized.device_step import DeviceStep, action_table, average_change, blend
+from heliomesh.planners.decentralized.literal import uniform_policy
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
-from heliomesh.problem.contraction import expectation, spread_action
-from heliomesh.problem.factor import Factor, Variable, action, energy, total
+from heliomesh.problem.factor import Factor, Variable, action, energy
 from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.symmetry import Role
@@ -50,12 +50,13 @@ class Consistent:
         self.gammas, self.damping, self.sweeps = gammas, damping, sweeps
         self.representatives = sorted({role.representative for role in roles})
         self.turns = [[i for i in self.representatives if colour[i] == turn] for turn in sorted(set(colour))]
+        self.steps = [DeviceStep(problem, area, self._reference) for area in areas]
         self.scopes = {i: policy_scope(areas, i) for i in self.representatives}
         start = torch.full((problem.num_energy,), 1 / problem.num_energy, dtype=problem.dtype, device=problem.device)
         # reference law of each representative's energy, by slot
         self.energy_law = {i: [start] * problem.slots for i in self.representatives}
         # R = 0: no exchange, the first policy stays; simultaneous best responses only chase each other
-        self.best_responses = min(len(gammas), _MOST_BEST_RESPONSES if len(self.turns) > 1 else 1)
+        self.best_responses = num_best_responses(len(gammas), len(self.turns))
         self.residual = 0.0
 
     def run(self, track: Track) -> tuple[list[tuple[Variable, ...]], list[list[Tensor]], float]:
@@ -66,14 +67,11 @@ class Consistent:
             if sweep + 1 < self.sweeps:
                 self._forward(policies)
         scopes = [tuple(map(role.rename, self.scopes[role.representative])) for role in self.roles]
-        tables = [[self._table(role.representative, row) for role in self.roles] for row in policies]
+        tables = [[self._table(row, role.representative) for role in self.roles] for row in policies]
         return scopes, tables, self.residual
 
-    def _table(self, device: int, policies: Mapping[int, Factor]) -> Tensor:
-        """Best actions by state; with R = 0 the probabilities, as nothing was chosen."""
-        scope = (*self.scopes[device], action(device))
-        prob = policies[device].aligned(scope).expand(self.problem.sizes(scope))
-        return prob.argmax(-1) if self.gammas else prob
+    def _table(self, policies: Mapping[int, Factor], device: int) -> Tensor:
+        return action_table(self.problem, self.scopes[device], policies[device], bool(self.gammas))
 
     def _backward(self, track: Track, description: str) -> list[Mapping[int, Factor]]:
         """Policies [slot][representative] under the current reference laws."""
@@ -82,21 +80,12 @@ class Consistent:
         found: list[Mapping[int, Factor]] = [{} for _ in range(slots)]
         self.residual = 0.0
         for slot in track(range(slots - 1, -1, -1), description, slots):
-            futures = {i: self._future(i, values[i], slot) for i in self.representatives if values}
+            futures = {i: self.steps[i].future(values[i], slot) for i in self.representatives if values}
             policies, raw = self._rounds(slot, futures)
             found[slot] = policies
             everyone = self._for_all(policies)
-            values = {i: self._value(i, raw[i], everyone, slot) for i in self.representatives}
+            values = {i: self.steps[i].value(raw[i], everyone, slot) for i in self.representatives}
         return found
-
-    def _future(self, device: int, value: Factor, slot: int) -> Factor:
-        """E[V_l(next) | after spending] with one action axis per actor."""
-        problem, area = self.problem, self.areas[device]
-        table = expectation(value.table, [problem.kernel(variable, slot) for variable in area.states])
-        first = len(area.states) - len(area.actors)
-        for position, actor in enumerate(area.actors):
-            table = spread_action(table, first + position, problem.energy_left[actor])
-        return Factor((*area.states, *map(action, area.actors)), table)
 
     def _rounds(self, slot: int, futures: Mapping[int, Factor]) -> tuple[dict[int, Factor], dict[int, Factor]]:
         """Policies of one slot after all rounds, and the raw Q tables they ended with."""
@@ -122,8 +111,8 @@ class Consistent:
         for turn in self.turns:
             everyone = self._for_all(policies)
             improved = {i: self._improve(i, tables, everyone, slot, gamma) for i in turn}
-            blended = {i: _blend(policies[i], new, rate) for i, new in improved.items()}
-            change = max(change, *(_average_change(new, policies[i]) for i, new in blended.items()))
+            blended = {i: blend(policies[i], new, rate) for i, new in improved.items()}
+            change = max(change, *(average_change(new, policies[i]) for i, new in blended.items()))
             policies = policies | blended
         return change, policies
 
@@ -134,68 +123,25 @@ class Consistent:
         slot: int,
         known: Mapping[int, Factor],
     ) -> dict[int, Factor]:
-        return {i: self._raw(i, futures, policies[i], slot, known) for i in self.representatives}
+        return {i: self.steps[i].raw(futures.get(i), policies[i], slot, known.get(i)) for i in self.representatives}
 
-    def _raw(
-        self,
-        device: int,
-        futures: Mapping[int, Factor],
-        policy: Factor,
-        slot: int,
-        known: Mapping[int, Factor],
+    def _improve(
+        self, device: int, raw: Mapping[int, Factor], policies: Mapping[int, Factor], slot: int, gamma: float
     ) -> Factor:
-        """Q_l = c_l + future, with what is out of l's sight averaged."""
-        area = self.areas[device]
-        hidden = area.hidden(area.cost_scope)
-        if device in known and not hidden:
-            return known[device]  # nothing depends on the current policies
-        own_law = self._action_law(policy, slot).table
-        laws = [Factor((v,), own_law if v.kind == "action" else self._reference(v, slot)) for v in hidden]
-        cost = area.cost(laws)
-        return cost + futures[device] if device in futures else cost
-
-    def _improve(self, device: int, raw: list[Factor], policies: list[Factor], slot: int, gamma: float) -> Factor:
-        """Logit (γ finite) or best (γ = ∞) response to the others' current policies."""
-        area, own = self.areas[device], action(device)
-        terms = []
-        for source in area.members:
-            if own not in raw[source].scope:
-                continue
-            term = raw[source]
-            for variable in raw[source].scope:
-                if variable.kind == "action" and variable != own:
-                    known = (*self.areas[source].states, *self.scopes[device])
-                    other = self._seen_by(policies[variable.owner], known, slot)
-                    term = term.average(other, over=[variable])
-            terms.append(self._seen_by(term, self.scopes[device], slot))
-        expected = total(terms)
-        if gamma < torch.inf:
-            return softmin_policy(self.problem, device, expected, gamma)
-        return best_policy(self.problem, device, expected)
-
-    def _value(self, device: int, raw: Factor, policies: list[Factor], slot: int) -> Factor:
-        """V_l: the expectation of Q_l under the policies of all actors."""
-        area = self.areas[device]
-        for actor in area.actors:
-            raw = raw.average(self._seen_by(policies[actor], area.states, slot), over=[action(actor)])
-        table = raw.aligned(area.states).expand(self.problem.sizes(area.states))
-        return Factor(area.states, table)
-
-    def _seen_by(self, factor: Factor, states: Collection[Variable], slot: int) -> Factor:
-        """Average out all state variables that are not among ``states``."""
-        hidden = [v for v in factor.scope if v.kind != "action" and v not in states]
-        laws = (Factor((variable,), self._reference(variable, slot)) for variable in hidden)
-        return factor.average(*laws, over=hidden) if hidden else factor
+        """Response to the shares of all devices in sight whose cost the device's action enters."""
+        own, scope = action(device), self.scopes[device]
+        shares = [
+            self.steps[source].share(raw[source], policies, device, scope, slot)
+            for source in self.areas[device].members
+            if own in raw[source].scope
+        ]
+        return self.steps[device].improved(shares, gamma)
 
     def _reference(self, variable: Variable, slot: int) -> Tensor:
         """Law used for a state variable out of sight."""
         if variable.kind == "site":
             return self.problem.channel.stationary.to(self.problem.dtype)
         return self.energy_law[self.roles[variable.owner].representative][slot]
-
-    def _action_law(self, policy: Factor, slot: int) -> Factor:
-        """Marginal law of a device's own action."""
-        return self._seen_by(policy, (), slot)
 
     def _forward(self, policies: list[Mapping[int, Factor]]) -> None:
         """New reference laws: each device's own energy law under the policies just found."""
@@ -205,14 +151,17 @@ class Consistent:
             laws = []
             for slot in range(problem.slots):
                 laws.append(law)
-                act = self._seen_by(policies[slot][device], (energy(device),), slot)
+                act = self.steps[device].seen_by(policies[slot][device], (energy(device),), slot)
                 joint = law.unsqueeze(1) * act.aligned((energy(device), action(device)))
                 left = torch.zeros_like(law).index_add_(0, problem.energy_left[device].flatten(), joint.flatten())
                 law = left @ problem.kernel(energy(device), slot)
             self.energy_law[device] = laws
 
-    def _for_all(self, of_representative: Mapping[int, Factor]) -> list[Factor]:
-        return [of_representative[role.representative].renamed(role.rename) for role in self.roles]
+    def _for_all(self, of_representative: Mapping[int, Factor]) -> dict[int, Factor]:
+        return {
+            device: of_representative[role.representative].renamed(role.rename)
+            for device, role in enumerate(self.roles)
+        }
 
 
 def policy_scope(areas: Sequence[Neighbourhood], device: int) -> tuple[Variable, ...]:
@@ -223,24 +172,15 @@ def policy_scope(areas: Sequence[Neighbourhood], device: int) -> tuple[Variable,
     return tuple(dict.fromkeys([*seen, energy(device)]))
 
 
-def best_policy(problem: Problem, device: int, expected: Factor) -> Factor:
-    """The feasible action of least expected cost, the first of equals; the own action is the last axis."""
-    own = action(device)
-    states = tuple(dict.fromkeys([*(v for v in expected.scope if v != own), energy(device)]))
-    scope = (*states, own)
-    feasible = Factor((energy(device), own), problem.feasible[device]).aligned(scope)
-    best = expected.aligned(scope).masked_fill(~feasible, torch.inf).argmin(-1)
-    return Factor(scope, torch.nn.functional.one_hot(best, len(problem.actions)).to(problem.dtype))
+def share_scope(
+    areas: Sequence[Neighbourhood], scopes: Sequence[tuple[Variable, ...]], source: int, mover: int
+) -> tuple[Variable, ...]:
+    """State variables that a source's share for a mover can depend on."""
+    actors = (actor for actor in areas[source].actors if actor != mover)
+    met = {*areas[source].states, *(variable for actor in actors for variable in scopes[actor])}
+    return tuple(variable for variable in scopes[mover] if variable in met)
 
 
-def _blend(old: Factor, new: Factor, rate: float) -> Factor:
-    if rate == 1:
-        return new
-    scope = new.scope
-    return Factor(scope, (1 - rate) * old.aligned(scope) + rate * new.table)
-
-
-def _average_change(first: Factor, second: Factor) -> float:
-    """Mean total-variation distance of two policies over their states."""
-    difference = first.table - second.aligned(first.scope)  # a policy's scope only grows
-    return float(difference.abs().sum(-1).mean()) / 2
+def num_best_responses(rounds: int, turns: int) -> int:
+    """Most rounds of pure best responses after the soft ones."""
+    return min(rounds, _MOST_BEST_RESPONSES if turns > 1 else 1)

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.physics.chain import draw
-from heliomesh.planners.decentralized.consistent import Consistent, policy_scope
+from heliomesh.planners.decentralized.consistent import Consistent, num_best_responses, policy_scope, share_scope
 from heliomesh.planners.decentralized.literal import Default
 from heliomesh.planners.decentralized.literal import Literal as LiteralForm
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
@@ -28,7 +28,7 @@ from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.problem.symmetry import Role, roles, turns
 from heliomesh.scenario import ScenarioError, Section
 
-_BYTES_ON_AIR = 4  # table entries travel as 32-bit floats
+BYTES_ON_AIR = 4  # table entries travel as 32-bit floats
 
 
 class Options(Section):
@@ -104,7 +104,7 @@ def plan(
     areas = tuple(Neighbourhood(problem, device, options.hops) for device in range(problem.num_devices))
     default = options.form == "default"
     default_values = _defaults(problem, options)
-    rounds = options.rounds if options.rounds is not None else (12 if default else 20)
+    rounds = num_rounds(options)
     scopes = _policy_scopes(areas, default)
     # the search for symmetries is cheap only beside the tables it saves, so the memory check comes first
     check_fits(
@@ -116,7 +116,7 @@ def plan(
     colour = turns(problem) if default and options.order == "turns" else (0,) * problem.num_devices
     role = roles(problem, colour) if options.share_tables else _own_roles(problem)
     if default:
-        gammas = _rising(options.gamma_first, _default_gamma(options), rounds)
+        gammas = rising_gammas(options, rounds)
         run = Consistent(problem, areas, role, colour, gammas, options.damping, options.sweeps).run
     else:
         gamma = literal_gamma(problem, options.gamma)
@@ -131,7 +131,7 @@ def plan(
         converged=residual < 1e-3,
         rounds=rounds,
         residual=residual,
-        overhead=local_overhead(problem, areas, scopes, rounds, options),
+        overhead=local_overhead(problem, areas, scopes, rounds, len(set(colour)), options),
     )
 
 
@@ -166,12 +166,15 @@ def literal_gamma(problem: Problem, gamma: float | str | None) -> float:
     return 100.0 if gamma is None else float(gamma)
 
 
-def _default_gamma(options: Options) -> float:
-    return 3000.0 if options.gamma is None or options.gamma == "theorem" else float(options.gamma)
+def num_rounds(options: Options) -> int:
+    """R, as asked for or by default."""
+    return options.rounds if options.rounds is not None else (12 if options.form == "default" else 20)
 
 
-def _rising(first: float, last: float, rounds: int) -> list[float]:
-    """Geometric schedule of γ."""
+def rising_gammas(options: Options, rounds: int) -> list[float]:
+    """Geometric schedule of the default form's γ."""
+    first = options.gamma_first
+    last = 3000.0 if options.gamma is None or options.gamma == "theorem" else float(options.gamma)
     if rounds <= 1:
         return [last] * rounds
     return [first * (last / first) ** (r / (rounds - 1)) for r in range(rounds)]
@@ -236,13 +239,16 @@ def local_overhead(
     areas: tuple[Neighbourhood, ...],
     scopes: list[tuple[Variable, ...]],
     rounds: int,
+    turns: int,
     options: Options,
 ) -> Overhead:
     """Bytes on the air, every hop counted.
 
-    Offline, each round of each slot index every device sends its Q table and its policy to its k-hop neighbourhood
-    (in the default form the policy only, and Q once per slot index and sweep; plus its energy law between sweeps).
-    Online, every slot each device tells the same neighbours one byte per state variable.
+    Offline, in the literal form, each round of each slot index every device sends its Q table and its policy to its
+    k-hop neighbourhood. In the default form, each round (soft or best response) of each slot index, a device is told
+    a share of its Q by every device whose cost its action enters, and tells these its new policy; between sweeps it
+    tells its neighbourhood its energy law. Every table has a frame of fixed length, with room for all states that it
+    can depend on. Online, every slot each device tells its neighbourhood one byte per state variable.
     """
     count = len(problem.actions)
     offline, online, largest, paper = 0, 0.0, 0, 0
@@ -251,12 +257,19 @@ def local_overhead(
         q_entries = entries(problem.sizes(area.states)) * count ** len(area.actors)
         policy_entries = entries(problem.sizes(scope)) * count
         if options.form == "literal":
-            sent = rounds * (q_entries + policy_entries)
+            sent = hops * rounds * (q_entries + policy_entries)
         else:
-            sent = options.sweeps * (q_entries + rounds * policy_entries)
-            sent += (options.sweeps - 1) * problem.num_energy
+            exchanges = rounds + num_best_responses(rounds, turns)
+            per_exchange = sum(
+                distance
+                * (policy_entries + count * entries(problem.sizes(share_scope(areas, scopes, source, area.device))))
+                for source, distance in area.members.items()
+                if area.device in areas[source].actors
+            )
+            sent = options.sweeps * exchanges * per_exchange
+            sent += (options.sweeps - 1) * hops * problem.num_energy
         if rounds:
-            offline += hops * sent * problem.slots * _BYTES_ON_AIR
+            offline += sent * problem.slots * BYTES_ON_AIR
         needed = hops if len(scope) > 1 else 0
         online += needed * (len(problem.sites_into(area.device)) + 1 + (problem.harvest.law.num_weather > 1))
         largest = max(largest, (q_entries + policy_entries) * problem.slots)

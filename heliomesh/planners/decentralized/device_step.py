@@ -1,0 +1,115 @@
+"""What one device computes in the default form, from its own tables and what its neighbourhood told it.
+
+    future    E[V_l,t+1 | state after spending]
+    raw       Q_l = c_l + future, with what is out of l's sight averaged
+    share     E_{others ∼ π}[Q_l] as device i sees it: all that i needs of Q_l, and all that l tells it
+    improved  π_i, a logit or best response to the sum of all shares
+    value     V_l = E_{all ∼ π}[Q_l]
+
+Only `improved` needs what others computed, and `share` and `value` only policies of devices in l's sight.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from heliomesh.planners.decentralized.literal import softmin_policy
+from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
+from heliomesh.problem.contraction import expectation, spread_action
+from heliomesh.problem.factor import Factor, Variable, action, energy, total
+from heliomesh.problem.problem import Problem
+
+Reference = Callable[[Variable, int], Tensor]  # law of a state variable out of sight, by slot
+
+
+@dataclass(frozen=True)
+class DeviceStep:
+    """The steps of the device whose neighbourhood ``area`` is."""
+
+    problem: Problem
+    area: Neighbourhood
+    reference: Reference
+
+    def future(self, value: Factor, slot: int) -> Factor:
+        """E[V_l(next) | after spending] with one action axis per actor."""
+        problem, area = self.problem, self.area
+        table = expectation(value.table, [problem.kernel(variable, slot) for variable in area.states])
+        first = len(area.states) - len(area.actors)
+        for position, actor in enumerate(area.actors):
+            table = spread_action(table, first + position, problem.energy_left[actor])
+        return Factor((*area.states, *map(action, area.actors)), table)
+
+    def raw(self, future: Factor | None, policy: Factor, slot: int, known: Factor | None = None) -> Factor:
+        """Q_l = c_l + future; ``policy`` is the own one, ``known`` the table of an earlier round of the slot."""
+        hidden = self.area.hidden(self.area.cost_scope)
+        if known is not None and not hidden:
+            return known  # nothing depends on the current policies
+        own_law = self.seen_by(policy, (), slot).table  # of the own action
+        laws = [Factor((v,), own_law if v.kind == "action" else self.reference(v, slot)) for v in hidden]
+        cost = self.area.cost(laws)
+        return cost if future is None else cost + future
+
+    def share(
+        self, raw: Factor, policies: Mapping[int, Factor], mover: int, scope: tuple[Variable, ...], slot: int
+    ) -> Factor:
+        """E_{others ∼ π}[Q_l] over the mover's action and what its policy's ``scope`` has of the rest."""
+        known, share = (*self.area.states, *scope), raw
+        for variable in raw.scope:
+            if variable.kind == "action" and variable.owner != mover:
+                other = self.seen_by(policies[variable.owner], known, slot)
+                share = share.average(other, over=[variable])
+        return self.seen_by(share, scope, slot)
+
+    def improved(self, shares: Collection[Factor], gamma: float) -> Factor:
+        """Logit (γ finite) or best (γ = ∞) response of the device to what all shares tell."""
+        expected = total(shares)
+        if gamma < torch.inf:
+            return softmin_policy(self.problem, self.area.device, expected, gamma)
+        return best_policy(self.problem, self.area.device, expected)
+
+    def value(self, raw: Factor, policies: Mapping[int, Factor], slot: int) -> Factor:
+        """V_l: the expectation of Q_l under the policies of all actors."""
+        area = self.area
+        for actor in area.actors:
+            raw = raw.average(self.seen_by(policies[actor], area.states, slot), over=[action(actor)])
+        table = raw.aligned(area.states).expand(self.problem.sizes(area.states))
+        return Factor(area.states, table)
+
+    def seen_by(self, factor: Factor, states: Collection[Variable], slot: int) -> Factor:
+        """Average out all state variables that are not among ``states``."""
+        hidden = [v for v in factor.scope if v.kind != "action" and v not in states]
+        laws = (Factor((variable,), self.reference(variable, slot)) for variable in hidden)
+        return factor.average(*laws, over=hidden) if hidden else factor
+
+
+def best_policy(problem: Problem, device: int, expected: Factor) -> Factor:
+    """The feasible action of least expected cost, the first of equals; the own action is the last axis."""
+    own = action(device)
+    states = tuple(dict.fromkeys([*(v for v in expected.scope if v != own), energy(device)]))
+    scope = (*states, own)
+    feasible = Factor((energy(device), own), problem.feasible[device]).aligned(scope)
+    best = expected.aligned(scope).masked_fill(~feasible, torch.inf).argmin(-1)
+    return Factor(scope, torch.nn.functional.one_hot(best, len(problem.actions)).to(problem.dtype))
+
+
+def blend(old: Factor, new: Factor, rate: float) -> Factor:
+    """(1 − d) π + d π' with d = ``rate``."""
+    if rate == 1:
+        return new
+    scope = new.scope
+    return Factor(scope, (1 - rate) * old.aligned(scope) + rate * new.table)
+
+
+def average_change(first: Factor, second: Factor) -> float:
+    """Mean total-variation distance of two policies over their states."""
+    difference = first.table - second.aligned(first.scope)  # a policy's scope only grows
+    return float(difference.abs().sum(-1).mean()) / 2
+
+
+def action_table(problem: Problem, scope: tuple[Variable, ...], policy: Factor, chosen: bool) -> Tensor:
+    """Best actions by the states of ``scope``; where nothing was ``chosen`` (R = 0), the probabilities."""
+    full = (*scope, policy.scope[-1])
+    prob = policy.aligned(full).expand(problem.sizes(full))
+    return prob.argmax(-1) if chosen else prob
