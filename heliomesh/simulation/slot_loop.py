@@ -66,7 +66,7 @@ def run_slots(
     )
     sender = torch.from_numpy(topology.edge_sender).to(problem.device)
 
-    luck = _Luck(problem, episodes, seed)
+    luck = Luck(problem, episodes, seed)
     first = luck.first()
     channel_level = problem.channel.initial(first.channel)
     hidden = problem.harvest.start(first.harvest[..., 0])
@@ -115,14 +115,16 @@ def run_slots(
 
 
 @dataclass(frozen=True)
-class _SlotLuck:
+class SlotLuck:
+    """Uniform numbers of one slot."""
+
     channel: Tensor  # (episode, site)
     harvest: Tensor  # (episode, device, 2)
     link: Tensor  # (episode, edge)
     policy: Tensor  # (episode, device)
 
 
-class _Luck:
+class Luck:
     """Uniform numbers of all episodes, slot by slot, from one stream per purpose and episode."""
 
     def __init__(self, problem: Problem, episodes: list[int], seed: int) -> None:
@@ -140,11 +142,11 @@ class _Luck:
         self._blocks: dict[Purpose, Tensor] = {}
         self._slot = 0
 
-    def first(self) -> _SlotLuck:
+    def first(self) -> SlotLuck:
         """Luck of the first state."""
         return self._take({purpose: self._draw(purpose, 1) for purpose in self._shapes}, 0)
 
-    def next(self) -> _SlotLuck:
+    def next(self) -> SlotLuck:
         """Luck of the next slot."""
         offset = self._slot % self._block_slots
         if offset == 0:
@@ -158,5 +160,5 @@ class _Luck:
         drawn = np.stack([generator.random(shape) for generator in self._streams[purpose]], axis=1)
         return torch.from_numpy(drawn).to(self._device)
 
-    def _take(self, blocks: dict[Purpose, Tensor], offset: int) -> _SlotLuck:
-        return _SlotLuck(*(blocks[purpose][offset] for purpose in self._shapes))
+    def _take(self, blocks: dict[Purpose, Tensor], offset: int) -> SlotLuck:
+        return SlotLuck(*(blocks[purpose][offset] for purpose in self._shapes))

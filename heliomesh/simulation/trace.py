@@ -143,7 +143,7 @@ def simulate(
     steps = (
         (index, slot) for index, chunk in enumerate(chunks) for slot in run_slots(problem, plan.policy, chunk, seed)
     )
-    recorders = [_Recorder(problem, len(chunk)) for chunk in chunks]
+    recorders = [Recorder(problem, len(chunk)) for chunk in chunks]
     for index, slot in track(steps, f"simulate {plan.planner}", total):
         recorders[index].add(slot)
     collected = [recorder.arrays for recorder in recorders]
@@ -165,7 +165,7 @@ def estimate_bytes(problem: Problem, episodes: int) -> float:
     return 2.0 * episodes * problem.slots * per_slot
 
 
-class _Recorder:
+class Recorder:
     """Collects slots of one chunk of episodes into preallocated arrays."""
 
     def __init__(self, problem: Problem, episodes: int) -> None:
