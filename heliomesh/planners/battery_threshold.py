@@ -40,7 +40,7 @@ class Options(Section):
         "default: the best",
     )
     shared: bool = Field(False, description="all devices keep the best common thresholds; false: they may differ")
-    sweeps: Annotated[int, Field(ge=1)] = Field(20, description="most sweeps over the devices")
+    sweeps: Annotated[int, Field(ge=1, le=100_000)] = Field(20, description="most sweeps over the devices")
     memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
 
 

@@ -40,11 +40,11 @@ class Options(Section):
     mode: Literal["rounded", "continuous", "exhaustive"] = Field(
         "rounded", description="powers of the set after SCA, any power, or the best of all joint actions"
     )
-    starts: Annotated[int, Field(ge=1)] = Field(
+    starts: Annotated[int, Field(ge=1, le=100_000)] = Field(
         8, description="SCA starts: all send, one colour sends, random subsets"
     )
-    linearisations: Annotated[int, Field(ge=1)] = Field(30, description="most convex steps per start")
-    passes: Annotated[int, Field(ge=1)] = Field(2, description="coordinate passes per convex step")
+    linearisations: Annotated[int, Field(ge=1, le=100_000)] = Field(30, description="most convex steps per start")
+    passes: Annotated[int, Field(ge=1, le=100_000)] = Field(2, description="coordinate passes per convex step")
     memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
 
 

@@ -34,10 +34,10 @@ class Options(Section):
     """Options of the price planner."""
 
     coordinate: bool = Field(True, description="decide each slot with neighbours; false: no online messages")
-    sweeps: Annotated[int, Field(ge=1)] = Field(30, description="most sweeps of best responses")
-    restarts: Annotated[int, Field(ge=0)] = Field(1, description="further starts from random action laws")
-    rounds: Annotated[int, Field(ge=1)] = Field(8, description="most coordinate rounds per slot")
-    messages: Annotated[int, Field(ge=0)] | None = Field(
+    sweeps: Annotated[int, Field(ge=1, le=100_000)] = Field(30, description="most sweeps of best responses")
+    restarts: Annotated[int, Field(ge=0, le=100_000)] = Field(1, description="further starts from random action laws")
+    rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(8, description="most coordinate rounds per slot")
+    messages: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
         None, description="min-sum rounds before them; default 10 under half duplex, else none"
     )
     memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")

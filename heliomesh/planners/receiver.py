@@ -52,10 +52,12 @@ class Options(Section):
         description="most states × joint actions of a receiver's table, larger ones get prices instead; "
         "default: what fits the memory and about a minute",
     )
-    steps: Annotated[int, Field(ge=1)] = Field(100, description="ascent steps of the prices")
-    channel_steps: Annotated[int, Field(ge=0)] = Field(40, description="further steps of prices that see channels")
-    rounds: Annotated[int, Field(ge=1)] = Field(8, description="most coordinate rounds per slot")
-    messages: Annotated[int, Field(ge=0)] | None = Field(
+    steps: Annotated[int, Field(ge=1, le=100_000)] = Field(100, description="ascent steps of the prices")
+    channel_steps: Annotated[int, Field(ge=0, le=100_000)] = Field(
+        40, description="further steps of prices that see channels"
+    )
+    rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(8, description="most coordinate rounds per slot")
+    messages: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
         None, description="min-sum rounds before them; default 10 under half duplex, else none"
     )
     own_share: Annotated[float, Field(ge=0, le=1)] | None = Field(

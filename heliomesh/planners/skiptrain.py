@@ -36,8 +36,12 @@ from heliomesh.scenario import ScenarioError, Section
 class Options(Section):
     """Options of the cycle."""
 
-    train_rounds: Annotated[int, Field(ge=1)] = Field(4, description="Γ_train, slots of training per cycle")
-    sync_rounds: Annotated[int, Field(ge=0)] = Field(4, description="Γ_sync, slots of synchronisation per cycle")
+    train_rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        4, description="Γ_train, slots of training per cycle"
+    )
+    sync_rounds: Annotated[int, Field(ge=0, le=100_000)] = Field(
+        4, description="Γ_sync, slots of synchronisation per cycle"
+    )
     power_watt: Annotated[float, Field(gt=0)] | None = Field(
         None, description="power of sending [W], one of energy.powers_watt; default: the largest"
     )

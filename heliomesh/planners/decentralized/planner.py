@@ -36,7 +36,9 @@ class Options(Section):
 
     form: Literal["default", "literal"] = Field("default", description="'literal' follows the paper's lines")
     hops: Annotated[int, Field(ge=0, le=8)] = Field(2, description="k of the k-hop neighbourhood")
-    rounds: Annotated[int, Field(ge=0)] | None = Field(None, description="R; default 12, literal 20 as in the paper")
+    rounds: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
+        None, description="R; default 12, literal 20 as in the paper"
+    )
     gamma: Annotated[float, Field(gt=0)] | Literal["theorem"] | None = Field(
         None,
         description="literal: the fixed γ (default 100) or Theorem 2's largest; default form: last of the rising γ",
@@ -44,7 +46,7 @@ class Options(Section):
     gamma_first: Annotated[float, Field(gt=0)] = Field(10.0, description="default form: first γ")
     damping: Annotated[float, Field(gt=0, le=1)] = Field(0.5, description="default form: weight of the new policy")
     order: Literal["turns", "simultaneous"] = Field("turns", description="default form: who updates together")
-    sweeps: Annotated[int, Field(ge=1)] = Field(1, description="default form: passes over the horizon")
+    sweeps: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="default form: passes over the horizon")
     default_action: Annotated[int, Field(ge=0)] = Field(0, description="literal: action of devices out of sight")
     default_battery: Literal["full", "empty"] = Field("full", description="literal: battery of devices out of sight")
     default_gain: Literal["worst", "median", "best"] = Field(
