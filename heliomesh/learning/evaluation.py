@@ -1,7 +1,6 @@
 """How good the models are: every device on a fixed part of the test set, their average on all of it.
 
-The part is drawn once, from ``stream(seed, "partition", 1)``, and is the same for all devices of a run. At the end of
-a run every device meets the whole test set.
+At the end of a run every device meets the whole test set; `held_out.py` says which part it is before.
 """
 
 from dataclasses import dataclass
@@ -11,10 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh.learning.dataset import Dataset
-from heliomesh.learning.replay import Member, Replay, diverged
-from heliomesh.learning.stacked import Samples
-from heliomesh.streams import stream
+from heliomesh.learning.replay import Member, Stack, diverged, place_of
 
 # What is known of a run after a slot. Mean, least and largest are over devices; joules are sums over devices and
 # slots so far; "average" is the model w̄ = Σ_i w_i / m.
@@ -51,49 +47,44 @@ class Evaluation:
 
 
 class Evaluator:
-    """Scores all runs of a replay."""
+    """Scores all runs of a stack."""
 
-    def __init__(self, replay: Replay, dataset: Dataset, device_samples: int) -> None:
-        device = replay.device
-        self._replay = replay
-        self._test = Samples(dataset.test_inputs.to(device), dataset.test_labels.to(device))
-        self._part = {
-            member.job.training_seed: _part(self._test, member.job.training_seed, device_samples)
-            for member in replay.members
-        }
+    def __init__(self, stack: Stack, num_test: int, device_samples: int) -> None:
+        self._stack = stack
+        self._num_all, self._num_part = num_test, min(device_samples, num_test)  # samples
 
     def evaluate(self, done: int, losses: Floats) -> list[Evaluation]:
         """Score every run after ``done`` slots; ``losses`` (slot, row) are the training losses since last time."""
-        replay = self._replay
-        averages = torch.stack([replay.weights[member.rows].mean(0) for member in replay.members])
-        scores = replay.strategy.evaluate(averages, _rows(slice(0, len(averages)), replay), self._test)
+        stack, weights = self._stack, self._stack.gather()
+        averages = torch.stack([weights[member.rows].mean(0) for member in stack.members])
+        scores = stack.score_models(averages)
         evaluations = []
-        for run, member in enumerate(replay.members):
-            accuracy, loss, num_samples = self._devices(member, done)
+        for run, member in enumerate(stack.members):
+            accuracy, loss = self._devices(run, done)
             row = {
                 "slot": done,
                 **{f"accuracy_{name}": value for name, value in _spread(accuracy).items()},
                 **{f"loss_{name}": value for name, value in _spread(loss).items()},
-                "device_samples": num_samples,
+                "device_samples": self._num_all if done == stack.num_slots else self._num_part,
                 "average_accuracy": float(scores.accuracy[run]),
                 "average_loss": float(scores.loss[run]),
-                "consensus_distance": consensus_distance(replay.weights[member.rows], averages[run]),
+                "consensus_distance": consensus_distance(weights[member.rows], averages[run]),
                 "train_loss": _mean_of_trained(losses[:, member.rows]),
                 **_energy(member, done, float(accuracy.mean())),
             }
             evaluations.append(Evaluation(row, accuracy, loss))
         return evaluations
 
-    def _devices(self, member: Member, done: int) -> tuple[Floats, Floats, int]:
-        """Accuracy and loss of each device, and on how many samples; all of them after the last slot."""
-        replay = self._replay
-        samples = self._test if done == replay.num_slots else self._part[member.job.training_seed]
-        scores = replay.strategy.evaluate(replay.weights, _rows(member.rows, replay), samples)
+    def _devices(self, run: int, done: int) -> tuple[Floats, Floats]:
+        """Accuracy and loss of each device of a run."""
+        scores = self._stack.score_devices(run, done)
         accuracy, loss = scores.accuracy.double().cpu().numpy(), scores.loss.double().cpu().numpy()
         if not np.isfinite(loss).all():
+            members = self._stack.members
             device = int(np.flatnonzero(~np.isfinite(loss))[0])
-            raise diverged(replay.place(member.rows.start + device), done - 1, f"test loss {loss[device]:g}")
-        return accuracy, loss, len(samples.labels)
+            row = members[run].rows.start + device
+            raise diverged(place_of(members, row), done - 1, f"test loss {loss[device]:g}")
+        return accuracy, loss
 
 
 def consensus_distance(weights: Tensor, average: Tensor) -> float:
@@ -103,19 +94,6 @@ def consensus_distance(weights: Tensor, average: Tensor) -> float:
         part = slice(start, start + _COLUMNS_AT_ONCE)
         total += float((weights[:, part] - average[part]).square().sum(dtype=torch.float64))
     return total / len(weights)
-
-
-def _part(test: Samples, seed: int, size: int) -> Samples:
-    """A random part of the test set, in its order."""
-    if size >= len(test.labels):
-        return test
-    chosen = np.sort(stream(seed, "partition", 1).choice(len(test.labels), size, replace=False))
-    index = torch.from_numpy(chosen).to(test.labels.device)
-    return Samples(test.inputs[index], test.labels[index])
-
-
-def _rows(rows: slice, replay: Replay) -> Tensor:
-    return torch.arange(rows.start, rows.stop, device=replay.device)
 
 
 def _spread(values: Floats) -> dict[str, float]:

@@ -50,6 +50,11 @@ class Report:
     bytes_per_row: int = 0  # of a device's memory, besides the weights; 0 on a CPU
     remembered: bool = False  # whether an earlier calibration was used
 
+    @property
+    def setting(self) -> str:
+        """The strategy as the setting ``strategy`` names it."""
+        return f"{self.strategy}:{'compiled' if self.compiled else 'eager'}"
+
     def __str__(self) -> str:
         """One line for people."""
         name = f"{self.strategy}{' compiled' if self.compiled else ''}, {self.precision}"

@@ -7,8 +7,9 @@ together; each of them gives what it would give alone.
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +18,14 @@ from torch import Tensor, nn
 
 from heliomesh.learning.aggregation import Rule, aggregate, check_contraction
 from heliomesh.learning.dataset import Dataset
-from heliomesh.learning.execution import choose, free_bytes, new_weights
+from heliomesh.learning.execution import Chosen, Report, choose, free_bytes, new_weights
+from heliomesh.learning.held_out import HeldOut
 from heliomesh.learning.minibatch import Minibatches
 from heliomesh.learning.model import build_model
 from heliomesh.learning.partition import split
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.run import TrainingError
-from heliomesh.learning.stacked import Layout, Samples, flat_weights, layout_of
+from heliomesh.learning.stacked import Layout, Samples, Scores, flat_weights, layout_of
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.scenario import Learning, Scenario, ScenarioError
@@ -72,19 +74,71 @@ class TrainJob:
 
 @dataclass(frozen=True)
 class Member:
-    """A run in its place of the stack."""
+    """A run in its place of the stack: its devices, or those of a part of its network with their neighbours.
+
+    A part has the rows of its own devices first. Rows of neighbours only wait for what is sent from elsewhere: they
+    are never scheduled, and no edge leads to them.
+    """
 
     job: TrainJob
-    topology: Topology
+    topology: Topology  # of the rows
     minibatches: Minibatches
     rows: slice  # of the stack
+    num_own: int  # rows that train here
+    devices: npt.NDArray[np.int64]  # (row,) their numbers in the network
     scheduled: npt.NDArray[np.bool_]  # (slot, device)
     delivered: npt.NDArray[np.bool_]  # (slot, edge)
     trained_before: npt.NDArray[np.int64]  # (slot, device) earlier slots in which the device trained
 
 
+class Stack(Protocol):
+    """What the trainer asks of whoever holds the weights: a `Replay` in this process, or several elsewhere."""
+
+    members: tuple[Member, ...]
+    layout: Layout
+
+    @property
+    def num_slots(self) -> int:
+        """Horizon T of all runs."""
+        ...
+
+    @property
+    def report(self) -> Report:
+        """The strategy that trains."""
+        ...
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Where it trains, for a run's provenance."""
+        ...
+
+    def step(self, slot: int) -> npt.NDArray[np.float64]:
+        """Train and average in one slot; returns the training loss, NaN for idle devices; (row,)."""
+        ...
+
+    def gather(self) -> Tensor:
+        """The weights after the last step; (row, parameter)."""
+        ...
+
+    def restore(self, weights: Tensor, done: int) -> None:
+        """Go back to weights (row, parameter) as they were after ``done`` slots."""
+        ...
+
+    def score_devices(self, run: int, done: int) -> Scores:
+        """Every device of a run on its part of the test set, after the last slot on all of it; (device,)."""
+        ...
+
+    def score_models(self, models: Tensor) -> Scores:
+        """Other models (model, parameter) on the whole test set."""
+        ...
+
+
 class Replay:
-    """The weights of all runs, slot by slot."""
+    """The weights of all runs, slot by slot.
+
+    With ``own``, devices of the network in rising order, it holds that part of one run: whoever has the other parts
+    calls `train`, brings what neighbours `send` to those who `receive` it, and calls `average`.
+    """
 
     def __init__(
         self,
@@ -95,10 +149,15 @@ class Replay:
         strategy: str = "auto",
         precision: Precision = "fp32",
         memory_gib: float | None = None,
+        device_samples: int = 500,
+        own: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self.learning = _shared_learning(jobs)
-        self.members = _members(jobs, dataset)
-        model = _model(jobs[0], dataset)
+        self.members = lined_up(jobs, dataset)
+        if own is not None:
+            assert len(jobs) == 1, "parts are of one network"
+            self.members = (_part(self.members[0], own),)
+        model = first_model(jobs[0], dataset)
         self.layout = layout_of(model)
         self.device = device  # that computes; the weights may be too many for it
         _check_memory(self.members, dataset, self.layout, device, memory_gib)
@@ -106,29 +165,44 @@ class Replay:
         self.weights, self._before = _first_weights(self.members, dataset, self.layout, device)  # (row, parameter)
         # On a CPU a run shall be the same alone and in a stack, so the stack's size must not change the choice.
         num_rows = len(self.weights) if device.type == "cuda" else self.members[0].topology.num_devices
-        steps, batch = self.learning.local_steps, self.learning.batch
-        self.strategy = choose(model, self.samples, num_rows, steps, batch, device, precision, strategy)
+        self.strategy = _chosen(self.learning, model, self.samples, num_rows, precision, strategy)
+        self._held_out = HeldOut(dataset, device, device_samples)
 
     @property
     def num_slots(self) -> int:
         """Horizon T of all runs."""
         return len(self.members[0].scheduled)
 
+    @property
+    def report(self) -> Report:
+        """The strategy that trains."""
+        return self.strategy.report
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Where it trains, for a run's provenance."""
+        return {"device": str(self.device)}
+
     def step(self, slot: int) -> npt.NDArray[np.float64]:
         """Train and average in one slot; returns the training loss, NaN for idle devices; (row,)."""
+        losses = self.train(slot)
+        self.average(slot)
+        return losses
+
+    def train(self, slot: int) -> npt.NDArray[np.float64]:
+        """Local steps of who is scheduled; returns the training loss, NaN for idle devices; (row,)."""
+        if self._before is not None:
+            self._before.copy_(self.weights)
         active = np.concatenate([member.scheduled[slot] for member in self.members])
         losses = np.full(len(active), np.nan)
         if not active.any():
             return losses
-        if self._before is not None:
-            self._before.copy_(self.weights)
         rows = torch.from_numpy(np.flatnonzero(active)).to(self.device)
         batches = torch.from_numpy(np.concatenate([_batches(member, slot) for member in self.members]))
         learning_rate = self.learning.learning_rate
         trained = self.strategy.train(self.weights, rows, batches.to(self.device), self.samples, learning_rate)
         losses[active] = trained.double().cpu().numpy()
         self._check_finite(losses, active, slot)
-        self._average(slot)
         return losses
 
     def _check_finite(self, losses: npt.NDArray[np.float64], active: npt.NDArray[np.bool_], slot: int) -> None:
@@ -137,15 +211,21 @@ class Replay:
         wrong = np.flatnonzero(active & ~(np.isfinite(losses) & np.isfinite(sums)))
         if len(wrong):
             row = int(wrong[0])
-            raise diverged(self.place(row), slot, f"training loss {losses[row]:g}")
+            raise diverged(place_of(self.members, row), slot, f"training loss {losses[row]:g}")
 
-    def place(self, row: int) -> str:
-        """A row in words."""
-        run, member = next((run, m) for run, m in enumerate(self.members) if row < m.rows.stop)
-        device = f"device {row - member.rows.start}"
-        return device if len(self.members) == 1 else f"{device} of run {run}"
+    def send(self, rows: npt.NDArray[np.int64]) -> Tensor:
+        """What neighbours elsewhere need of rows after training: w½, or Δ where they average updates."""
+        after = self.weights[rows]
+        return after if self._before is None else after - self._before[rows]
 
-    def _average(self, slot: int) -> None:
+    def receive(self, rows: npt.NDArray[np.int64], sent: Tensor) -> None:
+        """Keep what was sent for the rows of neighbours; an update Δ is one from weights of zero, Δ − 0."""
+        self.weights[rows] = sent.to(self.weights.device)
+        if self._before is not None:
+            self._before[rows] = 0.0
+
+    def average(self, slot: int) -> None:
+        """Average what was delivered in a slot whose training is done."""
         for rule, members in _alike(self.members):
             rows = slice(members[0].rows.start, members[-1].rows.stop)
             shape = (len(members), members[0].topology.num_devices, -1)
@@ -161,6 +241,50 @@ class Replay:
                 workspace_mib=_WORKSPACE_BYTES >> 20,
             )
 
+    def gather(self) -> Tensor:
+        """The weights after the last step; (row, parameter)."""
+        return self.weights
+
+    def restore(self, weights: Tensor, done: int) -> None:
+        """Go back to weights (row, parameter); slots follow from the trace, whichever were done."""
+        self.weights.copy_(weights)
+
+    def score_devices(self, run: int, done: int) -> Scores:
+        """Every own device of a run on its part of the test set, after the last slot on all of it; (device,)."""
+        member = self.members[run]
+        samples = self._held_out.all if done == self.num_slots else self._held_out.part(member.job.training_seed)
+        rows = torch.arange(member.rows.start, member.rows.start + member.num_own, device=self.device)
+        return self.strategy.evaluate(self.weights, rows, samples)
+
+    def score_models(self, models: Tensor) -> Scores:
+        """Other models (model, parameter) on the whole test set."""
+        rows = torch.arange(len(models), device=self.device)
+        return self.strategy.evaluate(models, rows, self._held_out.all)
+
+
+def settled_strategy(
+    job: TrainJob, dataset: Dataset, device: torch.device, precision: Precision, strategy: str
+) -> str:
+    """The strategy with which a `Replay` of the job trains, by a name that leaves nothing to measure."""
+    samples = Samples(dataset.train_inputs.to(device), dataset.train_labels.to(device))
+    devices = job.scenario.network.devices
+    chosen = _chosen(job.scenario.learning, first_model(job, dataset), samples, devices, precision, strategy)
+    return chosen.report.setting
+
+
+def _chosen(
+    learning: Learning, model: nn.Module, samples: Samples, num_rows: int, precision: Precision, strategy: str
+) -> Chosen:
+    steps, batch = learning.local_steps, learning.batch
+    return choose(model, samples, num_rows, steps, batch, samples.labels.device, precision, strategy)
+
+
+def place_of(members: Sequence[Member], row: int) -> str:
+    """A row of the stack in words."""
+    run, member = next((run, m) for run, m in enumerate(members) if row < m.rows.stop)
+    device = f"device {member.devices[row - member.rows.start]}"
+    return device if len(members) == 1 else f"{device} of run {run}"
+
 
 def diverged(place: str, slot: int, actual: str) -> TrainingError:
     """The refusal to go on with what is no number."""
@@ -170,17 +294,18 @@ def diverged(place: str, slot: int, actual: str) -> TrainingError:
     )
 
 
-def _model(job: TrainJob, dataset: Dataset) -> nn.Module:
+def first_model(job: TrainJob, dataset: Dataset) -> nn.Module:
+    """The model that every device of a run starts from."""
     settings = job.scenario.learning
     return build_model(settings.model, dataset.input_shape, dataset.num_classes, job.training_seed, settings.buffers)
 
 
 def _batches(member: Member, slot: int) -> npt.NDArray[np.int64]:
-    devices = np.flatnonzero(member.scheduled[slot])
-    return member.minibatches.of(devices, member.trained_before[slot, devices])
+    active = np.flatnonzero(member.scheduled[slot])
+    return member.minibatches.of(member.devices[active], member.trained_before[slot, active])
 
 
-def _members(jobs: Sequence[TrainJob], dataset: Dataset) -> tuple[Member, ...]:
+def lined_up(jobs: Sequence[TrainJob], dataset: Dataset) -> tuple[Member, ...]:
     """Jobs checked and lined up; runs with equal topologies share one object."""
     members: list[Member] = []
     for job in jobs:
@@ -201,12 +326,41 @@ def _members(jobs: Sequence[TrainJob], dataset: Dataset) -> tuple[Member, ...]:
                 topology=topology,
                 minibatches=Minibatches(partition, job.training_seed, settings.local_steps, settings.batch),
                 rows=slice(start, start + topology.num_devices),
+                num_own=topology.num_devices,
+                devices=np.arange(topology.num_devices),
                 scheduled=scheduled,
                 delivered=job.trace.delivered[job.episode],
                 trained_before=scheduled.cumsum(0) - scheduled,
             )
         )
     return tuple(members)
+
+
+def _part(member: Member, own: npt.NDArray[np.int64]) -> Member:
+    """A run of which only ``own`` devices train. Edges keep their order, and with it sums keep their bits."""
+    whole = member.topology
+    edges = np.flatnonzero(np.isin(whole.edge_receiver, own))
+    devices = np.concatenate([own, np.setdiff1d(whole.edge_sender[edges], own)])
+    row = np.full(whole.num_devices, -1)
+    row[devices] = np.arange(len(devices))
+    topology = Topology(
+        num_devices=len(devices),
+        edge_receiver=row[whole.edge_receiver[edges]],
+        edge_sender=row[whole.edge_sender[edges]],
+        edge_weight=whole.edge_weight[edges],
+        self_weight=whole.self_weight[devices],
+        position_metre=whole.position_metre[devices],
+    )
+    return replace(
+        member,
+        topology=topology,
+        rows=slice(0, len(devices)),
+        num_own=len(own),
+        devices=devices,
+        scheduled=member.scheduled[:, devices] & (np.arange(len(devices)) < len(own)),
+        delivered=member.delivered[:, edges],
+        trained_before=member.trained_before[:, devices],
+    )
 
 
 def check_trace(job: TrainJob, topology: Topology) -> None:
@@ -257,7 +411,7 @@ def _first_weights(
     num_rows, copies = members[-1].rows.stop, _num_copies(members)
     stack = new_weights(copies * num_rows, layout.num_parameters, device)
     for member in members:
-        stack[member.rows] = flat_weights(_model(member.job, dataset)).to(stack.device)
+        stack[member.rows] = flat_weights(first_model(member.job, dataset)).to(stack.device)
     return stack[:num_rows], stack[num_rows:] if copies > 1 else None
 
 

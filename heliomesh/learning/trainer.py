@@ -17,15 +17,16 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from heliomesh.durable import alone_in
 from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
 from heliomesh.learning.dataset import Dataset, load_dataset
-from heliomesh.durable import alone_in
 from heliomesh.learning.evaluation import COLUMNS, Evaluation, Evaluator
 from heliomesh.learning.precision import Precision
-from heliomesh.learning.replay import Member, Replay, TrainJob
+from heliomesh.learning.replay import Member, Replay, Stack, TrainJob
 from heliomesh.learning.run import Floats, Run, TrainingError, is_finished, versions
 from heliomesh.learning.tracking import Observer, unobserved
 from heliomesh.problem.policy import Track, untracked
@@ -55,6 +56,25 @@ class TrainSettings:
     memory_gib: float | None = None  # default: 6 GiB, or what a CUDA device has free
 
 
+MakeStack = Callable[[Sequence[TrainJob], Dataset, TrainSettings], Stack]
+
+
+def replay_here(
+    jobs: Sequence[TrainJob], dataset: Dataset, settings: TrainSettings, own: npt.NDArray[np.int64] | None = None
+) -> Replay:
+    """The stack of weights in this process, of all devices or of a network's ``own``."""
+    return Replay(
+        jobs,
+        dataset,
+        torch_device(settings.device),
+        strategy=settings.strategy,
+        precision=settings.precision,
+        memory_gib=settings.memory_gib,
+        device_samples=settings.device_samples,
+        own=own,
+    )
+
+
 def train(
     scenario: Scenario,
     trace: Trace,
@@ -75,13 +95,15 @@ def train(
     track: Track = untracked,
     observer: Observer = unobserved,
     notify: Callable[[str], None] = warnings.warn,
+    make_stack: MakeStack = replay_here,
 ) -> Run:
     """Train every device of the scenario under one episode of a trace.
 
     ``seed`` draws the partition, the first weights, the minibatches and the test samples of the devices; by default
     it is the scenario's. ``dataset`` replaces the one that the scenario names. With a ``folder`` the run is saved
-    there, with checkpoints on the way; ``notify`` is told if a damaged one had to be passed over. The rest is as
-    in `TrainSettings`. Raises ScenarioError, TraceError, DatasetError, TooLargeError or TrainingError.
+    there, with checkpoints on the way; ``notify`` is told if a damaged one had to be passed over. ``make_stack`` says
+    who holds the weights, by default this process. The rest is as in `TrainSettings`. Raises ScenarioError,
+    TraceError, DatasetError, TooLargeError or TrainingError.
     """
     settings = TrainSettings(
         folder=None if folder is None else Path(folder),
@@ -97,7 +119,7 @@ def train(
     )
     job = TrainJob(scenario, trace, episode, seed)
     place = [settings.folder] if settings.folder else []
-    return _train([job], place, settings, dataset, track, observer, notify)[0]
+    return _train([job], place, settings, dataset, track, observer, notify, make_stack)[0]
 
 
 def train_many(
@@ -117,7 +139,7 @@ def train_many(
     settings = settings or TrainSettings()
     folder = settings.folder
     places = [folder / f"{run:03d}" for run in range(len(jobs))] if folder else []
-    return _train(jobs, places, settings, dataset, track, observer, notify)
+    return _train(jobs, places, settings, dataset, track, observer, notify, replay_here)
 
 
 def _train(
@@ -128,6 +150,7 @@ def _train(
     track: Track,
     observer: Observer,
     notify: Callable[[str], None],
+    make_stack: MakeStack,
 ) -> list[Run]:
     """Load what is finished, else train, save and drop the checkpoints; one process at a time in a folder."""
     _check_settings(jobs, settings)
@@ -135,11 +158,12 @@ def _train(
     identities = [_identity(job, dataset, settings) for job in jobs]
     if places and all(map(is_finished, places)):
         return _finished(places, identities, settings)
+    arguments = (jobs, places, settings, dataset, identities, track, observer, notify, make_stack)
     if settings.folder is None:
-        return _train_unfinished(jobs, places, settings, dataset, identities, track, observer, notify)
+        return _train_unfinished(*arguments)
     try:
         with alone_in(settings.folder):
-            return _train_unfinished(jobs, places, settings, dataset, identities, track, observer, notify)
+            return _train_unfinished(*arguments)
     except BlockingIOError:
         raise TrainingError(
             f"{settings.folder}: expected a folder that no other process uses, actual: one is training there"
@@ -155,13 +179,15 @@ def _train_unfinished(
     track: Track,
     observer: Observer,
     notify: Callable[[str], None],
+    make_stack: MakeStack,
 ) -> list[Run]:
     """Go on from the newest checkpoint, or begin."""
     checkpoints = _checkpoints(settings, identities)
     resumed = checkpoints.newest(notify) if checkpoints else None
     if resumed and settings.strategy == "auto" and resumed.facts["device"] == settings.device:
         settings = replace(settings, strategy=resumed.facts["strategy"])  # another one rounds otherwise
-    training = _Training(jobs, dataset, settings, identities)
+    stack = make_stack(jobs, dataset, settings)
+    training = _Training(stack, len(dataset.test_labels), settings, identities)
     if resumed:
         training.restore(resumed)
     with _polite_interrupt(checkpoints is not None) as asked_to_stop:
@@ -175,25 +201,13 @@ def _train_unfinished(
 
 
 class _Training:
-    """A replay with its metrics so far."""
+    """A stack with its metrics so far."""
 
     def __init__(
-        self,
-        jobs: Sequence[TrainJob],
-        dataset: Dataset,
-        settings: TrainSettings,
-        identities: Sequence[dict[str, Any]],
+        self, stack: Stack, num_test: int, settings: TrainSettings, identities: Sequence[dict[str, Any]]
     ) -> None:
-        self._settings, self._identities = settings, identities
-        self._replay = Replay(
-            jobs,
-            dataset,
-            torch_device(settings.device),
-            strategy=settings.strategy,
-            precision=settings.precision,
-            memory_gib=settings.memory_gib,
-        )
-        self._evaluator = Evaluator(self._replay, dataset, settings.device_samples)
+        self._stack, self._settings, self._identities = stack, settings, identities
+        self._evaluator = Evaluator(stack, num_test, settings.device_samples)
         self._done = 0
         self._losses: list[Floats] = []  # (row,) of every slot since the last evaluation
         self._evaluations: list[list[Evaluation]] = []  # by evaluated slot and run
@@ -208,10 +222,10 @@ class _Training:
         asked_to_stop: Callable[[], bool],
     ) -> None:
         """Train the slots that are left."""
-        slots, every = self._replay.num_slots, self._settings.evaluate_every
+        slots, every = self._stack.num_slots, self._settings.evaluate_every
         last_written, last_second = self._done, time.monotonic()
         for slot in track(range(self._done, slots), "train", slots - self._done):
-            self._losses.append(self._replay.step(slot))
+            self._losses.append(self._stack.step(slot))
             self._done = slot + 1
             if self._done % every == 0 or self._done == slots:
                 self._evaluate(observer)
@@ -236,29 +250,24 @@ class _Training:
             observer(run, evaluation.row)
 
     def _checkpoint(self) -> Checkpoint:
-        num_rows = len(self._replay.weights)
-        losses = np.stack(self._losses) if self._losses else np.empty((0, num_rows))
-        tensors = {"weights": self._replay.weights, "losses": torch.from_numpy(losses)}
-        for run, member in enumerate(self._replay.members):
+        weights = self._stack.gather()
+        losses = np.stack(self._losses) if self._losses else np.empty((0, len(weights)))
+        tensors = {"weights": weights, "losses": torch.from_numpy(losses)}
+        for run, member in enumerate(self._stack.members):
             metrics, accuracy, loss = self._curves(run, member)
             table = np.stack(list(metrics.values()))
             tensors |= {f"metrics {run}": torch.from_numpy(table), f"accuracy {run}": torch.from_numpy(accuracy)}
             tensors[f"loss {run}"] = torch.from_numpy(loss)
-        facts = {"second": self._seconds(), "strategy": self._strategy(), "device": self._settings.device}
+        facts = {"second": self._seconds(), "strategy": self._stack.report.setting, "device": self._settings.device}
         return Checkpoint(self._done, tensors, facts)
-
-    def _strategy(self) -> str:
-        """The strategy as the setting ``strategy`` names it."""
-        report = self._replay.strategy.report
-        return f"{report.strategy}:{'compiled' if report.compiled else 'eager'}"
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go back to a checkpoint."""
         tensors = checkpoint.tensors
-        self._replay.weights.copy_(tensors["weights"])
+        self._stack.restore(tensors["weights"], checkpoint.done)
         self._done, self._losses = checkpoint.done, list(tensors["losses"].numpy())
         self._second_before = float(checkpoint.facts["second"])
-        runs = range(len(self._replay.members))
+        runs = range(len(self._stack.members))
         self._evaluations = [
             [_evaluation(tensors, run, number) for run in runs] for number in range(tensors["metrics 0"].shape[1])
         ]
@@ -277,13 +286,14 @@ class _Training:
 
     def runs(self) -> list[Run]:
         """The finished runs."""
+        weights = self._stack.gather()
         return [
-            Run(*self._curves(run, member), self._replay.weights[member.rows], self._provenance(run, member))
-            for run, member in enumerate(self._replay.members)
+            Run(*self._curves(run, member), weights[member.rows], self._provenance(run, member))
+            for run, member in enumerate(self._stack.members)
         ]
 
     def _provenance(self, run: int, member: Member) -> dict[str, Any]:
-        layout = self._replay.layout
+        layout = self._stack.layout
         return {
             **self._identities[run],
             "name": member.job.scenario.name,
@@ -291,10 +301,10 @@ class _Training:
             "planner": member.job.trace.planner,
             "simulation_seed": member.job.trace.seed,
             "parameters": [[name, list(shape)] for name, shape in zip(layout.names, layout.shapes, strict=True)],
-            "strategy": self._strategy(),
+            "strategy": self._stack.report.setting,
             "precision": self._settings.precision,
-            "device": str(self._replay.device),
-            "runs_in_stack": len(self._replay.members),
+            **self._stack.facts,
+            "runs_in_stack": len(self._stack.members),
             "duration_second": self._seconds(),
             "versions": versions(),
         }
