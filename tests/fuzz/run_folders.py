@@ -1,0 +1,257 @@
+"""Folders of runs, checkpoints, traces and stored results: whole ones, damaged in content, checksum or layout."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+import heliomesh as hm
+from heliomesh.commands.train import keep_plan
+from heliomesh.durable import file_sha256, json_sha256
+from heliomesh.engine.arm import prepare
+from heliomesh.engine.store import Store
+from heliomesh.experiments import hops
+from heliomesh.learning.evaluation import COLUMNS
+from heliomesh.simulation.trace import Trace
+from tests.fuzz.mutation import Rng, spoiled_array, spoiled_arrays, spoiled_bytes, spoiled_text, spoiled_tree
+
+_OVERRIDES = {
+    "slots": 4,
+    "network.devices": 3,
+    "learning.dataset": "synthetic",
+    "learning.batch": 2,
+    "learning.local_steps": 1,
+    "learning.model": "mlp",
+}
+SETTINGS = [part for path, new in _OVERRIDES.items() for part in ("--set", f"{path}={new}")]
+_EVERY = ["--evaluate-every", "1", "--quiet", "--json"]
+
+
+class _StopError(Exception):
+    """Ends a training as a loss of power would."""
+
+
+def prepare_originals(originals: Path) -> None:
+    """A finished run, one that was stopped, a trace and stored results."""
+    scenario = hm.Scenario.load("tiny").override(_OVERRIDES)
+    problem = hm.build(scenario)
+    plan = hm.plan(problem, "uncoordinated")
+    trace = hm.simulate(problem, plan, episodes=1, seed=scenario.seed)
+    wanted = {"scenario": scenario.content_hash, "planner": "uncoordinated", "options": {}, "seed": 0, "episode": 0}
+    for name, stop_after in (("finished", 99), ("stopped", 3)):
+        keep_plan(originals / name, trace, plan, wanted)
+        try:
+            hm.train(
+                scenario,
+                trace,
+                folder=originals / name,
+                evaluate_every=1,
+                checkpoint_every=1,
+                observer=_stop_after(stop_after),
+            )
+        except _StopError:
+            (originals / name / ".lock").unlink(missing_ok=True)
+    trace.save(originals / "trace.npz")
+    _prepare_store(originals / "store" / "quick")
+
+
+def _stop_after(slots: int) -> Callable[[int, Mapping[str, float]], None]:
+    def observe(run: int, row: Mapping[str, float]) -> None:
+        if row["slot"] >= slots:
+            raise _StopError
+
+    return observe
+
+
+def _prepare_store(folder: Path) -> None:
+    """Made-up curves of three arms, and one arm's trace."""
+    store, rng = Store(folder), np.random.default_rng(0)
+    arms = hops.arms(quick=True)[:3]
+    for arm in arms:
+        grid = [(seed, slot) for seed in range(arm.num_seeds) for slot in (10, 20)]
+        curves = pd.DataFrame(grid, columns=["seed", "slot"])
+        for name in COLUMNS:
+            if name != "slot":
+                curves[name] = rng.random(len(curves))
+        cost = rng.random(arm.num_seeds).tolist()
+        store.put(arm, curves, {"cost": cost, "participation": 0.5, "delivery": 0.25, "plan": {}})
+    store.put_trace(arms[0], prepare(_small(arms[0])))
+
+
+def _small(arm: Any) -> Any:
+    """The same arm under the cheapest planner and shortest horizon: only its files matter."""
+    from dataclasses import replace
+
+    scheme = replace(arm.scheme, planner="uncoordinated", options={})
+    return replace(arm, scheme=scheme, scenario=arm.scenario.override({"slots": 3}))
+
+
+def run_folder(rng: Rng, originals: Path, place: Path) -> list[str]:
+    """A run's folder with damage, under every command that reads one."""
+    folder = place / "run"
+    shutil.copytree(originals / ("finished" if rng.random() < 0.6 else "stopped"), folder)
+    _damage_folder(rng, folder)
+    commands = (
+        ["runs", "list", str(folder)],
+        ["runs", "show", str(folder), "--json"],
+        ["runs", "verify", str(folder)],
+        ["runs", "clean", str(folder)],
+        ["report", str(folder), "--out", str(place / "page.html")],
+        ["run", "tiny", "uncoordinated", "--out", str(folder), *SETTINGS, *_EVERY],
+    )
+    return commands[rng.integers(len(commands))]
+
+
+def checkpoint(rng: Rng, originals: Path, place: Path) -> list[str]:
+    """A stopped run with damaged checkpoints; half of the damage has right checksums."""
+    folder = place / "run"
+    shutil.copytree(originals / "stopped", folder)
+    files = sorted((folder / "checkpoints").iterdir())
+    for _ in range(rng.integers(1, 3)):
+        _damage_checkpoint(rng, files[rng.integers(len(files))])
+    if rng.random() < 0.3:
+        return ["runs", "show", str(folder), "--json"]
+    return ["run", "tiny", "uncoordinated", "--out", str(folder), *SETTINGS, *_EVERY]
+
+
+def _damage_checkpoint(rng: Rng, file: Path) -> None:
+    if rng.random() < 0.4 or not file.exists():
+        _damage_file(rng, file)
+        return
+    tensors, facts = file.with_suffix(".safetensors"), file.with_suffix(".json")
+    try:
+        content = json.loads(facts.read_text(encoding="utf-8"))
+        if file == tensors:
+            save_file(_plain(spoiled_arrays(rng, load_file(tensors))), tensors)
+            content["tensors_sha256"] = file_sha256(tensors)
+        else:
+            content = spoiled_tree(rng, content, int(rng.integers(1, 3)))
+        if isinstance(content, dict):
+            content.pop("sha256", None)
+            content["sha256"] = json_sha256(content)
+        facts.write_text(json.dumps(content), encoding="utf-8")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError):  # damaged by an earlier round
+        _damage_file(rng, facts)
+
+
+def _plain(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Arrays that safetensors can hold."""
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items() if array.dtype.kind in "biuf"}
+
+
+def trace_file(rng: Rng, originals: Path, place: Path) -> list[str]:
+    """A trace with other arrays or facts, or damaged bytes, given to the trainer."""
+    file = place / "trace.npz"
+    if rng.random() < 0.3:
+        file.write_bytes(spoiled_bytes(rng, (originals / "trace.npz").read_bytes()))
+    else:
+        with np.load(originals / "trace.npz") as stored:
+            arrays = dict(stored)
+        if rng.random() < 0.4:
+            meta = spoiled_tree(rng, json.loads(str(arrays["meta"])))
+            arrays["meta"] = np.array(json.dumps(meta))
+        else:
+            arrays = spoiled_arrays(rng, arrays)
+        np.savez(file, **arrays)
+    return ["train", "tiny", str(file), "--out", str(place / "run"), *SETTINGS, *_EVERY]
+
+
+def stored_result(rng: Rng, originals: Path, place: Path) -> list[str] | Callable[[], object]:
+    """Results and traces of experiments as `reproduce` keeps them."""
+    folder = place / "store"
+    shutil.copytree(originals / "store", folder)
+    arm = hops.arms(quick=True)[0]
+    if rng.random() < 0.4:
+        files = sorted((folder / "quick" / "traces").iterdir())
+        _damage_file(rng, files[rng.integers(len(files))])
+        return lambda: Store(folder / "quick").get_trace(arm)
+    files = [path for path in sorted((folder / "quick").rglob("*")) if path.is_file() and "traces" not in path.parts]
+    chosen = files[rng.integers(len(files))]
+    if rng.random() < 0.4:
+        _damage_file(rng, chosen)
+    else:
+        _damage_result(rng, chosen)
+    return ["reproduce", "hops", "--quick", "--print", "--quiet", "--out", str(folder)]
+
+
+def _damage_result(rng: Rng, file: Path) -> None:
+    """Damage with a right checksum."""
+    table, facts = file.with_suffix(".parquet"), file.with_suffix(".json")
+    content = json.loads(facts.read_text(encoding="utf-8"))
+    if file == table:
+        curves = pd.read_parquet(table)
+        column = curves.columns[rng.integers(len(curves.columns))]
+        match rng.integers(4):
+            case 0:
+                curves = curves.drop(columns=column)
+            case 1:
+                curves = curves.iloc[: rng.integers(len(curves))]
+            case 2:
+                curves[column] = "text"
+            case _:
+                curves[column] = spoiled_array(rng, curves[column].to_numpy()).reshape(-1)[:1].astype(str)[0]
+        curves.to_parquet(table, index=False)
+        content["sha256"] = file_sha256(table)
+    else:
+        content = spoiled_tree(rng, content, int(rng.integers(1, 3)))
+    facts.write_text(json.dumps(content), encoding="utf-8")
+
+
+def _damage_folder(rng: Rng, folder: Path) -> None:
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    for _ in range(rng.integers(1, 3)):
+        _damage_file(rng, files[rng.integers(len(files))])
+    manifest, metrics = folder / "manifest.json", folder / "metrics.parquet"
+    if rng.random() < 0.5 and manifest.is_file() and metrics.is_file():
+        try:  # let the damage pass the checksum
+            content = json.loads(manifest.read_text(encoding="utf-8"))
+            content["sha256"] = {name: file_sha256(folder / name) for name in content["sha256"]}
+            manifest.write_text(json.dumps(content), encoding="utf-8")
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return
+
+
+def _damage_file(rng: Rng, file: Path) -> None:
+    """Change, empty, remove or replace one file."""
+    if not file.is_file():
+        return
+    action = rng.integers(10)
+    if action == 0:
+        file.unlink()
+    elif action == 1:
+        file.unlink()
+        file.mkdir()
+    elif action == 2:
+        file.write_bytes(b"")
+    elif action == 3:
+        file.unlink()
+        file.symlink_to(file.name)  # a loop
+    elif file.suffix == ".json" and action < 8:
+        try:
+            file.write_text(json.dumps(spoiled_tree(rng, json.loads(file.read_text()), 2)), encoding="utf-8")
+        except ValueError:
+            file.write_bytes(spoiled_bytes(rng, file.read_bytes()))
+    elif file.suffix in (".json", ".toml"):
+        file.write_bytes(spoiled_text(rng, file.read_text(encoding="utf-8", errors="replace")))
+    elif file.suffix == ".npz" and action < 7:
+        _damage_arrays(rng, file)
+    else:
+        file.write_bytes(spoiled_bytes(rng, file.read_bytes()))
+
+
+def _damage_arrays(rng: Rng, file: Path) -> None:
+    try:
+        trace = Trace.load(file)
+    except hm.TraceError:
+        return
+    with np.load(file) as stored:
+        arrays = dict(stored)
+    name = ["scheduled", "power_watt", "delivered", "edge_sender", "battery_joule"][rng.integers(5)]
+    arrays[name] = spoiled_array(rng, getattr(trace, name))
+    np.savez(file, **arrays)
