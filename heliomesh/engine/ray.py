@@ -103,9 +103,8 @@ def finished(function: Callable[[Any], Any], items: Iterable[Any], num_gpus: flo
     Items are taken only a little ahead of the work, so that many large ones need not fit in memory.
     """
     threads = torch.get_num_threads()
-    sizes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-    num_cpus = min(threads, max(sizes))
-    ahead = 2 * sum(size // num_cpus for size in sizes)
+    num_cpus, fitting = room()
+    ahead = 2 * fitting
     task = ray.remote(_with_threads).options(
         num_cpus=num_cpus, num_gpus=num_gpus, max_retries=_MOST_RETRIES, scheduling_strategy="SPREAD"
     )
@@ -119,6 +118,13 @@ def finished(function: Callable[[Any], Any], items: Iterable[Any], num_gpus: flo
             raise error.cause from None
         running += [task.remote(threads, shared, item) for item in islice(waiting, 1)]
         yield result
+
+
+def room() -> tuple[int, int]:
+    """Cores of a task that computes with as many threads as the driver, and how many such tasks run at once."""
+    sizes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    num_cpus = min(torch.get_num_threads(), max(sizes))
+    return num_cpus, sum(size // num_cpus for size in sizes)
 
 
 def _with_threads(threads: int, function: Callable[[Any], Any], item: Any) -> Any:
