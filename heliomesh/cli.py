@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from heliomesh.catalog import UnknownVariantError
-from heliomesh.commands import compare, data, export, report, reproduce, runs, size, train
+from heliomesh.commands import compare, data, export, fleet, report, reproduce, runs, size, train
 from heliomesh.commands.facts import network_facts, plan_facts, print_facts, print_json, remarks, summary_facts
 from heliomesh.commands.options import (
     DeviceOption,
@@ -45,6 +45,7 @@ app.command("compare")(compare.compare_command)
 app.command("export")(export.export_command)
 app.command("train")(train.train_command)
 app.command("run")(train.run_command)
+app.command("fleet")(fleet.fleet_command)
 app.command("report")(report.report_command)
 app.command("reproduce")(reproduce.reproduce_command)
 app.command("size")(size.size_command)

@@ -1,0 +1,138 @@
+"""`heliomesh fleet`: a run in which every device is an actor, and only messages between neighbours count."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from heliomesh.commands.facts import print_facts, summary_facts
+from heliomesh.commands.options import (
+    AddressOption,
+    Engine,
+    JsonOption,
+    QuietOption,
+    ScenarioArgument,
+    SetOption,
+    StrategyOption,
+    load,
+    planner_options,
+    start_engine,
+    track_unless,
+)
+from heliomesh.commands.train import EpisodeOption, EvaluateOption, keep_plan
+from heliomesh.durable import write_json
+from heliomesh.engine.fleet.clock import Voyage, sail
+from heliomesh.engine.fleet.messages import PLANNING, Kind
+from heliomesh.engine.fleet.scheme import Scheme, scheme_of
+from heliomesh.learning.journal import PLAN, finish_step, reserved
+from heliomesh.learning.run import TrainingError, is_finished
+from heliomesh.learning.tracking import unobserved
+from heliomesh.problem.problem import build
+from heliomesh.scenario import ScenarioError
+from heliomesh.simulation.diagnostics import summarise
+
+_MESSAGES = "messages.json"
+
+OutOption = Annotated[Path, typer.Option("--out", "-o", help="Folder for the finished run.")]
+KillOption = Annotated[
+    list[str], typer.Option("--kill", help="Kill a device's actor at the start of a slot: device@slot. Repeatable.")
+]
+
+
+def fleet_command(
+    scenario: ScenarioArgument,
+    out: OutOption,
+    planner: Annotated[
+        str, typer.Option("--planner", help="decentralized, skiptrain or uncoordinated.")
+    ] = "decentralized",
+    overrides: SetOption = [],  # noqa: B006
+    options: Annotated[list[str], typer.Option("--option", help="Planner option: name=value. Repeatable.")] = [],  # noqa: B006
+    address: AddressOption = None,
+    episode: EpisodeOption = 0,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Seed of luck and training; default: the scenario's.")
+    ] = None,
+    evaluate_every: EvaluateOption = 10,
+    strategy: StrategyOption = "auto",
+    kill: KillOption = [],  # noqa: B006
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Run every device as a Ray actor of its own; they plan, coordinate and learn by messages between neighbours."""
+    loaded = load(scenario, overrides)
+    problem = build(loaded)
+    scheme = scheme_of(problem, planner, planner_options(options))
+    deaths = dict(_death(text, problem.num_devices, problem.slots) for text in kill)
+    if is_finished(out) or (out / PLAN).exists():
+        raise TrainingError(f"{out}: expected an empty folder, actual: it holds a run")
+    seed = loaded.seed if seed is None else seed
+    engine = start_engine(Engine.ray, address)
+    from heliomesh.engine.fleet.ray_post import RayPost  # Ray is there only now
+
+    try:
+        voyage = sail(
+            scheme,
+            RayPost,
+            seed=seed,
+            episode=episode,
+            evaluate_every=evaluate_every,
+            strategy=strategy,
+            deaths=deaths,
+            track=track_unless(quiet or as_json),
+            observer=unobserved if quiet or as_json or Console(stderr=True).is_terminal else _tell,
+        )
+    finally:
+        engine.stop()
+    wanted = {
+        "scenario": loaded.content_hash,
+        "planner": planner,
+        "options": scheme.options,
+        "seed": seed,
+        "episode": episode,
+    }
+    _keep(out, voyage, wanted, scheme)
+    facts = {"scenario": loaded.name, "planner": planner, "seed": seed, **voyage.run.final, "folder": str(out)}
+    print_facts(facts | summary_facts(summarise(voyage.trace)) | _message_facts(voyage, scheme), as_json)
+
+
+def _keep(out: Path, voyage: Voyage, wanted: dict[str, Any], scheme: Scheme) -> None:
+    """The files of `heliomesh run`, and what was counted."""
+    keep_plan(out, voyage.trace, voyage.plan, wanted)
+    with reserved(out):
+        voyage.run.save(out)
+        finish_step(out, "train")
+        write_json(out / _MESSAGES, _message_facts(voyage, scheme))
+
+
+def _message_facts(voyage: Voyage, scheme: Scheme) -> dict[str, Any]:
+    """Messages and bytes over single hops as the living devices received them, beside what the model predicts."""
+    slots = scheme.problem.slots
+    kinds: tuple[Kind, ...] = ("share", "policy", "state", "model")
+    totals = {kind: voyage.total(kind) for kind in kinds}
+    facts: dict[str, Any] = {f"messages: {kind}": count for kind, (count, _) in totals.items()}
+    return facts | {
+        "planning bytes, counted": sum(totals[kind][1] for kind in PLANNING),
+        "planning bytes, predicted": scheme.predicted.offline_bytes,
+        "coordination bytes per slot, counted": totals["state"][1] / slots,
+        "coordination bytes per slot, predicted": scheme.predicted.online_bytes_per_slot,
+        "model bytes per slot, counted": totals["model"][1] / slots,
+        "died": " ".join(f"{device}@{slot}" for device, slot in sorted(voyage.died.items())) or "none",
+    }
+
+
+def _death(text: str, devices: int, slots: int) -> tuple[int, int]:
+    """A device and the slot in which it dies."""
+    device, _, slot = text.partition("@")
+    if not (device.isdecimal() and slot.isdecimal() and int(device) < devices and int(slot) < slots):
+        raise ScenarioError(
+            "--kill",
+            f"expected device@slot with a device below {devices} and a slot below {slots}, actual value {text!r}",
+        )
+    return int(device), int(slot)
+
+
+def _tell(run: int, row: Mapping[str, float]) -> None:
+    sys.stderr.write(f"slot {row['slot']:.0f}: accuracy {row['accuracy_mean']:.4f}\n")

@@ -1,0 +1,295 @@
+"""The fleet's clock and its observer.
+
+The clock says which part of which slot it is, and hands out what the world does to each device; it carries nothing
+from one device to another. The observer reads off every device what happened to it, for a trace and for metrics that
+no device ever sees. Towards the trainer a fleet is a `Stack`: whoever holds the weights.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from heliomesh.engine.fleet.device import Happened, Installation
+from heliomesh.engine.fleet.learner import lesson_of
+from heliomesh.engine.fleet.messages import Kind, Receipt
+from heliomesh.engine.fleet.planning import Timetable
+from heliomesh.engine.fleet.post import Post
+from heliomesh.engine.fleet.scheme import Scheme
+from heliomesh.engine.fleet.world import World
+from heliomesh.learning.dataset import Dataset
+from heliomesh.learning.execution import Report
+from heliomesh.learning.partition import split
+from heliomesh.learning.replay import Replay, TrainJob
+from heliomesh.learning.run import Run, TrainingError
+from heliomesh.learning.stacked import Scores
+from heliomesh.learning.tracking import Observer, unobserved
+from heliomesh.learning.trainer import TrainSettings, replay_here, train
+from heliomesh.problem.policy import Plan, Track, untracked
+from heliomesh.problem.problem import Problem
+from heliomesh.simulation.slot_loop import Slot
+from heliomesh.simulation.trace import Recorder, Trace
+from heliomesh.streams import stream
+
+MakePost = Callable[[Sequence[Installation]], Post]
+Logbooks = dict[int, dict[Receipt, tuple[int, int]]]  # by device that received
+
+
+@dataclass(frozen=True)
+class Voyage:
+    """A finished run of a fleet."""
+
+    plan: Plan
+    trace: Trace
+    run: Run
+    logbooks: Logbooks  # of the devices that lived to the end
+    died: dict[int, int]  # device to the slot from which on it was dead
+
+    def total(self, *kinds: Kind) -> tuple[int, int]:
+        """Messages of some kinds and their bytes, every hop counted."""
+        found = [
+            size for logbook in self.logbooks.values() for receipt, size in logbook.items() if receipt.kind in kinds
+        ]
+        return sum(count for count, _ in found), sum(num_bytes for _, num_bytes in found)
+
+
+def sail(
+    scheme: Scheme,
+    make_post: MakePost,
+    *,
+    seed: int,
+    episode: int = 0,
+    dataset: Dataset | None = None,
+    evaluate_every: int = 10,
+    strategy: str = "auto",
+    deaths: Mapping[int, int] | None = None,
+    track: Track = untracked,
+    observer: Observer = unobserved,
+) -> Voyage:
+    """Install a fleet, let it plan, and run it through the horizon.
+
+    ``deaths`` maps devices to the slot in which they are killed, before they do anything in it. A device that ends
+    by itself is treated alike.
+    """
+    problem = scheme.problem
+    recorder = Recorder(problem, 1)
+    for array in recorder.arrays.values():
+        array.fill(0)
+    trace = Trace(
+        scenario_toml=problem.scenario.to_toml(),
+        planner=scheme.planner,
+        seed=seed,
+        edge_receiver=problem.topology.edge_receiver,
+        edge_sender=problem.topology.edge_sender,
+        **recorder.arrays,
+    )
+    world = World(problem, episode, seed)
+    made: list[FleetStack] = []
+
+    def make_stack(jobs: Sequence[TrainJob], loaded: Dataset, settings: TrainSettings) -> FleetStack:
+        watching = replay_here(jobs, loaded, settings)
+        assert isinstance(watching, Replay)
+        post = make_post(_installations(scheme, world, watching, loaded, jobs[0].training_seed, settings))
+        plan = _planned(scheme, post, track)
+        made.append(FleetStack(problem, post, world, recorder, watching, plan, dict(deaths or {})))
+        return made[0]
+
+    run = train(
+        problem.scenario,
+        trace,
+        seed=seed,
+        dataset=dataset,
+        evaluate_every=evaluate_every,
+        strategy=strategy,
+        track=track,
+        observer=observer,
+        make_stack=make_stack,
+    )
+    fleet = made[0]
+    trace_hash = TrainJob(problem.scenario, trace, 0, seed).trace_hash  # known only now
+    finished = replace(run, provenance={**run.provenance, "trace": trace_hash})
+    return Voyage(fleet.plan, trace, finished, fleet.logbooks(), fleet.died)
+
+
+def _installations(
+    scheme: Scheme, world: World, watching: Replay, dataset: Dataset, seed: int, settings: TrainSettings
+) -> list[Installation]:
+    """What each device is given; only here are the shares of all devices in one place."""
+    problem, learning = scheme.problem, scheme.problem.scenario.learning
+    partition = split(dataset.train_labels, learning, problem.num_devices, stream(seed, "partition"))
+    rounds = () if scheme.timetable is None else scheme.timetable.rounds
+    given = []
+    for device in range(problem.num_devices):
+        view = scheme.view(device)
+        lesson = lesson_of(
+            dataset,
+            partition,
+            device,
+            view.problem.scenario.learning,
+            seed,
+            watching.report.setting,
+            settings.precision,
+        )
+        given.append(
+            Installation(
+                view=view,
+                lesson=lesson,
+                battery_joule=float(world.first_battery_joule[device]),
+                policy=scheme.policy(view),
+                partners=scheme.partners[device] if scheme.partners else None,
+                rounds=rounds,
+            )
+        )
+    return given
+
+
+def _planned(scheme: Scheme, post: Post, track: Track) -> Plan:
+    """Let the devices plan, and look at what they found."""
+    if scheme.timetable is None:
+        return scheme.plan({})
+    _let_plan(scheme.timetable, post, scheme.problem.slots, track)
+    everyone = range(scheme.problem.num_devices)
+    missing = sorted(set(everyone) - post.alive)
+    if missing:
+        raise TrainingError(
+            f"device {missing[0]}: expected to live until all have planned, actual: its actor is dead"
+        )
+    return scheme.plan(post.call("planned", dict.fromkeys(everyone, ())))
+
+
+def _let_plan(table: Timetable, post: Post, slots: int, track: Track) -> None:
+    everyone = range(len(table.colour))
+    for slot in track(range(slots - 1, -1, -1), "plan by messages", slots):
+        for number in range(len(table.rounds)):
+            for turn in range(table.num_turns):
+                post.call("tell", dict.fromkeys(everyone, (slot, turn)))
+                post.call("move", dict.fromkeys(table.movers(turn), (slot, number)))
+        post.call("settle", dict.fromkeys(everyone, (slot,)))
+
+
+class FleetStack:
+    """The weights of a fleet, where the trainer asks for them: every slot is one of the devices' own."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        post: Post,
+        world: World,
+        recorder: Recorder,
+        watching: Replay,
+        plan: Plan,
+        deaths: dict[int, int],
+    ) -> None:
+        self.plan, self.died = plan, dict[int, int]()
+        self.members, self.layout = watching.members, watching.layout
+        self._problem, self._post, self._world, self._recorder = problem, post, world, recorder
+        self._watching, self._deaths = watching, deaths
+        self._battery_joule = world.first_battery_joule.tolist()  # last seen of each device
+
+    @property
+    def num_slots(self) -> int:
+        """Horizon T."""
+        return self._watching.num_slots
+
+    @property
+    def report(self) -> Report:
+        """The strategy with which devices train."""
+        return self._watching.report
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Where it trains."""
+        return {"device": "cpu", "fleet": self._problem.num_devices}
+
+    def step(self, slot: int) -> npt.NDArray[np.float64]:
+        """One slot of all devices; returns their training losses, NaN where idle or dead; (device,)."""
+        for device in [device for device, when in self._deaths.items() if when == slot]:
+            self._post.kill(device)
+        sensed = self._world.open()
+        self._post.call("open", {device: (slot, one) for device, one in enumerate(sensed)})
+        self._post.call("act", dict.fromkeys(range(len(sensed)), (slot,)))
+        level, weather = self._world.channel_level, self._world.weather
+        fates = self._world.close(slot)
+        happened = self._post.call("close", {device: (slot, fate) for device, fate in enumerate(fates)})
+        for device in set(range(len(fates))) - set(happened):
+            self.died.setdefault(device, slot)
+        seen = [happened.get(device) or self._dead(device) for device in range(len(fates))]
+        self._battery_joule = [one.battery_after_joule for one in seen]
+        self._recorder.add(self._slot(seen, level, weather))
+        return np.array([one.loss for one in seen])
+
+    def _dead(self, device: int) -> Happened:
+        """A dead device: nothing reaches it, and its battery stays as it was seen last."""
+        num_edges = len(self._problem.topology.neighbours[device])
+        battery = self._battery_joule[device]
+        return Happened(
+            battery_joule=battery,
+            battery_after_joule=battery,
+            power_watt=0.0,
+            trained=False,
+            spent_joule=0.0,
+            harvested_joule=0.0,
+            overflow_joule=0.0,
+            error_prob=np.ones(num_edges),
+            delivered=np.zeros(num_edges, dtype=np.bool_),
+            loss=float("nan"),
+        )
+
+    def _slot(self, seen: Sequence[Happened], channel_level: Tensor, weather: Tensor) -> Slot:
+        """What the observer saw, as the simulator records it; x_j as in `simulation/slot_loop.py`."""
+        problem, topology = self._problem, self._problem.topology
+        error = torch.from_numpy(np.concatenate([one.error_prob for one in seen])).unsqueeze(0)
+        trained = torch.tensor([[one.trained for one in seen]])
+        sender, weight = torch.from_numpy(topology.edge_sender), torch.from_numpy(topology.edge_weight)
+        idle = problem.scenario.cost.idle_penalty * torch.from_numpy(topology.self_weight) * ~trained
+        lost = torch.zeros(1, len(seen), dtype=torch.float64).index_add_(-1, sender, weight * error)
+        column = {
+            name: torch.tensor([[getattr(one, name) for one in seen]], dtype=torch.float64) for name in _COLUMNS
+        }
+        return Slot(
+            channel_level=channel_level,
+            weather=weather,
+            scheduled=trained,
+            error_prob=error,
+            delivered=torch.from_numpy(np.concatenate([one.delivered for one in seen])).unsqueeze(0),
+            update_loss=lost + idle,
+            **column,
+        )
+
+    def gather(self) -> Tensor:
+        """The devices' weights; of a dead one, those that were seen last; (device, parameter)."""
+        everyone = range(self._problem.num_devices)
+        for device, row in self._post.call("weights", dict.fromkeys(everyone, ())).items():
+            self._watching.weights[device] = row
+        return self._watching.weights
+
+    def restore(self, weights: Tensor, done: int) -> None:
+        """A fleet keeps no checkpoints."""
+        raise TrainingError("fleet: expected to run from its first slot, actual: asked to go on from a checkpoint")
+
+    def score_devices(self, run: int, done: int) -> Scores:
+        """Every device's model on the observer's test samples; (device,)."""
+        return self._watching.score_devices(run, done)
+
+    def score_models(self, models: Tensor) -> Scores:
+        """Other models on the observer's test set."""
+        return self._watching.score_models(models)
+
+    def logbooks(self) -> Logbooks:
+        """What the living devices received."""
+        everyone = range(self._problem.num_devices)
+        return self._post.call("logbook", dict.fromkeys(everyone, ()))
+
+
+_COLUMNS = (
+    "battery_joule",
+    "power_watt",
+    "spent_joule",
+    "harvested_joule",
+    "overflow_joule",
+    "battery_after_joule",
+)

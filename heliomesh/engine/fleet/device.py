@@ -1,0 +1,343 @@
+"""One device of the fleet: pure logic, without any idea of how its messages travel.
+
+Every method that a clock calls returns the messages to send, by the neighbour to whom they go. A slot has
+three parts:
+
+    open   measure channels, battery and weather, and tell them k hops far
+    act    look the action up, spend, train, and transmit
+    close  decode what the noise and the others' signals let through, average, harvest
+
+What was not heard by the end of a part is missing: of states the last values stay, of models nothing is averaged and
+their weight stays with oneself.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from heliomesh.engine.fleet.learner import Learner, Lesson
+from heliomesh.engine.fleet.messages import Logbook, Message, Outgoing, Packet, Receipt, model_message, state_message
+from heliomesh.engine.fleet.planning import Partners, Round, TablePlanner
+from heliomesh.engine.fleet.view import View
+from heliomesh.physics.battery import Battery
+from heliomesh.physics.link import error_prob
+from heliomesh.physics.topology import Topology
+from heliomesh.problem.factor import Variable, energy, site
+from heliomesh.problem.policy import ActionPolicy, Observation
+from heliomesh.problem.problem import Problem
+
+
+@dataclass(frozen=True)
+class Sensed:
+    """What a device measures itself at the start of a slot, and its own luck if its policy is randomised."""
+
+    channel_level: dict[int, int]  # by site of its incoming links
+    weather: int
+    uniform: float
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What happens to a device in a slot whatever it does."""
+
+    uniform: npt.NDArray[np.float64]  # (incoming edge,) luck of packets
+    harvested_joule: float
+
+
+@dataclass(frozen=True)
+class Happened:
+    """What an observer reads off a device after a slot."""
+
+    battery_joule: float  # at the start of the slot
+    battery_after_joule: float
+    power_watt: float
+    trained: bool
+    spent_joule: float
+    harvested_joule: float
+    overflow_joule: float
+    error_prob: npt.NDArray[np.float64]  # (incoming edge,)
+    delivered: npt.NDArray[np.bool_]  # (incoming edge,)
+    loss: float  # of training; NaN where idle
+
+
+class Decider(Protocol):
+    """How a device chooses its action."""
+
+    @property
+    def coordinated(self) -> bool:
+        """Whether it needs what others measure."""
+
+    def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
+        """Index of the action."""
+
+
+@dataclass(frozen=True)
+class OwnPolicy:
+    """A policy that looks at the own battery only."""
+
+    policy: ActionPolicy
+    device: int
+    coordinated: bool = False
+
+    def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
+        """The policy's own column; the others' are empty batteries."""
+        problem = self.policy.problem
+        row = torch.zeros(1, problem.num_devices, dtype=torch.float64)
+        own = torch.zeros_like(row, dtype=torch.bool)
+        own[0, self.device] = True
+        weather = torch.where(own, seen[energy(self.device)] // problem.battery.levels, 0)
+        sites = torch.zeros(1, problem.channel.num_sites, dtype=torch.long)
+        observed = Observation(sites, torch.where(own, battery_joule, row), weather, torch.where(own, uniform, row))
+        return int(self.policy.action(slot, observed)[0, self.device])
+
+
+@dataclass(frozen=True)
+class OwnTable:
+    """A table of the device's own that is looked up with what its neighbourhood measures."""
+
+    planner: TablePlanner
+
+    @property
+    def coordinated(self) -> bool:
+        """Only if the table depends on others."""
+        return len(self.planner.scope) > 1
+
+    def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
+        """The table's action."""
+        return self.planner.action(slot, seen, torch.tensor(uniform, dtype=torch.float64))
+
+
+@dataclass(frozen=True)
+class Installation:
+    """All that a device is given before it runs."""
+
+    view: View
+    lesson: Lesson
+    battery_joule: float
+    policy: ActionPolicy | None = None  # of a device that plans alone, made from its view
+    partners: Partners | None = None  # of one that plans with others
+    rounds: tuple[Round, ...] = ()
+
+
+class Device:
+    """One device."""
+
+    def __init__(self, given: Installation) -> None:
+        view = given.view
+        self._view, self._problem, self._number = view, view.problem, view.device
+        self._planner = None if given.partners is None else TablePlanner(view, given.partners, given.rounds)
+        self._decider = _decider(given, self._planner)
+        star = _star(self._problem.topology, self._number, view.neighbours)
+        self._radio = _Radio(self._problem, self._number, star)
+        self._learner = Learner(given.lesson, star)
+        self._battery = Battery(self._problem.battery.capacity_joule[[self._number]], self._problem.battery.levels)
+        self._battery_joule = torch.tensor([given.battery_joule], dtype=torch.float64)
+        self._heard: dict[Variable, int] = {}  # the last values of all that is seen
+        self._packets: dict[int, Packet] = {}  # of this slot, by sender
+        self._now: _Now | None = None
+        self._logbook = Logbook()
+
+    # messages
+
+    def deliver(self, sender: int, messages: Sequence[Message]) -> Outgoing:
+        """Take what a neighbour sent; what is meant for others is passed on."""
+        self._logbook.enter(sender, messages)
+        outgoing: Outgoing = {}
+        for message in messages:
+            if message.destination == self._number:
+                self._keep(message)
+            else:
+                outgoing.setdefault(self._view.next_hop[message.destination], []).append(message)
+        return outgoing
+
+    def _keep(self, message: Message) -> None:
+        content = message.content
+        if isinstance(content, Packet):
+            self._packets[message.origin] = content
+        elif isinstance(content, dict):
+            self._heard |= content
+        else:
+            assert self._planner is not None, "tables are for those who plan with others"
+            self._planner.hear(message)
+
+    def _posted(self, messages: Sequence[Message]) -> Outgoing:
+        outgoing: Outgoing = {}
+        for message in messages:
+            outgoing.setdefault(self._view.next_hop[message.destination], []).append(message)
+        return outgoing
+
+    # planning
+
+    def tell(self, slot: int, turn: int) -> Outgoing:
+        """Shares for the devices that move in a turn."""
+        assert self._planner is not None
+        return self._posted(self._planner.tell(slot, turn))
+
+    def move(self, slot: int, number: int) -> Outgoing:
+        """A better policy, in this round."""
+        assert self._planner is not None
+        return self._posted(self._planner.move(slot, number))
+
+    def settle(self, slot: int) -> Outgoing:
+        """The end of a slot index."""
+        assert self._planner is not None
+        self._planner.settle(slot)
+        return {}
+
+    # slots
+
+    def open(self, slot: int, sensed: Sensed) -> Outgoing:
+        """Measure, and tell those who need it."""
+        problem, own = self._problem, energy(self._number)
+        level = int(self._battery.level(self._battery_joule))
+        measured = {site(number): found for number, found in sensed.channel_level.items()}
+        measured[own] = sensed.weather * problem.battery.levels + level
+        self._heard |= measured
+        self._packets = {}
+        self._now = _Now(slot, sensed)
+        if not self._decider.coordinated:
+            return {}
+        # the battery's level and, where there is more than one, the weather are a byte each
+        num_bytes = len(measured) + (problem.harvest.law.num_weather > 1)
+        return self._posted(
+            [state_message(self._number, other, slot, measured, num_bytes) for other in self._view.distance]
+        )
+
+    def act(self, slot: int) -> Outgoing:
+        """Decide, spend, train, transmit."""
+        now = self._present(slot)
+        problem, actions = self._problem, self._problem.actions
+        chosen = self._decider.action(slot, self._heard, float(self._battery_joule), now.sensed.uniform)
+        power_watt, trained = actions.power_watt[chosen], bool(actions.trained[chosen])
+        spent = trained * problem.compute_joule[[self._number]] + power_watt * problem.scenario.energy.transmit_second
+        dust = 3e-9 * self._battery.capacity_joule
+        assert bool((spent <= self._battery_joule + dust).all()), "a policy overdrew a battery"
+        self._learner.begin()
+        loss = self._learner.train(slot) if trained else float("nan")
+        self._now = replace(
+            now,
+            power_watt=float(power_watt),
+            trained=trained,
+            spent_joule=torch.minimum(spent, self._battery_joule),
+            loss=loss,
+        )
+        if not power_watt > 0:
+            return {}
+        packet = Packet(float(power_watt), self._learner.sent())
+        return {other: [model_message(self._number, other, slot, packet)] for other in self._view.neighbours}
+
+    def close(self, slot: int, fate: Fate) -> Happened:
+        """Receive, average, harvest."""
+        now, neighbours = self._present(slot), self._view.neighbours
+        powers = [self._packets[other].power_watt if other in self._packets else 0.0 for other in neighbours]
+        error = self._radio.error_prob(now.power_watt, powers, now.sensed.channel_level)
+        delivered = fate.uniform >= error
+        arrived = {row: self._packets[other].row for row, other in enumerate(neighbours, 1) if delivered[row - 1]}
+        self._learner.average(arrived, delivered, now.trained)
+        before, harvested = self._battery_joule, torch.tensor([fate.harvested_joule], dtype=torch.float64)
+        self._battery_joule, overflow = self._battery.step(before, now.spent_joule, harvested)
+        return Happened(
+            battery_joule=float(before),
+            battery_after_joule=float(self._battery_joule),
+            power_watt=now.power_watt,
+            trained=now.trained,
+            spent_joule=float(now.spent_joule),
+            harvested_joule=fate.harvested_joule,
+            overflow_joule=float(overflow),
+            error_prob=error,
+            delivered=delivered,
+            loss=now.loss,
+        )
+
+    def _present(self, slot: int) -> "_Now":
+        assert self._now is not None, "a slot is opened first"
+        assert self._now.slot == slot, "slots are opened in turn"
+        return self._now
+
+    # for an observer
+
+    def weights(self) -> Tensor:
+        """The device's model; (parameter,)."""
+        return self._learner.weights.clone()
+
+    def planned(self) -> tuple[Tensor, float]:
+        """The device's table and the largest change of its policy in a last round."""
+        assert self._planner is not None
+        return self._planner.table, self._planner.residual
+
+    def logbook(self) -> dict[Receipt, tuple[int, int]]:
+        """Number and bytes of the messages received."""
+        return self._logbook.plain()
+
+
+@dataclass(frozen=True)
+class _Now:
+    """The slot that is going on."""
+
+    slot: int
+    sensed: Sensed
+    power_watt: float = 0.0
+    trained: bool = False
+    spent_joule: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.float64))
+    loss: float = float("nan")
+
+
+@dataclass(frozen=True)
+class _Radio:
+    """What reaches a device: its own signal and its neighbours' at their gains."""
+
+    problem: Problem
+    device: int
+    star: Topology
+
+    def error_prob(
+        self, own_watt: float, powers_watt: Sequence[float], channel_level: Mapping[int, int]
+    ) -> npt.NDArray[np.float64]:
+        """Packet error rate of every incoming edge, from the powers with which neighbours send [W]."""
+        problem, topology = self.problem, self.problem.topology
+        start, stop = topology.edge_start[self.device : self.device + 2]
+        sites = problem.channel.site_of_edge[start:stop].tolist()
+        fading = problem.channel.gain[[channel_level[number] for number in sites]]
+        noise = torch.full((self.star.num_devices,), torch.nan, dtype=torch.float64)
+        noise[0] = problem.link.noise_watt[self.device]
+        link = replace(problem.link, noise_watt=noise, path_gain=problem.link.path_gain[start:stop])
+        power = torch.tensor([own_watt, *powers_watt], dtype=torch.float64)
+        found: npt.NDArray[np.float64] = error_prob(link, self.star, power, fading).numpy()
+        return found
+
+
+def _star(topology: Topology, device: int, neighbours: Sequence[int]) -> Topology:
+    """The links into a device: itself is row 0, its neighbours follow in rising order."""
+    start, stop = topology.edge_start[device : device + 2]
+    size = len(neighbours) + 1
+    own = np.full(size, np.nan)
+    own[0] = topology.self_weight[device]
+    return Topology(
+        size,
+        np.zeros(size - 1, dtype=np.int64),
+        np.arange(1, size),
+        topology.edge_weight[start:stop],
+        own,
+        np.full((size, 2), np.nan),
+    )
+
+
+def _decider(given: Installation, planner: TablePlanner | None) -> Decider:
+    if planner is not None:
+        return OwnTable(planner)
+    assert given.policy is not None, "a device that does not plan with others has a policy"
+    return OwnPolicy(given.policy, given.view.device)
+
+
+def perform(device: Device, name: str, arguments: tuple[Any, ...]) -> tuple[Outgoing, Any]:
+    """Call a method by its name: its messages, or its result if it is no part of a protocol."""
+    found = getattr(device, name)(*arguments)
+    return (found, None) if name in _SENDING else ({}, found)
+
+
+_SENDING = ("tell", "move", "settle", "open", "act")

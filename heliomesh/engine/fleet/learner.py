@@ -1,0 +1,127 @@
+"""A device's own learning: its samples, its model, and the average with what reaches it.
+
+A device and its neighbours are the rows of a small matrix, itself first. Steps and averages are the library's own,
+and terms are added in the same order, so weights agree bit for bit with those of the trainer.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from heliomesh.learning.aggregation import aggregate
+from heliomesh.learning.dataset import Dataset
+from heliomesh.learning.execution import choose
+from heliomesh.learning.minibatch import Minibatches
+from heliomesh.learning.model import InputShape, build_model
+from heliomesh.learning.partition import Partition
+from heliomesh.learning.precision import Precision
+from heliomesh.learning.replay import diverged
+from heliomesh.learning.stacked import Samples, flat_weights
+from heliomesh.physics.topology import Topology
+from heliomesh.scenario import Learning
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What a device is given to learn from, and how."""
+
+    device: int
+    settings: Learning
+    seed: int  # of the first weights, which are common, and of the device's own minibatches
+    samples: Samples  # its own
+    input_shape: InputShape
+    num_classes: int
+    strategy: str
+    precision: Precision
+
+
+def lesson_of(
+    dataset: Dataset,
+    partition: Partition,
+    device: int,
+    settings: Learning,
+    seed: int,
+    strategy: str,
+    precision: Precision,
+) -> Lesson:
+    """The lesson of one device; ``settings`` must not tell whose samples are whose."""
+    own = torch.from_numpy(partition.of(device))
+    samples = Samples(dataset.train_inputs[own], dataset.train_labels[own])
+    return Lesson(device, settings, seed, samples, dataset.input_shape, dataset.num_classes, strategy, precision)
+
+
+class Learner:
+    """The model of one device."""
+
+    def __init__(self, lesson: Lesson, star: Topology) -> None:
+        settings = lesson.settings
+        self._lesson, self._star, self._settings = lesson, star, settings
+        model = build_model(settings.model, lesson.input_shape, lesson.num_classes, lesson.seed, settings.buffers)
+        first = flat_weights(model)
+        self._weights = torch.zeros(star.num_devices, len(first))  # (row, parameter)
+        self._weights[0] = first
+        self._before = torch.zeros_like(self._weights) if settings.aggregation == "update" else None
+        self._strategy = choose(
+            model,
+            lesson.samples,
+            1,
+            settings.local_steps,
+            settings.batch,
+            self._weights.device,
+            lesson.precision,
+            lesson.strategy,
+        )
+        self._minibatches = Minibatches(_alone(lesson), lesson.seed, settings.local_steps, settings.batch)
+        self._slots_trained = 0
+
+    @property
+    def weights(self) -> Tensor:
+        """The device's own weights; (parameter,)."""
+        return self._weights[0]
+
+    def begin(self) -> None:
+        """Remember the weights before training where updates are averaged."""
+        if self._before is not None:
+            self._before[0] = self._weights[0]
+
+    def train(self, slot: int) -> float:
+        """K local steps; the mean training loss."""
+        own, before = np.array([self._lesson.device]), np.array([self._slots_trained])
+        batches = torch.from_numpy(self._minibatches.of(own, before))
+        rate = self._settings.learning_rate
+        loss = float(self._strategy.train(self._weights, torch.tensor([0]), batches, self._lesson.samples, rate)[0])
+        self._slots_trained += 1
+        if not np.isfinite(loss) or not bool(self.weights.sum().isfinite()):
+            raise diverged(f"device {self._lesson.device}", slot, f"training loss {loss:g}")
+        return loss
+
+    def sent(self) -> Tensor:
+        """What goes on the air: w½, or Δ where updates are averaged; (parameter,)."""
+        return self.weights.clone() if self._before is None else self.weights - self._before[0]
+
+    def average(self, rows: dict[int, Tensor], delivered: npt.NDArray[np.bool_], trained: bool) -> None:
+        """Average with what was delivered: ``rows`` by the sender's row, ``delivered`` by incoming edge."""
+        for row, sent in rows.items():
+            self._weights[row] = sent  # an update Δ is one from weights of zero, which the copy before keeps
+        active = np.zeros(self._star.num_devices, dtype=np.bool_)
+        active[0] = trained
+        aggregate(
+            self._settings.aggregation,
+            self._star,
+            self._before,
+            self._weights,
+            delivered,
+            active,
+            out=self._weights,
+        )
+
+
+def _alone(lesson: Lesson) -> Partition:
+    """A partition in which only this device owns samples, under its own number: its walk follows from that."""
+    size = len(lesson.samples.labels)
+    offsets = np.zeros(lesson.device + 2, dtype=np.int64)
+    offsets[-1] = size
+    return Partition(np.arange(size), offsets, size)

@@ -1,0 +1,142 @@
+"""Which planners a fleet can run, and what each of its devices is given for that.
+
+A planner fits if a device can make its part of the plan, and act on it, with what its neighbourhood tells it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from heliomesh import catalog
+from heliomesh.engine.fleet.planning import Partners, Timetable, partners_of, timetable
+from heliomesh.engine.fleet.view import View, view_of
+from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
+from heliomesh.planners.decentralized.planner import LocalTables, Options, estimate_bytes, local_overhead, num_rounds
+from heliomesh.planning import PLANNER_CATALOG, planner_names
+from heliomesh.problem.overhead import Overhead
+from heliomesh.problem.policy import ActionPolicy, Plan
+from heliomesh.problem.problem import Problem
+from heliomesh.problem.size import check_fits
+from heliomesh.scenario import ScenarioError, validated
+from heliomesh.streams import stream
+
+WITH_OTHERS = "decentralized"
+ALONE = ("skiptrain", "uncoordinated")  # a device's part of the plan follows from its own settings
+_NEEDS = {
+    "battery_threshold": "the expected cost of the whole network for every choice of thresholds",
+    "centralized": "the state of its whole part of the network in every slot",
+    "myopic": "the state of its whole part of the network in every slot",
+    "prices": "tables that are planned from the laws of all devices at once",
+    "receiver": "tables that are planned by one program for the whole network",
+}
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A planner as a fleet runs it."""
+
+    problem: Problem
+    planner: str
+    options: dict[str, Any]  # as they are, so that `heliomesh run` with them gives the same
+    hops: int  # how far messages about planning and states travel
+    timetable: Timetable | None = None  # of those who plan with others
+    partners: tuple[Partners, ...] = ()  # (device,)
+    predicted: Overhead = field(default_factory=Overhead)
+
+    def view(self, device: int) -> View:
+        """What a device is told of the network."""
+        return view_of(self.problem, device, self.hops)
+
+    def policy(self, view: View) -> ActionPolicy | None:
+        """The policy of a device that plans alone, made from its own view."""
+        if self.timetable is not None:
+            return None
+        module = catalog.find(PLANNER_CATALOG, self.planner)
+        settings = validated(module.Options, self.options, f"{self.planner} option")
+        made: Plan = module.plan(view.problem, settings, stream(view.problem.scenario.seed, "policy"))
+        assert isinstance(made.policy, ActionPolicy), "planners of one device choose actions"
+        return made.policy
+
+    def plan(self, planned: Mapping[int, tuple[Tensor, float]]) -> Plan:
+        """What the devices found, put together by an observer: table and last change of each."""
+        if self.timetable is None:
+            made: Plan = catalog.find(PLANNER_CATALOG, self.planner).plan(
+                self.problem,
+                validated(catalog.find(PLANNER_CATALOG, self.planner).Options, self.options, "option"),
+                stream(self.problem.scenario.seed, "policy"),
+            )
+            return made
+        devices = range(self.problem.num_devices)
+        residual = max(change for _, change in planned.values())
+        policy = LocalTables(
+            self.problem,
+            tuple(partner.scope for partner in self.partners),
+            tuple(planned[device][0] for device in devices),
+            randomised=not self.timetable.rounds,
+        )
+        rounds = num_rounds(Options(**self.options))
+        return Plan(
+            WITH_OTHERS,
+            policy,
+            converged=residual < 1e-3,
+            rounds=rounds,
+            residual=residual,
+            overhead=self.predicted,
+        )
+
+
+def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> Scheme:
+    """The scheme of a planner; raises ScenarioError for those whose devices would need more than they can be told."""
+    if planner in ALONE:
+        validated(catalog.find(PLANNER_CATALOG, planner).Options, options, f"{planner} option")
+        return Scheme(problem, planner, dict(options), hops=0)
+    if planner != WITH_OTHERS:
+        raise _refusal(planner)
+    settings = _checked(options)
+    table = timetable(problem, settings)
+    partners = tuple(partners_of(problem, settings.hops, table))
+    areas = tuple(Neighbourhood(problem, device, settings.hops) for device in range(problem.num_devices))
+    scopes = [partner.scope for partner in partners]
+    check_fits(
+        f"fleet that plans with hops = {settings.hops}",
+        estimate_bytes(problem, areas, scopes, True),
+        settings.memory_gib,
+        "lower hops, energy.battery_levels, channel.levels or the degree, or raise memory_gib",
+    )
+    predicted = local_overhead(problem, areas, scopes, num_rounds(settings), table.num_turns, settings)
+    own = {**options, "share_tables": False}
+    return Scheme(problem, planner, own, settings.hops, table, partners, predicted)
+
+
+def _checked(options: Mapping[str, Any]) -> Options:
+    settings = validated(Options, options, f"{WITH_OTHERS} option")
+    assert isinstance(settings, Options)
+    for name, expected, reason in (
+        ("form", "default", "whose steps devices take by messages"),
+        ("sweeps", 1, "since later sweeps need the energy laws of devices beyond k hops"),
+    ):
+        actual = getattr(settings, name)
+        if actual != expected:
+            raise ScenarioError(
+                f"{WITH_OTHERS} option.{name}",
+                f"expected {expected!r} in a fleet, {reason}, actual value {actual!r}",
+            )
+    if options.get("share_tables"):
+        raise ScenarioError(
+            f"{WITH_OTHERS} option.share_tables",
+            "expected false in a fleet, where every device computes its own table, actual value true",
+        )
+    return settings
+
+
+def _refusal(planner: str) -> ScenarioError:
+    fitting = sorted((WITH_OTHERS, *ALONE))
+    if planner not in planner_names():
+        hint = catalog.nearest(planner, fitting)
+        return ScenarioError("--planner", f"expected one of {', '.join(fitting)}, actual value {planner!r}{hint}")
+    need = _NEEDS.get(planner, "more than its neighbourhood can tell it")
+    return ScenarioError(
+        "--planner", f"expected one of {', '.join(fitting)}, actual value {planner!r}: a device would need {need}"
+    )
