@@ -39,6 +39,12 @@ EngineOption = Annotated[Engine, typer.Option("--engine", help="local, or ray: m
 AddressOption = Annotated[
     str | None, typer.Option("--address", help="host:port of a Ray cluster; by default this machine's own.")
 ]
+ActorsOption = Annotated[
+    int | None, typer.Option("--actors", min=1, help="Ray actors that share the network; by default as many as fit.")
+]
+GpusOption = Annotated[
+    float | None, typer.Option("--gpus-per-actor", min=0, help="With --device cuda; a fraction shares a GPU.")
+]
 EpisodesOption = Annotated[int, typer.Option("--episodes", min=1, help="Simulated episodes.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulation.")]
 

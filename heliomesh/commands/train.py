@@ -12,7 +12,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from heliomesh.commands.facts import plan_facts, print_facts, summary_facts
 from heliomesh.commands.options import (
+    ActorsOption,
+    AddressOption,
     DeviceOption,
+    Engine,
+    EngineOption,
+    GpusOption,
     JsonOption,
     PlannerOptions,
     PrecisionOption,
@@ -22,6 +27,7 @@ from heliomesh.commands.options import (
     StrategyOption,
     load,
     planner_options,
+    start_engine,
     track_unless,
 )
 from heliomesh.durable import alone_in, write_text
@@ -39,11 +45,11 @@ from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import Run, TrainingError, is_finished
 from heliomesh.learning.theorem1 import diagnose
 from heliomesh.learning.tracking import both, tensorboard
-from heliomesh.learning.trainer import TrainingInterrupted, train
+from heliomesh.learning.trainer import MakeStack, TrainingInterrupted, replay_here, train
 from heliomesh.planning import make_plan
 from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import build
-from heliomesh.scenario import Scenario
+from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import Trace, simulate
 
@@ -74,6 +80,10 @@ def train_command(
     strategy: StrategyOption = "auto",
     precision: PrecisionOption = "fp32",
     memory_gib: MemoryOption = None,
+    engine: EngineOption = Engine.local,
+    address: AddressOption = None,
+    actors: ActorsOption = None,
+    gpus_per_actor: GpusOption = None,
     tensorboard_folder: TensorboardOption = None,
     with_diagnosis: DiagnoseOption = False,
     as_json: JsonOption = False,
@@ -81,6 +91,7 @@ def train_command(
 ) -> None:
     """Train the scenario's model under one episode of a trace."""
     loaded, replayed = load(scenario, overrides), Trace.load(trace)
+    make_stack = _stack_maker(engine, address, actors, gpus_per_actor)
     run = _trained(
         TrainJob(loaded, replayed, episode, seed),
         "the same command with --resume goes on",
@@ -94,6 +105,7 @@ def train_command(
         strategy=strategy,
         precision=precision,
         memory_gib=memory_gib,
+        make_stack=make_stack,
     )
     _enter_training(out)
     facts = _run_facts(run, out)
@@ -118,6 +130,10 @@ def run_command(
     strategy: StrategyOption = "auto",
     precision: PrecisionOption = "fp32",
     memory_gib: MemoryOption = None,
+    engine: EngineOption = Engine.local,
+    address: AddressOption = None,
+    actors: ActorsOption = None,
+    gpus_per_actor: GpusOption = None,
     tensorboard_folder: TensorboardOption = None,
     with_diagnosis: DiagnoseOption = False,
     as_json: JsonOption = False,
@@ -125,6 +141,7 @@ def run_command(
 ) -> None:
     """Plan, simulate an episode, train under it and save everything; the same command again resumes."""
     loaded = load(scenario, overrides)
+    make_stack = _stack_maker(engine, address, actors, gpus_per_actor)
     seed = loaded.seed if seed is None else seed
     wanted = {
         "scenario": loaded.content_hash,
@@ -148,6 +165,7 @@ def run_command(
         strategy=strategy,
         precision=precision,
         memory_gib=memory_gib,
+        make_stack=make_stack,
     )
     _enter_training(out)
     if was_finished:
@@ -156,6 +174,19 @@ def run_command(
     if with_diagnosis:
         facts |= _theorem_facts(loaded, trace, run, 0)
     print_facts(facts, as_json)
+
+
+def _stack_maker(engine: Engine, address: str | None, actors: int | None, gpus_per_actor: float | None) -> MakeStack:
+    """Who will hold the weights: this process, or actors of a Ray that is started now."""
+    if engine is Engine.ray:
+        start_engine(engine, address)
+        from heliomesh.engine.ray_network import over_actors  # Ray need not be installed otherwise
+
+        return over_actors(actors, gpus_per_actor)
+    for option, value in (("--address", address), ("--actors", actors), ("--gpus-per-actor", gpus_per_actor)):
+        if value is not None:
+            raise ScenarioError(option, f"expected --engine ray with it, actual value {value!r} with local")
+    return replay_here
 
 
 def _trained(job: TrainJob, remedy: str, tensorboard_folder: Path | None, quiet: bool, **settings: Any) -> Run:
