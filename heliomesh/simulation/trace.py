@@ -96,8 +96,10 @@ def _check_fit(path: str | Path, arrays: dict[str, Array]) -> None:
                 f"{path}: expected {name} of {_KIND_WORDS[kind]} and shape {shapes[name]}, "
                 f"actual type {array.dtype} and shape {array.shape}"
             )
-        if not np.isfinite(array).all():
-            raise TraceError(f"{path}: expected finite numbers in {name}, actual: NaN or infinity")
+        if not (np.abs(array) <= _LARGEST).all():
+            raise TraceError(
+                f"{path}: expected numbers of at most {_LARGEST:g} in {name}, actual: larger ones or NaN"
+            )
         if name in ("edge_receiver", "edge_sender") and not ((array >= 0) & (array < devices)).all():
             raise TraceError(f"{path}: expected devices 0 to {devices - 1} in {name}, actual: others")
 
@@ -118,6 +120,7 @@ def _shapes(path: str | Path, arrays: dict[str, Array]) -> dict[str, tuple[int, 
     return shapes | {"battery_joule": (episodes, slots + 1, devices), "channel_level": (episodes, slots, *sites)}
 
 
+_LARGEST = 1e100  # sums over slots must stay numbers
 _KINDS = {"scheduled": "b", "delivered": "b", "channel_level": "i", "edge_receiver": "i", "edge_sender": "i"}
 _KIND_WORDS = {"b": "booleans", "i": "whole numbers", "f": "floating-point numbers"}
 
