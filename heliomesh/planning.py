@@ -34,10 +34,14 @@ def make_plan(
     options: Mapping[str, Any],
     *,
     bound: bool | None = None,
+    previous: Plan | None = None,
     parallel_map: ParallelMap = map,
     track: Track = untracked,
 ) -> Plan:
-    """Like `plan`, with a way to work in parallel and a progress display."""
+    """Like `plan`, with a way to work in parallel and a progress display.
+
+    A planner whose file has ``replan`` starts from the ``previous`` plan where one is given; others start anew.
+    """
     if not isinstance(problem, Problem):
         raise TypeError(f"problem: expected a Problem, as heliomesh.build gives, actual value {problem!r:.80}")
     try:
@@ -46,12 +50,21 @@ def make_plan(
         raise ScenarioError("planner", str(error)) from None
     settings = validated(module.Options, options, f"{planner} option")
     started = time.perf_counter()
-    rng = stream(problem.scenario.seed, "policy")
-    made: Plan = module.plan(problem, settings, rng, parallel_map=parallel_map, track=track)
+    made: Plan
+    if previous is not None and starts_warm(planner):
+        made = module.replan(problem, settings, previous, parallel_map=parallel_map, track=track)
+    else:
+        rng = stream(problem.scenario.seed, "policy")
+        made = module.plan(problem, settings, rng, parallel_map=parallel_map, track=track)
     made = replace(made, seconds=time.perf_counter() - started)
     if made.lower_bound is None and bound is not False and (bound or receiver.is_quick(problem)):
         made = replace(made, lower_bound=lower_bound(problem, track))
     return made
+
+
+def starts_warm(planner: str) -> bool:
+    """Whether a planner can start from an earlier plan."""
+    return hasattr(catalog.find(PLANNER_CATALOG, planner), "replan")
 
 
 def lower_bound(problem: Problem, track: Track = untracked) -> float:

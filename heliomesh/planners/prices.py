@@ -26,6 +26,7 @@ from heliomesh.problem.overhead import coordination_overhead
 from heliomesh.problem.policy import ActionPolicy, Observation, ParallelMap, Plan, Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.product_form import ProductForm
+from heliomesh.problem.single import action_laws
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB
 from heliomesh.scenario import Section
 
@@ -103,16 +104,36 @@ def plan(
     track: Track = untracked,
 ) -> Plan:
     """Best responses from several starts; the best of them, alone or coordinated."""
-    coordination = Coordination(problem)
-    if options.coordinate:
-        coordination.check_fits(options.memory_gib)
-    form = ProductForm(problem)
     shape = (problem.slots, problem.num_devices, len(problem.actions))
     starts = [torch.full(shape, 1 / shape[-1], dtype=problem.dtype, device=problem.device)]
     for _ in range(options.restarts):
         drawn = torch.from_numpy(rng.dirichlet(np.ones(shape[-1]), size=shape[1])).to(starts[0])
         starts.append(drawn.expand(shape).contiguous())
-    respond = partial(_respond, problem, form, options.sweeps)
+    return _plan_from(problem, options, starts, parallel_map, track)
+
+
+def replan(
+    problem: Problem,
+    options: Options,
+    previous: Plan,
+    parallel_map: ParallelMap = map,
+    track: Track = untracked,
+) -> Plan:
+    """Best responses from the actions of an earlier plan for the same devices; no other start is tried."""
+    policy = previous.policy
+    alone = policy.alone if isinstance(policy, Coordinated) else policy
+    assert isinstance(alone, Alone)
+    return _plan_from(problem, options, [action_laws(problem, alone.actions)], parallel_map, track)
+
+
+def _plan_from(
+    problem: Problem, options: Options, starts: list[Tensor], parallel_map: ParallelMap, track: Track
+) -> Plan:
+    """The best of the descents from action laws (slot, device, action)."""
+    coordination = Coordination(problem)
+    if options.coordinate:
+        coordination.check_fits(options.memory_gib)
+    respond = partial(_respond, problem, ProductForm(problem), options.sweeps)
     results = list(track(parallel_map(respond, starts), "prices, starts", len(starts)))
     best = min(results, key=lambda result: result.cost)
     alone = Alone(problem, best.actions)

@@ -1,0 +1,1 @@
+"""Networks that change while they run: noticing it, planning anew, growing scopes and dropping links."""

@@ -1,0 +1,326 @@
+"""Policies for a world that changes: one that is told, and one that has to find out.
+
+`Switching` follows given plans from given slots on: the stale plan (one for the whole horizon) and the fresh one (a new
+plan in the very slot of each change). `Replanning` watches what devices notice. On an alarm it estimates anew what the
+alarm speaks of, plans for it, starting from its first plan, and watches on with new expectations.
+
+An alarm and the readings that are pooled ride on the planners' own messages, which are exchanged several times per slot:
+the new plan is in force once the alarm has crossed the network. Estimates use all that was noticed from the estimated
+change to that slot; a harvest is estimated again each time the window has doubled, for early estimates are rough.
+Estimates are rounded (harvests to sixths of an octave, kernels to twentieths), so that episodes of equal belief share
+a plan.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heliomesh.living.conditions import (
+    Conditions,
+    Kernel,
+    Pair,
+    edges_kept,
+    links,
+    problem_under,
+    weights_under,
+    world_under,
+)
+from heliomesh.living.detector import Detector, Glimpse, Sums, calibrated, harvest_moments
+from heliomesh.planning import make_plan
+from heliomesh.problem.policy import Decision, Noticed, Observation, Plan, Policy, Weights
+from heliomesh.problem.problem import Problem
+
+HOPS_PER_SLOT = 8  # `prices` and `receiver` exchange messages with neighbours in up to eight rounds a slot
+_PER_OCTAVE = 6  # steps of estimated harvest factors per doubling
+_LEAST_FACTOR = 0.05  # below it a device is taken to harvest nothing
+_PER_UNIT = 20  # steps of estimated transition probabilities
+_PRIOR_MOVES = 10.0  # weight of the old kernel's rows, in transitions
+_SUSPECT = 0.5  # share of the alarm level at which a member is counted in when another one raises the alarm
+_LIFE = "life"  # the cause where a packet came over a link that was thought lost
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is done under a belief: a plan for it, and the mixing weights of the links it counts on."""
+
+    conditions: Conditions
+    plan: Plan
+    weights: Weights  # (edge,) and (device,)
+    edge_lost: Tensor  # (edge,) bool: nothing is expected over it
+
+
+def answer_to(
+    problem: Problem, conditions: Conditions, planner: str, options: Mapping[str, Any], previous: Plan | None = None
+) -> Answer:
+    """Plan for given conditions, warm where the planner allows."""
+    made = make_plan(problem_under(problem, conditions), planner, options, bound=False, previous=previous)
+    return Answer(conditions, made, weights_under(problem, conditions), ~edges_kept(problem, conditions))
+
+
+@dataclass(frozen=True)
+class Switching:
+    """Given answers, each from its slot on."""
+
+    problem: Problem
+    answers: Sequence[tuple[int, Answer]]  # by rising first slot, the first being 0
+
+    def decide(self, slot: int, seen: Observation) -> Decision:
+        """As the answer in force decides."""
+        answer = [answer for first, answer in self.answers if first <= slot][-1]
+        return _decided(self.problem, answer, slot, seen)
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """An alarm of one episode."""
+
+    slot: int  # after which it was raised
+    cause: str
+    since: int  # estimated slot of the change
+    members: tuple[int, ...]  # of the kind of sums that raised it: those that were strange
+    silent: frozenset[Pair]  # links that were strangely silent by then
+    in_force: int  # slot from which on the new plan was followed
+
+
+@dataclass(frozen=True)
+class Window:
+    """Harvests of some devices from a slot on, to be estimated again in a later slot."""
+
+    first_slot: int
+    again: int
+    devices: tuple[int, ...]
+    apart: bool  # each device its own factor
+
+
+@dataclass
+class Replanning:
+    """Watch, and plan anew after an alarm; the state of a batch of episodes is kept between slots."""
+
+    problem: Problem
+    first: Answer
+    plan_for: Callable[[Conditions], Answer]
+    detector_for: Callable[[Answer], Detector]
+    hops_per_slot: int  # how far an alarm travels in a slot
+    alarms: list[list[Alarm]] = field(default_factory=list)  # by episode of the batch
+    beliefs: list[Conditions] = field(default_factory=list)  # by episode of the batch
+    _answers: dict[Conditions, Answer] = field(default_factory=dict)
+    _detectors: dict[Conditions, Detector] = field(default_factory=dict)
+    _sums: dict[str, Sums] = field(default_factory=dict)
+    _history: list[Glimpse] = field(default_factory=list)
+    _windows: dict[int, Window] = field(default_factory=dict)  # of harvests being estimated, by episode
+    _before: Observation | None = None
+
+    def decide(self, slot: int, seen: Observation) -> Decision:
+        """Look back on the slot before, then act by the plan of each episode's belief."""
+        if slot == 0:
+            self._begin(len(seen.battery_joule))
+        elif seen.noticed is not None and self._before is not None:
+            self._watch(_glimpse(slot - 1, self._before, seen, seen.noticed))
+            self._take_force(slot)
+        self._before = seen
+        return self._act(slot, seen)
+
+    def _begin(self, batch: int) -> None:
+        self._answers.setdefault(self.first.conditions, self.first)
+        self.beliefs = [self.first.conditions] * batch
+        self.alarms = [[] for _ in range(batch)]
+        self._sums, self._history, self._windows = {}, [], {}
+
+    def _groups(self) -> list[tuple[Conditions, Tensor]]:
+        """Episodes of equal belief."""
+        groups: dict[Conditions, list[int]] = {}
+        for episode, belief in enumerate(self.beliefs):
+            groups.setdefault(belief, []).append(episode)
+        return [(belief, torch.tensor(e, device=self.problem.device)) for belief, e in groups.items()]
+
+    def _act(self, slot: int, seen: Observation) -> Decision:
+        batch = seen.battery_joule
+        power, trained = torch.zeros_like(batch), torch.zeros_like(batch, dtype=torch.bool)
+        edge = batch.new_zeros(len(batch), self.problem.topology.num_edges)
+        own = torch.zeros_like(batch)
+        for belief, episodes in self._groups():
+            decided = _decided(self.problem, self._answers[belief], slot, seen.of(episodes))
+            assert decided.weights is not None
+            power[episodes], trained[episodes] = decided.power_watt, decided.trained
+            edge[episodes], own[episodes] = decided.weights.edge, decided.weights.own
+        return Decision(power, trained, Weights(edge, own))
+
+    def _watch(self, seen: Glimpse) -> None:
+        """Update all sums with one slot, and raise alarms."""
+        self._history.append(seen)
+        for belief, episodes in self._groups():
+            detector = self._detector(belief)
+            mine = seen.of(episodes)
+            for kind, increment in detector.expectation.increments(mine).items():
+                if kind not in self._sums:
+                    shape = torch.Size((len(self.beliefs), increment.shape[-1]))
+                    self._sums[kind] = Sums.zero(shape, 0, increment.device)
+                whole = self._sums[kind]
+                part = Sums(whole.value[episodes], whole.since[episodes]).updated(increment, seen.slot)
+                whole.value[episodes], whole.since[episodes] = part.value, part.since
+            self._raise_alarms(belief, episodes, mine)
+
+    def _raise_alarms(self, belief: Conditions, episodes: Tensor, seen: Glimpse) -> None:
+        """Alarms of the episodes of one belief after a slot."""
+        sums = {kind: Sums(one.value[episodes], one.since[episodes]) for kind, one in self._sums.items()}
+        ratios = self._detector(belief).ratios(sums)
+        kinds = [kind for kind, ratio in ratios.items() if ratio.shape[-1]]
+        largest = torch.stack([ratios[kind].amax(-1) for kind in kinds])  # (kind, episode)
+        returned = (seen.noticed.arrived & self._answers[belief].edge_lost).any(-1)
+        for place in ((largest.amax(0) > 1) | returned).nonzero().flatten().tolist():
+            cause = _LIFE if bool(returned[place]) else kinds[int(largest[:, place].argmax())]
+            ratio = ratios.get(cause, largest.new_ones(1, 0))[place if cause != _LIFE else 0]
+            members = tuple((ratio > _SUSPECT).nonzero().flatten().tolist())
+            since = int(sums[cause].since[place, members].min()) if members else seen.slot
+            silent = (ratios["silence"][place] > _SUSPECT).nonzero().flatten().tolist()
+            pairs = links(self.problem.topology)
+            self._alarm(int(episodes[place]), seen.slot, cause, since, members, frozenset(pairs[n] for n in silent))
+
+    def _detector(self, belief: Conditions) -> Detector:
+        if belief not in self._detectors:
+            self._detectors[belief] = self.detector_for(self._answers[belief])
+        return self._detectors[belief]
+
+    def _alarm(
+        self, episode: int, slot: int, cause: str, since: int, members: tuple[int, ...], silent: frozenset[Pair]
+    ) -> None:
+        """Note an alarm unless an earlier one is still on its way."""
+        known = self.alarms[episode]
+        if not known or known[-1].in_force <= slot:
+            crossing = math.ceil(self.problem.topology.diameter / self.hops_per_slot)
+            known.append(Alarm(slot, cause, since, members, silent, slot + 1 + crossing))
+
+    def _take_force(self, slot: int) -> None:
+        """New beliefs of the episodes whose alarm has reached everybody, or whose window has doubled."""
+        for episode, alarms in enumerate(self.alarms):
+            if alarms and alarms[-1].in_force == slot:
+                self._windows.pop(episode, None)
+                self._believe(episode, self._estimate(episode, alarms[-1]), slot)
+            elif episode in self._windows and self._windows[episode].again == slot:
+                self._believe(episode, self._rescaled(episode, self._windows[episode], slot), slot)
+
+    def _believe(self, episode: int, belief: Conditions, slot: int) -> None:
+        """Follow another belief from now on, with sums that start anew."""
+        if belief == self.beliefs[episode]:
+            return
+        if belief not in self._answers:
+            self._answers[belief] = self.plan_for(belief)
+        self.beliefs[episode] = belief
+        for sums in self._sums.values():
+            sums.value[episode], sums.since[episode] = 0.0, slot
+
+    def _estimate(self, episode: int, alarm: Alarm) -> Conditions:
+        """The belief after an alarm."""
+        belief = self.beliefs[episode]
+        match alarm.cause:
+            case "life":
+                return self._with_returned(episode, belief, alarm)
+            case "harvest":
+                everyone = tuple(range(self.problem.num_devices))
+                belief = self._rescaled(episode, Window(alarm.since, 0, everyone, apart=False), alarm.in_force)
+            case "harvest of a device":
+                some = tuple(sorted({member % self.problem.num_devices for member in alarm.members}))
+                belief = self._rescaled(episode, Window(alarm.since, 0, some, apart=True), alarm.in_force)
+            case "channel" | "channel of a site":
+                belief = replace(belief, kernel=self._kernel(episode, belief, alarm.since))
+        return without_links(self.problem, belief, set(alarm.silent)) if alarm.silent else belief
+
+    def _rescaled(self, episode: int, window: Window, slot: int) -> Conditions:
+        """Harvest factors from the joules of a window over those expected, and a later slot to look again."""
+        belief = self.beliefs[episode]
+        self._windows[episode] = replace(window, again=2 * slot - window.first_slot)
+        old = belief.harvest_factor(self.problem.num_devices)
+        seen = [glimpse.of(torch.tensor([episode])) for glimpse in self._history[window.first_slot :]]
+        harvested = torch.cat([g.noticed.harvested_joule for g in seen]).sum(0)
+        usual = torch.cat([harvest_moments(self.problem, g.slot, g.weather)[0] for g in seen]).sum(0)
+        if window.apart:
+            return belief.with_harvest({d: rounded_factor(float(harvested[d] / usual[d])) for d in window.devices})
+        ratio = float(harvested.sum() / (usual * torch.tensor(old).to(usual)).sum())
+        return belief.with_harvest({d: rounded_factor(old[d] * ratio) for d in window.devices})
+
+    def _kernel(self, episode: int, belief: Conditions, since: int) -> Kernel:
+        """Counted transitions of all sites, with the old kernel as a weak prior, rounded."""
+        old = world_under(self.problem, belief).channel.kernel
+        counts = _PRIOR_MOVES * old
+        for seen in self._history[since:]:
+            moves = seen.level[episode] * len(old) + seen.next_level[episode]
+            counts = counts + torch.bincount(moves, minlength=old.numel()).reshape(old.shape)
+        prob = torch.round(counts / counts.sum(1, keepdim=True) * _PER_UNIT) / _PER_UNIT
+        prob = prob + torch.diag(1 - prob.sum(1))
+        return tuple(tuple(row) for row in prob.clamp_min(0).tolist()) if bool((prob >= 0).all()) else _rows(old)
+
+    def _with_returned(self, episode: int, belief: Conditions, alarm: Alarm) -> Conditions:
+        """The belief with all links over which packets came since the alarm."""
+        heard: set[Pair] = set()
+        for seen in self._history[alarm.slot :]:
+            back = seen.noticed.arrived[episode] & self._answers[belief].edge_lost
+            heard |= {_pair(self.problem, edge) for edge in back.nonzero().flatten().tolist()}
+        lost = {pair for pair in links(self.problem.topology) if belief.is_lost(pair)} - heard
+        return without_links(self.problem, replace(belief, links_off=frozenset(), away=frozenset()), lost)
+
+
+def replanning(
+    problem: Problem,
+    first: Answer,
+    planner: str,
+    options: Mapping[str, Any],
+    *,
+    false_alarm_prob: float = 0.05,
+    calibration_episodes: int = 200,
+    hops_per_slot: int = HOPS_PER_SLOT,
+    seed: int = 0,
+) -> Replanning:
+    """A policy that starts with an answer and looks after itself."""
+
+    def plan_for(conditions: Conditions) -> Answer:
+        # always from the first plan: the result must not depend on which episode asked first
+        return answer_to(problem, conditions, planner, options, previous=first.plan)
+
+    def detector_for(answer: Answer) -> Detector:
+        policy = Switching(problem, ((0, answer),))
+        return calibrated(problem, answer.conditions, policy, false_alarm_prob, calibration_episodes, seed)
+
+    return Replanning(problem, first, plan_for, detector_for, hops_per_slot)
+
+
+def rounded_factor(factor: float) -> float:
+    """A harvest factor on a grid of equal ratios; 0 where next to nothing is harvested."""
+    if factor < _LEAST_FACTOR:
+        return 0.0
+    return float(2.0 ** (round(_PER_OCTAVE * math.log2(factor)) / _PER_OCTAVE))
+
+
+def without_links(problem: Problem, belief: Conditions, pairs: set[Pair]) -> Conditions:
+    """The belief without some links; a device with no link left is away, for nobody can tell the difference."""
+    lost = {pair for pair in links(problem.topology) if belief.is_lost(pair)} | pairs
+    away = frozenset(
+        device
+        for device, neighbours in enumerate(problem.topology.neighbours)
+        if neighbours and all((min(device, n), max(device, n)) in lost for n in neighbours)
+    )
+    return replace(belief, links_off=frozenset(p for p in lost if not away.intersection(p)), away=away)
+
+
+def _decided(problem: Problem, answer: Answer, slot: int, seen: Observation) -> Decision:
+    """The plan's decision with the answer's weights, the same in all episodes."""
+    policy: Policy = answer.plan.policy
+    decided, batch = policy.decide(slot, seen), len(seen.battery_joule)
+    weights = Weights(answer.weights.edge.expand(batch, -1), answer.weights.own.expand(batch, -1))
+    return Decision(decided.power_watt, decided.trained, weights)
+
+
+def _glimpse(slot: int, before: Observation, after: Observation, noticed: Noticed) -> Glimpse:
+    return Glimpse(slot, before.weather, before.channel_level, after.channel_level, noticed)
+
+
+def _pair(problem: Problem, edge: int) -> Pair:
+    ends = (int(problem.topology.edge_receiver[edge]), int(problem.topology.edge_sender[edge]))
+    return min(ends), max(ends)
+
+
+def _rows(kernel: Tensor) -> Kernel:
+    return tuple(tuple(row) for row in kernel.tolist())
