@@ -35,7 +35,7 @@ from ray.exceptions import RayError, RayTaskError  # isort: skip
 
 _Result = TypeVar("_Result")
 _TRIES = 5  # of one step, each with new actors
-_START_SECOND = 120  # for actors to start: nodes may be busy, and a lost node is noticed late
+_START_SECOND = 300  # for actors to start on busy nodes
 
 
 def over_actors(num_actors: int | None = None, gpus_per_actor: float | None = None) -> MakeStack:
