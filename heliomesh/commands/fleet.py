@@ -1,5 +1,6 @@
 """`heliomesh fleet`: a run in which every device is an actor, and only messages between neighbours count."""
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,6 +70,7 @@ def fleet_command(
     if is_finished(out) or (out / PLAN).exists():
         raise TrainingError(f"{out}: expected an empty folder, actual: it holds a run")
     seed = loaded.seed if seed is None else seed
+    os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(problem.num_devices))  # else Ray warns
     engine = start_engine(Engine.ray, address)
     from heliomesh.engine.fleet.ray_post import RayPost  # Ray is there only now
 
@@ -84,6 +86,9 @@ def fleet_command(
             track=track_unless(quiet or as_json),
             observer=unobserved if quiet or as_json or Console(stderr=True).is_terminal else _tell,
         )
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped; of an unfinished fleet nothing is kept\n")
+        raise typer.Exit(130) from None
     finally:
         engine.stop()
     wanted = {

@@ -152,13 +152,7 @@ def _planned(scheme: Scheme, post: Post, track: Track) -> Plan:
     if scheme.timetable is None:
         return scheme.plan({})
     _let_plan(scheme.timetable, post, scheme.problem.slots, track)
-    everyone = range(scheme.problem.num_devices)
-    missing = sorted(set(everyone) - post.alive)
-    if missing:
-        raise TrainingError(
-            f"device {missing[0]}: expected to live until all have planned, actual: its actor is dead"
-        )
-    return scheme.plan(post.call("planned", dict.fromkeys(everyone, ())))
+    return scheme.plan(_asked(post, "planned", dict.fromkeys(range(scheme.problem.num_devices), ())))
 
 
 def _let_plan(table: Timetable, post: Post, slots: int, track: Track) -> None:
@@ -166,9 +160,20 @@ def _let_plan(table: Timetable, post: Post, slots: int, track: Track) -> None:
     for slot in track(range(slots - 1, -1, -1), "plan by messages", slots):
         for number in range(len(table.rounds)):
             for turn in range(table.num_turns):
-                post.call("tell", dict.fromkeys(everyone, (slot, turn)))
-                post.call("move", dict.fromkeys(table.movers(turn), (slot, number)))
-        post.call("settle", dict.fromkeys(everyone, (slot,)))
+                _asked(post, "tell", dict.fromkeys(everyone, (slot, turn)))
+                _asked(post, "move", dict.fromkeys(table.movers(turn), (slot, number)))
+        _asked(post, "settle", dict.fromkeys(everyone, (slot,)))
+
+
+def _asked(post: Post, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+    """Call devices none of which may be dead yet: a plan has a part of each."""
+    results = post.call(name, arguments)
+    missing = sorted(set(arguments) - set(results))
+    if missing:
+        raise TrainingError(
+            f"device {missing[0]}: expected to live until all have planned, actual: its actor is dead"
+        )
+    return results
 
 
 class FleetStack:

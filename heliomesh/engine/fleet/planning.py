@@ -165,7 +165,7 @@ class TablePlanner:
         assert self._raw is not None
         chosen = bool(self._rounds)
         table = action_table(self._problem, self.scope, self._policies[self._device], chosen)
-        self._tables.append(table.to(torch.int8) if chosen else table)
+        self._tables.append(table.to(self._problem.actions.index_type) if chosen else table)
         self._value = self._step.value(self._raw, self._policies, slot)
         if chosen:
             self.residual = max(self.residual, self._change)
@@ -181,8 +181,8 @@ class TablePlanner:
         return not self._rounds
 
     def action(self, slot: int, seen: Mapping[Variable, int], uniform: Tensor) -> int:
-        """The tabulated action for what is seen, or one drawn from the tabulated law."""
-        found = self.table[slot][tuple(seen[variable] for variable in self.scope)]
+        """The tabulated action for what is seen, or one drawn from the tabulated law; what was never heard is 0."""
+        found = self.table[slot][tuple(seen.get(variable, 0) for variable in self.scope)]
         return int(draw(found, uniform) if self.randomised else found)
 
     def _enter(self, slot: int) -> None:

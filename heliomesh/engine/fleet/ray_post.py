@@ -6,7 +6,7 @@ has arrived. A message to a dead device is lost. Actors compute with as many thr
 on it in the last bit; with one thread (OMP_NUM_THREADS=1) actors do not stand in each other's way.
 """
 
-from heliomesh.engine import ray as engine  # isort: skip  # it sets what Ray reads when it is imported
+from heliomesh.engine import ray as _engine  # noqa: F401  # isort: skip  # it sets what Ray reads on import
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,8 +17,6 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from heliomesh.engine.fleet.device import Device, Installation, perform
 from heliomesh.engine.fleet.messages import Message, Outgoing
-
-start, stop = engine.start, engine.stop
 
 
 class DeviceActor:
@@ -56,14 +54,15 @@ class RayPost:
     def __init__(self, given: Sequence[Installation]) -> None:
         # an actor mostly waits for others, so it reserves no core; on a cluster they go everywhere
         make: Any = ray.remote(DeviceActor).options(num_cpus=0, scheduling_strategy="SPREAD")
-        threads = torch.get_num_threads()
-        self._actors: dict[int, Any] = {one.view.device: make.remote(one, threads) for one in given}
-        meetings = [
-            self._actors[one.view.device].meet.remote({other: self._actors[other] for other in one.view.neighbours})
-            for one in given
-        ]
+        threads, cores = torch.get_num_threads(), max(1, int(ray.cluster_resources().get("CPU", 1)))  # type: ignore[no-untyped-call]
+        self._actors: dict[int, Any] = {}
         self._dead: set[int] = set()
-        ray.get(meetings)
+        for first in range(0, len(given), cores):  # as many at once as can start without disturbing one another
+            wave = {one.view.device: make.remote(one, threads) for one in given[first : first + cores]}
+            ray.get([actor.meet.remote({}) for actor in wave.values()])
+            self._actors |= wave
+        addresses = {one.view.device: {n: self._actors[n] for n in one.view.neighbours} for one in given}
+        ray.get([self._actors[device].meet.remote(known) for device, known in addresses.items()])
 
     @property
     def alive(self) -> frozenset[int]:

@@ -1,0 +1,381 @@
+"""The fleet without Ray: what devices know, what they receive, and that they do what library and simulator do."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from heliomesh.engine.fleet.clock import Voyage, sail
+from heliomesh.engine.fleet.device import Installation
+from heliomesh.engine.fleet.messages import PLANNING, Message
+from heliomesh.engine.fleet.planning import partners_of, timetable
+from heliomesh.engine.fleet.post import InProcess
+from heliomesh.engine.fleet.scheme import scheme_of
+from heliomesh.engine.fleet.view import next_hop, view_of
+from heliomesh.learning.trainer import train
+from heliomesh.planners.decentralized.planner import LocalTables, Options
+from heliomesh.planning import make_plan
+from heliomesh.problem.factor import Factor, Variable, site
+from heliomesh.problem.policy import ActionPolicy, Observation, Plan, state_variables
+from heliomesh.problem.problem import Problem, build
+from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.simulation.trace import Trace, simulate
+
+SEED = 3
+SMALL: dict[str, Any] = {
+    "slots": 6,
+    "energy.battery_levels": 3,
+    "energy.capacity_joule": 2.0,
+    "energy.powers_watt": [0.0, 1.0],
+    "learning.local_steps": 2,
+    "learning.batch": 8,
+}
+PATH = {"network.topology": "edges", "network.edges": [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]], "network.devices": 6}
+UNLIKE = {"channel.gain": [1.0, 0.9, 0.8, 1.2, 1.1, 0.7], "harvest.scale": [1.0, 0.8, 1.1, 0.9, 1.2, 0.7]}
+WEATHER = {
+    "harvest.source": "markov",
+    "harvest.joule": [[0.0, 1.0], [1.0, 2.0]],
+    "harvest.prob": [[0.5, 0.5], [0.5, 0.5]],
+    "harvest.kernel": [[0.7, 0.3], [0.3, 0.7]],
+}
+
+
+def small(**changes: Any) -> Problem:
+    return build(Scenario.load("tiny").override({**SMALL, **changes}))
+
+
+def sailed(problem: Problem, planner: str, options: Mapping[str, Any], **more: Any) -> Voyage:
+    return sail(scheme_of(problem, planner, options), InProcess, seed=SEED, evaluate_every=3, **more)
+
+
+def assert_same_traces(one: Trace, other: Trace) -> None:
+    for name in (field.name for field in fields(Trace)):
+        mine, theirs = getattr(one, name), getattr(other, name)
+        assert np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs, name
+
+
+def assert_same_runs(voyage: Voyage, trace: Trace, scenario: Scenario) -> None:
+    expected = train(scenario, trace, seed=SEED, evaluate_every=3)
+    for name, column in expected.metrics.items():
+        assert np.array_equal(voyage.run.metrics[name], column, equal_nan=True), name
+    assert torch.equal(voyage.run.weights, expected.weights)
+    assert np.array_equal(voyage.run.accuracy, expected.accuracy)
+    same = ("trace", "scenario", "seed", "dataset", "parameters", "strategy")
+    assert {name: voyage.run.provenance[name] for name in same} == {name: expected.provenance[name] for name in same}
+
+
+@pytest.mark.parametrize(
+    ("planner", "options", "changes"),
+    [
+        ("uncoordinated", {}, {"learning.aggregation": "renormalized"}),
+        ("uncoordinated", {}, {"link.half_duplex": True, "channel.state": "reciprocal", **PATH, **UNLIKE}),
+        ("skiptrain", {"train_rounds": 2, "sync_rounds": 1}, {"energy.train_only": True}),
+        ("decentralized", {"rounds": 2}, {**PATH, **UNLIKE}),
+        ("decentralized", {"rounds": 2}, {"network.devices": 6, "channel.state": "link", "slots": 3}),
+        ("decentralized", {"rounds": 3, "hops": 1}, {"link.half_duplex": True, "network.devices": 6}),
+        ("decentralized", {"rounds": 2, "hops": 1, "order": "simultaneous"}, {**WEATHER, "network.devices": 6}),
+        ("decentralized", {"rounds": 2, "hops": 0}, {}),
+        ("decentralized", {"rounds": 0}, PATH),
+        (
+            "decentralized",
+            {"rounds": 2},
+            {**PATH, "learning.aggregation": "update", "network.mixing": "lazy-metropolis"},
+        ),
+    ],
+)
+def test_a_fleet_does_what_plan_simulator_and_trainer_do(
+    planner: str, options: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    problem = small(**changes)
+    voyage = sailed(problem, planner, options)
+    own = {"share_tables": False} if planner == "decentralized" else {}
+    plan = make_plan(problem, planner, {**options, **own}, bound=False)
+    trace = simulate(problem, plan, 1, SEED)
+    if isinstance(plan.policy, LocalTables):
+        assert isinstance(voyage.plan.policy, LocalTables)
+        assert plan.policy.scopes == voyage.plan.policy.scopes
+        assert all(map(torch.equal, plan.policy.tables, voyage.plan.policy.tables))
+        assert (plan.residual, plan.converged, plan.overhead) == (
+            voyage.plan.residual,
+            voyage.plan.converged,
+            voyage.plan.overhead,
+        )
+    assert trace.scheduled.any()
+    assert_same_traces(voyage.trace, trace)
+    assert_same_runs(voyage, trace, problem.scenario)
+
+
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        ({"rounds": 2}, PATH),
+        ({"rounds": 2}, {"network.devices": 7, "slots": 3}),
+        ({"rounds": 2, "hops": 1}, {"link.half_duplex": True, **WEATHER}),
+        ({"rounds": 1, "hops": 1}, {"network.topology": "complete", "network.devices": 4, "slots": 3}),
+    ],
+)
+def test_messages_come_from_neighbours_about_the_neighbourhood_and_as_many_as_predicted(
+    options: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    problem = small(**changes)
+    scheme = scheme_of(problem, "decentralized", options)
+    voyage = sail(scheme, InProcess, seed=SEED)
+    assert scheme.timetable is not None
+    distance = dict(nx.all_pairs_shortest_path_length(problem.topology.graph))
+    for device, logbook in voyage.logbooks.items():
+        for receipt in logbook:
+            assert distance[device][receipt.sender] == 1
+            # whatever a device gets, to keep or to pass on, is about devices within its own k hops
+            assert 1 <= distance[device][receipt.origin] <= (1 if receipt.kind == "model" else scheme.hops)
+            assert receipt.kind in ("share", "policy", "state", "model")
+            assert receipt.kind != "model" or receipt.origin == receipt.sender
+    assert voyage.total(*PLANNING)[1] == voyage.plan.overhead.offline_bytes > 0
+    assert voyage.total("state")[1] == voyage.plan.overhead.online_bytes_per_slot * problem.slots > 0
+    # every pair that shares a cost exchanges one table each way in every round of every slot, over every hop
+    partners = partners_of(problem, scheme.hops, scheme.timetable)
+    hops = sum(distance[i][source] for i, one in enumerate(partners) for source in one.sources)
+    exchanges = problem.slots * len(scheme.timetable.rounds)
+    assert voyage.total("share")[0] == voyage.total("policy")[0] == hops * exchanges
+    pairs = sum(length for row in distance.values() for length in row.values() if length <= scheme.hops)
+    assert voyage.total("state")[0] == pairs * problem.slots
+    sent = (voyage.trace.power_watt[0] > 0)[:, problem.topology.edge_sender]
+    assert voyage.total("model") == (sent.sum(), sent.sum() * voyage.run.weights.shape[1] * 4)
+
+
+def test_whoever_plans_alone_sends_models_only() -> None:
+    voyage = sailed(small(), "uncoordinated", {})
+    assert voyage.total("share", "policy", "state") == (0, 0)
+    assert voyage.total("model")[0] > 0
+
+
+def test_tables_in_single_precision_take_the_bytes_that_are_counted() -> None:
+    scenario = Scenario.load("tiny").override({**SMALL, **PATH, "slots": 3})
+    problem = build(scenario, dtype="float32")
+    carried: list[tuple[int, int]] = []
+
+    class Weighed(InProcess):
+        def call(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+            for number, device in self._devices.items():
+                if not isinstance(device, _Scale):
+                    self._devices[number] = _Scale(device, carried)  # type: ignore[assignment]
+            return super().call(name, arguments)
+
+    sail(scheme_of(problem, "decentralized", {"rounds": 2}), Weighed, seed=SEED)
+    assert carried
+    assert all(actual <= counted for actual, counted in carried)
+    assert any(actual == counted for actual, counted in carried)  # frames are no larger than they need be
+
+
+@dataclass
+class _Scale:
+    """A device whose tables are weighed as they arrive."""
+
+    device: Any
+    carried: list[tuple[int, int]]
+
+    def deliver(self, sender: int, messages: list[Message]) -> Any:
+        for message in messages:
+            if isinstance(message.content, Factor):
+                self.carried.append((message.content.table.nbytes, message.num_bytes))
+        return self.device.deliver(sender, messages)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.device, name)
+
+
+def test_a_view_does_not_change_with_what_is_beyond_it() -> None:
+    changed = {
+        "energy.capacity_joule": [2.0, 2.0, 2.0, 2.0, 4.0, 3.0],
+        "channel.gain": [1.0, 1.0, 1.0, 1.0, 0.5, 0.25],
+        "link.noise_watt": [0.3, 0.3, 0.3, 0.3, 0.3, 0.1],
+        "energy.compute_joule": [1.0, 1.0, 1.0, 1.0, 0.5, 0.5],
+        "harvest.scale": [1.0, 1.0, 1.0, 1.0, 2.0, 3.0],
+        "seed": 5,
+        "network.edges": [*PATH["network.edges"], [5, 6]],
+        "network.devices": 7,
+    }
+    changed |= {name: [*value, 0.7] for name, value in changed.items() if name.split(".")[0] in _PER_DEVICE}
+    near, far = small(**PATH), small(**{**PATH, **changed})
+    for hops in (0, 1):
+        mine, theirs = view_of(near, 0, hops), view_of(far, 0, hops)
+        assert (mine.neighbours, mine.distance, mine.next_hop) == (
+            theirs.neighbours,
+            theirs.distance,
+            theirs.next_hop,
+        )
+        # as many devices as there are is all that a view tells of the rest
+        for ours, other in zip(_numbers(mine.problem, 6), _numbers(theirs.problem, 6), strict=True):
+            assert torch.equal(ours.nan_to_num(), other.nan_to_num())
+        kept = {"network": {"devices": 6}}
+        assert {**mine.problem.scenario.as_dict(), **kept} == {**theirs.problem.scenario.as_dict(), **kept}
+
+
+_PER_DEVICE = ("energy", "channel", "link", "harvest")
+
+
+def _numbers(problem: Problem, devices: int) -> Iterator[Tensor]:
+    """All numbers of a problem, by device only those of the first ones."""
+    topology, link, actions = problem.topology, problem.link, problem.actions
+    yield from map(torch.from_numpy, (topology.edge_receiver, topology.edge_sender, topology.edge_weight))
+    yield torch.from_numpy(topology.self_weight)[:devices]
+    yield torch.from_numpy(topology.position_metre)[:devices]
+    yield from (link.path_gain, link.noise_watt[:devices], problem.channel.site_of_edge)
+    yield from (actions.spent_joule[:devices], actions.quanta[:devices], problem.battery.capacity_joule[:devices])
+    yield problem.harvest.law.scale[:devices]
+
+
+def test_a_device_is_given_its_own_samples_and_no_others() -> None:
+    problem, seen = small(**PATH), []
+
+    def note(given: Any) -> InProcess:
+        seen.extend(given)
+        return InProcess(given)
+
+    sail(scheme_of(problem, "uncoordinated", {}), note, seed=SEED)
+    rows = [{tuple(sample.flatten().tolist()) for sample in one.lesson.samples.inputs} for one in seen]
+    assert all(isinstance(one, Installation) for one in seen)
+    assert sum(map(len, rows)) == len(set().union(*rows))  # digits has no equal samples
+    assert all(one.lesson.settings.indices is None for one in seen)
+
+
+# a dead device
+
+
+@dataclass(frozen=True)
+class Deaf(ActionPolicy):
+    """The policy of a plan when one device is dead from a slot on: what would come from it or through it stays."""
+
+    problem: Problem
+    tables: LocalTables
+    dead: int
+    since: int
+    before: dict[tuple[int, Variable], int]
+
+    def action(self, slot: int, seen: Observation) -> Tensor:
+        chosen = []
+        now = {
+            variable: int(value)
+            for device in range(self.problem.num_devices)
+            for variable, value in seen.assignment(self.problem, state_variables(self.problem, device)).items()
+        }
+        for device, (scope, table) in enumerate(zip(self.tables.scopes, self.tables.tables, strict=True)):
+            for variable in scope:
+                if slot < self.since or not self._is_lost(device, variable):
+                    self.before[device, variable] = now[variable]
+            chosen.append(int(table[slot][tuple(self.before[device, variable] for variable in scope)]))
+        if slot >= self.since:
+            chosen[self.dead] = 0
+        return torch.tensor([chosen])
+
+    def _is_lost(self, device: int, variable: Variable) -> bool:
+        owner = variable.owner  # sites belong to their receivers here
+        way = [owner]
+        while way[-1] != device:
+            way.append(next_hop(self.problem.topology, way[-1], device))
+        return self.dead in way
+
+
+@pytest.mark.parametrize(("dead", "since"), [(2, 3), (0, 0)])
+def test_a_killed_device_is_a_dead_one_and_the_others_go_on(dead: int, since: int) -> None:
+    problem = small(**PATH, slots=9)
+    options = {"rounds": 2, "share_tables": False}
+    voyage = sail(
+        scheme_of(problem, "decentralized", options), InProcess, seed=SEED, evaluate_every=3, deaths={dead: since}
+    )
+    plan = make_plan(problem, "decentralized", options, bound=False)
+    assert isinstance(plan.policy, LocalTables)
+    start = {(i, v): 0 for i, scope in enumerate(plan.policy.scopes) for v in scope}
+    simulated = simulate(problem, Plan("decentralized", Deaf(problem, plan.policy, dead, since, start)), 1, SEED)
+    expected = _unheard(simulated, problem, dead, since)
+    assert voyage.died == {dead: since}
+    assert simulated.scheduled[0, since:].any()
+    alive = np.arange(problem.num_devices) != dead
+    for name in ("scheduled", "power_watt", "battery_joule", "spent_joule", "harvested_joule", "overflow_joule"):
+        assert np.array_equal(getattr(voyage.trace, name)[..., alive], getattr(expected, name)[..., alive]), name
+    for name in ("delivered", "error_prob", "update_loss", "channel_level"):
+        assert np.allclose(getattr(voyage.trace, name), getattr(expected, name), rtol=0, atol=1e-15), name
+    assert not voyage.trace.scheduled[0, since:, dead].any()
+    assert not voyage.trace.spent_joule[0, since:, dead].any()
+    # the trainer under the simulated trace: the dead one keeps its model, the others average without it
+    run = train(problem.scenario, expected, seed=SEED, evaluate_every=3)
+    assert torch.equal(voyage.run.weights, run.weights)
+    assert np.array_equal(voyage.run.accuracy, run.accuracy)
+
+
+def _unheard(trace: Trace, problem: Problem, dead: int, since: int) -> Trace:
+    """A simulated trace in which nobody listens at the dead device."""
+    into = problem.topology.edge_receiver == dead
+    delivered, error = trace.delivered.copy(), trace.error_prob.copy()
+    delivered[:, since:, into], error[:, since:, into] = False, 1.0
+    lost = error - trace.error_prob  # (1, slot, edge)
+    loss = trace.update_loss.copy()
+    for edge in np.flatnonzero(into):
+        loss[..., problem.topology.edge_sender[edge]] += problem.topology.edge_weight[edge] * lost[..., edge]
+    return replace(trace, delivered=delivered, error_prob=error, update_loss=loss)
+
+
+def test_a_death_during_planning_is_said() -> None:
+    class Fragile(InProcess):
+        def call(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+            if name == "settle":
+                self.kill(4)
+            return super().call(name, arguments)
+
+    with pytest.raises(ValueError, match=r"device 4: expected to live until all have planned"):
+        sail(scheme_of(small(**PATH), "decentralized", {"rounds": 1}), Fragile, seed=SEED)
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("planner", "options", "sentence"),
+    [
+        ("centralized", {}, "a device would need the state of its whole part of the network"),
+        ("myopic", {}, "a device would need the state of its whole part of the network"),
+        ("prices", {}, "a device would need tables that are planned from the laws of all devices"),
+        ("receiver", {}, "a device would need tables that are planned by one program"),
+        ("battery_threshold", {}, "a device would need the expected cost of the whole network"),
+        (
+            "decentralised",
+            {},
+            "expected one of decentralized, skiptrain, uncoordinated, actual value 'decentralised'",
+        ),
+        ("decentralized", {"form": "literal"}, "option.form: expected 'default' in a fleet"),
+        ("decentralized", {"sweeps": 2}, "option.sweeps: expected 1 in a fleet"),
+        ("decentralized", {"share_tables": True}, "option.share_tables: expected false in a fleet"),
+        ("uncoordinated", {"rounds": 2}, "uncoordinated option.rounds"),
+    ],
+)
+def test_what_needs_more_than_the_neighbourhood_is_refused(
+    planner: str, options: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        scheme_of(small(), planner, options)
+    assert sentence in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_every_planner_is_either_run_or_refused_with_its_reason() -> None:
+    from heliomesh.engine.fleet import scheme
+    from heliomesh.planning import planner_names
+
+    assert {scheme.WITH_OTHERS, *scheme.ALONE, *scheme._NEEDS} == set(planner_names())
+
+
+def test_the_timetable_lets_no_two_that_share_a_receiver_move_at_once() -> None:
+    problem = small(**PATH)
+    table = timetable(problem, Options())
+    for turn in range(table.num_turns):
+        movers = set(table.movers(turn))
+        for receiver in range(problem.num_devices):
+            assert len(movers & set(problem.heard_by(receiver))) <= 1
+    gammas = [gamma for gamma, _ in table.rounds]
+    assert all(now <= then for now, then in pairwise(gammas))
+    assert site(0) in partners_of(problem, 2, table)[1].scope
