@@ -33,6 +33,9 @@ def written_whole(target: Path) -> Iterator[Path]:
                 os.fsync(file.fileno())
             temporary.replace(target)
             _sync_folder(target.parent)
+        except OSError as error:
+            error.filename = error.filename or str(target)  # a write that fails does not say where
+            raise
         finally:
             temporary.unlink(missing_ok=True)
 

@@ -1,6 +1,6 @@
-"""`heliomesh runs`, and one process at a time in a run's folder."""
+"""`heliomesh runs`, the journal, and one process at a time in a folder."""
 
-import multiprocessing
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,9 +9,13 @@ from typer.testing import CliRunner, Result
 import heliomesh as hm
 from heliomesh.cli import app
 from heliomesh.durable import alone_in
+from heliomesh.engine import local
+from heliomesh.engine.arm import Arm, Scheme
+from heliomesh.engine.store import Store
+from heliomesh.learning.journal import finished_steps
 
 
-def heliomesh(*arguments: str | Path) -> Result:
+def heliomesh(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
@@ -62,24 +66,56 @@ def test_a_missing_folder_is_one_sentence(tmp_path: Path) -> None:
     assert "expected a folder, actual: nothing there" in str(result.exception)
 
 
-def hold(folder: Path, held: "multiprocessing.synchronize.Event", done: "multiprocessing.synchronize.Event") -> None:
-    with alone_in(folder):
-        held.set()
-        done.wait(60)
+def test_stores_of_results_are_listed_and_verified(tmp_path: Path) -> None:
+    store, arm = Store(tmp_path), Arm("figure", Scheme("greedy", "uncoordinated"), hm.Scenario.load("tiny"), 2)
+    local.prepare_all([arm], store)
+    local.train_all([arm], store, local.Hardware(strategy="loop"))
+    sizing = ["size", "tiny", "--target-loss", 1, "--planner", "uncoordinated", "--capacity", "3", "--panel", "1"]
+    assert heliomesh(*sizing, "--episodes", 8, "--store", tmp_path / "sizes").exit_code == 0
+    assert '"seed": "2 seeds"' in heliomesh("runs", "list", tmp_path, "--json").stdout
+    assert "3 of 3 stored files are whole" in heliomesh("runs", "verify", tmp_path).stdout
+    places = sorted(path for path in tmp_path.rglob("*.*") if path.is_file())
+    assert len(places) == 5
+    for place in places:
+        before = place.read_bytes()
+        place.write_bytes(before[: len(before) // 2])
+        verified = heliomesh("runs", "verify", tmp_path)
+        assert verified.exit_code == 2, place
+        assert "2 of 3 stored files are whole" in verified.stdout
+        place.write_bytes(before)
+    assert heliomesh("runs", "verify", tmp_path).exit_code == 0
 
 
-def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    held, done = context.Event(), context.Event()
-    other = context.Process(target=hold, args=(tmp_path, held, done))
-    other.start()
-    try:
-        assert held.wait(60)
-        problem = hm.build(hm.Scenario.load("tiny"))
-        trace = hm.simulate(problem, hm.plan(problem, "uncoordinated", bound=False), 1)
-        with pytest.raises(hm.TrainingError, match="one is training there"):
-            hm.train(problem.scenario, trace, folder=tmp_path)
-    finally:
-        done.set()
-        other.join(60)
-    hm.train(problem.scenario, trace, folder=tmp_path)  # the lock ended with the process
+def test_a_run_keeps_a_journal_and_skips_what_is_done(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert list(finished_steps(run_folder)) == ["plan", "simulate", "train"]
+    assert '"steps finished": "plan, simulate, train"' in heliomesh("runs", "show", run_folder, "--json").stdout
+
+    def refuse(*arguments: object, **settings: object) -> None:
+        raise AssertionError("this step was done")
+
+    monkeypatch.setattr("heliomesh.commands.train.make_plan", refuse)
+    monkeypatch.setattr("heliomesh.commands.train.simulate", refuse)
+    again = heliomesh("run", "tiny", "uncoordinated", "--out", run_folder, "--quiet")
+    assert again.exit_code == 0, again.exception
+    shutil.copy(run_folder / "scenario.toml", run_folder / "trace.npz")
+    changed = heliomesh("run", "tiny", "uncoordinated", "--out", run_folder, "--quiet")
+    assert "trace.npz: expected sha256" in str(changed.exception)
+    assert "of step simulate" in str(changed.exception)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "tiny", "uncoordinated", "--out"],
+        ["export", "tiny", "uncoordinated", "--out"],
+        ["reproduce", "hops", "--out"],
+        ["size", "tiny", "--target-loss", "0.9", "--store"],
+    ],
+)
+def test_a_folder_in_use_is_refused(tmp_path: Path, arguments: list[str]) -> None:
+    with alone_in(tmp_path):
+        result = heliomesh(*arguments, tmp_path)
+    assert isinstance(result.exception, hm.TrainingError)
+    assert "expected a folder that no other process uses" in str(result.exception)

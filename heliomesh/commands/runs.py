@@ -1,36 +1,43 @@
-"""`heliomesh runs`: what folders of runs hold, whether it is whole, and what may go."""
+"""`heliomesh runs`: what folders of runs and stores of results hold, whether it is whole, and what may go."""
 
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from glob import escape as glob_escape
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from heliomesh.commands.facts import print_facts, print_json
 from heliomesh.commands.options import JsonOption
-from heliomesh.learning.run import Run, TrainingError
+from heliomesh.engine.sizing import read_samples
+from heliomesh.engine.store import TRACES, check_trace, read_result
+from heliomesh.learning.journal import check_steps, finished_steps, reserved
+from heliomesh.learning.run import Run, TrainingError, is_finished
 from heliomesh.problem.size import readable
-from heliomesh.report.run_folder import RunFolder, read_run
+from heliomesh.report.run_folder import MARKS, RunFolder, read_run
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.trace import TraceError
 
-app = typer.Typer(no_args_is_help=True, help="List, show, verify and clean folders of runs.")
+app = typer.Typer(no_args_is_help=True, help="List, show, verify and clean folders of runs and results.")
 
-_MARKS = ("manifest.json", "trace.npz", "checkpoints")  # any of them makes a folder a run's
 _MOST_FOLDERS = 100_000  # looked at before giving up
+_LEFT_BEHIND = (".*.part", ".*.lock")  # by writers that were killed
 
 _COLUMNS = ("scenario", "planner", "seed", "slots", "accuracy", "size")
+_ERRORS = (TrainingError, TraceError, ScenarioError)
 
-FoldersArgument = Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold some.")]
+FoldersArgument = Annotated[list[Path], typer.Argument(help="Folders of runs or results, or folders that hold some.")]
 
 
 @app.command("list")
 def list_command(folders: FoldersArgument, as_json: JsonOption = False) -> None:
-    """One line per run: planner, scenario, seed, how far it came and how good it is."""
-    rows = [_line(path) for path in _runs(folders)]
+    """One line per run or stored result: planner, scenario, seed, how far it came and how good it is."""
+    rows = [row for path in _walk(folders) for row in _lines(path)]
     if as_json:
         print_json(rows)
         return
@@ -39,7 +46,7 @@ def list_command(folders: FoldersArgument, as_json: JsonOption = False) -> None:
     for name in _COLUMNS:
         table.add_column(name, no_wrap=True)
     for row in rows:
-        table.add_row(row["folder"], *(str(row[name]) for name in _COLUMNS))
+        table.add_row(escape(row["folder"]), *(escape(str(row[name])) for name in _COLUMNS))
     Console().print(table)
 
 
@@ -49,7 +56,8 @@ def show_command(
 ) -> None:
     """Everything known of one run."""
     found = read_run(folder)
-    facts: dict[str, Any] = _line(folder) | {"finished": found.finished, "missing": " ".join(found.missing)}
+    facts: dict[str, Any] = _run_line(folder) | {"finished": found.finished, "missing": " ".join(found.missing)}
+    facts["steps finished"] = ", ".join(finished_steps(folder)) or "no journal"
     facts |= {f"plan: {name}": value for name, value in found.plan.items()}
     facts |= {name: float(column[-1]) for name, column in found.curves.metrics.items() if len(column)}
     facts |= {name: value for name, value in found.provenance.items() if name not in ("scenario_toml", "parameters")}
@@ -58,22 +66,32 @@ def show_command(
 
 @app.command("verify")
 def verify_command(folders: FoldersArgument) -> None:
-    """Read every file of every run and compare checksums; exit code 2 if anything is wrong."""
-    wrong, total = 0, 0
-    for path in _runs(folders):
-        total += 1
-        try:
-            found = read_run(path)
-            if found.finished:
-                Run.load(path)
-            state = "whole" if found.finished else f"unfinished, whole up to slot {found.curves.done}"
-            sys.stdout.write(f"{path}: {state}\n")
-        except (TrainingError, TraceError, ScenarioError) as error:
-            wrong += 1
-            sys.stdout.write(f"{path}: wrong. {error}\n")
-    sys.stdout.write(f"{total - wrong} of {total} runs are whole\n")
-    if wrong:
+    """Compare every file of runs, result stores and sizing stores with its sums; exit code 2 if any is wrong."""
+    wrong = dict.fromkeys(("runs", "stored files"), 0)
+    total = dict(wrong)
+    for path in _walk(folders):
+        kind = "runs" if _is_run(path) else "stored files"
+        for place, read in [(path, _run_state)] if _is_run(path) else _stored(path):
+            total[kind] += 1
+            try:
+                found = read(place)
+                sys.stdout.write(f"{place}: {found if kind == 'runs' else 'whole'}\n")
+            except _ERRORS as error:
+                wrong[kind] += 1
+                sys.stdout.write(f"{place}: wrong. {error}\n")
+    for kind, number in total.items():
+        if number or kind == "runs":
+            sys.stdout.write(f"{number - wrong[kind]} of {number} {kind} are whole\n")
+    if any(wrong.values()):
         raise typer.Exit(2)
+
+
+def _run_state(path: Path) -> str:
+    found, steps = read_run(path), check_steps(path)
+    if not found.finished:
+        return f"unfinished, whole up to slot {found.curves.done}"
+    Run.load(path)
+    return "whole" if steps else "whole, without a journal"
 
 
 @app.command("clean")
@@ -81,43 +99,64 @@ def clean_command(
     folders: FoldersArgument,
     yes: Annotated[bool, typer.Option("--yes", help="Really remove them.")] = False,
 ) -> None:
-    """Remove what no longer serves: half-written files, and checkpoints of finished runs."""
+    """Remove what no longer serves: what killed writers left, and checkpoints of finished runs."""
     removed = 0
-    for path in _runs(folders):
-        for file in _left_over(path):
-            removed += file.stat().st_size
-            sys.stdout.write(f"{'removed' if yes else 'would remove'} {file}\n")
-            if yes:
-                file.unlink()
+    for path in _walk(folders):
+        if not any(_left_over(path)):
+            continue
+        with reserved(path):  # a living writer's files are not left over
+            for file in _left_over(path):
+                removed += file.stat().st_size
+                sys.stdout.write(f"{'removed' if yes else 'would remove'} {file}\n")
+                if yes:
+                    file.unlink()
     sys.stdout.write(f"{readable(removed)} {'freed' if yes else 'would be freed; --yes does it'}\n")
 
 
-def _runs(folders: list[Path]) -> Iterator[Path]:
-    """Every folder of a run at or below the given ones, in order of their names."""
+def _walk(folders: list[Path]) -> Iterator[Path]:
+    """The given folders and all below them, in order of their names; what is inside a run is part of it."""
     for folder in folders:
         if not folder.is_dir():
             raise TrainingError(
                 f"{folder}: expected a folder, actual: {'a file' if folder.exists() else 'nothing there'}"
             )
-        below = [path for path, _ in zip(_walk(folder), range(_MOST_FOLDERS), strict=False)]
-        yield from (path for path in below if any((path / mark).exists() for mark in _MARKS))
+        yield from (path for path, _ in zip(_below(folder), range(_MOST_FOLDERS), strict=False))
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _below(folder: Path) -> Iterator[Path]:
     """A folder and those below it; links are not followed, so there is an end."""
     yield folder
     for child in sorted(folder.iterdir()):
         if child.is_dir() and not child.is_symlink() and child.name != "checkpoints":
-            yield from _walk(child)
+            yield from _below(child)
 
 
-def _line(path: Path) -> dict[str, Any]:
+def _is_run(path: Path) -> bool:
+    return any((path / mark).exists() for mark in MARKS)
+
+
+def _stored(path: Path) -> Iterator[tuple[Path, Callable[[Path], object]]]:
+    """Manifests of stored results, traces and samples, told apart by their names, with what reads each."""
+    for place in sorted(path.glob("*.json")):
+        if re.fullmatch(r"[0-9a-f]{64}", place.stem):
+            yield place, check_trace if path.name == TRACES else read_samples
+        elif re.search(r"-[0-9a-f]{8}$", place.stem):
+            yield place, read_result
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if _is_run(path):
+        yield _run_line(path)
+        return
+    yield from (_result_line(place) for place, read in _stored(path) if read is read_result)
+
+
+def _run_line(path: Path) -> dict[str, Any]:
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     try:
         found = read_run(path)
-    except (TrainingError, TraceError, ScenarioError) as error:
-        unknown = dict.fromkeys(("scenario", "planner", "seed", "slots", "accuracy"), "?")
-        return {"folder": str(path)} | unknown | {"size": readable(size), "wrong": str(error)}
+    except _ERRORS as error:
+        return _unknown(path, size, error)
     return {
         "folder": str(path),
         "scenario": found.scenario.name,
@@ -129,6 +168,29 @@ def _line(path: Path) -> dict[str, Any]:
     }
 
 
+def _result_line(place: Path) -> dict[str, Any]:
+    size = sum(file.stat().st_size for file in place.parent.glob(f"{glob_escape(place.stem)}.*"))
+    try:
+        manifest, curves = read_result(place)
+    except _ERRORS as error:
+        return _unknown(place, size, error)
+    last = curves.groupby("seed").last()
+    return {
+        "folder": str(place.with_suffix("")),
+        "scenario": manifest["figure"],
+        "planner": manifest["scheme"],
+        "seed": f"{len(last)} seeds",
+        "slots": int(last["slot"].max()),
+        "accuracy": f"{last['accuracy_mean'].mean():.4f}",
+        "size": readable(size),
+    }
+
+
+def _unknown(path: Path, size: int, error: Exception) -> dict[str, Any]:
+    row = dict.fromkeys(_COLUMNS, "?")
+    return {"folder": str(path)} | row | {"size": readable(size), "wrong": str(error)}
+
+
 def _accuracy(found: RunFolder) -> str:
     column = found.curves.metrics["accuracy_mean"]
     return f"{column[-1]:.4f}" if len(column) else "none yet"
@@ -136,9 +198,10 @@ def _accuracy(found: RunFolder) -> str:
 
 def _left_over(path: Path) -> Iterator[Path]:
     """Temporary files of writers that were killed, and checkpoints where the run is finished."""
-    yield from (file for file in sorted(path.glob(".*.part")) if file.is_file())
+    for pattern in _LEFT_BEHIND:
+        yield from (file for file in sorted(path.glob(pattern)) if file.is_file())
     checkpoints = path / "checkpoints"
     if checkpoints.is_dir() and not checkpoints.is_symlink():
-        finished = (path / "manifest.json").exists()
-        names = sorted(checkpoints.iterdir())
-        yield from (file for file in names if file.is_file() and (finished or file.name.endswith(".part")))
+        hidden = {file for pattern in _LEFT_BEHIND for file in checkpoints.glob(pattern)}
+        files = sorted(checkpoints.iterdir())
+        yield from (file for file in files if file.is_file() and (is_finished(path) or file in hidden))

@@ -4,7 +4,6 @@ A manifest is written last and carries the sha256 of its curves, so what has a m
 in a folder of their own: they are large, and only needed until the arm is trained.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from heliomesh.learning.run import TrainingError
 from heliomesh.simulation.trace import Trace
 
 _RESULT, _PREPARED = Sealed("the manifest of a result", 2), Sealed("the facts of a stored trace", 2)
-_TRACES = "traces"  # folder within a store
+TRACES = "traces"  # folder within a store
 
 
 @dataclass(frozen=True)
@@ -71,23 +70,26 @@ class Store:
         content = _checked(_PREPARED, self._trace(arm, ".json"), trace, arm.trace_key)
         return Prepared(Trace.load(trace), content["facts"])
 
-    def check(self) -> Iterator[tuple[Path, str | None]]:
-        """Every stored result and trace, with what is wrong about it or None."""
-        for place in sorted(self.folder.glob("*/*.json")):
-            kind, suffix = (_PREPARED, ".npz") if place.parent.name == _TRACES else (_RESULT, ".parquet")
-            try:
-                key = _checked(kind, place, place.with_suffix(suffix))["key"]
-                if not place.stem.endswith(key[:8]) and place.stem != key:
-                    raise TrainingError(f"{place}: expected the name of its key {key}, actual: another")
-                yield place, None
-            except TrainingError as error:
-                yield place, str(error)
-
     def _path(self, arm: Arm, suffix: str) -> Path:
         return self.folder / arm.figure / f"{arm.name}{suffix}"
 
     def _trace(self, arm: Arm, suffix: str) -> Path:
-        return self.folder / _TRACES / f"{arm.trace_key}{suffix}"
+        return self.folder / TRACES / f"{arm.trace_key}{suffix}"
+
+
+def read_result(place: Path) -> tuple[dict[str, Any], pd.DataFrame]:
+    """A stored result's manifest and curves, of whatever arm; raises TrainingError where it is damaged."""
+    manifest = _checked(_RESULT, place, place.with_suffix(".parquet"))
+    if not place.stem.endswith(manifest["key"][:8]):
+        raise TrainingError(f"{place}: expected a name that ends in its key {manifest['key'][:8]}, actual: another")
+    return manifest, pd.read_parquet(place.with_suffix(".parquet"))
+
+
+def check_trace(place: Path) -> None:
+    """Raise TrainingError or TraceError where the trace beside these facts is damaged or another's."""
+    trace = place.with_suffix(".npz")
+    _checked(_PREPARED, place, trace, place.stem)
+    Trace.load(trace)
 
 
 def _checked(kind: Sealed, place: Path, file: Path, key: str | None = None) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Experiments so small that they can be disturbed often."""
