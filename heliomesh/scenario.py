@@ -117,7 +117,7 @@ class Energy(Section):
 
     per_device = ("compute_joule", "cpu_hz", "cycles_per_sample", "capacity_joule", "initial")
 
-    powers_watt: Vector = (0.0, 0.1, 0.4)
+    powers_watt: Annotated[Vector, Field(max_length=1000)] = (0.0, 0.1, 0.4)
     transmit_second: Positive = 2.0
     slot_second: Positive = 4.0
     compute_joule: PerDeviceNonNegative | None = Field(None, description="default: κ K I² c |ξ|")

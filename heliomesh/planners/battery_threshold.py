@@ -99,7 +99,8 @@ def threshold_actions(problem: Problem, level: Tensor) -> Tensor:
     needed = torch.maximum(level, problem.actions.quanta[:, 1:])  # (device, action − 1)
     reached = battery.reshape(1, -1, 1) >= needed.unsqueeze(1)  # (device, energy, action − 1)
     order = torch.arange(1, reached.shape[-1] + 1, device=problem.device)
-    return (reached * order).amax(-1).to(torch.int8)
+    highest = torch.nn.functional.pad(reached * order, (1, 0)).amax(-1)  # idle, which is 0, is always in reach
+    return highest.to(problem.actions.index_type)
 
 
 def estimate_bytes(problem: Problem) -> float:

@@ -283,8 +283,9 @@ def _kinds(problem: Problem, coordination: Coordination, largest_table: int) -> 
 
 
 def table_size(problem: Problem, cluster: Part) -> int:
-    """States × joint actions of a receiver's dynamic program."""
-    return entries(problem.sizes(cluster.states)) * entries([len(problem.actions)] * len(cluster.devices))
+    """States × joint actions of a receiver's dynamic program; single values count double, since axes are few too."""
+    sizes = (*problem.sizes(cluster.states), *[len(problem.actions)] * len(cluster.devices))
+    return entries(max(size, 2) for size in sizes)
 
 
 def _terms(problem: Problem, cluster: Part, options: Options, moved: Tensor) -> list[Factor]:

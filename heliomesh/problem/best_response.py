@@ -36,7 +36,11 @@ def descend(problem: Problem, form: ProductForm, law: Tensor, sweeps: int, track
     """Best responses colour by colour until a sweep gains nothing; laws (slot, device, action)."""
     colour = torch.tensor(problem.colour, device=problem.device)
     actions = torch.zeros(
-        problem.slots, problem.num_devices, problem.num_energy, dtype=torch.int8, device=problem.device
+        problem.slots,
+        problem.num_devices,
+        problem.num_energy,
+        dtype=problem.actions.index_type,
+        device=problem.device,
     )
     futures = torch.zeros(actions.shape, dtype=problem.dtype, device=problem.device)
     cost, done, converged = np.inf, 0, False

@@ -103,7 +103,7 @@ def _columns(problem: Problem, group: Group) -> list[Tensor]:
     """Positions of the neighbours heard together; several parts where all at once are too many."""
     neighbours = group.edges.shape[1]
     per_neighbour = len(problem.actions) * (1 if _one_level(problem) else problem.channel.levels)
-    most = max(1, int(np.log(_LISTED_ENTRIES) / np.log(per_neighbour)) - problem.link.half_duplex)
+    most = max(1, int(np.log(_LISTED_ENTRIES) / np.log(max(per_neighbour, 2))) - problem.link.half_duplex)
     parts = -(-neighbours // most)
     return list(torch.arange(neighbours, device=problem.device).tensor_split(parts))
 

@@ -12,15 +12,17 @@ from torch import Tensor
 from heliomesh.problem.contraction import expectation
 from heliomesh.problem.factor import Factor, Variable, action, site, total
 from heliomesh.problem.problem import Part, Problem
-from heliomesh.problem.size import entries
+from heliomesh.problem.size import TooLargeError, entries
 
+_MOST_AXES = 64  # of a torch tensor; a device has two for its energy
 _BLOCK_ENTRIES = 1 << 18  # entries of a block's largest table: it stays in the cache
 
 
 def code_type(problem: Problem, part: Part) -> torch.dtype:
     """Smallest type that holds every joint action of a part."""
     joint = entries([len(problem.actions)] * len(part.devices))
-    return torch.uint8 if joint <= 256 else torch.int16 if joint <= 2**15 else torch.int32
+    sizes = ((256, torch.uint8), (2**15, torch.int16), (2**31, torch.int32))
+    return next((dtype for most, dtype in sizes if joint <= most), torch.int64)
 
 
 def decode(code: Tensor, devices: int, actions: int) -> Tensor:
@@ -46,6 +48,7 @@ def backward_induction(problem: Problem, part: Part, factors: list[Factor], with
 
     Without codes the minimum alone is computed, in about half the time.
     """
+    _check_axes(problem, part)
     shape = problem.sizes(part.states)
     channel_states = entries(shape[: len(part.sites)])
     stages = elimination_stages(problem, part, factors)
@@ -57,7 +60,7 @@ def backward_induction(problem: Problem, part: Part, factors: list[Factor], with
             value = expectation(value, [problem.kernel(variable, slot) for variable in part.states])
         future = value.reshape(channel_states, -1)
         value = torch.empty_like(future)
-        code = torch.zeros(future.shape if with_code else (0,), dtype=torch.int32, device=problem.device)
+        code = torch.zeros(future.shape if with_code else (0,), dtype=code_type(problem, part), device=problem.device)
         for start in range(0, channel_states, rows):
             block = slice(start, start + rows)
             value[block], found = minimise(problem, stages, future, block, with_code)
@@ -65,6 +68,17 @@ def backward_induction(problem: Problem, part: Part, factors: list[Factor], with
                 code[block] = found
         value = value.reshape(shape)
         yield Step(slot, future.reshape(shape), value, code.reshape(shape) if with_code else code)
+
+
+def _check_axes(problem: Problem, part: Part) -> None:
+    """Refuse tables of more axes than torch has, and joint actions that no whole number holds."""
+    devices, actions = len(part.devices), len(problem.actions)
+    axes = max(len(part.states), 2 + 2 * devices)
+    if axes > _MOST_AXES or entries([actions] * devices) > 2**63:
+        raise TooLargeError(
+            f"exact tables: expected at most {_MOST_AXES} axes and 2^63 joint actions, actual number of axes {axes} "
+            f"and of joint actions {actions}^{devices}; use another planner"
+        )
 
 
 def expected_first(problem: Problem, states: tuple[Variable, ...], value: Tensor) -> float:
@@ -140,7 +154,8 @@ def minimise(
     levels, count = problem.battery.levels, len(problem.actions)
     axes = (problem.harvest.law.num_weather, levels) * len(stages)
     value = future[block].reshape(-1, *axes)
-    code = torch.zeros((1,) * value.ndim, dtype=torch.int32, device=future.device) if with_code else None
+    dtype = torch.int32 if count ** len(stages) <= 2**31 else torch.int64  # joint actions, in which codes count
+    code = torch.zeros((1,) * value.ndim, dtype=dtype, device=future.device) if with_code else None
     frontier: tuple[int, ...] = ()
     for stage in stages:
         cost = stage.cost[block]

@@ -12,6 +12,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from heliomesh.problem.size import TooLargeError
+
 
 class Variable(NamedTuple):
     """One finite variable of the network: its kind and the number of the site or device that owns it."""
@@ -68,7 +70,9 @@ class Factor:
         factors = (self, *laws)
         both = union_scope(*factors)
         left = tuple(variable for variable in both if variable not in over)
-        letter = dict(zip(both, ascii_letters, strict=False))  # at most 52 variables, which no table has
+        if len(both) > len(ascii_letters):
+            raise TooLargeError(f"table: expected at most {len(ascii_letters)} variables, actual number {len(both)}")
+        letter = dict(zip(both, ascii_letters, strict=False))
         inputs = ",".join("".join(letter[v] for v in factor.scope) for factor in factors)
         output = "".join(letter[v] for v in left)
         return Factor(left, torch.einsum(f"{inputs}->{output}", *(factor.table for factor in factors)))

@@ -34,6 +34,11 @@ class Actions:
     def __len__(self) -> int:
         return len(self.power_watt)
 
+    @property
+    def index_type(self) -> torch.dtype:
+        """Smallest type that holds an action's index; the scenario allows 1000 powers."""
+        return torch.int8 if len(self) <= 128 else torch.int16
+
 
 @dataclass(frozen=True)
 class Part:

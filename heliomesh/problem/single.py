@@ -28,12 +28,12 @@ def best_responses(problem: Problem, price: Tensor) -> tuple[Tensor, Tensor]:
     """
     slots, devices = price.shape[:2]
     value = torch.zeros(devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
-    actions = torch.empty(slots, devices, problem.num_energy, dtype=torch.int8, device=problem.device)
+    actions = torch.empty(slots, devices, problem.num_energy, dtype=problem.actions.index_type, device=problem.device)
     futures = torch.empty(slots, devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
     for slot in range(slots - 1, -1, -1):
         future = value if slot == slots - 1 else future_values(problem, slot, value)
         value, best = action_values(problem, price[slot], future).min(-1)
-        actions[slot], futures[slot] = best.to(torch.int8), future
+        actions[slot], futures[slot] = best, future
     return actions, futures
 
 
