@@ -126,7 +126,7 @@ def plan(
         run = form.run
     scopes, tables, residual = run(track)
     randomised = not default or rounds == 0
-    stacked = _stack(tables, role, randomised)
+    stacked = _stack(tables, role, None if randomised else problem.actions.index_type)
     return Plan(
         "decentralized" if default else "decentralized literal",
         LocalTables(problem, tuple(scopes), stacked, randomised),
@@ -186,12 +186,12 @@ def _own_roles(problem: Problem) -> tuple[Role, ...]:
     return tuple(Role(device, lambda variable: variable) for device in range(problem.num_devices))
 
 
-def _stack(tables: list[list[Tensor]], role: tuple[Role, ...], randomised: bool) -> tuple[Tensor, ...]:
-    """Per device one tensor over slots; devices of one role share it."""
+def _stack(tables: list[list[Tensor]], role: tuple[Role, ...], dtype: torch.dtype | None) -> tuple[Tensor, ...]:
+    """Per device one tensor over slots, of type ``dtype`` if given; devices of one role share it."""
     stacked: dict[int, Tensor] = {}
     for representative in {r.representative for r in role}:
         whole = torch.stack([row[representative] for row in tables])
-        stacked[representative] = whole if randomised else whole.to(torch.int8)
+        stacked[representative] = whole if dtype is None else whole.to(dtype)
     return tuple(stacked[r.representative] for r in role)
 
 
