@@ -136,6 +136,8 @@ def _command(rng: Rng, scenario: str) -> list[str]:
     quick = ("uncoordinated", "uncoordinated", "battery_threshold", "skiptrain", "myopic", "prices", "receiver")
     planner = _pick(rng, (*quick, "centralized"))
     command = ["simulate", scenario, planner, "--episodes", "2", "--json"]
+    if planner == "centralized":
+        command += ["-o", "memory_gib=0.5"]  # below the worker's limit, so that it is the planner that refuses
     return command + (["--dtype", "float32"] if rng.random() < 0.2 else [])
 
 

@@ -1,0 +1,100 @@
+"""What the fuzzer found once, kept as small as possible."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heliomesh as hm
+import heliomesh.cli
+from heliomesh.simulation.trace import Trace
+from tests.fuzz.command import run_command
+
+
+@pytest.fixture(scope="module")
+def trace_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    problem = hm.build(hm.Scenario.load("tiny").override({"slots": 2}))
+    file = tmp_path_factory.mktemp("trace") / "trace.npz"
+    hm.simulate(problem, hm.plan(problem, "uncoordinated", bound=False), 1).save(file)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "words"),
+    [
+        ("scheduled", np.zeros((1, 2, 5, 1), bool), "scheduled of shape (episode, slot, device)"),
+        ("scheduled", np.zeros((0, 2, 5), bool), "scheduled of shape (episode, slot, device)"),
+        ("delivered", np.array(True), "delivered of booleans and shape (1, 2, 10)"),
+        ("power_watt", np.zeros(()), "power_watt of floating-point numbers and shape (1, 2, 5)"),
+        ("power_watt", np.zeros((1, 2, 5), complex), "actual type complex128"),
+        ("battery_joule", np.zeros((1, 2, 5)), "shape (1, 3, 5)"),
+        ("edge_sender", np.full(10, 5), "devices 0 to 4 in edge_sender"),
+        ("edge_sender", np.full(10, -(2**63)), "in edge_sender"),
+        ("edge_receiver", np.array(3), "edge_receiver of shape (edge,)"),
+        ("edge_receiver", np.zeros(10), "edge_receiver of whole numbers"),
+        ("harvested_joule", np.full((1, 2, 5), 1e308), "at most 1e+100 in harvested_joule"),
+        ("harvested_joule", np.full((1, 2, 5), np.nan), "in harvested_joule, actual: larger ones or NaN"),
+    ],
+)
+def test_traces_whose_arrays_do_not_fit(
+    trace_file: Path, tmp_path: Path, name: str, array: np.ndarray[Any, Any], words: str
+) -> None:
+    with np.load(trace_file) as stored:
+        np.savez(tmp_path / "spoiled.npz", **dict(stored) | {name: array})
+    with pytest.raises(hm.TraceError) as refused:
+        Trace.load(tmp_path / "spoiled.npz")
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("label", [1e308, -1e308, 1e6, 2**40])
+def test_labels_that_no_model_could_tell_apart(label: float) -> None:
+    inputs, labels = np.zeros((2, 4, 4)), np.array([0.0, label])
+    with pytest.raises(
+        hm.DatasetError, match=r"train_labels: expected labels below 1000000, actual value .* at index 1"
+    ):
+        hm.dataset_from_arrays("own", inputs, labels, inputs, np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["harvest.source=solar", "energy.slot_second=1e12"],  # a slot longer than the daily window
+        ["harvest.source=solar", "harvest.law=time-of-day", "energy.slot_second=1e12"],
+        ["energy.powers_watt=[0.0]"],
+    ],
+)
+def test_valid_though_strange(overrides: list[str]) -> None:
+    given = [part for text in overrides for part in ("--set", text)]
+    assert (
+        run_command(["simulate", "tiny", "battery_threshold", "--episodes", "1", "--json", *given]).kind == "success"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["scenario", "validate", "tiny", "--set", "harvest.joule=[0, 1e308, 2]"], "at most 1e+100 J, actual"),
+        (["scenario", "validate", "tiny", "--set", "harvest.scale=1e150"], "at most 1e+100 J, actual value 2e+150"),
+        (["plan", "tiny", "decentralized", "-o", "rounds=9223372036854775807"], "less than or equal to 100000"),
+        (["plan", "tiny", "skiptrain", "-o", "train_rounds=9223372036854775807"], "less than or equal to 100000"),
+        (["plan", "tiny", "prices", "-o", "restarts=9223372036854775807"], "less than or equal to 100000"),
+    ],
+)
+def test_refused(arguments: list[str], words: str) -> None:
+    ending = run_command(arguments)
+    assert ending.kind == "refused"
+    assert words in ending.text
+
+
+def test_too_little_memory_is_said_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+
+    monkeypatch.setattr(heliomesh.cli, "app", fail)
+    with pytest.raises(SystemExit) as left:
+        heliomesh.cli.main()
+    assert left.value.code == 2
+    assert capsys.readouterr().err == "error: memory: expected enough for this work, actual: an allocation failed\n"
