@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from heliomesh.catalog import UnknownVariantError
-from heliomesh.commands import compare, data, export, fleet, report, reproduce, runs, size, train
+from heliomesh.commands import compare, data, export, fleet, live, report, reproduce, runs, size, train
 from heliomesh.commands.facts import network_facts, plan_facts, print_facts, print_json, remarks, summary_facts
 from heliomesh.commands.options import (
     DeviceOption,
@@ -50,6 +50,9 @@ app.command("fleet")(fleet.fleet_command)
 app.command("report")(report.report_command)
 app.command("reproduce")(reproduce.reproduce_command)
 app.command("size")(size.size_command)
+app.command("live")(live.live_command)
+app.command("prune")(live.prune_command)
+app.command("scope")(live.scope_command)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ Each quantity is compared with what the plan in force expects and summed up as l
 - *harvest*: ±z − k with z = (u − E u) / σ, for each device and, pooled, for Σ_j z_j / √m: a change of all devices
   shows in the pool first, a change of one in its own sum.
 - *channel*: the same with a level's move, its direction and whether it moved at all, given the level it left.
-- *silence*: for a link, −ln P(nothing arrives) of each direction, given whether the sender was heard elsewhere in that
+- *silence*: for a link, −ln P(nothing arrives) of each direction, given whether the sender was heard elsewhere in the
   slot; an arrival ends the silence.
 
 Thresholds come from simulated episodes of the plan in the world it believes in. One number λ bounds all sums, each
@@ -20,6 +20,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -125,7 +126,9 @@ class Expectation:
     def _link_of_edge(self) -> Tensor:
         """Undirected link of every directed edge; (edge,)."""
         number = {pair: index for index, pair in enumerate(links(self.problem.topology))}
-        ends = zip(self.problem.topology.edge_receiver.tolist(), self.problem.topology.edge_sender.tolist(), strict=True)
+        ends = zip(
+            self.problem.topology.edge_receiver.tolist(), self.problem.topology.edge_sender.tolist(), strict=True
+        )
         return torch.tensor([number[min(p), max(p)] for p in ends], dtype=torch.long, device=self.problem.device)
 
 
@@ -145,7 +148,7 @@ class Detector:
 def calibrated(
     problem: Problem, belief: Conditions, policy: Policy, false_alarm_prob: float, episodes: int, seed: int
 ) -> Detector:
-    """Detector for a plan in the world it believes in; at most ``false_alarm_prob`` over the horizon without change."""
+    """Detector for a plan in the world it believes in; ``false_alarm_prob`` bounds alarms of an unchanged horizon."""
     world = world_under(problem, belief)
     numbers = list(range(_FIRST_CALIBRATION, _FIRST_CALIBRATION + episodes))
     glimpses = _glimpses(problem, world, policy, numbers, seed)
@@ -187,7 +190,7 @@ def _glimpses(problem: Problem, world: Problem, policy: Policy, numbers: list[in
         Glimpse(
             number, now.weather, now.channel_level, after.channel_level, Noticed(now.harvested_joule, now.delivered)
         )
-        for number, (now, after) in enumerate(zip(slots[:-1], slots[1:], strict=True))
+        for number, (now, after) in enumerate(pairwise(slots))
     ]
 
 

@@ -59,8 +59,9 @@ class Observation:
 
     def of(self, episodes: Tensor) -> "Observation":
         """What is seen in some of the episodes; their positions (chosen,)."""
-        fields = (self.channel_level, self.battery_joule, self.weather, self.uniform)
-        return Observation(*(field[episodes] for field in fields))
+        return Observation(
+            self.channel_level[episodes], self.battery_joule[episodes], self.weather[episodes], self.uniform[episodes]
+        )
 
     def assignment(self, problem: Problem, scope: Iterable[Variable]) -> dict[Variable, Tensor]:
         """Index tensors (batch,) of state variables on the planning grid."""

@@ -79,8 +79,7 @@ def theorem1_terms(problem: Problem, mean_cost: float, constants: LearningConsta
     m, slots, steps = problem.num_devices, problem.slots, problem.scenario.learning.local_steps
     lipschitz, squared = constants.smoothness, constants.gradient_bound**2
     noise = constants.local_variance + 4 * steps * constants.global_variance  # C_1
-    eigenvalues = np.sort(np.abs(np.linalg.eigvalsh(problem.topology.mixing)))
-    gap = 1 - (float(eigenvalues[-2]) if m > 1 else 0.0)  # 1 − λ
+    gap = spectral_gap(problem.topology.mixing)
     drift = (noise + 4 * steps * squared) / steps
     drift = drift / gap if gap > 1e-12 else math.inf  # parts that never meet never agree
     return {
@@ -91,6 +90,12 @@ def theorem1_terms(problem: Problem, mean_cost: float, constants: LearningConsta
         "disagreement, second order": m * drift / (128**2 * slots**2),
         "lost updates": cost_factor(problem, constants) * mean_cost,
     }
+
+
+def spectral_gap(mixing: npt.NDArray[np.float64]) -> float:
+    """1 − λ, λ the second largest absolute eigenvalue of a symmetric mixing matrix: how fast models agree."""
+    eigenvalues = np.sort(np.abs(np.linalg.eigvalsh(mixing)))
+    return 1 - (float(eigenvalues[-2]) if len(mixing) > 1 else 0.0)
 
 
 def cost_factor(problem: Problem, constants: LearningConstants) -> float:

@@ -1,0 +1,245 @@
+"""`heliomesh live | prune | scope`: changing worlds, fewer links, larger neighbourhoods where they pay."""
+
+import math
+from collections import Counter
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from heliomesh.commands.facts import network_facts, print_json
+from heliomesh.commands.options import (
+    EpisodesOption,
+    JsonOption,
+    PlannerOptions,
+    QuietOption,
+    ScenarioArgument,
+    SeedOption,
+    SetOption,
+    load,
+    planner_options,
+    track_unless,
+)
+from heliomesh.living.change import eras
+from heliomesh.living.pruning import Pruning, prune
+from heliomesh.living.scope import AdaptedScope, adapt_scope
+from heliomesh.living.trial import Trial, trial
+from heliomesh.problem.problem import build
+from heliomesh.problem.size import readable
+from heliomesh.scenario import ScenarioError
+from heliomesh.simulation.diagnostics import Interval, interval
+
+PlannerOption = Annotated[str, typer.Option("--planner", help="A planner's name.")]
+
+
+def live_command(
+    scenario: ScenarioArgument,
+    changes: Annotated[
+        list[str],
+        typer.Option(
+            "--change",
+            help="WHAT=VALUE@SLOT: harvest=0.5@50, harvest.3=0@50, link.3-4=off@50, device.3=dead@50, "
+            "channel=[[…],…]@50. Repeatable.",
+        ),
+    ],
+    planner: PlannerOption = "prices",
+    overrides: SetOption = [],  # noqa: B006
+    options: PlannerOptions = [],  # noqa: B006
+    false_alarm_prob: Annotated[
+        float, typer.Option("--false-alarm-prob", help="Of an alarm over the horizon if nothing changes.")
+    ] = 0.05,
+    episodes: EpisodesOption = 64,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """A world that changes: the stale plan, one that notices and plans anew, and one that was told."""
+    if not 0 < false_alarm_prob < 1:
+        raise ScenarioError(
+            "--false-alarm-prob", f"expected a number between 0 and 1, actual value {false_alarm_prob:g}"
+        )
+    problem = build(load(scenario, overrides))
+    truth = eras(problem, changes)
+    if len(truth) < 2:
+        raise ScenarioError("--change", f"expected a change after slot 0, actual value {', '.join(changes)!r}")
+    result = trial(
+        problem,
+        truth,
+        planner,
+        planner_options(options),
+        episodes=episodes,
+        seed=seed,
+        false_alarm_prob=false_alarm_prob,
+        track=track_unless(quiet or as_json),
+    )
+    facts = network_facts(problem) | {"planner": planner, "changes": list(changes), "episodes": episodes}
+    facts |= _trial_facts(result)
+    if as_json:
+        print_json(facts)
+    else:
+        _print_trial(result, f"{scenario}, {planner}: {', '.join(changes)}")
+
+
+def _trial_facts(result: Trial) -> dict[str, Any]:
+    delays, recovered = result.delays, result.recovered
+    costs = {name: interval(getattr(result, name)) for name in ("stale", "replanned", "fresh")}
+    return {
+        **{f"cost, {name}": cost.mean for name, cost in costs.items()},
+        **{f"cost, {name}, 95 % half-width": cost.half_width for name, cost in costs.items()},
+        "recovered share": recovered.mean,
+        "recovered share, 95 % half-width": recovered.half_width,
+        "detected share": result.detected_share,
+        "slots to detect, mean": float(delays.mean()) if len(delays) else math.nan,
+        "slots to detect, 90 % of episodes": float(np.percentile(delays, 90)) if len(delays) else math.nan,
+        "false alarms before the change": result.false_alarm_share,
+        "alarms by cause": dict(Counter(alarm.cause for alarms in result.alarms for alarm in alarms)),
+    }
+
+
+def _print_trial(result: Trial, title: str) -> None:
+    table = _table(title, "plan", "cost per slot after the change", "against the stale plan")
+    for name, cost in (("stale", result.stale), ("re-planned", result.replanned), ("fresh", result.fresh)):
+        table.add_row(name, _words(interval(cost)), "" if name == "stale" else _words(interval(cost - result.stale)))
+    console = Console(markup=False)
+    console.print(table)
+    facts = _trial_facts(result)
+    console.print(f"Recovered {_words(result.recovered, 100, '.1f')} % of the loss between stale and fresh plan.")
+    console.print(
+        f"Detected in {100 * result.detected_share:.0f} % of the episodes, after "
+        f"{facts['slots to detect, mean']:.1f} slots on average; alarms before the change in "
+        f"{100 * result.false_alarm_share:.1f} %."
+    )
+    causes = ", ".join(f"{cause} {count}" for cause, count in facts["alarms by cause"].items())
+    console.print(f"Alarms by cause: {causes or 'none'}.")
+
+
+def prune_command(
+    scenario: ScenarioArgument,
+    keep_gap: Annotated[
+        float, typer.Option("--keep-gap", help="Least share of the mixing matrix's spectral gap to keep.")
+    ] = 0.8,
+    planner: PlannerOption = "prices",
+    overrides: SetOption = [],  # noqa: B006
+    options: PlannerOptions = [],  # noqa: B006
+    episodes: EpisodesOption = 64,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Leave links that deliver little out of the averaging: cost and spectral gap before and after."""
+    if not 0 <= keep_gap <= 1:
+        raise ScenarioError("--keep-gap", f"expected a share from 0 to 1, actual value {keep_gap:g}")
+    result = prune(
+        build(load(scenario, overrides)),
+        planner,
+        planner_options(options),
+        keep_gap=keep_gap,
+        episodes=episodes,
+        seed=seed,
+        track=track_unless(quiet or as_json),
+    )
+    if as_json:
+        print_json(_pruning_facts(result))
+        return
+    table = _table(f"{scenario}, {planner}: links kept", "network", "links", "cost per slot", "gap", "gap applied")
+    for name, side in (("before", result.before), ("after", result.after)):
+        cells = (str(side.links), _words(interval(side.cost)), f"{side.gap:.4f}", f"{side.real_gap:.4f}")
+        table.add_row(name, *cells)
+    console = Console(markup=False)
+    console.print(table)
+    console.print(f"Fewer updates lost per slot: {_words(result.saved)}.")
+    dropped = ", ".join("{}-{}".format(*pair) for pair in result.dropped)
+    console.print(f"Dropped: {dropped or 'none'}.")
+
+
+def _pruning_facts(result: Pruning) -> dict[str, Any]:
+    facts: dict[str, Any] = {"dropped": [list(pair) for pair in result.dropped]}
+    for name, side in (("before", result.before), ("after", result.after)):
+        cost = interval(side.cost)
+        facts[name] = {
+            "links": side.links,
+            "cost": cost.mean,
+            "cost, 95 % half-width": cost.half_width,
+            "spectral gap": side.gap,
+            "spectral gap applied": side.real_gap,
+        }
+    return facts | {"saved": result.saved.mean, "saved, 95 % half-width": result.saved.half_width}
+
+
+def scope_command(
+    scenario: ScenarioArgument,
+    hops: Annotated[int, typer.Option("--hops", min=0, max=7, help="Hops that every device sees at least.")] = 0,
+    keep_gain: Annotated[
+        float, typer.Option("--keep-gain", help="Share of the saving of one hop more for all that must be kept.")
+    ] = 0.8,
+    overrides: SetOption = [],  # noqa: B006
+    options: PlannerOptions = [],  # noqa: B006
+    episodes: EpisodesOption = 64,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """One hop more for the devices where it pays (planner `decentralized`), and the traffic saved."""
+    if not 0 < keep_gain <= 1:
+        raise ScenarioError("--keep-gain", f"expected a share above 0 and up to 1, actual value {keep_gain:g}")
+    result = adapt_scope(
+        build(load(scenario, overrides)),
+        hops,
+        planner_options(options),
+        keep_gain=keep_gain,
+        episodes=episodes,
+        seed=seed,
+        track=track_unless(quiet or as_json),
+    )
+    if as_json:
+        print_json(_scope_facts(result))
+        return
+    table = _table(f"{scenario}, decentralized", "who sees one hop more", "cost per slot", "offline", "online/slot")
+    for name, scope in (("nobody", result.base), ("where it pays", result.chosen), ("everybody", result.full)):
+        overhead = scope.overhead
+        table.add_row(
+            f"{name} ({len(scope.grown)})",
+            _words(interval(scope.cost)),
+            readable(overhead.offline_bytes),
+            readable(overhead.online_bytes_per_slot),
+        )
+    console = Console(markup=False)
+    console.print(table)
+    console.print(f"Saved per slot: {_words(result.gain)} of {_words(result.full_gain)} with everybody grown.")
+    for what, field in (("offline", "offline_bytes"), ("online", "online_bytes_per_slot")):
+        console.print(f"Extra {what} traffic avoided: {100 * result.overhead_saved(field):.0f} %.")
+    console.print(f"Grown: {', '.join(map(str, result.chosen.grown)) or 'none'}.")
+
+
+def _scope_facts(result: AdaptedScope) -> dict[str, Any]:
+    facts: dict[str, Any] = {"hops": result.hops, "grown": list(result.chosen.grown)}
+    for name, scope in (("base", result.base), ("chosen", result.chosen), ("full", result.full)):
+        cost = interval(scope.cost)
+        facts[name] = {
+            "cost": cost.mean,
+            "cost, 95 % half-width": cost.half_width,
+            "offline bytes": scope.overhead.offline_bytes,
+            "online bytes per slot": scope.overhead.online_bytes_per_slot,
+        }
+    return facts | {
+        "gain": result.gain.mean,
+        "gain, 95 % half-width": result.gain.half_width,
+        "offline traffic avoided": result.overhead_saved("offline_bytes"),
+        "online traffic avoided": result.overhead_saved("online_bytes_per_slot"),
+    }
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
+    table.add_column(headings[0], no_wrap=True)
+    for heading in headings[1:]:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _words(value: Interval, factor: float = 1.0, form: str = ".4f") -> str:
+    width = format(factor * value.half_width, form) if math.isfinite(value.half_width) else "?"
+    return f"{factor * value.mean:{form}} ± {width}"

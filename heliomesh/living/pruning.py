@@ -1,0 +1,122 @@
+"""Links to leave out of the averaging: what it saves, and what it costs in mixing.
+
+A link that seldom delivers holds weight that is lost in most slots. Left out, its weight goes back to the two devices
+and the remaining links. Links are dropped in the order of the share of their packets' weight that arrives under the
+present plan, the worst first, as long as the graph stays connected and the mixing matrix keeps a given share of its
+spectral gap. The radio does not change: a dropped neighbour is not averaged but still disturbs.
+
+Two gaps are reported: that of the mixing matrix A, as if nothing were lost, and that of the matrix which is really
+applied on average, a_ij P(arrives) off the diagonal. Fewer lost updates are bought with slower agreement.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import numpy.typing as npt
+
+from heliomesh.living.conditions import Conditions, Pair, links, weights_under
+from heliomesh.planning import make_plan
+from heliomesh.problem.policy import Plan, Track, untracked
+from heliomesh.problem.problem import Problem
+from heliomesh.simulation.diagnostics import Interval, interval, spectral_gap
+from heliomesh.simulation.trace import Trace, simulate
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Side:
+    """A network before or after pruning."""
+
+    links: int
+    cost: Array  # (episode,) per slot
+    gap: float  # of the mixing matrix
+    real_gap: float  # of the matrix applied on average
+    overhead_bytes_per_slot: float
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """What was dropped, and the network on both sides."""
+
+    dropped: tuple[Pair, ...]
+    before: Side
+    after: Side
+
+    @property
+    def saved(self) -> Interval:
+        """Fewer updates lost per slot, paired by episode."""
+        return interval(self.before.cost - self.after.cost)
+
+
+def prune(
+    problem: Problem,
+    planner: str,
+    options: Mapping[str, Any],
+    *,
+    keep_gap: float = 0.8,
+    episodes: int = 64,
+    seed: int = 0,
+    track: Track = untracked,
+) -> Pruning:
+    """Drop the links that deliver least while at least ``keep_gap`` of the mixing matrix's spectral gap is kept."""
+    made = make_plan(problem, planner, options, bound=False, track=track)
+    trace = simulate(problem, made, episodes, seed, track=track)
+    dropped = links_to_drop(problem, delivery(problem, trace), keep_gap)
+    smaller = without_weight(problem, dropped)
+    again = make_plan(smaller, planner, options, bound=False, previous=made, track=track)
+    after = _side(smaller, again, simulate(smaller, again, episodes, seed, track=track), len(dropped))
+    return Pruning(dropped, _side(problem, made, trace, 0), after)
+
+
+def delivery(problem: Problem, trace: Trace) -> dict[Pair, float]:
+    """Share of slots in which a link's packets arrive, mean of both directions."""
+    rate = trace.delivered.mean((0, 1))
+    both = (rate + rate[problem.topology.reverse_edge]) / 2
+    return {pair: float(both[problem.topology.edge(*pair)]) for pair in links(problem.topology)}
+
+
+def links_to_drop(problem: Problem, delivered: Mapping[Pair, float], keep_gap: float) -> tuple[Pair, ...]:
+    """Links from the worst delivery on whose loss the graph and a share of its spectral gap survive."""
+    least = keep_gap * spectral_gap(problem.topology.mixing)
+    graph = problem.topology.graph.copy()
+    dropped: tuple[Pair, ...] = ()
+    for pair in sorted(delivered, key=lambda pair: (delivered[pair], pair)):
+        graph.remove_edge(*pair)
+        kept = nx.is_connected(graph)
+        if kept and spectral_gap(without_weight(problem, (*dropped, pair)).topology.mixing) >= least:
+            dropped = (*dropped, pair)
+        else:
+            graph.add_edge(*pair)
+    return dropped
+
+
+def without_weight(problem: Problem, dropped: tuple[Pair, ...]) -> Problem:
+    """The problem with the mixing weights of the graph without some links; who disturbs whom stays."""
+    weights = weights_under(problem, Conditions(links_off=frozenset(dropped)))
+    topology = replace(
+        problem.topology, edge_weight=weights.edge.cpu().numpy(), self_weight=weights.own.cpu().numpy()
+    )
+    return replace(problem, topology=topology)
+
+
+def applied_mixing(problem: Problem, trace: Trace) -> Array:
+    """Mean of the matrix that averaging applies, made symmetric: lost weight stays with oneself."""
+    topology = problem.topology
+    mixing = np.zeros((problem.num_devices, problem.num_devices))
+    mixing[topology.edge_receiver, topology.edge_sender] = topology.edge_weight * trace.delivered.mean((0, 1))
+    mixing = (mixing + mixing.T) / 2
+    return mixing + np.diag(1 - mixing.sum(1))
+
+
+def _side(problem: Problem, plan: Plan, trace: Trace, dropped: int) -> Side:
+    return Side(
+        links=problem.topology.num_edges // 2 - dropped,
+        cost=trace.cost,
+        gap=spectral_gap(problem.topology.mixing),
+        real_gap=spectral_gap(applied_mixing(problem, trace)),
+        overhead_bytes_per_slot=plan.overhead.online_bytes_per_slot,
+    )
