@@ -52,6 +52,7 @@ def prepare_all(arms: Sequence[Arm], store: Store, track: Track = untracked, par
 
     ``parallel_map`` may give results in any order: each is stored when it comes.
     """
+    _share(arms, store)
     absent = [arm for arm in arms if not store.has(arm) and not store.has_trace(arm)]
     waiting = list({arm.trace_key: arm for arm in reversed(absent)}.values())[::-1]  # figures share traces
     for arm, prepared in track(parallel_map(_prepare, waiting), "plan and simulate", len(waiting)):
@@ -66,7 +67,8 @@ def train_all(
     parallel_map: ParallelMap = map,
 ) -> None:
     """Train every arm that has no result, arms of one dataset and model together; see `prepare_all`."""
-    waiting = [arm for arm in arms if not store.has(arm)]
+    _share(arms, store)
+    waiting = list({arm.key: arm for arm in reversed(arms) if not store.has(arm)}.values())[::-1]
     stacks: list[list[Arm]] = []
     for _, alike in groupby(sorted(waiting, key=_kind), key=_kind):
         members = list(alike)
@@ -76,6 +78,16 @@ def train_all(
     for trained in track(parallel_map(partial(_train, hardware), ready), "train", len(stacks)):
         for arm, curves, facts in trained:
             store.put(arm, curves, facts)
+    _share(arms, store)
+
+
+def _share(arms: Sequence[Arm], store: Store) -> None:
+    """Figures have arms in common: what one of them has, its equals get too, under their own labels."""
+    known = {arm.key: arm for arm in arms if store.has(arm)}
+    for arm in arms:
+        if not store.has(arm) and arm.key in known:
+            result = store.get(known[arm.key])
+            store.put(arm, result.curves, result.manifest | _labels(arm))
 
 
 def _prepare(arm: Arm) -> tuple[Arm, Prepared]:
@@ -115,14 +127,15 @@ def _curves(runs: Sequence[Run]) -> pd.DataFrame:
     )
 
 
+def _labels(arm: Arm) -> dict[str, Any]:
+    """Where an arm stands in its figure."""
+    return {"figure": arm.figure, "scheme": arm.scheme.label, "setting": arm.setting, "place": arm.place}
+
+
 def _facts(arm: Arm, ready: Prepared, run: Run, hardware: Hardware) -> dict[str, Any]:
     trace = ready.trace
     sent = np.take(trace.power_watt > 0, trace.edge_sender, axis=2)
-    return {
-        "figure": arm.figure,
-        "scheme": arm.scheme.label,
-        "setting": arm.setting,
-        "place": arm.place,
+    return _labels(arm) | {
         "options": dict(arm.scheme.options),
         "scenario": arm.scenario.content_hash,
         "scenario_toml": arm.scenario.to_toml(),

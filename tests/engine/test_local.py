@@ -66,6 +66,17 @@ def test_partitions_share_their_plans(tmp_path, monkeypatch):
     assert [arm.scheme.label for arm in prepared] == ["receiver", "greedy", "ideal"]
 
 
+def test_figures_share_what_is_trained(done, monkeypatch):
+    prepared, trained = count(monkeypatch, "prepare"), count(monkeypatch, "train_many")
+    again = [replace(arm, figure="another", setting="as before", place=1.0) for arm in ARMS[:2]]
+    prepare_all([*ARMS, *again], done)
+    train_all([*ARMS, *again], done, HARDWARE)
+    assert (prepared, trained) == ([], [])
+    for arm, equal in zip(ARMS, again, strict=False):
+        pd.testing.assert_frame_equal(done.get(arm).curves, done.get(equal).curves)
+        assert final(done.get(equal)).place == 1.0
+
+
 def test_a_result_is_what_the_trainer_gives(done):
     arm = ARMS[3]
     problem = hm.build(arm.scenario)
