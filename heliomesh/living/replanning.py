@@ -1,11 +1,11 @@
 """Policies for a world that changes: one that is told, and one that has to find out.
 
 `Switching` follows given plans from given slots on: the stale plan (one for the whole horizon) and the fresh one (a
-new plan in the very slot of each change). `Replanning` watches what devices notice. On an alarm it estimates anew what
-the alarm speaks of, plans for it, starting from its first plan, and watches on with new expectations.
+new plan in the very slot of each change). `Replanning` watches what devices notice. On an alarm it estimates what the
+alarm speaks of, plans for it, starting from its first plan, and watches on with new expectations.
 
-An alarm and the readings that are pooled ride on the planners' own messages, which are exchanged several times a slot:
-the new plan is in force once the alarm has crossed the network. Estimates use all that was noticed from the estimated
+An alarm and the readings that are pooled ride on the planners' own messages, which travel several hops a slot: the
+new plan is in force once the alarm has crossed the network. Estimates use all that was noticed from the estimated
 change to that slot; a harvest is estimated again each time the window has doubled, for early estimates are rough.
 Estimates are rounded (harvests to sixths of an octave, kernels to twentieths), so that episodes of equal belief share
 a plan.

@@ -36,6 +36,9 @@ class Options(Section):
 
     form: Literal["default", "literal"] = Field("default", description="'literal' follows the paper's lines")
     hops: Annotated[int, Field(ge=0, le=8)] = Field(2, description="k of the k-hop neighbourhood")
+    grown: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)] = Field(
+        (), description="devices whose neighbourhood is one hop larger"
+    )
     rounds: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
         None, description="R; default 12, literal 20 as in the paper"
     )
@@ -103,7 +106,7 @@ def plan(
     track: Track = untracked,
 ) -> Plan:
     """Run Algorithm 1 in the chosen form."""
-    areas = tuple(Neighbourhood(problem, device, options.hops) for device in range(problem.num_devices))
+    areas = neighbourhoods(problem, options)
     default = options.form == "default"
     default_values = _defaults(problem, options)
     rounds = num_rounds(options)
@@ -116,7 +119,9 @@ def plan(
         "lower hops, energy.battery_levels, channel.levels or the degree, or raise memory_gib",
     )
     colour = turns(problem) if default and options.order == "turns" else (0,) * problem.num_devices
-    role = roles(problem, colour) if options.share_tables else _own_roles(problem)
+    # devices of one role must also see equally far
+    looks = [2 * turn + (device in options.grown) for device, turn in enumerate(colour)]
+    role = roles(problem, looks) if options.share_tables else _own_roles(problem)
     if default:
         gammas = rising_gammas(options, rounds)
         run = Consistent(problem, areas, role, colour, gammas, options.damping, options.sweeps).run
@@ -134,6 +139,20 @@ def plan(
         rounds=rounds,
         residual=residual,
         overhead=local_overhead(problem, areas, scopes, rounds, len(set(colour)), options),
+    )
+
+
+def neighbourhoods(problem: Problem, options: Options) -> tuple[Neighbourhood, ...]:
+    """What every device sees."""
+    unknown = [device for device in options.grown if device >= problem.num_devices]
+    if unknown:
+        raise ScenarioError(
+            "decentralized option.grown",
+            f"expected devices in 0..{problem.num_devices - 1}, actual value {unknown[0]}",
+        )
+    return tuple(
+        Neighbourhood(problem, device, options.hops + (device in options.grown))
+        for device in range(problem.num_devices)
     )
 
 
