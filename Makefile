@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Spinning OpenMP threads starve each other on small machines.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo data test test-all bench check clean
+.PHONY: demo data test test-all bench check audit faults clean
 
 demo: $(STAMP)
 	$(BIN)/heliomesh compare ring10 --train 3 --report report.html --set learning.partition=dirichlet
@@ -30,6 +30,17 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Known vulnerabilities of everything in constraints.txt. What cannot be asked about does not pass.
+audit: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[audit]"
+	@$(BIN)/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt || { \
+	  echo "audit: not passed: a package has a known vulnerability, or the advisory database could not be asked (see above)"; \
+	  exit 1; }
+
+# Every fault on every command; see docs/reliability.md.
+faults: $(STAMP)
+	$(BIN)/python -m tests.faults
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -15,7 +15,9 @@ def sizing_page(sizing: Sizing, scenario: Scenario, title: str, prices: Prices |
     style = files("heliomesh.report").joinpath("assets", "page.css").read_text(encoding="utf-8")
     picture = base64.b64encode(contour_svg(sizing, title, prices).encode()).decode("ascii")
     told = escape(description(sizing, prices))
-    policy = f"default-src 'none'; style-src '{source_hash(style)}'; img-src data:; base-uri 'none'"
+    policy = (
+        f"default-src 'none'; style-src '{source_hash(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>

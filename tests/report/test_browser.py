@@ -11,7 +11,9 @@ import pytest
 
 import heliomesh as hm
 from heliomesh.report.page import report_page
+from heliomesh.report.sizing_page import sizing_page
 from tests.report.conftest import make_run
+from tests.report.test_contour import sizing_of
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 
@@ -113,6 +115,16 @@ def test_hostile_names_do_nothing(browser: Any, tmp_path: Path) -> None:
     assert browser.execute_script("return [document.images.length, window.broken ?? null]") == [0, None]
     assert name in browser.find_element(By.TAG_NAME, "h1").text
     assert browser.find_element(By.CSS_SELECTOR, "#provenance tbody th").text == "<b>run<"
+    assert _complaints(browser) == []
+
+
+def test_hostile_names_do_nothing_on_the_sizing_page(browser: Any, tmp_path: Path) -> None:
+    name = "</pre></title><script>window.broken=1</script><img src=x onerror=window.broken=1>"
+    scenario = hm.Scenario.load("tiny").override({"name": name})
+    _open(browser, sizing_page(sizing_of(every_pair=False), scenario, name), tmp_path)
+    counts = "return [document.images.length, document.scripts.length, window.broken ?? null]"
+    assert browser.execute_script(counts) == [1, 0, None]  # the one image is the picture
+    assert browser.find_element(By.TAG_NAME, "h1").text == name
     assert _complaints(browser) == []
 
 

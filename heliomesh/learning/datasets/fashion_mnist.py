@@ -33,17 +33,13 @@ _FILES = (
 )
 
 
-def _address(name: str, folder: str) -> Address:
-    return Address(name, folder, tuple(f"{file.name}.gz" for file in _FILES), max_bytes=64 << 20)
-
-
+_PACKED = tuple(f"{file.name}.gz" for file in _FILES)
 SOURCE = Source(
     name="fashion_mnist",
     files=_FILES,
     ways=(
         SystemFolder("fashion-mnist"),
-        _address("official", f"{ORIGIN}/raw/master/data/fashion"),
-        _address("official-s3", "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"),
+        Address("official", f"{ORIGIN}/raw/master/data/fashion", _PACKED, max_bytes=64 << 20),
         DebianPackage("dataset-fashion-mnist", "usr/share/datasets/fashion-mnist"),
     ),
 )

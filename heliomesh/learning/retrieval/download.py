@@ -32,7 +32,7 @@ def download(address: str, target: Path, max_bytes: int, progress: Progress) -> 
             part.replace(target)
             return
         except DatasetError:
-            part.unlink()  # nothing to go on with
+            part.unlink(missing_ok=True)  # nothing to go on with
             raise
         except (http.client.HTTPException, urllib.error.URLError, OSError, _TruncatedError) as error:
             stuck = _size(part) <= before and attempt > 0
@@ -52,6 +52,8 @@ def _continue(address: str, part: Path, max_bytes: int, progress: Progress) -> N
         request.add_header("Range", f"bytes={have}-")
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECOND) as answer:  # noqa: S310
+            if address.startswith("https:") and not answer.url.startswith("https:"):
+                raise DatasetError(f"{address}: expected to stay on TLS, actual: sent on to {answer.url}")
             resumed = answer.status == http.HTTPStatus.PARTIAL_CONTENT
             if resumed and _first_byte(answer.headers.get("Content-Range", "")) != have:
                 raise _TruncatedError("the server sent another range than it was asked for")

@@ -1,0 +1,205 @@
+"""What the package must never do: run what it reads, trust an archive, write half a file, or ask without need."""
+
+import ast
+import hashlib
+import io
+import re
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import heliomesh
+from heliomesh import catalog
+from heliomesh.learning.dataset import DATASET_CATALOG, DatasetError
+from heliomesh.learning.retrieval.archive import untar
+from heliomesh.learning.retrieval.pinned import PinnedFile, silent
+from heliomesh.learning.retrieval.source import Address, Archive, DebianPackage, GivenPath, NpmPackage, Source
+from heliomesh.report.page import render
+from heliomesh.report.sizing_page import sizing_page
+from tests.report.test_contour import sizing_of
+
+PACKAGE = Path(heliomesh.__file__).parent
+MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
+FORBIDDEN_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "telnetlib"}
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.load", "pd.read_pickle"}
+PROCESSES = {"engine/ray.py", "learning/retrieval/source.py"}  # the only files that start programs
+WRITERS = {
+    *("write_text", "write_bytes", "savez", "savez_compressed", "save_file", "savefig", "to_parquet", "write_table"),
+    *("to_csv", "to_json", "tofile", "dump", "save"),
+}
+# (file, function): what they write gets its name by a rename later, or is written inside a caller's `written_whole`
+RENAMED_LATER = {
+    ("durable.py", "write_text"),
+    ("durable.py", "write_tensors"),
+    ("durable.py", "_locked"),
+    ("durable.py", "written_whole"),
+    ("learning/datasets/cifar10.py", "_unpack_sheets"),
+    ("learning/retrieval/archive.py", "copy"),
+    ("learning/retrieval/download.py", "_continue"),
+    ("learning/retrieval/search.py", "_fetch"),
+    ("learning/run.py", "_write_parquet"),
+}
+
+
+def name_of(node: ast.expr) -> str:
+    """Dotted name of what is called, as far as it is one."""
+    if isinstance(node, ast.Attribute):
+        return f"{name_of(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def calls(path: Path) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+
+
+def test_nothing_that_is_read_is_run() -> None:
+    found = []
+    for path in MODULES:
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            found += [(path, name) for name in names if name.split(".")[0] in FORBIDDEN_IMPORTS]
+        for call in calls(path):
+            if name_of(call.func) in FORBIDDEN_CALLS:
+                found.append((path, name_of(call.func)))
+            for keyword in call.keywords:
+                value = keyword.value.value if isinstance(keyword.value, ast.Constant) else keyword.value
+                if keyword.arg in ("shell", "allow_pickle") and value is not False:
+                    found.append((path, f"{keyword.arg}={value}"))
+            if name_of(call.func) == "np.load":
+                assert any(keyword.arg == "allow_pickle" for keyword in call.keywords), path
+    assert found == []
+
+
+def test_programs_are_started_in_known_places_only() -> None:
+    starters = re.compile(r"^\s*(import|from) (subprocess|pty|multiprocessing)\b", re.MULTILINE)
+    found = {path.relative_to(PACKAGE).as_posix() for path in MODULES if starters.search(path.read_text())}
+    assert found <= PROCESSES
+
+
+def unguarded(path: Path) -> Iterator[str]:
+    """Functions of a file that write without `written_whole` around it."""
+
+    def visit(node: ast.AST, function: str, guarded: bool) -> Iterator[str]:
+        if isinstance(node, ast.FunctionDef):
+            function = node.name
+        if isinstance(node, ast.With):
+            guarded |= any("written_whole" in ast.unparse(item.context_expr) for item in node.items)
+        if isinstance(node, ast.Call) and not guarded and writes(node):
+            yield function
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, function, guarded)
+
+    return visit(ast.parse(path.read_text()), "", guarded=False)
+
+
+def writes(call: ast.Call) -> bool:
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else name_of(call.func)
+    if method == "open":
+        modes = [ast.unparse(argument) for argument in call.args] + [ast.unparse(k.value) for k in call.keywords]
+        return any(re.fullmatch(r"'[rwaxbt+]*[wax+][rwaxbt+]*'", mode) or " if " in mode for mode in modes)
+    if method == "save":  # of our own classes: they write whole
+        return name_of(call.func).split(".")[0] in ("np", "torch", "image", "pickle")
+    own = ("write_text",)  # durable's function of that name, called by its bare name
+    return method in WRITERS and not (method in own and isinstance(call.func, ast.Name))
+
+
+def test_every_file_is_written_whole() -> None:
+    found = {(path.relative_to(PACKAGE).as_posix(), name) for path in MODULES for name in unguarded(path)}
+    assert found == RENAMED_LATER
+
+
+def sources() -> list[Source]:
+    modules = [catalog.find(DATASET_CATALOG, name) for name in catalog.names(DATASET_CATALOG)]
+    return [module.SOURCE for module in modules if hasattr(module, "SOURCE")]
+
+
+def test_downloads_come_over_tls_and_meet_checksums() -> None:
+    assert {source.name for source in sources()} >= {"fashion_mnist", "cifar10"}
+    for source in sources():
+        addresses = [way for way in source.ways if isinstance(way, Address)]
+        assert all(way.folder.startswith("https://") for way in addresses)
+        sums = [pinned.sha256 for pinned in source.files] + [archive.sha256 for archive in source.archives]
+        assert all(re.fullmatch("[0-9a-f]{64}", value) for value in sums)
+
+
+PINNED = PinnedFile("data", 4, hashlib.sha256(b"good").hexdigest())
+
+
+def source_of(*ways: object, archives: tuple[Archive, ...] = ()) -> Source:
+    return Source("toy", (PINNED,), ways, archives)  # type: ignore[arg-type]
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def hostile_tar(path: Path, kind: str) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        if kind == "bomb":
+            info = tarfile.TarInfo("top/data")
+            info.size = 32 << 20
+            archive.addfile(info, io.BytesIO(bytes(info.size)))
+            return path
+        info = tarfile.TarInfo({"traversal": "../../data", "absolute": "/tmp/data"}.get(kind, "top/link"))  # noqa: S108
+        if kind == "link":
+            info.type, info.linkname = tarfile.SYMTYPE, "/etc"
+        archive.addfile(info, io.BytesIO(b""))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["traversal", "absolute", "link", "bomb"])
+def test_a_hostile_npm_package_is_never_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    evil, target = hostile_tar(tmp_path / "toy-1.tgz", kind), tmp_path / "a" / "b" / "target"
+    target.mkdir(parents=True)
+    program(tmp_path / "programs", "npm", f"cp {evil} .")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:/usr/bin:/bin")
+    known = Archive("toy-1.tgz", PINNED.sha256, lambda path, folder: untar(path, {"top/data": 4}, folder))
+    for way in (NpmPackage("toy@1"), GivenPath(evil)):
+        with pytest.raises(DatasetError, match="expected sha256"):
+            way.bring(source_of(way, archives=(known,)), target, tmp_path / "downloads", silent)
+    with pytest.raises(DatasetError):  # and were its sum known, unpacking would refuse it all the same
+        untar(evil, {"top/data": 4}, target)
+    assert all(path.stat().st_size <= 4 for path in target.rglob("*"))
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'mkdir -p "$3/share"; ln -s /etc/passwd "$3/share/data"',
+        'mkdir -p "$3"; ln -s /etc "$3/share"',
+        'mkdir -p "$3/share"; head -c 33554432 /dev/zero > "$3/share/data"',
+        'mkdir -p "$3/share"; head -c 33554432 /dev/zero | gzip > "$3/share/data.gz"',
+    ],
+)
+def test_what_a_hostile_deb_leaves_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    program(tmp_path / "programs", "apt-get", "touch toy_1.deb")
+    program(tmp_path / "programs", "dpkg", script)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:/usr/bin:/bin")
+    with pytest.raises(DatasetError):
+        DebianPackage("toy", "share").bring(source_of(), target, tmp_path / "downloads", silent)
+    assert all(path.stat().st_size <= 1 << 20 for path in target.rglob("*"))
+
+
+def test_pages_allow_nothing_but_themselves() -> None:
+    scenario = heliomesh.Scenario.load("tiny").override({"name": "<img src=x onerror=alert(1)>"})
+    sizing = sizing_page(sizing_of(every_pair=False), scenario, "<script>alert(1)</script>")
+    report = render({"title": "</title><script>alert(1)</script>"})
+    for page in (sizing, report):
+        policy = re.search(r'http-equiv="Content-Security-Policy"\s+content="([^"]*)"', page)
+        assert policy is not None
+        parts = dict(part.strip().split(" ", 1) for part in policy[1].split(";"))
+        assert parts["default-src"] == parts["base-uri"] == parts["form-action"] == "'none'"
+        assert "unsafe" not in policy[1]
+        assert not re.search(r"https?:|\*", policy[1])
+        assert "<script>alert" not in page
+        assert "<img src=x" not in page
+    assert "script-src" not in sizing.split("</head>")[0]  # it has none, and default-src forbids any
