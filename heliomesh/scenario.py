@@ -28,7 +28,11 @@ class ScenarioError(ValueError):
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(" ".join(f"{field}: {problem}".splitlines()))
-        self.field = field
+        self.field, self._problem = field, problem
+
+    def __reduce__(self) -> tuple[type["ScenarioError"], tuple[str, str]]:
+        """Both arguments, so that an error of another process arrives whole."""
+        return type(self), (self.field, self._problem)
 
 
 class Section(BaseModel):

@@ -82,7 +82,8 @@ class Network:
         self._gathered = self._done = 0  # slots done then, and now
         self.sent_bytes: list[int] = []  # by trained slot, from actor to actor
         self.gathered_bytes = 0
-        self._report: Report = self._insist(lambda: ray.get(self._actors[0].report.remote()))
+        self._report: Report  # of the first actor, like all others
+        self._insist(lambda: None)
 
     @property
     def num_slots(self) -> int:
@@ -189,8 +190,9 @@ class Network:
         threads = torch.get_num_threads()
         options = _reserved(len(self._own), self._num_gpus)
         actor = ray.remote(_Actor).options(scheduling_strategy="SPREAD", **options)
-        self._actors = [actor.remote(threads, self._shared, number) for number in range(len(self._own))]
-        ray.get([one.report.remote() for one in self._actors], timeout=_START_SECOND)
+        self._actors = [actor.remote() for _ in self._own]
+        ready = [one.prepare.remote(threads, self._shared, number) for number, one in enumerate(self._actors)]
+        self._report = ray.get(ready, timeout=_START_SECOND)[0]
         self._hand_out()
         for slot in range(self._gathered, self._done):
             self._step(slot)
@@ -211,12 +213,13 @@ class Network:
 class _Actor:
     """A `Shard` in a process of its own."""
 
-    def __init__(self, threads: int, shared: tuple[TrainJob, Dataset, TrainSettings, Indices], number: int) -> None:
+    _shard: Shard
+
+    def prepare(self, threads: int, shared: tuple[TrainJob, Dataset, TrainSettings, Indices], number: int) -> Report:
+        """Make the shard; no constructor, since Ray tells of its errors in words only."""
         torch.set_num_threads(threads)  # sums depend on it in the last bit
         job, dataset, settings, part = shared
         self._shard = Shard(job, dataset, settings, part, number)
-
-    def report(self) -> Report:
         return self._shard.report
 
     def train(self, slot: int) -> Any:

@@ -155,6 +155,23 @@ def test_what_cannot_be_had_is_refused(local_ray, options, settings, message):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="pretends to have a GPU")
+def test_actors_share_a_gpu_by_fractions():
+    engine.stop()
+    head = {"num_cpus": 2, "num_gpus": 1, "node_ip_address": LOOPBACK, "include_dashboard": False}
+    cluster, job = Cluster(initialize_head=True, head_node_args=head), job_of(**GEOMETRIC)
+    try:
+        engine.start(cluster.address)
+        with pytest.raises(ValueError, match=r"expected GPUs for 3 actors, actual value 0\.5 lets 2 fit"):
+            train(job, make_stack=over_actors(3, 0.5), device="cuda")
+        with pytest.raises(ValueError, match="no CUDA device is present"):  # said by the actors, so they were placed
+            train(job, make_stack=over_actors(None, 0.5), device="cuda")
+    finally:
+        engine.stop()
+        cluster.shutdown()
+
+
+@pytest.mark.slow
 def test_a_network_survives_the_loss_of_a_node():
     engine.stop()
     cluster = Cluster(
