@@ -25,7 +25,7 @@ from heliomesh.commands.options import (
 )
 from heliomesh.commands.train import EpisodeOption, EvaluateOption, keep_plan
 from heliomesh.durable import write_json
-from heliomesh.engine.fleet.clock import Voyage, sail
+from heliomesh.engine.fleet.clock import FleetRun, run_fleet
 from heliomesh.engine.fleet.messages import PLANNING, Kind
 from heliomesh.engine.fleet.scheme import Scheme, scheme_of
 from heliomesh.learning.journal import PLAN, finish_step, reserved
@@ -75,7 +75,7 @@ def fleet_command(
     from heliomesh.engine.fleet.ray_post import RayPost  # Ray is there only now
 
     try:
-        voyage = sail(
+        found = run_fleet(
             scheme,
             RayPost,
             seed=seed,
@@ -98,25 +98,25 @@ def fleet_command(
         "seed": seed,
         "episode": episode,
     }
-    _keep(out, voyage, wanted, scheme)
-    facts = {"scenario": loaded.name, "planner": planner, "seed": seed, **voyage.run.final, "folder": str(out)}
-    print_facts(facts | summary_facts(summarise(voyage.trace)) | _message_facts(voyage, scheme), as_json)
+    _keep(out, found, wanted, scheme)
+    facts = {"scenario": loaded.name, "planner": planner, "seed": seed, **found.run.final, "folder": str(out)}
+    print_facts(facts | summary_facts(summarise(found.trace)) | _message_facts(found, scheme), as_json)
 
 
-def _keep(out: Path, voyage: Voyage, wanted: dict[str, Any], scheme: Scheme) -> None:
+def _keep(out: Path, found: FleetRun, wanted: dict[str, Any], scheme: Scheme) -> None:
     """The files of `heliomesh run`, and what was counted."""
-    keep_plan(out, voyage.trace, voyage.plan, wanted)
+    keep_plan(out, found.trace, found.plan, wanted)
     with reserved(out):
-        voyage.run.save(out)
+        found.run.save(out)
         finish_step(out, "train")
-        write_json(out / _MESSAGES, _message_facts(voyage, scheme))
+        write_json(out / _MESSAGES, _message_facts(found, scheme))
 
 
-def _message_facts(voyage: Voyage, scheme: Scheme) -> dict[str, Any]:
+def _message_facts(found: FleetRun, scheme: Scheme) -> dict[str, Any]:
     """Messages and bytes over single hops as the living devices received them, beside what the model predicts."""
     slots = scheme.problem.slots
     kinds: tuple[Kind, ...] = ("share", "policy", "state", "model")
-    totals = {kind: voyage.total(kind) for kind in kinds}
+    totals = {kind: found.total(kind) for kind in kinds}
     facts: dict[str, Any] = {f"messages: {kind}": count for kind, (count, _) in totals.items()}
     return facts | {
         "planning bytes, counted": sum(totals[kind][1] for kind in PLANNING),
@@ -124,7 +124,7 @@ def _message_facts(voyage: Voyage, scheme: Scheme) -> dict[str, Any]:
         "coordination bytes per slot, counted": totals["state"][1] / slots,
         "coordination bytes per slot, predicted": scheme.predicted.online_bytes_per_slot,
         "model bytes per slot, counted": totals["model"][1] / slots,
-        "died": " ".join(f"{device}@{slot}" for device, slot in sorted(voyage.died.items())) or "none",
+        "died": " ".join(f"{device}@{slot}" for device, slot in sorted(found.died.items())) or "none",
     }
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from heliomesh.engine.fleet.clock import Voyage, sail
+from heliomesh.engine.fleet.clock import FleetRun, run_fleet
 from heliomesh.engine.fleet.device import Installation
 from heliomesh.engine.fleet.messages import PLANNING, Message
 from heliomesh.engine.fleet.planning import partners_of, timetable
@@ -50,8 +50,8 @@ def small(**changes: Any) -> Problem:
     return build(Scenario.load("tiny").override({**SMALL, **changes}))
 
 
-def sailed(problem: Problem, planner: str, options: Mapping[str, Any], **more: Any) -> Voyage:
-    return sail(scheme_of(problem, planner, options), InProcess, seed=SEED, evaluate_every=3, **more)
+def ran(problem: Problem, planner: str, options: Mapping[str, Any], **more: Any) -> FleetRun:
+    return run_fleet(scheme_of(problem, planner, options), InProcess, seed=SEED, evaluate_every=3, **more)
 
 
 def assert_same_traces(one: Trace, other: Trace) -> None:
@@ -60,14 +60,14 @@ def assert_same_traces(one: Trace, other: Trace) -> None:
         assert np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs, name
 
 
-def assert_same_runs(voyage: Voyage, trace: Trace, scenario: Scenario) -> None:
+def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
     expected = train(scenario, trace, seed=SEED, evaluate_every=3)
     for name, column in expected.metrics.items():
-        assert np.array_equal(voyage.run.metrics[name], column, equal_nan=True), name
-    assert torch.equal(voyage.run.weights, expected.weights)
-    assert np.array_equal(voyage.run.accuracy, expected.accuracy)
+        assert np.array_equal(found.run.metrics[name], column, equal_nan=True), name
+    assert torch.equal(found.run.weights, expected.weights)
+    assert np.array_equal(found.run.accuracy, expected.accuracy)
     same = ("trace", "scenario", "seed", "dataset", "parameters", "strategy")
-    assert {name: voyage.run.provenance[name] for name in same} == {name: expected.provenance[name] for name in same}
+    assert {name: found.run.provenance[name] for name in same} == {name: expected.provenance[name] for name in same}
 
 
 @pytest.mark.parametrize(
@@ -93,22 +93,22 @@ def test_a_fleet_does_what_plan_simulator_and_trainer_do(
     planner: str, options: dict[str, Any], changes: dict[str, Any]
 ) -> None:
     problem = small(**changes)
-    voyage = sailed(problem, planner, options)
+    found = ran(problem, planner, options)
     own = {"share_tables": False} if planner == "decentralized" else {}
     plan = make_plan(problem, planner, {**options, **own}, bound=False)
     trace = simulate(problem, plan, 1, SEED)
     if isinstance(plan.policy, LocalTables):
-        assert isinstance(voyage.plan.policy, LocalTables)
-        assert plan.policy.scopes == voyage.plan.policy.scopes
-        assert all(map(torch.equal, plan.policy.tables, voyage.plan.policy.tables))
+        assert isinstance(found.plan.policy, LocalTables)
+        assert plan.policy.scopes == found.plan.policy.scopes
+        assert all(map(torch.equal, plan.policy.tables, found.plan.policy.tables))
         assert (plan.residual, plan.converged, plan.overhead) == (
-            voyage.plan.residual,
-            voyage.plan.converged,
-            voyage.plan.overhead,
+            found.plan.residual,
+            found.plan.converged,
+            found.plan.overhead,
         )
     assert trace.scheduled.any()
-    assert_same_traces(voyage.trace, trace)
-    assert_same_runs(voyage, trace, problem.scenario)
+    assert_same_traces(found.trace, trace)
+    assert_same_runs(found, trace, problem.scenario)
 
 
 @pytest.mark.parametrize(
@@ -125,33 +125,52 @@ def test_messages_come_from_neighbours_about_the_neighbourhood_and_as_many_as_pr
 ) -> None:
     problem = small(**changes)
     scheme = scheme_of(problem, "decentralized", options)
-    voyage = sail(scheme, InProcess, seed=SEED)
+    found = run_fleet(scheme, InProcess, seed=SEED)
     assert scheme.timetable is not None
     distance = dict(nx.all_pairs_shortest_path_length(problem.topology.graph))
-    for device, logbook in voyage.logbooks.items():
+    for device, logbook in found.logbooks.items():
         for receipt in logbook:
             assert distance[device][receipt.sender] == 1
             # whatever a device gets, to keep or to pass on, is about devices within its own k hops
             assert 1 <= distance[device][receipt.origin] <= (1 if receipt.kind == "model" else scheme.hops)
             assert receipt.kind in ("share", "policy", "state", "model")
             assert receipt.kind != "model" or receipt.origin == receipt.sender
-    assert voyage.total(*PLANNING)[1] == voyage.plan.overhead.offline_bytes > 0
-    assert voyage.total("state")[1] == voyage.plan.overhead.online_bytes_per_slot * problem.slots > 0
+    assert found.total(*PLANNING)[1] == found.plan.overhead.offline_bytes > 0
+    assert found.total("state")[1] == found.plan.overhead.online_bytes_per_slot * problem.slots > 0
     # every pair that shares a cost exchanges one table each way in every round of every slot, over every hop
     partners = partners_of(problem, scheme.hops, scheme.timetable)
     hops = sum(distance[i][source] for i, one in enumerate(partners) for source in one.sources)
     exchanges = problem.slots * len(scheme.timetable.rounds)
-    assert voyage.total("share")[0] == voyage.total("policy")[0] == hops * exchanges
+    assert found.total("share")[0] == found.total("policy")[0] == hops * exchanges
     pairs = sum(length for row in distance.values() for length in row.values() if length <= scheme.hops)
-    assert voyage.total("state")[0] == pairs * problem.slots
-    sent = (voyage.trace.power_watt[0] > 0)[:, problem.topology.edge_sender]
-    assert voyage.total("model") == (sent.sum(), sent.sum() * voyage.run.weights.shape[1] * 4)
+    assert found.total("state")[0] == pairs * problem.slots
+    sent = (found.trace.power_watt[0] > 0)[:, problem.topology.edge_sender]
+    assert found.total("model") == (sent.sum(), sent.sum() * found.run.weights.shape[1] * 4)
+
+
+class Hasty(InProcess):
+    """Messages arrive before others have begun, as they may where devices are processes."""
+
+    def call(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+        results: dict[int, Any] = {}
+        for number, values in reversed(arguments.items()):
+            results |= super().call(name, {number: values})
+        return results
+
+
+@pytest.mark.parametrize(("planner", "order"), [("decentralized", "turns"), ("decentralized", "simultaneous")])
+def test_it_does_not_matter_who_is_first(planner: str, order: str) -> None:
+    scheme = scheme_of(small(**PATH, slots=4), planner, {"rounds": 2, "order": order})
+    calm, hasty = (run_fleet(scheme, post, seed=SEED) for post in (InProcess, Hasty))
+    assert_same_traces(calm.trace, hasty.trace)
+    assert torch.equal(calm.run.weights, hasty.run.weights)
+    assert calm.logbooks == hasty.logbooks
 
 
 def test_whoever_plans_alone_sends_models_only() -> None:
-    voyage = sailed(small(), "uncoordinated", {})
-    assert voyage.total("share", "policy", "state") == (0, 0)
-    assert voyage.total("model")[0] > 0
+    found = ran(small(), "uncoordinated", {})
+    assert found.total("share", "policy", "state") == (0, 0)
+    assert found.total("model")[0] > 0
 
 
 def test_tables_in_single_precision_take_the_bytes_that_are_counted() -> None:
@@ -166,7 +185,7 @@ def test_tables_in_single_precision_take_the_bytes_that_are_counted() -> None:
                     self._devices[number] = _Scale(device, carried)  # type: ignore[assignment]
             return super().call(name, arguments)
 
-    sail(scheme_of(problem, "decentralized", {"rounds": 2}), Weighed, seed=SEED)
+    run_fleet(scheme_of(problem, "decentralized", {"rounds": 2}), Weighed, seed=SEED)
     assert carried
     assert all(actual <= counted for actual, counted in carried)
     assert any(actual == counted for actual, counted in carried)  # frames are no larger than they need be
@@ -202,7 +221,7 @@ def test_a_view_does_not_change_with_what_is_beyond_it() -> None:
     }
     changed |= {name: [*value, 0.7] for name, value in changed.items() if name.split(".")[0] in _PER_DEVICE}
     near, far = small(**PATH), small(**{**PATH, **changed})
-    for hops in (0, 1):
+    for hops in (0, 1, 2):
         mine, theirs = view_of(near, 0, hops), view_of(far, 0, hops)
         assert (mine.neighbours, mine.distance, mine.next_hop) == (
             theirs.neighbours,
@@ -237,7 +256,7 @@ def test_a_device_is_given_its_own_samples_and_no_others() -> None:
         seen.extend(given)
         return InProcess(given)
 
-    sail(scheme_of(problem, "uncoordinated", {}), note, seed=SEED)
+    run_fleet(scheme_of(problem, "uncoordinated", {}), note, seed=SEED)
     rows = [{tuple(sample.flatten().tolist()) for sample in one.lesson.samples.inputs} for one in seen]
     assert all(isinstance(one, Installation) for one in seen)
     assert sum(map(len, rows)) == len(set().union(*rows))  # digits has no equal samples
@@ -283,9 +302,9 @@ class Deaf(ActionPolicy):
 
 @pytest.mark.parametrize(("dead", "since"), [(2, 3), (0, 0)])
 def test_a_killed_device_is_a_dead_one_and_the_others_go_on(dead: int, since: int) -> None:
-    problem = small(**PATH, slots=9)
+    problem = small(**PATH, slots=7)
     options = {"rounds": 2, "share_tables": False}
-    voyage = sail(
+    found = run_fleet(
         scheme_of(problem, "decentralized", options), InProcess, seed=SEED, evaluate_every=3, deaths={dead: since}
     )
     plan = make_plan(problem, "decentralized", options, bound=False)
@@ -293,19 +312,19 @@ def test_a_killed_device_is_a_dead_one_and_the_others_go_on(dead: int, since: in
     start = {(i, v): 0 for i, scope in enumerate(plan.policy.scopes) for v in scope}
     simulated = simulate(problem, Plan("decentralized", Deaf(problem, plan.policy, dead, since, start)), 1, SEED)
     expected = _unheard(simulated, problem, dead, since)
-    assert voyage.died == {dead: since}
+    assert found.died == {dead: since}
     assert simulated.scheduled[0, since:].any()
     alive = np.arange(problem.num_devices) != dead
     for name in ("scheduled", "power_watt", "battery_joule", "spent_joule", "harvested_joule", "overflow_joule"):
-        assert np.array_equal(getattr(voyage.trace, name)[..., alive], getattr(expected, name)[..., alive]), name
+        assert np.array_equal(getattr(found.trace, name)[..., alive], getattr(expected, name)[..., alive]), name
     for name in ("delivered", "error_prob", "update_loss", "channel_level"):
-        assert np.allclose(getattr(voyage.trace, name), getattr(expected, name), rtol=0, atol=1e-15), name
-    assert not voyage.trace.scheduled[0, since:, dead].any()
-    assert not voyage.trace.spent_joule[0, since:, dead].any()
+        assert np.allclose(getattr(found.trace, name), getattr(expected, name), rtol=0, atol=1e-15), name
+    assert not found.trace.scheduled[0, since:, dead].any()
+    assert not found.trace.spent_joule[0, since:, dead].any()
     # the trainer under the simulated trace: the dead one keeps its model, the others average without it
     run = train(problem.scenario, expected, seed=SEED, evaluate_every=3)
-    assert torch.equal(voyage.run.weights, run.weights)
-    assert np.array_equal(voyage.run.accuracy, run.accuracy)
+    assert torch.equal(found.run.weights, run.weights)
+    assert np.array_equal(found.run.accuracy, run.accuracy)
 
 
 def _unheard(trace: Trace, problem: Problem, dead: int, since: int) -> Trace:
@@ -328,7 +347,7 @@ def test_a_death_during_planning_is_said() -> None:
             return super().call(name, arguments)
 
     with pytest.raises(ValueError, match=r"device 4: expected to live until all have planned"):
-        sail(scheme_of(small(**PATH), "decentralized", {"rounds": 1}), Fragile, seed=SEED)
+        run_fleet(scheme_of(small(**PATH), "decentralized", {"rounds": 1}), Fragile, seed=SEED)
 
 
 # what is refused

@@ -19,7 +19,7 @@ import torch
 
 from heliomesh.cli import main
 from heliomesh.commands import options as command_options
-from heliomesh.engine.fleet.clock import Voyage, sail
+from heliomesh.engine.fleet.clock import FleetRun, run_fleet
 from heliomesh.engine.fleet.post import InProcess
 from heliomesh.engine.fleet.scheme import scheme_of
 from heliomesh.learning.run import Run
@@ -56,7 +56,7 @@ def test_actors_do_what_objects_do_and_a_killed_one_is_dead(local_ray: None) -> 
     chain = {"network.topology": "edges", "network.devices": 4, "network.edges": [[0, 1], [1, 2], [2, 3]]}
     problem = build(Scenario.load("tiny").override({**SMALL, **chain}))
     scheme = scheme_of(problem, "decentralized", {"rounds": 1})
-    ours, theirs = (sail(scheme, post, seed=3, evaluate_every=2, deaths={3: 4}) for post in (InProcess, RayPost))
+    ours, theirs = (run_fleet(scheme, post, seed=3, evaluate_every=2, deaths={3: 4}) for post in (InProcess, RayPost))
     assert ours.died == theirs.died == {3: 4}
     assert ours.logbooks == theirs.logbooks
     assert ours.trace.scheduled[0, 4:, :3].any()
@@ -126,13 +126,13 @@ def test_an_actor_that_is_killed_from_outside_is_a_dead_device(local_ray: None) 
                 os.kill(killed[0], signal.SIGKILL)
             return super().call(name, arguments)
 
-    voyage = sail(scheme_of(problem, "uncoordinated", {}), Struck, seed=3)
-    (device, slot) = next(iter(voyage.died.items()))
-    assert len(voyage.died) == 1
+    found = run_fleet(scheme_of(problem, "uncoordinated", {}), Struck, seed=3)
+    (device, slot) = next(iter(found.died.items()))
+    assert len(found.died) == 1
     assert slot in (2, 3)  # the process may live a moment longer
-    assert not voyage.trace.scheduled[0, slot:, device].any()
+    assert not found.trace.scheduled[0, slot:, device].any()
     alive = [other for other in range(4) if other != device]
-    assert voyage.trace.scheduled[0, slot:, alive].any()
+    assert found.trace.scheduled[0, slot:, alive].any()
 
 
 @pytest.mark.slow
@@ -157,7 +157,7 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def _assert_same(one: Voyage, other: Voyage) -> None:
+def _assert_same(one: FleetRun, other: FleetRun) -> None:
     _assert_same_traces(one.trace, other.trace)
     _assert_same_runs(one.run, other.run)
 

@@ -40,7 +40,7 @@ Logbooks = dict[int, dict[Receipt, tuple[int, int]]]  # by device that received
 
 
 @dataclass(frozen=True)
-class Voyage:
+class FleetRun:
     """A finished run of a fleet."""
 
     plan: Plan
@@ -57,7 +57,7 @@ class Voyage:
         return sum(count for count, _ in found), sum(num_bytes for _, num_bytes in found)
 
 
-def sail(
+def run_fleet(
     scheme: Scheme,
     make_post: MakePost,
     *,
@@ -69,7 +69,7 @@ def sail(
     deaths: Mapping[int, int] | None = None,
     track: Track = untracked,
     observer: Observer = unobserved,
-) -> Voyage:
+) -> FleetRun:
     """Install a fleet, let it plan, and run it through the horizon.
 
     ``deaths`` maps devices to the slot in which they are killed, before they do anything in it. A device that ends
@@ -112,7 +112,7 @@ def sail(
     fleet = made[0]
     trace_hash = TrainJob(problem.scenario, trace, 0, seed).trace_hash  # known only now
     finished = replace(run, provenance={**run.provenance, "trace": trace_hash})
-    return Voyage(fleet.plan, trace, finished, fleet.logbooks(), fleet.died)
+    return FleetRun(fleet.plan, trace, finished, fleet.logbooks(), fleet.died)
 
 
 def _installations(

@@ -99,7 +99,6 @@ class TablePlanner:
         self.scope, self.residual = partners.scope, 0.0
         self._view, self._partners, self._rounds = view, partners, rounds
         self._problem, self._device = view.problem, view.device
-        self._slot = view.problem.slots
         self._value: Factor | None = None
         self._future: Factor | None = None
         self._raw: Factor | None = None
@@ -107,6 +106,7 @@ class TablePlanner:
         self._shares: dict[int, Factor] = {}
         self._change = 0.0
         self._tables: list[Tensor] = []  # by slot, the last slot first
+        self._enter(view.problem.slots - 1)
 
     @cached_property
     def _step(self) -> DeviceStep:
@@ -121,7 +121,7 @@ class TablePlanner:
 
     def tell(self, slot: int, turn: int) -> list[Message]:
         """Shares for those who move in this turn."""
-        self._enter(slot)
+        assert slot == self._slot, "planning goes slot by slot"
         if turn == 0:  # a new round: own actions may have changed what is averaged in the own Q
             self._refresh()
         assert self._raw is not None
@@ -154,13 +154,15 @@ class TablePlanner:
     def hear(self, message: Message) -> None:
         """Keep what another device told."""
         assert isinstance(message.content, Factor), "tables are factors"
-        assert message.slot == self._slot, "planning goes slot by slot"
+        assert message.slot == self._slot, "nobody tells about a slot that others have not begun"
         heard = self._shares if message.kind == "share" else self._policies
         heard[message.origin] = message.content
 
     def settle(self, slot: int) -> None:
-        """End a slot index: its table, and the value of what is going to be done."""
-        self._enter(slot)
+        """End a slot index: its table, the value of what is going to be done, and the beginning of the next index.
+
+        So everyone has begun an index before anyone tells something about it.
+        """
         self._refresh()
         assert self._raw is not None
         chosen = bool(self._rounds)
@@ -169,6 +171,8 @@ class TablePlanner:
         self._value = self._step.value(self._raw, self._policies, slot)
         if chosen:
             self.residual = max(self.residual, self._change)
+        if slot > 0:
+            self._enter(slot - 1)
 
     @cached_property
     def table(self) -> Tensor:
@@ -187,9 +191,6 @@ class TablePlanner:
 
     def _enter(self, slot: int) -> None:
         """Begin a slot index: future of the value found last, and the first policies of all actors."""
-        if slot == self._slot:
-            return
-        assert slot == self._slot - 1, "planning goes backwards"
         self._slot, self._raw = slot, None
         self._future = None if self._value is None else self._step.future(self._value, slot)
         self._policies = {actor: uniform_policy(self._problem, actor) for actor in self._step.area.actors}

@@ -11,10 +11,6 @@ from heliomesh.engine.fleet.messages import Outgoing
 class Post(Protocol):
     """Devices that can be called, wherever they are."""
 
-    @property
-    def alive(self) -> frozenset[int]:
-        """Devices that still answer."""
-
     def call(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
         """Let devices do their part of a phase and wait until their messages have arrived; results of the living."""
 
@@ -27,11 +23,6 @@ class InProcess:
 
     def __init__(self, given: Sequence[Installation]) -> None:
         self._devices = {one.view.device: Device(one) for one in given}
-
-    @property
-    def alive(self) -> frozenset[int]:
-        """Devices that were not killed."""
-        return frozenset(self._devices)
 
     def call(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
         """Call one after the other; then carry messages until there are none."""

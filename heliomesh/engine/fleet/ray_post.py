@@ -64,11 +64,6 @@ class RayPost:
         addresses = {one.view.device: {n: self._actors[n] for n in one.view.neighbours} for one in given}
         ray.get([self._actors[device].meet.remote(known) for device, known in addresses.items()])
 
-    @property
-    def alive(self) -> frozenset[int]:
-        """Devices whose actors have answered so far."""
-        return frozenset(set(self._actors) - self._dead)
-
     def call(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
         """Call all at once and wait for their messages; the result of a device that dies in it is missing."""
         called = {

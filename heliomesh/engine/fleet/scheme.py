@@ -53,21 +53,20 @@ class Scheme:
         """The policy of a device that plans alone, made from its own view."""
         if self.timetable is not None:
             return None
+        made = self._plan_alone(view.problem).policy
+        assert isinstance(made, ActionPolicy), "planners of one device choose actions"
+        return made
+
+    def _plan_alone(self, problem: Problem) -> Plan:
         module = catalog.find(PLANNER_CATALOG, self.planner)
         settings = validated(module.Options, self.options, f"{self.planner} option")
-        made: Plan = module.plan(view.problem, settings, stream(view.problem.scenario.seed, "policy"))
-        assert isinstance(made.policy, ActionPolicy), "planners of one device choose actions"
-        return made.policy
+        made: Plan = module.plan(problem, settings, stream(problem.scenario.seed, "policy"))
+        return made
 
     def plan(self, planned: Mapping[int, tuple[Tensor, float]]) -> Plan:
         """What the devices found, put together by an observer: table and last change of each."""
         if self.timetable is None:
-            made: Plan = catalog.find(PLANNER_CATALOG, self.planner).plan(
-                self.problem,
-                validated(catalog.find(PLANNER_CATALOG, self.planner).Options, self.options, "option"),
-                stream(self.problem.scenario.seed, "policy"),
-            )
-            return made
+            return self._plan_alone(self.problem)
         devices = range(self.problem.num_devices)
         residual = max(change for _, change in planned.values())
         policy = LocalTables(
@@ -76,12 +75,11 @@ class Scheme:
             tuple(planned[device][0] for device in devices),
             randomised=not self.timetable.rounds,
         )
-        rounds = num_rounds(Options(**self.options))
         return Plan(
-            WITH_OTHERS,
+            self.planner,
             policy,
             converged=residual < 1e-3,
-            rounds=rounds,
+            rounds=num_rounds(Options(**self.options)),
             residual=residual,
             overhead=self.predicted,
         )
