@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import heliomesh as hm
+from heliomesh.cli import app
 from heliomesh.learning.evaluation import COLUMNS
 
 if find_spec("ray") is None:
@@ -152,6 +154,14 @@ def test_what_cannot_be_had_is_refused(local_ray, options, settings, message):
     job = job_of(**GEOMETRIC)
     with pytest.raises(ValueError, match=message):
         train(job, make_stack=over_actors(*options), **settings)
+
+
+@pytest.mark.parametrize("words", [["--actors", "2"], ["--gpus-per-actor", "0.5"], ["--address", "127.0.0.1:6379"]])
+def test_what_is_for_ray_needs_ray(tmp_path, words):
+    ended = CliRunner().invoke(app, ["run", "tiny", "uncoordinated", "--out", str(tmp_path / "run"), *words])
+    assert isinstance(ended.exception, hm.ScenarioError)
+    assert str(ended.exception).startswith(f"{words[0]}: expected --engine ray with it, actual value")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
