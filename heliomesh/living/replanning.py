@@ -239,6 +239,8 @@ class Replanning:
         usual = torch.cat([harvest_moments(self.problem, g.slot, g.weather)[0] for g in seen]).sum(0)
         if window.apart:
             return belief.with_harvest({d: rounded_factor(float(harvested[d] / usual[d])) for d in window.devices})
+        if not any(old):  # after total darkness all devices start from the scenario's law
+            old = [1.0] * len(old)
         ratio = float(harvested.sum() / (usual * torch.tensor(old).to(usual)).sum())
         return belief.with_harvest({d: rounded_factor(old[d] * ratio) for d in window.devices})
 
