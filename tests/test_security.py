@@ -31,8 +31,6 @@ WRITERS = {
 }
 # (file, function): what they write gets its name by a rename later, or is written inside a caller's `written_whole`
 RENAMED_LATER = {
-    ("durable.py", "write_text"),
-    ("durable.py", "write_tensors"),
     ("durable.py", "_locked"),
     ("durable.py", "written_whole"),
     ("learning/datasets/cifar10.py", "_unpack_sheets"),
