@@ -13,6 +13,20 @@ from heliomesh.problem.overhead import Overhead
 from heliomesh.simulation.diagnostics import spectral_gap
 
 
+def small_ring(slots):
+    """Six devices with one power and three battery levels, half of them in the shade."""
+    return hm.Scenario.load("tiny").override(
+        {
+            "slots": slots,
+            "network.devices": 6,
+            "energy.powers_watt": [0.0, 1.0],
+            "energy.capacity_joule": 2.0,
+            "energy.battery_levels": 3,
+            "harvest.scale": [1.0, 1.0, 1.0, 0.3, 0.3, 0.3],
+        }
+    )
+
+
 @pytest.fixture(scope="module")
 def dense():
     return hm.build(hm.Scenario.load("tiny").override({"network.topology": "complete"}))
@@ -64,8 +78,8 @@ def test_what_is_applied_is_what_arrives(dense):
 
 
 def test_nobody_and_everybody_grown_are_the_plain_plans():
-    problem = hm.build(hm.Scenario.load("tiny").override({"slots": 4}))
-    everyone = tuple(range(5))
+    problem = hm.build(small_ring(slots=4))
+    everyone = tuple(range(6))
     for grown, hops in (((), 1), (everyone, 1)):
         mixed = hm.plan(problem, "decentralized", hops=hops, grown=grown, bound=False)
         plain = hm.plan(problem, "decentralized", hops=hops + bool(grown), bound=False)
@@ -75,11 +89,11 @@ def test_nobody_and_everybody_grown_are_the_plain_plans():
 
 
 def test_a_grown_device_alone_sees_more():
-    problem = hm.build(hm.Scenario.load("tiny").override({"slots": 4}))
-    made = hm.plan(problem, "decentralized", hops=0, grown=[2], bound=False)
-    sizes = [len(made.policy.visible(device)) for device in range(5)]
+    problem = hm.build(small_ring(slots=4))
+    made = hm.plan(problem, "decentralized", hops=1, grown=[2], bound=False)
+    sizes = [len(made.policy.visible(device)) for device in range(6)]
     assert sizes[2] > max(sizes[:2] + sizes[3:])
-    small, large = (hm.plan(problem, "decentralized", hops=h, bound=False).overhead for h in (0, 1))
+    small, large = (hm.plan(problem, "decentralized", hops=h, bound=False).overhead for h in (1, 2))
     assert small.offline_bytes < made.overhead.offline_bytes < large.offline_bytes
 
 
@@ -92,12 +106,10 @@ def test_an_unknown_device_cannot_grow():
 
 
 def test_scope_grows_until_enough_of_the_gain_is_kept():
-    edges = [[0, 1], [1, 2], [2, 3], [3, 4], [4, 0], [4, 5], [5, 6], [6, 7]]
-    changes = {"network.topology": "edges", "network.devices": 8, "network.edges": edges, "slots": 20}
-    problem = hm.build(hm.Scenario.load("tiny").override(changes))
-    found = adapt_scope(problem, 0, {}, keep_gain=0.6, episodes=32)
+    problem = hm.build(small_ring(slots=20))
+    found = adapt_scope(problem, 1, {}, keep_gain=0.6, episodes=64)
     assert found.full_gain.mean > found.full_gain.half_width
-    assert 0 < len(found.chosen.grown) < 8
+    assert 0 < len(found.chosen.grown) < 6
     assert found.gain.mean >= 0.6 * found.full_gain.mean
     assert 0 < found.overhead_saved("online_bytes_per_slot") < 1
 

@@ -269,7 +269,7 @@ def local_overhead(
     k-hop neighbourhood. In the default form, each round (soft or best response) of each slot index, a device is told
     a share of its Q by every device whose cost its action enters, and tells these its new policy; between sweeps it
     tells its neighbourhood its energy law. Every table has a frame of fixed length, with room for all states that it
-    can depend on. Online, every slot each device tells its neighbourhood one byte per state variable.
+    can depend on. Online, every slot each device is told one byte per state variable of its neighbourhood.
     """
     count = len(problem.actions)
     offline, online, largest, paper = 0, 0.0, 0, 0
@@ -281,18 +281,19 @@ def local_overhead(
             sent = hops * rounds * (q_entries + policy_entries)
         else:
             exchanges = rounds + num_best_responses(rounds, turns)
-            per_exchange = sum(
-                distance
-                * (policy_entries + count * entries(problem.sizes(share_scope(areas, scopes, source, area.device))))
-                for source, distance in area.members.items()
-                if area.device in areas[source].actors
-            )
+            per_exchange = 0
+            for source in (other for other in areas if area.device in other.actors):
+                per_exchange += source.members[area.device] * policy_entries
+                if source.device in area.members:  # else the device does not see far enough to use a share
+                    share = share_scope(areas, scopes, source.device, area.device)
+                    per_exchange += area.members[source.device] * count * entries(problem.sizes(share))
             sent = options.sweeps * exchanges * per_exchange
             sent += (options.sweeps - 1) * hops * problem.num_energy
         if rounds:
             offline += sent * problem.slots * BYTES_ON_AIR
-        needed = hops if len(scope) > 1 else 0
-        online += needed * (len(problem.sites_into(area.device)) + 1 + (problem.harvest.law.num_weather > 1))
+        if len(scope) > 1:
+            own = 1 + (problem.harvest.law.num_weather > 1)
+            online += sum(d * (len(problem.sites_into(member)) + own) for member, d in area.members.items())
         largest = max(largest, (q_entries + policy_entries) * problem.slots)
         states = entries(problem.sizes(tuple(area.visible)))
         paper = max(paper, states * (count ** len(area.members) + count) * problem.slots)
