@@ -113,10 +113,9 @@ def _comparisons(results: Sequence[Result]) -> list[str]:
             continue
         where = ", ".join(str(word) for word in panel if word not in ("", None))
         for pair in ordered(own, _CLAIMED):
-            verdict = "holds" if pair.holds else "is not shown"
             lines.append(
                 f"- {where}: {pair.better} over {pair.worse} {_text(pair.difference, '+.2f')} points, "
-                f"p = {pair.p_value:.3g}: {verdict}"
+                f"p = {pair.p_value:.3g}: {pair.verdict}"
             )
     return [*lines, ""] if lines else []
 

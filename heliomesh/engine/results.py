@@ -38,6 +38,15 @@ class Paired:
         """Whether the interval lies above zero."""
         return self.difference.mean - self.difference.half_width > 0
 
+    @property
+    def verdict(self) -> str:
+        """The same in words, the contrary included."""
+        if self.difference.mean == self.difference.half_width == 0:
+            return "the same in every seed"
+        if self.difference.mean + self.difference.half_width < 0:
+            return "the contrary is shown"
+        return "shown" if self.holds else "not shown"
+
 
 def final(result: Result) -> Final:
     """The last row of every seed."""

@@ -15,7 +15,7 @@ from heliomesh.commands.reproduce import EXPERIMENT_CATALOG
 from heliomesh.engine import local
 from heliomesh.engine.arm import LOSSLESS, Arm, Scheme, lossless
 from heliomesh.engine.local import Hardware, prepare_all, train_all
-from heliomesh.engine.results import final, ordered
+from heliomesh.engine.results import Final, final, ordered
 from heliomesh.engine.store import Store
 
 SMALL = hm.Scenario.load("tiny").override({"slots": 4, "learning.local_steps": 1, "learning.dataset": "synthetic"})
@@ -171,3 +171,22 @@ def test_reproduce_refuses_what_it_does_not_know():
     result = CliRunner().invoke(app, ["reproduce", "batery"])
     assert isinstance(result.exception, catalog.UnknownVariantError)
     assert "did you mean 'battery'?" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("difference", "verdict"),
+    [
+        ([1.0, 1.1, 0.9], "shown"),
+        ([-1.0, -1.1, -0.9], "the contrary is shown"),
+        ([1.0, -1.0, 0.1], "not shown"),
+        ([0.0, 0.0, 0.0], "the same in every seed"),
+    ],
+)
+def test_a_claimed_order_gets_a_verdict(difference, verdict):
+    base = np.array([70.0, 71.0, 72.0])
+    one, other = (
+        Final("", name, None, accuracy, accuracy, accuracy)
+        for name, accuracy in (("one", base + difference), ("other", base))
+    )
+    (pair,) = ordered([other, one], ("one", "other"))
+    assert pair.verdict == verdict
