@@ -22,16 +22,15 @@ from heliomesh.commands.options import (
     track_unless,
 )
 from heliomesh.durable import write_text
-from heliomesh.engine.arm import PAPER, Arm
+from heliomesh.engine.arm import Arm
 from heliomesh.engine.local import Hardware
-from heliomesh.engine.results import final, ordered
+from heliomesh.engine.results import Paired, compared, final
 from heliomesh.engine.store import Result, Store
 from heliomesh.learning.journal import reserved
 from heliomesh.learning.precision import check_precision
 from heliomesh.simulation.diagnostics import Interval, interval
 
 EXPERIMENT_CATALOG = "heliomesh.experiments"
-_CLAIMED = ("centralized", "proposal", "myopic (SCA)", "uncoordinated")  # the paper's order, best first
 
 
 def reproduce_command(
@@ -74,7 +73,7 @@ def _publish(module: ModuleType, quick: bool, store: Store) -> None:
     lines = [f"## {title}", ""]
     if len(results) < len(arms):
         lines += [f"{len(arms) - len(results)} of {len(arms)} lines are not there yet.", ""]
-    lines += _table(results) + _comparisons(results)
+    lines += _table(results) + _comparisons(results, module.AGAINST)
     text = "\n".join(lines) + "\n"
     sys.stdout.write(text + "\n")
     if not results:
@@ -103,21 +102,25 @@ def _table(results: Sequence[Result]) -> list[str]:
     return [*lines, ""]
 
 
-def _comparisons(results: Sequence[Result]) -> list[str]:
-    """Neighbours in the paper's order, paired by seed."""
-    finals = [final(result) for result in results]
-    lines = []
-    for panel in dict.fromkeys((one.setting, one.place) for one in finals):
-        own = [one for one in finals if (one.setting, one.place) == panel]
-        if not {scheme.label for scheme in PAPER} <= {one.scheme for one in own}:
-            continue
-        where = ", ".join(str(word) for word in panel if word not in ("", None))
-        for pair in ordered(own, _CLAIMED):
-            lines.append(
-                f"- {where}: {pair.better} over {pair.worse} {_text(pair.difference, '+.2f')} points, "
-                f"p = {pair.p_value:.3g}: {pair.verdict}"
-            )
+def _comparisons(results: Sequence[Result], against: Sequence[str] | str | float) -> list[str]:
+    """What the figure is about, paired by seed."""
+    lines = [
+        f"- {_where(pair)}: {_text(pair.difference, '+.2f')} points, p = {pair.p_value:.3g}: {pair.verdict}"
+        for pair in compared([final(result) for result in results], against)
+    ]
     return [*lines, ""] if lines else []
+
+
+def _where(pair: Paired) -> str:
+    """The two lines that a comparison names, and the panel they share."""
+    first, second = pair.first, pair.second
+    if first.scheme == second.scheme:
+        shared, names = [first.setting, first.scheme], (f"{first.place:g}", f"{second.place:g}")
+    else:
+        place = "" if first.place is None else f"{first.place:g}"
+        shared, names = [first.setting, place], (first.scheme, second.scheme)
+    where = ", ".join(word for word in shared if word)
+    return f"{where}: {names[0]} against {names[1]}" if where else f"{names[0]} against {names[1]}"
 
 
 def _text(value: Interval, form: str) -> str:

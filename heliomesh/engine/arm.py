@@ -37,6 +37,7 @@ PAPER = (
     Scheme("uncoordinated", "uncoordinated"),
 )
 OURS = (Scheme("receiver", "receiver"), Scheme("prices", "prices"))
+ORDER = ("centralized", "proposal", "myopic (SCA)", "uncoordinated")  # as the paper has it, best first
 LOSSLESS = Scheme(IDEAL, IDEAL)
 
 

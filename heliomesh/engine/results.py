@@ -1,6 +1,6 @@
 """What stored results say: means with 95 % intervals over seeds, and paired differences between schemes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,26 +26,22 @@ class Final:
 
 @dataclass(frozen=True)
 class Paired:
-    """Difference of two schemes' accuracies over common seeds, in percentage points."""
+    """Difference of two arms' accuracies over common seeds, in percentage points."""
 
-    better: str
-    worse: str
+    first: Final
+    second: Final
     difference: Interval
     p_value: float  # of Student's paired t test, two-sided
 
     @property
-    def holds(self) -> bool:
-        """Whether the interval lies above zero."""
-        return self.difference.mean - self.difference.half_width > 0
-
-    @property
     def verdict(self) -> str:
-        """The same in words, the contrary included."""
-        if self.difference.mean == self.difference.half_width == 0:
+        """The first against the second, in a word."""
+        mean, half_width = self.difference.mean, self.difference.half_width
+        if mean == half_width == 0:
             return "the same in every seed"
-        if self.difference.mean + self.difference.half_width < 0:
-            return "the contrary is shown"
-        return "shown" if self.holds else "not shown"
+        if mean + half_width < 0:
+            return "lower"
+        return "higher" if mean - half_width > 0 else "no difference shown"
 
 
 def final(result: Result) -> Final:
@@ -61,17 +57,12 @@ def final(result: Result) -> Final:
     )
 
 
-def paired(better: Final, worse: Final) -> Paired:
+def paired(first: Final, second: Final) -> Paired:
     """Compare two arms seed by seed."""
-    difference = better.accuracy - worse.accuracy
+    difference = first.accuracy - second.accuracy
     if len(difference) < 2 or np.ptp(difference) == 0:
-        return Paired(better.scheme, worse.scheme, interval(difference), float("nan"))
-    return Paired(
-        better.scheme,
-        worse.scheme,
-        interval(difference),
-        float(stats.ttest_rel(better.accuracy, worse.accuracy).pvalue),
-    )
+        return Paired(first, second, interval(difference), float("nan"))
+    return Paired(first, second, interval(difference), float(stats.ttest_rel(first.accuracy, second.accuracy).pvalue))
 
 
 def curve(result: Result, column: str) -> tuple[npt.NDArray[np.float64], list[Interval]]:
@@ -80,8 +71,31 @@ def curve(result: Result, column: str) -> tuple[npt.NDArray[np.float64], list[In
     return table.index.to_numpy(dtype=np.float64), [interval(row) for row in table.to_numpy(dtype=np.float64)]
 
 
+def compared(finals: Sequence[Final], against: Sequence[str] | str | float) -> list[Paired]:
+    """Paired comparisons of what a figure is about, panel by panel.
+
+    ``against`` is an order of schemes, best first, whose neighbours are compared; or one scheme, or one place on the
+    horizontal axis, with which all others are.
+    """
+    if isinstance(against, str):
+        panels = _grouped(finals, lambda one: (one.setting, one.place))
+        return [pair for own in panels for pair in _with(own, [one for one in own if one.scheme == against])]
+    if isinstance(against, int | float):
+        panels = _grouped(finals, lambda one: (one.setting, one.scheme))
+        return [pair for own in panels for pair in _with(own, [one for one in own if one.place == against])]
+    panels = _grouped(finals, lambda one: (one.setting, one.place))
+    return [pair for own in panels for pair in ordered(own, against)]
+
+
+def _grouped(finals: Sequence[Final], key: Callable[[Final], Hashable]) -> list[list[Final]]:
+    return [[one for one in finals if key(one) == panel] for panel in dict.fromkeys(map(key, finals))]
+
+
+def _with(own: Sequence[Final], references: Sequence[Final]) -> list[Paired]:
+    return [paired(one, reference) for reference in references for one in own if one is not reference]
+
+
 def ordered(finals: Sequence[Final], schemes: Sequence[str]) -> list[Paired]:
-    """Paired comparisons of neighbours in a claimed order, best first."""
+    """Paired comparisons of neighbours in a claimed order, best first; none where one of them is missing."""
     by_name = {one.scheme: one for one in finals}
-    known = [by_name[name] for name in schemes if name in by_name]
-    return [paired(a, b) for a, b in pairwise(known)]
+    return [paired(by_name[a], by_name[b]) for a, b in pairwise(schemes) if a in by_name and b in by_name]

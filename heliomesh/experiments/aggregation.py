@@ -5,6 +5,7 @@ from heliomesh.engine.task import FASHION_MNIST, PARTITIONS
 
 TITLE = "Aggregation rules, Fashion-MNIST"
 PLACE = None
+AGAINST = "model gossip"
 NAME = __name__.rpartition(".")[2]
 # the paper's rule diverges unless the mixing matrix has no negative eigenvalue, so it comes with lazy weights
 _RULES = {

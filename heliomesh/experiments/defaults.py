@@ -7,6 +7,7 @@ from heliomesh.engine.task import DIRICHLET, FASHION_MNIST
 
 TITLE = "Default state and action of the literal form, Fashion-MNIST, Dir(0.8)"
 PLACE = None
+AGAINST = "idle, full battery"
 NAME = __name__.rpartition(".")[2]
 _ROUNDS = 5  # after many rounds the literal policy is nearly uniform whatever the default
 _DEFAULTS: dict[str, dict[str, Any]] = {

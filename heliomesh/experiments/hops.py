@@ -5,6 +5,7 @@ from heliomesh.engine.task import FASHION_MNIST, PARTITIONS
 
 TITLE = "Accuracy over hops, Fashion-MNIST"
 PLACE = "hops k"
+AGAINST = 2
 NAME = __name__.rpartition(".")[2]
 
 

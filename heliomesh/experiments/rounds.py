@@ -5,6 +5,7 @@ from heliomesh.engine.task import DIRICHLET, FASHION_MNIST
 
 TITLE = "Accuracy over rounds, Fashion-MNIST, Dir(0.8)"
 PLACE = "rounds R"
+AGAINST = 0
 NAME = __name__.rpartition(".")[2]
 _ROUNDS = (0, 1, 2, 5, 10, 20)
 

@@ -15,7 +15,7 @@ from heliomesh.commands.reproduce import EXPERIMENT_CATALOG
 from heliomesh.engine import local
 from heliomesh.engine.arm import LOSSLESS, Arm, Scheme, lossless
 from heliomesh.engine.local import Hardware, prepare_all, train_all
-from heliomesh.engine.results import Final, final, ordered
+from heliomesh.engine.results import Final, compared, final
 from heliomesh.engine.store import Store
 
 SMALL = hm.Scenario.load("tiny").override({"slots": 4, "learning.local_steps": 1, "learning.dataset": "synthetic"})
@@ -138,10 +138,27 @@ def test_manifests_say_where_results_come_from(done):
 
 def test_pairs_are_compared_by_seed(done):
     finals = [final(done.get(arm)) for arm in ARMS[:3]]
-    (first, second) = ordered(finals, ["ideal", "receiver", "absent", "greedy"])
-    assert (first.better, first.worse, second.better, second.worse) == ("ideal", "receiver", "receiver", "greedy")
+    pairs = compared(finals, ["ideal", "receiver", "greedy", "absent"])
+    assert [(pair.first.scheme, pair.second.scheme) for pair in pairs] == [
+        ("ideal", "receiver"),
+        ("receiver", "greedy"),
+    ]
     expected = (finals[2].accuracy - finals[0].accuracy).mean()
-    assert first.difference.mean == pytest.approx(expected)
+    assert pairs[0].difference.mean == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("against", "pairs"),
+    [
+        ("one", [("other", 0, "one", 0), ("other", 1, "one", 1)]),
+        (1.0, [("one", 0, "one", 1), ("other", 0, "other", 1)]),
+    ],
+)
+def test_all_are_compared_with_one_scheme_or_one_place(against, pairs):
+    seeds = np.array([1.0, 2.0])
+    finals = [Final("", name, place, seeds, seeds, seeds) for name in ("one", "other") for place in (0.0, 1.0)]
+    found = [(p.first.scheme, p.first.place, p.second.scheme, p.second.place) for p in compared(finals, against)]
+    assert found == pairs
 
 
 def test_reproduce_stores_prints_and_does_not_repeat(tmp_path, monkeypatch):
@@ -176,9 +193,9 @@ def test_reproduce_refuses_what_it_does_not_know():
 @pytest.mark.parametrize(
     ("difference", "verdict"),
     [
-        ([1.0, 1.1, 0.9], "shown"),
-        ([-1.0, -1.1, -0.9], "the contrary is shown"),
-        ([1.0, -1.0, 0.1], "not shown"),
+        ([1.0, 1.1, 0.9], "higher"),
+        ([-1.0, -1.1, -0.9], "lower"),
+        ([1.0, -1.0, 0.1], "no difference shown"),
         ([0.0, 0.0, 0.0], "the same in every seed"),
     ],
 )
@@ -188,5 +205,5 @@ def test_a_claimed_order_gets_a_verdict(difference, verdict):
         Final("", name, None, accuracy, accuracy, accuracy)
         for name, accuracy in (("one", base + difference), ("other", base))
     )
-    (pair,) = ordered([other, one], ("one", "other"))
+    (pair,) = compared([other, one], ("one", "other"))
     assert pair.verdict == verdict
