@@ -31,6 +31,7 @@ from heliomesh.commands.options import (
 from heliomesh.commands.train import keep_plan
 from heliomesh.comparison import Comparison, Row, compare
 from heliomesh.durable import write_text
+from heliomesh.learning.journal import finish_step
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import Run
 from heliomesh.learning.trainer import TrainSettings, train_many
@@ -149,6 +150,7 @@ def _trained(
             wanted = {"scenario": problem.scenario.content_hash, "planner": plan.planner, "options": {}}
             keep_plan(place, job.trace, plan, wanted | {"seed": job.seed, "episode": episode})
             run.save(place)
+            finish_step(place, "train")
             places.append(place)
         if report is not None:
             write_text(report, report_page(places, None, 1))

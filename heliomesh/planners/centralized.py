@@ -109,14 +109,15 @@ _REMEDY = (
 
 
 def estimate_bytes(problem: Problem) -> float:
-    """Peak memory: three value tables of the largest part, and the stored actions of all parts."""
+    """Peak memory: value and code tables of the largest part, and the stored actions of all parts."""
     states = [entries(problem.sizes(part.states)) for part in problem.parts]
     width = torch.empty((), dtype=problem.dtype).element_size()
     stored = sum(
         float(count) * problem.slots * code_type(problem, part).itemsize
         for count, part in zip(states, problem.parts, strict=True)
     )
-    return stored + 4.0 * width * max(states)
+    # while the next expectation is taken in two tables, the last step holds its future, its value and its codes
+    return stored + (5.0 * width + 2.0 * torch.int32.itemsize) * max(states)
 
 
 def _solve_part(problem: Problem, part: Part, track: Track, description: str) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,8 @@ def exact_cost(problem: Problem, plan: Plan | ActionPolicy, memory_gib: float = 
         )
     parts = _separable_parts(problem, policy)
     largest = max(entries(problem.sizes(part.states)) for part in parts)
-    per_state = 8.0 * (3 * problem.num_devices + len(problem.actions) * problem.num_devices + 8)
+    # the law of actions twice, as the policy gives it and as the part takes it; the state as levels and as indices
+    per_state = 8.0 * (6 * problem.num_devices + 2 * len(problem.actions) * problem.num_devices + 8)
     check_fits(
         "exact evaluation",
         largest * per_state,
