@@ -11,11 +11,12 @@ variables (h_i, b_{N_i}) that its term depends on. Each slot is decided jointly,
     p = argmin  Σ_i [ f_i(h_i, p_{N_i}) + W_i(h_i, b_{N_i} − e(p)) ]    (W_i: expected next V_i after spending)
 
 Receivers that hear too many devices for a table are bounded by action prices instead (`problem/dual.py`), and the
-devices' values at those prices take the place of W_i. Receivers with equal surroundings share one table. Far from the
-horizon a slot only adds a constant to V_i; the recursion stops there, and the bound uses the smallest such constant,
-so that it stays a bound.
+devices' values at those prices take the place of W_i; with ``fit = true`` fitted values do (`problem/fitted.py`).
+Receivers with equal surroundings share one table. Far from the horizon a slot only adds a constant to V_i; the
+recursion stops there, and the bound uses the smallest such constant, so that it stays a bound.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -33,13 +34,14 @@ from heliomesh.problem.cost import receiver_factor
 from heliomesh.problem.dual import DualBound, is_pruned, priced_groups, raise_bound
 from heliomesh.problem.exact import backward_induction, expected_first
 from heliomesh.problem.factor import Factor, action
+from heliomesh.problem.fitted import FittedFutures, fit_futures
 from heliomesh.problem.overhead import coordination_overhead
 from heliomesh.problem.policy import ActionPolicy, Observation, ParallelMap, Plan, Track, untracked
 from heliomesh.problem.problem import Part, Problem, build
 from heliomesh.problem.product_form import ProductForm
 from heliomesh.problem.single import best_responses, least_totals
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
-from heliomesh.scenario import Section
+from heliomesh.scenario import ScenarioError, Section
 
 _REMEDY = "lower the degree, energy.battery_levels or channel.levels, raise memory_gib, or use the planner 'prices'"
 
@@ -62,6 +64,9 @@ class Options(Section):
     )
     own_share: Annotated[float, Field(ge=0, le=1)] | None = Field(
         None, description="half duplex: share of a device's idle penalty booked on itself; default .6 lazy, .7 plain"
+    )
+    fit: bool = Field(
+        False, description="receivers without a table decide by fitted values; prices still give their bound"
     )
     tolerance: Annotated[float, Field(gt=0)] = Field(
         1e-4, description="stop the recursion once slots differ by a constant to within this cost"
@@ -88,6 +93,7 @@ class ReceiverTables(ActionPolicy):
     futures: Tensor | None  # (slot, device, energy): value of the energy left, where receivers are bounded by prices
     rounds: int
     messages: int
+    fitted: Mapping[int, FittedFutures]  # by receiver: approximate values where they replace prices
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Coordinate rounds from the largest powers, from silence and from the min-sum messages' advice."""
@@ -125,6 +131,10 @@ class ReceiverTables(ActionPolicy):
             table = self.tables[kind]
             which = kinds == kind
             value[:, which] = table[min(problem.slots - 1 - slot, len(table) - 1)][joint[:, which]]
+        for place, receiver in enumerate(group.receivers.tolist()):
+            if receiver in self.fitted:
+                level, energy = seen.channel_level[:, sites[place, 0]], left[:, group.actors[place]]
+                value[:, place] = self.fitted[receiver].joint(problem.slots - 1 - slot, level, energy)
         return value + self.coordination.slot_costs(group, seen.channel_level)
 
 
@@ -141,7 +151,7 @@ def plan(
     solved = solve(problem, coordination, options, track, parallel_map)
     messages = coordination.message_rounds(options.messages)
     policy = ReceiverTables(
-        problem, coordination, solved.tables, solved.kind_of, solved.futures, options.rounds, messages
+        problem, coordination, solved.tables, solved.kind_of, solved.futures, options.rounds, messages, solved.fitted
     )
     return Plan(
         "receiver",
@@ -167,6 +177,7 @@ class Solved:
     tables: tuple[Tensor, ...]  # see `ReceiverTables`
     kind_of: dict[int, Tensor]
     futures: Tensor | None
+    fitted: Mapping[int, FittedFutures]
     note: str
 
 
@@ -192,7 +203,33 @@ def solve(
         bound, futures = bound + dual.bound, dual.futures
         pruned = sum(int((kind_of[g.offset] < 0).sum()) for g in coordination.groups if is_pruned(problem, g))
         note += f", {len(priced)} by prices" + (f", {pruned} of them pruned" if pruned else "")
-    return Solved(bound, tuple(kind.futures for kind in solved), kind_of, futures, note)
+    fitted: Mapping[int, FittedFutures] = {}
+    if priced and options.fit:
+        fitted, futures = _fitted(problem, coordination, priced, options, moved, track), None
+        note += ", which only bound: they decide by fitted values"
+    return Solved(bound, tuple(kind.futures for kind in solved), kind_of, futures, fitted, note)
+
+
+def _fitted(
+    problem: Problem, coordination: Coordination, receivers: set[int], options: Options, moved: Tensor, track: Track
+) -> dict[int, FittedFutures]:
+    """Approximate values of receivers without tables; equal surroundings share a fit."""
+    if problem.scenario.channel.state != "receiver" or problem.link.half_duplex:
+        actual = "half duplex" if problem.link.half_duplex else f"channel.state = {problem.scenario.channel.state!r}"
+        raise ScenarioError("receiver option.fit", f"expected receiver channels and full duplex, actual {actual}")
+    level = torch.arange(problem.channel.levels, device=problem.device).unsqueeze(1).expand(-1, problem.num_devices)
+    places = [(g, n, i) for g in coordination.groups for n, i in enumerate(g.receivers.tolist()) if i in receivers]
+    found: dict[int, FittedFutures] = {}
+    known: dict[tuple[object, ...], FittedFutures] = {}
+    for group, place, receiver in track(places, "fitted values", len(places)):
+        key = _look(problem, coordination, group, place)
+        if key not in known:
+            actors = group.actors[place].tolist()
+            own = torch.stack([booked(problem, receiver, device, None, moved) for device in actors])
+            cost = coordination.slot_costs(group, level)[:, place]
+            known[key] = fit_futures(problem, receiver, actors, cost, own, options.tolerance)
+        found[receiver] = known[key]
+    return found
 
 
 def _surroundings(problem: Problem, options: Options, moved: Tensor, cluster: Part) -> Surroundings:
@@ -262,14 +299,11 @@ def _kinds(problem: Problem, coordination: Coordination, largest_table: int) -> 
     number: dict[tuple[object, ...], int] = {}
     clusters: list[Part] = []
     kind_of = {}
-    noise = problem.link.noise_watt.tolist()
     for group in coordination.groups:
         kinds = []
         for position, receiver in enumerate(group.receivers.tolist()):
             actors = tuple(group.actors[position].tolist())
-            own = coordination.device_looks[receiver] if problem.link.half_duplex else ()
-            looks = tuple(coordination.edge_look(edge) for edge in group.edges[position].tolist())
-            key = (noise[receiver], own, looks)
+            key = _look(problem, coordination, group, position)
             sites = tuple(dict.fromkeys(problem.channel.site_of_edge[group.edges[position]].tolist()))
             cluster = Part(actors, sites, (receiver,))
             if key not in number and table_size(problem, cluster) > largest_table:
@@ -280,6 +314,14 @@ def _kinds(problem: Problem, coordination: Coordination, largest_table: int) -> 
             kinds.append(number[key])
         kind_of[group.offset] = torch.tensor(kinds, device=problem.device)
     return clusters, kind_of
+
+
+def _look(problem: Problem, coordination: Coordination, group: Group, position: int) -> tuple[object, ...]:
+    """What distinguishes one receiver's surroundings from another's."""
+    receiver = int(group.receivers[position])
+    own = coordination.device_looks[receiver] if problem.link.half_duplex else ()
+    looks = tuple(coordination.edge_look(edge) for edge in group.edges[position].tolist())
+    return float(problem.link.noise_watt[receiver]), own, looks
 
 
 def table_size(problem: Problem, cluster: Part) -> int:

@@ -105,6 +105,7 @@ def test_an_unknown_device_cannot_grow():
         hm.plan(problem, "decentralized", grown=[7])
 
 
+@pytest.mark.slow
 def test_scope_grows_until_enough_of_the_gain_is_kept():
     problem = hm.build(small_ring(slots=20))
     found = adapt_scope(problem, 1, {}, keep_gain=0.6, episodes=64)
