@@ -1,0 +1,174 @@
+"""Living networks: what re-planning recovers, a warm start saves, pruning and scopes cost, and how good fits are.
+
+Prints one Markdown table per part and last a line of figures: the least recovered share, the median ratio of planning
+times warm over cold, the share of offline traffic that adaptive scope avoids, and the fit's cost against the tables.
+"""
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+
+import heliomesh as hm
+from heliomesh.living.change import Era, eras
+from heliomesh.living.conditions import Conditions, problem_under
+from heliomesh.living.pruning import prune
+from heliomesh.living.replanning import answer_to, replanning
+from heliomesh.living.scope import adapt_scope
+from heliomesh.living.trial import costs_by_slot, trial
+from heliomesh.planning import make_plan
+from heliomesh.simulation.diagnostics import Interval, interval
+
+STEPS = (
+    ("ring10", 400, "harvest=0.5@100"),
+    ("ring10", 200, "harvest=0.5@50"),
+    ("ring10", 200, "link.3-4=off@50"),
+    ("ring10", 200, "device.3=dead@50"),
+    ("grid25", 200, "harvest=0.5@50"),
+    ("grid25", 200, "link.7-12=off@50"),
+)
+UNEQUAL_PANELS = [25.0] * 5 + [6.25] * 5
+DENSE: dict[str, Any] = {
+    "slots": 50,
+    "network.topology": "regular",
+    "link.waterfall": 1.0,
+    "channel.source": "rayleigh",
+    "channel.levels": 4,
+    "energy.battery_levels": 5,
+    "energy.capacity_joule": 4.0,
+}
+
+
+def words(value: Interval, factor: float = 1.0, form: str = ".3f") -> str:
+    return f"{factor * value.mean:{form}} ± {factor * value.half_width:{form}}"
+
+
+def head(*columns: str) -> None:
+    print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
+
+
+def row(*cells: object) -> None:
+    print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
+def recovery(episodes: int) -> str:
+    head("scenario", "slots", "change", "stale", "re-planned", "fresh", "recovered %", "slots to detect", "seconds")
+    least = np.inf
+    for name, slots, change in STEPS:
+        problem = hm.build(hm.Scenario.load(name).override({"slots": slots}))
+        started = time.perf_counter()
+        found = trial(problem, eras(problem, [change]), "prices", {}, episodes=episodes)
+        costs = [words(interval(cost)) for cost in (found.stale, found.replanned, found.fresh)]
+        seconds = f"{time.perf_counter() - started:.0f}"
+        row(name, slots, change, *costs, words(found.recovered, 100, ".1f"), f"{found.delays.mean():.1f}", seconds)
+        least = min(least, found.recovered.mean)
+    return f"least recovered share {100 * least:.1f} %"
+
+
+def alarms(episodes: int) -> str:
+    head("scenario", "asked %", "episodes with an alarm in an unchanged world %")
+    asked = 0.05
+    problem = hm.build(hm.Scenario.load("ring10"))
+    policy = replanning(problem, answer_to(problem, Conditions(), "prices", {}), "prices", {}, false_alarm_prob=asked)
+    costs_by_slot(problem, (Era(0, Conditions()),), policy, episodes, seed=7, at_once=episodes)
+    share = np.mean([bool(a) for a in policy.alarms])
+    row("ring10", 100 * asked, f"{100 * share:.1f} of {episodes} episodes")
+    return f"false alarms {100 * share:.1f} % at {100 * asked:g} % asked"
+
+
+def warm(episodes: int) -> str:
+    head(
+        "scenario",
+        "change",
+        "cold sweeps",
+        "warm sweeps",
+        "cold s",
+        "warm s",
+        "warm − cold, cost",
+        "time warm / cold",
+    )
+    ratios = []
+    for name, slots, change in STEPS:
+        problem = hm.build(hm.Scenario.load(name).override({"slots": slots}))
+        first = make_plan(problem, "prices", {}, bound=False)
+        after = problem_under(problem, eras(problem, [change])[-1].conditions)
+        cold = make_plan(after, "prices", {}, bound=False)
+        again = make_plan(after, "prices", {}, bound=False, previous=first)
+        costs = [hm.simulate_costs(after, plan, episodes) for plan in (cold, again)]
+        ratios.append(again.seconds / cold.seconds)
+        times = f"{cold.seconds:.2f}", f"{again.seconds:.2f}"
+        row(
+            name, change, cold.rounds, again.rounds, *times, words(interval(costs[1] - costs[0])), f"{ratios[-1]:.2f}"
+        )
+    return f"median planning time warm / cold {np.median(ratios):.2f}"
+
+
+def pruning(episodes: int) -> str:
+    head("scenario", "least share of gap", "links", "cost", "gap", "gap applied")
+    problem = hm.build(hm.Scenario.load("geometric30"))
+    for keep in (1.0, 0.9, 0.5):
+        found = prune(problem, "prices", {}, keep_gap=keep, episodes=episodes)
+        sides = (found.before, found.after)
+        cells = [" → ".join(str(s.links) for s in sides), " → ".join(words(interval(s.cost)) for s in sides)]
+        cells += [" → ".join(f"{getattr(s, gap):.5f}" for s in sides) for gap in ("gap", "real_gap")]
+        row("geometric30", keep, *cells)
+    return f"pruning saves {words(found.saved)} at half the gap"
+
+
+def scope(episodes: int) -> str:
+    head("who sees two hops", "cost", "offline bytes", "online bytes per slot")
+    scenario = hm.Scenario.load("ring10").override({"slots": 100, "harvest.panel_cm2": UNEQUAL_PANELS})
+    found = adapt_scope(hm.build(scenario), 1, {}, episodes=episodes)
+    for name, one in (("nobody", found.base), ("where it pays", found.chosen), ("everybody", found.full)):
+        overhead = one.overhead
+        row(
+            f"{name} ({len(one.grown)})",
+            words(interval(one.cost)),
+            overhead.offline_bytes,
+            f"{overhead.online_bytes_per_slot:g}",
+        )
+    kept, saved = found.gain.mean / found.full_gain.mean, found.overhead_saved("offline_bytes")
+    return f"scope keeps {100 * kept:.0f} % of the gain without {100 * saved:.0f} % of the extra offline traffic"
+
+
+def fit(episodes: int) -> str:
+    head("degree", "devices", "fit − table %", "prices − table %", "fit − prices %", "fit s", "prices s")
+    worst = -np.inf
+    for degree, devices in ((2, 16), (4, 16), (6, 20), (8, 20)):
+        changes = DENSE | {"network.degree": degree, "network.devices": devices}
+        problem = hm.build(hm.Scenario.load("tiny").override(changes))
+        plans = {"fit": _planned(problem, fit=True, largest_table=0), "prices": _planned(problem, largest_table=0)}
+        if degree <= 4:
+            plans["table"] = _planned(problem)
+        cost = {name: hm.simulate_costs(problem, plan, episodes) for name, plan in plans.items()}
+        cells = [
+            words(interval(100 * (cost[a] - cost[b]) / cost[b].mean())) if b in cost else "no table"
+            for a, b in (("fit", "table"), ("prices", "table"), ("fit", "prices"))
+        ]
+        row(degree, devices, *cells, *(f"{plans[name].seconds:.1f}" for name in ("fit", "prices")))
+        if "table" in cost:
+            worst = max(worst, 100 * float((cost["fit"] - cost["table"]).mean() / cost["table"].mean()))
+    return f"fit at most {worst:.3f} % above the tables"
+
+
+def _planned(problem: hm.Problem, **options: Any) -> hm.Plan:
+    """A receiver plan; a short ascent, for only decisions count here."""
+    return hm.plan(problem, "receiver", bound=False, steps=40, channel_steps=0, **options)
+
+
+PARTS = {"recovery": recovery, "alarms": alarms, "warm": warm, "pruning": pruning, "scope": scope, "fit": fit}
+
+
+def main() -> None:
+    """Print the tables and the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--episodes", type=int, default=32)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    options = parser.parse_args()
+    figures = [PARTS[part](options.episodes) for part in options.only]
+    print("\n" + "; ".join(figures))
+
+
+if __name__ == "__main__":
+    main()
