@@ -113,6 +113,11 @@ class ReceiverTables(ActionPolicy):
 
     def _objective(self, slot: int, group: Group, seen: Observation, left: Tensor) -> Tensor:
         """f_i + W_i for all joint actions of a group; (batch, receiver, joint action)."""
+        now = self.coordination.slot_costs(group, seen.channel_level)
+        return self.values_left(slot, group, seen, left) + now
+
+    def values_left(self, slot: int, group: Group, seen: Observation, left: Tensor) -> Tensor:
+        """W_i for all joint actions of a group, left (batch, device, action); (batch, receiver, joint action)."""
         problem, count = self.problem, len(self.problem.actions)
         first = problem.channel.site_of_edge[group.edges]
         sites = first[:, :1] if problem.scenario.channel.state == "receiver" else first
@@ -135,7 +140,7 @@ class ReceiverTables(ActionPolicy):
             if receiver in self.fitted:
                 level, energy = seen.channel_level[:, sites[place, 0]], left[:, group.actors[place]]
                 value[:, place] = self.fitted[receiver].joint(problem.slots - 1 - slot, level, energy)
-        return value + self.coordination.slot_costs(group, seen.channel_level)
+        return value
 
 
 def plan(
