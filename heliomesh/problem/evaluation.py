@@ -4,6 +4,7 @@ Where every device's action depends only on its own independent part of the netw
 otherwise the whole network is one part.
 """
 
+from collections.abc import Iterable
 from itertools import product
 
 import torch
@@ -26,8 +27,9 @@ def exact_cost(problem: Problem, plan: Plan | ActionPolicy, memory_gib: float = 
         )
     parts = _separable_parts(problem, policy)
     largest = max(entries(problem.sizes(part.states)) for part in parts)
-    # the law of actions twice, as the policy gives it and as the part takes it; the state as levels and as indices
-    per_state = 8.0 * (6 * problem.num_devices + 2 * len(problem.actions) * problem.num_devices + 8)
+    # the law of actions twice, as the policy gives it and as the part takes it; the state as indices and as seen, the
+    # actions and the energies they leave
+    per_state = 8.0 * (8 * problem.num_devices + 2 * len(problem.actions) * problem.num_devices + 8)
     check_fits(
         "exact evaluation",
         largest * per_state,
@@ -75,10 +77,10 @@ def _expected(
     """Σ over joint actions of probability × (cost + future value) in every state; (state,)."""
     expected = torch.zeros(len(prob), dtype=problem.dtype, device=problem.device)
     if bool((prob.max(-1).values == 1).all()):  # deterministic: one joint action per state
-        choices: list[tuple[Tensor, ...]] = [tuple(prob.argmax(-1).unbind(1))]
+        choices: Iterable[tuple[Tensor, ...]] = [tuple(prob.argmax(-1).unbind(1))]
     else:
         numbers = product(range(len(problem.actions)), repeat=len(part.devices))
-        choices = [tuple(torch.full_like(expected, a, dtype=torch.long) for a in joint) for joint in numbers]
+        choices = (tuple(torch.full_like(expected, a, dtype=torch.long) for a in joint) for joint in numbers)
     for chosen in choices:
         weight = torch.ones_like(expected)
         for position, index in enumerate(chosen):
