@@ -114,6 +114,7 @@ class Sealed:
 
     kind: str  # as sentences name it, such as "the manifest of a run"
     format: int
+    holds: tuple[tuple[str, type], ...] = ()  # names and types of what is always in it
 
     def write(self, target: Path, content: Mapping[str, Any]) -> None:
         """Write a file of this kind whole."""
@@ -135,6 +136,10 @@ class Sealed:
             raise error(f"{source}: expected {self.kind} in format {self.format}, actual format {number!r}")
         if seal != json_sha256({"kind": kind, "format": number, **content}):
             raise error(f"{source}: expected {self.kind} as it was written, actual: its content has changed since")
+        for name, wanted in self.holds:
+            if not isinstance(content.get(name), wanted):
+                actual = f"{content[name]!r:.40}" if name in content else "nothing"
+                raise error(f"{source}: expected {self.kind} with {name} ({wanted.__name__}), actual: {actual}")
         return cast(dict[str, Any], content)
 
 
@@ -164,11 +169,15 @@ def _umask() -> int:
     return mask
 
 
-def read_tensors(source: Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file, on the CPU."""
+def read_tensors(source: Path, error: type[Exception]) -> dict[str, Tensor]:
+    """All tensors of a safetensors file, on the CPU; raises ``error`` with one sentence if it is none."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    return load_file(source)
+    try:
+        return load_file(source)
+    except (OSError, SafetensorError) as problem:
+        raise error(f"{source}: expected a safetensors file, actual: {problem}") from None
 
 
 def file_sha256(path: Path) -> str:

@@ -15,7 +15,9 @@ from heliomesh.engine.arm import Arm, Prepared
 from heliomesh.learning.run import TrainingError
 from heliomesh.simulation.trace import Trace
 
-_RESULT, _PREPARED = Sealed("the manifest of a result", 2), Sealed("the facts of a stored trace", 2)
+_SUMS = (("key", str), ("sha256", str))
+_RESULT = Sealed("the manifest of a result", 2, _SUMS)
+_PREPARED = Sealed("the facts of a stored trace", 2, (*_SUMS, ("facts", dict)))
 TRACES = "traces"  # folder within a store
 
 

@@ -16,7 +16,7 @@ from heliomesh.durable import Sealed, file_sha256, read_tensors, write_tensors
 from heliomesh.learning.run import TrainingError
 from heliomesh.problem.size import readable
 
-_CHECKPOINT = Sealed("a checkpoint", 2)
+_CHECKPOINT = Sealed("a checkpoint", 2, (("done", int), ("identity", dict), ("facts", dict), ("tensors_sha256", str)))
 _KEPT = 2
 
 
@@ -114,7 +114,7 @@ class Checkpoints:
             raise _DamagedError(f"{tensors}: expected sha256 {expected}, actual value {actual}")
         if content["done"] != done:
             raise _DamagedError(f"{path}: expected the checkpoint after slot {done}, actual slot {content['done']}")
-        return Checkpoint(done, read_tensors(tensors), content["facts"])
+        return Checkpoint(done, read_tensors(tensors, _DamagedError), content["facts"])
 
     def _check_identity(self, path: Path, content: dict[str, Any]) -> None:
         for name, expected in self._identity.items():

@@ -13,8 +13,8 @@ from heliomesh.durable import Sealed, alone_in, file_sha256
 from heliomesh.learning.run import MANIFEST, METRICS, WEIGHTS, TrainingError
 
 JOURNAL, SCENARIO, PLAN, TRACE = "journal.json", "scenario.toml", "plan.json", "trace.npz"
-PLAN_FILE = Sealed("the facts of a plan", 2)
-_JOURNAL_FILE = Sealed("the journal of a run", 1)
+PLAN_FILE = Sealed("the facts of a plan", 2, (("run", dict), ("plan", dict)))
+_JOURNAL_FILE = Sealed("the journal of a run", 1, (("steps", dict),))
 
 Step = Literal["plan", "simulate", "train"]
 _FILES: dict[Step, tuple[str, ...]] = {

@@ -15,7 +15,7 @@ from torch import Tensor
 from heliomesh.durable import Sealed, file_sha256, read_tensors, write_tensors, written_whole
 
 MANIFEST, METRICS, WEIGHTS = "manifest.json", "metrics.parquet", "weights.safetensors"
-_MANIFEST_FILE = Sealed("the manifest of a run", 2)
+_MANIFEST_FILE = Sealed("the manifest of a run", 2, (("sha256", dict), ("provenance", dict)))
 
 Floats = npt.NDArray[np.float64]
 
@@ -64,7 +64,10 @@ class Run:
         source = Path(folder)
         provenance = read_provenance(source)
         columns, accuracy, loss = _read_parquet(source / METRICS)
-        return cls(columns, accuracy, loss, read_tensors(source / WEIGHTS)["weights"], provenance)
+        tensors = read_tensors(source / WEIGHTS, TrainingError)
+        if list(tensors) != ["weights"]:
+            raise TrainingError(f"{source / WEIGHTS}: expected one tensor weights, actual names {list(tensors)}")
+        return cls(columns, accuracy, loss, tensors["weights"], provenance)
 
 
 def is_finished(folder: Path) -> bool:
@@ -97,7 +100,7 @@ def read_provenance(folder: Path, checked: Sequence[str] = (METRICS, WEIGHTS)) -
             raise TrainingError(
                 f"{folder / name}: expected a file of a finished run, actual: {error.strerror}"
             ) from None
-        expected = manifest["sha256"][name]
+        expected = manifest["sha256"].get(name)
         if actual != expected:
             raise TrainingError(f"{folder / name}: expected sha256 {expected}, actual value {actual}")
     provenance: dict[str, Any] = manifest["provenance"]
@@ -117,8 +120,12 @@ def _write_parquet(path: Path, run: Run) -> None:
 
 
 def _read_parquet(path: Path) -> tuple[dict[str, Floats], Floats, Floats]:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = pq.read_table(path).to_pydict()
-    accuracy, loss = (np.array(columns.pop(name), np.float64) for name in ("device_accuracy", "device_loss"))
-    return {name: np.array(values, np.float64) for name, values in columns.items()}, accuracy, loss
+    try:
+        columns = pq.read_table(path).to_pydict()
+        accuracy, loss = (np.array(columns.pop(name), np.float64) for name in ("device_accuracy", "device_loss"))
+        return {name: np.array(values, np.float64) for name, values in columns.items()}, accuracy, loss
+    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        raise TrainingError(f"{path}: expected the metrics of a run, actual: {error}") from None

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.durable import alone_in
-from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
+from heliomesh.learning.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from heliomesh.learning.dataset import Dataset, load_dataset
 from heliomesh.learning.evaluation import COLUMNS, Evaluation, Evaluator
 from heliomesh.learning.precision import Precision
@@ -184,6 +184,8 @@ def _train_unfinished(
     """Go on from the newest checkpoint, or begin."""
     checkpoints = _checkpoints(settings, identities)
     resumed = checkpoints.newest(notify) if checkpoints else None
+    if resumed:
+        _check_facts(resumed.facts)
     if resumed and settings.strategy == "auto" and resumed.facts["device"] == settings.device:
         settings = replace(settings, strategy=resumed.facts["strategy"])  # another one rounds otherwise
     stack = make_stack(jobs, dataset, settings)
@@ -264,6 +266,7 @@ class _Training:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go back to a checkpoint."""
         tensors = checkpoint.tensors
+        self._check_shapes(tensors)
         self._stack.restore(tensors["weights"], checkpoint.done)
         self._done, self._losses = checkpoint.done, list(tensors["losses"].numpy())
         self._second_before = float(checkpoint.facts["second"])
@@ -271,6 +274,25 @@ class _Training:
         self._evaluations = [
             [_evaluation(tensors, run, number) for run in runs] for number in range(tensors["metrics 0"].shape[1])
         ]
+
+    def _check_shapes(self, tensors: Mapping[str, Tensor]) -> None:
+        """Refuse a checkpoint whose tensors do not fit this run: the seal says only that they were written so."""
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        rows = sum(member.topology.num_devices for member in self._stack.members)  # of all runs
+        expected = {
+            "weights": (rows, self._stack.layout.num_parameters),
+            "losses": (*shapes.get("losses", (0,))[:1], rows),
+        }
+        evaluated = shapes.get("metrics 0", (0, 0))[1:2]
+        for run, member in enumerate(self._stack.members):
+            by_device = (*evaluated, member.topology.num_devices)
+            expected |= {f"metrics {run}": (len(COLUMNS), *evaluated), f"accuracy {run}": by_device}
+            expected[f"loss {run}"] = by_device
+        for name in sorted(expected.keys() | shapes.keys()):
+            if expected.get(name) != shapes.get(name):
+                raise CheckpointError(
+                    f"checkpoint: expected {name} of shape {expected.get(name)}, actual shape {shapes.get(name)}"
+                )
 
     def _curves(self, run: int, member: Member) -> tuple[dict[str, Floats], Floats, Floats]:
         """Metrics by column, and accuracy and loss (evaluated slot, device) of one run so far."""
@@ -308,6 +330,12 @@ class _Training:
             "duration_second": self._seconds(),
             "versions": versions(),
         }
+
+
+def _check_facts(facts: Mapping[str, Any]) -> None:
+    for name, kind in (("second", float), ("strategy", str), ("device", str)):
+        if not isinstance(facts.get(name), kind):
+            raise CheckpointError(f"checkpoint: expected a fact {name}, actual value {facts.get(name)!r:.40}")
 
 
 def _evaluation(tensors: Mapping[str, Tensor], run: int, number: int) -> Evaluation:

@@ -199,8 +199,11 @@ def _newest_checkpoint(folder: Path, trace_hash: str, scenario: Scenario) -> tup
     if found is None:
         empty = {name: np.empty(0) for name in COLUMNS}
         return Curves(empty, np.empty((0, scenario.network.devices))), remarks
-    metrics = dict(zip(COLUMNS, found.tensors["metrics 0"].numpy(), strict=True))
-    return _checked(metrics, found.tensors["accuracy 0"].numpy(), scenario), remarks
+    try:
+        metrics = dict(zip(COLUMNS, found.tensors["metrics 0"].numpy(), strict=True))
+        return _checked(metrics, found.tensors["accuracy 0"].numpy(), scenario), remarks
+    except _MALFORMED as error:
+        raise TrainingError(f"{folder}: expected the curves of a run, actual: {_reason(error)}") from None
 
 
 def _scenario(source: Path, toml: str) -> Scenario:

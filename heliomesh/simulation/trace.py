@@ -97,9 +97,7 @@ def _check_fit(path: str | Path, arrays: dict[str, Array]) -> None:
                 f"actual type {array.dtype} and shape {array.shape}"
             )
         if not (np.abs(array) <= _LARGEST).all():
-            raise TraceError(
-                f"{path}: expected numbers of at most {_LARGEST:g} in {name}, actual: larger ones or NaN"
-            )
+            raise TraceError(f"{path}: expected finite numbers in {name}, actual: NaN or beyond {_LARGEST:g}")
         if name in ("edge_receiver", "edge_sender") and not ((array >= 0) & (array < devices)).all():
             raise TraceError(f"{path}: expected devices 0 to {devices - 1} in {name}, actual: others")
 
