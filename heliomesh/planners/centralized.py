@@ -15,7 +15,14 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.problem.cost import part_factors
-from heliomesh.problem.exact import backward_induction, code_type, decode, expected_first
+from heliomesh.problem.exact import (
+    MOST_AXES,
+    backward_induction,
+    code_type,
+    decode,
+    expected_first,
+    stage_entries,
+)
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.overhead import central_overhead
 from heliomesh.problem.policy import (
@@ -109,15 +116,17 @@ _REMEDY = (
 
 
 def estimate_bytes(problem: Problem) -> float:
-    """Peak memory: value and code tables of the largest part, and the stored actions of all parts."""
+    """Peak memory: value and cost tables of the largest part, and the stored actions of all parts."""
     states = [entries(problem.sizes(part.states)) for part in problem.parts]
     width = torch.empty((), dtype=problem.dtype).element_size()
     stored = sum(
         float(count) * problem.slots * code_type(problem, part).itemsize
         for count, part in zip(states, problem.parts, strict=True)
     )
+    few = [part for part in problem.parts if 2 * len(part.devices) < MOST_AXES]  # others are refused for their axes
+    costs = max((stage_entries(problem, part) for part in few), default=0)
     # while the next expectation is taken in two tables, the last step holds its future, its value and its codes
-    return stored + (5.0 * width + 2.0 * torch.int32.itemsize) * max(states)
+    return stored + width * (5.0 * max(states) + 2.0 * costs) + 2.0 * torch.int32.itemsize * max(states)
 
 
 def _solve_part(problem: Problem, part: Part, track: Track, description: str) -> tuple[Tensor, Tensor]:

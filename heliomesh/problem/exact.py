@@ -3,7 +3,7 @@
 Only the post-decision table W, the value V and the best action per state exist; Q(s, p) is never stored.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,7 @@ from heliomesh.problem.factor import Factor, Variable, action, site, total
 from heliomesh.problem.problem import Part, Problem
 from heliomesh.problem.size import TooLargeError, entries
 
-_MOST_AXES = 64  # of a torch tensor; a device has two for its energy
+MOST_AXES = 64  # of a torch tensor; a device has two for its energy
 _BLOCK_ENTRIES = 1 << 18  # entries of a block's largest table: it stays in the cache
 
 
@@ -74,9 +74,9 @@ def _check_axes(problem: Problem, part: Part) -> None:
     """Refuse tables of more axes than torch has, and joint actions that no whole number holds."""
     devices, actions = len(part.devices), len(problem.actions)
     axes = max(len(part.states), 2 + 2 * devices)
-    if axes > _MOST_AXES or entries([actions] * devices) > 2**63:
+    if axes > MOST_AXES or entries([actions] * devices) > 2**63:
         raise TooLargeError(
-            f"exact tables: expected at most {_MOST_AXES} axes and 2^63 joint actions, actual number of axes {axes} "
+            f"exact tables: expected at most {MOST_AXES} axes and 2^63 joint actions, actual number of axes {axes} "
             f"and of joint actions {actions}^{devices}; use another planner"
         )
 
@@ -110,14 +110,10 @@ def elimination_stages(problem: Problem, part: Part, factors: list[Factor]) -> l
     A joint minimum over |P|^n actions becomes n small ones: the future couples all batteries, but it is read at the
     state after spending, one axis per device, so spending can be settled device by device.
     """
-    pending = factors
-    remaining, frontier, stages = list(part.devices), set[int](), []
+    pending, stages = factors, []
     sites = tuple(map(site, part.sites))
-    while remaining:
-        opened = {device: _opened(device, frontier, pending) for device in remaining}
-        device = min(remaining, key=lambda j: len(opened[j]))
-        frontier = opened[device]
-        remaining.remove(device)
+    touched = [frozenset(v.owner for v in factor.scope if v.kind == "action") for factor in factors]
+    for device, frontier in elimination_order(part.devices, touched):
         complete = [factor for factor in pending if action(device) in factor.scope]
         pending = [factor for factor in pending if action(device) not in factor.scope]
         scope = (*sites, *map(action, sorted(frontier)), action(device))
@@ -137,10 +133,30 @@ def elimination_stages(problem: Problem, part: Part, factors: list[Factor]) -> l
     return stages
 
 
-def _opened(device: int, frontier: set[int], pending: list[Factor]) -> set[int]:
-    """Devices whose actions are open once this device's action is settled."""
-    linked = {v.owner for f in pending if action(device) in f.scope for v in f.scope if v.kind == "action"}
-    return (frontier | linked) - {device}
+def elimination_order(
+    devices: tuple[int, ...], touched: Sequence[frozenset[int]]
+) -> list[tuple[int, frozenset[int]]]:
+    """Devices in the order of their elimination, each with those whose actions stay open then.
+
+    ``touched`` has for each cost term the devices whose actions it depends on.
+    """
+    pending, remaining, frontier, order = list(touched), list(devices), frozenset[int](), []
+    while remaining:
+        opened = {j: frontier.union(*(term for term in pending if j in term)) - {j} for j in remaining}
+        device = min(remaining, key=lambda j: len(opened[j]))
+        frontier = opened[device]
+        remaining.remove(device)
+        pending = [term for term in pending if device not in term]
+        order.append((device, frontier))
+    return order
+
+
+def stage_entries(problem: Problem, part: Part) -> int:
+    """Entries of all stages' cost tables together, found without any table."""
+    touched = [frozenset(problem.heard_by(receiver)) for receiver in part.receivers]
+    order = elimination_order(part.devices, touched)
+    channel_states = entries(problem.sizes(part.states[: len(part.sites)]))
+    return sum(entries([channel_states, *[len(problem.actions)] * (1 + len(frontier))]) for _, frontier in order)
 
 
 def minimise(
