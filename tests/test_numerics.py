@@ -234,3 +234,11 @@ def test_a_hub_that_can_only_idle(planner: str) -> None:
     changes = {"network.topology": "star", "network.devices": 80, "slots": 2, "energy.powers_watt": [0.0]}
     problem = tiny(changes | {"channel.gains": [1.0], "channel.kernel": [[1.0]], "energy.battery_levels": 1})
     assert hm.plan(problem, planner, bound=True).lower_bound == pytest.approx(80.0)
+
+
+def test_the_estimate_counts_the_tables_of_a_slots_search() -> None:
+    """Few battery states, but the channels of fifteen links and six actions together: 2^15 · 3^6 costs."""
+    changes = {"network.topology": "complete", "network.devices": 6, "channel.state": "reciprocal", "slots": 1}
+    problem = tiny(changes | {"link.half_duplex": True, "energy.battery_levels": 2})
+    with pytest.raises(hm.TooLargeError, match=r"centralized optimum: expected at most 0\.1 GiB"):
+        hm.plan(problem, "centralized", memory_gib=0.1, bound=False)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from tests.fuzz.kinds import KINDS
 
-WALL_SECOND = 120.0  # after which a worker is taken to hang
+WALL_SECOND = 300.0  # after which a worker is taken to hang
 
 
 class Campaign:

@@ -132,12 +132,17 @@ def _damage_checkpoint(rng: Rng, file: Path) -> None:
             content["tensors_sha256"] = file_sha256(tensors)
         else:
             content = spoiled_tree(rng, content, int(rng.integers(1, 3)))
-        if isinstance(content, dict):
-            content.pop("sha256", None)
-            content["sha256"] = json_sha256(content)
-        facts.write_text(json.dumps(content), encoding="utf-8")
+        _write_sealed(facts, content)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError):  # damaged by an earlier round
         _damage_file(rng, facts)
+
+
+def _write_sealed(file: Path, content: Any) -> None:
+    """Write JSON under the seal that belongs to it: its damage must be noticed by what it says."""
+    if isinstance(content, dict):
+        content.pop("seal", None)
+        content["seal"] = json_sha256(content)
+    file.write_text(json.dumps(content), encoding="utf-8")
 
 
 def _plain(arrays: dict[str, Any]) -> dict[str, Any]:
@@ -200,7 +205,7 @@ def _damage_result(rng: Rng, file: Path) -> None:
         content["sha256"] = file_sha256(table)
     else:
         content = spoiled_tree(rng, content, int(rng.integers(1, 3)))
-    facts.write_text(json.dumps(content), encoding="utf-8")
+    _write_sealed(facts, content)
 
 
 def _damage_folder(rng: Rng, folder: Path) -> None:
@@ -212,7 +217,7 @@ def _damage_folder(rng: Rng, folder: Path) -> None:
         try:  # let the damage pass the checksum
             content = json.loads(manifest.read_text(encoding="utf-8"))
             content["sha256"] = {name: file_sha256(folder / name) for name in content["sha256"]}
-            manifest.write_text(json.dumps(content), encoding="utf-8")
+            _write_sealed(manifest, content)
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return
 
@@ -234,7 +239,11 @@ def _damage_file(rng: Rng, file: Path) -> None:
         file.symlink_to(file.name)  # a loop
     elif file.suffix == ".json" and action < 8:
         try:
-            file.write_text(json.dumps(spoiled_tree(rng, json.loads(file.read_text()), 2)), encoding="utf-8")
+            spoiled = spoiled_tree(rng, json.loads(file.read_text()), 2)
+            if action < 6:
+                _write_sealed(file, spoiled)
+            else:
+                file.write_text(json.dumps(spoiled), encoding="utf-8")
         except ValueError:
             file.write_bytes(spoiled_bytes(rng, file.read_bytes()))
     elif file.suffix in (".json", ".toml"):
