@@ -14,6 +14,7 @@ import heliomesh
 from heliomesh import catalog
 from heliomesh.learning.dataset import DATASET_CATALOG, DatasetError
 from heliomesh.learning.retrieval.archive import untar
+from heliomesh.learning.retrieval.download import download
 from heliomesh.learning.retrieval.pinned import PinnedFile, silent
 from heliomesh.learning.retrieval.source import Address, Archive, DebianPackage, GivenPath, NpmPackage, Source
 from heliomesh.report.page import render
@@ -201,3 +202,22 @@ def test_pages_allow_nothing_but_themselves() -> None:
         assert "<script>alert" not in page
         assert "<img src=x" not in page
     assert "script-src" not in sizing.split("</head>")[0]  # it has none, and default-src forbids any
+
+
+class _SentOn:
+    """An answer that came from elsewhere than was asked."""
+
+    url, status = "http://elsewhere.example/data", 200
+
+    def __enter__(self) -> "_SentOn":
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        pass
+
+
+def test_a_download_does_not_leave_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("urllib.request.urlopen", lambda *arguments, **settings: _SentOn())
+    with pytest.raises(DatasetError, match="expected to stay on TLS"):
+        download("https://somewhere.example/data", tmp_path / "data", 100, silent)
+    assert list(tmp_path.iterdir()) == []
