@@ -156,7 +156,8 @@ def stage_entries(problem: Problem, part: Part) -> int:
     touched = [frozenset(problem.heard_by(receiver)) for receiver in part.receivers]
     order = elimination_order(part.devices, touched)
     channel_states = entries(problem.sizes(part.states[: len(part.sites)]))
-    return sum(entries([channel_states, *[len(problem.actions)] * (1 + len(frontier))]) for _, frontier in order)
+    joint: int = sum(entries([len(problem.actions)] * (1 + len(frontier))) for _, frontier in order)
+    return channel_states * joint
 
 
 def minimise(

@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -91,17 +92,24 @@ def main() -> None:
     parser.add_argument("--only", type=int, help="the number of one input of --kind")
     given = parser.parse_args()
     campaign = Campaign(given.seed)
-    campaign.run(_inputs(given.inputs, given.kind, given.only))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        campaign.run(_inputs(given.inputs, given.kind, given.only))
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; so far:\n")
     sys.stdout.write(campaign.table())
     sys.exit(1 if campaign.finds else 0)
 
 
 def _inputs(total: int, only_kind: str | None, only_number: int | None) -> Iterator[tuple[int, int]]:
-    for index, kind in enumerate(KINDS):
-        if only_kind not in (None, kind.name):
-            continue
-        count = total if only_kind else round(total * kind.share)
-        yield from ((index, number) for number in ([only_number] if only_number is not None else range(count)))
+    """Kinds and numbers of all inputs, kinds mixed by their shares, so that an interrupted campaign met all of them."""
+    if only_number is not None:
+        yield from ((index, only_number) for index, kind in enumerate(KINDS) if kind.name == only_kind)
+        return
+    chosen = [(index, kind) for index, kind in enumerate(KINDS) if only_kind in (None, kind.name)]
+    counts = {index: total if only_kind else round(total * kind.share) for index, kind in chosen}
+    order = [(number / count, index, number) for index, count in counts.items() for number in range(count)]
+    yield from ((index, number) for _, index, number in sorted(order))
 
 
 if __name__ == "__main__":
