@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def _inputs(total: int, only_kind: str | None, only_number: int | None) -> Iterator[tuple[int, int]]:
-    """Kinds and numbers of all inputs, kinds mixed by their shares, so that an interrupted campaign met all of them."""
+    """Kinds and numbers of all inputs, mixed by their shares, so that an interrupted campaign met all."""
     if only_number is not None:
         yield from ((index, only_number) for index, kind in enumerate(KINDS) if kind.name == only_kind)
         return
