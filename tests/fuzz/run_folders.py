@@ -200,7 +200,7 @@ def _damage_result(rng: Rng, file: Path) -> None:
             case 2:
                 curves[column] = "text"
             case _:
-                curves[column] = spoiled_array(rng, curves[column].to_numpy()).reshape(-1)[:1].astype(str)[0]
+                curves[column] = float(rng.choice([np.nan, np.inf, -1.0, 1e308]))
         curves.to_parquet(table, index=False)
         content["sha256"] = file_sha256(table)
     else:
