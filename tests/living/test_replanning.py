@@ -24,15 +24,15 @@ def problem():
 
 def watching(problem, **settings):
     first = answer_to(problem, Conditions(), "uncoordinated", {})
-    return replanning(problem, first, "uncoordinated", {}, **{"calibration_episodes": 80} | settings)
+    return replanning(problem, first, "uncoordinated", {}, **{"calibration_episodes": 60} | settings)
 
 
 def test_false_alarms_are_as_rare_as_asked_for(problem):
-    asked, episodes = 0.1, 300
+    asked, episodes = 0.1, 200
     policy = watching(problem, false_alarm_prob=asked, calibration_episodes=200)
     costs_by_slot(problem, NOTHING, policy, episodes, seed=5, at_once=episodes)
     share = np.mean([bool(alarms) for alarms in policy.alarms])
-    # 300 episodes, and a threshold from 150: three standard deviations of both together
+    # 200 episodes, and a threshold from 150: three standard deviations of both together
     assert share <= asked + 3 * np.sqrt(asked * (1 - asked) * (1 / episodes + 1 / 150))
     assert share > 0
 
@@ -49,20 +49,20 @@ def test_false_alarms_are_as_rare_as_asked_for(problem):
 )
 def test_a_step_change_is_noticed_and_named(problem, change, causes, believed):
     policy = watching(problem)
-    costs_by_slot(problem, eras(problem, [change]), policy, 24, seed=0)
+    costs_by_slot(problem, eras(problem, [change]), policy, 12, seed=0)
     first = [next((a for a in alarms if a.slot >= 10), None) for alarms in policy.alarms]
-    assert sum(alarm is not None for alarm in first) >= 22
+    assert sum(alarm is not None for alarm in first) >= 11
     most = Counter(alarm.cause for alarm in first if alarm is not None).most_common(1)[0][0]
     assert most in causes
-    assert sum(map(believed, policy.beliefs)) >= 18
+    assert sum(map(believed, policy.beliefs)) >= 8
 
 
 def test_a_device_that_joins_is_heard_and_counted_on(problem):
     truth = eras(problem, ["device.3=dead@0", "device.3=alive@15"])
     first = answer_to(problem, truth[0].conditions, "uncoordinated", {})
     policy = replanning(problem, first, "uncoordinated", {}, calibration_episodes=80)
-    costs_by_slot(problem, truth, policy, 16, seed=0)
-    assert sum(not belief.away and not belief.links_off for belief in policy.beliefs) >= 14
+    costs_by_slot(problem, truth, policy, 8, seed=0)
+    assert sum(not belief.away and not belief.links_off for belief in policy.beliefs) >= 7
     assert all(alarm.slot >= 15 for alarms in policy.alarms for alarm in alarms if alarm.cause == "life")
 
 
