@@ -51,17 +51,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=int, default=1, help="make one trial in so many")
     every = parser.parse_args().every
-    started, total = time.monotonic(), Counter[Outcome]()
-    print("| fault | command | trials | same result | refused clearly | wrong result | crash |")
-    print("|---|---|---|---|---|---|---|")
+    started, found_by = time.monotonic(), dict[str, Counter[Outcome]]()
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)  # a child without rights works below it
         for fault, command, found in rows(Bench(Path(name)), every):
-            total += found
-            cells = [fault, command, found.total(), *(found[heading] for heading in _HEADINGS)]
-            print(f"| {' | '.join(map(str, cells))} |", flush=True)
-    cells = ["all", "", total.total(), *(total[heading] for heading in _HEADINGS)]
-    print(f"| {' | '.join(map(str, cells))} |")
+            print(f"{fault}, {command}: {dict(found)}", file=sys.stderr, flush=True)
+            found_by[fault] = found_by.get(fault, Counter()) + found
+    total = found_by["all"] = sum(found_by.values(), Counter())
+    print("| fault | trials | same result | refused clearly | wrong result | crash |")
+    print("|---|---|---|---|---|---|")
+    for fault, found in found_by.items():
+        cells = [fault, found.total(), *(found[heading] for heading in _HEADINGS)]
+        print(f"| {' | '.join(map(str, cells))} |")
     print(f"\n{time.monotonic() - started:.0f} s")
     if total["wrong"] or total["crash"]:
         sys.exit(1)

@@ -1,9 +1,9 @@
 """Two short arms of one figure."""
 
 import heliomesh as hm
-from heliomesh.engine.arm import Arm, Scheme
+from heliomesh.engine.arm import ORDER, Arm, Scheme
 
-NAME, TITLE, PLACE = "small", "A small figure", None
+NAME, TITLE, PLACE, AGAINST = "small", "A small figure", None, ORDER
 
 
 def arms(quick: bool) -> list[Arm]:
