@@ -23,9 +23,11 @@ from heliomesh.interop.c_header import Header, write_headers
 from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
 from heliomesh.interop.export_tables import PlanTables, tabulate, write_tables
 from heliomesh.interop.flower_schedule import make_schedule, write_schedule
+from heliomesh.interop.rounded import ValueWidth
 from heliomesh.learning.journal import reserved
 from heliomesh.learning.replay import TrainJob
 from heliomesh.planners.prices import Coordinated
+from heliomesh.planners.receiver import ReceiverTables
 from heliomesh.planning import make_plan
 from heliomesh.problem.policy import Plan, Track
 from heliomesh.problem.problem import Problem, build
@@ -42,6 +44,17 @@ class Format(StrEnum):
     FLOWER = "flower"
 
 
+class TableBits(StrEnum):
+    """Bits of an entry of a receiver's table."""
+
+    EIGHT = "8"
+    SIXTEEN = "16"
+    THIRTY_TWO = "32"
+
+
+_WIDTH: dict[TableBits, ValueWidth] = {TableBits.EIGHT: 8, TableBits.SIXTEEN: 16, TableBits.THIRTY_TWO: 32}
+
+
 def export_command(
     scenario: ScenarioArgument,
     planner: Annotated[str, typer.Argument(help="A planner's name.")],
@@ -52,6 +65,9 @@ def export_command(
             "--format", help="json or npz: tables; c: a C99 header per device; flower: a schedule to replay."
         ),
     ] = Format.JSON,
+    table_bits: Annotated[
+        TableBits, typer.Option("--table-bits", help="c, receiver: bits of an entry of the tables of values.")
+    ] = TableBits.SIXTEEN,
     overrides: SetOption = [],  # noqa: B006
     options: PlannerOptions = [],  # noqa: B006
     seed: SeedOption = 0,
@@ -68,8 +84,9 @@ def export_command(
     with reserved(out):
         if kind is Format.FLOWER:
             facts = _schedule(problem, made, out, seed, episode, track)
-        elif kind is Format.C and isinstance(made.policy, Coordinated):
-            facts = _header_facts(write_round_headers(problem, made.policy, made.planner, out), out)
+        elif kind is Format.C and isinstance(made.policy, Coordinated | ReceiverTables):
+            headers = write_round_headers(problem, made.policy, made.planner, out, _WIDTH[table_bits])
+            facts = _header_facts(headers, out)
         else:
             facts = _tables(tabulate(problem, made, track=track), out, kind)
     print_facts({"planner": made.planner} | facts, as_json)

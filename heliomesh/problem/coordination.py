@@ -15,7 +15,7 @@ from heliomesh.physics.link import waterfall_error
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import check_fits
 
-_FORBIDDEN = 1e6  # stands for an infinite price where differences are taken
+FORBIDDEN = 1e6  # stands for an infinite price where differences are taken
 _BATCH_ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 28}  # table entries of all episodes handled at a time
 
 
@@ -219,7 +219,7 @@ class Coordination:
         A receiver tells each device it hears the least cost of its table per action of that device, given what the
         others want; a device tells it the sum of its price and all other receivers' messages.
         """
-        finite = price.clamp_max(_FORBIDDEN)
+        finite = price.clamp_max(FORBIDDEN)
         count, batch = price.shape[-1], len(price)
         advice = [price.new_zeros(batch, *g.actors.shape, count) for g in self.groups]
         for _ in range(rounds):
