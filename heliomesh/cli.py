@@ -13,7 +13,10 @@ from heliomesh.catalog import UnknownVariantError
 from heliomesh.commands import compare, data, export, fleet, live, report, reproduce, runs, size, train
 from heliomesh.commands.facts import network_facts, plan_facts, print_facts, print_json, remarks, summary_facts
 from heliomesh.commands.options import (
+    AddressOption,
     DeviceOption,
+    Engine,
+    EngineOption,
     EpisodesOption,
     JsonOption,
     PlannerOptions,
@@ -25,6 +28,7 @@ from heliomesh.commands.options import (
     check_target,
     load,
     planner_options,
+    start_engine,
     track_unless,
 )
 from heliomesh.learning.dataset import DatasetError
@@ -142,10 +146,13 @@ def plan_command(
     quiet: QuietOption = False,
     device: DeviceOption = "cpu",
     dtype: TypeOption = "float64",
+    engine: EngineOption = Engine.local,
+    address: AddressOption = None,
 ) -> None:
     """Make one plan and say what is known about it."""
     problem = _problem(scenario, overrides, device, dtype)
-    made = make_plan(problem, planner, planner_options(options), track=track_unless(quiet or as_json))
+    spread, track = start_engine(engine, address).parallel_map, track_unless(quiet or as_json)
+    made = make_plan(problem, planner, planner_options(options), parallel_map=spread, track=track)
     facts = network_facts(problem) | plan_facts(made)
     print_facts(facts, as_json)
 
@@ -163,12 +170,14 @@ def simulate_command(
     quiet: QuietOption = False,
     device: DeviceOption = "cpu",
     dtype: TypeOption = "float64",
+    engine: EngineOption = Engine.local,
+    address: AddressOption = None,
 ) -> None:
     """Plan, then simulate with continuous batteries."""
     check_target(out, "--out")
     problem = _problem(scenario, overrides, device, dtype)
-    track = track_unless(quiet or as_json)
-    made = make_plan(problem, planner, planner_options(options), track=track)
+    spread, track = start_engine(engine, address).parallel_map, track_unless(quiet or as_json)
+    made = make_plan(problem, planner, planner_options(options), parallel_map=spread, track=track)
     trace = simulate(problem, made, episodes, seed, track=track)
     ledger = energy_ledger(trace)
     facts = network_facts(problem) | plan_facts(made) | summary_facts(summarise(trace))

@@ -60,7 +60,7 @@ def planner_options(options: list[str]) -> dict[str, Any]:
 
 
 def start_engine(engine: Engine, address: str | None) -> ModuleType:
-    """The engine's file, ready to work: it offers ``prepare_all`` and ``train_all``."""
+    """The engine's file, ready to work: it offers ``parallel_map``, ``prepare_all`` and ``train_all``."""
     if engine is Engine.local and address is not None:
         raise ScenarioError("--address", f"expected --engine ray with it, actual value {address!r} with local")
     if engine is Engine.ray and find_spec("ray") is None:

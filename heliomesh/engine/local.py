@@ -21,6 +21,8 @@ from heliomesh.learning.run import Run
 from heliomesh.learning.trainer import TrainSettings, train_many
 from heliomesh.problem.policy import ParallelMap, Track, untracked
 
+parallel_map: ParallelMap = map  # what engines offer to planners
+
 
 @dataclass(frozen=True)
 class Hardware:
