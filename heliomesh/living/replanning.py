@@ -227,7 +227,15 @@ class Replanning:
                 belief = self._rescaled(episode, Window(alarm.since, 0, some, apart=True), alarm.in_force)
             case "channel" | "channel of a site":
                 belief = replace(belief, kernel=self._kernel(episode, belief, alarm.since))
-        return without_links(self.problem, belief, set(alarm.silent)) if alarm.silent else belief
+        silent = alarm.silent | self._dark_and_silent(episode, belief, alarm.since)
+        return without_links(self.problem, belief, set(silent)) if silent else belief
+
+    def _dark_and_silent(self, episode: int, belief: Conditions, since: int) -> frozenset[Pair]:
+        """Links of devices that harvest nothing, where nothing has come since the change: such a device is dead."""
+        dark = {device for device, factor in belief.harvest if factor == 0}
+        arrived = torch.stack([seen.noticed.arrived[episode] for seen in self._history[since:]]).any(0)
+        heard = {device for edge in arrived.nonzero().flatten().tolist() for device in _pair(self.problem, edge)}
+        return frozenset(pair for pair in links(self.problem.topology) if (dark - heard).intersection(pair))
 
     def _rescaled(self, episode: int, window: Window, slot: int) -> Conditions:
         """Harvest factors from the joules of a window over those expected, and a later slot to look again."""
@@ -241,7 +249,12 @@ class Replanning:
             return belief.with_harvest({d: rounded_factor(float(harvested[d] / usual[d])) for d in window.devices})
         if not any(old):  # after total darkness all devices start from the scenario's law
             old = [1.0] * len(old)
-        ratio = float(harvested.sum() / (usual * torch.tensor(old).to(usual)).sum())
+        expected = usual * torch.tensor(old).to(usual)
+        odd = int((harvested - expected).abs().argmax())
+        others = float((harvested.sum() - harvested[odd]) / (expected.sum() - expected[odd]).clamp_min(1e-300))
+        if rounded_factor(others) == 1:  # one device alone moved the pool
+            return self._rescaled(episode, replace(window, devices=(odd,), apart=True), slot)
+        ratio = float(harvested.sum() / expected.sum())
         return belief.with_harvest({d: rounded_factor(old[d] * ratio) for d in window.devices})
 
     def _kernel(self, episode: int, belief: Conditions, since: int) -> Kernel:
