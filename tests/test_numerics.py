@@ -106,7 +106,7 @@ def test_cost_rises_with_the_waterfall() -> None:
     assert costs == sorted(costs)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("planner", "options"), PLANNERS)
 def test_gains_over_twelve_decades(planner: str, options: dict[str, Any], dtype: str) -> None:
     """In the deep fade nothing arrives, at the peak only interference matters; no number leaves [0, 1]."""
@@ -224,16 +224,15 @@ def test_more_joint_actions_than_four_bytes_count() -> None:
     problem = tiny(changes)
     plan = hm.plan(problem, "centralized", bound=False)
     assert hm.exact_cost(problem, plan.policy) == pytest.approx(plan.expected_cost, rel=1e-12)
-    wider = tiny(changes | {"network.devices": 90})
+    wider = tiny(changes | {"network.devices": 90, "energy.battery_levels": 1})
     with pytest.raises(hm.TooLargeError, match="exact tables: expected at most 64 axes"):
         hm.plan(wider, "centralized", bound=False)
 
 
-@pytest.mark.parametrize("planner", ["receiver", "prices", "uncoordinated"])
-def test_a_hub_that_can_only_idle(planner: str) -> None:
-    changes = {"network.topology": "star", "network.devices": 80, "slots": 2, "energy.powers_watt": [0.0]}
+def test_a_hub_that_can_only_idle() -> None:
+    changes = {"network.topology": "star", "network.devices": 40, "slots": 2, "energy.powers_watt": [0.0]}
     problem = tiny(changes | {"channel.gains": [1.0], "channel.kernel": [[1.0]], "energy.battery_levels": 1})
-    assert hm.plan(problem, planner, bound=True).lower_bound == pytest.approx(80.0)
+    assert hm.plan(problem, "receiver").lower_bound == pytest.approx(40.0)
 
 
 def test_the_estimate_counts_the_tables_of_a_slots_search() -> None:

@@ -12,7 +12,7 @@ from tests.fuzz.command import run_command, run_function
 from tests.fuzz.kinds import KINDS, Kind
 from tests.fuzz.run_folders import prepare_originals
 
-SLICE = 8  # inputs of each kind
+SLICE = 4  # inputs of each kind
 
 
 @pytest.fixture(scope="module")
