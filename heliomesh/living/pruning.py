@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from heliomesh.living.conditions import Conditions, Pair, links, weights_under
 from heliomesh.planning import make_plan
-from heliomesh.problem.policy import Plan, Track, untracked
+from heliomesh.problem.policy import Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.diagnostics import Interval, interval, spectral_gap
 from heliomesh.simulation.trace import Trace, simulate
@@ -35,7 +35,6 @@ class Side:
     cost: Array  # (episode,) per slot
     gap: float  # of the mixing matrix
     real_gap: float  # of the matrix applied on average
-    overhead_bytes_per_slot: float
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,8 @@ def prune(
     dropped = links_to_drop(problem, delivery(problem, trace), keep_gap)
     smaller = without_weight(problem, dropped)
     again = make_plan(smaller, planner, options, bound=False, previous=made, track=track)
-    after = _side(smaller, again, simulate(smaller, again, episodes, seed, track=track), len(dropped))
-    return Pruning(dropped, _side(problem, made, trace, 0), after)
+    after = _side(smaller, simulate(smaller, again, episodes, seed, track=track), len(dropped))
+    return Pruning(dropped, _side(problem, trace, 0), after)
 
 
 def delivery(problem: Problem, trace: Trace) -> dict[Pair, float]:
@@ -112,11 +111,10 @@ def applied_mixing(problem: Problem, trace: Trace) -> Array:
     return mixing + np.diag(1 - mixing.sum(1))
 
 
-def _side(problem: Problem, plan: Plan, trace: Trace, dropped: int) -> Side:
+def _side(problem: Problem, trace: Trace, dropped: int) -> Side:
     return Side(
         links=problem.topology.num_edges // 2 - dropped,
         cost=trace.cost,
         gap=spectral_gap(problem.topology.mixing),
         real_gap=spectral_gap(applied_mixing(problem, trace)),
-        overhead_bytes_per_slot=plan.overhead.online_bytes_per_slot,
     )

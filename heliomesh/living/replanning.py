@@ -265,8 +265,8 @@ class Replanning:
             moves = seen.level[episode] * len(old) + seen.next_level[episode]
             counts = counts + torch.bincount(moves, minlength=old.numel()).reshape(old.shape)
         prob = torch.round(counts / counts.sum(1, keepdim=True) * _PER_UNIT) / _PER_UNIT
-        prob = prob + torch.diag(1 - prob.sum(1))
-        return tuple(tuple(row) for row in prob.clamp_min(0).tolist()) if bool((prob >= 0).all()) else _rows(old)
+        prob = (prob + torch.diag(1 - prob.sum(1))).clamp_min(0)
+        return tuple(tuple(row) for row in (prob / prob.sum(1, keepdim=True)).tolist())
 
     def _with_returned(self, episode: int, belief: Conditions, alarm: Alarm) -> Conditions:
         """The belief with all links over which packets came since the alarm."""
@@ -335,7 +335,3 @@ def _glimpse(slot: int, before: Observation, after: Observation, noticed: Notice
 def _pair(problem: Problem, edge: int) -> Pair:
     ends = (int(problem.topology.edge_receiver[edge]), int(problem.topology.edge_sender[edge]))
     return min(ends), max(ends)
-
-
-def _rows(kernel: Tensor) -> Kernel:
-    return tuple(tuple(row) for row in kernel.tolist())
