@@ -153,7 +153,7 @@ def test_every_experiment_has_distinct_valid_arms(name, quick):
     assert len({arm.key for arm in arms}) == len(arms)
     assert len({arm.name for arm in arms}) == len(arms)
     assert all((arm.place is None) == (module.PLACE is None) for arm in arms)
-    assert {arm.num_seeds for arm in arms} <= {3, 5}
+    assert min(arm.num_seeds for arm in arms) >= (3 if quick else 5)
     for scenario in {arm.trace_key: arm.scenario for arm in arms if arm.scheme == arms[0].scheme}.values():
         assert hm.build(scenario).num_devices == 10
     for arm in arms:
