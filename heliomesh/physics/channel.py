@@ -66,17 +66,18 @@ def rayleigh_chain(settings: RayleighChannel) -> tuple[npt.NDArray[np.float64], 
     """
     n = settings.levels
     threshold = -np.log1p(-np.arange(n) / n)  # Γ_1 … Γ_N; Γ_{N+1} = ∞
-    crossing = np.sqrt(2 * np.pi * threshold) * np.exp(-threshold) * settings.doppler_slot * n
-    kernel = np.diag(crossing[1:], k=-1) + np.diag(crossing[1:], k=1)
-    stay = 1 - kernel.sum(axis=1)
-    if stay.min() < 0:
-        # the leave probability of a level is proportional to the Doppler
-        fastest = settings.doppler_slot / (1 - stay.min())
+    rate = np.sqrt(2 * np.pi * threshold) * np.exp(-threshold)  # Z(Γ) / f_d
+    # a level is left by its lower and its upper threshold, with a probability proportional to the Doppler
+    fastest = 1 / max(float((rate + np.append(rate[1:], 0.0)).max()) * n, 1e-300)
+    if settings.doppler_slot > fastest:
         raise ScenarioError(
             "channel.doppler_slot",
             f"expected at most {math.floor(fastest * 1000) / 1000:g} for {n} levels "
             f"(every row must stay a distribution), actual value {settings.doppler_slot:g}",
         )
+    crossing = rate * settings.doppler_slot * n
+    kernel = np.diag(crossing[1:], k=-1) + np.diag(crossing[1:], k=1)
+    stay = np.maximum(1 - kernel.sum(axis=1), 0.0)  # rounding dust at the fastest
     # E[g; g > Γ] = (1 + Γ) e^{−Γ} for unit-mean exponential power
     tail = np.append((1 + threshold) * np.exp(-threshold), 0.0)
     return n * (tail[:-1] - tail[1:]), kernel + np.diag(stay)

@@ -80,6 +80,10 @@ def test_valid_though_strange(overrides: list[str]) -> None:
     [
         (["scenario", "validate", "tiny", "--set", "harvest.joule=[0, 1e308, 2]"], "at most 1e+100 J, actual"),
         (["scenario", "validate", "tiny", "--set", "harvest.scale=1e150"], "at most 1e+100 J, actual value 2e+150"),
+        (
+            ["scenario", "validate", "ring10", "--set", "channel.doppler_slot=1.7e308"],
+            "for 4 levels (every row must stay a distribution)",
+        ),
         (["plan", "tiny", "decentralized", "-o", "rounds=9223372036854775807"], "less than or equal to 100000"),
         (["plan", "tiny", "skiptrain", "-o", "train_rounds=9223372036854775807"], "less than or equal to 100000"),
         (["plan", "tiny", "prices", "-o", "restarts=9223372036854775807"], "less than or equal to 100000"),
