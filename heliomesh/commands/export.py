@@ -24,7 +24,6 @@ from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
 from heliomesh.interop.export_tables import PlanTables, tabulate, write_tables
 from heliomesh.interop.flower_schedule import make_schedule, write_schedule
 from heliomesh.interop.rounded import ValueWidth
-from heliomesh.learning.journal import reserved
 from heliomesh.learning.replay import TrainJob
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
@@ -81,14 +80,13 @@ def export_command(
     loaded, track = load(scenario, overrides), track_unless(quiet or as_json)
     problem = build(loaded)
     made = make_plan(problem, planner, planner_options(options), bound=False, track=track)
-    with reserved(out):
-        if kind is Format.FLOWER:
-            facts = _schedule(problem, made, out, seed, episode, track)
-        elif kind is Format.C and isinstance(made.policy, Coordinated | ReceiverTables):
-            headers = write_round_headers(problem, made.policy, made.planner, out, _WIDTH[table_bits])
-            facts = _header_facts(headers, out)
-        else:
-            facts = _tables(tabulate(problem, made, track=track), out, kind)
+    if kind is Format.FLOWER:
+        facts = _schedule(problem, made, out, seed, episode, track)
+    elif kind is Format.C and isinstance(made.policy, Coordinated | ReceiverTables):
+        headers = write_round_headers(problem, made.policy, made.planner, out, _WIDTH[table_bits])
+        facts = _header_facts(headers, out)
+    else:
+        facts = _tables(tabulate(problem, made, track=track), out, kind)
     print_facts({"planner": made.planner} | facts, as_json)
 
 

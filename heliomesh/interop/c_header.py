@@ -16,6 +16,7 @@ import networkx as nx
 
 from heliomesh.durable import write_set
 from heliomesh.interop.export_tables import DUST, DeviceTables, PlanTables
+from heliomesh.learning.journal import reserved
 from heliomesh.scenario import ScenarioError
 
 FILE_PATTERN = "device_*.h"
@@ -184,7 +185,8 @@ def write_headers(plan: PlanTables, folder: Path) -> list[Header]:
     for header in headers:
         _check(header)
     travel = max(header.hops for header in headers)
-    write_set(folder, FILE_PATTERN, {header.file_name: header.text(travel) for header in headers})
+    with reserved(folder):
+        write_set(folder, FILE_PATTERN, {header.file_name: header.text(travel) for header in headers})
     return headers
 
 

@@ -19,6 +19,7 @@ from heliomesh.interop.c_header import FILE_PATTERN, Constants, harmless, in_wor
 from heliomesh.interop.c_round_text import ADVISED, HEADER, TELL_ENERGY, UNADVISED, UNVALUED, VALUED
 from heliomesh.interop.export_tables import DUST
 from heliomesh.interop.rounded import Rounded, ValueWidth, check_roundable, num_sites, site_places
+from heliomesh.learning.journal import reserved
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
 from heliomesh.problem.coordination import FORBIDDEN, Group
@@ -235,5 +236,6 @@ def write_round_headers(
         if actual > limit:
             raise ScenarioError(field, f"expected at most {limit:g} in a C header, actual value {actual:g}")
     headers = [RoundHeader(rounded, planner, device) for device in range(problem.num_devices)]
-    write_set(folder, FILE_PATTERN, {header.file_name: header.text() for header in headers})
+    with reserved(folder):
+        write_set(folder, FILE_PATTERN, {header.file_name: header.text() for header in headers})
     return headers

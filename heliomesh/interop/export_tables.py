@@ -24,6 +24,7 @@ from pydantic import Field, ValidationError
 from torch import Tensor
 
 from heliomesh.durable import write_json, write_text, written_whole
+from heliomesh.learning.journal import reserved
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan, Track, untracked
 from heliomesh.problem.problem import Problem
@@ -330,18 +331,18 @@ def _checked(problem: Problem, policy: ActionPolicy, plan: PlanTables) -> PlanTa
 
 def write_tables(plan: PlanTables, folder: Path, kind: Literal["json", "npz"]) -> list[Path]:
     """Write ``plan.json`` with its schema, or ``plan.npz``; returns the files."""
-    folder.mkdir(parents=True, exist_ok=True)
     if kind == "json":
         schema, target = folder / "plan.schema.json", folder / "plan.json"
-        write_json(schema, PlanTables.model_json_schema())
-        write_text(target, plan.model_dump_json() + "\n")
+        with reserved(folder):
+            write_json(schema, PlanTables.model_json_schema())
+            write_text(target, plan.model_dump_json() + "\n")
         return [target, schema]
     target = folder / "plan.npz"
     meta = plan.model_dump()
     arrays: dict[str, Any] = {}
     for device in meta["devices"]:
         arrays[f"tables_{device['device']}"] = np.array(device.pop("tables"), dtype=np.int8)
-    with written_whole(target) as path, path.open("wb") as file:
+    with reserved(folder), written_whole(target) as path, path.open("wb") as file:
         np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
     return [target]
 

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 from heliomesh.durable import write_json, write_text
 from heliomesh.learning.aggregation import check_contraction
 from heliomesh.learning.dataset import Dataset, load_dataset
+from heliomesh.learning.journal import reserved
 from heliomesh.learning.partition import split
 from heliomesh.learning.replay import TrainJob, check_trace
 from heliomesh.physics.topology import build_topology
@@ -108,10 +109,10 @@ def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
 
 def write_schedule(schedule: Schedule, folder: Path) -> list[Path]:
     """Write ``schedule.json`` and its JSON schema; returns the files."""
-    folder.mkdir(parents=True, exist_ok=True)
     target, schema = folder / "schedule.json", folder / "schedule.schema.json"
-    write_json(schema, Schedule.model_json_schema())
-    write_text(target, schedule.model_dump_json() + "\n")
+    with reserved(folder):
+        write_json(schema, Schedule.model_json_schema())
+        write_text(target, schedule.model_dump_json() + "\n")
     return [target, schema]
 
 

@@ -1,0 +1,87 @@
+"""What the bits of a receiver's tables cost: flash of a C header, decisions and cost, against the plan in doubles.
+
+Both policies meet the same luck. Actions are compared in the states that the plan itself visits; of actions that cost
+the same, doubles choose by their last digits. Prints a Markdown table and last the largest cost difference at 16 bits.
+"""
+
+import argparse
+from dataclasses import dataclass, field, replace
+from typing import get_args
+
+import numpy as np
+from torch import Tensor
+
+import heliomesh as hm
+from heliomesh.interop.c_rounds import RoundHeader
+from heliomesh.interop.rounded import Rounded, ValueWidth
+from heliomesh.planners.receiver import ReceiverTables
+from heliomesh.problem.policy import ActionPolicy, Observation
+from heliomesh.simulation.diagnostics import interval
+
+IRREGULAR = {  # degrees 1 to 4, uneven harvests
+    "network.topology": "edges",
+    "network.devices": 7,
+    "network.edges": [[0, 1], [0, 2], [0, 3], [0, 4], [1, 2], [2, 5], [5, 6]],
+    "harvest.scale": [0.5, 0.8, 1.0, 1.0, 1.2, 1.5, 2.0],
+}
+CASES: dict[str, tuple[str, dict[str, object], dict[str, object]]] = {
+    "`ring10`": ("ring10", {}, {}),
+    "`ring10`, tolerance = 0.01": ("ring10", {}, {"tolerance": 0.01}),
+    "`ring10`, half duplex": ("ring10", {"link.half_duplex": True}, {}),
+    "`paper`": ("paper", {}, {}),
+    "`tiny`, seven devices of degree 1 to 4": ("tiny", IRREGULAR, {}),
+    "`grid25`, degree 4 by prices": ("grid25", {}, {"largest_table": 200_000}),
+}
+
+
+@dataclass(frozen=True)
+class Witness(ActionPolicy):
+    """Acts as the plan does and notes how often others would have acted alike."""
+
+    problem: hm.Problem
+    plan: ReceiverTables
+    others: list[Rounded]
+    equal: list[list[float]] = field(default_factory=list)  # (slot, other)
+
+    def action(self, slot: int, seen: Observation) -> Tensor:
+        """The plan's."""
+        chosen = self.plan.action(slot, seen)
+        self.equal.append([float((other.action(slot, seen) == chosen).double().mean()) for other in self.others])
+        return chosen
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--episodes", type=int, default=256)
+    options = parser.parse_args()
+    print("| plan | bits | flash per device, largest | RAM | equal actions | cost difference |")
+    print("|---|---|---|---|---|---|", flush=True)
+    largest = 0.0
+    for case in options.cases:
+        name, changes, planner_options = CASES[case]
+        problem = hm.build(hm.Scenario.load(name).override(changes))
+        plan = hm.plan(problem, "receiver", bound=False, **planner_options)
+        assert isinstance(plan.policy, ReceiverTables)
+        widths: tuple[ValueWidth, ...] = get_args(ValueWidth)
+        rounded = [Rounded(problem, plan.policy, width) for width in widths]
+        witness = Witness(problem, plan.policy, rounded)
+        exact = hm.simulate(problem, replace(plan, policy=witness), options.episodes).cost
+        for policy, equal in zip(rounded, np.mean(witness.equal, axis=0), strict=True):
+            headers = [RoundHeader(policy, "receiver", device) for device in range(problem.num_devices)]
+            flash, ram = (max(getattr(header, name) for header in headers) for name in ("flash_bytes", "ram_bytes"))
+            cost = hm.simulate(problem, replace(plan, policy=policy), options.episodes).cost
+            difference = interval(100 * (cost - exact) / exact.mean())
+            print(
+                f"| {case} | {policy.value_width} | {flash:,} B | {ram} B | {100 * equal:.2f} % | "
+                f"{difference.mean:+.3f} ± {difference.half_width:.3f} % |",
+                flush=True,
+            )
+            if policy.value_width == 16:
+                largest = max(largest, abs(difference.mean))
+    print(f"largest cost difference at 16 bits: {largest:.3f} %")
+
+
+if __name__ == "__main__":
+    main()
