@@ -6,10 +6,15 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy import stats
 
 from heliomesh.engine.store import Result
+from heliomesh.learning.run import TrainingError
 from heliomesh.simulation.diagnostics import Interval, interval
+
+_SHOWN = ("accuracy_mean", "average_accuracy")  # columns of the curves
+_LARGEST = 1e100  # squares must stay numbers
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,8 @@ class Paired:
 
 
 def final(result: Result) -> Final:
-    """The last row of every seed."""
+    """The last row of every seed; raises TrainingError where the stored numbers are none."""
+    _check(result)
     last = result.curves.sort_values(["seed", "slot"]).groupby("seed").last()
     return Final(
         result.arm.setting,
@@ -55,6 +61,26 @@ def final(result: Result) -> Final:
         100 * last["average_accuracy"].to_numpy(),
         np.array(result.manifest["cost"]),
     )
+
+
+def _check(result: Result) -> None:
+    """Refuse a result without the numbers that tables and figures show: its seal says only that it was stored so."""
+    name, seeds = result.arm.name, result.arm.num_seeds
+    for column in ("seed", "slot", *_SHOWN):
+        values = result.curves.get(column, pd.Series(dtype=object))
+        if values.dtype.kind not in "if" or not values.abs().le(_LARGEST).all():
+            raise TrainingError(f"{name}: expected finite numbers in column {column}, actual type {values.dtype}")
+    if result.curves["seed"].nunique() != seeds:
+        raise TrainingError(f"{name}: expected {seeds} seeds, actual number {result.curves['seed'].nunique()}")
+    for fact, shape in (("cost", (seeds,)), ("participation", ()), ("delivery", ())):
+        stored = result.manifest.get(fact)
+        numbers = np.array(stored, dtype=object)
+        if numbers.shape != shape or not all(_is_number(entry) for entry in numbers.flat):
+            raise TrainingError(f"{name}: expected {fact} of {seeds} seeds in numbers, actual value {stored!r:.40}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and abs(value) <= _LARGEST
 
 
 def paired(first: Final, second: Final) -> Paired:

@@ -182,7 +182,7 @@ def stored_result(rng: Rng, originals: Path, place: Path) -> list[str] | Callabl
         _damage_file(rng, chosen)
     else:
         _damage_result(rng, chosen)
-    return ["reproduce", "hops", "--quick", "--print", "--quiet", "--out", str(folder)]
+    return ["reproduce", "hops", "--quick", "--only-print", "--quiet", "--out", str(folder)]
 
 
 def _damage_result(rng: Rng, file: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import heliomesh.cli
 from tests.fuzz.command import run_command, run_function
 from tests.fuzz.kinds import KINDS, Kind
-from tests.fuzz.run_folders import prepare_originals
+from tests.fuzz.run_folders import SETTINGS, prepare_originals
 
 SLICE = 4  # inputs of each kind
 
@@ -54,6 +54,18 @@ def test_judgement(monkeypatch: pytest.MonkeyPatch, error: Exception, kind: str)
 
     monkeypatch.setattr(heliomesh.cli, "app", fail)
     assert run_command(["scenario", "list"]).kind == kind
+
+
+def test_originals_are_right(originals: Path, tmp_path: Path) -> None:
+    """Else their damage would prove nothing."""
+    store = str(originals / "store")
+    for arguments in (
+        ["reproduce", "hops", "--quick", "--only-print", "--quiet", "--out", store],
+        ["runs", "verify", str(originals / "finished"), str(originals / "stopped")],
+        ["train", "tiny", str(originals / "trace.npz"), "--out", str(tmp_path / "run"), "--quiet", *SETTINGS],
+    ):
+        ending = run_command(arguments)
+        assert ending.kind == "success", ending.text
 
 
 def test_success_is_checked() -> None:
