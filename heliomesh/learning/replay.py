@@ -428,7 +428,9 @@ def _check_memory(
     if memory_gib is None:
         memory_gib = (_host_bytes() + free_bytes(device)) / 2**30 if device.type == "cuda" else DEFAULT_LIMIT_GIB
     remedy = "lower network.devices, take a smaller model, or train fewer runs at once"
-    check_fits("training", stack + samples + _WORKSPACE_BYTES, memory_gib, remedy)
+    # small stacks are copied whole: differences, their sum, what evaluations gather, and the weights of the result
+    workspace = min(4 * stack, _WORKSPACE_BYTES)
+    check_fits("training", stack + samples + workspace, memory_gib, remedy)
 
 
 def _host_bytes() -> int:

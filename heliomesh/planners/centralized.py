@@ -16,12 +16,11 @@ from torch import Tensor
 
 from heliomesh.problem.cost import part_factors
 from heliomesh.problem.exact import (
-    MOST_AXES,
     backward_induction,
     code_type,
     decode,
     expected_first,
-    stage_entries,
+    induction_bytes,
 )
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.overhead import central_overhead
@@ -116,17 +115,13 @@ _REMEDY = (
 
 
 def estimate_bytes(problem: Problem) -> float:
-    """Peak memory: value and cost tables of the largest part, and the stored actions of all parts."""
+    """Peak memory: the search through the largest part, and the stored actions of all parts."""
     states = [entries(problem.sizes(part.states)) for part in problem.parts]
-    width = torch.empty((), dtype=problem.dtype).element_size()
     stored = sum(
         float(count) * problem.slots * code_type(problem, part).itemsize
         for count, part in zip(states, problem.parts, strict=True)
     )
-    few = [part for part in problem.parts if 2 * len(part.devices) < MOST_AXES]  # others are refused for their axes
-    costs = max((stage_entries(problem, part) for part in few), default=0)
-    # while the next expectation is taken in two tables, the last step holds its future, its value and its codes
-    return stored + width * (5.0 * max(states) + 2.0 * costs) + 2.0 * torch.int32.itemsize * max(states)
+    return stored + max(induction_bytes(problem, part) for part in problem.parts)
 
 
 def _solve_part(problem: Problem, part: Part, track: Track, description: str) -> tuple[Tensor, Tensor]:

@@ -32,7 +32,7 @@ from heliomesh.problem.best_response import descend
 from heliomesh.problem.coordination import Coordination, Group
 from heliomesh.problem.cost import receiver_factor
 from heliomesh.problem.dual import DualBound, is_pruned, priced_groups, raise_bound
-from heliomesh.problem.exact import backward_induction, expected_first
+from heliomesh.problem.exact import backward_induction, expected_first, induction_bytes
 from heliomesh.problem.factor import Factor, action
 from heliomesh.problem.fitted import FittedFutures, fit_futures
 from heliomesh.problem.overhead import coordination_overhead
@@ -447,8 +447,8 @@ def _lonely(problem: Problem) -> float:
 
 
 def estimate_bytes(problem: Problem, clusters: list[Part]) -> float:
-    """Peak memory: tables of all kinds over the horizon and the widest minimisation."""
+    """Peak memory: tables of all kinds over the horizon, twice while they are stacked, and the widest search."""
     width = torch.empty((), dtype=problem.dtype).element_size()
     states = [float(entries(problem.sizes(cluster.states))) for cluster in clusters]
-    joint = [float(len(problem.actions)) ** len(cluster.devices) for cluster in clusters]
-    return width * (2 * problem.slots * sum(states) + 4 * max(states, default=0) + 8 * max(joint, default=0))
+    stored = width * problem.slots * (sum(states) + max(states, default=0.0))
+    return stored + max((induction_bytes(problem, cluster, with_code=False) for cluster in clusters), default=0.0)

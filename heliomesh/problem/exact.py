@@ -54,7 +54,7 @@ def backward_induction(problem: Problem, part: Part, factors: list[Factor], with
     stages = elimination_stages(problem, part, factors)
     value = torch.zeros(shape, dtype=problem.dtype, device=problem.device)
     widest = max(entries(stage.cost.shape[1:-1]) for stage in stages)
-    rows = max(1, _BLOCK_ENTRIES // (value.numel() // channel_states * widest))
+    rows = _rows_at_once(value.numel() // channel_states * widest)
     for slot in range(problem.slots - 1, -1, -1):
         if slot < problem.slots - 1:  # nothing follows the last slot
             value = expectation(value, [problem.kernel(variable, slot) for variable in part.states])
@@ -151,13 +151,29 @@ def elimination_order(
     return order
 
 
-def stage_entries(problem: Problem, part: Part) -> int:
-    """Entries of all stages' cost tables together, found without any table."""
-    touched = [frozenset(problem.heard_by(receiver)) for receiver in part.receivers]
-    order = elimination_order(part.devices, touched)
+def _rows_at_once(row_entries: int) -> int:
+    """Channel states of a block, given the entries of the widest stage for one of them."""
+    return max(1, _BLOCK_ENTRIES // row_entries)
+
+
+def induction_bytes(problem: Problem, part: Part, with_code: bool = True) -> float:
+    """Peak memory of `backward_induction`, found without any table; of what it yields only the last step is counted.
+
+    While the next expectation is taken in two tables, the last step holds its future, its value and its codes. Costs
+    of all stages are there throughout, and a stage has its block twice, best and candidate.
+    """
+    if 2 * len(part.devices) >= MOST_AXES:
+        return 0.0  # refused for its axes
+    states, actions = entries(problem.sizes(part.states)), len(problem.actions)
     channel_states = entries(problem.sizes(part.states[: len(part.sites)]))
-    joint: int = sum(entries([len(problem.actions)] * (1 + len(frontier))) for _, frontier in order)
-    return channel_states * joint
+    touched = [frozenset(problem.heard_by(receiver)) for receiver in part.receivers]
+    open_actions = [len(frontier) for _, frontier in elimination_order(part.devices, touched)]
+    costs = channel_states * sum(entries([actions] * (1 + count)) for count in open_actions)
+    row = states // channel_states * entries([actions] * max(open_actions))
+    block = row * min(_rows_at_once(row), channel_states)
+    width = torch.empty((), dtype=problem.dtype).element_size()
+    coded = torch.int32.itemsize * (2.0 * states + 2.0 * block) if with_code else 0.0
+    return width * (5.0 * states + 2.0 * costs + 2.0 * block) + coded
 
 
 def minimise(

@@ -21,6 +21,7 @@ from tests.faults.forked import call
 
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _NO_MEMORY_GIB = 1e-9
+_LITTLE_GIB = 1e-4  # more than the joint actions of one slot need, less than any table here
 
 
 def _planner(name: str, scenario: str, changes: dict[str, Any], **options: Any) -> Callable[[float], object]:
@@ -54,10 +55,20 @@ class Case:
     name: str
     size: str
     prepare: Callable[[], Callable[[float], object]]
+    refused_gib: float = _NO_MEMORY_GIB  # limit whose refusal states the estimate of the whole
 
 
 def _few(levels: int) -> dict[str, Any]:
     return {"slots": 4, "energy.battery_levels": levels}
+
+
+def _star(devices: int) -> dict[str, Any]:
+    shape = {"network.topology": "star", "network.devices": devices}
+    return shape | {"slots": 6, "energy.battery_levels": 9, "energy.capacity_joule": 8.0}
+
+
+def _many(devices: int) -> dict[str, Any]:
+    return {"network.devices": devices, "slots": 2, "learning.dataset": "synthetic", "learning.local_steps": 1}
 
 
 CASES = [
@@ -65,16 +76,22 @@ CASES = [
         Case("centralized", f"4 devices, {n} battery levels", partial(_planner, "centralized", "tiny", _few(n)))
         for n in (8, 9, 10)
     ),
-    *(Case("exact_cost", f"4 devices, {n} battery levels", partial(_evaluation, "tiny", _few(n))) for n in (6, 7)),
+    Case(
+        "receiver",
+        "star of 7, 9 battery levels",
+        partial(_planner, "receiver", "ring10", _star(7), largest_table=10**9),
+        _LITTLE_GIB,
+    ),
+    Case("exact_cost", "4 devices, 7 battery levels", partial(_evaluation, "tiny", _few(7))),
     *(Case("simulate", f"{n} episodes", partial(_simulation, "tiny", {}, n)) for n in (10_000, 20_000, 40_000)),
-    Case("train", "1400 devices, digits", partial(_training, "ring10", {"network.devices": 1400, "slots": 2})),
+    *(Case("train", f"{n} devices, synthetic", partial(_training, "ring10", _many(n))) for n in (500, 1000, 2000)),
 ]
 
 
 def _measure(case: Case, result: Path) -> None:
     """A job: write [estimate, peak] in bytes."""
     work = case.prepare()
-    estimate = _estimate(work)
+    estimate = _estimate(work, case.refused_gib)
     before = _status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     kept = work(64.0)
@@ -82,10 +99,10 @@ def _measure(case: Case, result: Path) -> None:
     del kept
 
 
-def _estimate(work: Callable[[float], object]) -> float:
+def _estimate(work: Callable[[float], object], refused_gib: float) -> float:
     """What the refusal says [byte]."""
     with pytest.raises(hm.TooLargeError) as caught:
-        work(_NO_MEMORY_GIB)
+        work(refused_gib)
     found = re.search(r"actual estimate ([0-9.e+]+) (\w+)", str(caught.value))
     assert found is not None
     return float(found[1]) * _UNITS[found[2]]

@@ -8,7 +8,7 @@ from tests.faults.memory import CASES, Case, measure
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [case for case in CASES if case.name != "train"], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_estimates_hold(case: Case, tmp_path: Path) -> None:
     estimate, peak = measure(case, tmp_path)
     assert 1 / 1.5 < estimate / peak < 1.5
