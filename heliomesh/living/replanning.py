@@ -249,12 +249,7 @@ class Replanning:
             return belief.with_harvest({d: rounded_factor(float(harvested[d] / usual[d])) for d in window.devices})
         if not any(old):  # after total darkness all devices start from the scenario's law
             old = [1.0] * len(old)
-        expected = usual * torch.tensor(old).to(usual)
-        odd = int((harvested - expected).abs().argmax())
-        others = float((harvested.sum() - harvested[odd]) / (expected.sum() - expected[odd]).clamp_min(1e-300))
-        if rounded_factor(others) == 1:  # one device alone moved the pool
-            return self._rescaled(episode, replace(window, devices=(odd,), apart=True), slot)
-        ratio = float(harvested.sum() / expected.sum())
+        ratio = float(harvested.sum() / (usual * torch.tensor(old).to(usual)).sum())
         return belief.with_harvest({d: rounded_factor(old[d] * ratio) for d in window.devices})
 
     def _kernel(self, episode: int, belief: Conditions, since: int) -> Kernel:
