@@ -30,6 +30,11 @@ def finished_steps(folder: Path) -> dict[str, Sums]:
     if not (folder / JOURNAL).exists():
         return {}
     steps: dict[str, Sums] = _JOURNAL_FILE.read(folder / JOURNAL, TrainingError)["steps"]
+    for step, sums in steps.items():
+        if not isinstance(sums, dict):
+            raise TrainingError(
+                f"{folder / JOURNAL}: expected sums of files in step {step}, actual value {sums!r:.40}"
+            )
     return steps
 
 

@@ -1,5 +1,6 @@
 """What the fuzzer found once, kept as small as possible."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 
 import heliomesh as hm
 import heliomesh.cli
+from heliomesh.durable import Sealed, json_sha256
+from heliomesh.learning.journal import JOURNAL, finished_steps
 from heliomesh.simulation.trace import Trace
 from tests.fuzz.command import run_command
 
@@ -82,7 +85,7 @@ def test_valid_though_strange(overrides: list[str]) -> None:
         (["scenario", "validate", "tiny", "--set", "harvest.scale=1e150"], "at most 1e+100 J, actual value 2e+150"),
         (
             ["scenario", "validate", "ring10", "--set", "channel.doppler_slot=1.7e308"],
-            "for 4 levels (every row must stay a distribution)",
+            "(every row must stay a distribution), actual value 1.7e+308",
         ),
         (["plan", "tiny", "decentralized", "-o", "rounds=9223372036854775807"], "less than or equal to 100000"),
         (["plan", "tiny", "skiptrain", "-o", "train_rounds=9223372036854775807"], "less than or equal to 100000"),
@@ -106,3 +109,20 @@ def test_too_little_memory_is_said_in_a_sentence(
         heliomesh.cli.main()
     assert left.value.code == 2
     assert capsys.readouterr().err == "error: memory: expected enough for this work, actual: an allocation failed\n"
+
+
+def test_a_sealed_file_must_hold_what_its_kind_holds(tmp_path: Path) -> None:
+    kind, file = Sealed("a list of things", 1, (("things", list),)), tmp_path / "things.json"
+    kind.write(file, {"things": [1]})
+    assert kind.read(file, hm.TrainingError) == {"things": [1]}
+    for content, words in (({}, "actual: nothing"), ({"things": 5}, "actual: 5")):
+        kind.write(file, content)
+        with pytest.raises(hm.TrainingError, match=f"with things .list., {words}"):
+            kind.read(file, hm.TrainingError)
+
+
+def test_a_journal_whose_steps_are_none(tmp_path: Path) -> None:
+    content = {"kind": "the journal of a run", "format": 1, "steps": {"plan": "x"}}
+    (tmp_path / JOURNAL).write_text(json.dumps(content | {"seal": json_sha256(content)}))
+    with pytest.raises(hm.TrainingError, match="expected sums of files in step plan, actual value 'x'"):
+        finished_steps(tmp_path)
