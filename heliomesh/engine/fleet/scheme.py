@@ -114,6 +114,7 @@ def _checked(options: Mapping[str, Any]) -> Options:
     for name, expected, reason in (
         ("form", "default", "whose steps devices take by messages"),
         ("sweeps", 1, "since later sweeps need the energy laws of devices beyond k hops"),
+        ("grown", (), "since devices install views of one size"),
     ):
         actual = getattr(settings, name)
         if actual != expected:
