@@ -5,6 +5,7 @@ from heliomesh.engine.task import DIRICHLET, FASHION_MNIST
 
 TITLE = "Accuracy over the waterfall of packet errors, Fashion-MNIST, Dir(0.8)"
 PLACE = "waterfall φ"
+AGAINST = "uncoordinated"
 NAME = __name__.rpartition(".")[2]
 _WATERFALL = (0.3, 1.0, 3.0)
 

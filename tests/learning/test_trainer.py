@@ -236,8 +236,8 @@ def test_refusals():
         hm.train(scenario, trace, 2)
     with pytest.raises(hm.ScenarioError, match="negative eigenvalues"):
         hm.train(scenario_of(**{"learning.aggregation": "update"}), trace)
-    with pytest.raises(hm.TooLargeError, match=r"training: expected at most 0\.01 GiB"):
-        hm.train(scenario, trace, memory_gib=0.01)
+    with pytest.raises(hm.TooLargeError, match=r"training: expected at most 0\.0001 GiB"):
+        hm.train(scenario, trace, memory_gib=0.0001)
     with pytest.raises(hm.TrainingError, match="evaluate_every: expected at least 1"):
         hm.train(scenario, trace, evaluate_every=0)
     with pytest.raises(hm.ScenarioError, match="--device: expected cpu"):
