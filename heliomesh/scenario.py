@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails
 from heliomesh import catalog
 
 HARVEST_CATALOG = "heliomesh.physics.harvest"
+MOST_JOULE = 1e100  # sums of energies must stay numbers
 
 
 class ScenarioError(ValueError):
@@ -444,6 +445,9 @@ def _check_energy(energy: Energy) -> None:
             "energy.powers_watt",
             f"expected 0 (idle) and then rising powers, actual value {_short(list(powers))}",
         )
+    largest = max(per_device(energy.capacity_joule, 1))
+    if largest > MOST_JOULE:
+        raise ScenarioError("energy.capacity_joule", f"expected at most {MOST_JOULE:g}, actual value {largest:g}")
     if energy.transmit_second > energy.slot_second:
         raise ScenarioError(
             "energy.transmit_second",

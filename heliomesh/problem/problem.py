@@ -17,7 +17,7 @@ from heliomesh.physics.harvesting import Harvest, HarvestReplay
 from heliomesh.physics.link import Link, build_link
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.problem.factor import Variable, energy, site
-from heliomesh.scenario import HARVEST_CATALOG, Scenario, ScenarioError, per_device
+from heliomesh.scenario import HARVEST_CATALOG, MOST_JOULE, Scenario, ScenarioError, per_device
 
 _Holder = TypeVar("_Holder")
 
@@ -264,15 +264,14 @@ def _checked(harvest: Harvest) -> Harvest:
     if not lowest >= 0 or not bool(law.joule.isfinite().all()):
         raise ScenarioError("harvest.source", f"expected finite harvests of at least 0 J, actual value {lowest:g}")
     highest = float(law.joule.max()) * float(law.scale.max())
-    if not highest <= _MOST_JOULE:
+    if not highest <= MOST_JOULE:
         raise ScenarioError(
-            "harvest.source", f"expected harvests of at most {_MOST_JOULE:g} J, actual value {highest:g}"
+            "harvest.source", f"expected harvests of at most {MOST_JOULE:g} J, actual value {highest:g}"
         )
     return harvest
 
 
 _LAW_TOLERANCE = 1e-6
-_MOST_JOULE = 1e100  # sums of energies must stay numbers
 
 
 def _place(device: str) -> torch.device:

@@ -82,6 +82,10 @@ def test_valid_though_strange(overrides: list[str]) -> None:
     ("arguments", "words"),
     [
         (["scenario", "validate", "tiny", "--set", "harvest.joule=[0, 1e308, 2]"], "at most 1e+100 J, actual"),
+        (
+            ["scenario", "validate", "tiny", "--set", "energy.capacity_joule=1e308"],
+            "at most 1e+100, actual value 1e+308",
+        ),
         (["scenario", "validate", "tiny", "--set", "harvest.scale=1e150"], "at most 1e+100 J, actual value 2e+150"),
         (
             ["scenario", "validate", "ring10", "--set", "channel.doppler_slot=1.7e308"],
