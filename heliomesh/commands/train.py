@@ -42,7 +42,7 @@ from heliomesh.learning.journal import (
     reserved,
 )
 from heliomesh.learning.replay import TrainJob
-from heliomesh.learning.run import Run, TrainingError, is_finished
+from heliomesh.learning.run import MANIFEST, Run, TrainingError, is_finished
 from heliomesh.learning.theorem1 import diagnose
 from heliomesh.learning.tracking import both, tensorboard
 from heliomesh.learning.trainer import MakeStack, TrainingInterrupted, replay_here, train
@@ -305,6 +305,9 @@ class _Live:
 
 def _run_facts(run: Run, out: Path) -> dict[str, Any]:
     kept = ("seed", "planner", "strategy", "device", "duration_second")
+    missing = {"name", "scenario", *kept} - run.provenance.keys()
+    if missing:
+        raise TrainingError(f"{out / MANIFEST}: expected the run's {min(missing)}, actual: it is missing")
     return {
         "scenario": run.provenance["name"],
         "hash": run.provenance["scenario"][:12],
