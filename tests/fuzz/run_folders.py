@@ -132,12 +132,12 @@ def _damage_checkpoint(rng: Rng, file: Path) -> None:
             content["tensors_sha256"] = file_sha256(tensors)
         else:
             content = spoiled_tree(rng, content, int(rng.integers(1, 3)))
-        _write_sealed(facts, content)
+        write_sealed(facts, content)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError):  # damaged by an earlier round
         _damage_file(rng, facts)
 
 
-def _write_sealed(file: Path, content: Any) -> None:
+def write_sealed(file: Path, content: Any) -> None:
     """Write JSON under the seal that belongs to it: its damage must be noticed by what it says."""
     if isinstance(content, dict):
         content.pop("seal", None)
@@ -205,7 +205,7 @@ def _damage_result(rng: Rng, file: Path) -> None:
         content["sha256"] = file_sha256(table)
     else:
         content = spoiled_tree(rng, content, int(rng.integers(1, 3)))
-    _write_sealed(facts, content)
+    write_sealed(facts, content)
 
 
 def _damage_folder(rng: Rng, folder: Path) -> None:
@@ -217,7 +217,7 @@ def _damage_folder(rng: Rng, folder: Path) -> None:
         try:  # let the damage pass the checksum
             content = json.loads(manifest.read_text(encoding="utf-8"))
             content["sha256"] = {name: file_sha256(folder / name) for name in content["sha256"]}
-            _write_sealed(manifest, content)
+            write_sealed(manifest, content)
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return
 
@@ -241,7 +241,7 @@ def _damage_file(rng: Rng, file: Path) -> None:
         try:
             spoiled = spoiled_tree(rng, json.loads(file.read_text()), 2)
             if action < 6:
-                _write_sealed(file, spoiled)
+                write_sealed(file, spoiled)
             else:
                 file.write_text(json.dumps(spoiled), encoding="utf-8")
         except ValueError:

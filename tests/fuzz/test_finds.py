@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import heliomesh as hm
 import heliomesh.cli
-from heliomesh.durable import Sealed, json_sha256
+from heliomesh.durable import Sealed, file_sha256, json_sha256
 from heliomesh.learning.journal import JOURNAL, finished_steps
 from heliomesh.simulation.trace import Trace
 from tests.fuzz.command import run_command
+from tests.fuzz.run_folders import SETTINGS, prepare_originals, write_sealed
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +132,61 @@ def test_a_journal_whose_steps_are_none(tmp_path: Path) -> None:
     (tmp_path / JOURNAL).write_text(json.dumps(content | {"seal": json_sha256(content)}))
     with pytest.raises(hm.TrainingError, match="expected sums of files in step plan, actual value 'x'"):
         finished_steps(tmp_path)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    """A finished run, a stopped one and stored results, to be spoiled."""
+    prepare_originals(tmp_path)
+    return tmp_path
+
+
+def change(file: Path, changes: dict[str, Any]) -> None:
+    """Change a sealed file and seal it anew."""
+    write_sealed(file, json.loads(file.read_text()) | changes)
+
+
+def resume(folder: Path) -> str:
+    ending = run_command(["run", "tiny", "uncoordinated", "--out", str(folder), *SETTINGS, "--evaluate-every", "1"])
+    assert ending.kind == "refused", ending.text
+    return ending.text
+
+
+def test_sealed_files_of_a_run_that_lack_something(folders: Path) -> None:
+    newest = max((folders / "stopped" / "checkpoints").glob("*.json"))
+    tensors, whole = newest.with_suffix(".safetensors"), json.loads(newest.read_text())
+    arrays = load_file(tensors)
+    for name, array in (
+        ("losses", np.zeros((1, 7))),
+        ("accuracy 0", np.zeros((9, 3))),
+        ("weights", np.zeros((3, 5))),
+    ):
+        save_file(arrays | {name: array}, tensors)
+        change(newest, {"tensors_sha256": file_sha256(tensors)})
+        assert f"checkpoint: expected {name} of shape" in resume(folders / "stopped")
+    save_file(arrays, tensors)
+    change(newest, {"tensors_sha256": file_sha256(tensors), "facts": whole["facts"] | {"second": "long"}})
+    assert "expected a fact second, actual value 'long'" in resume(folders / "stopped")
+    manifest = folders / "finished" / "manifest.json"
+    provenance = json.loads(manifest.read_text())["provenance"]
+    del provenance["strategy"]
+    change(manifest, {"provenance": provenance})
+    (folders / "finished" / JOURNAL).unlink()
+    assert "expected the run's strategy, actual: it is missing" in resume(folders / "finished")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"cost": ["a", "b", "c"]}, "expected cost of 3 seeds in numbers, actual value ['a', 'b', 'c']"),
+        ({"cost": [1e308, 1e308, 1.0]}, "expected cost of 3 seeds in numbers"),
+        ({"cost": 5}, "expected cost of 3 seeds in numbers, actual value 5"),
+        ({"delivery": "half"}, "expected delivery"),
+        ({"key": 5}, "the manifest of a result with key (str), actual: 5"),
+    ],
+)
+def test_stored_results_without_numbers(folders: Path, changes: dict[str, Any], words: str) -> None:
+    change(next((folders / "store" / "quick" / "hops").glob("*.json")), changes)
+    ending = run_command(["reproduce", "hops", "--quick", "--only-print", "--quiet", "--out", str(folders / "store")])
+    assert ending.kind == "refused", ending.text
+    assert words in ending.text
