@@ -85,7 +85,9 @@ def random_network(number: int) -> hm.Scenario:
     )
 
 
-@pytest.mark.parametrize("batch", range(12))
+@pytest.mark.parametrize(
+    "batch", [*range(9), *(pytest.param(batch, marks=pytest.mark.slow) for batch in range(9, 12))]
+)
 def test_bound_optimum_cost(batch: int) -> None:
     for number in range(batch, NETWORKS, 12):
         problem = hm.build(random_network(number))
