@@ -31,7 +31,7 @@ from heliomesh.commands.options import (
     start_engine,
     track_unless,
 )
-from heliomesh.learning.dataset import DatasetError
+from heliomesh.learning.dataset import DatasetError, find_dataset
 from heliomesh.learning.run import TrainingError
 from heliomesh.planning import make_plan
 from heliomesh.problem.problem import Problem, build
@@ -120,7 +120,9 @@ def scenario_show(scenario: ScenarioArgument, overrides: SetOption = [], as_json
 @scenario_app.command("validate")
 def scenario_validate(scenario: ScenarioArgument, overrides: SetOption = []) -> None:  # noqa: B006
     """Check a scenario and all it refers to; exit code 2 and one sentence if it is wrong."""
-    problem = build(load(scenario, overrides))
+    loaded = load(scenario, overrides)
+    find_dataset(loaded.learning)
+    problem = build(loaded)
     scarcity = problem.scarcity()
     sys.stdout.write(
         f"{scenario}: valid; {problem.num_devices} devices, diameter {problem.topology.diameter}, "

@@ -186,3 +186,12 @@ def test_a_live_line_on_a_terminal(call, tmp_path, trace, monkeypatch):
     assert "batteries" in told
     assert "accuracy" in told
     assert "slot 3 of 6:" not in told
+
+
+@pytest.mark.parametrize("words", [["scenario", "validate", "tiny"], ["run", "tiny", "receiver", "--out", "late"]])
+def test_an_unknown_dataset_is_told_before_any_work(words, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, told = call(*words, "--set", "learning.dataset=digts")
+    assert code == 2
+    assert "did you mean 'digits'?" in told
+    assert list(tmp_path.iterdir()) == []

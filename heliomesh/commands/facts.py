@@ -44,7 +44,7 @@ def summary_facts(summary: Summary) -> dict[str, Any]:
     """What a simulation showed."""
     return {
         "cost": summary.cost.mean,
-        "cost, 95 % half-width": summary.cost.half_width,
+        **({} if math.isnan(summary.cost.half_width) else {"cost, 95 % half-width": summary.cost.half_width}),
         "participation": summary.participation,
         "delivery": summary.delivery,
         "update loss per device": [float(x) for x in summary.update_loss],

@@ -14,6 +14,7 @@ from heliomesh.commands.options import (
     AddressOption,
     Engine,
     JsonOption,
+    PlannerOptions,
     QuietOption,
     ScenarioArgument,
     SetOption,
@@ -37,7 +38,7 @@ from heliomesh.simulation.diagnostics import summarise
 
 _MESSAGES = "messages.json"
 
-OutOption = Annotated[Path, typer.Option("--out", "-o", help="Folder for the finished run.")]
+OutOption = Annotated[Path, typer.Option("--out", help="Folder for the finished run.")]
 KillOption = Annotated[
     list[str], typer.Option("--kill", help="Kill a device's actor at the start of a slot: device@slot. Repeatable.")
 ]
@@ -50,7 +51,7 @@ def fleet_command(
         str, typer.Option("--planner", help="decentralized, skiptrain or uncoordinated.")
     ] = "decentralized",
     overrides: SetOption = [],  # noqa: B006
-    options: Annotated[list[str], typer.Option("--option", help="Planner option: name=value. Repeatable.")] = [],  # noqa: B006
+    options: PlannerOptions = [],  # noqa: B006
     address: AddressOption = None,
     episode: EpisodeOption = 0,
     seed: Annotated[

@@ -106,7 +106,10 @@ def _print_trial(result: Trial, title: str) -> None:
     console = Console(markup=False)
     console.print(table)
     facts = _trial_facts(result)
-    console.print(f"Recovered {_words(result.recovered, 100, '.1f')} % of the loss between stale and fresh plan.")
+    if math.isnan(result.recovered.mean):
+        console.print("The stale plan loses nothing against the fresh one: there is nothing to recover.")
+    else:
+        console.print(f"Recovered {_words(result.recovered, 100, '.1f')} % of the loss between stale and fresh plan.")
     console.print(
         f"Detected in {100 * result.detected_share:.0f} % of the episodes, after "
         f"{facts['slots to detect, mean']:.1f} slots on average; alarms before the change in "

@@ -59,8 +59,9 @@ def show_command(
     facts: dict[str, Any] = _run_line(folder) | {"finished": found.finished, "missing": " ".join(found.missing)}
     facts["steps finished"] = ", ".join(finished_steps(folder)) or "no journal"
     facts |= {f"plan: {name}": value for name, value in found.plan.items()}
-    facts |= {name: float(column[-1]) for name, column in found.curves.metrics.items() if len(column)}
     facts |= {name: value for name, value in found.provenance.items() if name not in ("scenario_toml", "parameters")}
+    # last, since a setting may have the name of a metric: what was asked for, and what it came to
+    facts |= {name: float(column[-1]) for name, column in found.curves.metrics.items() if len(column)}
     print_facts(facts, as_json)
 
 

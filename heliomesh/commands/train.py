@@ -31,6 +31,7 @@ from heliomesh.commands.options import (
     track_unless,
 )
 from heliomesh.durable import alone_in, write_text
+from heliomesh.learning.dataset import find_dataset
 from heliomesh.learning.journal import (
     PLAN,
     PLAN_FILE,
@@ -141,6 +142,7 @@ def run_command(
 ) -> None:
     """Plan, simulate an episode, train under it and save everything; the same command again resumes."""
     loaded = load(scenario, overrides)
+    find_dataset(loaded.learning)
     make_stack = _stack_maker(engine, address, actors, gpus_per_actor)
     seed = loaded.seed if seed is None else seed
     wanted = {

@@ -1,6 +1,7 @@
 """What is learned from: training and test samples as tensors, checked once at the door."""
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -42,12 +43,16 @@ class Dataset:
 
 def load_dataset(settings: Learning) -> Dataset:
     """The dataset that a scenario's ``[learning]`` names; raises ScenarioError for a name the catalog lacks."""
+    dataset: Dataset = find_dataset(settings).load(settings)
+    return dataset
+
+
+def find_dataset(settings: Learning) -> ModuleType:
+    """The dataset's file, so that a wrong name is told before any work; see `load_dataset`."""
     try:
-        module = catalog.find(DATASET_CATALOG, settings.dataset)
+        return catalog.find(DATASET_CATALOG, settings.dataset)
     except catalog.UnknownVariantError as error:
         raise ScenarioError("learning.dataset", str(error)) from None
-    dataset: Dataset = module.load(settings)
-    return dataset
 
 
 def dataset_from_arrays(

@@ -28,6 +28,7 @@ Look = dict[str, Any]
 
 def draw(results: Sequence[Result], title: str, place: str | None, target: Path) -> None:
     """Write a figure: one panel per setting, with 95 % intervals over seeds; SVG or PNG by the target's name."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     settings = list(dict.fromkeys(result.arm.setting for result in results))
@@ -53,8 +54,8 @@ def draw(results: Sequence[Result], title: str, place: str | None, target: Path)
     panels[0].legend(fontsize=8)
     figure.suptitle(title)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(target) as path:
-        # no date, so that equal results give equal files
+    # no date and no random names, so that equal results give equal files
+    with written_whole(target) as path, rc_context({"svg.hashsalt": "heliomesh"}):
         figure.savefig(path, format=target.suffix[1:], metadata={"Date": None} if target.suffix == ".svg" else None)
 
 

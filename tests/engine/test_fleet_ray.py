@@ -86,7 +86,7 @@ def test_a_mistake_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["heliomesh", "fleet", "tiny", *words, "-o", str(tmp_path / "run")])
+    monkeypatch.setattr(sys, "argv", ["heliomesh", "fleet", "tiny", *words, "--out", str(tmp_path / "run")])
     with pytest.raises(SystemExit) as ended:
         main()
     said = capsys.readouterr().err
@@ -99,7 +99,7 @@ def test_a_mistake_is_one_sentence(
 def test_twenty_devices_do_what_run_does(tmp_path: Path) -> None:
     ring = ["--set", "network.devices=20", "--set", "slots=6", "--evaluate-every", "3", "--json"]
     fleet, alone = tmp_path / "fleet", tmp_path / "run"
-    ended = _fleet("ring10", *ring, "-o", str(fleet))
+    ended = _fleet("ring10", *ring, "--out", str(fleet))
     assert ended.returncode == 0, ended.stderr
     words = ["run", "ring10", "decentralized", *ring, "-o", "share_tables=false", "--out", str(alone)]
     assert subprocess.run([sys.executable, "-c", PROGRAM, *words], env=_one_thread()).returncode == 0  # noqa: S603
@@ -108,7 +108,7 @@ def test_twenty_devices_do_what_run_does(tmp_path: Path) -> None:
     assert facts["planning bytes, counted"] == facts["planning bytes, predicted"] > 0
     assert facts["coordination bytes per slot, counted"] == facts["coordination bytes per slot, predicted"] > 0
     assert read_run(fleet).finished
-    again = _fleet("ring10", *ring, "-o", str(fleet))
+    again = _fleet("ring10", *ring, "--out", str(fleet))
     assert again.returncode == 2
     assert "expected an empty folder" in again.stderr
 
@@ -138,7 +138,7 @@ def test_an_actor_that_is_killed_from_outside_is_a_dead_device(local_ray: None) 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="no /proc to find processes in")
 def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
-    words = ["fleet", "tiny", "--set", "slots=4000", "--planner", "uncoordinated", "-o", str(tmp_path / "run")]
+    words = ["fleet", "tiny", "--set", "slots=4000", "--planner", "uncoordinated", "--out", str(tmp_path / "run")]
     running = subprocess.Popen(  # noqa: S603
         [sys.executable, "-c", PROGRAM, *words], env=_one_thread(), stderr=subprocess.PIPE, text=True
     )
