@@ -75,12 +75,12 @@ def live_command(
         false_alarm_prob=false_alarm_prob,
         track=track_unless(quiet or as_json),
     )
-    facts = network_facts(problem) | {"planner": planner, "changes": list(changes), "episodes": episodes}
-    facts |= _trial_facts(result)
+    facts = _trial_facts(result)
     if as_json:
-        print_json(facts)
+        asked = {"planner": planner, "changes": list(changes), "episodes": episodes}
+        print_json(network_facts(problem) | asked | facts)
     else:
-        _print_trial(result, f"{scenario}, {planner}: {', '.join(changes)}")
+        _print_trial(result, facts, f"{scenario}, {planner}: {', '.join(changes)}")
 
 
 def _trial_facts(result: Trial) -> dict[str, Any]:
@@ -99,13 +99,12 @@ def _trial_facts(result: Trial) -> dict[str, Any]:
     }
 
 
-def _print_trial(result: Trial, title: str) -> None:
+def _print_trial(result: Trial, facts: dict[str, Any], title: str) -> None:
     table = _table(title, "plan", "cost per slot after the change", "against the stale plan")
     for name, cost in (("stale", result.stale), ("re-planned", result.replanned), ("fresh", result.fresh)):
         table.add_row(name, _words(interval(cost)), "" if name == "stale" else _words(interval(cost - result.stale)))
     console = Console(markup=False)
     console.print(table)
-    facts = _trial_facts(result)
     if math.isnan(result.recovered.mean):
         console.print("The stale plan loses nothing against the fresh one: there is nothing to recover.")
     else:
