@@ -24,7 +24,7 @@ from heliomesh.commands.options import (
 from heliomesh.durable import write_text
 from heliomesh.engine.arm import Arm
 from heliomesh.engine.local import Hardware
-from heliomesh.engine.results import Paired, compared, final
+from heliomesh.engine.results import Against, Paired, compared, final, trends
 from heliomesh.engine.store import Result, Store
 from heliomesh.learning.journal import reserved
 from heliomesh.learning.precision import check_precision
@@ -73,7 +73,7 @@ def _publish(module: ModuleType, quick: bool, store: Store) -> None:
     lines = [f"## {title}", ""]
     if len(results) < len(arms):
         lines += [f"{len(arms) - len(results)} of {len(arms)} lines are not there yet.", ""]
-    lines += _table(results) + _comparisons(results, module.AGAINST)
+    lines += _table(results) + _comparisons(results, module.AGAINST, module.PLACE)
     text = "\n".join(lines) + "\n"
     sys.stdout.write(text + "\n")
     if not results:
@@ -102,12 +102,19 @@ def _table(results: Sequence[Result]) -> list[str]:
     return [*lines, ""]
 
 
-def _comparisons(results: Sequence[Result], against: Sequence[str] | str | float) -> list[str]:
+def _comparisons(results: Sequence[Result], against: Against, place: str | None) -> list[str]:
     """What the figure is about, paired by seed."""
+    finals = [final(result) for result in results]
     lines = [
         f"- {_where(pair)}: {_text(pair.difference, '+.2f')} points, p = {pair.p_value:.3g}: {pair.verdict}"
-        for pair in compared([final(result) for result in results], against)
+        for pair in compared(finals, against)
     ]
+    if place and not isinstance(against, str | int | float):
+        lines += [
+            f"- {trend.setting}: gain of {trend.first} over {trend.second}: {_text(trend.slope, '+.2f')} points"
+            f" per unit of {place}, p = {trend.p_value:.3g}: {trend.verdict}"
+            for trend in trends(finals, against)
+        ]
     return [*lines, ""] if lines else []
 
 

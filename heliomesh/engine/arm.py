@@ -37,7 +37,15 @@ PAPER = (
     Scheme("uncoordinated", "uncoordinated"),
 )
 OURS = (Scheme("receiver", "receiver"), Scheme("prices", "prices"))
-ORDER = ("centralized", "proposal", "myopic (SCA)", "uncoordinated")  # as the paper has it, best first
+# what figures compare, the one that should be better first: the paper's order, and what we add to it
+PAIRS = (
+    ("centralized", "proposal"),
+    ("proposal", "myopic (SCA)"),
+    ("myopic (SCA)", "uncoordinated"),
+    ("centralized", "myopic (SCA)"),
+    ("proposal", "proposal, literal"),
+    ("receiver", "myopic (SCA)"),
+)
 LOSSLESS = Scheme(IDEAL, IDEAL)
 
 

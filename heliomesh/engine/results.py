@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ from heliomesh.learning.run import TrainingError
 from heliomesh.simulation.diagnostics import Interval, interval
 
 _SHOWN = ("accuracy_mean", "average_accuracy")  # columns of the curves
+Against = Sequence[tuple[str, str]] | str | float
 _LARGEST = 1e100  # squares must stay numbers
 
 
@@ -47,6 +47,24 @@ class Paired:
         if mean + half_width < 0:
             return "lower"
         return "higher" if mean - half_width > 0 else "no difference shown"
+
+
+@dataclass(frozen=True)
+class Trend:
+    """How one scheme's gain over another grows along the horizontal axis, in percentage points per unit of it."""
+
+    setting: str
+    first: str
+    second: str
+    slope: Interval  # over seeds, of each seed's least-squares line
+    p_value: float  # of Student's t test of the slopes against zero, two-sided
+
+    @property
+    def verdict(self) -> str:
+        """What happens to the gain, in a word."""
+        if self.slope.mean + self.slope.half_width < 0:
+            return "narrows"
+        return "widens" if self.slope.mean - self.slope.half_width > 0 else "no trend shown"
 
 
 def final(result: Result) -> Final:
@@ -97,11 +115,11 @@ def curve(result: Result, column: str) -> tuple[npt.NDArray[np.float64], list[In
     return table.index.to_numpy(dtype=np.float64), [interval(row) for row in table.to_numpy(dtype=np.float64)]
 
 
-def compared(finals: Sequence[Final], against: Sequence[str] | str | float) -> list[Paired]:
+def compared(finals: Sequence[Final], against: Against) -> list[Paired]:
     """Paired comparisons of what a figure is about, panel by panel.
 
-    ``against`` is an order of schemes, best first, whose neighbours are compared; or one scheme, or one place on the
-    horizontal axis, with which all others are.
+    ``against`` lists pairs of schemes; or is one scheme, or one place on the horizontal axis, with which all others
+    are compared.
     """
     if isinstance(against, str):
         panels = _grouped(finals, lambda one: (one.setting, one.place))
@@ -110,7 +128,7 @@ def compared(finals: Sequence[Final], against: Sequence[str] | str | float) -> l
         panels = _grouped(finals, lambda one: (one.setting, one.scheme))
         return [pair for own in panels for pair in _with(own, [one for one in own if one.place == against])]
     panels = _grouped(finals, lambda one: (one.setting, one.place))
-    return [pair for own in panels for pair in ordered(own, against)]
+    return [pair for own in panels for pair in _listed(own, against)]
 
 
 def _grouped(finals: Sequence[Final], key: Callable[[Final], Hashable]) -> list[list[Final]]:
@@ -121,7 +139,26 @@ def _with(own: Sequence[Final], references: Sequence[Final]) -> list[Paired]:
     return [paired(one, reference) for reference in references for one in own if one is not reference]
 
 
-def ordered(finals: Sequence[Final], schemes: Sequence[str]) -> list[Paired]:
-    """Paired comparisons of neighbours in a claimed order, best first; none where one of them is missing."""
+def _listed(finals: Sequence[Final], pairs: Sequence[tuple[str, str]]) -> list[Paired]:
+    """The listed pairs of which both are there."""
     by_name = {one.scheme: one for one in finals}
-    return [paired(by_name[a], by_name[b]) for a, b in pairwise(schemes) if a in by_name and b in by_name]
+    return [paired(by_name[a], by_name[b]) for a, b in pairs if a in by_name and b in by_name]
+
+
+def trends(finals: Sequence[Final], pairs: Sequence[tuple[str, str]]) -> list[Trend]:
+    """Whether the gain of a pair's first grows with the place, panel by panel."""
+    found = []
+    for own in _grouped(finals, lambda one: one.setting):
+        at_places = [_listed(there, pairs) for there in _grouped(own, lambda one: one.place)]
+        for names in pairs:
+            gains = {
+                pair.first.place: pair.first.accuracy - pair.second.accuracy
+                for listed in at_places
+                for pair in listed
+                if (pair.first.scheme, pair.second.scheme) == names and pair.first.place is not None
+            }
+            if len(gains) > 1:
+                slopes = np.polyfit([*gains], np.stack([*gains.values()]), 1)[0]  # (seed,)
+                p_value = float("nan") if np.ptp(slopes) == 0 else float(stats.ttest_1samp(slopes, 0).pvalue)
+                found.append(Trend(own[0].setting, *names, interval(slopes), p_value))
+    return found

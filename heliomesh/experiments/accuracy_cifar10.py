@@ -3,12 +3,12 @@
 The quick version trains a small network on synthetic clusters instead: the real task needs a GPU.
 """
 
-from heliomesh.engine.arm import LOSSLESS, ORDER, OURS, PAPER, Arm
+from heliomesh.engine.arm import LOSSLESS, OURS, PAIRS, PAPER, Arm
 from heliomesh.engine.task import CIFAR10, PARTITIONS
 
 TITLE = "Accuracy over slots, CIFAR-10"
 PLACE = None
-AGAINST = ORDER
+AGAINST = PAIRS
 NAME = __name__.rpartition(".")[2]
 
 

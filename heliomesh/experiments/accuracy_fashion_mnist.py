@@ -1,11 +1,11 @@
 """Accuracy against slots on Fashion-MNIST, i.i.d. and Dir(0.8), all schemes."""
 
-from heliomesh.engine.arm import LOSSLESS, ORDER, OURS, PAPER, Arm
+from heliomesh.engine.arm import LOSSLESS, OURS, PAIRS, PAPER, Arm
 from heliomesh.engine.task import FASHION_MNIST, PARTITIONS
 
 TITLE = "Accuracy over slots, Fashion-MNIST"
 PLACE = None
-AGAINST = ORDER
+AGAINST = PAIRS
 NAME = __name__.rpartition(".")[2]
 
 

@@ -6,12 +6,12 @@ seeds can show; here they differ more, and four times as many seeds are taken.
 
 from typing import Any
 
-from heliomesh.engine.arm import ORDER, OURS, PAPER, Arm
+from heliomesh.engine.arm import OURS, PAIRS, PAPER, Arm
 from heliomesh.engine.task import FASHION_MNIST, PARTITIONS
 
 TITLE = "Accuracy over slots under strong interference, Fashion-MNIST"
 PLACE = None
-AGAINST = ORDER
+AGAINST = PAIRS
 NAME = __name__.rpartition(".")[2]
 _RULES: dict[str, dict[str, Any]] = {
     "gossip": {"learning.aggregation": "model", "network.mixing": "metropolis"},

@@ -4,12 +4,12 @@
 smaller one. With the whole panel a scheme can waste energy on power that others save for more slots of training.
 """
 
-from heliomesh.engine.arm import ORDER, OURS, PAPER, Arm
+from heliomesh.engine.arm import OURS, PAIRS, PAPER, Arm
 from heliomesh.engine.task import FASHION_MNIST, PARTITIONS
 
 TITLE = "Accuracy over slots with the paper's panel, Fashion-MNIST"
 PLACE = None
-AGAINST = ORDER
+AGAINST = PAIRS
 NAME = __name__.rpartition(".")[2]
 _PANEL_CM2 = 25.0
 _WATERFALLS = (1.0, 0.3)

@@ -1,11 +1,11 @@
 """Accuracy against battery capacity: does the gain over the baselines widen?"""
 
-from heliomesh.engine.arm import ORDER, OURS, PAPER, Arm
+from heliomesh.engine.arm import OURS, PAIRS, PAPER, Arm
 from heliomesh.engine.task import FASHION_MNIST, PARTITIONS
 
 TITLE = "Accuracy over battery capacity, Fashion-MNIST"
 PLACE = "battery capacity [J]"
-AGAINST = ORDER
+AGAINST = PAIRS
 NAME = __name__.rpartition(".")[2]
 _CAPACITY_JOULE = (2, 3, 4, 6, 8)
 

@@ -15,7 +15,7 @@ from heliomesh.commands.reproduce import EXPERIMENT_CATALOG
 from heliomesh.engine import local
 from heliomesh.engine.arm import LOSSLESS, Arm, Scheme, lossless
 from heliomesh.engine.local import Hardware, prepare_all, train_all
-from heliomesh.engine.results import Final, compared, final
+from heliomesh.engine.results import Final, compared, final, trends
 from heliomesh.engine.store import Store
 
 SMALL = hm.Scenario.load("tiny").override({"slots": 4, "learning.local_steps": 1, "learning.dataset": "synthetic"})
@@ -138,7 +138,7 @@ def test_manifests_say_where_results_come_from(done):
 
 def test_pairs_are_compared_by_seed(done):
     finals = [final(done.get(arm)) for arm in ARMS[:3]]
-    pairs = compared(finals, ["ideal", "receiver", "greedy", "absent"])
+    pairs = compared(finals, [("ideal", "receiver"), ("receiver", "greedy"), ("greedy", "absent")])
     assert [(pair.first.scheme, pair.second.scheme) for pair in pairs] == [
         ("ideal", "receiver"),
         ("receiver", "greedy"),
@@ -205,5 +205,27 @@ def test_a_claimed_order_gets_a_verdict(difference, verdict):
         Final("", name, None, accuracy, accuracy, accuracy)
         for name, accuracy in (("one", base + difference), ("other", base))
     )
-    (pair,) = compared([other, one], ("one", "other"))
+    (pair,) = compared([other, one], [("one", "other")])
     assert pair.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("gain_per_joule", "verdict"),
+    [([0.4, 0.5, 0.6], "widens"), ([-0.4, -0.5, -0.6], "narrows"), ([0.4, -0.5, 0.1], "no trend shown")],
+)
+def test_a_gain_that_grows_along_the_axis_is_told(gain_per_joule, verdict):
+    base, slope = np.array([70.0, 71.0, 72.0]), np.array(gain_per_joule)
+    finals = [
+        Final("Dir", name, place, accuracy, accuracy, accuracy)
+        for place in (2.0, 3.0, 8.0)
+        for name, accuracy in (("one", base + 1 + slope * place), ("other", base))
+    ]
+    (trend,) = trends(finals, [("one", "other"), ("other", "absent")])
+    assert (trend.setting, trend.first, trend.second, trend.verdict) == ("Dir", "one", "other", verdict)
+    assert trend.slope.mean == pytest.approx(slope.mean())
+
+
+def test_one_place_has_no_trend():
+    accuracy = np.array([70.0, 71.0])
+    finals = [Final("", name, 2.0, accuracy, accuracy, accuracy) for name in ("one", "other")]
+    assert trends(finals, [("one", "other")]) == []

@@ -1,9 +1,9 @@
 """Two short arms of one figure."""
 
 import heliomesh as hm
-from heliomesh.engine.arm import ORDER, Arm, Scheme
+from heliomesh.engine.arm import PAIRS, Arm, Scheme
 
-NAME, TITLE, PLACE, AGAINST = "small", "A small figure", None, ORDER
+NAME, TITLE, PLACE, AGAINST = "small", "A small figure", None, PAIRS
 
 
 def arms(quick: bool) -> list[Arm]:
