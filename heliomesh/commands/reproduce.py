@@ -22,7 +22,7 @@ from heliomesh.commands.options import (
     track_unless,
 )
 from heliomesh.durable import write_text
-from heliomesh.engine.arm import Arm
+from heliomesh.engine.arm import BASELINE, Arm
 from heliomesh.engine.local import Hardware
 from heliomesh.engine.results import Against, Paired, compared, final, trends
 from heliomesh.engine.store import Result, Store
@@ -84,7 +84,14 @@ def _publish(module: ModuleType, quick: bool, store: Store) -> None:
         return
     from heliomesh.report.figures import draw
 
-    draw(results, title, module.PLACE, store.folder / f"{module.NAME}.svg")
+    draw(results, title, module.PLACE, _reference(module.AGAINST), store.folder / f"{module.NAME}.svg")
+
+
+def _reference(against: Against) -> str | None:
+    """The scheme over which the figure draws gains; places are compared by the table alone."""
+    if isinstance(against, str):
+        return against
+    return None if isinstance(against, int | float) else BASELINE
 
 
 def _table(results: Sequence[Result]) -> list[str]:

@@ -47,6 +47,7 @@ PAIRS = (
     ("receiver", "myopic (SCA)"),
 )
 LOSSLESS = Scheme(IDEAL, IDEAL)
+BASELINE = "uncoordinated"  # over which figures draw the others' gain
 
 
 @dataclass(frozen=True)

@@ -109,10 +109,10 @@ def paired(first: Final, second: Final) -> Paired:
     return Paired(first, second, interval(difference), float(stats.ttest_rel(first.accuracy, second.accuracy).pvalue))
 
 
-def curve(result: Result, column: str) -> tuple[npt.NDArray[np.float64], list[Interval]]:
-    """Slots and the column's interval over seeds at each."""
-    table = result.curves.pivot(index="slot", columns="seed", values=column)
-    return table.index.to_numpy(dtype=np.float64), [interval(row) for row in table.to_numpy(dtype=np.float64)]
+def accuracy_curve(result: Result) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Evaluated slots (slot,) and the devices' mean accuracy in percent (slot, seed)."""
+    table = result.curves.pivot(index="slot", columns="seed", values="accuracy_mean")
+    return table.index.to_numpy(dtype=np.float64), 100 * table.to_numpy(dtype=np.float64)
 
 
 def compared(finals: Sequence[Final], against: Against) -> list[Paired]:

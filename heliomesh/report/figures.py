@@ -1,4 +1,8 @@
-"""Figures of the experiments, drawn with matplotlib: curves over slots, or final accuracy over a setting."""
+"""Figures of the experiments, drawn with matplotlib: accuracy over slots or over a setting, and paired gains below.
+
+Accuracies of different seeds differ more than those of different schemes; gains are taken seed by seed, so that their
+intervals show what the comparison shows.
+"""
 
 import math
 from collections.abc import Sequence
@@ -6,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from heliomesh.durable import written_whole
 from heliomesh.engine.arm import IDEAL
-from heliomesh.engine.results import curve, final
+from heliomesh.engine.results import accuracy_curve, final
 from heliomesh.engine.store import Result
 from heliomesh.report.colours import CLASSES, OTHER, SCHEMES
 from heliomesh.simulation.diagnostics import interval
@@ -24,69 +29,95 @@ _MOST_COLUMNS = 2
 _DODGE = 0.012  # between neighbouring series, as a share of the axis, so that their intervals stay apart
 
 Look = dict[str, Any]
+Numbers = npt.NDArray[np.float64]
+Lines = dict[str, tuple[Numbers, Numbers]]  # by label: places on the horizontal axis (place,), percent (place, seed)
 
 
-def draw(results: Sequence[Result], title: str, place: str | None, target: Path) -> None:
-    """Write a figure: one panel per setting, with 95 % intervals over seeds; SVG or PNG by the target's name."""
+def draw(results: Sequence[Result], title: str, place: str | None, reference: str | None, target: Path) -> None:
+    """Write a figure with 95 % intervals over seeds; SVG or PNG by the target's name.
+
+    One panel per setting; below it the gain over the scheme ``reference``, where it is given and there.
+    """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     settings = list(dict.fromkeys(result.arm.setting for result in results))
     looks = _looks(list(dict.fromkeys(result.arm.scheme.label for result in results)))
+    gains = any(result.arm.scheme.label == reference for result in results)
     columns = min(len(settings), _MOST_COLUMNS)
     rows = math.ceil(len(settings) / columns)
-    figure = Figure(figsize=(1.2 + 4.4 * columns, 0.4 + 3.6 * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
-    panels = grid.ravel()[: len(settings)]
-    for panel, setting in zip(panels, settings, strict=True):
-        own = [result for result in results if result.arm.setting == setting]
-        if place is None:
-            _over_slots(panel, own, looks)
-        else:
-            _over_places(panel, own, looks)
-        panel.set_xlabel(place or "slot")
-        panel.set_title(setting)
-        panel.grid(alpha=0.3)
-    for left in grid[:, 0]:
-        left.set_ylabel("mean device accuracy [%]")
-    for empty in grid.ravel()[len(settings) :]:
+    heights = [3.6, 2.4] if gains else [3.6]
+    figure = Figure(figsize=(1.2 + 4.4 * columns, 0.4 + rows * sum(heights)), layout="constrained")
+    grid = figure.subplots(
+        rows * len(heights), columns, sharex="col", sharey="row", squeeze=False, height_ratios=heights * rows
+    )
+    for empty in grid.ravel():
         empty.set_visible(False)
-    panels[0].legend(fontsize=8)
-    figure.suptitle(title)
+    for number, setting in enumerate(settings):
+        above, *below = grid[len(heights) * (number // columns) :, number % columns][: len(heights)]
+        lines = _lines([result for result in results if result.arm.setting == setting], place)
+        _fill(above, lines, looks, place is not None)
+        above.set_title(setting)
+        lowest = above
+        if below and reference in lines:
+            (lowest,) = below
+            _fill(lowest, _gains(lines, reference), looks, place is not None)
+            lowest.axhline(0, linewidth=1, **(looks[reference] | {"label": None}))
+        lowest.set_xlabel(place or "slot")
+        lowest.tick_params(labelbottom=True)  # hidden by the shared axis of a lower row
+    for row, left in enumerate(grid[:, 0]):
+        left.set_ylabel("mean device accuracy [%]" if row % len(heights) == 0 else f"over {reference} [points]")
+    grid[0, 0].legend(fontsize=8)
+    figure.suptitle(title, fontsize=11)
     target.parent.mkdir(parents=True, exist_ok=True)
     # no date and no random names, so that equal results give equal files
     with written_whole(target) as path, rc_context({"svg.hashsalt": "heliomesh"}):
         figure.savefig(path, format=target.suffix[1:], metadata={"Date": None} if target.suffix == ".svg" else None)
 
 
-def _over_slots(panel: "Axes", results: Sequence[Result], looks: dict[str, Look]) -> None:
-    for result in results:
-        slots, means = curve(result, "accuracy_mean")
-        middle = 100 * np.array([one.mean for one in means])
-        width = 100 * np.nan_to_num([one.half_width for one in means])
-        line = panel.plot(slots, middle, **looks[result.arm.scheme.label])[0]
-        panel.fill_between(slots, middle - width, middle + width, color=line.get_color(), alpha=0.15, linewidth=0)
+def _lines(results: Sequence[Result], place: str | None) -> Lines:
+    if place is None:
+        return {result.arm.scheme.label: accuracy_curve(result) for result in results}
+    finals = sorted(map(final, results), key=lambda one: one.place or 0.0)
+    return {
+        label: (
+            np.array([one.place or 0.0 for one in finals if one.scheme == label]),
+            np.stack([one.accuracy for one in finals if one.scheme == label]),
+        )
+        for label in dict.fromkeys(result.arm.scheme.label for result in results)
+    }
 
 
-def _over_places(panel: "Axes", results: Sequence[Result], looks: dict[str, Look]) -> None:
-    places = sorted({result.arm.place or 0.0 for result in results})
-    step = _DODGE * (places[-1] - places[0])
-    for index, (label, look) in enumerate(looks.items()):
-        finals = sorted(
-            (final(result) for result in results if result.arm.scheme.label == label),
-            key=lambda one: one.place or 0.0,
-        )
-        means = [interval(one.accuracy) for one in finals]
-        panel.errorbar(
-            [(one.place or 0.0) + step * (index - (len(looks) - 1) / 2) for one in finals],
-            [one.mean for one in means],
-            np.nan_to_num([one.half_width for one in means]),
-            capsize=3,
-            marker="o",
-            markersize=4,
-            **look,
-        )
-    panel.set_xticks(places)
+def _gains(lines: Lines, reference: str) -> Lines:
+    """Differences to the reference, seed by seed; without the ideal, whose gain would hide the others'."""
+    places, base = lines[reference]
+    gains = {}
+    for label, (own, percent) in lines.items():
+        common, mine, theirs = np.intersect1d(own, places, return_indices=True)
+        if label not in (reference, IDEAL) and len(common):
+            gains[label] = common, percent[mine] - base[theirs]
+    return gains
+
+
+def _fill(panel: "Axes", lines: Lines, looks: dict[str, Look], marked: bool) -> None:
+    """Draw lines with their intervals: as bars at marked places, as a band over slots."""
+    panel.set_visible(True)
+    panel.grid(alpha=0.3)
+    ticks = sorted({float(place) for places, _ in lines.values() for place in places})
+    for index, (label, (places, percent)) in enumerate(lines.items()):
+        means = [interval(row) for row in percent]
+        middle = np.array([one.mean for one in means])
+        width = np.nan_to_num([one.half_width for one in means])
+        if marked:
+            shift = _DODGE * (ticks[-1] - ticks[0]) * (index - (len(lines) - 1) / 2)
+            panel.errorbar(places + shift, middle, width, capsize=3, marker="o", markersize=4, **looks[label])
+        else:
+            line = panel.plot(places, middle, **looks[label])[0]
+            panel.fill_between(
+                places, middle - width, middle + width, color=line.get_color(), alpha=0.15, linewidth=0
+            )
+    if marked:
+        panel.set_xticks(ticks)
 
 
 def _looks(labels: Sequence[str]) -> dict[str, Look]:

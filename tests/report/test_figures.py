@@ -1,0 +1,60 @@
+"""Figures of experiments: accuracy, and below it gains that are taken seed by seed."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import heliomesh as hm
+from heliomesh.engine.arm import LOSSLESS, Arm, Scheme
+from heliomesh.engine.store import Result
+from heliomesh.report.figures import _gains, draw
+
+SEEDS = 3
+
+
+def result(label: str, gain_percent: float, place: float | None = None, setting: str = "i.i.d.") -> Result:
+    """Two evaluated slots; seeds differ far more than schemes."""
+    scheme = LOSSLESS if label == "ideal" else Scheme(label, "receiver")
+    rows = [
+        {"seed": seed, "slot": slot, "accuracy_mean": 0.1 * seed + slot / 1000 + gain_percent / 100}
+        for seed in range(SEEDS)
+        for slot in (10, 20)
+    ]
+    curves = pd.DataFrame(rows).assign(average_accuracy=0.5)
+    facts = {"cost": [1.0] * SEEDS, "participation": 0.5, "delivery": 0.5}
+    return Result(Arm("figure", scheme, hm.Scenario.load("tiny"), SEEDS, setting, place), curves, facts)
+
+
+RESULTS = [result("receiver", 2.0), result("uncoordinated", 0.0), result("ideal", 9.0)]
+
+
+def test_gains_are_paired_and_leave_the_ideal_out():
+    places = np.array([2.0, 4.0])
+    base = np.array([[10.0, 20.0], [11.0, 21.0]])
+    lines = {"receiver": (places, base + 2), "ideal": (places, base + 9), "uncoordinated": (places[1:], base[1:])}
+    (label, (common, points)), *others = _gains(lines, "uncoordinated").items()
+    assert (label, others) == ("receiver", [])
+    np.testing.assert_array_equal(common, [4.0])
+    np.testing.assert_array_equal(points, [[2.0, 2.0]])
+
+
+@pytest.mark.parametrize(("reference", "shown"), [("uncoordinated", True), ("absent", False), (None, False)])
+def test_gains_are_drawn_over_a_scheme_that_is_there(tmp_path, reference, shown):
+    draw(RESULTS, "A figure", None, reference, tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text()
+    assert (f"<!-- over {reference} [points] -->" in text) == shown
+    assert all(f"<!-- {label} -->" in text for label in ("receiver", "uncoordinated", "ideal", "i.i.d.", "slot"))
+
+
+def test_a_panel_without_the_reference_has_no_gains(tmp_path):
+    halves = [*RESULTS[:2], result("receiver", 1.0, setting="Dir(0.8)")]
+    draw(halves, "Half a figure", None, "uncoordinated", tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").read_text().count("<!-- slot -->") == 2
+
+
+def test_equal_results_give_equal_files(tmp_path):
+    places = [result(label, gain, place) for place in (2.0, 8.0) for label, gain in (("one", 1.0), ("other", place))]
+    for name in "ab":
+        draw(places, "Over places", "battery capacity [J]", "one", tmp_path / f"{name}.svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert "<!-- battery capacity [J] -->" in (tmp_path / "a.svg").read_text()
