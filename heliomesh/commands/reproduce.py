@@ -24,7 +24,7 @@ from heliomesh.commands.options import (
 from heliomesh.durable import write_text
 from heliomesh.engine.arm import BASELINE, Arm
 from heliomesh.engine.local import Hardware
-from heliomesh.engine.results import Against, Paired, compared, final, trends
+from heliomesh.engine.results import Against, Estimate, Paired, compared, final, trends
 from heliomesh.engine.store import Result, Store
 from heliomesh.learning.journal import reserved
 from heliomesh.learning.precision import check_precision
@@ -96,13 +96,15 @@ def _reference(against: Against) -> str | None:
 
 def _table(results: Sequence[Result]) -> list[str]:
     lines = [
-        "| setting | scheme | at | accuracy % | average model % | update loss | active % | arrived % | seeds |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| setting | scheme | at | accuracy % | over the run % | average model % | update loss | active % |"
+        " arrived % | seeds |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for result in results:
         one, facts = final(result), result.manifest
         cells = [one.setting, one.scheme, "" if one.place is None else f"{one.place:g}"]
-        cells += [_text(interval(one.accuracy), ".2f"), _text(interval(one.average_accuracy), ".2f")]
+        percents = (one.accuracy, one.accuracy_over_run, one.average_accuracy)
+        cells += [_text(interval(percent), ".2f") for percent in percents]
         cells += [_text(interval(one.cost), ".3f")]
         cells += [f"{100 * facts['participation']:.1f}", f"{100 * facts['delivery']:.1f}", str(len(one.accuracy))]
         lines.append(f"| {' | '.join(cells)} |")
@@ -110,19 +112,27 @@ def _table(results: Sequence[Result]) -> list[str]:
 
 
 def _comparisons(results: Sequence[Result], against: Against, place: str | None) -> list[str]:
-    """What the figure is about, paired by seed."""
+    """What the figure is about, paired by seed; bold where the interval excludes zero."""
     finals = [final(result) for result in results]
-    lines = [
-        f"- {_where(pair)}: {_text(pair.difference, '+.2f')} points, p = {pair.p_value:.3g}: {pair.verdict}"
-        for pair in compared(finals, against)
-    ]
+    rows = [(_where(pair), pair.at_end, pair.over_run) for pair in compared(finals, against)]
     if place and not isinstance(against, str | int | float):
-        lines += [
-            f"- {trend.setting}: gain of {trend.first} over {trend.second}: {_text(trend.slope, '+.2f')} points"
-            f" per unit of {place}, p = {trend.p_value:.3g}: {trend.verdict}"
+        rows += [
+            (
+                f"{trend.setting}: {trend.first} against {trend.second}, per unit of {place}",
+                trend.at_end,
+                trend.over_run,
+            )
             for trend in trends(finals, against)
         ]
-    return [*lines, ""] if lines else []
+    head = ["| points, paired by seed | at the end | p | over the run | p |", "|---|---|---|---|---|"]
+    lines = [f"| {where} | {_tested(at_end)} | {_tested(over_run)} |" for where, at_end, over_run in rows]
+    return [*head, *lines, ""] if lines else []
+
+
+def _tested(estimate: Estimate) -> str:
+    """An estimate and its p-value, as two cells."""
+    text = _text(estimate.points, "+.2f")
+    return f"{f'**{text}**' if estimate.sign else text} | {estimate.p_value:.2g}"
 
 
 def _where(pair: Paired) -> str:

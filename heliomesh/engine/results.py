@@ -19,63 +19,70 @@ _LARGEST = 1e100  # squares must stay numbers
 
 @dataclass(frozen=True)
 class Final:
-    """One arm at the end of its horizon; accuracies in percent."""
+    """One arm over its horizon; accuracies in percent."""
 
     setting: str
     scheme: str
     place: float | None
-    accuracy: npt.NDArray[np.float64]  # (seed,) mean over devices
-    average_accuracy: npt.NDArray[np.float64]  # (seed,) of the average model
+    accuracy: npt.NDArray[np.float64]  # (seed,) mean over devices, at the end
+    accuracy_over_run: npt.NDArray[np.float64]  # (seed,) mean over devices and evaluated slots
+    average_accuracy: npt.NDArray[np.float64]  # (seed,) of the average model, at the end
     cost: npt.NDArray[np.float64]  # (seed,) update loss per slot, summed over devices
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds in percentage points, and Student's t test of it against zero."""
+
+    points: Interval
+    p_value: float  # two-sided; NaN where all seeds agree
+
+    @property
+    def sign(self) -> int:
+        """+1 or −1 where the interval excludes zero, else 0."""
+        if self.points.mean - self.points.half_width > 0:
+            return 1
+        return -1 if self.points.mean + self.points.half_width < 0 else 0
+
+
+@dataclass(frozen=True)
 class Paired:
-    """Difference of two arms' accuracies over common seeds, in percentage points."""
+    """Differences of two arms' accuracies over common seeds.
+
+    One evaluation is noisy, as SGD is; the mean over a run's evaluations tells smaller differences apart.
+    """
 
     first: Final
     second: Final
-    difference: Interval
-    p_value: float  # of Student's paired t test, two-sided
-
-    @property
-    def verdict(self) -> str:
-        """The first against the second, in a word."""
-        mean, half_width = self.difference.mean, self.difference.half_width
-        if mean == half_width == 0:
-            return "the same in every seed"
-        if mean + half_width < 0:
-            return "lower"
-        return "higher" if mean - half_width > 0 else "no difference shown"
+    at_end: Estimate
+    over_run: Estimate
 
 
 @dataclass(frozen=True)
 class Trend:
-    """How one scheme's gain over another grows along the horizontal axis, in percentage points per unit of it."""
+    """How one scheme's gain over another grows along the horizontal axis, in points per unit of it.
+
+    Means over seeds of each seed's least-squares slope.
+    """
 
     setting: str
     first: str
     second: str
-    slope: Interval  # over seeds, of each seed's least-squares line
-    p_value: float  # of Student's t test of the slopes against zero, two-sided
-
-    @property
-    def verdict(self) -> str:
-        """What happens to the gain, in a word."""
-        if self.slope.mean + self.slope.half_width < 0:
-            return "narrows"
-        return "widens" if self.slope.mean - self.slope.half_width > 0 else "no trend shown"
+    at_end: Estimate
+    over_run: Estimate
 
 
 def final(result: Result) -> Final:
-    """The last row of every seed; raises TrainingError where the stored numbers are none."""
+    """The last row of every seed and their mean; raises TrainingError where the stored numbers are none."""
     _check(result)
-    last = result.curves.sort_values(["seed", "slot"]).groupby("seed").last()
+    by_seed = result.curves.sort_values(["seed", "slot"]).groupby("seed")
+    last = by_seed.last()
     return Final(
         result.arm.setting,
         result.arm.scheme.label,
         result.arm.place,
         100 * last["accuracy_mean"].to_numpy(),
+        100 * by_seed["accuracy_mean"].mean().to_numpy(),
         100 * last["average_accuracy"].to_numpy(),
         np.array(result.manifest["cost"]),
     )
@@ -101,12 +108,20 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and abs(value) <= _LARGEST
 
 
+def estimate(points: npt.NDArray[np.float64]) -> Estimate:
+    """From one number per seed."""
+    alike = len(points) < 2 or np.ptp(points) == 0
+    return Estimate(interval(points), float("nan") if alike else float(stats.ttest_1samp(points, 0).pvalue))
+
+
 def paired(first: Final, second: Final) -> Paired:
     """Compare two arms seed by seed."""
-    difference = first.accuracy - second.accuracy
-    if len(difference) < 2 or np.ptp(difference) == 0:
-        return Paired(first, second, interval(difference), float("nan"))
-    return Paired(first, second, interval(difference), float(stats.ttest_rel(first.accuracy, second.accuracy).pvalue))
+    return Paired(
+        first,
+        second,
+        estimate(first.accuracy - second.accuracy),
+        estimate(first.accuracy_over_run - second.accuracy_over_run),
+    )
 
 
 def accuracy_curve(result: Result) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -151,14 +166,18 @@ def trends(finals: Sequence[Final], pairs: Sequence[tuple[str, str]]) -> list[Tr
     for own in _grouped(finals, lambda one: one.setting):
         at_places = [_listed(there, pairs) for there in _grouped(own, lambda one: one.place)]
         for names in pairs:
-            gains = {
-                pair.first.place: pair.first.accuracy - pair.second.accuracy
-                for listed in at_places
-                for pair in listed
-                if (pair.first.scheme, pair.second.scheme) == names and pair.first.place is not None
-            }
-            if len(gains) > 1:
-                slopes = np.polyfit([*gains], np.stack([*gains.values()]), 1)[0]  # (seed,)
-                p_value = float("nan") if np.ptp(slopes) == 0 else float(stats.ttest_1samp(slopes, 0).pvalue)
-                found.append(Trend(own[0].setting, *names, interval(slopes), p_value))
+            along = [
+                pair for there in at_places for pair in there if (pair.first.scheme, pair.second.scheme) == names
+            ]
+            if len(along) > 1:
+                at_end = _slopes(along, lambda one: one.accuracy)
+                over_run = _slopes(along, lambda one: one.accuracy_over_run)
+                found.append(Trend(own[0].setting, *names, estimate(at_end), estimate(over_run)))
     return found
+
+
+def _slopes(along: Sequence[Paired], accuracy: Callable[[Final], npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+    """Each seed's least-squares slope of the gain over the place, (seed,)."""
+    gains = np.stack([accuracy(pair.first) - accuracy(pair.second) for pair in along])
+    slopes: npt.NDArray[np.float64] = np.polyfit([pair.first.place or 0.0 for pair in along], gains, 1)[0]
+    return slopes

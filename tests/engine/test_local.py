@@ -15,7 +15,7 @@ from heliomesh.commands.reproduce import EXPERIMENT_CATALOG
 from heliomesh.engine import local
 from heliomesh.engine.arm import LOSSLESS, Arm, Scheme, lossless
 from heliomesh.engine.local import Hardware, prepare_all, train_all
-from heliomesh.engine.results import Final, compared, final, trends
+from heliomesh.engine.results import Final, compared, estimate, final, trends
 from heliomesh.engine.store import Store
 
 SMALL = hm.Scenario.load("tiny").override({"slots": 4, "learning.local_steps": 1, "learning.dataset": "synthetic"})
@@ -144,7 +144,7 @@ def test_pairs_are_compared_by_seed(done):
         ("receiver", "greedy"),
     ]
     expected = (finals[2].accuracy - finals[0].accuracy).mean()
-    assert pairs[0].difference.mean == pytest.approx(expected)
+    assert pairs[0].at_end.points.mean == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_pairs_are_compared_by_seed(done):
 )
 def test_all_are_compared_with_one_scheme_or_one_place(against, pairs):
     seeds = np.array([1.0, 2.0])
-    finals = [Final("", name, place, seeds, seeds, seeds) for name in ("one", "other") for place in (0.0, 1.0)]
+    finals = [Final("", name, place, *[seeds] * 4) for name in ("one", "other") for place in (0.0, 1.0)]
     found = [(p.first.scheme, p.first.place, p.second.scheme, p.second.place) for p in compared(finals, against)]
     assert found == pairs
 
@@ -191,41 +191,41 @@ def test_reproduce_refuses_what_it_does_not_know():
 
 
 @pytest.mark.parametrize(
-    ("difference", "verdict"),
-    [
-        ([1.0, 1.1, 0.9], "higher"),
-        ([-1.0, -1.1, -0.9], "lower"),
-        ([1.0, -1.0, 0.1], "no difference shown"),
-        ([0.0, 0.0, 0.0], "the same in every seed"),
-    ],
+    ("points", "sign"),
+    [([1.0, 1.1, 0.9], 1), ([-1.0, -1.1, -0.9], -1), ([1.0, -1.0, 0.1], 0), ([0.0, 0.0, 0.0], 0)],
 )
-def test_a_claimed_order_gets_a_verdict(difference, verdict):
-    base = np.array([70.0, 71.0, 72.0])
-    one, other = (
-        Final("", name, None, accuracy, accuracy, accuracy)
-        for name, accuracy in (("one", base + difference), ("other", base))
-    )
-    (pair,) = compared([other, one], [("one", "other")])
-    assert pair.verdict == verdict
+def test_an_estimate_is_told_from_zero_where_its_interval_excludes_it(points, sign):
+    found = estimate(np.array(points))
+    assert found.sign == sign
+    assert np.isnan(found.p_value) == (np.ptp(points) == 0)
+    assert (found.p_value < 0.05) == (sign != 0)
+
+
+def test_the_run_counts_every_evaluation(done):
+    stored = done.get(ARMS[0])
+    earlier = stored.curves.assign(slot=stored.curves["slot"] - 1, accuracy_mean=0.0)
+    twice = final(replace(stored, curves=pd.concat([stored.curves, earlier])))
+    np.testing.assert_allclose(twice.accuracy, final(stored).accuracy)
+    np.testing.assert_allclose(twice.accuracy_over_run, final(stored).accuracy / 2)
 
 
 @pytest.mark.parametrize(
-    ("gain_per_joule", "verdict"),
-    [([0.4, 0.5, 0.6], "widens"), ([-0.4, -0.5, -0.6], "narrows"), ([0.4, -0.5, 0.1], "no trend shown")],
+    ("gain_per_joule", "sign"), [([0.4, 0.5, 0.6], 1), ([-0.4, -0.5, -0.6], -1), ([0.4, -0.5, 0.1], 0)]
 )
-def test_a_gain_that_grows_along_the_axis_is_told(gain_per_joule, verdict):
+def test_a_gain_that_grows_along_the_axis_is_told(gain_per_joule, sign):
     base, slope = np.array([70.0, 71.0, 72.0]), np.array(gain_per_joule)
     finals = [
-        Final("Dir", name, place, accuracy, accuracy, accuracy)
+        Final("Dir", name, place, accuracy, base, accuracy, accuracy)
         for place in (2.0, 3.0, 8.0)
         for name, accuracy in (("one", base + 1 + slope * place), ("other", base))
     ]
     (trend,) = trends(finals, [("one", "other"), ("other", "absent")])
-    assert (trend.setting, trend.first, trend.second, trend.verdict) == ("Dir", "one", "other", verdict)
-    assert trend.slope.mean == pytest.approx(slope.mean())
+    assert (trend.setting, trend.first, trend.second, trend.at_end.sign) == ("Dir", "one", "other", sign)
+    assert trend.at_end.points.mean == pytest.approx(slope.mean())
+    assert trend.over_run.points.mean == pytest.approx(0)
 
 
 def test_one_place_has_no_trend():
     accuracy = np.array([70.0, 71.0])
-    finals = [Final("", name, 2.0, accuracy, accuracy, accuracy) for name in ("one", "other")]
+    finals = [Final("", name, 2.0, *[accuracy] * 4) for name in ("one", "other")]
     assert trends(finals, [("one", "other")]) == []
