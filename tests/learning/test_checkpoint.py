@@ -80,7 +80,8 @@ def kill_and_resume(folder, most, rng):
 
     Returns how often it was really killed in the middle of its work.
     """
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    threads = str(torch.get_num_threads())  # sums depend on it in the last bit, and an imported library may change it
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": threads}
     for kills in range(most + 1):
         process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-W", "error", "-c", PROGRAM, str(folder)],
