@@ -118,7 +118,22 @@ def test_run_from_plan_to_files(call, tmp_path):
 
     code, _, told = call("run", "tiny", "myopic", "--out", out, "--seed", 3, *TRAIN)
     assert code == 2
-    assert "expected an empty folder or this run, with planner 'myopic', actual planner 'receiver'" in told
+    assert "planner: expected 'receiver' (as in the folder), actual 'myopic'" in told
+
+
+def test_run_names_the_value_that_differs_from_the_folder(call, tmp_path):
+    arguments = ["run", "tiny", "uncoordinated", "--out", tmp_path, "--quiet", *TRAIN]
+    assert call(*arguments)[0] == 0
+    code, printed, told = call(*arguments, "--set", "slots=4")
+    assert (code, printed) == (2, "")
+    assert told == (
+        f"error: {tmp_path}: scenario.slots: expected 6 (as in the folder), actual 4; "
+        "another run needs an empty folder\n"
+    )
+    assert (
+        "scenario.energy.powers_watt.1: expected 1.0 (as in the folder), actual 0.5"
+        in (call(*arguments, "--set", "energy.powers_watt=[0.0, 0.5, 2.0]")[2])
+    )
 
 
 def test_ctrl_c_and_the_same_command_again(call, tmp_path, monkeypatch):

@@ -44,13 +44,14 @@ from heliomesh.learning.journal import (
 )
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import MANIFEST, Run, TrainingError, is_finished
+from heliomesh.learning.same_run import check_same
 from heliomesh.learning.theorem1 import diagnose
 from heliomesh.learning.tracking import both, tensorboard
 from heliomesh.learning.trainer import MakeStack, TrainingInterrupted, replay_here, train
 from heliomesh.planning import make_plan
 from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import build
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario import Scenario, ScenarioError, read_text
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import Trace, simulate
 
@@ -222,7 +223,7 @@ def _planned(scenario: Scenario, wanted: dict[str, Any], out: Path, device: str,
     """The folder's trace if it is of the run that is wanted, else a new one, saved with the facts of its plan."""
     with reserved(out):
         if (out / PLAN).exists():
-            _check_same(out, wanted)
+            _check_same(out, wanted, scenario)
         if "simulate" in finished_steps(out):
             check_steps(out, "plan", "simulate")
             return Trace.load(out / TRACE)
@@ -253,14 +254,11 @@ def _keep_trace(out: Path, trace: Trace) -> None:
     finish_step(out, "simulate")
 
 
-def _check_same(out: Path, wanted: dict[str, Any]) -> None:
+def _check_same(out: Path, wanted: dict[str, Any], scenario: Scenario) -> None:
     stored = PLAN_FILE.read(out / PLAN, TrainingError)["run"]
-    for name, expected in wanted.items():
-        if stored.get(name) != expected:
-            raise TrainingError(
-                f"{out}: expected an empty folder or this run, with {name} {expected!r}, "
-                f"actual {name} {stored.get(name)!r}"
-            )
+    if stored.get("scenario") != wanted["scenario"]:  # the text is only read to say what differs
+        stored["scenario_toml"] = read_text("scenario", out / SCENARIO)
+    check_same(out, stored, wanted | {"scenario_toml": scenario.to_toml()}, TrainingError)
 
 
 class _Live:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from heliomesh.durable import Sealed, file_sha256, read_tensors, write_tensors
 from heliomesh.learning.run import TrainingError
+from heliomesh.learning.same_run import check_same
 from heliomesh.problem.size import readable
 
 _CHECKPOINT = Sealed("a checkpoint", 2, (("done", int), ("identity", dict), ("facts", dict), ("tensors_sha256", str)))
@@ -104,7 +105,7 @@ class Checkpoints:
     def _read(self, done: int) -> Checkpoint:
         path = self._json(done)
         content = _CHECKPOINT.read(path, _DamagedError)
-        self._check_identity(path, content)
+        check_same(path, content["identity"], self._identity, CheckpointError)
         tensors, expected = self._tensors(done), content["tensors_sha256"]
         try:
             actual = file_sha256(tensors)
@@ -115,15 +116,6 @@ class Checkpoints:
         if content["done"] != done:
             raise _DamagedError(f"{path}: expected the checkpoint after slot {done}, actual slot {content['done']}")
         return Checkpoint(done, read_tensors(tensors, _DamagedError), content["facts"])
-
-    def _check_identity(self, path: Path, content: dict[str, Any]) -> None:
-        for name, expected in self._identity.items():
-            actual = content["identity"].get(name)
-            if actual != expected:
-                raise CheckpointError(
-                    f"{path}: expected a checkpoint of this run, with {name} {_short(expected)}, "
-                    f"actual {name} {_short(actual)}"
-                )
 
     def _tidy(self) -> None:
         """Drop old checkpoints, and tensors that a killed process left without their JSON."""
@@ -145,8 +137,3 @@ class Checkpoints:
 
 class _DamagedError(Exception):
     """A checkpoint is not what was written."""
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 24 else text[:21] + "..."

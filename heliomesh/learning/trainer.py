@@ -28,6 +28,7 @@ from heliomesh.learning.evaluation import COLUMNS, Evaluation, Evaluator
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.replay import Member, Replay, Stack, TrainJob
 from heliomesh.learning.run import Floats, Run, TrainingError, is_finished, versions
+from heliomesh.learning.same_run import check_same
 from heliomesh.learning.tracking import Observer, unobserved
 from heliomesh.problem.policy import Track, untracked
 from heliomesh.scenario import Scenario, ScenarioError
@@ -319,7 +320,6 @@ class _Training:
         return {
             **self._identities[run],
             "name": member.job.scenario.name,
-            "scenario_toml": member.job.scenario.to_toml(),
             "planner": member.job.trace.planner,
             "simulation_seed": member.job.trace.seed,
             "parameters": [[name, list(shape)] for name, shape in zip(layout.names, layout.shapes, strict=True)],
@@ -357,6 +357,7 @@ def _identity(job: TrainJob, dataset: Dataset, settings: TrainSettings) -> dict[
     """What determines a run's numbers; checkpoints and finished runs with another identity are refused."""
     return {
         "scenario": job.scenario.content_hash,
+        "scenario_toml": job.scenario.to_toml(),
         "trace": job.trace_hash,
         "episode": job.episode,
         "seed": job.training_seed,
@@ -385,10 +386,7 @@ def _finished(places: Sequence[Path], identities: Sequence[dict[str, Any]], sett
         raise TrainingError(f"{settings.folder}: expected an empty folder or resume, actual: a finished run")
     runs = [Run.load(place) for place in places]
     for run, place, identity in zip(runs, places, identities, strict=True):
-        for name, expected in identity.items():
-            actual = run.provenance.get(name)
-            if actual != expected:
-                raise TrainingError(f"{place}: expected a run with {name} {expected}, actual {name} {actual}")
+        check_same(place, run.provenance, identity, TrainingError)
     return runs
 
 

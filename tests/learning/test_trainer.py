@@ -211,8 +211,11 @@ def test_finished_folders_are_not_trained_again(tmp_path):
         hm.train(scenario, trace, folder=tmp_path)
     again = hm.train(scenario, trace, folder=tmp_path, resume=True)
     assert again.provenance == first.provenance
-    with pytest.raises(hm.TrainingError, match="expected a run with seed 5, actual seed 0"):
+    with pytest.raises(hm.TrainingError, match=r"seed: expected 0 \(as in the folder\), actual 5"):
         hm.train(scenario, trace, folder=tmp_path, resume=True, seed=5)
+    other = scenario.override({"name": "other", "learning.batch": 3})  # a name decides nothing
+    with pytest.raises(hm.TrainingError, match=r": scenario\.learning\.batch: expected \d+ \(as in .*, actual 3;"):
+        hm.train(other, trace, folder=tmp_path, resume=True)
 
 
 @pytest.mark.parametrize(
