@@ -132,4 +132,4 @@ def test_an_experiment_is_stored_and_printed(quick, tmp_path):
 def test_reproduce_knows_the_experiment(tmp_path):
     result = CliRunner().invoke(app, ["reproduce", "waterfall", "--quick", "--only-print", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
-    assert "6 of 6 lines are not there yet." in result.output
+    assert "holds no results of waterfall yet" in result.output

@@ -61,23 +61,28 @@ def reproduce_command(
             runner.prepare_all(arms, store, track)
             if not only_plan:
                 runner.train_all(arms, store, hardware, track)
+    absent = []
     for module in modules:
-        _publish(module, quick, store)
+        results = [store.get(arm) for arm in module.arms(quick) if store.has(arm)]
+        if results:
+            _publish(module, results, quick, store)
+        else:
+            absent.append(module.NAME)
+    if absent:
+        command = f"heliomesh reproduce {' '.join(absent)}{' --quick' if quick else ''} --out {out}"
+        sys.stdout.write(f"{store.folder} holds no results of {', '.join(absent)} yet: `{command}` makes them.\n")
 
 
-def _publish(module: ModuleType, quick: bool, store: Store) -> None:
+def _publish(module: ModuleType, results: Sequence[Result], quick: bool, store: Store) -> None:
     """Write an experiment's table and figure, and print the table."""
     arms: list[Arm] = module.arms(quick)
     title = f"{module.TITLE} (quick version, {arms[0].scenario.learning.dataset})" if quick else module.TITLE
-    results = [store.get(arm) for arm in arms if store.has(arm)]
     lines = [f"## {title}", ""]
     if len(results) < len(arms):
         lines += [f"{len(arms) - len(results)} of {len(arms)} lines are not there yet.", ""]
     lines += _table(results) + _comparisons(results, module.AGAINST, module.PLACE)
     text = "\n".join(lines) + "\n"
     sys.stdout.write(text + "\n")
-    if not results:
-        return
     write_text(store.folder / f"{module.NAME}.md", text)
     if find_spec("matplotlib") is None:
         sys.stdout.write("No figure: matplotlib is not installed (pip install heliomesh[figures]).\n")

@@ -172,9 +172,26 @@ def test_quick_versions_are_smaller(name):
 
 
 def test_only_print_of_nothing(tmp_path):
-    result = CliRunner().invoke(app, ["reproduce", "--quick", "--only-print", "--out", str(tmp_path / "new")])
+    folder = tmp_path / "new"
+    result = CliRunner().invoke(app, ["reproduce", "--quick", "--only-print", "--out", str(folder)])
     assert result.exit_code == 0, result.output
-    for name in EXPERIMENTS:
-        number = len(catalog.find(EXPERIMENT_CATALOG, name).arms(True))
-        assert f"{number} of {number} lines are not there yet." in result.output
-    assert not (tmp_path / "new").exists()
+    command = f"heliomesh reproduce {' '.join(EXPERIMENTS)} --quick --out {folder}"
+    assert (
+        result.output
+        == f"{folder / 'quick'} holds no results of {', '.join(EXPERIMENTS)} yet: `{command}` makes them.\n"
+    )
+    assert not folder.exists()
+
+
+def test_only_print_of_some_results(tmp_path):
+    store, arms = Store(tmp_path / "quick"), catalog.find(EXPERIMENT_CATALOG, "hops").arms(True)
+    curves = pd.DataFrame({"seed": range(arms[0].num_seeds), "slot": arms[0].scenario.slots})
+    facts = {"cost": [1.0] * arms[0].num_seeds, "participation": 0.5, "delivery": 0.25}
+    store.put(arms[0], curves.assign(accuracy_mean=0.5, average_accuracy=0.625), facts)
+    result = CliRunner().invoke(
+        app, ["reproduce", "hops", "rounds", "--quick", "--only-print", "--out", str(tmp_path)]
+    )
+    assert result.exit_code == 0, result.output
+    assert f"{len(arms) - 1} of {len(arms)} lines are not there yet." in result.output
+    assert "| 50.00 ± 0.00 | 50.00 ± 0.00 | 62.50 ± 0.00 | 1.000 ± 0.000 | 50.0 | 25.0 | 3 |" in result.output
+    assert "holds no results of rounds yet: `heliomesh reproduce rounds --quick --out" in result.output
