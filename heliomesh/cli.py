@@ -19,6 +19,7 @@ from heliomesh.commands.options import (
     EngineOption,
     EpisodesOption,
     JsonOption,
+    PlannerArgument,
     PlannerOptions,
     QuietOption,
     ScenarioArgument,
@@ -141,7 +142,7 @@ def scenario_schema() -> None:
 @app.command("plan")
 def plan_command(
     scenario: ScenarioArgument,
-    planner: Annotated[str, typer.Argument(help="A planner's name.")],
+    planner: PlannerArgument,
     overrides: SetOption = [],  # noqa: B006
     options: PlannerOptions = [],  # noqa: B006
     as_json: JsonOption = False,
@@ -162,7 +163,7 @@ def plan_command(
 @app.command("simulate")
 def simulate_command(
     scenario: ScenarioArgument,
-    planner: Annotated[str, typer.Argument(help="A planner's name.")],
+    planner: PlannerArgument,
     overrides: SetOption = [],  # noqa: B006
     options: PlannerOptions = [],  # noqa: B006
     episodes: EpisodesOption = 64,

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Column, Table
 
 from heliomesh import catalog
+from heliomesh.commands.options import QuietOption
 from heliomesh.learning.dataset import DATASET_CATALOG, DatasetError
 from heliomesh.learning.retrieval.search import Found, cache_folder, is_cached, is_started, origin, retrieve, verify
 from heliomesh.learning.retrieval.source import Source
@@ -44,7 +45,7 @@ def get_command(
         str | None, typer.Option("--from", help="Only this way (system, official, …), or a folder or archive.")
     ] = None,
     as_json: JsonOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Get datasets by the first way that works, and say which one it was."""
     sources = [(name, _source(name)) for name in names]

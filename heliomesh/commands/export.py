@@ -10,6 +10,7 @@ import typer
 from heliomesh.commands.facts import print_facts
 from heliomesh.commands.options import (
     JsonOption,
+    PlannerArgument,
     PlannerOptions,
     QuietOption,
     ScenarioArgument,
@@ -56,7 +57,7 @@ _WIDTH: dict[TableBits, ValueWidth] = {TableBits.EIGHT: 8, TableBits.SIXTEEN: 16
 
 def export_command(
     scenario: ScenarioArgument,
-    planner: Annotated[str, typer.Argument(help="A planner's name.")],
+    planner: PlannerArgument,
     out: Annotated[Path, typer.Option("--out", help="Folder for the files.")],
     kind: Annotated[
         Format,

@@ -13,6 +13,8 @@ from heliomesh.commands.facts import print_facts, summary_facts
 from heliomesh.commands.options import (
     AddressOption,
     Engine,
+    EpisodeOption,
+    EvaluateOption,
     JsonOption,
     PlannerOptions,
     QuietOption,
@@ -24,7 +26,7 @@ from heliomesh.commands.options import (
     start_engine,
     track_unless,
 )
-from heliomesh.commands.train import EpisodeOption, EvaluateOption, keep_plan
+from heliomesh.commands.train import keep_plan
 from heliomesh.durable import write_json
 from heliomesh.engine.fleet.clock import FleetRun, run_fleet
 from heliomesh.engine.fleet.messages import PLANNING, Kind

@@ -14,6 +14,7 @@ from heliomesh.commands.facts import network_facts, print_json
 from heliomesh.commands.options import (
     EpisodesOption,
     JsonOption,
+    PlannerNameOption,
     PlannerOptions,
     QuietOption,
     ScenarioArgument,
@@ -32,8 +33,6 @@ from heliomesh.problem.size import readable
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import Interval, interval
 
-PlannerOption = Annotated[str, typer.Option("--planner", help="A planner's name.")]
-
 
 def live_command(
     scenario: ScenarioArgument,
@@ -45,7 +44,7 @@ def live_command(
             "channel=[[…],…]@50. Repeatable.",
         ),
     ],
-    planner: PlannerOption = "prices",
+    planner: PlannerNameOption = "prices",
     overrides: SetOption = [],  # noqa: B006
     options: PlannerOptions = [],  # noqa: B006
     false_alarm_prob: Annotated[
@@ -123,7 +122,7 @@ def prune_command(
     keep_gap: Annotated[
         float, typer.Option("--keep-gap", help="Least share of the mixing matrix's spectral gap to keep.")
     ] = 0.8,
-    planner: PlannerOption = "prices",
+    planner: PlannerNameOption = "prices",
     overrides: SetOption = [],  # noqa: B006
     options: PlannerOptions = [],  # noqa: B006
     episodes: EpisodesOption = 64,

@@ -27,6 +27,8 @@ class Engine(StrEnum):
 
 
 ScenarioArgument = Annotated[str, typer.Argument(help="A shipped scenario's name or a path to a .toml file.")]
+PlannerArgument = Annotated[str, typer.Argument(help="A planner's name.")]
+PlannerNameOption = Annotated[str, typer.Option("--planner", help="A planner's name.")]
 SetOption = Annotated[list[str], typer.Option("--set", help="Override one value: path=value. Repeatable.")]
 PlannerOptions = Annotated[list[str], typer.Option("--option", "-o", help="Planner option: name=value. Repeatable.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -47,6 +49,8 @@ GpusOption = Annotated[
 ]
 EpisodesOption = Annotated[int, typer.Option("--episodes", min=1, help="Simulated episodes.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulation.")]
+EpisodeOption = Annotated[int, typer.Option("--episode", min=0, help="Episode to train under.")]
+EvaluateOption = Annotated[int, typer.Option("--evaluate-every", min=1, help="Slots between evaluations.")]
 
 
 def load(scenario: str, overrides: list[str]) -> Scenario:

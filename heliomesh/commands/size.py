@@ -15,6 +15,7 @@ from heliomesh.commands.facts import print_json
 from heliomesh.commands.options import (
     DeviceOption,
     JsonOption,
+    PlannerNameOption,
     PlannerOptions,
     QuietOption,
     ScenarioArgument,
@@ -48,7 +49,7 @@ def size_command(
     by_slot: Annotated[
         int | None, typer.Option("--by-slot", min=1, help="When the accuracy counts; default: after the last slot.")
     ] = None,
-    planner: Annotated[str, typer.Option("--planner", help="A planner's name.")] = "receiver",
+    planner: PlannerNameOption = "receiver",
     options: PlannerOptions = [],  # noqa: B006
     overrides: SetOption = [],  # noqa: B006
     capacity: Annotated[

@@ -17,8 +17,11 @@ from heliomesh.commands.options import (
     DeviceOption,
     Engine,
     EngineOption,
+    EpisodeOption,
+    EvaluateOption,
     GpusOption,
     JsonOption,
+    PlannerArgument,
     PlannerOptions,
     PrecisionOption,
     QuietOption,
@@ -58,8 +61,6 @@ from heliomesh.simulation.trace import Trace, simulate
 _Item = TypeVar("_Item")
 
 OutOption = Annotated[Path, typer.Option("--out", help="Folder for checkpoints and the finished run.")]
-EpisodeOption = Annotated[int, typer.Option("--episode", min=0, help="Episode to train under.")]
-EvaluateOption = Annotated[int, typer.Option("--evaluate-every", min=1, help="Slots between evaluations.")]
 CheckpointOption = Annotated[float, typer.Option("--checkpoint-second", min=0, help="Seconds between checkpoints.")]
 MemoryOption = Annotated[float | None, typer.Option("--memory-gib", min=0, help="Memory limit of the training.")]
 DiagnoseOption = Annotated[bool, typer.Option("--diagnose", help="Estimate Theorem 1's constants and terms.")]
@@ -118,7 +119,7 @@ def train_command(
 
 def run_command(
     scenario: ScenarioArgument,
-    planner: Annotated[str, typer.Argument(help="A planner's name.")],
+    planner: PlannerArgument,
     out: OutOption,
     overrides: SetOption = [],  # noqa: B006
     options: PlannerOptions = [],  # noqa: B006
