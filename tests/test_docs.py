@@ -1,0 +1,44 @@
+"""What the pages name is there: files, names in code, commands and their options."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from heliomesh.cli import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+INLINE = re.compile(r"`heliomesh ([^`\n]+)`")
+BLOCK = re.compile(r"^(?:\S*/)?heliomesh ([^#\n]+)", re.MULTILINE)
+
+
+def test_every_name_of_the_nomenclature_stands_in_its_file():
+    rows = (ROOT / "docs" / "nomenclature.md").read_text(encoding="utf-8").replace(r"\|", "").splitlines()
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows if row.count("|") == 6]
+    named = [(row[1], row[4].strip("`")) for row in cells if row[4].startswith("`")]
+    assert len(named) > 100
+    for names, file in named:
+        words = set(re.findall(r"\w+", (ROOT / "heliomesh" / file).read_text(encoding="utf-8")))
+        for name in re.findall(r"`([\w.]+)`", names):
+            assert set(name.split(".")) <= words, f"{name} is not in {file}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_of_code_that_a_page_names_is_there(page):
+    for name in re.findall(r"`([\w./-]+\.py)`", page.read_text(encoding="utf-8")):
+        assert list(ROOT.glob(name)) or list((ROOT / "heliomesh").rglob(name)), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_of_a_page_exists_and_knows_its_options(page):
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")  # a command may go on in the next line
+    blocks = "".join(re.findall(r"^```\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+    for line in [*INLINE.findall(text), *BLOCK.findall(blocks)]:
+        words, command = line.split(), get_command(app)
+        while hasattr(command, "commands"):
+            assert words[0] in command.commands, line
+            command = command.commands[words.pop(0)]
+        known = {name for parameter in command.params for name in parameter.opts}
+        assert {word.partition("=")[0] for word in words if re.match("--?[a-z]", word)} <= known, line
