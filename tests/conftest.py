@@ -1,3 +1,25 @@
 """Import the package first: it sets how OpenMP threads wait before torch is loaded."""
 
+import sys
+from collections.abc import Callable
+
+import pytest
+
 import heliomesh  # noqa: F401
+from heliomesh.cli import main
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run the command line here; returns the exit code, standard output and standard error."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["heliomesh", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        captured = capsys.readouterr()
+        return int(left.value.code or 0), captured.out, captured.err
+
+    return run

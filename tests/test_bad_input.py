@@ -6,8 +6,6 @@ import sys
 
 import pytest
 
-from heliomesh.cli import main
-
 # The form of every refusal. A path may hold a planner's name, so it is compared as a whole by the tests.
 SENTENCE = re.compile(r"error: (?P<field>[^:]+): expected .+, actual .+")
 JARGON = ("Traceback", "Input should", "Tuple", " valid ", "constrained", "literal[", "function-", "None")
@@ -278,16 +276,12 @@ def check(code, printed, complaint, field, words):
 
 
 @pytest.fixture
-def refused(monkeypatch, capsys, tmp_path):
+def refused(call, monkeypatch, tmp_path):
     """Run the command line here, in an empty folder, and check its refusal."""
     monkeypatch.chdir(tmp_path)
 
     def run(arguments, field, words):
-        monkeypatch.setattr(sys, "argv", ["heliomesh", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        captured = capsys.readouterr()
-        check(left.value.code, captured.out, captured.err, field, words)
+        check(*call(*arguments), field, words)
 
     return run
 
@@ -347,13 +341,10 @@ def test_as_a_process_of_its_own(table, tmp_path):
         (["compare", "tiny", "--memory-gib", "much"], "--memory-gib"),
     ],
 )
-def test_usage(monkeypatch, capsys, arguments, words):
+def test_usage(call, arguments, words):
     """What the command line's own parser refuses."""
-    monkeypatch.setattr(sys, "argv", ["heliomesh", *arguments])
-    with pytest.raises(SystemExit) as left:
-        main()
-    complaint = capsys.readouterr().err
-    assert left.value.code == 2
+    code, _, complaint = call(*arguments)
+    assert code == 2
     assert words in complaint
     assert "Traceback" not in complaint
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from heliomesh.cli import app, main
+from heliomesh.cli import app
 from heliomesh.learning.run import Run
+from tests.conftest import Call
 
 SHORT = ["compare", "tiny", "prices", "uncoordinated", "--episodes", "2", "--quiet"]
 
@@ -47,12 +48,10 @@ def test_refuses_what_it_could_not_keep_before_any_work(
     sentence: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    call: Call,
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["heliomesh", *SHORT, *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert stop.value.code == 2
-    assert sentence in capsys.readouterr().err
+    code, _, told = call(*SHORT, *arguments)
+    assert code == 2
+    assert sentence in told

@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-import sys
+from functools import partial
 
 import pytest
 
-from heliomesh import cli
 from heliomesh.learning.datasets import fashion_mnist
 from heliomesh.learning.retrieval.pinned import PinnedFile
 from heliomesh.learning.retrieval.source import Source, SystemFolder
@@ -29,17 +28,9 @@ def small_source(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the command line; returns exit code, standard output and standard error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["heliomesh", "data", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        out, err = capsys.readouterr()
-        return caught.value.code or 0, out, err
-
-    return run
+def run(call):
+    """Call `heliomesh data`."""
+    return partial(call, "data")
 
 
 def test_list_shows_every_dataset(run, tmp_path):

@@ -1,7 +1,6 @@
 """Scenarios: reading, writing, overriding, hashing and their JSON schema."""
 
 import json
-import sys
 import tomllib
 import warnings
 from datetime import date
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from heliomesh import catalog
-from heliomesh.cli import main
 from heliomesh.scenario import (
     HARVEST_CATALOG,
     Energy,
@@ -407,17 +405,13 @@ def test_schema_knows_every_key_of_a_scenario(name):
         assert entry["additionalProperties"] is False
 
 
-def test_schema_is_what_the_command_prints(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["heliomesh", "scenario", "schema"])
-    with pytest.raises(SystemExit) as left:
-        main()
-    assert left.value.code == 0
-    assert json.loads(capsys.readouterr().out) == Scenario.json_schema()
+def test_schema_is_what_the_command_prints(call):
+    code, printed, _ = call("scenario", "schema")
+    assert code == 0
+    assert json.loads(printed) == Scenario.json_schema()
 
 
-def test_show_prints_what_load_reads(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(sys, "argv", ["heliomesh", "scenario", "show", "tiny", "--set", "network.devices=7"])
-    with pytest.raises(SystemExit):
-        main()
-    (tmp_path / "shown.toml").write_text(capsys.readouterr().out, encoding="utf-8")
+def test_show_prints_what_load_reads(call, tmp_path):
+    printed = call("scenario", "show", "tiny", "--set", "network.devices=7")[1]
+    (tmp_path / "shown.toml").write_text(printed, encoding="utf-8")
     assert Scenario.load(tmp_path / "shown.toml") == Scenario.load("tiny").override({"network.devices": 7})

@@ -1,36 +1,23 @@
 """`heliomesh size`, as users call it."""
 
 import json
-import sys
+from functools import partial
 from xml.etree import ElementTree
 
 import pytest
-
-from heliomesh.cli import main
 
 PAIRS = ["--capacity", "1,3,6", "--panel", "0.5,1,2", "--episodes", "8"]
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
-    """Run the command line here; returns the exit code, standard output and standard error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["heliomesh", "size", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "100")
-        code = 0
-        try:
-            main()
-        except SystemExit as left:
-            code = left.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+def size(call, monkeypatch):
+    """Call `heliomesh size` on a screen of a known width."""
+    monkeypatch.setenv("COLUMNS", "100")
+    return partial(call, "size")
 
 
-def test_loss_as_json(call):
-    code, printed, told = call(
+def test_loss_as_json(size):
+    code, printed, told = size(
         "tiny", "--target-loss", 0.7, *PAIRS, "--price-battery", 2, "--price-panel", 1, "--json"
     )
     facts = json.loads(printed)
@@ -44,23 +31,23 @@ def test_loss_as_json(call):
     assert facts["cheapest"]["price"] == min(pair["price"] for pair in facts["tried"] if pair["meets"])
 
 
-def test_loss_in_words_and_pictures(call, tmp_path):
+def test_loss_in_words_and_pictures(size, tmp_path):
     arguments = ["tiny", "--target-loss", 0.7, *PAIRS, "--set", "name=[b]mine[/b]"]
-    code, printed, _ = call(*arguments, "--out", tmp_path / "size.svg", "--price-panel", 1)
+    code, printed, _ = size(*arguments, "--out", tmp_path / "size.svg", "--price-panel", 1)
     assert code == 0
     assert printed.startswith("[b]mine[/b], receiver: mean update loss, 8 episodes")
     assert "Smallest pairs with update loss at most 0.7 at 95 % confidence:" in printed
     assert "Cheapest: " in printed
     assert "--set energy.initial=0.0" in printed
     ElementTree.parse(tmp_path / "size.svg")  # noqa: S314
-    assert call("tiny", "--target-loss", 0.7, *PAIRS, "--out", tmp_path / "size.html", "--json")[0] == 0
+    assert size("tiny", "--target-loss", 0.7, *PAIRS, "--out", tmp_path / "size.html", "--json")[0] == 0
     assert "Smallest pairs that meet the target" in (tmp_path / "size.html").read_text()
 
 
-def test_accuracy_skips_what_follows_and_goes_on_from_a_store(call, tmp_path):
+def test_accuracy_skips_what_follows_and_goes_on_from_a_store(size, tmp_path):
     arguments = ["tiny", "--target-accuracy", 0.3, "--capacity", "2,3", "--panel", "0.5,2", "--episodes", 3, "--json"]
     arguments += ["--by-slot", 6, "--set", "learning.learning_rate=0.3", "--strategy", "loop", "--store", tmp_path]
-    code, printed, _ = call(*arguments)
+    code, printed, _ = size(*arguments)
     facts = json.loads(printed)
     assert code == 0
     assert facts["target"]["slot"] == 6
@@ -68,12 +55,12 @@ def test_accuracy_skips_what_follows_and_goes_on_from_a_store(call, tmp_path):
     assert facts["skipped"]
     kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert len(kept) == len(facts["tried"])
-    assert json.loads(call(*arguments)[1]) == facts
+    assert json.loads(size(*arguments)[1]) == facts
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == kept
 
 
-def test_a_target_out_of_reach_says_the_best_and_still_draws(call, tmp_path):
-    code, printed, told = call("tiny", "--target-loss", 0.1, *PAIRS, "--out", tmp_path / "size.svg")
+def test_a_target_out_of_reach_says_the_best_and_still_draws(size, tmp_path):
+    code, printed, told = size("tiny", "--target-loss", 0.1, *PAIRS, "--out", tmp_path / "size.svg")
     assert (code, printed) == (2, "")
     assert "actual value 0.1 is missed by all 9, the best being 6 J with 2 times the harvest (0." in told
     assert told.count("\n") == 1
@@ -101,8 +88,8 @@ def test_a_target_out_of_reach_says_the_best_and_still_draws(call, tmp_path):
         (["--target-loss", 0.5, "--set", "energy.initial=3.0"], "energy.initial: expected at most"),
     ],
 )
-def test_mistakes_are_one_sentence(call, arguments, words):
-    code, printed, told = call("tiny", *arguments)
+def test_mistakes_are_one_sentence(size, arguments, words):
+    code, printed, told = size("tiny", *arguments)
     assert (code, printed) == (2, "")
     assert words in told
     assert told.startswith("error: ")

@@ -9,27 +9,9 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
-from heliomesh.cli import main
 
 SMALL = ["--set", "slots=6", "--set", "learning.local_steps=2"]
 TRAIN = [*SMALL, "--strategy", "loop"]  # which one is quickest may change from run to run
-
-
-@pytest.fixture
-def call(monkeypatch, capsys):
-    """Run the command line here; returns the exit code, standard output and standard error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["heliomesh", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as left:
-            code = left.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 
-from heliomesh.cli import main
 from heliomesh.commands import options as command_options
 from heliomesh.engine.fleet.clock import FleetRun, run_fleet
 from heliomesh.engine.fleet.post import InProcess
@@ -27,6 +26,7 @@ from heliomesh.problem.problem import build
 from heliomesh.report.run_folder import read_run
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace
+from tests.conftest import Call
 
 if find_spec("ray") is None:
     pytest.skip("Ray is not installed (pip install heliomesh[ray])", allow_module_level=True)
@@ -83,14 +83,10 @@ def test_a_mistake_is_one_sentence(
     words: list[str],
     sentence: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    call: Call,
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["heliomesh", "fleet", "tiny", *words, "--out", str(tmp_path / "run")])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    said = capsys.readouterr().err
-    assert ended.value.code == 2
+    code, _, said = call("fleet", "tiny", *words, "--out", tmp_path / "run")
+    assert code == 2
     assert said.startswith(sentence)
     assert said.count("\n") == 1
 
