@@ -27,6 +27,7 @@ from heliomesh.report.run_folder import read_run
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace
 from tests.conftest import Call
+from tests.engine.test_fleet import SMALL
 
 if find_spec("ray") is None:
     pytest.skip("Ray is not installed (pip install heliomesh[ray])", allow_module_level=True)
@@ -35,14 +36,6 @@ from heliomesh.engine import ray as engine  # isort: skip  # it sets what Ray re
 from heliomesh.engine.fleet.ray_post import RayPost
 
 PROGRAM = "from heliomesh.cli import main; main()"
-SMALL: dict[str, Any] = {
-    "slots": 6,
-    "energy.battery_levels": 3,
-    "energy.capacity_joule": 2.0,
-    "energy.powers_watt": [0.0, 1.0],
-    "learning.local_steps": 2,
-    "learning.batch": 8,
-}
 
 
 @pytest.fixture

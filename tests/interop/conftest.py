@@ -1,4 +1,4 @@
-"""Examples as modules."""
+"""Examples as modules, and a harvest with memory."""
 
 import importlib.util
 from collections.abc import Callable
@@ -7,6 +7,14 @@ from types import ModuleType
 
 import pytest
 
+WEATHER = {
+    "harvest": {
+        "source": "markov",
+        "joule": [[0.0, 0.3], [0.9, 1.7]],
+        "prob": [[0.5, 0.5], [0.4, 0.6]],
+        "kernel": [[0.8, 0.2], [0.3, 0.7]],
+    }
+}
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

@@ -12,9 +12,9 @@ import heliomesh as hm
 from heliomesh.cli import app
 from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
 from heliomesh.interop.rounded import Rounded
+from tests.interop.conftest import WEATHER
 from tests.interop.test_export import (
     STATES,
-    WEATHER,
     actions_in_c,
     actions_in_python,
     check_object,

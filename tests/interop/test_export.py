@@ -16,16 +16,9 @@ from heliomesh.interop.c_header import Header, write_headers
 from heliomesh.interop.export_tables import Tabulated, read_tables, tabulate, write_tables
 from heliomesh.planners.uncoordinated import Greedy
 from heliomesh.problem.policy import Observation
+from tests.interop.conftest import WEATHER
 
 STATES = 100_000
-WEATHER = {
-    "harvest": {
-        "source": "markov",
-        "joule": [[0.0, 0.3], [0.9, 1.7]],
-        "prob": [[0.5, 0.5], [0.4, 0.6]],
-        "kernel": [[0.8, 0.2], [0.3, 0.7]],
-    }
-}
 PLANS = {
     "uncoordinated": ({}, "uncoordinated", {}),
     "uncoordinated, uneven": (

@@ -12,15 +12,8 @@ from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 import heliomesh as hm
 from heliomesh.interop.pettingzoo import parallel_env
+from tests.interop.conftest import WEATHER
 
-WEATHER = {
-    "harvest": {
-        "source": "markov",
-        "joule": [[0.0, 0.3], [0.9, 1.7]],
-        "prob": [[0.5, 0.5], [0.4, 0.6]],
-        "kernel": [[0.8, 0.2], [0.3, 0.7]],
-    }
-}
 SCENARIOS = {
     "tiny": {},
     "uneven": {"energy.initial": "uniform", "energy.compute_joule": 0.77, "link.half_duplex": True},
