@@ -73,11 +73,7 @@ def compare_command(
     check_target(svg, "--svg")
     check_target(report, "--report")
     _check_training(train, report, runs)
-    unknown = [name for name in names or [] if name not in planner_names()]
-    if unknown:
-        hint = nearest(unknown[0], planner_names())
-        known = ", ".join(planner_names())
-        raise ScenarioError("planner", f"expected some of {known}, actual value {unknown[0]!r}{hint}")
+    _check_names(names or [])
     problem = build(load(scenario, overrides), device, dtype)
     result = compare(problem, names, episodes, seed, memory_gib=memory_gib, track=track_unless(quiet or as_json))
     facts = network_facts(problem)
@@ -101,6 +97,13 @@ def compare_command(
     console = Console(width=max(_TABLE_WIDTH, Console().width))
     console.print(", ".join(f"{name} {text_of(value)}" for name, value in facts.items()))
     console.print(_comparison_table(result, scenario, episodes))
+    _print_below_table(console, problem, result, trained)
+    if report is not None:
+        console.print(f"{report}: open it in a browser", markup=False)
+
+
+def _print_below_table(console: Console, problem: Problem, result: Comparison, trained: dict[str, list[Run]]) -> None:
+    """Accuracies, remarks on the scenario, what the bound says, and why planners refused."""
     if trained:
         console.print(_accuracy_table(trained, problem))
     for remark in remarks(problem):
@@ -112,8 +115,14 @@ def compare_command(
     for row in result.rows:
         if row.refusal:
             console.print(f"{row.planner} refused. {row.refusal}", markup=False)
-    if report is not None:
-        console.print(f"{report}: open it in a browser", markup=False)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    known = planner_names()
+    for name in names:
+        if name not in known:
+            hint = nearest(name, known)
+            raise ScenarioError("planner", f"expected some of {', '.join(known)}, actual value {name!r}{hint}")
 
 
 def _check_training(train: int, report: Path | None, runs: Path | None) -> None:

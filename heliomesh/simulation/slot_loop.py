@@ -52,13 +52,7 @@ def run_slots(
     The world is ``problem`` until a slot that ``truth`` names, from which on it is the one given there. Such worlds
     have the same devices, edges, sites and levels, so batteries, channels and luck carry over.
     """
-    if seed < 0:
-        raise ValueError(f"seed: expected at least 0, actual value {seed}")
-    planned = getattr(policy, "problem", problem)
-    shapes = [(p.num_devices, p.slots, p.num_energy, len(p.actions)) for p in (planned, problem)]
-    if shapes[0] != shapes[1]:
-        names = "devices, slots, energy states and actions"
-        raise ValueError(f"plan: expected one for {shapes[1]} {names}, actual value {shapes[0]}")
+    _check_inputs(problem, policy, seed)
     topology, settings = problem.topology, problem.scenario.energy
     usual = Weights(
         torch.from_numpy(topology.edge_weight).to(problem.device),
@@ -112,6 +106,17 @@ def run_slots(
         )
         battery = after
         channel_level = world.channel.step(channel_level, now.channel)
+
+
+def _check_inputs(problem: Problem, policy: Policy, seed: int) -> None:
+    """Refuse what no stream has, and a policy that was planned for a problem of another size."""
+    if seed < 0:
+        raise ValueError(f"seed: expected at least 0, actual value {seed}")
+    planned = getattr(policy, "problem", problem)
+    shapes = [(p.num_devices, p.slots, p.num_energy, len(p.actions)) for p in (planned, problem)]
+    if shapes[0] != shapes[1]:
+        names = "devices, slots, energy states and actions"
+        raise ValueError(f"plan: expected one for {shapes[1]} {names}, actual value {shapes[0]}")
 
 
 @dataclass(frozen=True)

@@ -280,14 +280,8 @@ def local_overhead(
         if options.form == "literal":
             sent = hops * rounds * (q_entries + policy_entries)
         else:
-            exchanges = rounds + num_best_responses(rounds, turns)
-            per_exchange = 0
-            for source in (other for other in areas if area.device in other.actors):
-                per_exchange += source.members[area.device] * policy_entries
-                if source.device in area.members:  # else the device does not see far enough to use a share
-                    share = share_scope(areas, scopes, source.device, area.device)
-                    per_exchange += area.members[source.device] * count * entries(problem.sizes(share))
-            sent = options.sweeps * exchanges * per_exchange
+            exchanges = options.sweeps * (rounds + num_best_responses(rounds, turns))
+            sent = exchanges * _entries_per_exchange(problem, areas, scopes, area, policy_entries)
             sent += (options.sweeps - 1) * hops * problem.num_energy
         if rounds:
             offline += sent * problem.slots * BYTES_ON_AIR
@@ -305,6 +299,23 @@ def local_overhead(
         online_joule_per_slot=control_joule(problem, online),
         paper_table_entries=paper,
     )
+
+
+def _entries_per_exchange(
+    problem: Problem,
+    areas: tuple[Neighbourhood, ...],
+    scopes: list[tuple[Variable, ...]],
+    area: Neighbourhood,
+    policy_entries: int,
+) -> int:
+    """Entries over single hops in a round of the default form: a device's policy, and the shares told to it."""
+    sent = 0
+    for source in (other for other in areas if area.device in other.actors):
+        sent += source.members[area.device] * policy_entries
+        if source.device in area.members:  # else the device does not see far enough to use a share
+            share = share_scope(areas, scopes, source.device, area.device)
+            sent += area.members[source.device] * len(problem.actions) * entries(problem.sizes(share))
+    return sent
 
 
 def smaller(options: dict[str, Any]) -> dict[str, Any] | None:
