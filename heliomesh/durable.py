@@ -125,6 +125,8 @@ class Sealed:
         """What was written; raises ``error`` with one sentence for another kind, another format or any damage."""
         try:
             content = json.loads(source.read_text(encoding="utf-8"))
+            if not isinstance(content, dict):
+                raise TypeError(f"JSON without names, {content!r:.40}")
             kind, number, seal = content.pop("kind", self.kind), content.pop("format"), content.pop("seal", None)
         except OSError as problem:
             raise error(f"{source}: expected {self.kind}, actual: {problem.strerror}") from None

@@ -28,6 +28,7 @@ from heliomesh.engine.results import Against, Estimate, Paired, compared, final,
 from heliomesh.engine.store import Result, Store
 from heliomesh.learning.journal import reserved
 from heliomesh.learning.precision import check_precision
+from heliomesh.learning.run import TrainingError
 from heliomesh.simulation.diagnostics import Interval, interval
 
 EXPERIMENT_CATALOG = "heliomesh.experiments"
@@ -50,7 +51,10 @@ def reproduce_command(
     quiet: QuietOption = False,
 ) -> None:
     """Everything in the paper's evaluation, over paired seeds, with 95 % intervals."""
-    modules = [catalog.find(EXPERIMENT_CATALOG, name) for name in names or catalog.names(EXPERIMENT_CATALOG)]
+    if out.exists() and not out.is_dir():
+        raise TrainingError(f"--out: expected a folder, actual: {out} is a file")
+    wanted = dict.fromkeys(names or catalog.names(EXPERIMENT_CATALOG))  # each once
+    modules = [catalog.find(EXPERIMENT_CATALOG, name) for name in wanted]
     store, track = Store(out / "quick" if quick else out), track_unless(quiet)
     arms = [arm for module in modules for arm in module.arms(quick)]
     check_precision(precision)

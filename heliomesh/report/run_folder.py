@@ -82,6 +82,10 @@ def _check_is_run(path: Path) -> None:
         actual = "a file" if path.exists() else "nothing there"
         raise TrainingError(f"{path}: expected the folder of a run, actual: {actual}")
     names = {entry.name for entry in path.iterdir()}
+    if not names & MARKS and PLAN in names:
+        raise TrainingError(
+            f"{path}: expected a run that was simulated, actual: its plan only; the same command again resumes it"
+        )
     if not names & MARKS:
         actual = "none of them" if names else "an empty folder"
         raise TrainingError(

@@ -1,6 +1,7 @@
 """What happened, as arrays: the only thing that learning needs to know about planning and physics."""
 
 import json
+import zipfile
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ class Trace:
     def load(cls, path: str | Path) -> "Trace":
         """Read a saved trace; raises TraceError for anything else."""
         try:
+            zipfile.ZipFile(path).close()  # or `np.load` would take what is no archive for a pickle, and say so
             with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 meta = json.loads(str(file["meta"]))
                 if meta.get("format") != _FORMAT:
@@ -77,6 +79,8 @@ class Trace:
                 return cls(str(meta["scenario"]), str(meta["planner"]), int(meta["seed"]), **arrays)
         except TraceError:
             raise
+        except OSError as error:
+            raise TraceError(f"{path}: expected a complete trace file, actual: {error.strerror or error}") from None
         except Exception as error:  # a damaged archive may raise anything, even zlib.error
             raise TraceError(f"{path}: expected a complete trace file, actual: {error}") from None
 

@@ -14,6 +14,7 @@ from heliomesh.commands.reproduce import EXPERIMENT_CATALOG
 from heliomesh.durable import Sealed
 from heliomesh.engine.arm import LOSSLESS, Arm, Prepared, Scheme, prepare
 from heliomesh.engine.store import Store
+from heliomesh.learning.run import TrainingError
 
 TINY = hm.Scenario.load("tiny")
 ARM = Arm("figure", Scheme("greedy", "uncoordinated"), TINY, 2, "i.i.d.", 3.0)
@@ -181,6 +182,14 @@ def test_only_print_of_nothing(tmp_path):
         == f"{folder / 'quick'} holds no results of {', '.join(EXPERIMENTS)} yet: `{command}` makes them.\n"
     )
     assert not folder.exists()
+
+
+def test_a_file_holds_no_results(tmp_path):
+    note = tmp_path / "note.txt"
+    note.write_text("sea")
+    result = CliRunner().invoke(app, ["reproduce", "hops", "--only-print", "--out", str(note)])
+    assert isinstance(result.exception, TrainingError)
+    assert str(result.exception) == f"--out: expected a folder, actual: {note} is a file"
 
 
 def test_only_print_of_some_results(tmp_path):
