@@ -6,7 +6,7 @@ is not finished is a scheme of its own, so that it does not blur the others.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +33,7 @@ LIMIT_MIB = 16  # of slot data in one page
 _WINDOW = 10  # slots of a moving mean
 _POWERS = 127  # most powers a page tells apart; one bit of a byte says whether the device trained
 _TRAINED = 128
+_LONGEST_DIFFERENCE = 48  # characters in which a label tells two scenarios apart
 _PROVENANCE = (
     "trace",
     "simulation_seed",
@@ -66,13 +67,14 @@ def page_data(folders: Sequence[str | Path], title: str | None = None, every: in
     runs = [read_run(folder) for folder in folders]
     _check_size(runs, every)
     blobs = Blobs()
-    schemes = _schemes(runs)
+    names = _scenario_names(runs)
+    schemes = _schemes(runs, names)
     bounds = _bounds(runs)
     scenarios: dict[str, Facts] = {}
     networks: dict[str, Facts] = {}
     for index, run in enumerate(runs):
         own = scenarios.setdefault(
-            _hash(run), {"name": run.scenario.name, "toml": run.scenario.to_toml(), "runs": []}
+            _hash(run), {"name": names[_hash(run)], "toml": run.scenario.to_toml(), "runs": []}
         )
         own["runs"].append(index)
         networks.setdefault(_hash(run), _network(run, blobs))
@@ -126,10 +128,34 @@ def _title(runs: Sequence[RunFolder]) -> str:
     return f"{', '.join(names)}: {', '.join(planners)}"
 
 
+def _scenario_names(runs: Sequence[RunFolder]) -> dict[str, str]:
+    """Names of scenarios by hash; namesakes are told apart by the settings in which they differ."""
+    settings = {_hash(run): dict(_settings(run.scenario.as_dict())) for run in runs}
+    names = {}
+    for run in runs:
+        name, own = run.scenario.name, settings[_hash(run)]
+        others = [settings[_hash(other)] for other in runs if other.scenario.name == name]
+        paths = dict.fromkeys(path for one in (own, *others) for path in one if path != "seed")
+        differing = [path for path in paths if any(one.get(path) != own.get(path) for one in others)]
+        text = ", ".join(f"{path}={own.get(path, 'unset')}" for path in differing)
+        text = text if len(text) <= _LONGEST_DIFFERENCE else _hash(run)[:12]
+        names[_hash(run)] = f"{name} ({text})" if differing else name
+    return names
+
+
+def _settings(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted paths of a scenario and their values, as ``--set`` takes them."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _settings(value, f"{section}{name}.")
+        else:
+            yield f"{section}{name}", value
+
+
 # Schemes and their headline numbers
 
 
-def _schemes(runs: Sequence[RunFolder]) -> list[Scheme]:
+def _schemes(runs: Sequence[RunFolder], names: Mapping[str, str]) -> list[Scheme]:
     """Group runs; those that cannot be averaged stand alone under their folder's name."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, run in enumerate(runs):
@@ -138,7 +164,8 @@ def _schemes(runs: Sequence[RunFolder]) -> list[Scheme]:
     several = len({key[0] for key in groups}) > 1
     schemes = []
     for indices in groups.values():
-        label = _label(runs[indices[0]], several)
+        first = runs[indices[0]]
+        label = _label(first, f"on {names[_hash(first)]}" if several else "")
         seeds = [(runs[index].scenario.seed, runs[index].seed, runs[index].episode) for index in indices]
         if len(set(seeds)) == len(seeds):
             schemes.append(Scheme(label, tuple(indices)))
@@ -147,11 +174,10 @@ def _schemes(runs: Sequence[RunFolder]) -> list[Scheme]:
     return _told_apart(schemes, runs)
 
 
-def _label(run: RunFolder, with_scenario: bool) -> str:
+def _label(run: RunFolder, where: str) -> str:
     options = [f"{name}={value}" for name, value in run.options.items()]
-    where = [f"on {run.scenario.name}"] if with_scenario else []
     state = ["(unfinished)"] * (not run.finished) + ["(no trace)"] * (run.trace is None)
-    return " ".join([run.planner, *options, *where, *state])
+    return " ".join([run.planner, *options, *([where] if where else []), *state])
 
 
 def _told_apart(schemes: list[Scheme], runs: Sequence[RunFolder]) -> list[Scheme]:

@@ -31,7 +31,7 @@ def sizing_page(sizing: Sizing, scenario: Scenario, title: str, prices: Prices |
 <header class="top"><div><h1>{escape(title)}</h1><p class="muted">{told}</p></div></header>
 <main>
 <section class="card">
-<div class="scroll"><img alt="{told}" src="data:image/svg+xml;base64,{picture}"></div>
+<div class="scroll"><img class="picture" alt="{told}" src="data:image/svg+xml;base64,{picture}"></div>
 </section>
 <section class="card">
 <h2>Smallest pairs that meet the target</h2>

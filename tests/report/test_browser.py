@@ -201,6 +201,23 @@ def test_schemes_toggle_and_zoom_resets(opened: Any) -> None:
     assert _complaints(opened) == []
 
 
+def test_zoom_closer_than_the_evaluations(opened: Any) -> None:
+    def zoomed(low: float, high: float) -> tuple[list[float], list[str]]:
+        opened.execute_script(f"zoomTo({low}, {high}); charts[0].readOut({low}, 9, 9)")
+        texts = opened.find_elements(By.CSS_SELECTOR, "#charts .chart:first-child svg text")
+        return opened.execute_script("return charts[0].range"), [text.text for text in texts]
+
+    (low, high), texts = zoomed(5, 7)  # of evaluations after slots 4, 8 and 12
+    before, after = opened.execute_script("return charts[0].series[1].y.slice(0, 2)")
+    assert low < before + (after - before) / 4 < high
+    assert "No value in these slots." not in texts
+    assert not _by_id(opened, "tip").is_displayed()  # a line passes here, but nothing was measured
+    _, texts = zoomed(1, 3)
+    assert texts[-1] == "No value in these slots."
+    assert [text for text in texts if text.replace(".", "").isdigit() and not 1 <= float(text) <= 3] == []
+    assert _complaints(opened) == []
+
+
 def test_a_click_shows_a_device(opened: Any) -> None:
     place = opened.execute_script("return player.scenes[0].places[3]")
     canvas = opened.find_element(By.CSS_SELECTOR, ".scene")

@@ -157,6 +157,27 @@ def test_the_same_luck_twice_is_not_averaged(finished_runs, tmp_path):
     assert labels == ["receiver (receiver-0)", "receiver (again)"]
 
 
+def test_namesakes_are_told_apart_by_what_differs(finished_runs, tmp_path):
+    longer = make_run(tmp_path / "longer", "uncoordinated", 0, "--set", "slots=14")
+    data = page_data([finished_runs[0], longer, finished_runs[2]])
+    assert [scheme["label"] for scheme in data["schemes"]] == [
+        "receiver on tiny (slots=12)",
+        "uncoordinated on tiny (slots=14)",
+        "uncoordinated on tiny (slots=12)",
+    ]
+    assert [scenario["name"] for scenario in data["scenarios"]] == ["tiny (slots=12)", "tiny (slots=14)"]
+    other = make_run(tmp_path / "other", "uncoordinated", 0, "--set", 'name="other"', "--set", "slots=13")
+    labels = [scheme["label"] for scheme in page_data([finished_runs[0], other])["schemes"]]
+    assert labels == ["receiver on tiny", "uncoordinated on other"]
+
+
+def test_scenarios_that_differ_in_much_are_told_apart_by_hash(finished_runs, tmp_path):
+    changes = ("energy.capacity_joule=6.0", "energy.battery_levels=7", "link.waterfall=0.2")
+    far = make_run(tmp_path / "far", "uncoordinated", 0, *(word for one in changes for word in ("--set", one)))
+    for scenario in page_data([finished_runs[2], far])["scenarios"]:
+        assert scenario["name"] == f"tiny ({scenario['hash'][:12]})"
+
+
 def test_continuous_powers_are_rounded(finished_runs):
     watt = np.linspace(0, 1, 400).reshape(40, 10)
     powers, codes = page_data_module._actions(watt, np.ones((40, 10), bool))
@@ -336,6 +357,19 @@ def _checkpoints_only(run: Path) -> None:
     (run / "checkpoints").mkdir()
 
 
+def _planned_only(run: Path) -> None:
+    for name in ("manifest.json", "trace.npz", "metrics.parquet", "weights.safetensors"):
+        (run / name).unlink()
+
+
+def _folder_for(name: str):
+    def spoil(run: Path) -> None:
+        (run / name).unlink()
+        (run / name).mkdir()
+
+    return spoil
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
@@ -347,7 +381,10 @@ def _checkpoints_only(run: Path) -> None:
         (_truncate("metrics.parquet"), "metrics.parquet: expected sha256"),
         (_truncate("trace.npz"), "trace.npz: expected a complete trace file"),
         (_truncate("plan.json"), "plan.json: expected the facts of a plan"),
-        (_replace("manifest.json", "[]"), "manifest.json: expected the manifest of a run"),
+        (_planned_only, "expected a run that was simulated, actual: its plan only"),
+        (_replace("manifest.json", "[1]"), "expected the manifest of a run, actual: JSON without names, [1]"),
+        (_replace("trace.npz", "sea"), "trace.npz: expected a complete trace file, actual: File is not a zip file"),
+        (_folder_for("trace.npz"), "trace.npz: expected a complete trace file, actual: Is a directory"),
         (_replace("manifest.json", '{"format": 7}'), "expected the manifest of a run in format 2, actual format 7"),
         (_replace("plan.json", '{"run": 1, "plan": []}'), "expected the facts of a plan"),
         (_change_manifest(scenario_toml="slots = 'many'"), "expected a scenario of this version"),

@@ -3,6 +3,7 @@
 const MARGIN = { left: 54, right: 18, top: 8, bottom: 34 };
 const WHOLE = { low: 0, high: Math.max(...page.runs.map((run) => run.slots)) };
 const view = { ...WHOLE, hidden: new Set() };
+const inView = (slot) => slot >= view.low && slot <= view.high;
 
 function niceTicks(low, high, count) {
   const rough = (high - low) / count || 1;
@@ -23,6 +24,16 @@ function logTicks(low, high) {
     }
   }
   return ticks;
+}
+
+/** A line's values in view, and where it crosses the ends of the view: evaluations may lie wider apart than the zoom. */
+function seen(x, values) {
+  const ends = [view.low, view.high].map((slot) => {
+    const next = x.findIndex((one) => one >= slot);
+    if (next < 1) return NaN;
+    return values[next - 1] + (values[next] - values[next - 1]) * (slot - x[next - 1]) / (x[next] - x[next - 1]);
+  });
+  return [...values.filter((_, index) => inView(x[index])), ...ends.filter(Number.isFinite)];
 }
 
 const path = (points) => points.map(([x, y], index) => `${index ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
@@ -77,9 +88,8 @@ class Chart {
   }
 
   setScales(shown) {
-    const within = (x) => x >= view.low && x <= view.high;
     const bound = (pick, least) => {
-      const values = shown.flatMap((one) => pick(one).filter((_, index) => within(one.x[index])));
+      const values = shown.flatMap((one) => seen(one.x, pick(one)));
       return values.reduce((best, value) => (least ? Math.min(best, value) : Math.max(best, value)), least ? Infinity : -Infinity);
     };
     let [low, high] = [bound(({ y }) => y, true), bound(({ y }) => y, false)];
@@ -88,7 +98,8 @@ class Chart {
       low = Math.max(low - reach, bound(({ low: values, y }) => values ?? y, true));
       high = Math.min(high + reach, bound(({ high: values, y }) => values ?? y, false));
     }
-    if (!Number.isFinite(low)) [low, high] = this.log ? [1, 10] : [0, 1];
+    this.blank = !Number.isFinite(low); // every line ends before these slots, or begins after them
+    if (this.blank) [low, high] = this.log ? [1, 10] : [0, 1];
     const room = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
     const { most: top = Infinity } = this.settings.options[this.option][2];
     high = Math.min(high, top - room); // an interval may reach beyond what is possible
@@ -114,7 +125,8 @@ class Chart {
     const bottom = this.height - MARGIN.bottom;
     const right = this.width - MARGIN.right;
     const parts = [];
-    for (const tick of this.log ? logTicks(...this.range) : niceTicks(...this.range, 5)) {
+    const ticks = this.log ? logTicks(...this.range) : niceTicks(...this.range, 5);
+    for (const tick of this.blank ? [] : ticks) {
       const y = this.y(tick);
       parts.push(svg("path", { class: "grid", d: `M${MARGIN.left} ${y}H${right}` }));
       parts.push(svg("text", { x: MARGIN.left - 7, y: y + 4, "text-anchor": "end" }, short(tick)));
@@ -123,7 +135,9 @@ class Chart {
       parts.push(svg("text", { x: this.x(tick), y: bottom + 16, "text-anchor": "middle" }, short(tick)));
     }
     parts.push(svg("path", { class: "axis", d: `M${MARGIN.left} ${MARGIN.top}V${bottom}H${right}` }));
-    parts.push(svg("text", { x: (MARGIN.left + right) / 2, y: bottom + 31, "text-anchor": "middle" }, "slot"));
+    const middle = { x: (MARGIN.left + right) / 2, "text-anchor": "middle" };
+    parts.push(svg("text", { ...middle, y: bottom + 31 }, "slot"));
+    if (this.blank) parts.push(svg("text", { ...middle, y: (MARGIN.top + bottom) / 2 }, "No value in these slots."));
     return parts;
   }
 
@@ -197,7 +211,7 @@ class Chart {
   }
 
   pressed(event) {
-    const slots = [...new Set(this.shown.flatMap(({ x }) => x))].filter((x) => x >= view.low && x <= view.high).sort((a, b) => a - b);
+    const slots = [...new Set(this.shown.flatMap(({ x }) => x))].filter(inView).sort((a, b) => a - b);
     const now = this.readAt === null ? -1 : slots.indexOf(this.readAt);
     const move = { ArrowLeft: now < 0 ? slots.length - 1 : now - 1, ArrowRight: now + 1 }[event.key];
     if (move !== undefined) {
@@ -214,9 +228,10 @@ class Chart {
 
   /** Show every scheme's value at the measured slot nearest to this one. */
   readOut(slot, clientX, clientY) {
-    const nearest = (x) => x.reduce((best, one, index) => (Math.abs(one - slot) < Math.abs(x[best] - slot) ? index : best), 0);
-    const rows = this.shown.map((series) => ({ ...series, at: nearest(series.x) }));
-    if (!rows.length) return;
+    const closer = (x) => (best, one) => (Math.abs(x[one] - slot) < Math.abs(x[best] - slot) ? one : best);
+    const rows = this.shown.filter(({ x }) => x.some(inView)).map((series) =>
+      ({ ...series, at: [...series.x.keys()].filter((index) => inView(series.x[index])).reduce(closer(series.x)) }));
+    if (!rows.length) { this.forget(); return; }
     const all = rows.map(({ x, at }) => x[at]);
     this.readAt = all.reduce((best, one) => (Math.abs(one - slot) < Math.abs(best - slot) ? one : best));
     const there = rows.filter(({ x, at }) => x[at] === this.readAt);

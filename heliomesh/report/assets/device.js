@@ -99,6 +99,7 @@ function drawHistory(host, run, device) {
       svg("text", { x: x(slot), y: bottom + 16, "text-anchor": "middle" }, short(slot))),
     svg("text", { x: (46 + width) / 2, y: bottom + 31, "text-anchor": "middle" }, "slot"),
     line);
+  picture.append(...picture.querySelectorAll(".lane")); // titles last, over the cursor's line
   deviceView.cursor = { line, x, bottom };
   host.append(picture);
 }
@@ -106,7 +107,7 @@ function drawHistory(host, run, device) {
 function laneFrame({ x, top, bottom, run, title, most }) {
   return [
     svg("path", { class: "grid", d: `M${x(0)} ${top}H${x(run.slots)}M${x(0)} ${bottom}H${x(run.slots)}` }),
-    svg("text", { x: x(0) + 2, y: top - 5 }, title),
+    svg("text", { class: "lane", x: x(0) + 2, y: top - 5 }, title),
     svg("text", { x: x(0) - 6, y: top + 8, "text-anchor": "end" }, short(Number(most.toPrecision(2)))),
     svg("text", { x: x(0) - 6, y: bottom + 3, "text-anchor": "end" }, "0"),
   ];

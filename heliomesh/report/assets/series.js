@@ -20,12 +20,12 @@ const CHARTS = [
   ] },
   { title: "Energy", unit: "J", options: [
     ["battery, mean device", bySlot("mean_battery", 0), {}],
-    ["spent so far", bySlot("spent_so_far", 1), {}],
-    ["harvested so far", bySlot("harvested_so_far", 1), {}],
-    ["overflow so far", bySlot("overflow_so_far", 1), {}],
+    ["spent so far, all devices", bySlot("spent_so_far", 1), {}],
+    ["harvested so far, all devices", bySlot("harvested_so_far", 1), {}],
+    ["overflow so far, all devices", bySlot("overflow_so_far", 1), {}],
   ] },
   { title: "Consensus and loss", unit: "", options: [
-    ["consensus distance", byEvaluation("consensus_distance"), { log: true }],
+    ["consensus distance, log scale", byEvaluation("consensus_distance"), { log: true }],
     ["training loss", byEvaluation("train_loss"), {}],
     ["test loss, mean device", byEvaluation("loss_mean"), {}],
   ] },

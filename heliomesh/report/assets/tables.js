@@ -29,7 +29,7 @@ function headlineColumns() {
   return [
     { head: "scheme" },
     { head: "accuracy", unit: "mean device, %", cell: one("accuracy_mean", 100, 2), name: "accuracy_mean", sign: 1 },
-    { head: "least – most", unit: "device, %", cell: range },
+    { head: "least – most", unit: "device, %", cell: range },
     { head: "accuracy", unit: "average model, %", cell: one("average_accuracy", 100, 2), name: "average_accuracy", sign: 1 },
     { head: "update loss", unit: "per slot", cell: one("cost", 1, 3), name: "cost", sign: -1 },
     { head: "lower bound", unit: "grid", cell: (row) => fixed(row.bound?.mean, 3) },
@@ -87,7 +87,7 @@ function showEachRun() {
     { head: "scheme", kind: "text", cell: (run) => page.schemes[run.scheme].label },
     { head: "seed", cell: (run) => String(run.seed) },
     { head: "accuracy", unit: "mean device, %", cell: (run) => percent(last(run, "accuracy_mean"), 2) },
-    { head: "least – most", unit: "device, %",
+    { head: "least – most", unit: "device, %",
       cell: (run) => `${percent(last(run, "accuracy_min"))} – ${percent(last(run, "accuracy_max"))}` },
     { head: "accuracy", unit: "average model, %", cell: (run) => percent(last(run, "average_accuracy"), 2) },
     { head: "update loss", unit: "per slot", cell: (run) => fixed(run.trace?.cost, 3) },
