@@ -1,6 +1,5 @@
 """`heliomesh compare`: all planners on one scenario, on common luck, and the models they lead to."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,12 +8,20 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from heliomesh.catalog import nearest
-from heliomesh.commands.facts import network_facts, plan_facts, print_json, remarks, summary_facts, text_of
+from heliomesh.commands.facts import (
+    interval_text,
+    network_facts,
+    number_table,
+    plan_facts,
+    print_json,
+    remarks,
+    summary_facts,
+    text_of,
+)
 from heliomesh.commands.options import (
     DeviceOption,
     EpisodesOption,
@@ -42,7 +49,7 @@ from heliomesh.problem.size import readable
 from heliomesh.report.page import report_page
 from heliomesh.report.pareto import pareto_svg
 from heliomesh.scenario import ScenarioError
-from heliomesh.simulation.diagnostics import Interval, interval
+from heliomesh.simulation.diagnostics import interval
 from heliomesh.simulation.trace import simulate
 
 _TABLE_WIDTH = 118  # the comparison table is cut below it
@@ -169,19 +176,17 @@ def _trained(
 def _accuracy_table(trained: dict[str, list[Run]], problem: Problem) -> Table:
     learning, episodes = problem.scenario.learning, len(next(iter(trained.values())))
     title = f"accuracy after {problem.slots} slots on {learning.dataset}, {episodes} episodes, 95 % intervals"
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    table.add_column("planner", no_wrap=True)
     best = max(trained, key=lambda name: _finals(trained[name], "accuracy_mean").mean())
-    for heading in ("mean device %", f"against {best}", "least device %", "average model %", "% per joule"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = ("mean device %", f"against {best}", "least device %", "average model %", "% per joule")
+    table = number_table(title, "planner", *headings)
     for planner, runs in trained.items():
         accuracy = _finals(runs, "accuracy_mean")
         table.add_row(
             planner,
-            _interval(interval(accuracy), "{:.2f}", 100),
-            _interval(interval(accuracy - _finals(trained[best], "accuracy_mean")), "{:+.2f}", 100),
+            interval_text(interval(accuracy), ".2f", 100),
+            interval_text(interval(accuracy - _finals(trained[best], "accuracy_mean")), "+.2f", 100),
             f"{100 * _finals(runs, 'accuracy_min').min():.2f}",
-            _interval(interval(_finals(runs, "average_accuracy")), "{:.2f}", 100),
+            interval_text(interval(_finals(runs, "average_accuracy")), ".2f", 100),
             f"{100 * _finals(runs, 'accuracy_per_joule').mean():.4f}",
         )
     return table
@@ -207,10 +212,8 @@ def _row_facts(row: Row, trained: list[Run] | None) -> dict[str, Any]:
 
 def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table:
     title = f"{scenario}: cost per slot, {episodes} episodes, 95 % intervals; gap to {result.reference}"
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    table.add_column("planner", no_wrap=True)
-    for heading in ("cost", "gap %", "active %", "arrived %", "offline", "online/slot", "seconds"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = ("cost", "gap %", "active %", "arrived %", "offline", "online/slot", "seconds")
+    table = number_table(title, "planner", *headings)
     for row in result.rows:
         if row.plan is None or row.summary is None or row.gap is None:
             table.add_row(row.planner, "refused", *[""] * 6)
@@ -218,8 +221,8 @@ def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table
         overhead = row.plan.overhead
         table.add_row(
             row.planner + ("" if row.plan.converged else " *"),
-            _interval(row.summary.cost, "{:.3f}", 1),
-            _interval(row.gap, "{:+.2f}", 100),
+            interval_text(row.summary.cost, ".3f"),
+            interval_text(row.gap, "+.2f", 100),
             f"{100 * row.summary.participation:.1f}",
             f"{100 * row.summary.delivery:.1f}",
             readable(overhead.offline_bytes),
@@ -229,8 +232,3 @@ def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table
     if any(row.plan is not None and not row.plan.converged for row in result.rows):
         table.caption = "* the last round still changed some of the policy"
     return table
-
-
-def _interval(value: Interval, form: str, factor: float) -> str:
-    width = form.replace("+", "").format(factor * value.half_width) if math.isfinite(value.half_width) else "?"
-    return f"{form.format(factor * value.mean)} ± {width}"

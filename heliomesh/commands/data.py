@@ -1,6 +1,5 @@
 """`heliomesh data`: list, get and verify datasets."""
 
-import json
 import sys
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -13,6 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Column, Table
 
 from heliomesh import catalog
+from heliomesh.commands.facts import print_json
 from heliomesh.commands.options import QuietOption
 from heliomesh.learning.dataset import DATASET_CATALOG, DatasetError
 from heliomesh.learning.retrieval.search import Found, cache_folder, is_cached, is_started, origin, retrieve, verify
@@ -29,7 +29,7 @@ def list_command(as_json: JsonOption = False) -> None:
     """Datasets, whether they are here, and where."""
     rows = [_row(name, _module(name)) for name in catalog.names(DATASET_CATALOG)]
     if as_json:
-        _print_json(rows)
+        print_json(rows)
         return
     table = Table("name", "size", "present", Column("where", overflow="fold"), box=SIMPLE_HEAD, pad_edge=False)
     for row in rows:
@@ -63,7 +63,7 @@ def get_command(
         if not as_json:
             sys.stdout.write(_sentence(fact))
     if as_json:
-        _print_json(facts)
+        print_json(facts)
 
 
 @app.command("verify")
@@ -81,7 +81,7 @@ def verify_command(
         if not as_json:
             sys.stdout.write(_sentence(facts[-1]))
     if as_json:
-        _print_json(facts)
+        print_json(facts)
     elif not facts:
         sys.stdout.write(f"nothing to verify in {cache_folder()}\n")
 
@@ -156,7 +156,3 @@ def _sentence(fact: dict[str, Any]) -> str:
     how = f"got by way {fact['way']!r}" if fact["fetched"] else f"in the cache (by way {fact['way']!r})"
     why = f"; replaced what was wrong: {fact['replaced']}" if fact["replaced"] else ""
     return f"{fact['name']}: {how}, sha256 right, {readable(fact['bytes'])} in {fact['folder']}{why}\n"
-
-
-def _print_json(value: object) -> None:
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")

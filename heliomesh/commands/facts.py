@@ -6,12 +6,13 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import Problem
-from heliomesh.simulation.diagnostics import Summary
+from heliomesh.simulation.diagnostics import Interval, Summary
 
 
 def network_facts(problem: Problem) -> dict[str, Any]:
@@ -74,6 +75,21 @@ def text_of(value: object) -> str:
     if isinstance(value, list):
         return " ".join(map(text_of, value))
     return str(value)
+
+
+def interval_text(value: Interval, form: str = ".4f", factor: float = 1.0) -> str:
+    """A mean and the half-width of its interval, both times ``factor``; the form's sign is for the mean only."""
+    width = format(factor * value.half_width, form.lstrip("+")) if math.isfinite(value.half_width) else "?"
+    return f"{factor * value.mean:{form}} ± {width}"
+
+
+def number_table(title: str, first: str, *headings: str) -> Table:
+    """An empty table with a column of names and columns of numbers."""
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
+    table.add_column(first, no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
 
 
 def print_json(value: object) -> None:

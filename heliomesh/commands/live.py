@@ -6,11 +6,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
-from heliomesh.commands.facts import network_facts, print_json
+from heliomesh.commands.facts import interval_text, network_facts, number_table, print_json
 from heliomesh.commands.options import (
     EpisodesOption,
     JsonOption,
@@ -31,7 +29,7 @@ from heliomesh.living.trial import Trial, trial
 from heliomesh.problem.problem import build
 from heliomesh.problem.size import readable
 from heliomesh.scenario import ScenarioError
-from heliomesh.simulation.diagnostics import Interval, interval
+from heliomesh.simulation.diagnostics import interval
 
 
 def live_command(
@@ -99,15 +97,21 @@ def _trial_facts(result: Trial) -> dict[str, Any]:
 
 
 def _print_trial(result: Trial, facts: dict[str, Any], title: str) -> None:
-    table = _table(title, "plan", "cost per slot after the change", "against the stale plan")
+    table = number_table(title, "plan", "cost per slot after the change", "against the stale plan")
     for name, cost in (("stale", result.stale), ("re-planned", result.replanned), ("fresh", result.fresh)):
-        table.add_row(name, _words(interval(cost)), "" if name == "stale" else _words(interval(cost - result.stale)))
+        table.add_row(
+            name,
+            interval_text(interval(cost)),
+            "" if name == "stale" else interval_text(interval(cost - result.stale)),
+        )
     console = Console(markup=False)
     console.print(table)
     if math.isnan(result.recovered.mean):
         console.print("The stale plan loses nothing against the fresh one: there is nothing to recover.")
     else:
-        console.print(f"Recovered {_words(result.recovered, 100, '.1f')} % of the loss between stale and fresh plan.")
+        console.print(
+            f"Recovered {interval_text(result.recovered, '.1f', 100)} % of the loss between stale and fresh plan."
+        )
     console.print(
         f"Detected in {100 * result.detected_share:.0f} % of the episodes, after "
         f"{facts['slots to detect, mean']:.1f} slots on average; alarms before the change in "
@@ -145,13 +149,15 @@ def prune_command(
     if as_json:
         print_json(_pruning_facts(result))
         return
-    table = _table(f"{scenario}, {planner}: links kept", "network", "links", "cost per slot", "gap", "gap applied")
+    table = number_table(
+        f"{scenario}, {planner}: links kept", "network", "links", "cost per slot", "gap", "gap applied"
+    )
     for name, side in (("before", result.before), ("after", result.after)):
-        cells = (str(side.links), _words(interval(side.cost)), f"{side.gap:.4f}", f"{side.real_gap:.4f}")
+        cells = (str(side.links), interval_text(interval(side.cost)), f"{side.gap:.4f}", f"{side.real_gap:.4f}")
         table.add_row(name, *cells)
     console = Console(markup=False)
     console.print(table)
-    console.print(f"Fewer updates lost per slot: {_words(result.saved)}.")
+    console.print(f"Fewer updates lost per slot: {interval_text(result.saved)}.")
     dropped = ", ".join("{}-{}".format(*pair) for pair in result.dropped)
     console.print(f"Dropped: {dropped or 'none'}.")
 
@@ -198,18 +204,22 @@ def scope_command(
     if as_json:
         print_json(_scope_facts(result))
         return
-    table = _table(f"{scenario}, decentralized", "who sees one hop more", "cost per slot", "offline", "online/slot")
+    table = number_table(
+        f"{scenario}, decentralized", "who sees one hop more", "cost per slot", "offline", "online/slot"
+    )
     for name, scope in (("nobody", result.base), ("where it pays", result.chosen), ("everybody", result.full)):
         overhead = scope.overhead
         table.add_row(
             f"{name} ({len(scope.grown)})",
-            _words(interval(scope.cost)),
+            interval_text(interval(scope.cost)),
             readable(overhead.offline_bytes),
             readable(overhead.online_bytes_per_slot),
         )
     console = Console(markup=False)
     console.print(table)
-    console.print(f"Saved per slot: {_words(result.gain)} of {_words(result.full_gain)} with everybody grown.")
+    console.print(
+        f"Saved per slot: {interval_text(result.gain)} of {interval_text(result.full_gain)} with everybody grown."
+    )
     for what, field in (("offline", "offline_bytes"), ("online", "online_bytes_per_slot")):
         console.print(f"Extra {what} traffic avoided: {100 * result.overhead_saved(field):.0f} %.")
     console.print(f"Grown: {', '.join(map(str, result.chosen.grown)) or 'none'}.")
@@ -231,16 +241,3 @@ def _scope_facts(result: AdaptedScope) -> dict[str, Any]:
         "offline traffic avoided": result.overhead_saved("offline_bytes"),
         "online traffic avoided": result.overhead_saved("online_bytes_per_slot"),
     }
-
-
-def _table(title: str, *headings: str) -> Table:
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    table.add_column(headings[0], no_wrap=True)
-    for heading in headings[1:]:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
-def _words(value: Interval, factor: float = 1.0, form: str = ".4f") -> str:
-    width = format(factor * value.half_width, form) if math.isfinite(value.half_width) else "?"
-    return f"{factor * value.mean:{form}} ± {width}"

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from heliomesh import catalog
+from heliomesh.commands.facts import interval_text
 from heliomesh.commands.options import (
     AddressOption,
     DeviceOption,
@@ -29,7 +30,7 @@ from heliomesh.engine.store import Result, Store
 from heliomesh.learning.journal import reserved
 from heliomesh.learning.precision import check_precision
 from heliomesh.learning.run import TrainingError
-from heliomesh.simulation.diagnostics import Interval, interval
+from heliomesh.simulation.diagnostics import interval
 
 EXPERIMENT_CATALOG = "heliomesh.experiments"
 
@@ -113,8 +114,8 @@ def _table(results: Sequence[Result]) -> list[str]:
         one, facts = final(result), result.manifest
         cells = [one.setting, one.scheme, "" if one.place is None else f"{one.place:g}"]
         percents = (one.accuracy, one.accuracy_over_run, one.average_accuracy)
-        cells += [_text(interval(percent), ".2f") for percent in percents]
-        cells += [_text(interval(one.cost), ".3f")]
+        cells += [interval_text(interval(percent), ".2f") for percent in percents]
+        cells += [interval_text(interval(one.cost), ".3f")]
         cells += [f"{100 * facts['participation']:.1f}", f"{100 * facts['delivery']:.1f}", str(len(one.accuracy))]
         lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]
@@ -140,7 +141,7 @@ def _comparisons(results: Sequence[Result], against: Against, place: str | None)
 
 def _tested(estimate: Estimate) -> str:
     """An estimate and its p-value, as two cells."""
-    text = _text(estimate.points, "+.2f")
+    text = interval_text(estimate.points, "+.2f")
     return f"{f'**{text}**' if estimate.sign else text} | {estimate.p_value:.2g}"
 
 
@@ -154,7 +155,3 @@ def _where(pair: Paired) -> str:
         shared, names = [first.setting, place], (first.scheme, second.scheme)
     where = ", ".join(word for word in shared if word)
     return f"{where}: {names[0]} against {names[1]}" if where else f"{names[0]} against {names[1]}"
-
-
-def _text(value: Interval, form: str) -> str:
-    return f"{value.mean:{form}} ± {value.half_width:{form.lstrip('+')}}"
