@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
-from heliomesh.report.page import report_page
+from heliomesh.report.page import render, report_page
+from heliomesh.report.page_data import page_data
 from heliomesh.report.sizing_page import sizing_page
 from tests.report.conftest import make_run
 from tests.report.test_contour import sizing_of
@@ -248,6 +249,31 @@ def test_nothing_sticks_out_sideways(opened: Any, width: int) -> None:
     assert opened.execute_script("return document.documentElement.scrollWidth") <= width
     assert len(opened.find_elements(By.CSS_SELECTOR, ".player")) == (2 if width > 1000 else 1)
     opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_long_names_of_schemes_do_not_stick_out(browser: Any, finished_runs: list[Path], tmp_path: Path) -> None:
+    data = page_data(finished_runs)
+    data["schemes"][0]["label"] = "receiver on ring10 (slots=300, learning.dataset=fashion_mnist) (unfinished)"
+    for width in (360, 1280):
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        _open(browser, render(data), tmp_path)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    cut = "const box = document.getElementById('results-table'); return box.scrollWidth - box.clientWidth"
+    assert browser.execute_script(cut) <= 0  # on a desk the headline table is seen whole
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_close_pair_does_not_make_all_devices_tiny(browser: Any, own_run: Path, tmp_path: Path) -> None:
+    _open(browser, report_page([own_run]), tmp_path)
+    alike = browser.execute_script("return player.scenes[0].radius")
+    script = (
+        "const scene = player.scenes[0]; const [x, y] = scene.places[0]; scene.places[1] = [x + 12, y];"
+        "const apart = scene.spacing(); return Math.min(Math.max(0.26 * apart, 4), 19)"
+    )
+    radius = browser.execute_script(script)
+    assert 0.26 * 12 < radius < alike
+    assert 2 * radius < 12  # the two do not overlap
 
 
 def test_calm_readers_get_whole_slots(opened: Any) -> None:

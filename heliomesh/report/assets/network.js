@@ -49,7 +49,7 @@ class Scene {
     this.select = html("select", { "aria-label": "Run shown by this player" }, ...options);
     this.swatch = html("span");
     this.card = html("div", { class: "player" },
-      html("div", { class: "bar" }, this.swatch, this.select), this.canvas, this.strip, this.facts);
+      html("div", { class: "bar one-line" }, this.swatch, this.select), this.canvas, this.strip, this.facts);
     host.append(this.card);
     this.select.addEventListener("change", () => this.setRun(Number(this.select.value)));
     this.canvas.addEventListener("click", (event) => this.clicked(event));
@@ -110,7 +110,7 @@ class Scene {
     const scale = Math.min((width - 2 * pad) / across, (this.height - 2 * pad) / down);
     const middle = bounds.map(([low, high]) => (low + high) / 2);
     this.places = points.map(([x, y]) => [width / 2 + (x - middle[0]) * scale, this.height / 2 + (y - middle[1]) * scale]);
-    const apart = this.closestPair();
+    const apart = this.spacing();
     this.radius = Math.min(Math.max(0.26 * apart, 4), 19);
     this.rim = Math.min(4, 0.08 * apart); // from a device to its arc of harvest
     this.halo = Math.min(1.05 * this.radius, 0.12 * apart); // how far its waves spread beyond that
@@ -122,14 +122,12 @@ class Scene {
     this.tell();
   }
 
-  closestPair() {
-    let least = Math.min(this.width, this.height) / 2;
-    this.places.forEach(([x, y], one) => {
-      for (let other = 0; other < one; other += 1) {
-        least = Math.min(least, Math.hypot(x - this.places[other][0], y - this.places[other][1]));
-      }
-    });
-    return least;
+  /** Distance [px] that sizes devices: circles never overlap, but one close pair does not make all others tiny. */
+  spacing() {
+    const widest = Math.min(this.width, this.height) / 2;
+    const nearest = this.places.map(([x, y], one) => this.places.reduce((least, [px, py], other) =>
+      (other === one ? least : Math.min(least, Math.hypot(x - px, y - py))), widest)).sort((a, b) => a - b);
+    return Math.min(1.8 * nearest[0], nearest[Math.floor(nearest.length / 4)]);
   }
 
   linkPath() {
