@@ -35,7 +35,7 @@ def test_loss_in_words_and_pictures(size, tmp_path):
     arguments = ["tiny", "--target-loss", 0.7, *PAIRS, "--set", "name=[b]mine[/b]"]
     code, printed, _ = size(*arguments, "--out", tmp_path / "size.svg", "--price-panel", 1)
     assert code == 0
-    assert printed.startswith("[b]mine[/b], receiver: mean update loss, 8 episodes")
+    assert printed.startswith("[b]mine[/b], receiver: mean update loss per device and slot, 8 episodes")
     assert "Smallest pairs with update loss at most 0.7 at 95 % confidence:" in printed
     assert "Cheapest: " in printed
     assert "--set energy.initial=0.0" in printed

@@ -53,10 +53,14 @@ def size_command(
     options: PlannerOptions = [],  # noqa: B006
     overrides: SetOption = [],  # noqa: B006
     capacity: Annotated[
-        str | None, typer.Option("--capacity", help="Battery capacities in J, such as 1,2,4; default: ¼ to 4 times.")
+        str | None,
+        typer.Option(
+            "--capacity", help="Battery capacities in J, such as 1,2,4; default: ¼ to 4 times the scenario's."
+        ),
     ] = None,
     panel: Annotated[
-        str | None, typer.Option("--panel", help="Panel areas in cm², or factors on a harvest without panel.")
+        str | None,
+        typer.Option("--panel", help="Panel areas in cm², or factors on a harvest without panel; default: likewise."),
     ] = None,
     price_battery: Annotated[
         float | None, typer.Option("--price-battery", help="Price per joule of battery.")
@@ -194,11 +198,12 @@ def _pair_facts(sizing: Sizing, pair: Pair, prices: Prices | None) -> dict[str, 
 
 def _print(sizing: Sizing, base: Scenario, trial: Trial, prices: Prices | None) -> None:
     console, target = Console(markup=False), sizing.target
-    when = f" after {trial.by_slot or base.slots} slots" if target.measure == "accuracy" else ""
+    accuracy = target.measure == "accuracy"
+    when = f" after {trial.by_slot or base.slots} slots" if accuracy else " per device and slot"
     console.print(f"{base.name}, {trial.planner}: mean {target.measure}{when}, {trial.episodes} episodes")
     console.print(_grid(sizing))
     console.print("+ meets the target, - misses it, * smallest that meet it\n")
-    sign = "at least" if target.measure == "accuracy" else "at most"
+    sign = "at least" if accuracy else "at most"
     console.print(f"Smallest pairs with {target.measure} {sign} {target.value:g} at 95 % confidence:")
     for pair in sizing.smallest:
         price = "" if prices is None else f", price {prices.of(pair):g}"

@@ -47,8 +47,9 @@ def contour_svg(sizing: Sizing, title: str, prices: Prices | None = None) -> str
 def description(sizing: Sizing, prices: Prices | None = None) -> str:
     """What the picture shows, for those who cannot see it."""
     target, pairs = sizing.target, sizing.smallest
-    aim = f"{target.measure} of at {'least' if target.measure == 'accuracy' else 'most'} {target.value:g}"
-    text = f"Mean {target.measure} of {len(sizing.found)} pairs of battery capacity and panel; target: {aim}. "
+    limit, each = ("least", "") if target.measure == "accuracy" else ("most", " per device and slot")
+    aim = f"{target.measure} of at {limit} {target.value:g}"
+    text = f"Mean {target.measure}{each} of {len(sizing.found)} pairs of battery capacity and panel; target: {aim}. "
     if not pairs:
         return text + f"No pair meets it; the best is {in_words(sizing, sizing.best)}."
     text += "The smallest pairs that meet it: " + "; ".join(in_words(sizing, pair) for pair in pairs) + "."
