@@ -162,14 +162,6 @@ class Solver:
                 power = torch.where((self.colour == colour) & (limit > 0), best, power)
         return power
 
-    def surrogate(self, gain: Tensor, power: Tensor, weight: Tensor) -> Tensor:
-        """Σ_e v_e z_e(p), the convex step's objective; (batch,)."""
-        link = self.problem.link
-        signal = power[:, self._sender] * gain
-        everyone = torch.zeros_like(power).index_add_(1, self._receiver, signal)[:, self._receiver]
-        exponent = link.waterfall * _ratio(everyone - signal + link.noise_watt[self._receiver], signal)
-        return (weight * exponent).sum(1)
-
     def device_costs(self, gain: Tensor, power: Tensor) -> Tensor:
         """Weight lost by receivers and by idling, booked on the part's devices; (..., device)."""
         topology = self.problem.topology
