@@ -25,7 +25,7 @@ from heliomesh.commands.options import (
 from heliomesh.durable import write_text
 from heliomesh.engine.arm import BASELINE, Arm
 from heliomesh.engine.local import Hardware
-from heliomesh.engine.results import Against, Estimate, Paired, compared, final, trends
+from heliomesh.engine.results import Against, Estimate, Paired, Trend, compared, final, trends
 from heliomesh.engine.store import Result, Store
 from heliomesh.learning.journal import reserved
 from heliomesh.learning.precision import check_precision
@@ -127,11 +127,7 @@ def _comparisons(results: Sequence[Result], against: Against, place: str | None)
     rows = [(_where(pair), pair.at_end, pair.over_run) for pair in compared(finals, against)]
     if place and not isinstance(against, str | int | float):
         rows += [
-            (
-                f"{trend.setting}: {trend.first} against {trend.second}, per unit of {place}",
-                trend.at_end,
-                trend.over_run,
-            )
+            (f"{_trend_name(trend)}, per unit of {place}", trend.at_end, trend.over_run)
             for trend in trends(finals, against)
         ]
     head = ["| points, paired by seed | at the end | p | over the run | p |", "|---|---|---|---|---|"]
@@ -143,6 +139,11 @@ def _tested(estimate: Estimate) -> str:
     """An estimate and its p-value, as two cells."""
     text = interval_text(estimate.points, "+.2f")
     return f"{f'**{text}**' if estimate.sign else text} | {estimate.p_value:.2g}"
+
+
+def _trend_name(trend: Trend) -> str:
+    name = trend.first if trend.second is None else f"{trend.first} against {trend.second}"
+    return f"{trend.setting}: {name}" if trend.setting else name
 
 
 def _where(pair: Paired) -> str:

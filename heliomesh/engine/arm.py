@@ -43,7 +43,9 @@ PAIRS = (
     ("proposal", "myopic (SCA)"),
     ("myopic (SCA)", "uncoordinated"),
     ("centralized", "myopic (SCA)"),
+    ("proposal", "uncoordinated"),
     ("proposal", "proposal, literal"),
+    ("proposal, literal", "myopic (SCA)"),
     ("receiver", "myopic (SCA)"),
 )
 LOSSLESS = Scheme(IDEAL, IDEAL)

@@ -60,14 +60,14 @@ class Paired:
 
 @dataclass(frozen=True)
 class Trend:
-    """How one scheme's gain over another grows along the horizontal axis, in points per unit of it.
+    """How a scheme's accuracy, or its gain over another, grows along the horizontal axis, in points per unit of it.
 
     Means over seeds of each seed's least-squares slope.
     """
 
     setting: str
     first: str
-    second: str
+    second: str | None
     at_end: Estimate
     over_run: Estimate
 
@@ -161,23 +161,28 @@ def _listed(finals: Sequence[Final], pairs: Sequence[tuple[str, str]]) -> list[P
 
 
 def trends(finals: Sequence[Final], pairs: Sequence[tuple[str, str]]) -> list[Trend]:
-    """Whether the gain of a pair's first grows with the place, panel by panel."""
+    """Whether accuracies, and gains of each pair's first, grow with the place, panel by panel."""
     found = []
     for own in _grouped(finals, lambda one: one.setting):
-        at_places = [_listed(there, pairs) for there in _grouped(own, lambda one: one.place)]
-        for names in pairs:
-            along = [
-                pair for there in at_places for pair in there if (pair.first.scheme, pair.second.scheme) == names
-            ]
-            if len(along) > 1:
-                at_end = _slopes(along, lambda one: one.accuracy)
-                over_run = _slopes(along, lambda one: one.accuracy_over_run)
-                found.append(Trend(own[0].setting, *names, estimate(at_end), estimate(over_run)))
+        schemes = dict.fromkeys(one.scheme for one in own)
+        named: list[tuple[str, str | None]] = [(scheme, None) for scheme in schemes]
+        for first, second in [*named, *pairs]:
+            at_end = _slopes(own, first, second, lambda one: one.accuracy)
+            over_run = _slopes(own, first, second, lambda one: one.accuracy_over_run)
+            if at_end is not None and over_run is not None:
+                found.append(Trend(own[0].setting, first, second, estimate(at_end), estimate(over_run)))
     return found
 
 
-def _slopes(along: Sequence[Paired], accuracy: Callable[[Final], npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-    """Each seed's least-squares slope of the gain over the place, (seed,)."""
-    gains = np.stack([accuracy(pair.first) - accuracy(pair.second) for pair in along])
-    slopes: npt.NDArray[np.float64] = np.polyfit([pair.first.place or 0.0 for pair in along], gains, 1)[0]
+def _slopes(
+    own: Sequence[Final], first: str, second: str | None, accuracy: Callable[[Final], npt.NDArray[np.float64]]
+) -> npt.NDArray[np.float64] | None:
+    """Each seed's least-squares slope over the place, (seed,); none where fewer than two places have all it needs."""
+    above = {one.place or 0.0: accuracy(one) for one in own if one.scheme == first}
+    below = {one.place or 0.0: accuracy(one) for one in own if one.scheme == second}
+    places = [place for place in above if second is None or place in below]
+    if len(places) < 2:
+        return None
+    gains = np.stack([above[place] - (0.0 if second is None else below[place]) for place in places])
+    slopes: npt.NDArray[np.float64] = np.polyfit(places, gains, 1)[0]
     return slopes

@@ -222,7 +222,10 @@ def test_a_gain_that_grows_along_the_axis_is_told(gain_per_joule, sign):
         for place in (2.0, 3.0, 8.0)
         for name, accuracy in (("one", base + 1 + slope * place), ("other", base))
     ]
-    (trend,) = trends(finals, [("one", "other"), ("other", "absent")])
+    one, other, trend = trends(finals, [("one", "other"), ("other", "absent")])
+    assert (one.first, one.second, other.first, other.second) == ("one", None, "other", None)
+    assert one.at_end.points.mean == pytest.approx(slope.mean())
+    assert other.at_end.points.mean == pytest.approx(0)
     assert (trend.setting, trend.first, trend.second, trend.at_end.sign) == ("Dir", "one", "other", sign)
     assert trend.at_end.points.mean == pytest.approx(slope.mean())
     assert trend.over_run.points.mean == pytest.approx(0)
