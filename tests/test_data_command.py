@@ -4,6 +4,7 @@ import hashlib
 import json
 from functools import partial
 
+import numpy as np
 import pytest
 
 from heliomesh.learning.datasets import fashion_mnist
@@ -111,3 +112,23 @@ def test_all_ways_are_listed_when_none_works(run, small_source):
     assert code == 2
     assert err.startswith("error: fashion_mnist: expected one of these ways to work, actual: none did\n  - system (")
     assert "--from FOLDER" in err
+
+
+def test_split_counts_and_draws_the_labels_of_every_device(run, tmp_path):
+    target = tmp_path / "mix.svg"
+    arguments = ("split", "tiny", "--set", "learning.partition=shards", "--seed", "3")
+    code, out, err = run(*arguments, "--out", str(target))
+    assert (code, err) == (0, "")
+    assert "digits, shards, 5 devices, seed 3" in out
+    counts = np.array(json.loads(run(*arguments, "--json")[1])["samples"])
+    assert counts.shape == (5, 10)
+    assert (counts == 0).any(), "shards leave classes out"
+    assert str(counts[0].sum()) in out
+    assert f"{counts.sum()} training samples on 5 devices" in out
+    assert f"<title>{'digits, shards, 5 devices, seed 3'}</title>" in target.read_text()
+
+
+def test_split_refuses_a_target_it_could_not_write(run, tmp_path):
+    code, _, err = run("split", "tiny", "--out", str(tmp_path / "absent" / "mix.svg"))
+    assert code == 2
+    assert err.startswith("error: --out: expected a file in an existing folder, actual value")

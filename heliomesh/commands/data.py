@@ -1,4 +1,4 @@
-"""`heliomesh data`: list, get and verify datasets."""
+"""`heliomesh data`: list, get and verify datasets, and show how a scenario deals them out."""
 
 import sys
 from pathlib import Path
@@ -12,14 +12,18 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Column, Table
 
 from heliomesh import catalog
-from heliomesh.commands.facts import print_json
-from heliomesh.commands.options import QuietOption
-from heliomesh.learning.dataset import DATASET_CATALOG, DatasetError
+from heliomesh.commands.facts import number_table, print_json
+from heliomesh.commands.options import QuietOption, ScenarioArgument, SetOption, check_target, load
+from heliomesh.durable import write_text
+from heliomesh.learning.dataset import DATASET_CATALOG, DatasetError, load_dataset
+from heliomesh.learning.partition import split
 from heliomesh.learning.retrieval.search import Found, cache_folder, is_cached, is_started, origin, retrieve, verify
 from heliomesh.learning.retrieval.source import Source
 from heliomesh.problem.size import readable
+from heliomesh.report.label_mix import label_mix_svg
+from heliomesh.streams import stream
 
-app = typer.Typer(no_args_is_help=True, help="List, get and verify datasets.")
+app = typer.Typer(no_args_is_help=True, help="List, get and verify datasets; show how they are split.")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
@@ -64,6 +68,34 @@ def get_command(
             sys.stdout.write(_sentence(fact))
     if as_json:
         print_json(facts)
+
+
+@app.command("split")
+def split_command(
+    scenario: ScenarioArgument,
+    overrides: SetOption = [],  # noqa: B006
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the training.")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="Draw the labels of every device in this .svg.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """How many samples of each class every device of a scenario gets."""
+    check_target(out, "--out")
+    loaded = load(scenario, overrides)
+    dataset = load_dataset(loaded.learning)
+    devices = loaded.network.devices
+    partition = split(dataset.train_labels, loaded.learning, devices, stream(seed, "partition"))
+    counts = partition.label_counts(dataset.train_labels, dataset.num_classes)
+    title = f"{dataset.name}, {loaded.learning.partition}, {devices} devices, seed {seed}"
+    if out is not None:
+        write_text(out, label_mix_svg(counts, title=title))
+    if as_json:
+        print_json({"dataset": dataset.name, "samples": counts.tolist()})
+        return
+    table = number_table(title, "device", "samples", *map(str, range(dataset.num_classes)))
+    for device, row in enumerate(counts):
+        table.add_row(str(device), *map(str, (row.sum(), *row)))
+    Console().print(table)
+    sys.stdout.write(partition.summary() + "\n")
 
 
 @app.command("verify")

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
-from heliomesh.cli import main
 from heliomesh.durable import Sealed
 from heliomesh.learning.dataset import load_dataset
 from heliomesh.learning.partition import split
@@ -65,23 +63,6 @@ def decoded(data: dict[str, Any], ref: dict[str, Any]) -> np.ndarray:
         bits = np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")
         return bits[: int(np.prod(ref["shape"]))].reshape(ref["shape"]).astype(bool)
     return np.frombuffer(content, KINDS[ref["kind"]]).reshape(ref["shape"]) * ref["scale"]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Run the command line here; returns the exit code, standard output and standard error."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["heliomesh", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as left:
-            code = int(left.code or 0)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 # What it carries
