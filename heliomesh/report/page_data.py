@@ -175,7 +175,8 @@ def _schemes(runs: Sequence[RunFolder], names: Mapping[str, str]) -> list[Scheme
 
 
 def _label(run: RunFolder, where: str) -> str:
-    options = [f"{name}={value}" for name, value in run.options.items()]
+    said = run.planner.split()  # "decentralized literal" needs no form=literal
+    options = [f"{name}={value}" for name, value in run.options.items() if str(value) not in said]
     state = ["(unfinished)"] * (not run.finished) + ["(no trace)"] * (run.trace is None)
     return " ".join([run.planner, *options, *([where] if where else []), *state])
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from heliomesh.problem.size import TooLargeError
 from heliomesh.report import page_data as page_data_module
 from heliomesh.report.colours import SCHEMES, class_colours, scheme_colour
 from heliomesh.report.page import render, report_page, source_hash
-from heliomesh.report.page_data import page_data
+from heliomesh.report.page_data import _label, page_data
+from heliomesh.report.run_folder import read_run
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.streams import stream
 from tests.report.conftest import make_run
@@ -121,6 +123,12 @@ def test_the_ledger_balances(finished_runs):
         assert ledger["initial"] + ledger["harvested"] == pytest.approx(
             ledger["spent"] + ledger["overflow"] + ledger["stored"]
         )
+
+
+def test_a_label_names_options_that_the_planner_does_not(finished_runs):
+    run = read_run(finished_runs[0])
+    literal = replace(run, planner="decentralized literal", options={"form": "literal", "hops": 1})
+    assert _label(literal, "on ring10") == "decentralized literal hops=1 on ring10"
 
 
 def test_label_mix_is_the_one_trained_on(finished_runs):
