@@ -24,6 +24,7 @@ from heliomesh.problem.size import TooLargeError, readable
 from heliomesh.report.colours import class_colours, scheme_colour
 from heliomesh.report.packing import Blobs, estimated_characters
 from heliomesh.report.run_folder import Curves, RunFolder, read_run
+from heliomesh.report.seed_by_seed import differences
 from heliomesh.scenario import Learning, ScenarioError
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.simulation.trace import Trace
@@ -84,6 +85,7 @@ def page_data(folders: Sequence[str | Path], title: str | None = None, every: in
         "every": every,
         "window": _WINDOW,
         "schemes": [_scheme_facts(scheme, runs, bounds, schemes) for scheme in schemes],
+        "differences": differences([[runs[index] for index in scheme.runs] for scheme in schemes]),
         "runs": [_run_facts(run, order.index(_hash(run)), every, blobs) for run in runs],
         "scenarios": [scenarios[key] | {"hash": key, "network": networks[key]} for key in order],
     }

@@ -202,6 +202,27 @@ def test_schemes_toggle_and_zoom_resets(opened: Any) -> None:
     assert _complaints(opened) == []
 
 
+def test_intervals_and_the_reference_of_differences_can_be_chosen(opened: Any) -> None:
+    def bands() -> int:
+        return len(opened.find_elements(By.CSS_SELECTOR, "#charts .chart:first-child path.band"))
+
+    assert (bands(), _by_id(opened, "bands").text) == (2, "Hide intervals")
+    _click(opened, "bands")
+    assert (bands(), _by_id(opened, "bands").text) == (0, "Show intervals")
+    rows = "#differences-table tbody tr"
+    (row,) = opened.find_elements(By.CSS_SELECTOR, rows)
+    assert (Select(_by_id(opened, "reference")).first_selected_option.text, row.text[:8]) == (
+        "uncoordinated",
+        "receiver",
+    )
+    cost = opened.execute_script("return page.differences[1][0].cost.mean")
+    assert f"{cost:+.3f}".replace("-", "−") in row.text
+    Select(_by_id(opened, "reference")).select_by_visible_text("receiver")
+    (row,) = opened.find_elements(By.CSS_SELECTOR, rows)
+    assert row.text.startswith("uncoordinated")
+    assert _complaints(opened) == []
+
+
 def test_zoom_closer_than_the_evaluations(opened: Any) -> None:
     def zoomed(low: float, high: float) -> tuple[list[float], list[str]]:
         opened.execute_script(f"zoomTo({low}, {high}); charts[0].readOut({low}, 9, 9)")

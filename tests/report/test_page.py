@@ -24,6 +24,7 @@ from heliomesh.report.colours import SCHEMES, class_colours, scheme_colour
 from heliomesh.report.page import render, report_page, source_hash
 from heliomesh.report.page_data import _label, page_data
 from heliomesh.report.run_folder import read_run
+from heliomesh.report.seed_by_seed import differences
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.streams import stream
 from tests.report.conftest import make_run
@@ -115,6 +116,33 @@ def test_headline_averages_seeds_and_shares_the_best_bound(finished_runs):
     assert uncoordinated["headline"]["bound"]["mean"] == bound
     assert uncoordinated["headline"]["gap"]["mean"] == pytest.approx(costs[2] / bound - 1)
     assert uncoordinated["headline"]["cost"]["half"] is None  # one seed gives no interval
+
+
+def test_differences_are_paired_by_seed(finished_runs):
+    data = page_data(finished_runs)  # receiver with seeds 0 and 1, uncoordinated with seed 0
+    (own, against_receiver), (against_uncoordinated, same) = data["differences"]
+    assert (own, same) == (None, None)
+    runs = [hm.Run.load(finished_runs[index]).metrics["accuracy_mean"] for index in (0, 2)]
+    costs = [hm.Trace.load(finished_runs[index] / "trace.npz").cost[0] for index in (0, 2)]
+    assert against_uncoordinated["seeds"] == 1
+    assert against_uncoordinated["accuracy"] == {"mean": pytest.approx(runs[0][-1] - runs[1][-1]), "half": None}
+    assert against_uncoordinated["accuracy_over_run"]["mean"] == pytest.approx(np.mean(runs[0] - runs[1]))
+    assert against_uncoordinated["cost"]["mean"] == pytest.approx(costs[0] - costs[1])
+    assert against_receiver["cost"]["mean"] == pytest.approx(costs[1] - costs[0])
+
+
+def test_differences_need_common_luck(finished_runs):
+    assert page_data(finished_runs[1:])["differences"] == [[None, None], [None, None]]
+
+
+def test_differences_over_several_seeds_have_intervals(finished_runs):
+    first, second, other = map(read_run, finished_runs)
+    again = replace(other, seed=second.seed, trace=replace(other.trace, seed=second.trace.seed))
+    ((_, found), _) = differences([[first, second], [other, again]])
+    costs = [run.trace.cost[0] for run in (first, second, other)]
+    expected = interval(np.array([costs[2] - costs[0], costs[2] - costs[1]]))
+    assert found["seeds"] == 2
+    assert found["cost"] == {"mean": pytest.approx(expected.mean), "half": pytest.approx(expected.half_width)}
 
 
 def test_the_ledger_balances(finished_runs):

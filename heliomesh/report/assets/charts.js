@@ -2,7 +2,8 @@
 
 const MARGIN = { left: 54, right: 18, top: 8, bottom: 34 };
 const WHOLE = { low: 0, high: Math.max(...page.runs.map((run) => run.slots)) };
-const view = { ...WHOLE, hidden: new Set() };
+const MOST_BANDS = 5; // more of them hide each other and the lines
+const view = { ...WHOLE, hidden: new Set(), bands: page.schemes.length <= MOST_BANDS };
 const inView = (slot) => slot >= view.low && slot <= view.high;
 
 function niceTicks(low, high, count) {
@@ -93,7 +94,7 @@ class Chart {
       return values.reduce((best, value) => (least ? Math.min(best, value) : Math.max(best, value)), least ? Infinity : -Infinity);
     };
     let [low, high] = [bound(({ y }) => y, true), bound(({ y }) => y, false)];
-    const reach = 0.4 * (high - low); // wide bands are cut, lest the lines be flattened
+    const reach = view.bands ? 0.4 * (high - low) : 0; // wide bands are cut, lest the lines be flattened
     if (!this.log) {
       low = Math.max(low - reach, bound(({ low: values, y }) => values ?? y, true));
       high = Math.min(high + reach, bound(({ high: values, y }) => values ?? y, false));
@@ -149,7 +150,7 @@ class Chart {
     const clip = svg("svg", { x: MARGIN.left, y: MARGIN.top, width: this.width - MARGIN.left - MARGIN.right,
       height: this.height - MARGIN.top - MARGIN.bottom, viewBox: `${MARGIN.left} ${MARGIN.top} ${this.width - MARGIN.left - MARGIN.right} ${this.height - MARGIN.top - MARGIN.bottom}` });
     const points = (values) => kept.map((one) => [this.x(x[one]), this.y(values[one])]);
-    if (low) {
+    if (low && view.bands) {
       const band = svg("path", { class: "band", d: `${path([...points(high), ...points(low).reverse()])}Z` });
       band.style.fill = schemeColour(index);
       clip.append(band);
@@ -281,11 +282,19 @@ function showCharts() {
   }, lineSwatch(index), scheme.label)));
   for (const settings of CHARTS) charts.push(new Chart(settings, byId("charts")));
   byId("reset-zoom").addEventListener("click", () => zoomTo(WHOLE.low, WHOLE.high));
+  byId("bands").addEventListener("click", () => showBands(!view.bands));
+  showBands(view.bands);
   const bands = page.schemes.some((scheme) => scheme.runs.length > 1)
-    ? "Bands: 95 % interval over seeds; for a single run, its least and most accurate device."
-    : "Band: least and most accurate device.";
+    ? "Intervals: 95 % over seeds; for a single run, its least and most accurate device."
+    : "Interval: least and most accurate device.";
   byId("curves-note").textContent = `${bands} Drag to zoom, or use the wheel on a chart that was clicked (or with Ctrl); `
     + "double click resets.";
+}
+
+function showBands(shown) {
+  view.bands = shown;
+  byId("bands").textContent = shown ? "Hide intervals" : "Show intervals";
+  charts.forEach((chart) => chart.draw());
 }
 
 function toggleScheme(index, button) {

@@ -37,6 +37,8 @@ function bytesText(value) {
 }
 
 const runLabel = (run) => `${page.schemes[run.scheme].label}, seed ${run.seed}`;
+/** A name that may go to the next line behind an underscore, for narrow screens. */
+const breakable = (name) => name.split(/(?<=_)/).flatMap((part, number) => (number ? [html("wbr"), part] : [part]));
 const several = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
 // ---- Colours ----

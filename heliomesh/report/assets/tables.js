@@ -18,9 +18,9 @@ function cell(one, row, number) {
 
 /** A mean and, on a line of its own, its interval: twelve columns shall fit on a desk. */
 function spread(fact, factor, digits) {
-  if (!fact) return UNKNOWN;
+  if (!fact) return [UNKNOWN];
   const mean = (factor * fact.mean).toFixed(digits);
-  return fact.half === null ? mean : [mean, html("span", { class: "unit" }, `± ${(factor * fact.half).toFixed(digits)}`)];
+  return fact.half === null ? [mean] : [mean, html("span", { class: "unit" }, `± ${(factor * fact.half).toFixed(digits)}`)];
 }
 
 function headlineColumns() {
@@ -57,18 +57,51 @@ function showResults() {
   const headed = columns.map((one) => ({ ...one, cell: one.cell && ((scheme) => one.cell(scheme.headline)) }));
   byId("results-table").append(table(headed, page.schemes, (scheme) => {
     const runs = scheme.runs.length > 1 ? [html("span", { class: "unit" }, `${scheme.runs.length} seeds`)] : [];
-    return [lineSwatch(page.schemes.indexOf(scheme)), scheme.label, ...runs];
+    return [lineSwatch(page.schemes.indexOf(scheme)), ...breakable(scheme.label), ...runs];
   }));
   byId("results-note").textContent = resultsNote();
   if (columns.some((one) => Number.isInteger(one.best))) byId("results-note").append(" Bold: the best mean.");
+  showDifferences();
   showEachRun();
+}
+
+/** A difference and its interval, in bold where it is told from zero. */
+function difference(fact, factor, digits) {
+  if (fact.mean === null) return UNKNOWN;
+  const [mean, width] = spread(fact, factor, digits);
+  const told = fact.half !== null && Math.abs(fact.mean) > fact.half;
+  return [html(told ? "b" : "span", {}, (fact.mean < 0 ? "" : "+") + mean.replace("-", "−")), width ?? ""];
+}
+
+/** Paired differences to a scheme of the reader's choice; at first to whoever coordinates nothing. */
+function showDifferences() {
+  const usable = page.differences.map((row, index) => index).filter((index) => page.differences[index].some(Boolean));
+  byId("differences").hidden = !usable.length;
+  if (!usable.length) return;
+  const select = byId("reference");
+  select.append(...usable.map((index) => html("option", { value: index }, page.schemes[index].label)));
+  select.value = usable.find((index) => page.schemes[index].planner === "uncoordinated") ?? usable[0];
+  const columns = [
+    { head: "scheme" },
+    { head: "accuracy", unit: "at the end, points", cell: (row) => difference(row.accuracy, 100, 2) },
+    { head: "accuracy", unit: "over the run, points", cell: (row) => difference(row.accuracy_over_run, 100, 2) },
+    { head: "update loss", unit: "per slot", cell: (row) => difference(row.cost, 1, 3) },
+    { head: "seeds", unit: "in common", cell: (row) => String(row.seeds) },
+  ];
+  const show = () => {
+    const rows = page.differences[Number(select.value)].map((row, scheme) => row && { ...row, scheme }).filter(Boolean);
+    byId("differences-table").replaceChildren(table(columns, rows, ({ scheme }) =>
+      [lineSwatch(scheme), ...breakable(page.schemes[scheme].label)]));
+  };
+  select.addEventListener("change", show);
+  show();
 }
 
 function resultsNote() {
   const sentences = ["Update loss counts the devices' updates lost per slot: lower is better."];
   if (page.schemes.some((scheme) => scheme.runs.length > 1)) {
     sentences.push("± is the 95 % interval over seeds; schemes with the same seed meet the same luck, so compare them "
-      + "seed by seed in the table below.");
+      + "seed by seed in the next table.");
   }
   if (page.schemes.some((scheme) => scheme.headline.bound)) {
     sentences.push("The bound holds for every policy on the planning grid; continuous batteries may do better.");
@@ -112,7 +145,7 @@ function showLedger() {
     { head: "imbalance", unit: "J, rounding only", cell: (run) => run.trace.ledger.imbalance.toExponential(1) },
     { head: "where it went", unit: "spent, overflow, stored", cell: (run) => stack(run.trace.ledger) },
   ];
-  return byId("ledger").append(table(columns, runs, (run) => [lineSwatch(run.scheme), runLabel(run)]));
+  return byId("ledger").append(table(columns, runs, (run) => [lineSwatch(run.scheme), ...breakable(runLabel(run))]));
 }
 
 function stack(ledger) {
@@ -140,7 +173,7 @@ function showOverhead() {
     { head: "online", unit: "per slot", cell: of("overhead: online bytes per slot", bytesText) },
     { head: "online", unit: "J per slot", cell: of("overhead: online joule per slot", short) },
   ];
-  return byId("overhead-table").append(table(columns, runs, (run) => [lineSwatch(run.scheme), runLabel(run)]));
+  return byId("overhead-table").append(table(columns, runs, (run) => [lineSwatch(run.scheme), ...breakable(runLabel(run))]));
 }
 
 function showOrigin() {
