@@ -9,8 +9,9 @@ from typer.main import get_command
 from heliomesh.cli import app
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 INLINE = re.compile(r"`heliomesh ([^`\n]+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)|src=\"([^\"]+)\"")
 BLOCK = re.compile(r"^(?:\S*/)?heliomesh ([^#\n]+)", re.MULTILINE)
 
 
@@ -29,6 +30,23 @@ def test_every_name_of_the_nomenclature_stands_in_its_file():
 def test_every_file_of_code_that_a_page_names_is_there(page):
     for name in re.findall(r"`([\w./-]+\.py)`", page.read_text(encoding="utf-8")):
         assert list(ROOT.glob(name)) or list((ROOT / "heliomesh").rglob(name)), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
+    for target in (first or second for first, second in LINK.findall(page.read_text(encoding="utf-8"))):
+        if re.match("[a-z]+:", target):
+            continue  # elsewhere on the net
+        name, _, heading = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), target
+        assert not heading or heading in headings(file), target
+
+
+def headings(page: Path) -> list[str]:
+    """Names by which links address the page's headings."""
+    titles = re.findall("^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,6 +1,8 @@
-"""The gallery shows every planner, and its pictures are what they claim."""
+"""Every planner has a page that is true of it, and pictures are what they claim."""
 
 import importlib.util
+import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -8,7 +10,9 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
+from heliomesh import catalog
 from heliomesh.comparison import variants
+from heliomesh.planning import PLANNER_CATALOG
 
 DOCS = Path(__file__).parents[1] / "docs"
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -23,21 +27,96 @@ def make():
     return module
 
 
+PARTS = ("What it does", "What a device must know", "Options", "Use it", "When, when not")
+MOST_LINES = 80
+
+
+def page(planner: str) -> str:
+    """The planner's page."""
+    path = DOCS / "planners" / f"{planner}.md"
+    assert path.exists(), f"write docs/planners/{planner}.md and run docs/pictures/make.py {planner}"
+    return path.read_text(encoding="utf-8")
+
+
+def part(planner: str, title: str) -> str:
+    """One part of the planner's page."""
+    return page(planner).split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """Fenced blocks of a language; "" for none."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
 @pytest.mark.parametrize("planner", hm.planner_names())
-def test_every_planner_has_a_section_and_a_picture_of_each_variant(planner):
-    text = (DOCS / "gallery.md").read_text()
-    assert f"\n## `{planner}`\n" in text, f"add a section on {planner!r} and run docs/pictures/make.py {planner}"
-    section = text.split(f"\n## `{planner}`\n")[1].split("\n## ")[0]
-    assert section.count("(pictures/planner-") == len(variants(planner))
+def test_every_planner_has_a_short_page_with_all_parts_in_order(planner):
+    text = page(planner)
+    assert text.startswith(f"# `{planner}`\n")
+    assert tuple(re.findall(r"^## (.*)$", text, re.MULTILINE)) == PARTS
+    assert len(text.splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("planner", hm.planner_names())
+def test_a_page_shows_one_picture_of_each_variant_before_it_explains(planner):
+    opening = page(planner).split("\n## ")[0]
+    assert opening.count("](../pictures/planner-") == len(variants(planner))
+
+
+def test_no_page_is_left_of_a_planner_that_is_gone():
+    assert sorted(path.stem for path in (DOCS / "planners").glob("*.md")) == sorted(hm.planner_names())
+
+
+@pytest.mark.parametrize("planner", hm.planner_names())
+def test_a_page_lists_the_options_as_the_planner_has_them(planner):
+    fields = catalog.find(PLANNER_CATALOG, planner).Options.model_fields
+    expected = [f"| `{name}` | {shown(field.default)} | {field.description} |" for name, field in fields.items()]
+    assert [row for row in part(planner, "Options").splitlines() if row.startswith("| `")] == expected
+
+
+def shown(default: object) -> str:
+    """A default as one would write it on the command line; a dash where the meaning says what it is."""
+    if default is None:
+        return "–"
+    return f"`{default if isinstance(default, str) else json.dumps(default)}`"
+
+
+@pytest.mark.parametrize("planner", hm.planner_names())
+def test_the_python_of_a_page_prints_the_number_beside_it(planner, capsys):
+    (code,) = blocks(part(planner, "Use it"), "python")
+    (expected,) = re.findall(r"# ([\d.]+)", code)
+    exec(compile(code, planner, "exec"), {})  # noqa: S102
+    assert capsys.readouterr().out.strip() == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planner", hm.planner_names())
+def test_the_commands_of_a_page_give_the_cost_beside_them(planner, call):
+    (commands,) = blocks(part(planner, "Use it"), "")
+    for line in commands.splitlines():
+        command, cost, half_width = re.fullmatch(r"heliomesh (.*?) +# cost ([\d.]+) ± ([\d.]+)", line).groups()
+        _, out, _ = call(*command.split(), "--json", "--quiet")
+        found = json.loads(out)
+        assert (f"{found['cost']:.3f}", f"{found['cost, 95 % half-width']:.3f}") == (cost, half_width), line
 
 
 def test_every_picture_of_the_gallery_is_there_and_speaks():
-    names = [part.split(")")[0] for part in (DOCS / "gallery.md").read_text().split("](pictures/")[1:]]
+    pages = [DOCS / "gallery.md", *(DOCS / "planners").glob("*.md")]
+    names = {
+        name for path in pages for name in re.findall(r"pictures/([\w-]+\.svg)", path.read_text(encoding="utf-8"))
+    }
+    assert len(names) > len(hm.planner_names())
     for name in names:
         root = ElementTree.parse(DOCS / "pictures" / name).getroot()  # noqa: S314
         assert root.attrib["role"] == "img"
         assert root.find(f"{SPACE}title").text
         assert root.find(f"{SPACE}desc").text
+
+
+@pytest.mark.parametrize("start", ["gallery.md", "planners.md", "../README.md"])
+def test_the_ways_in_lead_to_every_planner(start):
+    text = (DOCS / start).read_text(encoding="utf-8")
+    for planner in hm.planner_names():
+        assert f"[`{planner}`](" in text, f"link {planner}'s page in docs/{start}"
 
 
 def test_a_dot_for_every_packet_and_a_hole_for_every_loss(make):
