@@ -66,7 +66,7 @@ class Network(Section):
     )
     rows: Annotated[int, Field(ge=1)] | None = Field(None, description="grid only; default: nearest to a square")
     degree: Annotated[int, Field(ge=1)] = Field(4, description="degree of a random regular graph")
-    mean_degree: Positive = Field(4.0, description="target mean degree of a geometric graph")
+    mean_degree: Annotated[float, Field(ge=1e-9)] = Field(4.0, description="target mean degree of a geometric graph")
     max_degree: Annotated[int, Field(ge=1)] | None = Field(None, description="refuse geometric draws above it")
     link_metre: Annotated[float, Field(gt=0, le=1e9)] = Field(
         150.0, description="distance of linked devices; radius of a geometric graph"

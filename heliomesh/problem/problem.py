@@ -314,8 +314,14 @@ def compute_joule(scenario: Scenario) -> list[float]:
     samples = scenario.learning.local_steps * scenario.learning.batch
     frequency = np.array(per_device(settings.cpu_hz, devices))
     cycles = np.array(per_device(settings.cycles_per_sample, devices))
-    joule: list[float] = (settings.capacitance * samples * frequency**2 * cycles).tolist()
-    return joule
+    with np.errstate(over="ignore"):
+        joule = settings.capacitance * samples * frequency**2 * cycles
+    if not joule.max() <= MOST_JOULE:
+        raise ScenarioError(
+            "energy.cpu_hz", f"expected κ K I² c |ξ| of at most {MOST_JOULE:g} J, actual value {joule.max():g}"
+        )
+    energies: list[float] = joule.tolist()
+    return energies
 
 
 def _moved(holder: _Holder, device: torch.device) -> _Holder:

@@ -93,6 +93,11 @@ def test_valid_though_strange(overrides: list[str]) -> None:
             ["scenario", "validate", "ring10", "--set", "channel.doppler_slot=1.7e308"],
             "(every row must stay a distribution), actual value 1.7e+308",
         ),
+        (["scenario", "validate", "grid25", "--set", "energy.cpu_hz=1e300"], "at most 1e+100 J, actual value inf"),
+        (
+            ["scenario", "validate", "geometric30", "--set", "network.mean_degree=1e-320"],
+            "greater than or equal to 0.000000001, actual value 1e-320",
+        ),
         (["plan", "tiny", "decentralized", "-o", "rounds=9223372036854775807"], "less than or equal to 100000"),
         (["plan", "tiny", "skiptrain", "-o", "train_rounds=9223372036854775807"], "less than or equal to 100000"),
         (["plan", "tiny", "prices", "-o", "restarts=9223372036854775807"], "less than or equal to 100000"),
