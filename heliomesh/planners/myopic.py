@@ -6,7 +6,7 @@ log-power that is A/p + B·p, least at √(A/B): coordinate passes over devices 
 step, and the true cost never rises. Log-powers never reach zero, so several starts keep subsets of devices silent.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -57,13 +57,17 @@ def plan(
 ) -> Plan:
     """Nothing to compute in advance, except the cost tables of the exhaustive mode."""
     policy: Policy
+    stored = 0
     if options.mode == "exhaustive":
-        policy = Exhaustive(problem, joint_costs(problem, options.memory_gib))
+        costs = joint_costs(problem, options.memory_gib)
+        policy, stored = Exhaustive(problem, costs), sum(table.numel() for table in costs)
     else:
         solver = build_solver(problem, options, rng)
         policy = Rounded(problem, solver) if options.mode == "rounded" else Continuous(problem, solver)
     name = "myopic" if options.mode == "rounded" else f"myopic {options.mode}"
-    return Plan(name, policy, overhead=central_overhead(problem))
+    # it reports and commands as the exact controller does, but has no tables of values
+    overhead = replace(central_overhead(problem), table_entries=stored, paper_table_entries=0)
+    return Plan(name, policy, overhead=overhead)
 
 
 def joint_costs(problem: Problem, memory_gib: float) -> tuple[Tensor, ...]:

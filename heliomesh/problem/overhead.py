@@ -53,13 +53,17 @@ def central_overhead(problem: Problem) -> Overhead:
 def coordination_overhead(
     problem: Problem, *, first_bytes: int, messages: int, rounds: int, table_entries: int
 ) -> Overhead:
-    """Traffic of joint decisions between neighbours, every slot; nothing travels offline.
+    """Traffic of joint decisions as `Coordination.decide` makes them, every slot; nothing travels offline.
 
     Per directed edge: first ``first_bytes`` about the sender, then one cost per action each way in every min-sum
-    round; in a coordinate round a sender tells its receiver its action and is told one cost per action.
+    round; in a coordinate round a sender tells its receiver its action and is told one cost per action. Rounds are
+    made from two starts, and from the messages' advice where there is one; the ends' costs are added up along a
+    spanning tree and the number of the best end comes back.
     """
-    row = 4 * len(problem.actions)
-    online = problem.topology.num_edges * (first_bytes + messages * 2 * row + rounds * (1 + row))
+    row, starts = 4 * len(problem.actions), 3 if messages else 2
+    between = problem.topology.num_edges * (first_bytes + messages * 2 * row + starts * rounds * (1 + row))
+    tree_edges = problem.num_devices - nx.number_connected_components(problem.topology.graph)
+    online = between + tree_edges * (4 * starts + 1)
     return Overhead(
         table_entries=table_entries,
         online_bytes_per_slot=online,
