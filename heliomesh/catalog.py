@@ -18,7 +18,8 @@ def names(package: str) -> list[str]:
 
 def nearest(name: str, known: list[str]) -> str:
     """A hint ``; did you mean 'x'?`` or an empty string."""
-    close = difflib.get_close_matches(name, known, n=1)
+    begun = [one for one in known if one.startswith(name)] if name else []
+    close = begun or difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

@@ -19,6 +19,7 @@ OVERRIDES = [
     (["network.devcies=3"], "network.devcies", "did you mean 'devices'?"),
     (["channel.doppler_slot=0.1"], "channel.doppler_slot", "expected one of gain, gains, kernel"),
     (["link.noise=1"], "link.noise", "did you mean 'noise_watt'?"),
+    (["energy.capacity=8"], "energy.capacity", "did you mean 'capacity_joule'?"),
     (["energy.power=1"], "energy.power", "actual key 'power'"),
     (["harvest.panel_cm2=5"], "harvest.panel_cm2", "expected one of joule, prob, scale, source"),
     (["cost.penalty=1"], "cost.penalty", "did you mean 'idle_penalty'?"),

@@ -116,7 +116,10 @@ def _print_below_table(console: Console, problem: Problem, result: Comparison, t
     for remark in remarks(problem):
         console.print(f"Note: {remark}")
     if result.lower_bound is not None:
-        console.print(f"Certified: on the planning grid no policy costs less than {result.lower_bound:.4f} per slot.")
+        console.print(
+            "Certified: on the planning grid no policy is expected to cost less than "
+            f"{result.lower_bound:.4f} per slot."
+        )
     if not problem.grid_is_exact:
         console.print("Simulated batteries are continuous; the grid rounds them, so costs may lie below its optimum.")
     for row in result.rows:

@@ -96,6 +96,8 @@ def split_command(
         table.add_row(str(device), *map(str, (row.sum(), *row)))
     Console().print(table)
     sys.stdout.write(partition.summary() + "\n")
+    if out is not None:
+        sys.stdout.write(f"{out}: open it in a browser\n")
 
 
 @app.command("verify")

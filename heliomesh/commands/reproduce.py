@@ -30,6 +30,7 @@ from heliomesh.engine.store import Result, Store
 from heliomesh.learning.journal import reserved
 from heliomesh.learning.precision import check_precision
 from heliomesh.learning.run import TrainingError
+from heliomesh.problem.problem import torch_device
 from heliomesh.simulation.diagnostics import interval
 
 EXPERIMENT_CATALOG = "heliomesh.experiments"
@@ -59,6 +60,8 @@ def reproduce_command(
     store, track = Store(out / "quick" if quick else out), track_unless(quiet)
     arms = [arm for module in modules for arm in module.arms(quick)]
     check_precision(precision)
+    if engine is Engine.local and not (only_print or only_plan):
+        torch_device(device)  # refuse before hours of planning; Ray's workers have devices of their own
     hardware = Hardware(device, precision, strategy, together)  # type: ignore[arg-type]
     if not only_print:
         with reserved(store.folder):

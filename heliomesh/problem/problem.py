@@ -229,7 +229,7 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
     """Build and check everything physical; raises ScenarioError with the field's path."""
     if not isinstance(scenario, Scenario):
         raise TypeError(f"scenario: expected a Scenario, as Scenario.load gives, actual value {scenario!r}")
-    place, number = _place(device), _number_type(dtype)
+    place, number = torch_device(device), _number_type(dtype)
     topology = build_topology(scenario)
     source: str = scenario.harvest.source  # type: ignore[attr-defined]
     battery = build_battery(scenario)
@@ -274,7 +274,7 @@ def _checked(harvest: Harvest) -> Harvest:
 _LAW_TOLERANCE = 1e-6
 
 
-def _place(device: str) -> torch.device:
+def torch_device(device: str) -> torch.device:
     """Where tables live; CUDA is asked for its devices only if it is wanted, since asking takes time."""
     if device == "cpu":
         return torch.device(device)

@@ -87,10 +87,16 @@ def _check_is_run(path: Path) -> None:
             f"{path}: expected a run that was simulated, actual: its plan only; the same command again resumes it"
         )
     if not names & MARKS:
+        inside = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and _has_marks(entry))
         actual = "none of them" if names else "an empty folder"
+        actual += f"; runs are inside it, such as {inside[0]}" if inside else ""
         raise TrainingError(
             f"{path}: expected the folder of a run, with manifest.json or trace.npz, actual: {actual}"
         )
+
+
+def _has_marks(folder: Path) -> bool:
+    return any((folder / name).exists() for name in MARKS)
 
 
 def _finished(path: Path, trace: Trace | None, wanted: Mapping[str, Any], plan: Mapping[str, Any]) -> RunFolder:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import heliomesh as hm
@@ -185,6 +186,15 @@ def test_reproduce_plans_first_where_asked(tmp_path, monkeypatch):
         in result.output
     )
     assert [path.suffix for path in sorted((tmp_path / "traces").iterdir())] == [".json", ".npz"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_reproduce_refuses_a_device_that_is_not_there_before_it_plans(tmp_path, monkeypatch):
+    planned = count(monkeypatch, "prepare")
+    arguments = ["reproduce", "hops", "--quick", "--quiet", "--device", "cuda", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, arguments)
+    assert str(result.exception) == "--device: expected cpu (no CUDA device is present), actual value 'cuda'"
+    assert (planned, list(tmp_path.iterdir())) == ([], [])
 
 
 def test_reproduce_refuses_what_it_does_not_know():

@@ -133,7 +133,7 @@ _ENTRIES = (np.nan, np.inf, -np.inf, -1.0, 0.0, 1e308, 1e-320, 2**40, 300.0)
 def spoiled_array(rng: Rng, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """An array of another type, shape or content."""
     with np.errstate(all="ignore"):
-        return _ARRAY_CHANGES[rng.integers(len(_ARRAY_CHANGES))](rng, array)
+        return np.asarray(_ARRAY_CHANGES[rng.integers(len(_ARRAY_CHANGES))](rng, array))
 
 
 def _other_type(rng: Rng, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

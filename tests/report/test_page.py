@@ -18,6 +18,7 @@ import heliomesh as hm
 from heliomesh.durable import Sealed
 from heliomesh.learning.dataset import load_dataset
 from heliomesh.learning.partition import split
+from heliomesh.learning.run import TrainingError
 from heliomesh.problem.size import TooLargeError
 from heliomesh.report import page_data as page_data_module
 from heliomesh.report.colours import SCHEMES, class_colours, scheme_colour
@@ -151,6 +152,11 @@ def test_the_ledger_balances(finished_runs):
         assert ledger["initial"] + ledger["harvested"] == pytest.approx(
             ledger["spent"] + ledger["overflow"] + ledger["stored"]
         )
+
+
+def test_a_folder_of_runs_is_told_from_a_run(finished_runs):
+    with pytest.raises(TrainingError, match="runs are inside it, such as receiver-0"):
+        read_run(finished_runs[0].parent)
 
 
 def test_a_label_names_options_that_the_planner_does_not(finished_runs):

@@ -287,7 +287,7 @@ function showCharts() {
   const bands = page.schemes.some((scheme) => scheme.runs.length > 1)
     ? "Intervals: 95 % over seeds; for a single run, its least and most accurate device."
     : "Interval: least and most accurate device.";
-  byId("curves-note").textContent = `${bands} Drag to zoom, or use the wheel on a chart that was clicked (or with Ctrl); `
+  byId("curves-note").textContent = `${bands} Wide ones are cut. The dashed line is the slot shown below. Drag to zoom, or use the wheel on a chart that was clicked (or with Ctrl); `
     + "double click resets.";
 }
 

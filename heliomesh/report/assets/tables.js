@@ -69,7 +69,7 @@ function showResults() {
 function difference(fact, factor, digits) {
   if (fact.mean === null) return UNKNOWN;
   const [mean, width] = spread(fact, factor, digits);
-  const told = fact.half !== null && Math.abs(fact.mean) > fact.half;
+  const told = fact.half > 0 && Math.abs(fact.mean) > fact.half; // seeds that agree to the digit are no evidence
   return [html(told ? "b" : "span", {}, (fact.mean < 0 ? "" : "+") + mean.replace("-", "−")), width ?? ""];
 }
 
