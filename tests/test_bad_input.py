@@ -318,7 +318,9 @@ def test_the_absence_of_cuda_is_told(refused, monkeypatch):
     refused(["plan", "tiny", "uncoordinated", "--device", "cuda:2"], "--device", "expected cpu or cuda")
 
 
-@pytest.mark.parametrize("table", [OVERRIDES, FILES, COMMANDS])
+@pytest.mark.parametrize(
+    "table", [OVERRIDES, *(pytest.param(table, marks=pytest.mark.slow) for table in (FILES, COMMANDS))]
+)
 def test_as_a_process_of_its_own(table, tmp_path):
     """The first row of each table, without any help from the test's own interpreter."""
     given, field, words = table[0]

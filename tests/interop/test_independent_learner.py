@@ -15,6 +15,7 @@ def learner(monkeypatch, example):
     return example("independent_learner")
 
 
+@pytest.mark.slow
 def test_it_stands_in_compare(learner, capsys, monkeypatch):
     monkeypatch.setattr(learner, "PLANNERS", ["independent_learner", "uncoordinated"])
     result = learner.main("tiny", episodes=4)
