@@ -1,8 +1,10 @@
 """What the experiments train: the paper's tasks, and a small version of each for two cores."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from heliomesh.engine.arm import OURS, PAPER, Arm
 from heliomesh.scenario import Scenario
 
 
@@ -48,3 +50,15 @@ CIFAR10 = Task(
 IID: dict[str, Any] = {"learning.partition": "iid"}
 DIRICHLET: dict[str, Any] = {"learning.partition": "dirichlet", "learning.alpha": 0.8}
 PARTITIONS = {"i.i.d.": IID, "Dir(0.8)": DIRICHLET}
+_SEEDS_FACTOR = 4  # schemes of one order lie closer together than the usual seeds can show
+
+
+def order_of_schemes(figure: str, quick: bool, variants: Mapping[str, dict[str, Any]]) -> list[Arm]:
+    """The paper's schemes and `receiver` on Fashion-MNIST, under every variant of `ring10` and every partition."""
+    seeds = FASHION_MNIST.seeds(quick) * (1 if quick else _SEEDS_FACTOR)
+    return [
+        Arm(figure, scheme, FASHION_MNIST.scenario(quick, changes, partition), seeds, f"{setting}, {variant}")
+        for variant, changes in variants.items()
+        for setting, partition in PARTITIONS.items()
+        for scheme in (*PAPER, OURS[0])
+    ]

@@ -4,30 +4,20 @@
 smaller one. With the whole panel a scheme can waste energy on power that others save for more slots of training.
 """
 
-from heliomesh.engine.arm import OURS, PAIRS, PAPER, Arm
-from heliomesh.engine.task import FASHION_MNIST, PARTITIONS
+from typing import Any
+
+from heliomesh.engine.arm import PAIRS, Arm
+from heliomesh.engine.task import order_of_schemes
 
 TITLE = "Accuracy over slots with the paper's panel, Fashion-MNIST"
 PLACE = None
 AGAINST = PAIRS
 NAME = __name__.rpartition(".")[2]
-_PANEL_CM2 = 25.0
-_WATERFALLS = (1.0, 0.3)
-_SEEDS_FACTOR = 4
+_VARIANTS: dict[str, dict[str, Any]] = {
+    f"φ = {waterfall:g}": {"harvest.panel_cm2": 25.0, "link.waterfall": waterfall} for waterfall in (1.0, 0.3)
+}
 
 
 def arms(quick: bool) -> list[Arm]:
-    """The paper's schemes and `receiver` under every partition."""
-    seeds = FASHION_MNIST.seeds(quick) * (1 if quick else _SEEDS_FACTOR)
-    return [
-        Arm(
-            NAME,
-            scheme,
-            FASHION_MNIST.scenario(quick, {"harvest.panel_cm2": _PANEL_CM2, "link.waterfall": waterfall}, partition),
-            seeds,
-            f"{setting}, φ = {waterfall:g}",
-        )
-        for waterfall in _WATERFALLS
-        for setting, partition in PARTITIONS.items()
-        for scheme in (*PAPER, OURS[0])
-    ]
+    """The paper's schemes and `receiver` at both thresholds."""
+    return order_of_schemes(NAME, quick, _VARIANTS)
