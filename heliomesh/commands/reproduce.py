@@ -25,7 +25,7 @@ from heliomesh.commands.options import (
 from heliomesh.durable import write_text
 from heliomesh.engine.arm import BASELINE, Arm
 from heliomesh.engine.local import Hardware
-from heliomesh.engine.results import Against, Estimate, Paired, Trend, compared, final, trends
+from heliomesh.engine.results import Against, Estimate, Final, Paired, Trend, compared, final, trends
 from heliomesh.engine.store import Result, Store
 from heliomesh.learning.journal import reserved
 from heliomesh.learning.precision import check_precision
@@ -88,7 +88,8 @@ def _publish(module: ModuleType, results: Sequence[Result], quick: bool, store: 
     lines = [f"## {title}", ""]
     if len(results) < len(arms):
         lines += [f"{len(arms) - len(results)} of {len(arms)} lines are not there yet.", ""]
-    lines += _table(results) + _comparisons(results, module.AGAINST, module.PLACE)
+    finals = [final(result) for result in results]
+    lines += _table(results, finals) + _comparisons(finals, module.AGAINST, module.PLACE)
     text = "\n".join(lines) + "\n"
     sys.stdout.write(text + "\n")
     write_text(store.folder / f"{module.NAME}.md", text)
@@ -107,14 +108,14 @@ def _reference(against: Against) -> str | None:
     return None if isinstance(against, int | float) else BASELINE
 
 
-def _table(results: Sequence[Result]) -> list[str]:
+def _table(results: Sequence[Result], finals: Sequence[Final]) -> list[str]:
     lines = [
         "| setting | scheme | at | accuracy % | over the run % | average model % | update loss | active % |"
         " arrived % | seeds |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for result in results:
-        one, facts = final(result), result.manifest
+    for result, one in zip(results, finals, strict=True):
+        facts = result.manifest
         cells = [one.setting, one.scheme, "" if one.place is None else f"{one.place:g}"]
         percents = (one.accuracy, one.accuracy_over_run, one.average_accuracy)
         cells += [interval_text(interval(percent), ".2f") for percent in percents]
@@ -124,9 +125,8 @@ def _table(results: Sequence[Result]) -> list[str]:
     return [*lines, ""]
 
 
-def _comparisons(results: Sequence[Result], against: Against, place: str | None) -> list[str]:
+def _comparisons(finals: Sequence[Final], against: Against, place: str | None) -> list[str]:
     """What the figure is about, paired by seed; bold where the interval excludes zero."""
-    finals = [final(result) for result in results]
     rows = [(_where(pair), pair.at_end, pair.over_run) for pair in compared(finals, against)]
     if place and not isinstance(against, str | int | float):
         rows += [
