@@ -45,6 +45,11 @@ class Battery:
         steps = torch.where(spent_joule > self.capacity_joule.unsqueeze(-1) * (1 + _TOLERANCE), self.levels, steps)
         return steps.clamp(0, self.levels).long()
 
+    def aligned(self, joule: Tensor) -> bool:
+        """Whether energies (device, ...) are all whole numbers of grid steps, as `quanta` and `kernel` count them."""
+        steps = joule / self.step_joule.reshape(-1, *(1,) * (joule.ndim - 1))
+        return bool(((steps - steps.round()).abs() <= _TOLERANCE).all())
+
     def affordable(self, battery_joule: Tensor, spent_joule: Tensor) -> Tensor:
         """Whether stored energy (..., device) pays for spending (device, action) → (..., device, action)."""
         dust = _TOLERANCE * self.step_joule

@@ -192,11 +192,9 @@ class Problem:
     @cached_property
     def grid_is_exact(self) -> bool:
         """Whether batteries never leave the planning grid, so that plans and simulation share one process."""
-        step = self.battery.step_joule
         law = self.harvest.law
-        energies = [self.actions.spent_joule / step.unsqueeze(1)]
-        energies += [law.joule.reshape(1, -1) * (law.scale / step).unsqueeze(1)]
-        aligned = all(bool(torch.allclose(e, e.round(), atol=1e-9)) for e in energies)
+        harvests = law.joule.reshape(1, -1) * law.scale.unsqueeze(1)
+        aligned = self.battery.aligned(self.actions.spent_joule) and self.battery.aligned(harvests)
         return aligned and self.scenario.energy.initial == "uniform-grid" and self.battery.levels > 1
 
     @cached_property

@@ -184,6 +184,17 @@ def test_continuous_batteries_have_a_bound_of_their_own() -> None:
     assert hm.continuous_bound(hm.build(hm.Scenario.parse(on_grid.scenario.as_dict() | replayed))) is None
 
 
+def test_spending_just_above_a_grid_step_leaves_the_grid() -> None:
+    """2.00001 steps round up to 3, so the bound of the grid would lie above what the simulator pays."""
+    changes = {"energy.compute_joule": 1.00001, "network.devices": 2, "network.topology": "star"}
+    problem = hm.build(hm.Scenario.load("tiny").override(changes))
+    assert problem.actions.quanta[0, 1] == 3
+    assert not problem.grid_is_exact
+    bound = hm.continuous_bound(problem)
+    assert bound is not None
+    assert bound <= hm.simulate_costs(problem, hm.plan(problem, "uncoordinated", bound=False), 2000).mean()
+
+
 @pytest.mark.parametrize("mode", [{}, {"channel.state": "link"}, {"link.half_duplex": True}])
 def test_a_hub_of_twenty_devices_is_pruned_and_bounded(mode: dict[str, Any]) -> None:
     changes = {"network.topology": "star", "network.devices": 21, "slots": 2}
