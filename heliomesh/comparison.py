@@ -24,7 +24,7 @@ class Row:
     summary: Summary | None
     cost: np.ndarray[tuple[int], np.dtype[np.float64]] | None  # (episode,)
     refusal: str = ""
-    gap: Interval | None = None  # relative to the reference, paired by episode
+    gap: Interval | None = None  # relative to the reference, paired by episode; None where that does not bound it
 
 
 @dataclass(frozen=True)
@@ -87,21 +87,29 @@ def _rows(
 
 
 def _with_gaps(rows: list[Row], grid_is_exact: bool) -> Comparison:
-    """Relative gaps to the simulated optimum, else to the best lower bound, else to the best planner."""
+    """Relative gaps to the simulated optimum, else to the best lower bound, else to the best planner.
+
+    Optimum and bound speak of the problem's action set, so plans with other powers have no gap to them.
+    """
     done = [row for row in rows if row.cost is not None]
     if not done:
         return Comparison(tuple(rows), "nothing: no planner fits")
     optimum = next((row for row in done if row.planner == "centralized"), None)
     bounds = [row.plan.lower_bound for row in done if row.plan and row.plan.lower_bound is not None]
     best_bound = max(bounds, default=None)
+    of_all = False  # whether the reference may be compared with any plan
     if optimum is not None:
         reference, base = "the optimum" if grid_is_exact else "the grid's optimum", optimum.cost
     elif best_bound is not None:
         reference, base = "the lower bound", np.full_like(done[0].cost, best_bound)
     else:
         best = min(done, key=lambda row: float(np.mean(row.cost)) if row.cost is not None else np.inf)
-        reference, base = f"the best planner ({best.planner})", best.cost
+        reference, base, of_all = f"the best planner ({best.planner})", best.cost, True
     assert base is not None
-    scale = float(base.mean()) or 1.0
-    with_gap = [row if row.cost is None else replace(row, gap=interval((row.cost - base) / scale)) for row in rows]
+    with_gap = [_with_gap(row, base) if row.plan and (of_all or row.plan.picks_actions) else row for row in rows]
     return Comparison(tuple(with_gap), reference, best_bound)
+
+
+def _with_gap(row: Row, base: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Row:
+    assert row.cost is not None
+    return replace(row, gap=interval((row.cost - base) / (float(base.mean()) or 1.0)))

@@ -23,7 +23,8 @@ def planner_names() -> list[str]:
 def plan(problem: Problem, planner: str, *, bound: bool | None = None, **options: Any) -> Plan:
     """Make a plan; options are those of the planner's file, checked before any work is done.
 
-    ``bound``: whether a lower bound is added where the planner itself gives none; by default if it takes seconds.
+    ``bound``: whether a lower bound is added where the planner itself gives none; by default if it takes seconds. A
+    policy that picks powers outside the action set gets none.
     """
     return make_plan(problem, planner, options, bound=bound)
 
@@ -57,7 +58,8 @@ def make_plan(
         rng = stream(problem.scenario.seed, "policy")
         made = module.plan(problem, settings, rng, parallel_map=parallel_map, track=track)
     made = replace(made, seconds=time.perf_counter() - started)
-    if made.lower_bound is None and bound is not False and (bound or receiver.is_quick(problem)):
+    wanted = made.lower_bound is None and made.picks_actions and bound is not False
+    if wanted and (bound or receiver.is_quick(problem)):
         made = replace(made, lower_bound=lower_bound(problem, track))
     return made
 
@@ -70,7 +72,8 @@ def starts_warm(planner: str) -> bool:
 def lower_bound(problem: Problem, track: Track = untracked) -> float:
     """Certified lower bound on the expected cost per slot of every policy on the planning grid; computed once.
 
-    Why it is valid is said in `heliomesh/planners/receiver.py` and `heliomesh/problem/dual.py`.
+    It speaks of policies that pick from the problem's action set. Why it is valid is said in
+    `heliomesh/planners/receiver.py` and `heliomesh/problem/dual.py`.
     """
     known = problem.remembered.get("lower bound")
     if known is None:
@@ -81,9 +84,9 @@ def lower_bound(problem: Problem, track: Track = untracked) -> float:
 def continuous_bound(problem: Problem, track: Track = untracked) -> float | None:
     """Certified lower bound on the expected cost per slot of the simulated process with its continuous batteries.
 
-    Where batteries never leave the grid it is `lower_bound`. Elsewhere it is a bound by prices on a fine grid that
-    rounds in the devices' favour; computed once. None where harvests are replayed from a random start: planners know
-    their marginal law only.
+    It speaks of policies that pick from the problem's action set. Where batteries never leave the grid it is
+    `lower_bound`. Elsewhere it is a bound by prices on a fine grid that rounds in the devices' favour; computed once.
+    None where harvests are replayed from a random start: planners know their marginal law only.
     """
     if not problem.law_is_simulated:
         return None

@@ -117,7 +117,7 @@ def _print_below_table(console: Console, problem: Problem, result: Comparison, t
         console.print(f"Note: {remark}")
     if result.lower_bound is not None:
         console.print(
-            "Certified: on the planning grid no policy is expected to cost less than "
+            "Certified: on the planning grid no policy with the scenario's powers is expected to cost less than "
             f"{result.lower_bound:.4f} per slot."
         )
     if not problem.grid_is_exact:
@@ -202,11 +202,12 @@ def _finals(runs: Sequence[Run], name: str) -> npt.NDArray[np.float64]:
 
 def _row_facts(row: Row, trained: list[Run] | None) -> dict[str, Any]:
     facts: dict[str, Any] = {"planner": row.planner}
-    if row.plan is not None and row.summary is not None and row.gap is not None:
+    if row.plan is not None and row.summary is not None:
         facts |= plan_facts(row.plan) | summary_facts(row.summary)
-        facts |= {"gap": row.gap.mean, "gap, 95 % half-width": row.gap.half_width}
     else:
         facts["refusal"] = row.refusal
+    if row.gap is not None:
+        facts |= {"gap": row.gap.mean, "gap, 95 % half-width": row.gap.half_width}
     if trained:
         facts["accuracy"] = [run.final["accuracy_mean"] for run in trained]
         facts["accuracy of the average model"] = [run.final["average_accuracy"] for run in trained]
@@ -218,14 +219,14 @@ def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table
     headings = ("cost", "gap %", "active %", "arrived %", "offline", "online/slot", "seconds")
     table = number_table(title, "planner", *headings)
     for row in result.rows:
-        if row.plan is None or row.summary is None or row.gap is None:
+        if row.plan is None or row.summary is None:
             table.add_row(row.planner, "refused", *[""] * 6)
             continue
         overhead = row.plan.overhead
         table.add_row(
             row.planner + ("" if row.plan.converged else " *"),
             interval_text(row.summary.cost, ".3f"),
-            interval_text(row.gap, "+.2f", 100),
+            "" if row.gap is None else interval_text(row.gap, "+.2f", 100),
             f"{100 * row.summary.participation:.1f}",
             f"{100 * row.summary.delivery:.1f}",
             readable(overhead.offline_bytes),

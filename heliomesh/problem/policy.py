@@ -134,6 +134,11 @@ class Plan:
     notes: tuple[str, ...] = field(default=())
 
     @property
+    def picks_actions(self) -> bool:
+        """Whether the policy picks from the problem's action set: bounds and the optimum speak of such ones only."""
+        return isinstance(self.policy, ActionPolicy)
+
+    @property
     def gap(self) -> float | None:
         """Relative distance of the expected cost from the lower bound."""
         if self.expected_cost is None or self.lower_bound is None:
