@@ -30,7 +30,7 @@ from heliomesh.learning.run import Run
 from heliomesh.learning.stacked import Layout, flat_weights, layout_of
 from heliomesh.problem.problem import build
 from heliomesh.scenario import Scenario
-from heliomesh.simulation.diagnostics import LearningConstants, theorem1_terms
+from heliomesh.simulation.diagnostics import LearningConstants, theorem1_cost, theorem1_terms
 from heliomesh.simulation.trace import Trace
 from heliomesh.streams import stream
 
@@ -77,7 +77,7 @@ def diagnose(
     scale = 64 * max(constants.smoothness, _TINY) * settings.local_steps * problem.slots**0.5
     return Theorem1(
         constants=constants,
-        terms=theorem1_terms(problem, float(trace.cost[episode]), constants),
+        terms=theorem1_terms(problem, theorem1_cost(trace, episode), constants),
         learning_rate=problem.num_devices**0.5 / scale,
     )
 

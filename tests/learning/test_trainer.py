@@ -278,6 +278,17 @@ def test_own_data():
     assert run.provenance["dataset"].startswith("two clusters ")
 
 
+def test_theorem1_does_not_depend_on_what_the_scenario_charges_for_idling():
+    """Uncoordinated devices act alike under any penalty, so the runs are the same."""
+    lost = []
+    for penalty in (0.0, 1.0):
+        scenario = scenario_of(**{"slots": 4, "cost.idle_penalty": penalty})
+        trace = trace_of(scenario)
+        assert not trace.scheduled.all()
+        lost.append(hm.diagnose(scenario, trace, hm.train(scenario, trace)).terms["lost updates"])
+    assert lost[0] == pytest.approx(lost[1])
+
+
 def test_theorem1_beside_the_trivial_bound():
     scenario = scenario_of(slots=4)
     trace = trace_of(scenario)
