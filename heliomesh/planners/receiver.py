@@ -14,6 +14,9 @@ Receivers that hear too many devices for a table are bounded by action prices in
 devices' values at those prices take the place of W_i; with ``fit = true`` fitted values do (`problem/fitted.py`).
 Receivers with equal surroundings share one table. Far from the horizon a slot only adds a constant to V_i; the
 recursion stops there, and the bound uses the smallest such constant, so that it stays a bound.
+
+The bound is computed in float64 whatever the problem's number type: float32 rounds to the nearest, so its values may
+lie above the true ones. A float32 problem only stores and looks up narrower tables.
 """
 
 from collections.abc import Mapping
@@ -190,27 +193,29 @@ def solve(
     problem: Problem, coordination: Coordination, options: Options, track: Track, parallel_map: ParallelMap = map
 ) -> Solved:
     """Tables where they are small enough, prices elsewhere; works at any degree."""
+    wide = problem.wide
     clusters, kind_of = _chosen_kinds(problem, coordination, options)
     check_fits("receiver tables", estimate_bytes(problem, clusters), options.memory_gib, _REMEDY)
     kinds = torch.cat(list(kind_of.values())) if kind_of else torch.zeros(0, dtype=torch.long)
     sizes = torch.bincount(kinds[kinds >= 0], minlength=len(clusters)).tolist()
-    moved = _moved_cost(problem, clusters, sizes, options)
+    moved = _moved_cost(wide, clusters, sizes, options)
     solved = list(
         track(
             parallel_map(partial(_surroundings, problem, options, moved), clusters), "receiver tables", len(clusters)
         )
     )
-    bound = sum(size * kind.bound for size, kind in zip(sizes, solved, strict=True)) + _lonely(problem)
+    bound = sum(size * kind.bound for size, kind in zip(sizes, solved, strict=True)) + _lonely(wide)
     note, futures = f"{sum(sizes)} receivers by {len(solved)} different tables", None
     priced = {int(i) for g in coordination.groups for i in g.receivers[kind_of[g.offset] < 0]}
     if priced:
-        dual = _priced_bound(problem, coordination, priced, options, moved, track)
-        bound, futures = bound + dual.bound, dual.futures
+        exact = coordination if wide is problem else Coordination(wide)
+        dual = _priced_bound(wide, exact, priced, options, moved, track)
+        bound, futures = bound + dual.bound, dual.futures.to(problem.dtype)
         pruned = sum(int((kind_of[g.offset] < 0).sum()) for g in coordination.groups if is_pruned(problem, g))
         note += f", {len(priced)} by prices" + (f", {pruned} of them pruned" if pruned else "")
     fitted: Mapping[int, FittedFutures] = {}
     if priced and options.fit:
-        fitted, futures = _fitted(problem, coordination, priced, options, moved, track), None
+        fitted, futures = _fitted(problem, coordination, priced, options, moved.to(problem.dtype), track), None
         note += ", which only bound: they decide by fitted values"
     return Solved(bound, tuple(kind.futures for kind in solved), kind_of, futures, fitted, note)
 
@@ -238,7 +243,8 @@ def _fitted(
 
 
 def _surroundings(problem: Problem, options: Options, moved: Tensor, cluster: Part) -> Surroundings:
-    return solve_cluster(problem, cluster, _terms(problem, cluster, options, moved), options.tolerance)
+    terms = _terms(problem.wide, cluster, options, moved)
+    return solve_cluster(problem.wide, cluster, terms, options.tolerance, problem.dtype)
 
 
 def least_cost(problem: Problem, track: Track = untracked, options: Options | None = None) -> float:
@@ -417,13 +423,15 @@ _SEARCHED_WORK = 4_000_000  # states × joint actions of the tables on which the
 _SEARCH_TOLERANCE = 1e-4
 
 
-def solve_cluster(problem: Problem, cluster: Part, terms: list[Factor], tolerance: float) -> Surroundings:
-    """Exact values of one receiver's term, down to where further slots only add a constant."""
+def solve_cluster(
+    problem: Problem, cluster: Part, terms: list[Factor], tolerance: float, stored: torch.dtype = torch.float64
+) -> Surroundings:
+    """Exact values of one receiver's term, down to where further slots only add a constant; kept as ``stored``."""
     futures, value = [], torch.zeros(())
     least_rise, previous = 0.0, None
     remaining = problem.slots
     for step in backward_induction(problem, cluster, terms, with_code=False):
-        futures.append(step.future.flatten())
+        futures.append(step.future.flatten().to(stored))
         value, remaining = step.value, step.slot
         if previous is not None and len(problem.harvest.law.joule) == 1:
             rise = value - previous
@@ -448,7 +456,7 @@ def _lonely(problem: Problem) -> float:
 
 def estimate_bytes(problem: Problem, clusters: list[Part]) -> float:
     """Peak memory: tables of all kinds over the horizon, twice while they are stacked, and the widest search."""
-    width = torch.empty((), dtype=problem.dtype).element_size()
     states = [float(entries(problem.sizes(cluster.states))) for cluster in clusters]
-    stored = width * problem.slots * (sum(states) + max(states, default=0.0))
-    return stored + max((induction_bytes(problem, cluster, with_code=False) for cluster in clusters), default=0.0)
+    stored = problem.dtype.itemsize * problem.slots * (sum(states) + max(states, default=0.0))
+    searched = (induction_bytes(problem.wide, cluster, with_code=False) for cluster in clusters)
+    return stored + max(searched, default=0.0)

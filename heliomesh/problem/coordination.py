@@ -88,7 +88,7 @@ class Coordination:
             torch.tensor([j for i in range(problem.num_devices) for j in problem.heard_by(i)]),
             minlength=problem.num_devices,
         ).tolist()
-        quanta, first = problem.actions.quanta.tolist(), problem.initial_energy_law.tolist()
+        quanta, first = problem.actions.quanta.tolist(), problem.wide.initial_energy_law.tolist()
         own = problem.topology.self_weight.tolist()
         return [
             (scale[j], float(heard[j]), own[j], *map(float, quanta[j]), *first[j]) for j in range(problem.num_devices)

@@ -11,7 +11,8 @@ is independent of the device's own battery and channels) and the second at most 
 (channels are in their stationary law in every slot, and a receiver's minimum may use its channel but not its devices'
 batteries). The bound is concave in g. It is raised by gradient ascent on a soft minimum of falling temperature:
 first with prices that see no channel, from the expected cost given each device's action under zero-hop best
-responses, then with prices that do. It is certified with the hard minimum.
+responses, then with prices that do. It is certified with the hard minimum. All of it is in float64: float32 would
+round the bound to either side.
 
 A receiver that hears so many devices that not even one slot's joint actions can be listed is *pruned*: it is split
 into several that hear some of them each. Interference between these parts is left out, which can only lower the cost.

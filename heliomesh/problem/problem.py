@@ -83,6 +83,11 @@ class Problem:
         """Energy states per device: weather levels × battery levels."""
         return self.harvest.law.num_weather * self.battery.levels
 
+    @cached_property
+    def wide(self) -> "Problem":
+        """The same problem in float64, in which bounds are certified: float32 may round them upward."""
+        return self if self.dtype == torch.float64 else replace(self, dtype=torch.float64)
+
     def size(self, variable: Variable) -> int:
         """Number of values of a variable."""
         return {"site": self.channel.levels, "energy": self.num_energy, "action": len(self.actions)}[variable.kind]
