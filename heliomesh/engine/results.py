@@ -1,6 +1,6 @@
 """What stored results say: means with 95 % intervals over seeds, and paired differences between schemes."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,7 @@ class Final:
     accuracy_over_run: npt.NDArray[np.float64]  # (seed,) mean over devices and evaluated slots
     average_accuracy: npt.NDArray[np.float64]  # (seed,) of the average model, at the end
     cost: npt.NDArray[np.float64]  # (seed,) update loss per slot, summed over devices
+    seeds: tuple[int, ...]  # (seed,) rising: what the entries above belong to
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,23 @@ def final(result: Result) -> Final:
         100 * by_seed["accuracy_mean"].mean().to_numpy(),
         100 * last["average_accuracy"].to_numpy(),
         np.array(result.manifest["cost"]),
+        seeds_of(result),
     )
+
+
+def seeds_of(result: Result) -> tuple[int, ...]:
+    """The seeds of a result, rising."""
+    return tuple(sorted(result.curves["seed"].unique().tolist()))
+
+
+def check_same_seeds(seeds_by_name: Iterable[tuple[str, tuple[int, ...]]]) -> None:
+    """Refuse to take differences between arms of different seeds: they met different luck."""
+    (first, expected), *others = seeds_by_name
+    for name, actual in others:
+        if actual != expected:
+            raise TrainingError(
+                f"{name}: expected the seeds {list(expected)} of {first}, to pair them by, actual {list(actual)}"
+            )
 
 
 def _check(result: Result) -> None:
@@ -115,13 +132,18 @@ def estimate(points: npt.NDArray[np.float64]) -> Estimate:
 
 
 def paired(first: Final, second: Final) -> Paired:
-    """Compare two arms seed by seed."""
+    """Compare two arms seed by seed; raises TrainingError where their seeds differ."""
+    check_same_seeds((_named(one), one.seeds) for one in (first, second))
     return Paired(
         first,
         second,
         estimate(first.accuracy - second.accuracy),
         estimate(first.accuracy_over_run - second.accuracy_over_run),
     )
+
+
+def _named(one: Final) -> str:
+    return " ".join(str(word) for word in (one.setting, one.scheme, one.place) if word not in ("", None))
 
 
 def accuracy_curve(result: Result) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -178,11 +200,15 @@ def _slopes(
     own: Sequence[Final], first: str, second: str | None, accuracy: Callable[[Final], npt.NDArray[np.float64]]
 ) -> npt.NDArray[np.float64] | None:
     """Each seed's least-squares slope over the place, (seed,); none where fewer than two places have all it needs."""
-    above = {one.place or 0.0: accuracy(one) for one in own if one.scheme == first}
-    below = {one.place or 0.0: accuracy(one) for one in own if one.scheme == second}
+    above = {one.place or 0.0: one for one in own if one.scheme == first}
+    below = {one.place or 0.0: one for one in own if one.scheme == second}
     places = [place for place in above if second is None or place in below]
     if len(places) < 2:
         return None
-    gains = np.stack([above[place] - (0.0 if second is None else below[place]) for place in places])
+    used = [side[place] for place in places for side in (above, below) if place in side]
+    check_same_seeds((_named(one), one.seeds) for one in used)
+    gains = np.stack(
+        [accuracy(above[place]) - (0.0 if second is None else accuracy(below[place])) for place in places]
+    )
     slopes: npt.NDArray[np.float64] = np.polyfit(places, gains, 1)[0]
     return slopes

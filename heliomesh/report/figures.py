@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from heliomesh.durable import written_whole
 from heliomesh.engine.arm import IDEAL
-from heliomesh.engine.results import accuracy_curve, final
+from heliomesh.engine.results import accuracy_curve, check_same_seeds, final, seeds_of
 from heliomesh.engine.store import Result
 from heliomesh.report.colours import CLASSES, OTHER, SCHEMES
 from heliomesh.simulation.diagnostics import interval
@@ -55,12 +55,14 @@ def draw(results: Sequence[Result], title: str, place: str | None, reference: st
         empty.set_visible(False)
     for number, setting in enumerate(settings):
         above, *below = grid[len(heights) * (number // columns) :, number % columns][: len(heights)]
-        lines = _lines([result for result in results if result.arm.setting == setting], place)
+        own = [result for result in results if result.arm.setting == setting]
+        lines = _lines(own, place)
         _fill(above, lines, looks, place is not None)
         above.set_title(setting)
         lowest = above
         if below and reference in lines:
             (lowest,) = below
+            check_same_seeds((result.arm.name, seeds_of(result)) for result in own)
             _fill(lowest, _gains(lines, reference), looks, place is not None)
             lowest.axhline(0, linewidth=1, **(looks[reference] | {"label": None}))
         lowest.set_xlabel(place or "slot")

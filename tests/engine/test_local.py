@@ -16,7 +16,7 @@ from heliomesh.commands.reproduce import EXPERIMENT_CATALOG
 from heliomesh.engine import local
 from heliomesh.engine.arm import LOSSLESS, Arm, Scheme, lossless
 from heliomesh.engine.local import Hardware, prepare_all, train_all
-from heliomesh.engine.results import Final, compared, estimate, final, trends
+from heliomesh.engine.results import Final, compared, estimate, final, paired, trends
 from heliomesh.engine.store import Store
 
 SMALL = hm.Scenario.load("tiny").override({"slots": 4, "learning.local_steps": 1, "learning.dataset": "synthetic"})
@@ -157,7 +157,7 @@ def test_pairs_are_compared_by_seed(done):
 )
 def test_all_are_compared_with_one_scheme_or_one_place(against, pairs):
     seeds = np.array([1.0, 2.0])
-    finals = [Final("", name, place, *[seeds] * 4) for name in ("one", "other") for place in (0.0, 1.0)]
+    finals = [Final("", name, place, *[seeds] * 4, (0, 1)) for name in ("one", "other") for place in (0.0, 1.0)]
     found = [(p.first.scheme, p.first.place, p.second.scheme, p.second.place) for p in compared(finals, against)]
     assert found == pairs
 
@@ -228,7 +228,7 @@ def test_the_run_counts_every_evaluation(done):
 def test_a_gain_that_grows_along_the_axis_is_told(gain_per_joule, sign):
     base, slope = np.array([70.0, 71.0, 72.0]), np.array(gain_per_joule)
     finals = [
-        Final("Dir", name, place, accuracy, base, accuracy, accuracy)
+        Final("Dir", name, place, accuracy, base, accuracy, accuracy, (0, 1, 2))
         for place in (2.0, 3.0, 8.0)
         for name, accuracy in (("one", base + 1 + slope * place), ("other", base))
     ]
@@ -241,7 +241,31 @@ def test_a_gain_that_grows_along_the_axis_is_told(gain_per_joule, sign):
     assert trend.over_run.points.mean == pytest.approx(0)
 
 
+def test_different_seeds_are_not_paired():
+    """Equally many seeds, but others: differences by position would compare different luck."""
+    accuracy = np.array([70.0, 71.0])
+    finals = [
+        Final("Dir", name, place, *[accuracy] * 4, seeds)
+        for place in (2.0, 3.0)
+        for name, seeds in (("one", (0, 1)), ("other", (1, 2)))
+    ]
+    sentence = r"Dir other 2.0: expected the seeds \[0, 1\] of Dir one 2.0, to pair them by, actual \[1, 2\]"
+    with pytest.raises(hm.TrainingError, match=sentence):
+        paired(finals[0], finals[1])
+    with pytest.raises(hm.TrainingError, match=sentence):
+        compared(finals, "other")
+    with pytest.raises(hm.TrainingError, match="to pair them by"):
+        trends(finals, [("one", "other")])
+
+
+def test_results_know_their_seeds(done):
+    stored = done.get(ARMS[0])
+    other = replace(stored, curves=stored.curves.assign(seed=stored.curves["seed"] + 5))
+    assert final(stored).seeds == (0, 1)
+    assert final(other).seeds == (5, 6)
+
+
 def test_one_place_has_no_trend():
     accuracy = np.array([70.0, 71.0])
-    finals = [Final("", name, 2.0, *[accuracy] * 4) for name in ("one", "other")]
+    finals = [Final("", name, 2.0, *[accuracy] * 4, (0, 1)) for name in ("one", "other")]
     assert trends(finals, [("one", "other")]) == []

@@ -1,5 +1,7 @@
 """Figures of experiments: accuracy, and below it gains that are taken seed by seed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -44,6 +46,14 @@ def test_gains_are_drawn_over_a_scheme_that_is_there(tmp_path, reference, shown)
     text = (tmp_path / "a.svg").read_text()
     assert (f"<!-- over {reference} [points] -->" in text) == shown
     assert all(f"<!-- {label} -->" in text for label in ("receiver", "uncoordinated", "ideal", "i.i.d.", "slot"))
+
+
+def test_gains_over_other_seeds_are_not_drawn(tmp_path):
+    first, second = RESULTS[:2]
+    later = replace(second, curves=second.curves.assign(seed=second.curves["seed"] + SEEDS))
+    with pytest.raises(hm.TrainingError, match=r"expected the seeds \[0, 1, 2\] of .*, actual \[3, 4, 5\]"):
+        draw([first, later], "A figure", None, "uncoordinated", tmp_path / "a.svg")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_panel_without_the_reference_has_no_gains(tmp_path):
