@@ -223,7 +223,7 @@ def _interval(values: Sequence[float | None]) -> Facts | None:
 
 
 def _bounds(runs: Sequence[RunFolder]) -> dict[str, float]:
-    """The best lower bound known for each scenario: a bound holds for every planner."""
+    """The best lower bound known for each scenario: a bound holds for every planner that picks its powers."""
     bounds: dict[str, float] = {}
     for run in runs:
         bound = run.plan.get("lower bound (grid)")
@@ -240,10 +240,16 @@ def _headline(run: RunFolder, bounds: Mapping[str, float]) -> dict[str, float | 
     facts |= {"participation": None, "delivery": None}
     if run.trace is not None:
         facts |= _trace_headline(run.trace, run.episode)
-    bound, cost = bounds.get(_hash(run)), facts["cost"]
+    bound, cost = bounds.get(_hash(run)) if _picks_powers(run) else None, facts["cost"]
     facts["bound"] = bound
     facts["gap"] = cost / bound - 1 if cost is not None and bound is not None and bound > 0 else None
     return facts
+
+
+def _picks_powers(run: RunFolder) -> bool:
+    """Whether all powers seen are the scenario's: a bound speaks of no others."""
+    powers = run.scenario.energy.powers_watt
+    return run.trace is None or bool(np.isin(run.trace.power_watt[run.episode], powers).all())
 
 
 def _trace_headline(trace: Trace, episode: int) -> dict[str, float | None]:

@@ -119,6 +119,19 @@ def test_headline_averages_seeds_and_shares_the_best_bound(finished_runs):
     assert uncoordinated["headline"]["cost"]["half"] is None  # one seed gives no interval
 
 
+def test_a_run_with_powers_of_its_own_has_no_gap(finished_runs, monkeypatch):
+    """The other runs' bound speaks of the scenario's powers only."""
+    *others, last = map(read_run, finished_runs)
+    outside = replace(last, trace=replace(last.trace, power_watt=last.trace.power_watt * 0.9))
+    runs = dict(zip(finished_runs, [*others, outside], strict=True))
+    monkeypatch.setattr("heliomesh.report.page_data.read_run", runs.__getitem__)
+    receiver, uncoordinated = page_data(finished_runs)["schemes"]
+    assert receiver["headline"]["gap"]["mean"] > 0
+    assert uncoordinated["headline"]["cost"]["mean"] > 0
+    assert uncoordinated["headline"]["bound"] is None
+    assert uncoordinated["headline"]["gap"] is None
+
+
 def test_differences_are_paired_by_seed(finished_runs):
     data = page_data(finished_runs)  # receiver with seeds 0 and 1, uncoordinated with seed 0
     (own, against_receiver), (against_uncoordinated, same) = data["differences"]
