@@ -121,7 +121,10 @@ def _print_below_table(console: Console, problem: Problem, result: Comparison, t
             f"{result.lower_bound:.4f} per slot."
         )
     if not problem.grid_is_exact:
-        console.print("Simulated batteries are continuous; the grid rounds them, so costs may lie below its optimum.")
+        console.print(
+            "Simulated batteries are continuous; the grid rounds them, so its optimum may lie above or below "
+            "simulated costs."
+        )
     for row in result.rows:
         if row.refusal:
             console.print(f"{row.planner} refused. {row.refusal}", markup=False)

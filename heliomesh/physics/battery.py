@@ -1,7 +1,9 @@
 """The battery: continuous in the simulator, a grid for planning.
 
 On the grid, harvest is split between the two nearest points so that its mean is kept, spending is rounded up and a
-look-up rounds the level down: a plan is always affordable. ``b ← min(b + u − e, b_max)``, 0 ≤ e ≤ b.
+look-up rounds the level down: a plan is always affordable. ``b ← min(b + u − e, b_max)``, 0 ≤ e ≤ b. The grid's
+optimum is no bound for the continuous battery, on either side: rounding costs energy, but a split harvest is a
+lottery, which may pay for an action that its mean would not.
 
 The *optimistic* grid rounds the other way: first level and harvest up, spending down. Along every sequence of actions
 it holds at least as much as the continuous battery, so the optimum on it is a lower bound for the latter.

@@ -197,6 +197,19 @@ def test_spending_just_above_a_grid_step_leaves_the_grid() -> None:
     assert bound <= hm.simulate_costs(problem, hm.plan(problem, "uncoordinated", bound=False), 2000).mean()
 
 
+def test_a_split_harvest_can_make_the_grid_optimistic() -> None:
+    """Half a step by the second slot pays for nothing; on the grid it is a whole step half of the time."""
+    changes: dict[str, Any] = {"network.devices": 2, "network.topology": "star", "slots": 2, "energy.initial": 0.0}
+    energies = {"energy.powers_watt": [0.0, 1.0], "energy.compute_joule": 0.0}
+    harvest = {"harvest.joule": [0.5], "harvest.prob": [1.0]}
+    problem = hm.build(hm.Scenario.load("tiny").override(changes | energies | harvest))
+    plan = hm.plan(problem, "centralized")
+    reached = hm.simulate_costs(problem, hm.plan(problem, "uncoordinated"), 4)
+    assert reached.tolist() == [2.0] * 4  # no policy can ever act
+    assert float(plan.expected_cost or 0) < 1.9
+    assert float(hm.continuous_bound(problem) or 0) <= 2.0
+
+
 @pytest.mark.parametrize(
     "changes",
     [
