@@ -155,7 +155,6 @@ class RoundHeader:
         """The header."""
         policy, problem, prefix = self.policy, self.policy.problem, f"hm{self.device}"
         actions = zip(problem.actions.power_watt.tolist(), problem.actions.trained.tolist(), strict=True)
-        movers = len(problem.topology.neighbours[self.device]) > 0
         values, messages = self.values, policy.source.messages
         numbers = {
             "prefix": prefix,
@@ -181,7 +180,7 @@ class RoundHeader:
             "heard": len(self.heard),
             "room": self._room,
             "joint": len(problem.actions) ** len(self.heard) if self.heard else 0,
-            "colour": problem.colour[self.device] if movers else -1,
+            "colour": problem.colour[self.device],
             "colours": max(problem.colour) + 1,
             "rounds": policy.source.rounds,
             "messages": messages,

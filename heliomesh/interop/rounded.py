@@ -133,13 +133,13 @@ class Rounded(ActionPolicy):
         left = problem.energy_left[device, state]  # (batch, device, action)
         price = self.futures[min(slot, len(self.futures) - 1)][device.unsqueeze(-1), left] + self.idle
         price = price.masked_fill(~problem.feasible[device, state], torch.inf)
-        tables = torch.cat([self._tables(slot, group, seen, left) for group in coordination.groups], 1)
+        tables = coordination.flat((self._tables(slot, group, seen, left) for group in coordination.groups), price)
         first = self.first[min(slot, len(self.first) - 1)][device, state].long()
         starts = [first, torch.zeros_like(first)]
         return coordination.decide(tables * unit, price * unit, starts, self.source.rounds, self.source.messages)
 
     def _tables(self, slot: int, group: Group, seen: Observation, left: Tensor) -> Tensor:
-        """Costs of a group's joint actions; (batch, receiver × joint action)."""
+        """Costs of a group's joint actions; (batch, receiver, joint action)."""
         place = self.problem.device
         sites = torch.tensor([self.problem.sites_into(i) for i in group.receivers.tolist()], device=place)
         index = torch.zeros(len(left), len(sites), dtype=torch.long, device=place)
@@ -148,7 +148,7 @@ class Rounded(ActionPolicy):
         table = self.missed[group.offset][index, torch.arange(len(sites), device=place)]
         if self._receivers is not None:
             table = table + self._receivers.values_left(slot, group, seen, left)
-        return table.flatten(1)
+        return table
 
 
 def check_roundable(source: Coordinated | ReceiverTables) -> None:

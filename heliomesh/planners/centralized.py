@@ -86,6 +86,7 @@ def plan(
     track: Track = untracked,
 ) -> Plan:
     """Solve every part exactly; parts that are renamed copies of a solved one share its table."""
+    asked = problem
     if estimate_bytes(problem.wide) <= options.memory_gib * 2**30:
         problem = problem.wide  # float32 may round the optimum upward, and then it is no bound
     check_fits("centralized optimum", estimate_bytes(problem), options.memory_gib, _REMEDY)
@@ -106,7 +107,7 @@ def plan(
             tables.append(PartTable(part.states, part.devices, best))
             costs.append(expected_first(problem, part.states, value))
     cost = sum(costs) / problem.slots
-    policy = JointTable(problem, tuple(tables))
+    policy = JointTable(asked, tuple(tables))
     bound = cost if problem.dtype == torch.float64 else None
     return Plan("centralized", policy, bound, cost, rounds=1, overhead=central_overhead(problem))
 

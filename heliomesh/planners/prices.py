@@ -80,8 +80,8 @@ class Coordinated(ActionPolicy):
     def _decide(self, slot: int, seen: Observation) -> Tensor:
         coordination, problem = self.coordination, self.problem
         price = energy_prices(problem, self.futures[slot], seen)
-        tables = torch.cat(
-            [coordination.slot_costs(g, seen.channel_level).flatten(1) for g in coordination.groups], 1
+        tables = coordination.flat(
+            (coordination.slot_costs(g, seen.channel_level) for g in coordination.groups), price
         )
         own = self.alone.action(slot, seen)
         return coordination.decide(tables, price, [own, torch.zeros_like(own)], self.rounds, self.messages)

@@ -110,7 +110,7 @@ class ReceiverTables(ActionPolicy):
         left = problem.energy_left[device, state]  # (batch, device, action)
         if self.futures is not None:
             price = price + self.futures[slot][device.unsqueeze(-1), left]
-        tables = torch.cat([self._objective(slot, g, seen, left).flatten(1) for g in coordination.groups], 1)
+        tables = coordination.flat((self._objective(slot, g, seen, left) for g in coordination.groups), price)
         greedy = torch.where(price.isinf(), -1.0, problem.actions.power_watt).argmax(-1)
         return coordination.decide(tables, price, [greedy, torch.zeros_like(greedy)], self.rounds, self.messages)
 
