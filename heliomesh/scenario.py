@@ -69,7 +69,7 @@ class Network(Section):
     mean_degree: Annotated[float, Field(ge=1e-9)] = Field(4.0, description="target mean degree of a geometric graph")
     max_degree: Annotated[int, Field(ge=1)] | None = Field(None, description="refuse geometric draws above it")
     link_metre: Annotated[float, Field(gt=0, le=1e9)] = Field(
-        150.0, description="distance of linked devices; radius of a geometric graph"
+        150.0, description="distance of linked devices; radius of a geometric graph, whose links may be shorter"
     )
     placement: Literal["uniform", "jittered"] = Field(
         "uniform", description="geometric: anywhere in a square, or one device anywhere in each cell of a lattice"

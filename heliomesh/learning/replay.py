@@ -350,6 +350,7 @@ def _part(member: Member, own: npt.NDArray[np.int64]) -> Member:
         edge_weight=whole.edge_weight[edges],
         self_weight=whole.self_weight[devices],
         position_metre=whole.position_metre[devices],
+        edge_metre=whole.edge_metre[edges],
     )
     return replace(
         member,

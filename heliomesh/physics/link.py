@@ -25,8 +25,7 @@ def build_link(scenario: Scenario, topology: Topology) -> Link:
     settings = scenario.link
     gain = np.array(per_device(scenario.channel.gain, topology.num_devices))[topology.edge_receiver]
     if settings.path_loss == "log-distance":
-        ends = topology.position_metre[topology.edge_receiver] - topology.position_metre[topology.edge_sender]
-        distance_km = np.maximum(np.linalg.norm(ends, axis=1), 1.0) / 1000  # the far field begins beyond a metre
+        distance_km = np.maximum(topology.edge_metre, 1.0) / 1000  # the far field begins beyond a metre
         loss_db = settings.loss_at_km_db + settings.loss_per_decade_db * np.log10(distance_km)
         gain = gain * 10 ** (-loss_db / 10)
     return Link(

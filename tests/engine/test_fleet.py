@@ -244,6 +244,7 @@ def _numbers(problem: Problem, devices: int) -> Iterator[Tensor]:
     yield from map(torch.from_numpy, (topology.edge_receiver, topology.edge_sender, topology.edge_weight))
     yield torch.from_numpy(topology.self_weight)[:devices]
     yield torch.from_numpy(topology.position_metre)[:devices]
+    yield torch.from_numpy(topology.edge_metre)
     yield from (link.path_gain, link.noise_watt[:devices], problem.channel.site_of_edge)
     yield from (actions.spent_joule[:devices], actions.quanta[:devices], problem.battery.capacity_joule[:devices])
     yield problem.harvest.law.scale[:devices]

@@ -209,6 +209,32 @@ def test_path_loss_of_a_star_of_two_is_that_of_a_ring_of_two():
     np.testing.assert_allclose(gains[0], gains[1], rtol=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["ring", "complete", "regular", "star", "grid"])
+def test_links_of_any_graph_are_link_metre_long(kind):
+    scenario = scenario_of({"topology": kind, "devices": 6, "link_metre": 80.0}, {"path_loss": "log-distance"})
+    topology = build_topology(scenario)
+    np.testing.assert_allclose(topology.edge_metre, 80.0, rtol=1e-12)
+    expected = 10 ** (-(148 + 40 * np.log10(0.08)) / 10)
+    np.testing.assert_allclose(build_link(scenario, topology).path_gain, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_numbers_of_devices_do_not_decide_path_loss(seed):
+    """The same ring, drawn and written as links between renumbered devices."""
+    number = np.random.default_rng(seed).permutation(10).tolist()
+    edges = [[number[i], number[(i + 1) % 10]] for i in range(10)]
+    radio = {"path_loss": "log-distance", "noise_watt": 2e-14}
+    ring, renumbered = (
+        scenario_of({"devices": 10}, radio),
+        scenario_of({"topology": "edges", "devices": 10, "edges": edges}, radio),
+    )
+    gains = [np.sort(build_link(scenario, build_topology(scenario)).path_gain) for scenario in (ring, renumbered)]
+    np.testing.assert_allclose(gains[1], gains[0], rtol=1e-9)
+    bounds = [hm.lower_bound(hm.build(scenario.override({"slots": 20}))) for scenario in (ring, renumbered)]
+    assert bounds[1] == pytest.approx(bounds[0], rel=1e-9)
+    assert 0 < bounds[0] < 9
+
+
 def test_gain_and_noise_belong_to_receivers():
     scenario = scenario_of({"devices": 3}, {"noise_watt": [0.1, 0.2, 0.3]}, {"gain": [1.0, 2.0, 4.0]})
     topology = build_topology(scenario)

@@ -324,6 +324,7 @@ def _star(topology: Topology, device: int, neighbours: Sequence[int]) -> Topolog
         topology.edge_weight[start:stop],
         own,
         np.full((size, 2), np.nan),
+        np.full(size - 1, np.nan),
     )
 
 

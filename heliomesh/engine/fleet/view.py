@@ -90,6 +90,7 @@ def _known_topology(topology: Topology, device: int, edges: Any) -> Topology:
         np.where(own, topology.edge_weight[edges], np.nan),
         np.where(others, np.nan, topology.self_weight),
         np.full_like(topology.position_metre, np.nan),
+        np.full(len(receiver), np.nan),
     )
 
 
