@@ -1,5 +1,6 @@
 """Plan by name: find the planner's file, check its options, time it."""
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -61,6 +62,11 @@ def make_plan(
     wanted = made.lower_bound is None and made.picks_actions and bound is not False
     if wanted and (bound or receiver.is_quick(problem)):
         made = replace(made, lower_bound=lower_bound(problem, track))
+    for name, value in (("expected cost", made.expected_cost), ("lower bound", made.lower_bound)):
+        if value is not None and not math.isfinite(value):
+            raise ScenarioError(
+                name, f"expected a finite number, actual value {value:g}; check the scenario's numbers"
+            )
     return made
 
 

@@ -21,7 +21,8 @@ from pydantic_core import ErrorDetails
 from heliomesh import catalog
 
 HARVEST_CATALOG = "heliomesh.physics.harvest"
-MOST_JOULE = 1e100  # sums of energies must stay numbers
+LEAST_JOULE, MOST_JOULE = 1e-100, 1e100  # sums and ratios of energies must stay numbers
+MOST_WATT = 1e30  # so must sums of received powers, in float32 too
 
 
 class ScenarioError(ValueError):
@@ -135,8 +136,12 @@ class Energy(Section):
     initial: Literal["uniform-grid", "uniform"] | PerDeviceNonNegative = Field(
         "uniform-grid", description="law of the first battery level, or joules per device"
     )
-    control_bit_per_second: Positive = Field(250e3, description="rate of planning and coordination messages")
-    control_watt: Positive = Field(0.1, description="power while sending such messages [W]")
+    control_bit_per_second: Annotated[float, Field(ge=1e-9)] = Field(
+        250e3, description="rate of planning and coordination messages"
+    )
+    control_watt: Annotated[float, Field(gt=0, le=MOST_WATT)] = Field(
+        0.1, description="power while sending such messages [W]"
+    )
 
 
 class Cost(Section):
@@ -445,9 +450,11 @@ def _check_energy(energy: Energy) -> None:
             "energy.powers_watt",
             f"expected 0 (idle) and then rising powers, actual value {_short(list(powers))}",
         )
-    largest = max(per_device(energy.capacity_joule, 1))
+    smallest, largest = (extreme(per_device(energy.capacity_joule, 1)) for extreme in (min, max))
     if largest > MOST_JOULE:
         raise ScenarioError("energy.capacity_joule", f"expected at most {MOST_JOULE:g}, actual value {largest:g}")
+    if smallest < LEAST_JOULE:
+        raise ScenarioError("energy.capacity_joule", f"expected at least {LEAST_JOULE:g}, actual value {smallest:g}")
     if energy.transmit_second > energy.slot_second:
         raise ScenarioError(
             "energy.transmit_second",

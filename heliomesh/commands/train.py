@@ -222,6 +222,7 @@ def _enter_training(out: Path) -> None:
 
 def _planned(scenario: Scenario, wanted: dict[str, Any], out: Path, device: str, quiet: bool) -> Trace:
     """The folder's trace if it is of the run that is wanted, else a new one, saved with the facts of its plan."""
+    problem = build(scenario, device)  # refuses before the folder is made
     with reserved(out):
         if (out / PLAN).exists():
             _check_same(out, wanted, scenario)
@@ -229,7 +230,6 @@ def _planned(scenario: Scenario, wanted: dict[str, Any], out: Path, device: str,
             check_steps(out, "plan", "simulate")
             return Trace.load(out / TRACE)
         track = track_unless(quiet)
-        problem = build(scenario, device)
         made = make_plan(problem, wanted["planner"], wanted["options"], track=track)
         _keep_facts(out, problem.scenario.to_toml(), made, wanted)
         trace = simulate(problem, made, 1, wanted["seed"], first_episode=wanted["episode"], track=track)

@@ -27,7 +27,8 @@ def build_link(scenario: Scenario, topology: Topology) -> Link:
     if settings.path_loss == "log-distance":
         distance_km = np.maximum(topology.edge_metre, 1.0) / 1000  # the far field begins beyond a metre
         loss_db = settings.loss_at_km_db + settings.loss_per_decade_db * np.log10(distance_km)
-        gain = gain * 10 ** (-loss_db / 10)
+        with np.errstate(over="ignore"):  # `build` refuses what overflows
+            gain = gain * 10 ** (-loss_db / 10)
     return Link(
         waterfall=settings.waterfall,
         noise_watt=torch.tensor(per_device(settings.noise_watt, topology.num_devices), dtype=torch.float64),

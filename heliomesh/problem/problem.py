@@ -17,7 +17,7 @@ from heliomesh.physics.harvesting import Harvest, HarvestReplay
 from heliomesh.physics.link import Link, build_link
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.problem.factor import Variable, energy, site
-from heliomesh.scenario import HARVEST_CATALOG, MOST_JOULE, Scenario, ScenarioError, per_device
+from heliomesh.scenario import HARVEST_CATALOG, MOST_JOULE, MOST_WATT, Scenario, ScenarioError, per_device
 
 _Holder = TypeVar("_Holder")
 
@@ -234,19 +234,31 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
         raise TypeError(f"scenario: expected a Scenario, as Scenario.load gives, actual value {scenario!r}")
     place, number = torch_device(device), _number_type(dtype)
     topology = build_topology(scenario)
+    channel, link = build_channel(scenario, topology), build_link(scenario, topology)
+    _check_received(scenario, channel, link)
     source: str = scenario.harvest.source  # type: ignore[attr-defined]
     battery = build_battery(scenario)
     return Problem(
         scenario=scenario,
         topology=topology,
-        channel=_moved(build_channel(scenario, topology), place),
+        channel=_moved(channel, place),
         harvest=_moved(_checked(catalog.find(HARVEST_CATALOG, source).build(scenario.harvest, scenario)), place),
         battery=_moved(battery, place),
-        link=_moved(build_link(scenario, topology), place),
+        link=_moved(link, place),
         actions=_moved(build_actions(scenario, battery), place),
         dtype=number,
         device=place,
     )
+
+
+def _check_received(scenario: Scenario, channel: Channel, link: Link) -> None:
+    """Refuse received powers whose sums and ratios would not be numbers."""
+    gain = float(channel.gain.max()) * float(link.path_gain.max()) if len(link.path_gain) else 0.0
+    watt = max(scenario.energy.powers_watt) * gain
+    if not watt <= MOST_WATT:
+        raise ScenarioError(
+            "channel.gain", f"expected gains and powers that give at most {MOST_WATT:g} W, actual value {watt:g}"
+        )
 
 
 def optimistic(problem: Problem, refinement: int) -> Problem:
@@ -306,6 +318,11 @@ def build_actions(scenario: Scenario, battery: Battery) -> Actions:
     beta = torch.tensor(trained)
     compute = torch.tensor(compute_joule(scenario), dtype=torch.float64)
     spent = compute.unsqueeze(1) * beta + power * settings.transmit_second
+    largest = float(spent.max())
+    if not largest <= MOST_JOULE:
+        raise ScenarioError(
+            "energy.powers_watt", f"expected spending of at most {MOST_JOULE:g} J, actual value {largest:g}"
+        )
     return Actions(power, beta, spent, battery.quanta(spent))
 
 

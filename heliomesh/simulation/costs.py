@@ -7,6 +7,7 @@ import torch
 from heliomesh.problem.policy import Plan, Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.slot_loop import run_slots
+from heliomesh.simulation.trace import check_finite
 
 
 def simulate_costs(
@@ -21,4 +22,5 @@ def simulate_costs(
         for slot in track(steps, f"simulate {plan.planner}", problem.slots):
             total += slot.update_loss.sum(-1)
         costs.append(total.cpu().numpy() / problem.slots)
+        check_finite(costs[-1])
     return np.concatenate(costs)

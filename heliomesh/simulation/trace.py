@@ -13,6 +13,7 @@ from heliomesh.durable import written_whole
 from heliomesh.problem.policy import Plan, Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
+from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.slot_loop import Slot, run_slots
 
 _FORMAT = 1
@@ -153,6 +154,7 @@ def simulate(
         recorders[index].add(slot)
     collected = [recorder.arrays for recorder in recorders]
     joined = {name: np.concatenate([part[name] for part in collected]) for name in collected[0]}
+    check_finite(joined["update_loss"])
     return Trace(
         scenario_toml=problem.scenario.to_toml(),
         planner=plan.planner,
@@ -161,6 +163,12 @@ def simulate(
         edge_sender=problem.topology.edge_sender,
         **joined,
     )
+
+
+def check_finite(cost: Array) -> None:
+    """Refuse costs that are no numbers, before anyone stores or averages them."""
+    if not np.isfinite(cost).all():
+        raise ScenarioError("cost", "expected finite numbers, actual: NaN or infinite; check the scenario's numbers")
 
 
 def estimate_bytes(problem: Problem, episodes: int) -> float:

@@ -98,15 +98,70 @@ def test_valid_though_strange(overrides: list[str]) -> None:
             ["scenario", "validate", "geometric30", "--set", "network.mean_degree=1e-320"],
             "greater than or equal to 0.000000001, actual value 1e-320",
         ),
+        (
+            ["scenario", "validate", "tiny", "--set", "energy.capacity_joule=5e-324"],
+            "energy.capacity_joule: expected at least 1e-100, actual value 4.94066e-324",
+        ),
+        (
+            ["run", "tiny", "uncoordinated", "--out", "refused", "--set", "channel.gain=1e308"],
+            "channel.gain: expected gains and powers that give at most 1e+30 W, actual value",
+        ),
+        (["plan", "tiny", "receiver", "--set", "channel.gains=[0.3, 1e308]"], "give at most 1e+30 W, actual value"),
+        (
+            ["plan", "tiny", "receiver", "--set", "energy.powers_watt=[0, 1e308]"],
+            "at most 1e+30 W, actual value 1.5e+308",
+        ),
+        (
+            ["plan", "tiny", "receiver", "--set", "network.devices=1", "--set", "energy.powers_watt=[0, 1e308]"],
+            "energy.powers_watt: expected spending of at most 1e+100 J, actual value 1e+308",
+        ),
+        (
+            [
+                "plan",
+                "tiny",
+                "prices",
+                "--set",
+                "link.path_loss=log-distance",
+                "--set",
+                "link.loss_at_km_db=-1000",
+                "--set",
+                "link.loss_per_decade_db=1000",
+                "--set",
+                "network.link_metre=1",
+            ],
+            "give at most 1e+30 W, actual value inf",
+        ),
+        (
+            ["plan", "tiny", "prices", "--set", "energy.control_bit_per_second=5e-324"],
+            "energy.control_bit_per_second: expected a number greater than or equal to 0.000000001",
+        ),
         (["plan", "tiny", "decentralized", "-o", "rounds=9223372036854775807"], "less than or equal to 100000"),
         (["plan", "tiny", "skiptrain", "-o", "train_rounds=9223372036854775807"], "less than or equal to 100000"),
         (["plan", "tiny", "prices", "-o", "restarts=9223372036854775807"], "less than or equal to 100000"),
     ],
 )
-def test_refused(arguments: list[str], words: str) -> None:
+def test_refused(arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     ending = run_command(arguments)
     assert ending.kind == "refused"
     assert words in ending.text
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["plan", "simulate", "compare", "run"])
+def test_numbers_that_are_none_are_never_written(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the door lets through: a cost that is NaN ends in a sentence, without a trace or a finished plan."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("heliomesh.physics.link.waterfall_error", lambda signal, *_: signal * np.nan)
+    monkeypatch.setattr("heliomesh.problem.cost.waterfall_error", lambda signal, *_: signal * np.nan)
+    out = {"simulate": ["--out", "trace.npz"], "run": ["--out", "run"]}.get(command, [])
+    planner = "centralized" if command == "plan" else "uncoordinated"
+    ending = run_command([command, "tiny", planner, *out, "--set", "slots=2"])
+    assert ending.kind == "refused", ending.text
+    assert "expected a finite number, actual value nan" in ending.text or "expected finite numbers" in ending.text
+    assert not list(tmp_path.rglob("*.npz"))
 
 
 def test_too_little_memory_is_said_in_a_sentence(
