@@ -11,7 +11,15 @@ from rich.table import Table
 
 from heliomesh.catalog import UnknownVariantError
 from heliomesh.commands import compare, data, export, fleet, live, report, reproduce, runs, size, train
-from heliomesh.commands.facts import network_facts, plan_facts, print_facts, print_json, remarks, summary_facts
+from heliomesh.commands.facts import (
+    build_noted,
+    network_facts,
+    plan_facts,
+    print_facts,
+    print_json,
+    remarks,
+    summary_facts,
+)
 from heliomesh.commands.options import (
     AddressOption,
     DeviceOption,
@@ -192,4 +200,4 @@ def simulate_command(
 
 
 def _problem(scenario: str, overrides: list[str], device: str, dtype: str) -> Problem:
-    return build(load(scenario, overrides), device, dtype)
+    return build_noted(load(scenario, overrides), device, dtype)

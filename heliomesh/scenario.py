@@ -109,7 +109,9 @@ class Link(Section):
     per_device = ("noise_watt",)
 
     waterfall: Positive = Field(1.0, description="φ of the error rate")
-    noise_watt: PerDevicePositive = Field(0.01, description="noise power at each receiver [W]")
+    noise_watt: PerDevicePositive = Field(
+        0.01, description="noise power at each receiver [W]; log-distance loss needs far less, such as 2e-14"
+    )
     half_duplex: bool = Field(False, description="a sending device receives nothing")
     path_loss: Literal["none", "log-distance"] = Field("none", description="'none': path gain 1")
     loss_at_km_db: Annotated[float, Field(ge=-1000, le=1000)] = Field(148.0, description="loss at one kilometre [dB]")

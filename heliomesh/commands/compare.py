@@ -13,6 +13,7 @@ from rich.table import Table
 
 from heliomesh.catalog import nearest
 from heliomesh.commands.facts import (
+    build_noted,
     interval_text,
     network_facts,
     number_table,
@@ -81,7 +82,7 @@ def compare_command(
     check_target(report, "--report")
     _check_training(train, report, runs)
     _check_names(names or [])
-    problem = build(load(scenario, overrides), device, dtype)
+    problem = (build_noted if as_json else build)(load(scenario, overrides), device, dtype)  # the table has remarks
     result = compare(problem, names, episodes, seed, memory_gib=memory_gib, track=track_unless(quiet or as_json))
     facts = network_facts(problem)
     if certify:

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from heliomesh.problem.policy import Plan
-from heliomesh.problem.problem import Problem
+from heliomesh.problem.problem import Problem, build
+from heliomesh.scenario import Scenario
 from heliomesh.simulation.diagnostics import Interval, Summary
 
 
@@ -106,9 +107,30 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def build_noted(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:
+    """The problem; where packets cannot arrive, a note on standard error says so."""
+    problem = build(scenario, device, dtype)
+    for sentence in _deaf_links(problem):
+        sys.stderr.write(f"note: {sentence}\n")
+    return problem
+
+
+def _deaf_links(problem: Problem) -> list[str]:
+    """One sentence where some links, or all, lose practically every packet; none where nobody could send anyway."""
+    deaf, links = int(problem.deaf.sum()), problem.topology.num_edges
+    if not deaf or float(problem.actions.power_watt.max()) == 0:
+        return []
+    noise = text_of(float(problem.link.noise_watt.max()))
+    where = "any link" if deaf == links else f"{deaf} of {links} links"
+    return [
+        f"no packet can arrive on {where}: the noise drowns even the largest power on the best channel level; "
+        f"lower link.noise_watt (now {noise} W at most) or the losses of link and channel"
+    ]
+
+
 def remarks(problem: Problem) -> list[str]:
     """What is valid but probably not meant."""
-    found = []
+    found = _deaf_links(problem)
     if not bool((problem.actions.quanta[:, 1:] < problem.battery.levels).any()):
         found.append("no device can ever afford to train; raise energy.capacity_joule or lower the energies")
     elif problem.rounding_excess() > _COARSE:

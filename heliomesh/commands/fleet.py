@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from heliomesh.commands.facts import print_facts, summary_facts
+from heliomesh.commands.facts import build_noted, print_facts, summary_facts
 from heliomesh.commands.options import (
     AddressOption,
     Engine,
@@ -34,7 +34,6 @@ from heliomesh.engine.fleet.scheme import Scheme, scheme_of
 from heliomesh.learning.journal import PLAN, finish_step, reserved
 from heliomesh.learning.run import TrainingError, is_finished
 from heliomesh.learning.tracking import unobserved
-from heliomesh.problem.problem import build
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import summarise
 
@@ -67,7 +66,7 @@ def fleet_command(
 ) -> None:
     """Run every device as a Ray actor of its own; they plan, coordinate and learn by messages between neighbours."""
     loaded = load(scenario, overrides)
-    problem = build(loaded)
+    problem = build_noted(loaded)
     scheme = scheme_of(problem, planner, planner_options(options))
     deaths = dict(_death(text, problem.num_devices, problem.slots) for text in kill)
     if is_finished(out) or (out / PLAN).exists():

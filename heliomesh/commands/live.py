@@ -8,7 +8,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from heliomesh.commands.facts import interval_text, network_facts, number_table, print_json
+from heliomesh.commands.facts import build_noted, interval_text, network_facts, number_table, print_json
 from heliomesh.commands.options import (
     EpisodesOption,
     JsonOption,
@@ -26,7 +26,6 @@ from heliomesh.living.change import eras
 from heliomesh.living.pruning import Pruning, prune
 from heliomesh.living.scope import AdaptedScope, adapt_scope
 from heliomesh.living.trial import Trial, trial
-from heliomesh.problem.problem import build
 from heliomesh.problem.size import readable
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import interval
@@ -58,7 +57,7 @@ def live_command(
         raise ScenarioError(
             "--false-alarm-prob", f"expected a number between 0 and 1, actual value {false_alarm_prob:g}"
         )
-    problem = build(load(scenario, overrides))
+    problem = build_noted(load(scenario, overrides))
     truth = eras(problem, changes)
     if len(truth) < 2:
         raise ScenarioError("--change", f"expected a change after slot 0, actual value {', '.join(changes)!r}")
@@ -138,7 +137,7 @@ def prune_command(
     if not 0 <= keep_gap <= 1:
         raise ScenarioError("--keep-gap", f"expected a share from 0 to 1, actual value {keep_gap:g}")
     result = prune(
-        build(load(scenario, overrides)),
+        build_noted(load(scenario, overrides)),
         planner,
         planner_options(options),
         keep_gap=keep_gap,
@@ -193,7 +192,7 @@ def scope_command(
     if not 0 < keep_gain <= 1:
         raise ScenarioError("--keep-gain", f"expected a share above 0 and up to 1, actual value {keep_gain:g}")
     result = adapt_scope(
-        build(load(scenario, overrides)),
+        build_noted(load(scenario, overrides)),
         hops,
         planner_options(options),
         keep_gain=keep_gain,

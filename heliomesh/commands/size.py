@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from heliomesh.commands.facts import print_json
+from heliomesh.commands.facts import build_noted, print_json
 from heliomesh.commands.options import (
     DeviceOption,
     JsonOption,
@@ -88,6 +88,7 @@ def size_command(
     _check_out(out)
     base = load(scenario, overrides)
     _check_slot(by_slot, target, base)
+    build_noted(base)  # what it says holds for every pair
     axes = axes_of(base, _numbers(capacity, "--capacity"), _numbers(panel, "--panel"))
     trial = Trial(
         planner,

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from heliomesh.commands.facts import plan_facts, print_facts, summary_facts
+from heliomesh.commands.facts import build_noted, plan_facts, print_facts, summary_facts
 from heliomesh.commands.options import (
     ActorsOption,
     AddressOption,
@@ -53,7 +53,6 @@ from heliomesh.learning.tracking import both, tensorboard
 from heliomesh.learning.trainer import MakeStack, TrainingInterrupted, replay_here, train
 from heliomesh.planning import make_plan
 from heliomesh.problem.policy import Plan
-from heliomesh.problem.problem import build
 from heliomesh.scenario import Scenario, ScenarioError, read_text
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import Trace, simulate
@@ -222,7 +221,7 @@ def _enter_training(out: Path) -> None:
 
 def _planned(scenario: Scenario, wanted: dict[str, Any], out: Path, device: str, quiet: bool) -> Trace:
     """The folder's trace if it is of the run that is wanted, else a new one, saved with the facts of its plan."""
-    problem = build(scenario, device)  # refuses before the folder is made
+    problem = build_noted(scenario, device)  # refuses before the folder is made
     with reserved(out):
         if (out / PLAN).exists():
             _check_same(out, wanted, scenario)

@@ -14,7 +14,7 @@ from heliomesh import catalog
 from heliomesh.physics.battery import Battery, build_battery, initial_level_law, optimistic_battery
 from heliomesh.physics.channel import Channel, build_channel
 from heliomesh.physics.harvesting import Harvest, HarvestReplay
-from heliomesh.physics.link import Link, build_link
+from heliomesh.physics.link import Link, build_link, waterfall_error
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.problem.factor import Variable, energy, site
 from heliomesh.scenario import HARVEST_CATALOG, MOST_JOULE, MOST_WATT, Scenario, ScenarioError, per_device
@@ -190,6 +190,16 @@ class Problem:
         return self.harvest.law.mean_joule() / self.actions.spent_joule.max(dim=1).values
 
     @cached_property
+    def deaf(self) -> Tensor:
+        """Links that lose practically every packet at best; (edge,) bool.
+
+        At best is: at the largest power, on the best channel level, without interference.
+        """
+        receiver = torch.from_numpy(self.topology.edge_receiver).to(self.device)
+        signal = self.actions.power_watt.max() * self.channel.gain.max() * self.link.path_gain
+        return waterfall_error(signal, self.link.noise_watt[receiver], self.link.waterfall) > _DEAF
+
+    @cached_property
     def remembered(self) -> dict[str, float]:
         """Numbers that belong to the problem and are computed once, such as its lower bound."""
         return {}
@@ -287,6 +297,7 @@ def _checked(harvest: Harvest) -> Harvest:
 
 
 _LAW_TOLERANCE = 1e-6
+_DEAF = 0.999  # least error rate of a link that counts as deaf
 
 
 def torch_device(device: str) -> torch.device:

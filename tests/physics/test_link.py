@@ -235,6 +235,16 @@ def test_numbers_of_devices_do_not_decide_path_loss(seed):
     assert 0 < bounds[0] < 9
 
 
+def test_links_that_noise_drowns():
+    """150 m at 148 + 40 log10(d_km) dB lose 115 dB: the default noise of 10 mW drowns everything, 20 fW nothing."""
+    drowned = hm.build(scenario_of({"devices": 3}, {"path_loss": "log-distance"}))
+    assert drowned.deaf.tolist() == [True] * 6
+    heard = hm.build(scenario_of({"devices": 3}, {"path_loss": "log-distance", "noise_watt": 2e-14}))
+    assert heard.deaf.tolist() == [False] * 6
+    half = hm.build(scenario_of({"devices": 3}, {"path_loss": "log-distance", "noise_watt": [2e-14, 2e-14, 0.01]}))
+    assert half.deaf.tolist() == [i == 2 for i in half.topology.edge_receiver]
+
+
 def test_gain_and_noise_belong_to_receivers():
     scenario = scenario_of({"devices": 3}, {"noise_watt": [0.1, 0.2, 0.3]}, {"gain": [1.0, 2.0, 4.0]})
     topology = build_topology(scenario)
