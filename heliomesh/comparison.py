@@ -88,20 +88,19 @@ def _rows(
 
 def _with_gaps(rows: list[Row], grid_is_exact: bool) -> Comparison:
     """Relative gaps to the simulated optimum, else to the best lower bound, else to the best planner."""
-    done = [row for row in rows if row.cost is not None]
-    if not done:
+    costs = [(row.planner, row.cost) for row in rows if row.cost is not None]
+    if not costs:
         return Comparison(tuple(rows), "nothing: no planner fits")
-    optimum = next((row for row in done if row.planner == "centralized"), None)
-    bounds = [row.plan.lower_bound for row in done if row.plan and row.plan.lower_bound is not None]
+    optimum = next((cost for planner, cost in costs if planner == "centralized"), None)
+    bounds = [row.plan.lower_bound for row in rows if row.plan and row.plan.lower_bound is not None]
     best_bound = max(bounds, default=None)
     if optimum is not None:
-        reference, base = "the optimum" if grid_is_exact else "the grid's optimum", optimum.cost
+        reference, base = "the optimum" if grid_is_exact else "the grid's optimum", optimum
     elif best_bound is not None:
-        reference, base = "the lower bound", np.full_like(done[0].cost, best_bound)
+        reference, base = "the lower bound", np.full_like(costs[0][1], best_bound)
     else:
-        best = min(done, key=lambda row: float(np.mean(row.cost)) if row.cost is not None else np.inf)
-        reference, base = f"the best planner ({best.planner})", best.cost
-    assert base is not None
+        planner, base = min(costs, key=lambda entry: float(np.mean(entry[1])))
+        reference = f"the best planner ({planner})"
     scale = float(base.mean()) or 1.0
     with_gap = [row if row.cost is None else replace(row, gap=interval((row.cost - base) / scale)) for row in rows]
     return Comparison(tuple(with_gap), reference, best_bound)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError
@@ -43,6 +43,7 @@ class Section(BaseModel):
     per_device: ClassVar[tuple[str, ...]] = ()  # fields that take one number or one per device
 
 
+_Section = TypeVar("_Section", bound=Section)
 Vector = Annotated[tuple[float, ...], Field(strict=False, min_length=1)]
 Matrix = Annotated[tuple[Vector, ...], Field(strict=False, min_length=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -250,7 +251,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def validated(model: type[Section], data: object, prefix: str) -> Section:
+def validated(model: type[_Section], data: object, prefix: str) -> _Section:
     """Check one section; raises ScenarioError with paths below ``prefix``."""
     if not isinstance(data, Mapping):
         raise ScenarioError(prefix, f"expected a table of settings, actual value {_short(data)}")

@@ -45,7 +45,8 @@ def over_actors(num_actors: int | None = None, gpus_per_actor: float | None = No
     """
 
     def make(jobs: Sequence[TrainJob], dataset: Dataset, settings: TrainSettings) -> Stack:
-        assert len(jobs) == 1, "actors share one network"
+        if len(jobs) != 1:
+            raise ValueError(f"jobs: expected 1, since actors share one network, actual value {len(jobs)}")
         return Network(jobs[0], dataset, settings, num_actors, gpus_per_actor)
 
     return make

@@ -143,8 +143,9 @@ def tabulate(
 ) -> PlanTables:
     """The plan's tables; raises ScenarioError for a plan whose devices do not look their actions up."""
     policy = plan.policy
-    scopes = _scopes(problem, plan)
-    assert isinstance(policy, ActionPolicy), "as `_scopes` made sure"
+    if not isinstance(policy, ActionPolicy):
+        raise refused(plan.planner, _JOINT)
+    scopes = _scopes(problem, policy, plan.planner)
     cuts = [_cuts(problem, device) for device in range(problem.num_devices)]
     slots = 1 if policy.stationary else problem.slots
     sizes = [_sizes(problem, scope, cuts) for scope in scopes]
@@ -190,13 +191,16 @@ def refused(planner: str, actual: str) -> ScenarioError:
     )
 
 
-def _scopes(problem: Problem, plan: Plan) -> list[tuple[Variable, ...]]:
+_JOINT = "decides for several devices together in every slot"
+
+
+def _scopes(problem: Problem, policy: ActionPolicy, planner: str) -> list[tuple[Variable, ...]]:
     """What every device sees: sites, then energies, each in rising order."""
     scopes = []
     for device in range(problem.num_devices):
-        seen = plan.policy.visible(device) if isinstance(plan.policy, ActionPolicy) else None
+        seen = policy.visible(device)
         if seen is None:
-            raise refused(plan.planner, "decides for several devices together in every slot")
+            raise refused(planner, _JOINT)
         order = {"site": 0, "energy": 1}
         scopes.append(tuple(sorted(seen, key=lambda v: (order[v.kind], v.owner))))
     return scopes
@@ -236,7 +240,7 @@ def _asked(
         stop = min(start + _BATCH_STATES, count)
         seen = _observed(problem, scope, sizes, cuts, torch.arange(start, stop))
         for slot in range(slots):
-            law = policy.action_prob(slot, seen)[:, device]
+            law = policy.checked_prob(slot, seen)[:, device]
             if not bool((law.amax(-1) == 1).all()):
                 raise refused(planner, "draws actions at random")
             actions[slot, start:stop] = law.argmax(-1).cpu().numpy()
@@ -324,7 +328,7 @@ def _checked(problem: Problem, policy: ActionPolicy, plan: PlanTables) -> PlanTa
             torch.from_numpy(rng.integers(plan.num_weather, size=shape)).to(place),
             torch.from_numpy(rng.random(shape)).to(place),
         )
-        if not torch.equal(policy.action(slot, seen), copy.action(slot, seen)):
+        if not torch.equal(policy.checked_action(slot, seen), copy.action(slot, seen)):
             raise refused(plan.planner, "looks at more than tables hold")
     return plan
 

@@ -62,12 +62,17 @@ def aggregate(
     itself: then results wait in at most ``workspace_mib`` [MiB] until their inputs have been read. No
     memory is needed where ``out`` is not read.
     """
-    assert rule != "update" or before is not None, "the paper's rule needs the weights before training"
+    if rule == "update" and before is None:
+        raise ValueError("before: expected the weights before training, which the rule 'update' needs, actual: none")
+    if trained.size != after.numel() // after.shape[-1]:
+        raise ValueError(
+            f"trained: expected one entry per run and device of weights {tuple(after.shape)}, "
+            f"actual shape {trained.shape}"
+        )
     reference = before if rule == "update" and before is not None else after
     terms = _terms(rule, topology, np.atleast_2d(delivered), np.atleast_2d(trained))
     if out.data_ptr() != reference.data_ptr():
         terms = replace(terms, rows=np.arange(trained.size))  # rows without terms are copied
-    assert trained.size == after.numel() // after.shape[-1], "one entry per run and device"
     if len(terms.rows):
         _mix_in_chunks(terms, _matrix(after), _matrix(reference), _matrix(out), workspace_mib * 2**20)
 

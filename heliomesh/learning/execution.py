@@ -88,7 +88,7 @@ class Chosen:
             try:
                 losses[here] = self._train_piece(weights, rows[here], batches[here], samples, learning_rate)
             except torch.cuda.OutOfMemoryError:
-                self._shrink()  # no strategy has changed a weight by then
+                self._shrink(here.stop - here.start)  # no strategy has changed a weight by then
                 continue
             start = here.stop
         return losses
@@ -137,15 +137,14 @@ class Chosen:
         fitting = int(free_bytes(self.device) * _MEMORY_SHARE) // max(self.report.bytes_per_row + more_bytes, 1)
         return 1 << max(fitting.bit_length() - 1, 0)
 
-    def _shrink(self) -> None:
+    def _shrink(self, rows_at_once: int) -> None:
         """Try half as many rows at once, from now on."""
-        assert self.rows_at_once is not None
-        if self.rows_at_once == 1:
+        if rows_at_once == 1:
             raise ScenarioError(
                 "learning.batch",
                 f"expected one batch to fit into the memory of {self.device}, actual value needs more",
             )
-        self.rows_at_once //= 2
+        self.rows_at_once = rows_at_once // 2
         self._stage = None
         torch.cuda.empty_cache()
 

@@ -432,8 +432,8 @@ class _Norm(torch.autograd.Function):
         other = x if residual is None else _pixels_last(residual)
         y, moments = torch.empty_like(x), torch.empty(len(x), 2, x.shape[1], device=x.device)
         images, norm = len(x) // stack.positions, operation.norm
-        assert norm.weight is not None, "refused when the strategy was built"
-        assert norm.bias is not None, "as the weight"
+        if norm.weight is None or norm.bias is None:
+            raise RuntimeError("a norm without scale or shift is refused when the strategy is built")
         kernels.group_norm_forward[(images, stack.positions)](
             x,
             other,

@@ -155,7 +155,8 @@ class Replay:
         self.learning = _shared_learning(jobs)
         self.members = lined_up(jobs, dataset)
         if own is not None:
-            assert len(jobs) == 1, "parts are of one network"
+            if len(jobs) != 1:
+                raise ValueError(f"jobs: expected 1, since parts are of one network, actual value {len(jobs)}")
             self.members = (_part(self.members[0], own),)
         model = first_model(jobs[0], dataset)
         self.layout = layout_of(model)

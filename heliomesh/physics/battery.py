@@ -93,11 +93,13 @@ def optimistic_battery(battery: Battery, refinement: int) -> Battery:
 def initial_battery(scenario: Scenario, battery: Battery, uniform: Tensor) -> Tensor:
     """First stored energy [J] from uniform numbers (..., device)."""
     initial = scenario.energy.initial
-    if initial == "uniform":
-        return uniform * battery.capacity_joule
-    if initial == "uniform-grid":
-        return torch.floor(uniform * battery.levels) * battery.step_joule
-    assert not isinstance(initial, str)
+    if isinstance(initial, str):
+        on_grid = initial == "uniform-grid"
+        return (
+            torch.floor(uniform * battery.levels) * battery.step_joule
+            if on_grid
+            else uniform * battery.capacity_joule
+        )
     joule = torch.tensor(per_device(initial, scenario.network.devices), dtype=torch.float64, device=uniform.device)
     return joule.expand_as(uniform).clone()
 

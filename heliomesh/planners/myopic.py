@@ -7,7 +7,7 @@ step, and the true cost never rises. Log-powers never reach zero, so several sta
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -222,6 +222,7 @@ class Continuous:
 
     problem: Problem
     solver: Solver
+    continuous_powers: ClassVar[bool] = True
 
     def decide(self, slot: int, seen: Observation) -> Decision:
         """Powers of the best start; who stays silent trains if training alone is an action and affordable."""

@@ -122,7 +122,8 @@ def replan(
     """Best responses from the actions of an earlier plan for the same devices; no other start is tried."""
     policy = previous.policy
     alone = policy.alone if isinstance(policy, Coordinated) else policy
-    assert isinstance(alone, Alone)
+    if not isinstance(alone, Alone):
+        raise TypeError(f"previous: expected a plan of the planner 'prices', actual value {previous.planner!r}")
     return _plan_from(problem, options, [action_laws(problem, alone.actions)], parallel_map, track)
 
 

@@ -20,7 +20,8 @@ def label_mix_svg(
     """SVG text of ``counts`` (device, class), as `Partition.label_counts` gives them; bar heights are samples."""
     classes = counts.shape[1]
     names = [str(label) for label in range(classes)] if class_names is None else list(class_names)
-    assert len(names) == classes, "one name per class"
+    if len(names) != classes:
+        raise ValueError(f"class_names: expected {classes}, one per class, actual value {len(names)}")
     height = _TOP + max(_PLOT_HEIGHT + 48, classes * _LEGEND_STEP + 12)
     width = _LEFT + _PLOT_WIDTH + _LEGEND_WIDTH
     colours = class_colours(classes)

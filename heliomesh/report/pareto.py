@@ -4,8 +4,9 @@ import math
 from dataclasses import dataclass
 from html import escape
 
-from heliomesh.comparison import Comparison, Row
+from heliomesh.comparison import Comparison
 from heliomesh.report.colours import scheme_colour
+from heliomesh.simulation.diagnostics import Interval
 
 _LEFT, _TOP, _PANEL_WIDTH, _PANEL_HEIGHT, _BETWEEN = 70, 48, 360, 300, 110  # [px]
 _WIDTH, _HEIGHT = _LEFT + 2 * _PANEL_WIDTH + _BETWEEN + 110, _TOP + _PANEL_HEIGHT + 56  # [px]
@@ -30,40 +31,54 @@ class Axis:
         return self.left + start + min(max(share, 0.0), 1.0) * (_PANEL_WIDTH - start - 12)
 
 
+@dataclass(frozen=True)
+class _Point:
+    """One planner that was run."""
+
+    planner: str
+    gap: Interval
+    seconds: float
+    online_bytes: float  # a slot
+
+    @property
+    def percent(self) -> float:
+        """Cost above the reference [%]."""
+        return 100 * self.gap.mean
+
+
 def pareto_svg(comparison: Comparison, title: str) -> str:
     """SVG text with two panels: gap over planning time, and gap over online control bytes per slot."""
-    rows = [row for row in comparison.rows if row.plan is not None and row.gap is not None]
-    top = max((100 * row.gap.mean for row in rows if row.gap), default=1.0) * 1.1 or 1.0
-    bottom = min([0.0, *(100 * row.gap.mean for row in rows if row.gap)]) - 0.05 * top
+    points = [
+        _Point(row.planner, row.gap, row.plan.seconds, row.plan.overhead.online_bytes_per_slot)
+        for row in comparison.rows
+        if row.plan is not None and row.gap is not None
+    ]
+    top = max((point.percent for point in points), default=1.0) * 1.1 or 1.0
+    bottom = min([0.0, *(point.percent for point in points)]) - 0.05 * top
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         f'width="{_WIDTH}" height="{_HEIGHT}" font-family="sans-serif" font-size="12" fill="#222222">',
         f"<title>{escape(title)}</title>",
-        f"<desc>{escape(_description(rows, comparison.reference))}</desc>",
+        f"<desc>{escape(_description(points, comparison.reference))}</desc>",
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
         f'<text x="{_LEFT}" y="24" font-size="15">{escape(title)}</text>',
     ]
-    seconds = [row.plan.seconds for row in rows if row.plan]
-    online = [_online_bytes(row) for row in rows]
     panels = (
-        ("planning time [s]", seconds, _LEFT),
-        ("control bytes a slot", online, _LEFT + _PANEL_WIDTH + _BETWEEN),
+        ("planning time [s]", [point.seconds for point in points], _LEFT),
+        ("control bytes a slot", [point.online_bytes for point in points], _LEFT + _PANEL_WIDTH + _BETWEEN),
     )
     for label, values, left in panels:
         axis = Axis(label, left, _decades(values), any(value <= 0 for value in values))
         parts += _frame(axis, bottom, top, f"above {comparison.reference} [%]")
         dots = [
-            (axis.place(value), _height(_percent(row), bottom, top)) for row, value in zip(rows, values, strict=True)
+            (axis.place(value), _height(point.percent, bottom, top))
+            for point, value in zip(points, values, strict=True)
         ]
         taken = [(x - 6, x + 6, y + 4) for x, y in dots]
-        for row, value in zip(rows, values, strict=True):
-            parts += _point(row, axis.place(value), bottom, top)
-            parts.append(_name(row, axis.place(value), _height(_percent(row), bottom, top), axis.left, taken))
+        for point, (x, y) in zip(points, dots, strict=True):
+            parts += _dot(point, x, bottom, top)
+            parts.append(_name(point.planner, x, y, axis.left, taken))
     return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _online_bytes(row: Row) -> float:
-    return row.plan.overhead.online_bytes_per_slot if row.plan and row.plan.overhead else 0.0
 
 
 def _decades(values: list[float]) -> tuple[int, int]:
@@ -110,44 +125,37 @@ def _power(decade: int) -> str:
     return f"{10.0**decade:g}" if -3 <= decade <= 4 else f"1e{decade}"
 
 
-def _point(row: Row, x: float, bottom: float, top: float) -> list[str]:
+def _dot(point: _Point, x: float, bottom: float, top: float) -> list[str]:
     """A dot with its interval."""
-    assert row.gap is not None
-    colour = scheme_colour(row.planner).light
-    y = _height(_percent(row), bottom, top)
-    spread = 0.0 if math.isnan(row.gap.half_width) else 100 * row.gap.half_width
-    ends = [_height(100 * row.gap.mean + sign * spread, bottom, top) for sign in (-1, 1)]
+    colour = scheme_colour(point.planner).light
+    y = _height(point.percent, bottom, top)
+    spread = 0.0 if math.isnan(point.gap.half_width) else 100 * point.gap.half_width
+    ends = [_height(point.percent + sign * spread, bottom, top) for sign in (-1, 1)]
     return [
         f'<path stroke="{colour}" stroke-width="2" d="M{x:.1f} {ends[0]:.1f}V{ends[1]:.1f}"/>',
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"/>',
     ]
 
 
-def _percent(row: Row) -> float:
-    assert row.gap is not None
-    return 100 * row.gap.mean
-
-
-def _name(row: Row, x: float, y: float, edge: float, taken: list[tuple[float, float, float]]) -> str:
+def _name(planner: str, x: float, y: float, edge: float, taken: list[tuple[float, float, float]]) -> str:
     """The planner's name beside its dot, where nothing is in the way; ``taken`` (left, right, baseline)."""
-    width = _LETTER_WIDTH * len(row.planner)
+    width = _LETTER_WIDTH * len(planner)
     places = [(left, y + rise) for rise in (-8, 16, -22, 30, -36, -50) for left in (x + 8, x - 8 - width)]
     for left, base in places:
         free = all(left > b or left + width < a or abs(base - c) > _LINE_HEIGHT for a, b, c in taken)
         if free and left > edge and base < _TOP + _PANEL_HEIGHT - 2:
             break
     taken.append((left, left + width, base))
-    return f'<text x="{left:.1f}" y="{base:.1f}">{escape(row.planner)}</text>'
+    return f'<text x="{left:.1f}" y="{base:.1f}">{escape(planner)}</text>'
 
 
 _LETTER_WIDTH, _LINE_HEIGHT = 6.6, 13  # [px] of the names
 
 
-def _description(rows: list[Row], reference: str) -> str:
+def _description(points: list[_Point], reference: str) -> str:
     """What the picture shows, for those who cannot see it."""
     each = "; ".join(
-        f"{row.planner} {100 * row.gap.mean:.2f} %, {row.plan.seconds:.2g} s, {_online_bytes(row):.0f} bytes a slot"
-        for row in rows
-        if row.gap and row.plan
+        f"{point.planner} {point.percent:.2f} %, {point.seconds:.2g} s, {point.online_bytes:.0f} bytes a slot"
+        for point in points
     )
     return f"Cost above {reference}, planning time and online control bytes per slot: {each}."

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from heliomesh.physics.battery import initial_battery
 from heliomesh.physics.link import error_prob
-from heliomesh.problem.policy import Noticed, Observation, Policy, Weights
+from heliomesh.problem import guard
+from heliomesh.problem.policy import Noticed, Observation, Policy, Weights, decided
 from heliomesh.problem.problem import Problem
 from heliomesh.streams import Purpose, stream
 
@@ -59,6 +60,7 @@ def run_slots(
         torch.from_numpy(topology.self_weight).to(problem.device),
     )
     sender = torch.from_numpy(topology.edge_sender).to(problem.device)
+    dust_joule = guard.DUST * problem.battery.capacity_joule
 
     luck = Luck(problem, episodes, seed)
     first = luck.first()
@@ -74,11 +76,11 @@ def run_slots(
         now = luck.next()
         # 2. the policy acts on what can be seen
         weather = world.harvest.weather(hidden)
-        decision = policy.decide(slot, Observation(channel_level, battery, weather, now.policy, noticed))
+        seen = Observation(channel_level, battery, weather, now.policy, noticed)
+        decision = decided(problem, policy, slot, seen)
         spent = decision.trained * problem.compute_joule + decision.power_watt * settings.transmit_second
-        # the grid forgives a billionth of a step twice: in the level seen and in the spending rounded up
-        assert bool((spent <= battery + 3e-9 * problem.battery.capacity_joule).all()), "a policy overdrew a battery"
-        spent = torch.minimum(spent, battery)  # rounding dust only, as just asserted
+        guard.check_spending(type(policy).__name__, spent, battery, dust_joule)
+        spent = torch.minimum(spent, battery)  # rounding dust only, as just checked
         # 3. packets
         fading = world.channel.gain[channel_level[:, world.channel.site_of_edge]]
         error = error_prob(world.link, topology, decision.power_watt, fading)

@@ -92,7 +92,6 @@ def run_fleet(
 
     def make_stack(jobs: Sequence[TrainJob], loaded: Dataset, settings: TrainSettings) -> FleetStack:
         watching = replay_here(jobs, loaded, settings)
-        assert isinstance(watching, Replay)
         post = make_post(_installations(scheme, world, watching, loaded, jobs[0].training_seed, settings))
         plan = _planned(scheme, post, track)
         made.append(FleetStack(problem, post, world, recorder, watching, plan, dict(deaths or {})))

@@ -54,7 +54,10 @@ class Scheme:
         if self.timetable is not None:
             return None
         made = self._plan_alone(view.problem).policy
-        assert isinstance(made, ActionPolicy), "planners of one device choose actions"
+        if not isinstance(made, ActionPolicy):
+            raise ScenarioError(
+                "--planner", f"expected one whose policy chooses actions, actual value {type(made).__name__}"
+            )
         return made
 
     def _plan_alone(self, problem: Problem) -> Plan:
@@ -110,7 +113,6 @@ def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> Sch
 
 def _checked(options: Mapping[str, Any]) -> Options:
     settings = validated(Options, options, f"{WITH_OTHERS} option")
-    assert isinstance(settings, Options)
     for name, expected, reason in (
         ("form", "default", "whose steps devices take by messages"),
         ("sweeps", 1, "since later sweeps need the energy laws of devices beyond k hops"),

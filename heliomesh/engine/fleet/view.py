@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heliomesh.physics.harvesting import Harvest, HarvestLaw, HarvestReplay
+from heliomesh.physics.harvesting import Harvest, with_law
 from heliomesh.physics.topology import Topology
 from heliomesh.problem.problem import Problem
 from heliomesh.scenario import Scenario
@@ -95,10 +95,7 @@ def _known_topology(topology: Topology, device: int, edges: Any) -> Topology:
 
 def _known_harvest(harvest: Harvest, known: Tensor) -> Harvest:
     law = replace(harvest.law, scale=_kept(harvest.law.scale, known, 0.0))
-    if isinstance(harvest, HarvestReplay):
-        return replace(harvest, law=law)
-    assert isinstance(harvest, HarvestLaw), "a harvest is a law or a replay"
-    return law
+    return with_law(harvest, law)
 
 
 def _own_scenario(scenario: Scenario, device: int) -> Scenario:

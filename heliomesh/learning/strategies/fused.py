@@ -181,8 +181,8 @@ def _check_layers(program: Program) -> None:
             case Convolution(stride=stride, padding=padding, dilation=dilation, groups=groups):
                 if groups != 1 or dilation != (1, 1) or len(set(stride)) > 1 or len(set(padding)) > 1:
                     raise refuse("fused", "has a convolution that is grouped, dilated or not square in its steps")
-            case GroupNorm(weight=weight, groups=groups, channels=channels):
-                if weight is None or groups & (groups - 1) or channels & (channels - 1):
+            case GroupNorm(weight=weight, bias=bias, groups=groups, channels=channels):
+                if weight is None or bias is None or groups & (groups - 1) or channels & (channels - 1):
                     raise refuse("fused", f"has a norm of {channels} channels in {groups} groups, not powers of two")
     layers = (Dense, Convolution, GroupNorm)
     owners = [step.operation.weight for step in program.instructions if isinstance(step.operation, layers)]
