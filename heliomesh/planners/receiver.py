@@ -31,7 +31,7 @@ from torch import Tensor
 from heliomesh.problem.best_response import descend
 from heliomesh.problem.coordination import Coordination, Group
 from heliomesh.problem.cost import receiver_factor
-from heliomesh.problem.dual import DualBound, is_pruned, priced_groups, raise_bound
+from heliomesh.problem.dual import DualBound, Effort, is_pruned, least_bytes, priced_groups, raise_bound
 from heliomesh.problem.exact import backward_induction, expected_first, induction_bytes
 from heliomesh.problem.factor import Factor, action
 from heliomesh.problem.fitted import FittedFutures, fit_futures
@@ -71,7 +71,12 @@ class Options(Section):
     tolerance: Annotated[float, Field(gt=0)] = Field(
         1e-4, description="stop the recursion once slots differ by a constant to within this cost"
     )
-    memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
+    memory_gib: float = Field(
+        DEFAULT_LIMIT_GIB,
+        gt=0,
+        description="most memory by estimate [GiB]: more receivers get prices, prices watch fewer channels; "
+        "refused where nothing fits",
+    )
 
 
 @dataclass(frozen=True)
@@ -191,7 +196,12 @@ def solve(
 ) -> Solved:
     """Tables where they are small enough, prices elsewhere; works at any degree."""
     clusters, kind_of = _chosen_kinds(problem, coordination, options)
-    check_fits("receiver tables", estimate_bytes(problem, clusters), options.memory_gib, _REMEDY)
+    check_fits(
+        "receiver tables and prices",
+        estimate_bytes(problem, clusters, coordination, kind_of),
+        options.memory_gib,
+        _REMEDY,
+    )
     kinds = torch.cat(list(kind_of.values())) if kind_of else torch.zeros(0, dtype=torch.long)
     sizes = torch.bincount(kinds[kinds >= 0], minlength=len(clusters)).tolist()
     moved = _moved_cost(problem, clusters, sizes, options)
@@ -202,9 +212,12 @@ def solve(
     )
     bound = sum(size * kind.bound for size, kind in zip(sizes, solved, strict=True)) + _lonely(problem)
     note, futures = f"{sum(sizes)} receivers by {len(solved)} different tables", None
-    priced = {int(i) for g in coordination.groups for i in g.receivers[kind_of[g.offset] < 0]}
+    priced = _without_table(coordination, kind_of)
     if priced:
-        dual = _priced_bound(problem, coordination, priced, options, moved, track)
+        stored = sum(kind.futures.numel() * kind.futures.element_size() for kind in solved)
+        effort = Effort(options.steps, options.channel_steps, options.memory_gib - stored / 2**30)
+        own_price = _own_prices(problem, priced, options, moved)
+        dual = _priced_bound(problem, coordination, priced, own_price, effort, track)
         bound, futures = bound + dual.bound, dual.futures
         pruned = sum(int((kind_of[g.offset] < 0).sum()) for g in coordination.groups if is_pruned(problem, g))
         note += f", {len(priced)} by prices" + (f", {pruned} of them pruned" if pruned else "")
@@ -257,14 +270,19 @@ def is_quick(problem: Problem) -> bool:
 _QUICK_WORK = 2_000_000_000  # states × joint actions × slots
 
 
-def _priced_bound(
-    problem: Problem, coordination: Coordination, receivers: set[int], options: Options, moved: Tensor, track: Track
-) -> DualBound:
-    """Bound on the cost terms of receivers without tables, their shares of idle penalties included."""
+def _own_prices(problem: Problem, receivers: set[int], options: Options, moved: Tensor) -> Tensor:
+    """What receivers without tables book for devices' actions: their shares of idle penalties; (device, action)."""
     own_price = torch.zeros_like(problem.idle_cost)
     for receiver in receivers:
         for device in problem.heard_by(receiver):
             own_price[device] += booked(problem, receiver, device, options.own_share, moved)
+    return own_price
+
+
+def _priced_bound(
+    problem: Problem, coordination: Coordination, receivers: set[int], own_price: Tensor, effort: Effort, track: Track
+) -> DualBound:
+    """Bound on the cost terms of receivers without tables, with what they book (device, action)."""
     uniform = torch.full(
         (problem.slots, problem.num_devices, len(problem.actions)),
         1 / len(problem.actions),
@@ -272,8 +290,7 @@ def _priced_bound(
         device=problem.device,
     )
     laws = descend(problem, ProductForm(problem), uniform, _DESCENT_SWEEPS, track, "action laws").laws
-    tables = priced_groups(problem, coordination, receivers)
-    return raise_bound(problem, tables, laws, own_price, options.steps, options.channel_steps, track)
+    return raise_bound(problem, priced_groups(problem, coordination, receivers), laws, own_price, effort, track)
 
 
 _DESCENT_SWEEPS = 3  # the action laws are only a starting point
@@ -289,7 +306,8 @@ def _chosen_kinds(
     while True:
         clusters, kind_of = _kinds(problem, coordination, largest)
         work = sum(table_size(problem, cluster) for cluster in clusters)
-        fits = estimate_bytes(problem, clusters) <= options.memory_gib * 2**30 and work <= _TABLE_WORK
+        needed = estimate_bytes(problem, clusters, coordination, kind_of)
+        fits = needed <= options.memory_gib * 2**30 and work <= _TABLE_WORK
         if fits or not clusters:
             return clusters, kind_of
         largest = max(table_size(problem, cluster) for cluster in clusters) - 1
@@ -446,9 +464,21 @@ def _lonely(problem: Problem) -> float:
     return float(least_totals(problem, price, futures)[lonely].sum())
 
 
-def estimate_bytes(problem: Problem, clusters: list[Part]) -> float:
-    """Peak memory: tables of all kinds over the horizon, twice while they are stacked, and the widest search."""
+def _without_table(coordination: Coordination, kind_of: Mapping[int, Tensor]) -> set[int]:
+    """Receivers that are bounded by prices."""
+    return {int(i) for g in coordination.groups for i in g.receivers[kind_of[g.offset] < 0]}
+
+
+def estimate_bytes(
+    problem: Problem, clusters: list[Part], coordination: Coordination, kind_of: Mapping[int, Tensor]
+) -> float:
+    """Peak memory: tables of all kinds over the horizon, one twice while it is stacked, and the widest search.
+
+    After that, the tables and the leanest prices of receivers without one.
+    """
     width = torch.empty((), dtype=problem.dtype).element_size()
     states = [float(entries(problem.sizes(cluster.states))) for cluster in clusters]
-    stored = width * problem.slots * (sum(states) + max(states, default=0.0))
-    return stored + max((induction_bytes(problem, cluster, with_code=False) for cluster in clusters), default=0.0)
+    stored = width * problem.slots * sum(states)
+    stacked = width * problem.slots * max(states, default=0.0)
+    search = max((induction_bytes(problem, cluster, with_code=False) for cluster in clusters), default=0.0)
+    return stored + max(stacked + search, least_bytes(problem, coordination, _without_table(coordination, kind_of)))
