@@ -137,7 +137,10 @@ def simulate(
     memory_gib: float = DEFAULT_LIMIT_GIB,
     track: Track = untracked,
 ) -> Trace:
-    """Simulate episodes with continuous batteries; the same seed and episode mean the same luck for every plan."""
+    """Simulate episodes with continuous batteries; the same seed and episode mean the same luck for every plan.
+
+    Forked children may simulate too, with one thread each, and get the same numbers.
+    """
     if episodes < 1:
         raise ValueError(f"episodes: expected at least 1, actual value {episodes}")
     check_fits("trace", estimate_bytes(problem, episodes), memory_gib, "lower episodes, slots or network.devices")
