@@ -204,7 +204,10 @@ class _Task:
     def key(self) -> str:
         """A hash of all that the times depend on."""
         layout = layout_of(self.model)
-        parameters = [[name, *shape] for name, shape in zip(layout.names, layout.shapes, strict=True)]
+        parameters = [
+            [name, *shape, *(["frozen"] if name in layout.frozen else [])]
+            for name, shape in zip(layout.names, layout.shapes, strict=True)
+        ]
         sizes = [list(self.samples.inputs.shape[1:]), self.rows, self.local_steps, self.batch, self.precision]
         return json_sha256(
             [_FORMAT, str(self.model), parameters, sizes, _device_name(self.device), torch.__version__]

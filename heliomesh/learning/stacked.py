@@ -21,6 +21,7 @@ class Layout:
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
     offsets: tuple[int, ...]  # one more than names: the last is the number of parameters
+    frozen: frozenset[str] = frozenset()  # names of those that training leaves alone
 
     @property
     def num_parameters(self) -> int:
@@ -41,6 +42,7 @@ def layout_of(model: nn.Module) -> Layout:
         tuple(named),
         tuple(parameter.shape for parameter in named.values()),
         (0, *accumulate(parameter.numel() for parameter in named.values())),
+        frozenset(name for name, parameter in named.items() if not parameter.requires_grad),
     )
 
 
@@ -74,12 +76,13 @@ class Strategy(Protocol):
         """K steps in place on ``weights[rows]``; other rows are not touched.
 
         weights (row, parameter); rows (active,) distinct; batches (active, K, batch) indices into samples. Returns
-        the mean loss over the K minibatches, each before its step; (active,).
+        the mean loss over the K minibatches, each before its step; (active,). The model is in training mode, and
+        its frozen parameters stay as they are.
         """
         ...
 
     def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples) -> Scores:
-        """Scores of ``weights[rows]`` on all samples."""
+        """Scores of ``weights[rows]`` on all samples, with the model in evaluation mode."""
         ...
 
 

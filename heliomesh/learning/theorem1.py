@@ -92,7 +92,9 @@ class _Loss:
 
     def value(self, weights: Tensor, samples: Indices) -> Tensor:
         index = torch.from_numpy(samples)
-        logits = functional_call(self.model, self.layout.views(weights), (self.dataset.train_inputs[index],))
+        frozen, views = self.layout.frozen, self.layout.views(weights)
+        parameters = {name: value.detach() if name in frozen else value for name, value in views.items()}
+        logits = functional_call(self.model, parameters, (self.dataset.train_inputs[index],))
         return cross_entropy(logits, self.dataset.train_labels[index])
 
     def gradient(self, weights: Tensor, samples: Indices) -> Tensor:

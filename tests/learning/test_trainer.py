@@ -289,3 +289,24 @@ def test_theorem1_beside_the_trivial_bound():
     assert constants.global_variance > 0
     assert 0 < constants.local_variance < found.trivial_bound
     assert constants.initial_gap == pytest.approx(np.log(10), rel=0.2)  # a first model guesses
+
+
+def half_frozen(input_shape, num_classes):
+    """A model of the user's whose first layer is frozen."""
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 8), torch.nn.ReLU(), torch.nn.Linear(8, 10))
+    for parameter in model[1].parameters():
+        parameter.requires_grad_(False)
+    return model
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_frozen_parameters_stay_as_they_are_through_training_and_averaging(rule):
+    scenario = scenario_of(**RULES[rule], **{"learning.model": f"{__name__}:half_frozen"})
+    trace = trace_of(scenario)
+    run = hm.train(scenario, trace, seed=1)
+    first = build_model(f"{__name__}:half_frozen", (1, 8, 8), 10, 1)
+    start = torch.nn.utils.parameters_to_vector(first.parameters()).detach()
+    frozen = 64 * 8 + 8
+    assert torch.equal(run.weights[:, :frozen], start[:frozen].expand(5, -1))
+    assert (run.weights[:, frozen:] != start[frozen:]).any(1).all()
+    assert np.isfinite(hm.diagnose(scenario, trace, run).bound)

@@ -171,7 +171,10 @@ def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = True
         raise refuse("fused", "has no Triton to compile its kernels with")
     if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
         raise refuse("fused", "has no CUDA device to run them on")
-    return Fused(_fuse(program), layout_of(model), precision, compiled)
+    layout = layout_of(model)
+    if layout.frozen:
+        raise refuse("fused", f"has the frozen parameter {min(layout.frozen)!r}, which its kernels would move")
+    return Fused(_fuse(program), layout, precision, compiled)
 
 
 def _check_layers(program: Program) -> None:

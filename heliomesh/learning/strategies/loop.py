@@ -27,7 +27,7 @@ class Loop:
 
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps in place; see `Strategy.train`."""
-        self.model.to(weights.device)
+        self.model.to(weights.device).train()
         losses = torch.zeros(len(rows), device=weights.device)
         with arithmetic(self.precision, weights.device):
             for position, row in enumerate(rows.tolist()):
@@ -40,9 +40,10 @@ class Loop:
         """The loss before the step; gradients end with it, so that the next ones find their memory warm."""
         parameters = self._load(own)
         loss = cross_entropy(self.model(inputs.to(parameters[0].dtype)).float(), labels)
-        gradients = torch.autograd.grad(loss, parameters)
+        moving = [place for place, parameter in enumerate(parameters) if parameter.requires_grad]
+        gradients = torch.autograd.grad(loss, [parameters[place] for place in moving], materialize_grads=True)
         with torch.no_grad():
-            torch._foreach_add_(own, gradients, alpha=-learning_rate)
+            torch._foreach_add_([own[place] for place in moving], gradients, alpha=-learning_rate)
         return loss.detach()
 
     def _load(self, own: list[Tensor]) -> list[Tensor]:
@@ -59,7 +60,7 @@ class Loop:
 
     def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples) -> Scores:
         """Scores row by row."""
-        self.model.to(weights.device)
+        self.model.to(weights.device).eval()
         loss, right = (torch.zeros(len(rows), device=weights.device) for _ in range(2))
         with torch.no_grad(), arithmetic(self.precision, weights.device):
             for position, row in enumerate(rows.tolist()):
