@@ -3,14 +3,17 @@
 import errno
 import hashlib
 import json
+import math
 import os
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 from torch import Tensor
 
 if sys.platform != "win32":
@@ -180,6 +183,41 @@ def read_tensors(source: Path, error: type[Exception]) -> dict[str, Tensor]:
         return load_file(source)
     except (OSError, SafetensorError) as problem:
         raise error(f"{source}: expected a safetensors file, actual: {problem}") from None
+
+
+@dataclass(frozen=True)
+class ArraySize:
+    """What an array of an `.npz` file takes once it is read."""
+
+    entries: int
+    num_bytes: int
+
+
+def npz_sizes(source: Path) -> dict[str, ArraySize]:
+    """Sizes of all arrays of an `.npz` file by their headers, without reading them; raises ValueError for damage.
+
+    A small file may unpack to any size. No more is read of an entry than the archive's directory says, so an array
+    whose header promises more is damaged.
+    """
+    with zipfile.ZipFile(source) as archive:
+        return {entry.filename.removesuffix(".npy"): _unpacked(archive, entry) for entry in archive.infolist()}
+
+
+def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> ArraySize:
+    if not entry.filename.endswith(".npy"):
+        return ArraySize(entry.file_size, entry.file_size)
+    with archive.open(entry) as file:
+        version = np.lib.format.read_magic(file)
+        if version not in _HEADERS:
+            raise ValueError(f"{entry.filename} is in version {version} of its format")
+        shape, _, dtype = _HEADERS[version](file)
+        size = ArraySize(math.prod(shape), math.prod(shape) * dtype.itemsize)
+        if not dtype.hasobject and file.tell() + size.num_bytes > entry.file_size:
+            raise ValueError(f"{entry.filename} ends before the {size.num_bytes} bytes that it promises")
+    return size
+
+
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def file_sha256(path: Path) -> str:

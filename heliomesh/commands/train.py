@@ -54,6 +54,7 @@ from heliomesh.learning.trainer import MakeStack, TrainingInterrupted, replay_he
 from heliomesh.planning import make_plan
 from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import build
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB
 from heliomesh.scenario import Scenario, ScenarioError, read_text
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import Trace, simulate
@@ -93,7 +94,8 @@ def train_command(
     quiet: QuietOption = False,
 ) -> None:
     """Train the scenario's model under one episode of a trace."""
-    loaded, replayed = load(scenario, overrides), Trace.load(trace)
+    loaded = load(scenario, overrides)
+    replayed = Trace.load(trace, memory_gib=max(memory_gib or 0.0, DEFAULT_LIMIT_GIB))
     make_stack = _stack_maker(engine, address, actors, gpus_per_actor)
     run = _trained(
         TrainJob(loaded, replayed, episode, seed),

@@ -23,12 +23,12 @@ import torch
 from pydantic import Field, ValidationError
 from torch import Tensor
 
-from heliomesh.durable import write_json, write_text, written_whole
+from heliomesh.durable import npz_sizes, write_json, write_text, written_whole
 from heliomesh.learning.journal import reserved
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan, Track, untracked
 from heliomesh.problem.problem import Problem
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB, TooLargeError, check_fits, entries
 from heliomesh.scenario import ScenarioError, Section
 
 FORMAT, VERSION = "heliomesh-plan", 1
@@ -351,12 +351,17 @@ def write_tables(plan: PlanTables, folder: Path, kind: Literal["json", "npz"]) -
     return [target]
 
 
+_READ_BYTES = 40  # per action while a table becomes lists, text and tuples
+
+
 def read_tables(path: str | Path) -> PlanTables:
     """Read ``plan.json`` or ``plan.npz``; raises ScenarioError for anything else."""
     source = Path(path)
     try:
         if source.suffix != ".npz":
             return PlanTables.model_validate_json(source.read_bytes())
+        num_entries = sum(size.entries for size in npz_sizes(source).values())
+        check_fits(str(path), float(_READ_BYTES * num_entries), DEFAULT_LIMIT_GIB, "export fewer slots or states")
         with source.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             meta: dict[str, Any] = json.loads(str(file["meta"]))
             for device in meta["devices"]:
@@ -368,7 +373,7 @@ def read_tables(path: str | Path) -> PlanTables:
         raise ScenarioError(
             str(path), f"expected a plan of format {FORMAT} {VERSION}, {place}: {first['msg']}"
         ) from None
-    except OSError:
+    except (OSError, TooLargeError):
         raise
     except Exception as error:  # a damaged archive may raise anything, even zlib.error
         raise ScenarioError(str(path), f"expected a complete plan file, actual: {error}") from None

@@ -1,7 +1,6 @@
 """What happened, as arrays: the only thing that learning needs to know about planning and physics."""
 
 import json
-import zipfile
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.durable import written_whole
+from heliomesh.durable import npz_sizes, written_whole
 from heliomesh.problem.policy import Plan, Track, untracked
 from heliomesh.problem.problem import Problem
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB, TooLargeError, check_fits
 from heliomesh.simulation.slot_loop import Slot, run_slots
 
 _FORMAT = 1
@@ -66,10 +65,10 @@ class Trace:
             np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
 
     @classmethod
-    def load(cls, path: str | Path) -> "Trace":
-        """Read a saved trace; raises TraceError for anything else."""
+    def load(cls, path: str | Path, *, memory_gib: float = DEFAULT_LIMIT_GIB) -> "Trace":
+        """Read a saved trace; raises TraceError for anything else, and TooLargeError above the memory limit."""
         try:
-            zipfile.ZipFile(path).close()  # or `np.load` would take what is no archive for a pickle, and say so
+            _check_unpacked(Path(path), memory_gib)
             with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 meta = json.loads(str(file["meta"]))
                 if meta.get("format") != _FORMAT:
@@ -77,7 +76,7 @@ class Trace:
                 arrays = {name: file[name] for name in _array_names()}
                 _check_fit(path, arrays)
                 return cls(str(meta["scenario"]), str(meta["planner"]), int(meta["seed"]), **arrays)
-        except TraceError:
+        except (TraceError, TooLargeError):
             raise
         except OSError as error:
             raise TraceError(f"{path}: expected a complete trace file, actual: {error.strerror or error}") from None
@@ -87,6 +86,12 @@ class Trace:
 
 def _array_names() -> list[str]:
     return [field.name for field in fields(Trace) if field.name not in ("scenario_toml", "planner", "seed")]
+
+
+def _check_unpacked(path: Path, memory_gib: float) -> None:
+    """Refuse a file before it is unpacked if its arrays, and a copy of one while it is checked, do not fit."""
+    sizes = [size.num_bytes for size in npz_sizes(path).values()]
+    check_fits(f"{path}", sum(sizes) + 1.2 * max(sizes, default=0), memory_gib, "raise memory_gib")
 
 
 def _check_fit(path: str | Path, arrays: dict[str, Array]) -> None:

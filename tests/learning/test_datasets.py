@@ -337,3 +337,15 @@ def test_own_file_too_large_for_memory_is_refused_before_it_is_read(tmp_path, mo
     monkeypatch.setattr(own_files, "DEFAULT_LIMIT_GIB", 1e-6)
     with pytest.raises(TooLargeError, match="actual estimate"):
         own(tmp_path / "mine.npz")
+
+
+def test_the_limit_of_an_own_file_counts_the_copies_as_floats(tmp_path, monkeypatch):
+    """Bytes become floats and are normalised: a file below the limit may still be too much."""
+    given = arrays(train_inputs=np.zeros((12, 50, 50), np.uint8), test_inputs=np.zeros((6, 50, 50), np.uint8))
+    np.savez_compressed(tmp_path / "mine.npz", **given)
+    inside = sum(array.nbytes for array in given.values())
+    monkeypatch.setattr(own_files, "DEFAULT_LIMIT_GIB", 8 * inside / 2**30)
+    with pytest.raises(TooLargeError, match="actual estimate"):
+        own(tmp_path / "mine.npz")
+    monkeypatch.setattr(own_files, "DEFAULT_LIMIT_GIB", 15 * inside / 2**30)
+    assert len(own(tmp_path / "mine.npz").train_labels) == 12

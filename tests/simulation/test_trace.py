@@ -2,8 +2,10 @@
 
 import dataclasses
 import errno
+import io
 import json
 import pickle
+import tracemalloc
 import zipfile
 from dataclasses import replace
 
@@ -289,6 +291,32 @@ def test_estimate_covers_what_is_recorded(state):
     record = recorded(episodes=10, **changes)
     actual = 2 * sum(getattr(record, name).nbytes for name in ARRAYS[:-2])  # joined from parts
     assert 0.98 * actual <= estimate_bytes(problem, 10) <= 1.5 * actual
+
+
+def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(saved, record, tmp_path):
+    """Zeros shrink a thousandfold: the limit holds for what they become."""
+    bomb, limit_gib = tmp_path / "bomb", 40 / 1024
+    arrays = stored(saved) | {"power_watt": np.zeros((400, 100, 200))}  # 61 MiB
+    with bomb.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+    del arrays
+    assert bomb.stat().st_size < 2**20
+    tracemalloc.start()
+    with pytest.raises(hm.TooLargeError, match=r"bomb: expected at most 0.0390625 GiB .* raise memory_gib"):
+        hm.Trace.load(bomb, memory_gib=limit_gib)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**22
+    assert_equal(hm.Trace.load(saved, memory_gib=limit_gib), record)
+
+
+def test_a_header_that_promises_more_than_the_file_holds_is_refused(saved, tmp_path):
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (10**15,)})
+    with zipfile.ZipFile(saved) as before, zipfile.ZipFile(tmp_path / "file", "w") as after:
+        for entry in before.infolist():
+            after.writestr(entry, head.getvalue() if entry.filename == "power_watt.npy" else before.read(entry))
+    refused(tmp_path / "file", "power_watt.npy ends before the 8000000000000000 bytes")
 
 
 @pytest.mark.parametrize("episodes", [0, -1])

@@ -9,7 +9,6 @@ Inputs are normalised by the mean and deviation of each channel over the trainin
 """
 
 import warnings
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,13 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from heliomesh.durable import npz_sizes
 from heliomesh.learning.dataset import Dataset, DatasetError, dataset_from_arrays, normalised
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.scenario import Learning
 
 ORIGIN = "a file or folder at learning.path"
+_COPIES_BYTES = 12  # per number, besides the file's own: as float32, normalised, and copied
 _ARRAYS = ("train_inputs", "train_labels", "test_inputs", "test_labels")
 _FORMATS = ("PNG", "JPEG", "BMP", "PPM")
 _GREY, _COLOUR = ("1", "L"), ("P", "RGB")  # modes of Pillow that convert to 8 bits without loss
@@ -66,10 +67,10 @@ def _standardised(raw: Dataset) -> Dataset:
 
 def _read_npz(path: Path) -> dict[str, Array]:
     try:
-        with zipfile.ZipFile(path) as file:
-            num_bytes = sum(entry.file_size for entry in file.infolist())
-    except (zipfile.BadZipFile, OSError) as error:
+        sizes = npz_sizes(path).values()
+    except Exception as error:  # a damaged archive may raise anything, even zlib.error
         raise DatasetError(f"{path}: expected a complete .npz file, actual: {error}") from None
+    num_bytes = sum(size.num_bytes + _COPIES_BYTES * size.entries for size in sizes)
     check_fits(str(path), num_bytes, DEFAULT_LIMIT_GIB, "use fewer samples or smaller types")
     try:
         with np.load(path, allow_pickle=False) as file:
