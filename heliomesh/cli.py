@@ -32,6 +32,7 @@ from heliomesh.commands.options import (
     start_engine,
     track_unless,
 )
+from heliomesh.durable import LostFolderError
 from heliomesh.learning.dataset import DatasetError, find_dataset
 from heliomesh.learning.run import TrainingError
 from heliomesh.planning import make_plan
@@ -60,11 +61,17 @@ app.command("prune")(live.prune_command)
 app.command("scope")(live.scope_command)
 
 
+_MISTAKES = (
+    *(DatasetError, LostFolderError, ScenarioError, TooLargeError),
+    *(TraceError, TrainingError, UnknownVariantError),
+)
+
+
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2."""
     try:
         app()
-    except (DatasetError, ScenarioError, TooLargeError, TraceError, TrainingError, UnknownVariantError) as error:
+    except _MISTAKES as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
     except OSError as error:

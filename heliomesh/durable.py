@@ -4,9 +4,11 @@ import errno
 import hashlib
 import json
 import os
+import re
+import secrets
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -17,20 +19,32 @@ if sys.platform != "win32":
     import fcntl
 
 
+class LostFolderError(Exception):
+    """A folder in which this process worked alone was removed or replaced meanwhile."""
+
+
+_held: dict[int, Path] = {}  # lock files of folders by open descriptor: this process works alone in them
+
+
 @contextmanager
 def written_whole(target: Path) -> Iterator[Path]:
     """A path to write to; when the block ends well, its file is forced to the disk and takes the target's name.
 
-    Whatever goes wrong, also a loss of power, ``target`` is the old file or the new one. The temporary name is
-    always the same, so what a killed process leaves behind is overwritten by the next; a lock beside it lets a
-    second process wait until the first one is done.
+    Whatever goes wrong, also a loss of power, ``target`` is the old file or the new one. The temporary name is new
+    and nobody can know it before, so no link planted there is followed. A lock lets a second process wait until the
+    first one is done; who holds it removes what killed processes left. Raises LostFolderError as `check_held` does.
     """
-    temporary = target.with_name(f".{target.name}.part")
+    check_held()
     with _locked(target.with_name(f".{target.name}.lock"), wait=True):
+        for left_behind in _temporaries(target):
+            left_behind.unlink()
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
         try:
+            temporary.touch(exist_ok=False)
             yield temporary
-            with temporary.open("rb+") as file:
+            with open(temporary, "rb+", opener=unlinked) as file:
                 os.fsync(file.fileno())
+            check_held()
             temporary.replace(target)
             _sync_folder(target.parent)
         except OSError as error:
@@ -40,39 +54,79 @@ def written_whole(target: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def _temporaries(target: Path) -> list[Path]:
+    """Temporary files of a target, as only a killed process leaves them."""
+    own = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.part")
+    return [path for path in target.parent.iterdir() if own.fullmatch(path.name)]
+
+
+def unlinked(path: str, flags: int) -> int:
+    """An opener of files that refuses a symbolic link, by OSError."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
 @contextmanager
 def alone_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
     """Make a folder and let one process at a time work in it; another one waits, or gets BlockingIOError.
 
-    The lock is the operating system's and ends with the process, however that ends. Windows has none here.
+    The lock is the operating system's and ends with the process, however that ends. Windows has none here. A block
+    that ends by an error before anything was written leaves no folder that was not there.
     """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / ".lock", wait):
-        yield
+    try:
+        with _locked(folder / ".lock", wait) as descriptor:
+            _held[descriptor] = folder / ".lock"
+            try:
+                yield
+            finally:
+                del _held[descriptor]
+    except BaseException:
+        with suppress(OSError):  # what is not empty stays
+            for path in made:
+                path.rmdir()
+        raise
+
+
+def check_held() -> None:
+    """Raise LostFolderError where a folder that this process holds is no longer its own: another one may hold it."""
+    for descriptor, place in list(_held.items()):
+        if not _is_open_file(place, descriptor):
+            raise LostFolderError(
+                f"{place.parent}: expected the folder in which this process began, "
+                "actual: it was removed or replaced meanwhile; nothing more is written"
+            )
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder to write to, with all above it; raises as `check_held` does."""
+    check_held()
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
-def _locked(place: Path, wait: bool) -> Iterator[None]:
-    """Hold the lock on a file that is there only meanwhile."""
+def _locked(place: Path, wait: bool) -> Iterator[int]:
+    """Hold the lock on a file that is there only meanwhile; gives its descriptor."""
     with ExitStack() as stack:
         while True:
-            lock = stack.enter_context(place.open("ab"))
+            lock = stack.enter_context(open(place, "ab", opener=unlinked))
             if sys.platform != "win32":
                 fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             if _is_open_file(place, lock.fileno()):
                 break
             lock.close()  # of a holder that removed it while we waited: a third one may hold its successor
         try:
-            yield
+            yield lock.fileno()
         finally:
-            place.unlink(missing_ok=True)
+            if _is_open_file(place, lock.fileno()):  # else it is another holder's
+                place.unlink(missing_ok=True)
 
 
 def _is_open_file(place: Path, descriptor: int) -> bool:
     """Whether a name still leads to an open file: its last holder may have removed it meanwhile."""
     try:
-        return os.path.samestat(place.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
+        return os.path.samestat(place.lstat(), os.fstat(descriptor))
+    except OSError:
         return False
 
 
@@ -96,7 +150,7 @@ def write_set(folder: Path, pattern: str, texts: Mapping[str, str]) -> None:
 
     So a killed process leaves an incomplete set, never one of mixed origin.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for earlier in folder.glob(pattern):
         earlier.unlink()
     for name, text in texts.items():

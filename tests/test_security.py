@@ -221,3 +221,22 @@ def test_a_download_does_not_leave_tls(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(DatasetError, match="expected to stay on TLS"):
         download("https://somewhere.example/data", tmp_path / "data", 100, silent)
     assert list(tmp_path.iterdir()) == []
+
+
+class _Whole(_SentOn):
+    """An answer of four bytes."""
+
+    url, headers = "https://somewhere.example/data", {"Content-Length": "4"}
+    _body = io.BytesIO(b"good")
+
+    def read(self, size: int) -> bytes:
+        return self._body.read(size)
+
+
+def test_a_download_follows_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("urllib.request.urlopen", lambda *arguments, **settings: _Whole())
+    (tmp_path / "victim").write_text("")
+    (tmp_path / "data.part").symlink_to(tmp_path / "victim")
+    with pytest.raises(DatasetError, match="symbolic link"):
+        download("https://somewhere.example/data", tmp_path / "data", 100, silent)
+    assert (tmp_path / "victim").read_text() == ""

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.durable import Sealed, json_sha256
+from heliomesh.durable import Sealed, json_sha256, make_folder
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.trainer import TrainSettings, train_many
@@ -265,7 +265,7 @@ def stored_samples(trial: Trial, measure: Measure, scenario: Scenario, folder: P
     identity = trial.identity(measure, scenario)
     place = folder / f"{identity}.json"
     if not place.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         SAMPLES.write(place, {"key": identity, "samples": trial.samples(measure, scenario).tolist()})
     return read_samples(place, trial.episodes)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from heliomesh.durable import Sealed, file_sha256, written_whole
+from heliomesh.durable import Sealed, file_sha256, make_folder, written_whole
 from heliomesh.engine.arm import Arm, Prepared
 from heliomesh.learning.run import TrainingError
 from heliomesh.simulation.trace import Trace
@@ -43,7 +43,7 @@ class Store:
     def put(self, arm: Arm, curves: pd.DataFrame, facts: dict[str, Any]) -> None:
         """Store a result; whatever happens meanwhile, it is there in full or not at all."""
         table = self._path(arm, ".parquet")
-        table.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(table.parent)
         with written_whole(table) as path:
             curves.to_parquet(path, index=False)
         _RESULT.write(self._path(arm, ".json"), facts | {"key": arm.key, "sha256": file_sha256(table)})
@@ -61,7 +61,7 @@ class Store:
     def put_trace(self, arm: Arm, prepared: Prepared) -> None:
         """Keep a planned and simulated arm."""
         trace = self._trace(arm, ".npz")
-        trace.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(trace.parent)
         prepared.trace.save(trace)
         content = {"facts": prepared.facts, "key": arm.trace_key, "sha256": file_sha256(trace)}
         _PREPARED.write(self._trace(arm, ".json"), content)

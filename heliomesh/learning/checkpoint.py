@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from heliomesh.durable import Sealed, file_sha256, read_tensors, write_tensors
+from heliomesh.durable import Sealed, file_sha256, make_folder, read_tensors, write_tensors
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.same_run import check_same
 from heliomesh.problem.size import readable
@@ -63,7 +63,7 @@ class Checkpoints:
         self._tidy()
 
     def _write(self, checkpoint: Checkpoint) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         self._json(checkpoint.done).unlink(missing_ok=True)  # it would speak of other tensors
         target = self._tensors(checkpoint.done)
         write_tensors(target, checkpoint.tensors)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from heliomesh import catalog
-from heliomesh.durable import json_sha256, write_json
+from heliomesh.durable import json_sha256, make_folder, write_json
 from heliomesh.learning.precision import Precision, check_precision
 from heliomesh.learning.retrieval.search import cache_folder
 from heliomesh.learning.stacked import Samples, Scores, Strategy, flat_weights, layout_of
@@ -359,7 +359,7 @@ def _remembered(place: Path) -> Report | None:
 def _remember(place: Path, report: Report) -> None:
     """Keep a calibration; where that cannot be written, the next start measures again."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.parent)
         write_json(place, asdict(report))
     except OSError:
         return

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh.durable import Sealed, file_sha256, read_tensors, write_tensors, written_whole
+from heliomesh.durable import Sealed, file_sha256, make_folder, read_tensors, write_tensors, written_whole
 
 MANIFEST, METRICS, WEIGHTS = "manifest.json", "metrics.parquet", "weights.safetensors"
 _MANIFEST_FILE = Sealed("the manifest of a run", 2, (("sha256", dict), ("provenance", dict)))
@@ -51,7 +51,7 @@ class Run:
     def save(self, folder: str | Path) -> None:
         """Write Parquet metrics, safetensors weights and, last, a JSON manifest with the sha256 of both."""
         target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
+        make_folder(target)
         with written_whole(target / METRICS) as path:
             _write_parquet(path, self)
         write_tensors(target / WEIGHTS, {"weights": self.weights.contiguous()})

@@ -394,7 +394,6 @@ def _checkpoints(settings: TrainSettings, identities: Sequence[dict[str, Any]]) 
     """Where checkpoints go; refuses a folder with some of them unless they are wanted."""
     if settings.folder is None:
         return None
-    settings.folder.mkdir(parents=True, exist_ok=True)  # now rather than after the first slots
     identity = identities[0]
     if len(identities) > 1:
         identity = {f"run {run} {name}": own[name] for run, own in enumerate(identities) for name in own}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.durable import written_whole
+from heliomesh.durable import make_folder, written_whole
 from heliomesh.engine.arm import IDEAL
 from heliomesh.engine.results import accuracy_curve, final
 from heliomesh.engine.store import Result
@@ -69,7 +69,7 @@ def draw(results: Sequence[Result], title: str, place: str | None, reference: st
         left.set_ylabel("mean device accuracy [%]" if row % len(heights) == 0 else f"over {reference} [points]")
     grid[0, 0].legend(fontsize=8)
     figure.suptitle(title, fontsize=11)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     # no date and no random names, so that equal results give equal files
     with written_whole(target) as path, rc_context({"svg.hashsalt": "heliomesh"}):
         figure.savefig(path, format=target.suffix[1:], metadata={"Date": None} if target.suffix == ".svg" else None)

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -262,7 +263,7 @@ def test_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch, user, f
     def full(target, *content):
         calls.append(target)
         if len(calls) == 3:
-            Path(target).with_name(f".{target.name}.part").write_bytes(b"half")
+            Path(target).with_name(f".{target.name}.{8 * '0f'}.part").write_bytes(b"half")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
         whole(target, *content)
 
@@ -297,8 +298,9 @@ def test_tensors_that_the_system_does_not_take(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device without space is found on Linux only")
-def test_facts_that_a_full_device_does_not_take(tmp_path):
-    (tmp_path / ".00000004.json.part").symlink_to("/dev/full")
+def test_facts_that_a_full_device_does_not_take(tmp_path, monkeypatch):
+    write = Path.write_text
+    monkeypatch.setattr(Path, "write_text", lambda path, *words, **more: write(Path("/dev/full"), *words, **more))
     checkpoints = Checkpoints(tmp_path, {})
     with pytest.raises(CheckpointError, match="actual: No space left on device; no earlier one is there"):
         checkpoints.write(Checkpoint(4, {"x": torch.zeros(10)}, {}))
@@ -307,7 +309,7 @@ def test_facts_that_a_full_device_does_not_take(tmp_path):
 
 def test_only_the_newest_two_are_kept(tmp_path):
     checkpoints = Checkpoints(tmp_path, {"scenario": "a"})
-    (tmp_path / ".00000001.safetensors.part").write_bytes(b"left by a killed process")
+    (tmp_path / f".00000001.safetensors.{8 * '0f'}.part").write_bytes(b"left by a killed process")
     for done in (1, 5, 9):
         checkpoints.write(Checkpoint(done, {"x": torch.full((2,), float(done))}, {"y": done}))
     assert checkpoints.slots() == [5, 9]
@@ -317,3 +319,18 @@ def test_only_the_newest_two_are_kept(tmp_path):
     assert (newest.done, newest.facts) == (9, {"y": 9})
     assert torch.equal(newest.tensors["x"], torch.full((2,), 9.0))
     assert Checkpoints(tmp_path / "none", {}).newest(pytest.fail) is None
+
+
+@pytest.mark.parametrize("every", [2, None])
+def test_a_run_whose_folder_is_removed_writes_nothing_more(tmp_path, every):
+    """The lock went with the folder: a second process may be at work there by now."""
+
+    def remove(items, description, total):
+        for item in items:
+            if item == 5:
+                shutil.rmtree(tmp_path / "run")
+            yield item
+
+    with pytest.raises(durable.LostFolderError, match="it was removed or replaced meanwhile"):
+        train(job(), tmp_path / "run", track=remove, checkpoint_every=every)
+    assert not (tmp_path / "run").exists()
