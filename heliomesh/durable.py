@@ -72,15 +72,22 @@ def alone_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
     The lock is the operating system's and ends with the process, however that ends. Windows has none here. A block
     that ends by an error before anything was written leaves no folder that was not there.
     """
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
+    with no_empty_folder(folder):
+        folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder / ".lock", wait) as descriptor:
             _held[descriptor] = folder / ".lock"
             try:
                 yield
             finally:
                 del _held[descriptor]
+
+
+@contextmanager
+def no_empty_folder(folder: Path) -> Iterator[None]:
+    """Where the block ends by an error, remove a folder that it made and that is empty."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        yield
     except BaseException:
         with suppress(OSError):  # what is not empty stays
             for path in made:

@@ -192,3 +192,78 @@ def test_an_unknown_dataset_is_told_before_any_work(words, call, tmp_path, monke
     assert code == 2
     assert "did you mean 'digits'?" in told
     assert list(tmp_path.iterdir()) == []
+
+
+MISTAKES = [
+    (["--set", "learning.model=resnet"], "learning.model"),
+    (["--set", "learning.dataset=own", "--set", "learning.path=/absent"], "/absent"),
+    (["--set", "learning.partition=indices", "--set", "learning.indices=[[0], [1]]"], "learning.indices"),
+    (["--set", "learning.aggregation=update"], "learning.aggregation"),
+    (["--strategy", "lop"], "learning.strategy"),
+    (["--precision", "fp8"], "learning.precision"),
+    (["--device", "gpu"], "--device"),
+    (["--memory-gib", 0.0001], "training"),
+    (["-o", "rounds=x"], "rounds"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "field"), MISTAKES)
+def test_a_mistake_does_not_claim_the_folder(call, tmp_path, monkeypatch, mistake, field):
+    monkeypatch.setattr("heliomesh.commands.train.simulate", pytest.fail)  # it is told before any work
+    code, _, told = call("run", "tiny", "receiver", "--out", tmp_path / "deep" / "run", "--quiet", *TRAIN, *mistake)
+    assert (code, told.count("\n")) == (2, 1)
+    assert field in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mistake_found_in_training_does_not_claim_the_folder(call, tmp_path):
+    arguments = ["run", "tiny", "uncoordinated", "--out", tmp_path, "--quiet", *TRAIN]
+    code, _, told = call(*arguments, "--set", "learning.learning_rate=1e30")
+    assert code == 2
+    assert "expected finite losses" in told
+    assert list(tmp_path.iterdir()) == []
+    assert call(*arguments)[0] == 0
+
+
+def test_a_mistake_leaves_a_plan_that_was_there(call, tmp_path, monkeypatch):
+    arguments = ["run", "tiny", "uncoordinated", "--out", tmp_path, "--quiet", *TRAIN]
+
+    def press(self, items, description, total):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("heliomesh.commands.train._Live.track", press)
+        assert call(*arguments)[0] == 130
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert "trace.npz" in before
+    assert call(*arguments, "--device", "gpu")[0] == 2
+    assert call(*arguments, "--set", "learning.model=resnet")[0] == 2
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_mistake_of_train_makes_no_folder(call, tmp_path, trace):
+    words = ["train", "tiny", trace, "--out", tmp_path / "deep" / "run", "--quiet", *TRAIN]
+    assert call(*words, "--set", "learning.model=resnet")[0] == 2
+    assert not (tmp_path / "deep").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compare", "tiny", "uncoordinated", "--train", 1, "--runs", "R", "--set", "learning.model=resnet"],
+        ["size", "tiny", "--target-accuracy", 0.5, "--store", "R", "--set", "learning.model=resnet"],
+        ["size", "tiny", "--target-loss", 0.5, "--store", "R", "--planner", "none"],
+        ["reproduce", "battery", "--quick", "--out", "R", "--strategy", "lop"],
+        ["reproduce", "battery", "--quick", "--out", "R", "--precision", "fp8"],
+        ["fleet", "tiny", "--planner", "uncoordinated", "--out", "R", "--set", "learning.model=resnet"],
+        ["fleet", "tiny", "--planner", "uncoordinated", "--out", "R", "--strategy", "lop"],
+    ],
+)
+def test_no_other_command_claims_a_folder_by_a_mistake(call, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("heliomesh.commands.compare.compare", pytest.fail)
+    monkeypatch.setattr("heliomesh.commands.fleet.start_engine", pytest.fail)
+    monkeypatch.setattr("heliomesh.commands.reproduce.start_engine", pytest.fail)
+    code, _, told = call(*words, "--quiet")
+    assert (code, told.count("\n")) == (2, 1)
+    assert list(tmp_path.iterdir()) == []

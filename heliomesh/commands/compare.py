@@ -38,7 +38,9 @@ from heliomesh.commands.options import (
 from heliomesh.commands.train import keep_plan
 from heliomesh.comparison import Comparison, Row, compare
 from heliomesh.durable import write_text
+from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.journal import finish_step
+from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import Run
 from heliomesh.learning.trainer import TrainSettings, train_many
@@ -52,6 +54,7 @@ from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.simulation.trace import simulate
 
+_TRAINING = TrainSettings(evaluate_every=5)
 _TABLE_WIDTH = 118  # the comparison table is cut below it
 
 
@@ -81,7 +84,9 @@ def compare_command(
     check_target(report, "--report")
     _check_training(train, report, runs)
     _check_names(names or [])
-    problem = build(load(scenario, overrides), device, dtype)
+    loaded = load(scenario, overrides)
+    problem = build(loaded, device, dtype)
+    dataset = check_trainable(loaded, _TRAINING, seed) if train else None
     result = compare(problem, names, episodes, seed, memory_gib=memory_gib, track=track_unless(quiet or as_json))
     facts = network_facts(problem)
     if certify:
@@ -89,7 +94,9 @@ def compare_command(
     if svg is not None:
         write_text(svg, pareto_svg(result, f"{scenario}: cost against computation and messages"))
     trained = (
-        _trained(problem, result.rows, train, seed, report, runs, track_unless(quiet or as_json)) if train else {}
+        _trained(problem, result.rows, train, seed, report, runs, dataset, track_unless(quiet or as_json))
+        if train
+        else {}
     )
     if as_json:
         print_json(
@@ -151,6 +158,7 @@ def _trained(
     seed: int,
     report: Path | None,
     runs: Path | None,
+    dataset: Dataset | None,
     track: Track,
 ) -> dict[str, list[Run]]:
     """Runs by planner, one per episode: all in one stack, on common luck, data and first weights."""
@@ -159,7 +167,7 @@ def _trained(
         simulate(problem, plan, episodes, seed, track=track).episode(e) for plan in plans for e in range(episodes)
     ]
     jobs = [TrainJob(problem.scenario, trace, seed=seed + n % episodes) for n, trace in enumerate(traces)]
-    done = train_many(jobs, TrainSettings(evaluate_every=5), track=track)
+    done = train_many(jobs, _TRAINING, dataset=dataset, track=track)
     with TemporaryDirectory() as scratch:
         folder = runs or Path(scratch)
         places = []

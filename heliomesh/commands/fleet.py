@@ -32,8 +32,10 @@ from heliomesh.engine.fleet.clock import FleetRun, run_fleet
 from heliomesh.engine.fleet.messages import PLANNING, Kind
 from heliomesh.engine.fleet.scheme import Scheme, scheme_of
 from heliomesh.learning.journal import PLAN, finish_step, reserved
+from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.run import TrainingError, is_finished
 from heliomesh.learning.tracking import unobserved
+from heliomesh.learning.trainer import TrainSettings
 from heliomesh.problem.problem import build
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import summarise
@@ -70,9 +72,9 @@ def fleet_command(
     problem = build(loaded)
     scheme = scheme_of(problem, planner, planner_options(options))
     deaths = dict(_death(text, problem.num_devices, problem.slots) for text in kill)
-    if is_finished(out) or (out / PLAN).exists():
-        raise TrainingError(f"{out}: expected an empty folder, actual: it holds a run")
+    _check_out(out)
     seed = loaded.seed if seed is None else seed
+    check_trainable(loaded, TrainSettings(strategy=strategy), seed, here=False)
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(problem.num_devices))  # else Ray warns
     engine = start_engine(Engine.ray, address)
     from heliomesh.engine.fleet.ray_post import RayPost  # Ray is there only now
@@ -104,6 +106,13 @@ def fleet_command(
     _keep(out, found, wanted, scheme)
     facts = {"scenario": loaded.name, "planner": planner, "seed": seed, **found.run.final, "folder": str(out)}
     print_facts(facts | summary_facts(summarise(found.trace)) | _message_facts(found, scheme), as_json)
+
+
+def _check_out(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise TrainingError(f"{out}: expected a folder, actual: a file")
+    if is_finished(out) or (out / PLAN).exists():
+        raise TrainingError(f"{out}: expected an empty folder, actual: it holds a run")
 
 
 def _keep(out: Path, found: FleetRun, wanted: dict[str, Any], scheme: Scheme) -> None:

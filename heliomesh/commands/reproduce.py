@@ -27,6 +27,7 @@ from heliomesh.engine.arm import BASELINE, Arm
 from heliomesh.engine.local import Hardware
 from heliomesh.engine.results import Against, Estimate, Final, Paired, Trend, compared, final, trends
 from heliomesh.engine.store import Result, Store
+from heliomesh.learning.execution import check_strategy
 from heliomesh.learning.journal import reserved
 from heliomesh.learning.precision import check_precision
 from heliomesh.learning.run import TrainingError
@@ -60,6 +61,7 @@ def reproduce_command(
     store, track = Store(out / "quick" if quick else out), track_unless(quiet)
     arms = [arm for module in modules for arm in module.arms(quick)]
     check_precision(precision)
+    check_strategy(strategy)
     if engine is Engine.local and not (only_print or only_plan):
         torch_device(device)  # refuse before hours of planning; Ray's workers have devices of their own
     hardware = Hardware(device, precision, strategy, together)  # type: ignore[arg-type]

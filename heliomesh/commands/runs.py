@@ -17,7 +17,7 @@ from heliomesh.commands.options import JsonOption
 from heliomesh.engine.sizing import read_samples
 from heliomesh.engine.store import TRACES, check_trace, read_result
 from heliomesh.learning.journal import check_steps, finished_steps, reserved
-from heliomesh.learning.run import Run, TrainingError, is_finished
+from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError, is_finished
 from heliomesh.problem.size import readable
 from heliomesh.report.run_folder import MARKS, RunFolder, read_run
 from heliomesh.scenario import ScenarioError
@@ -128,7 +128,7 @@ def _below(folder: Path) -> Iterator[Path]:
     """A folder and those below it; links are not followed, so there is an end."""
     yield folder
     for child in sorted(folder.iterdir()):
-        if child.is_dir() and not child.is_symlink() and child.name != "checkpoints":
+        if child.is_dir() and not child.is_symlink() and child.name != CHECKPOINTS:
             yield from _below(child)
 
 
@@ -201,7 +201,7 @@ def _left_over(path: Path) -> Iterator[Path]:
     """Temporary files of writers that were killed, and checkpoints where the run is finished."""
     for pattern in _LEFT_BEHIND:
         yield from (file for file in sorted(path.glob(pattern)) if file.is_file())
-    checkpoints = path / "checkpoints"
+    checkpoints = path / CHECKPOINTS
     if checkpoints.is_dir() and not checkpoints.is_symlink():
         hidden = {file for pattern in _LEFT_BEHIND for file in checkpoints.glob(pattern)}
         files = sorted(checkpoints.iterdir())

@@ -30,6 +30,8 @@ from heliomesh.commands.options import (
 from heliomesh.durable import write_text
 from heliomesh.engine.sizing import Pair, Prices, Sizing, Target, Trial, axes_of, size, stored_samples
 from heliomesh.learning.journal import reserved
+from heliomesh.learning.readiness import check_trainable
+from heliomesh.learning.trainer import TrainSettings
 from heliomesh.report.contour import contour_svg, in_words
 from heliomesh.report.sizing_page import sizing_page
 from heliomesh.scenario import Scenario, ScenarioError
@@ -98,6 +100,8 @@ def size_command(
         device,
         strategy,
     )
+    if target.measure == "accuracy":
+        check_trainable(base, TrainSettings(device=device, strategy=strategy), seed)
     with nullcontext() if store is None else reserved(store):
         sizing = size(
             axes,

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -33,8 +34,9 @@ from heliomesh.commands.options import (
     start_engine,
     track_unless,
 )
-from heliomesh.durable import alone_in, write_text
-from heliomesh.learning.dataset import find_dataset
+from heliomesh.durable import alone_in, no_empty_folder, write_text
+from heliomesh.learning.checkpoint import CheckpointError
+from heliomesh.learning.dataset import DatasetError
 from heliomesh.learning.journal import (
     PLAN,
     PLAN_FILE,
@@ -44,19 +46,22 @@ from heliomesh.learning.journal import (
     finish_step,
     finished_steps,
     reserved,
+    take_back_plan,
 )
+from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import MANIFEST, Run, TrainingError, is_finished
 from heliomesh.learning.same_run import check_same
 from heliomesh.learning.theorem1 import diagnose
 from heliomesh.learning.tracking import both, tensorboard
-from heliomesh.learning.trainer import MakeStack, TrainingInterrupted, replay_here, train
+from heliomesh.learning.trainer import MakeStack, TrainingInterrupted, TrainSettings, replay_here, train
 from heliomesh.planning import make_plan
 from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import build
+from heliomesh.problem.size import TooLargeError
 from heliomesh.scenario import Scenario, ScenarioError, read_text
 from heliomesh.simulation.diagnostics import summarise
-from heliomesh.simulation.trace import Trace, simulate
+from heliomesh.simulation.trace import Trace, TraceError, simulate
 
 _Item = TypeVar("_Item")
 
@@ -144,9 +149,20 @@ def run_command(
 ) -> None:
     """Plan, simulate an episode, train under it and save everything; the same command again resumes."""
     loaded = load(scenario, overrides)
-    find_dataset(loaded.learning)
-    make_stack = _stack_maker(engine, address, actors, gpus_per_actor)
     seed = loaded.seed if seed is None else seed
+    settings: dict[str, Any] = {
+        "folder": out,
+        "resume": True,
+        "evaluate_every": evaluate_every,
+        "checkpoint_second": checkpoint_second,
+        "device": device,
+        "strategy": strategy,
+        "precision": precision,
+        "memory_gib": memory_gib,
+    }
+    was_finished, here = is_finished(out), engine is Engine.local
+    dataset = None if was_finished else check_trainable(loaded, TrainSettings(**settings), seed, here=here)
+    make_stack = _stack_maker(engine, address, actors, gpus_per_actor)
     wanted = {
         "scenario": loaded.content_hash,
         "planner": planner,
@@ -154,23 +170,18 @@ def run_command(
         "seed": seed,
         "episode": episode,
     }
-    was_finished = is_finished(out)
-    trace = _planned(loaded, wanted, out, device, quiet or as_json)
-    run = _trained(
-        TrainJob(loaded, trace, 0, seed),
-        "the same command goes on",
-        tensorboard_folder,
-        quiet or as_json,
-        folder=out,
-        resume=True,
-        evaluate_every=evaluate_every,
-        checkpoint_second=checkpoint_second,
-        device=device,
-        strategy=strategy,
-        precision=precision,
-        memory_gib=memory_gib,
-        make_stack=make_stack,
-    )
+    with no_empty_folder(out):
+        trace, is_new = _planned(loaded, wanted, out, device, quiet or as_json)
+        with _unclaimed_by_mistakes(out) if is_new else nullcontext():
+            run = _trained(
+                TrainJob(loaded, trace, 0, seed),
+                "the same command goes on",
+                tensorboard_folder,
+                quiet or as_json,
+                dataset=dataset,
+                make_stack=make_stack,
+                **settings,
+            )
     _enter_training(out)
     if was_finished:
         _note(f"{out}: this run was finished before; nothing was trained")
@@ -220,21 +231,33 @@ def _enter_training(out: Path) -> None:
             finish_step(out, "train")
 
 
-def _planned(scenario: Scenario, wanted: dict[str, Any], out: Path, device: str, quiet: bool) -> Trace:
-    """The folder's trace if it is of the run that is wanted, else a new one, saved with the facts of its plan."""
+@contextmanager
+def _unclaimed_by_mistakes(out: Path) -> Iterator[None]:
+    """Take the plan back where a mistake of the user is found before anything of the training is kept."""
+    try:
+        yield
+    except CheckpointError:  # a full disk, for example, is no mistake
+        raise
+    except (DatasetError, ScenarioError, TooLargeError, TraceError, TrainingError):
+        take_back_plan(out)
+        raise
+
+
+def _planned(scenario: Scenario, wanted: dict[str, Any], out: Path, device: str, quiet: bool) -> tuple[Trace, bool]:
+    """The folder's trace if it is of the run that is wanted, else one saved with its plan; whether it is new."""
     with reserved(out):
         if (out / PLAN).exists():
             _check_same(out, wanted, scenario)
         if "simulate" in finished_steps(out):
             check_steps(out, "plan", "simulate")
-            return Trace.load(out / TRACE)
+            return Trace.load(out / TRACE), False
         track = track_unless(quiet)
         problem = build(scenario, device)
         made = make_plan(problem, wanted["planner"], wanted["options"], track=track)
         _keep_facts(out, problem.scenario.to_toml(), made, wanted)
         trace = simulate(problem, made, 1, wanted["seed"], first_episode=wanted["episode"], track=track)
         _keep_trace(out, trace)
-    return trace
+    return trace, True
 
 
 def keep_plan(out: Path, trace: Trace, plan: Plan, wanted: dict[str, Any]) -> None:

@@ -31,6 +31,7 @@ _CPU_ROWS = 64  # at once: more do not run faster
 _PROBE_SECONDS = 0.2  # of the plain loop
 _PROBE_ROWS = 64
 _PROBE_RATE = 0.1  # large enough to carry the rounding of gradients over to the weights
+_MANNERS = {"": None, "compiled": True, "eager": False}  # what may follow a strategy's name
 _GAIN = 1.5  # another strategy must beat the loop by so much on a CPU, whose timings waver
 _MEMORY_SHARE = 0.5  # of the free memory of a device for one piece
 _WEIGHT_SHARE = 0.6  # of the free memory of a device for the weights
@@ -227,18 +228,24 @@ def _built(task: _Task, name: str, compiled: bool | None) -> Strategy:
 
 def _named(task: _Task, strategy: str) -> Chosen:
     """The user's own choice."""
+    check_strategy(strategy)
+    name, _, manner = strategy.partition(":")
+    made = _built(task, name, _MANNERS[manner])
+    compiled = bool(getattr(made, "compiled", False))
+    memory = _Probe.of(task, 1).bytes_per_row(_built(task, name, False))  # compiled it needs no more
+    return Chosen(made, Report(name, compiled, task.precision, bytes_per_row=memory), task.device)
+
+
+def check_strategy(strategy: str) -> None:
+    """Refuse an unknown strategy."""
     name, _, manner = strategy.partition(":")
     known = catalog.names(STRATEGY_CATALOG)
-    if name not in known or manner not in ("", "compiled", "eager"):
+    if strategy != "auto" and (name not in known or manner not in _MANNERS):
         raise ScenarioError(
             FIELD,
             f"expected auto or one of {', '.join(known)}, followed by ':compiled', ':eager' or nothing, "
             f"actual value {strategy!r}{catalog.nearest(name, known) if name not in known else ''}",
         )
-    made = _built(task, name, {"": None, "compiled": True, "eager": False}[manner])
-    compiled = bool(getattr(made, "compiled", False))
-    memory = _Probe.of(task, 1).bytes_per_row(_built(task, name, False))  # compiled it needs no more
-    return Chosen(made, Report(name, compiled, task.precision, bytes_per_row=memory), task.device)
 
 
 def _candidates(device: torch.device) -> Iterator[tuple[str, bool]]:

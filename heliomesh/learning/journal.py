@@ -5,12 +5,12 @@ sums tell. Files that no step names are of a step that was interrupted, and are 
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
 from heliomesh.durable import Sealed, alone_in, file_sha256
-from heliomesh.learning.run import MANIFEST, METRICS, WEIGHTS, TrainingError
+from heliomesh.learning.run import CHECKPOINTS, MANIFEST, METRICS, WEIGHTS, TrainingError, is_finished
 
 JOURNAL, SCENARIO, PLAN, TRACE = "journal.json", "scenario.toml", "plan.json", "trace.npz"
 PLAN_FILE = Sealed("the facts of a plan", 2, (("run", dict), ("plan", dict)))
@@ -60,6 +60,14 @@ def check_steps(folder: Path, *only: Step) -> dict[str, Sums]:
                     f"{folder / name}: expected sha256 {expected} of step {step}, actual value {actual}"
                 )
     return steps
+
+
+def take_back_plan(folder: Path) -> None:
+    """Remove the files of plan and simulation, unless something was trained or another process is at work."""
+    with suppress(TrainingError), reserved(folder):
+        if not is_finished(folder) and not (folder / CHECKPOINTS).exists():
+            for name in (JOURNAL, *_FILES["simulate"], *_FILES["plan"]):
+                (folder / name).unlink(missing_ok=True)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from torch import Tensor
 from heliomesh.durable import Sealed, file_sha256, make_folder, read_tensors, write_tensors, written_whole
 
 MANIFEST, METRICS, WEIGHTS = "manifest.json", "metrics.parquet", "weights.safetensors"
+CHECKPOINTS = "checkpoints"  # folder within a run's folder, until the run is finished
 _MANIFEST_FILE = Sealed("the manifest of a run", 2, (("sha256", dict), ("provenance", dict)))
 
 Floats = npt.NDArray[np.float64]

@@ -27,14 +27,12 @@ from heliomesh.learning.dataset import Dataset, load_dataset
 from heliomesh.learning.evaluation import COLUMNS, Evaluation, Evaluator
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.replay import Member, Replay, Stack, TrainJob
-from heliomesh.learning.run import Floats, Run, TrainingError, is_finished, versions
+from heliomesh.learning.run import CHECKPOINTS, Floats, Run, TrainingError, is_finished, versions
 from heliomesh.learning.same_run import check_same
 from heliomesh.learning.tracking import Observer, unobserved
 from heliomesh.problem.policy import Track, untracked
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.trace import Trace
-
-_CHECKPOINTS = "checkpoints"  # folder within a run's folder
 
 
 class TrainingInterrupted(KeyboardInterrupt):
@@ -397,7 +395,7 @@ def _checkpoints(settings: TrainSettings, identities: Sequence[dict[str, Any]]) 
     identity = identities[0]
     if len(identities) > 1:
         identity = {f"run {run} {name}": own[name] for run, own in enumerate(identities) for name in own}
-    checkpoints = Checkpoints(settings.folder / _CHECKPOINTS, identity)
+    checkpoints = Checkpoints(settings.folder / CHECKPOINTS, identity)
     slots = checkpoints.slots()
     if slots and not settings.resume:
         raise TrainingError(

@@ -18,12 +18,12 @@ from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.evaluation import COLUMNS
 from heliomesh.learning.journal import PLAN, PLAN_FILE, TRACE
 from heliomesh.learning.replay import TrainJob, check_trace
-from heliomesh.learning.run import MANIFEST, METRICS, TrainingError, is_finished, read_provenance
+from heliomesh.learning.run import CHECKPOINTS, MANIFEST, METRICS, TrainingError, is_finished, read_provenance
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.trace import Trace, TraceError
 
-MARKS = {MANIFEST, TRACE, "checkpoints"}  # any of them makes a folder a run's
+MARKS = {MANIFEST, TRACE, CHECKPOINTS}  # any of them makes a folder a run's
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 Floats = npt.NDArray[np.float64]
@@ -131,9 +131,7 @@ def _half_finished(path: Path, trace: Trace, wanted: Mapping[str, Any], plan: Ma
     scenario = _scenario(path / TRACE, trace.scenario_toml)
     seed = int(wanted.get("seed", trace.seed))
     topology = _topology(path, scenario, trace, 0, seed)
-    curves, remarks = _newest_checkpoint(
-        path / "checkpoints", TrainJob(scenario, trace, 0, seed).trace_hash, scenario
-    )
+    curves, remarks = _newest_checkpoint(path / CHECKPOINTS, TrainJob(scenario, trace, 0, seed).trace_hash, scenario)
     how_far = (
         f"only the first {curves.done} of {scenario.slots} slots are evaluated" if curves.done else "no curve yet"
     )
