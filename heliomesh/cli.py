@@ -1,7 +1,12 @@
 """The command line: scenarios, plans, simulations, comparisons and training."""
 
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import torch
@@ -70,7 +75,8 @@ _MISTAKES = (
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2."""
     try:
-        app()
+        with _signals_that_end():
+            app()
     except _MISTAKES as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
@@ -85,6 +91,30 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
+
+
+@contextmanager
+def _signals_that_end() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the program as Ctrl-C does, with exit code 128 + their number.
+
+    One that is ignored, as SIGHUP is under nohup, stays ignored. Signals reach the main thread only.
+    """
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has one
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, _leave)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def _is_out_of_memory(error: Exception) -> bool:

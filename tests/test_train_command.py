@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -118,23 +119,53 @@ def test_run_names_the_value_that_differs_from_the_folder(call, tmp_path):
     )
 
 
-def test_ctrl_c_and_the_same_command_again(call, tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_and_the_same_command_again(call, tmp_path, monkeypatch, number):
     arguments = ["run", "tiny", "uncoordinated", "--json", "--evaluate-every", 2, *TRAIN]
     whole = json.loads(call(*arguments, "--out", tmp_path / "whole")[1])
 
     def press(self, items, description, total):
         for item in items:
             if item == 3:
-                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), number)
             yield item
 
+    before = signal.getsignal(number)
     with monkeypatch.context() as patch:
         patch.setattr("heliomesh.commands.train._Live.track", press)
         code, printed, told = call(*arguments, "--out", tmp_path / "stopped")
-    assert (code, printed, told) == (130, "", "stopped after slot 4 of 6; the same command goes on\n")
+    assert (code, printed, told) == (128 + number, "", "stopped after slot 4 of 6; the same command goes on\n")
+    assert signal.getsignal(number) is before
     resumed = json.loads(call(*arguments, "--out", tmp_path / "stopped")[1])
     kept = [name for name in whole if name not in ("folder", "duration_second")]
     assert {name: resumed[name] for name in kept} == {name: whole[name] for name in kept}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_the_training_leaves_no_folder(call, tmp_path, monkeypatch, number):
+    def press(*arguments, **options):
+        os.kill(os.getpid(), number)
+        time.sleep(5)
+
+    monkeypatch.setattr("heliomesh.commands.train.make_plan", press)
+    code, printed, _ = call("run", "tiny", "uncoordinated", "--out", tmp_path / "run", *TRAIN)
+    assert (code, printed) == (128 + number, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nohup_is_respected(call, tmp_path, monkeypatch):
+    def hang_up(self, items, description, total):
+        for item in items:
+            os.kill(os.getpid(), signal.SIGHUP)
+            yield item
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr("heliomesh.commands.train._Live.track", hang_up)
+        assert call("run", "tiny", "uncoordinated", "--out", tmp_path / "run", "--quiet", *TRAIN)[0] == 0
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_diagnosis_on_request(call, tmp_path, trace):

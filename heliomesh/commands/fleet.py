@@ -91,9 +91,9 @@ def fleet_command(
             track=track_unless(quiet or as_json),
             observer=unobserved if quiet or as_json or Console(stderr=True).is_terminal else _tell,
         )
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # a signal
         sys.stderr.write("stopped; of an unfinished fleet nothing is kept\n")
-        raise typer.Exit(130) from None
+        raise
     finally:
         engine.stop()
     wanted = {

@@ -205,7 +205,7 @@ def _stack_maker(engine: Engine, address: str | None, actors: int | None, gpus_p
 
 
 def _trained(job: TrainJob, remedy: str, tensorboard_folder: Path | None, quiet: bool, **settings: Any) -> Run:
-    """Train with a live display; Ctrl-C ends the program with a sentence that has the ``remedy``."""
+    """Train with a live display; a signal such as Ctrl-C ends the program with a sentence that has the ``remedy``."""
     live = _Live(job.trace, job.episode, quiet)
     observer = both(live.observe, tensorboard(tensorboard_folder)) if tensorboard_folder else live.observe
     try:
@@ -221,7 +221,7 @@ def _trained(job: TrainJob, remedy: str, tensorboard_folder: Path | None, quiet:
         )
     except TrainingInterrupted as stop:
         sys.stderr.write(f"{stop}; {remedy}\n")
-        raise typer.Exit(130) from None
+        raise typer.Exit(128 + stop.signal_number) from None
 
 
 def _enter_training(out: Path) -> None:

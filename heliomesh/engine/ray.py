@@ -16,15 +16,20 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 os.environ.setdefault("RAY_worker_niceness", "0")  # else other processes go before its workers
 
+import atexit
 import ipaddress
 import logging
 import secrets
+import shutil
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -42,6 +47,8 @@ _LOOPBACK = "127.0.0.1"
 _PATIENCE_SECOND = 10  # for a cluster to answer
 _MOST_RETRIES = 20  # of a task whose worker or node was lost
 
+_sessions: list[Path] = []  # folders of the Ray that this process started
+
 
 def start(address: str | None = None) -> None:
     """Start a Ray of this machine's own, or connect to the cluster at an address (host:port)."""
@@ -52,20 +59,48 @@ def start(address: str | None = None) -> None:
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise Ray keeps one in the home folder
     own: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": _LOOPBACK} if address is None else {}
     try:
-        ray.init(address=address or "local", log_to_driver=False, configure_logging=False, **own)
+        with _own_signals():
+            context: Any = ray.init(address or "local", log_to_driver=False, configure_logging=False, **own)
     except (RayError, RuntimeError, ValueError, OSError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ScenarioError("--address", f"expected a usable Ray, actual: {reason}") from None
+    if address is None:
+        _sessions.append(Path(context.address_info["session_dir"]))
+        atexit.register(stop)
     node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     if address is None and not ipaddress.ip_address(node).is_loopback:
-        ray.shutdown()
+        stop()
         remedy = "import heliomesh.engine.ray before ray"
         raise ScenarioError("--engine", f"expected a local Ray on {_LOOPBACK}, actual value {node!r}; {remedy}")
 
 
 def stop() -> None:
-    """Leave the cluster, and end it if it is this machine's own."""
+    """Leave the cluster, and end it if it is this machine's own; what it wrote for itself goes too."""
     ray.shutdown()
+    while _sessions:
+        session = _sessions.pop()
+        latest = session.with_name("session_latest")
+        if latest.is_symlink() and latest.readlink().name == session.name:
+            latest.unlink(missing_ok=True)
+        shutil.rmtree(session, ignore_errors=True)
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep the program's own handlers while Ray starts: those of Ray write a C++ stack at SIGTERM.
+
+    Ray's processes ignore SIGHUP, which a closed terminal sends to all of them: the driver ends them in its time.
+    """
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    own = {getattr(signal, name): signal.getsignal(getattr(signal, name)) for name in names}
+    own = {number: handler for number, handler in own.items() if callable(handler)}
+    if signal.SIGHUP in own:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in own.items():
+            signal.signal(number, handler)
 
 
 def _check_answers(address: str) -> None:

@@ -36,7 +36,11 @@ from heliomesh.simulation.trace import Trace
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C after a checkpoint was written; the message says how far the run came."""
+    """Ctrl-C or another signal after a checkpoint was written; the message says how far the run came."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.signal_number = signal_number
 
 
 @dataclass(frozen=True)
@@ -220,7 +224,7 @@ class _Training:
         checkpoints: Checkpoints | None,
         track: Track,
         observer: Observer,
-        asked_to_stop: Callable[[], bool],
+        asked_to_stop: Callable[[], int | None],
     ) -> None:
         """Train the slots that are left."""
         slots, every = self._stack.num_slots, self._settings.evaluate_every
@@ -230,12 +234,13 @@ class _Training:
             self._done = slot + 1
             if self._done % every == 0 or self._done == slots:
                 self._evaluate(observer)
-            stopping = asked_to_stop() and self._done < slots
+            signal_number = asked_to_stop() if self._done < slots else None
+            stopping = signal_number is not None
             if checkpoints and (stopping or self._is_due(last_second)) and self._done > last_written:
                 checkpoints.write(self._checkpoint())
                 last_written, last_second = self._done, time.monotonic()
-            if stopping:
-                raise TrainingInterrupted(f"stopped after slot {self._done} of {slots}")
+            if signal_number is not None:
+                raise TrainingInterrupted(f"stopped after slot {self._done} of {slots}", signal_number)
 
     def _is_due(self, last_second: float) -> bool:
         every = self._settings.checkpoint_every
@@ -405,26 +410,32 @@ def _checkpoints(settings: TrainSettings, identities: Sequence[dict[str, Any]]) 
 
 
 @contextmanager
-def _polite_interrupt(enabled: bool) -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C only ask: the slot is finished first. A second Ctrl-C interrupts at once.
+def _polite_interrupt(enabled: bool) -> Iterator[Callable[[], int | None]]:
+    """Let Ctrl-C, SIGTERM and SIGHUP only ask: the slot is finished first. A second one does what it did before.
 
-    Signals reach the main thread only; elsewhere, and without checkpoints, nothing changes.
+    Gives a function that tells which of them asked. Signals without a handler in Python keep their meaning. Signals
+    reach the main thread only; elsewhere, and without checkpoints, nothing changes.
     """
-    asked = threading.Event()
-    if not enabled or threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
+    asked: list[int] = []
+    before: dict[int, Callable[[int, FrameType | None], Any]] = {}
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
+        if asked:
+            before[number](number, frame)
+        asked.append(number)
 
-    before = signal.signal(signal.SIGINT, handle)
+    if enabled and threading.current_thread() is threading.main_thread():
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)  # Windows lacks one
+            handler = None if number is None else signal.getsignal(number)
+            if number is not None and callable(handler):
+                before[number] = handler
+                signal.signal(number, handle)
     try:
-        yield asked.is_set
+        yield lambda: asked[0] if asked else None
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def torch_device(name: str) -> torch.device:

@@ -126,7 +126,8 @@ def test_an_actor_that_is_killed_from_outside_is_a_dead_device(local_ray: None) 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="no /proc to find processes in")
-def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     words = ["fleet", "tiny", "--set", "slots=4000", "--planner", "uncoordinated", "--out", str(tmp_path / "run")]
     running = subprocess.Popen(  # noqa: S603
         [sys.executable, "-c", PROGRAM, *words], env=_one_thread(), stderr=subprocess.PIPE, text=True
@@ -135,8 +136,8 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     assert running.stderr.readline().startswith("slot 10")
     family = {pid: _name(pid) for pid in _descendants(running.pid)}
     assert any("ray::DeviceActor" in name for name in family.values())
-    running.send_signal(signal.SIGINT)
-    assert running.wait(60) == 130
+    running.send_signal(number)
+    assert running.wait(60) == 128 + number
     assert running.stderr.read().splitlines()[-1] == "stopped; of an unfinished fleet nothing is kept"
     running.stderr.close()
     deadline = time.monotonic() + 30

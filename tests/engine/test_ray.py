@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -99,6 +100,40 @@ def test_plans_are_equal(local_ray: None, planner: str, overrides: dict[str, obj
             assert all(torch.equal(a, b) for a, b in zip(mine, other, strict=True))
         elif mine is not None:
             assert torch.equal(mine, other)
+
+
+def test_a_command_leaves_no_session_behind_and_no_stack() -> None:
+    program = """
+import os, signal
+from heliomesh import cli
+from heliomesh.engine import ray
+def ended(*arguments, **options):
+    assert len(ray._sessions) == 1
+    assert ray._sessions[0].is_dir()
+    os.kill(os.getpid(), signal.SIGTERM)
+cli.make_plan = ended
+cli.main()
+"""
+    words = ["plan", "tiny", "receiver", "--engine", "ray"]
+    with tempfile.TemporaryDirectory() as folder:  # a short name: sockets are in it
+        environment = os.environ | {"RAY_TMPDIR": folder}
+        command = [sys.executable, "-c", program, *words]
+        ended = subprocess.run(command, capture_output=True, text=True, env=environment)  # noqa: S603
+        assert (ended.returncode, ended.stdout, ended.stderr) == (128 + signal.SIGTERM, "", "")
+        assert list(Path(folder).rglob("session_*")) == []
+
+
+def test_only_the_own_session_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, other, latest = tmp_path / "session_1", tmp_path / "session_2", tmp_path / "session_latest"
+    monkeypatch.setattr(engine, "_sessions", [own])
+    monkeypatch.setattr("ray.shutdown", lambda: None)
+    for folder in (own, other):
+        folder.mkdir()
+    latest.symlink_to(other)
+    engine.stop()
+    assert not own.exists()
+    assert other.is_dir()
+    assert latest.is_symlink()
 
 
 def test_the_command_ends_with_one_sentence(tmp_path: Path) -> None:

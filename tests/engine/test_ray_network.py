@@ -1,6 +1,7 @@
 """One network over Ray actors: the results of the local engine, also when actors are lost or the run is stopped."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -208,7 +209,15 @@ def test_a_network_survives_the_loss_of_a_node():
 
 
 @pytest.mark.slow
-def test_an_interrupt_from_the_terminal_leaves_a_run_that_goes_on(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "send"),
+    [
+        (signal.SIGINT, os.killpg),  # as a terminal does: Ray's processes get it too
+        (signal.SIGHUP, os.killpg),
+        (signal.SIGTERM, os.kill),  # Ray's processes must end by it
+    ],
+)
+def test_a_signal_leaves_a_run_that_goes_on(tmp_path, number, send):
     words = ["run", "ring10", "uncoordinated", "--set", "slots=60", "--set", "learning.dataset=digits"]
     words += ["--evaluate-every", "5", "--strategy", "loop", "--out"]
     command = [sys.executable, "-c", "from heliomesh.cli import main; main()", *words]
@@ -217,10 +226,11 @@ def test_an_interrupt_from_the_terminal_leaves_a_run_that_goes_on(tmp_path):
         spread = [*command, str(tmp_path / "a"), "--engine", "ray", "--actors", "2"]
         started = subprocess.Popen(spread, stderr=errors, stdout=errors, start_new_session=True)  # noqa: S603
         _wait_for(log, "slot 10 of 60")
-        os.killpg(started.pid, signal.SIGINT)  # as a terminal does: Ray's processes get it too
-        assert started.wait(60) == 130, log.read_text()
-    assert "stopped after slot" in log.read_text()
-    assert "the same command goes on" in log.read_text()
+        send(started.pid, number)
+        assert started.wait(60) == 128 + number, log.read_text()
+    *progress, last = log.read_text().splitlines()
+    assert all(re.match(r"slot \d+ of 60: accuracy", line) for line in progress)  # no stack of Ray's
+    assert re.fullmatch(r"stopped after slot \d+ of 60; the same command goes on", last)
     for name in "ab":  # goes on, and does it all at once
         subprocess.run([*command, str(tmp_path / name)], check=True, capture_output=True)  # noqa: S603
     assert_equal(hm.Run.load(tmp_path / "a"), hm.Run.load(tmp_path / "b"))
