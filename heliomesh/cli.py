@@ -1,5 +1,6 @@
 """The command line: scenarios, plans, simulations, comparisons and training."""
 
+import os
 import signal
 import sys
 import threading
@@ -7,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
-from rich.console import Console
 from rich.table import Table
+from typer.core import TyperGroup
 
 from heliomesh.catalog import UnknownVariantError
 from heliomesh.commands import compare, data, export, fleet, live, report, reproduce, runs, size, train
@@ -37,6 +38,7 @@ from heliomesh.commands.options import (
     start_engine,
     track_unless,
 )
+from heliomesh.commands.terminal import console, print_any_letter, printable, say, tell
 from heliomesh.durable import LostFolderError
 from heliomesh.learning.dataset import DatasetError, find_dataset
 from heliomesh.learning.run import TrainingError
@@ -48,7 +50,34 @@ from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.ledger import energy_ledger
 from heliomesh.simulation.trace import TraceError, simulate
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+class _Commands(TyperGroup):
+    """The commands; a wrong call is told without the letters in it that a terminal would obey."""
+
+    def make_context(self, *arguments: Any, **settings: Any) -> Any:
+        """Read the call up to the command's name."""
+        with _shown():
+            return super().make_context(*arguments, **settings)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read the rest and do it."""
+        with _shown():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _shown() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "format_message"):  # of typer, whose class for all of them has no public name
+            error.message = printable(error.message, lines=True)  # type: ignore[attr-defined]
+        raise
+
+
+app = typer.Typer(
+    cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__
+)
 scenario_app = typer.Typer(no_args_is_help=True, help="List, show and check scenarios.")
 app.add_typer(scenario_app, name="scenario")
 app.add_typer(data.app, name="data")
@@ -74,23 +103,29 @@ _MISTAKES = (
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2."""
+    print_any_letter()
     try:
         with _signals_that_end():
             app()
     except _MISTAKES as error:
-        sys.stderr.write(f"error: {error}\n")
+        tell(f"error: {error}", lines=isinstance(error, DatasetError))  # which may list ways
         sys.exit(2)
     except OSError as error:
-        sys.stderr.write(f"error: {error.filename or 'file'}: expected to be usable, actual: {error.strerror}\n")
+        tell(f"error: {_file(error)}: expected to be usable, actual: {error.strerror}")
         sys.exit(2)
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
-        sys.stderr.write("error: memory: expected enough for this work, actual: an allocation failed\n")
+        tell("error: memory: expected enough for this work, actual: an allocation failed")
         sys.exit(2)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
+        tell("interrupted")
         sys.exit(130)
+
+
+def _file(error: OSError) -> str:
+    """The file that an error is about; its name may be in bytes."""
+    return "file" if error.filename is None else os.fsdecode(error.filename)
 
 
 @contextmanager
@@ -142,7 +177,7 @@ def scenario_list(as_json: JsonOption = False) -> None:
     table = Table(*rows[0])
     for row in rows:
         table.add_row(*map(str, row.values()))
-    Console().print(table)
+    console().print(table)
 
 
 @scenario_app.command("show")
@@ -152,7 +187,7 @@ def scenario_show(scenario: ScenarioArgument, overrides: SetOption = [], as_json
     if as_json:
         print_json(loaded.as_dict() | {"hash": loaded.content_hash})
     else:
-        sys.stdout.write(f"# sha256 {loaded.content_hash}\n{loaded.to_toml()}")
+        say(f"# sha256 {loaded.content_hash}\n{loaded.to_toml().rstrip()}", lines=True)
 
 
 @scenario_app.command("validate")
@@ -162,12 +197,12 @@ def scenario_validate(scenario: ScenarioArgument, overrides: SetOption = []) -> 
     find_dataset(loaded.learning)
     problem = build(loaded)
     scarcity = problem.scarcity()
-    sys.stdout.write(
+    say(
         f"{scenario}: valid; {problem.num_devices} devices, diameter {problem.topology.diameter}, "
-        f"scarcity ratio {float(scarcity.min()):.2f} to {float(scarcity.max()):.2f}\n"
+        f"scarcity ratio {float(scarcity.min()):.2f} to {float(scarcity.max()):.2f}"
     )
     for remark in remarks(problem):
-        sys.stdout.write(f"note: {remark}\n")
+        say(f"note: {remark}")
 
 
 @scenario_app.command("schema")

@@ -147,9 +147,9 @@ def _sync_folder(folder: Path) -> None:
 
 
 def write_text(target: Path, text: str) -> None:
-    """Write a UTF-8 file whole."""
+    """Write a UTF-8 file whole; names of files that are no UTF-8 stand in it with escapes."""
     with written_whole(target) as path:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_set(folder: Path, pattern: str, texts: Mapping[str, str]) -> None:
@@ -235,10 +235,13 @@ def _umask() -> int:
 def read_tensors(source: Path, error: type[Exception]) -> dict[str, Tensor]:
     """All tensors of a safetensors file, on the CPU; raises ``error`` with one sentence if it is none."""
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors.torch import load, load_file
 
     try:
-        return load_file(source)
+        with suppress(UnicodeEncodeError):  # a name that is no UTF-8
+            str(source).encode("utf-8")
+            return load_file(source)
+        return load(source.read_bytes())
     except (OSError, SafetensorError) as problem:
         raise error(f"{source}: expected a safetensors file, actual: {problem}") from None
 

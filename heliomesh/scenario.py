@@ -385,7 +385,8 @@ def _read(name_or_path: str | Path) -> tuple[str, str, Path | None]:
     """Text, default name and folder of a scenario."""
     path = Path(name_or_path)
     if path.suffix == ".toml" or path.is_file():
-        return read_text("scenario", path), path.stem, path.resolve().parent
+        name = path.stem.encode("utf-8", "backslashreplace").decode("utf-8")  # a file's name may be any bytes
+        return read_text("scenario", path), name, path.resolve().parent
     known = shipped()
     if str(name_or_path) not in known:
         hint = catalog.nearest(str(name_or_path), known)

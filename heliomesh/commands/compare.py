@@ -35,6 +35,7 @@ from heliomesh.commands.options import (
     load,
     track_unless,
 )
+from heliomesh.commands.terminal import console
 from heliomesh.commands.train import keep_plan
 from heliomesh.comparison import Comparison, Row, compare
 from heliomesh.durable import write_text
@@ -108,30 +109,30 @@ def compare_command(
             }
         )
         return
-    console = Console(width=max(_TABLE_WIDTH, Console().width))
-    console.print(", ".join(f"{name} {text_of(value)}" for name, value in facts.items()))
-    console.print(_comparison_table(result, scenario, episodes))
-    _print_below_table(console, problem, result, trained)
+    screen = console(width=max(_TABLE_WIDTH, console().width))
+    screen.print(", ".join(f"{name} {text_of(value)}" for name, value in facts.items()))
+    screen.print(_comparison_table(result, scenario, episodes))
+    _print_below_table(screen, problem, result, trained)
     if report is not None:
-        console.print(f"{report}: open it in a browser", markup=False)
+        screen.print(f"{report}: open it in a browser")
 
 
-def _print_below_table(console: Console, problem: Problem, result: Comparison, trained: dict[str, list[Run]]) -> None:
+def _print_below_table(screen: Console, problem: Problem, result: Comparison, trained: dict[str, list[Run]]) -> None:
     """Accuracies, remarks on the scenario, what the bound says, and why planners refused."""
     if trained:
-        console.print(_accuracy_table(trained, problem))
+        screen.print(_accuracy_table(trained, problem))
     for remark in remarks(problem):
-        console.print(f"Note: {remark}")
+        screen.print(f"Note: {remark}")
     if result.lower_bound is not None:
-        console.print(
+        screen.print(
             "Certified: on the planning grid no policy is expected to cost less than "
             f"{result.lower_bound:.4f} per slot."
         )
     if not problem.grid_is_exact:
-        console.print("Simulated batteries are continuous; the grid rounds them, so costs may lie below its optimum.")
+        screen.print("Simulated batteries are continuous; the grid rounds them, so costs may lie below its optimum.")
     for row in result.rows:
         if row.refusal:
-            console.print(f"{row.planner} refused. {row.refusal}", markup=False)
+            screen.print(f"{row.planner} refused. {row.refusal}")
 
 
 def _check_names(names: Sequence[str]) -> None:

@@ -2,14 +2,13 @@
 
 import json
 import math
-import sys
 from dataclasses import asdict
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
+from heliomesh.commands.terminal import console, say
 from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.diagnostics import Interval, Summary
@@ -63,7 +62,7 @@ def print_facts(facts: dict[str, Any], as_json: bool) -> None:
     table = Table(show_header=False, box=None)
     for name, value in facts.items():
         table.add_row(name, text_of(value))
-    Console().print(table)
+    console().print(table)
 
 
 def text_of(value: object) -> str:
@@ -94,7 +93,7 @@ def number_table(title: str, first: str, *headings: str) -> Table:
 
 def print_json(value: object) -> None:
     """Print one JSON value."""
-    sys.stdout.write(json.dumps(_finite(value), indent=2) + "\n")
+    say(json.dumps(_finite(value), indent=2), lines=True)
 
 
 def _finite(value: Any) -> Any:

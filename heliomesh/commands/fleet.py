@@ -1,13 +1,11 @@
 """`heliomesh fleet`: a run in which every device is an actor, and only messages between neighbours count."""
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from heliomesh.commands.facts import print_facts, summary_facts
 from heliomesh.commands.options import (
@@ -26,6 +24,7 @@ from heliomesh.commands.options import (
     start_engine,
     track_unless,
 )
+from heliomesh.commands.terminal import console, tell
 from heliomesh.commands.train import keep_plan
 from heliomesh.durable import write_json
 from heliomesh.engine.fleet.clock import FleetRun, run_fleet
@@ -89,10 +88,10 @@ def fleet_command(
             strategy=strategy,
             deaths=deaths,
             track=track_unless(quiet or as_json),
-            observer=unobserved if quiet or as_json or Console(stderr=True).is_terminal else _tell,
+            observer=unobserved if quiet or as_json or console(stderr=True).is_terminal else _tell,
         )
     except (KeyboardInterrupt, SystemExit):  # a signal
-        sys.stderr.write("stopped; of an unfinished fleet nothing is kept\n")
+        tell("stopped; of an unfinished fleet nothing is kept")
         raise
     finally:
         engine.stop()
@@ -152,4 +151,4 @@ def _death(text: str, devices: int, slots: int) -> tuple[int, int]:
 
 
 def _tell(run: int, row: Mapping[str, float]) -> None:
-    sys.stderr.write(f"slot {row['slot']:.0f}: accuracy {row['accuracy_mean']:.4f}\n")
+    tell(f"slot {row['slot']:.0f}: accuracy {row['accuracy_mean']:.4f}")

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 
 from heliomesh.commands.facts import interval_text, network_facts, number_table, print_json
 from heliomesh.commands.options import (
@@ -22,6 +21,7 @@ from heliomesh.commands.options import (
     planner_options,
     track_unless,
 )
+from heliomesh.commands.terminal import console
 from heliomesh.living.change import eras
 from heliomesh.living.pruning import Pruning, prune
 from heliomesh.living.scope import AdaptedScope, adapt_scope
@@ -104,21 +104,21 @@ def _print_trial(result: Trial, facts: dict[str, Any], title: str) -> None:
             interval_text(interval(cost)),
             "" if name == "stale" else interval_text(interval(cost - result.stale)),
         )
-    console = Console(markup=False)
-    console.print(table)
+    screen = console()
+    screen.print(table)
     if math.isnan(result.recovered.mean):
-        console.print("The stale plan loses nothing against the fresh one: there is nothing to recover.")
+        screen.print("The stale plan loses nothing against the fresh one: there is nothing to recover.")
     else:
-        console.print(
+        screen.print(
             f"Recovered {interval_text(result.recovered, '.1f', 100)} % of the loss between stale and fresh plan."
         )
-    console.print(
+    screen.print(
         f"Detected in {100 * result.detected_share:.0f} % of the episodes, after "
         f"{facts['slots to detect, mean']:.1f} slots on average; alarms before the change in "
         f"{100 * result.false_alarm_share:.1f} %."
     )
     causes = ", ".join(f"{cause} {count}" for cause, count in facts["alarms by cause"].items())
-    console.print(f"Alarms by cause: {causes or 'none'}.")
+    screen.print(f"Alarms by cause: {causes or 'none'}.")
 
 
 def prune_command(
@@ -155,11 +155,11 @@ def prune_command(
     for name, side in (("before", result.before), ("after", result.after)):
         cells = (str(side.links), interval_text(interval(side.cost)), f"{side.gap:.4f}", f"{side.real_gap:.4f}")
         table.add_row(name, *cells)
-    console = Console(markup=False)
-    console.print(table)
-    console.print(f"Fewer updates lost per slot: {interval_text(result.saved)}.")
+    screen = console()
+    screen.print(table)
+    screen.print(f"Fewer updates lost per slot: {interval_text(result.saved)}.")
     dropped = ", ".join("{}-{}".format(*pair) for pair in result.dropped)
-    console.print(f"Dropped: {dropped or 'none'}.")
+    screen.print(f"Dropped: {dropped or 'none'}.")
 
 
 def _pruning_facts(result: Pruning) -> dict[str, Any]:
@@ -215,14 +215,14 @@ def scope_command(
             readable(overhead.offline_bytes),
             readable(overhead.online_bytes_per_slot),
         )
-    console = Console(markup=False)
-    console.print(table)
-    console.print(
+    screen = console()
+    screen.print(table)
+    screen.print(
         f"Saved per slot: {interval_text(result.gain)} of {interval_text(result.full_gain)} with everybody grown."
     )
     for what, field in (("offline", "offline_bytes"), ("online", "online_bytes_per_slot")):
-        console.print(f"Extra {what} traffic avoided: {100 * result.overhead_saved(field):.0f} %.")
-    console.print(f"Grown: {', '.join(map(str, result.chosen.grown)) or 'none'}.")
+        screen.print(f"Extra {what} traffic avoided: {100 * result.overhead_saved(field):.0f} %.")
+    screen.print(f"Grown: {', '.join(map(str, result.chosen.grown)) or 'none'}.")
 
 
 def _scope_facts(result: AdaptedScope) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from types import ModuleType
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from heliomesh.commands.terminal import console
 from heliomesh.problem.policy import Track, untracked
 from heliomesh.scenario import Scenario, ScenarioError, parse_override
 
@@ -85,17 +85,17 @@ def track_unless(quiet: bool) -> Track:
 def _after_two_seconds(items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
     """Show a progress bar on standard error once the work has lasted two seconds."""
     started, progress, task = time.monotonic(), None, None
-    console = Console(stderr=True)
+    screen = console(stderr=True)
     try:
         for done, item in enumerate(items):
-            if progress is None and console.is_terminal and time.monotonic() - started > 2:
+            if progress is None and screen.is_terminal and time.monotonic() - started > 2:
                 columns = (
                     TextColumn("{task.description}"),
                     BarColumn(),
                     MofNCompleteColumn(),
                     TimeRemainingColumn(),
                 )
-                progress = Progress(*columns, console=console, transient=True)
+                progress = Progress(*columns, console=screen, transient=True)
                 progress.start()
                 task = progress.add_task(description, total=total)
             if progress is not None and task is not None:

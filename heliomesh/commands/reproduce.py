@@ -1,6 +1,5 @@
 """`heliomesh reproduce`: the paper's figures and tables, stored as they finish and never computed twice."""
 
-import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +21,7 @@ from heliomesh.commands.options import (
     start_engine,
     track_unless,
 )
+from heliomesh.commands.terminal import say
 from heliomesh.durable import write_text
 from heliomesh.engine.arm import BASELINE, Arm
 from heliomesh.engine.local import Hardware
@@ -80,7 +80,7 @@ def reproduce_command(
             absent.append(module.NAME)
     if absent:
         command = f"heliomesh reproduce {' '.join(absent)}{' --quick' if quick else ''} --out {out}"
-        sys.stdout.write(f"{store.folder} holds no results of {', '.join(absent)} yet: `{command}` makes them.\n")
+        say(f"{store.folder} holds no results of {', '.join(absent)} yet: `{command}` makes them.")
 
 
 def _publish(module: ModuleType, results: Sequence[Result], quick: bool, store: Store) -> None:
@@ -93,10 +93,10 @@ def _publish(module: ModuleType, results: Sequence[Result], quick: bool, store: 
     finals = [final(result) for result in results]
     lines += _table(results, finals) + _comparisons(finals, module.AGAINST, module.PLACE)
     text = "\n".join(lines) + "\n"
-    sys.stdout.write(text + "\n")
+    say(text, lines=True)
     write_text(store.folder / f"{module.NAME}.md", text)
     if find_spec("matplotlib") is None:
-        sys.stdout.write("No figure: matplotlib is not installed (pip install heliomesh[figures]).\n")
+        say("No figure: matplotlib is not installed (pip install heliomesh[figures]).")
         return
     from heliomesh.report.figures import draw
 

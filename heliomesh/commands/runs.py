@@ -1,19 +1,17 @@
 """`heliomesh runs`: what folders of runs and stores of results hold, whether it is whole, and what may go."""
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from glob import escape as glob_escape
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from heliomesh.commands.facts import print_facts, print_json
 from heliomesh.commands.options import JsonOption
+from heliomesh.commands.terminal import console, say
 from heliomesh.engine.sizing import read_samples
 from heliomesh.engine.store import TRACES, check_trace, read_result
 from heliomesh.learning.journal import check_steps, finished_steps, reserved
@@ -46,8 +44,8 @@ def list_command(folders: FoldersArgument, as_json: JsonOption = False) -> None:
     for name in _COLUMNS:
         table.add_column(name, no_wrap=True)
     for row in rows:
-        table.add_row(escape(row["folder"]), *(escape(str(row[name])) for name in _COLUMNS))
-    Console().print(table)
+        table.add_row(row["folder"], *(str(row[name]) for name in _COLUMNS))
+    console().print(table)
 
 
 @app.command("show")
@@ -76,13 +74,13 @@ def verify_command(folders: FoldersArgument) -> None:
             total[kind] += 1
             try:
                 found = read(place)
-                sys.stdout.write(f"{place}: {found if kind == 'runs' else 'whole'}\n")
+                say(f"{place}: {found if kind == 'runs' else 'whole'}")
             except _ERRORS as error:
                 wrong[kind] += 1
-                sys.stdout.write(f"{place}: wrong. {error}\n")
+                say(f"{place}: wrong. {error}")
     for kind, number in total.items():
         if number or kind == "runs":
-            sys.stdout.write(f"{number - wrong[kind]} of {number} {kind} are whole\n")
+            say(f"{number - wrong[kind]} of {number} {kind} are whole")
     if any(wrong.values()):
         raise typer.Exit(2)
 
@@ -108,10 +106,10 @@ def clean_command(
         with reserved(path):  # a living writer's files are not left over
             for file in _left_over(path):
                 removed += file.stat().st_size
-                sys.stdout.write(f"{'removed' if yes else 'would remove'} {file}\n")
+                say(f"{'removed' if yes else 'would remove'} {file}")
                 if yes:
                     file.unlink()
-    sys.stdout.write(f"{readable(removed)} {'freed' if yes else 'would be freed; --yes does it'}\n")
+    say(f"{readable(removed)} {'freed' if yes else 'would be freed; --yes does it'}")
 
 
 def _walk(folders: list[Path]) -> Iterator[Path]:

@@ -1,14 +1,12 @@
 """`heliomesh size`: the smallest batteries and panels that meet a target, by a sweep over both."""
 
 import math
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from heliomesh.commands.facts import print_json
@@ -27,6 +25,7 @@ from heliomesh.commands.options import (
     planner_options,
     track_unless,
 )
+from heliomesh.commands.terminal import console, say
 from heliomesh.durable import write_text
 from heliomesh.engine.sizing import Pair, Prices, Sizing, Target, Trial, axes_of, size, stored_samples
 from heliomesh.learning.journal import reserved
@@ -123,7 +122,7 @@ def size_command(
         return
     _print(sizing, base, trial, prices)
     if out is not None:
-        sys.stdout.write(f"{out}: written\n")
+        say(f"{out}: written")
 
 
 def _target(loss: float | None, accuracy: float | None) -> Target:
@@ -201,24 +200,25 @@ def _pair_facts(sizing: Sizing, pair: Pair, prices: Prices | None) -> dict[str, 
 
 
 def _print(sizing: Sizing, base: Scenario, trial: Trial, prices: Prices | None) -> None:
-    console, target = Console(markup=False), sizing.target
+    screen, target = console(), sizing.target
     accuracy = target.measure == "accuracy"
     when = f" after {trial.by_slot or base.slots} slots" if accuracy else " per device and slot"
-    console.print(f"{base.name}, {trial.planner}: mean {target.measure}{when}, {trial.episodes} episodes")
-    console.print(_grid(sizing))
-    console.print("+ meets the target, - misses it, * smallest that meet it\n")
+    screen.print(f"{base.name}, {trial.planner}: mean {target.measure}{when}, {trial.episodes} episodes")
+    screen.print(_grid(sizing))
+    screen.print("+ meets the target, - misses it, * smallest that meet it")
+    screen.print()
     sign = "at least" if accuracy else "at most"
-    console.print(f"Smallest pairs with {target.measure} {sign} {target.value:g} at 95 % confidence:")
+    screen.print(f"Smallest pairs with {target.measure} {sign} {target.value:g} at 95 % confidence:")
     for pair in sizing.smallest:
         price = "" if prices is None else f", price {prices.of(pair):g}"
-        console.print(f"  {in_words(sizing, pair)}{price}")
+        screen.print(f"  {in_words(sizing, pair)}{price}")
     if prices is not None:
-        console.print(f"Cheapest: {in_words(sizing, sizing.cheapest(prices))}")
+        screen.print(f"Cheapest: {in_words(sizing, sizing.cheapest(prices))}")
     if sizing.skipped:
         number = f"{len(sizing.skipped)} of {len(sizing.axes.pairs)}"
-        console.print(f"{number} pairs were not tried: a smaller one meets the target or a larger one misses it.")
+        screen.print(f"{number} pairs were not tried: a smaller one meets the target or a larger one misses it.")
     if isinstance(base.energy.initial, str):
-        console.print(
+        screen.print(
             f"Note: batteries start filled at random (energy.initial = {base.energy.initial!r}), so larger ones hold "
             "more at first; --set energy.initial=0.0 starts them empty."
         )

@@ -1,6 +1,5 @@
 """`heliomesh train` replays a trace; `heliomesh run` plans, simulates, trains and saves."""
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from heliomesh.commands.facts import plan_facts, print_facts, summary_facts
@@ -34,6 +32,7 @@ from heliomesh.commands.options import (
     start_engine,
     track_unless,
 )
+from heliomesh.commands.terminal import console, tell
 from heliomesh.durable import alone_in, no_empty_folder, write_text
 from heliomesh.learning.checkpoint import CheckpointError
 from heliomesh.learning.dataset import DatasetError
@@ -220,7 +219,7 @@ def _trained(job: TrainJob, remedy: str, tensorboard_folder: Path | None, quiet:
             **settings,
         )
     except TrainingInterrupted as stop:
-        sys.stderr.write(f"{stop}; {remedy}\n")
+        tell(f"{stop}; {remedy}")
         raise typer.Exit(128 + stop.signal_number) from None
 
 
@@ -293,7 +292,7 @@ class _Live:
         arrived = trace.delivered[episode].sum(1).cumsum()
         self._lost = 1 - arrived / np.maximum(sent, 1)  # (slot,) share of packets so far
         self._battery_joule = trace.battery_joule[episode].mean(1)  # (slot + 1,)
-        self._quiet, self._console, self._accuracy = quiet, Console(stderr=True), "–"
+        self._quiet, self._console, self._accuracy = quiet, console(stderr=True), "–"
 
     def track(self, items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
         """Show slots as they go by."""
@@ -321,9 +320,9 @@ class _Live:
         """Note the accuracy."""
         self._accuracy = f"{row['accuracy_mean']:.3f}"
         if not self._quiet and not self._console.is_terminal:
-            sys.stderr.write(
+            tell(
                 f"slot {row['slot']:.0f} of {len(self._lost)}: accuracy {row['accuracy_mean']:.4f}, "
-                f"of the average model {row['average_accuracy']:.4f}\n"
+                f"of the average model {row['average_accuracy']:.4f}"
             )
 
 
@@ -356,4 +355,4 @@ def _theorem_facts(scenario: Scenario, trace: Trace, run: Run, episode: int) -> 
 
 
 def _note(sentence: str) -> None:
-    sys.stderr.write(f"note: {sentence}\n")
+    tell(f"note: {sentence}")

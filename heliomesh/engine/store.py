@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from heliomesh.durable import Sealed, file_sha256, make_folder, written_whole
 from heliomesh.engine.arm import Arm, Prepared
@@ -44,15 +45,15 @@ class Store:
         """Store a result; whatever happens meanwhile, it is there in full or not at all."""
         table = self._path(arm, ".parquet")
         make_folder(table.parent)
-        with written_whole(table) as path:
-            curves.to_parquet(path, index=False)
+        with written_whole(table) as path, path.open("wb") as file:
+            curves.to_parquet(file, index=False)
         _RESULT.write(self._path(arm, ".json"), facts | {"key": arm.key, "sha256": file_sha256(table)})
 
     def get(self, arm: Arm) -> Result:
         """Read a result; raises TrainingError where it is damaged or belongs to something else."""
         place, table = self._path(arm, ".json"), self._path(arm, ".parquet")
         manifest = _checked(_RESULT, place, table, arm.key)
-        return Result(arm, pd.read_parquet(table), manifest)
+        return Result(arm, _read_curves(table), manifest)
 
     def has_trace(self, arm: Arm) -> bool:
         """Whether the arm is planned and simulated."""
@@ -84,7 +85,11 @@ def read_result(place: Path) -> tuple[dict[str, Any], pd.DataFrame]:
     manifest = _checked(_RESULT, place, place.with_suffix(".parquet"))
     if not place.stem.endswith(manifest["key"][:8]):
         raise TrainingError(f"{place}: expected a name that ends in its key {manifest['key'][:8]}, actual: another")
-    return manifest, pd.read_parquet(place.with_suffix(".parquet"))
+    return manifest, _read_curves(place.with_suffix(".parquet"))
+
+
+def _read_curves(table: Path) -> pd.DataFrame:
+    return pd.read_parquet(pa.BufferReader(table.read_bytes()))  # pyarrow itself takes names in UTF-8 only
 
 
 def check_trace(place: Path) -> None:

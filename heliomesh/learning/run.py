@@ -117,7 +117,8 @@ def _write_parquet(path: Path, run: Run) -> None:
 
     columns: dict[str, Any] = dict(run.metrics)
     columns |= {"device_accuracy": run.accuracy.tolist(), "device_loss": run.loss.tolist()}
-    pq.write_table(pa.table(columns), path)
+    with path.open("wb") as file:  # pyarrow itself takes names in UTF-8 only
+        pq.write_table(pa.table(columns), file)
 
 
 def _read_parquet(path: Path) -> tuple[dict[str, Floats], Floats, Floats]:
@@ -125,7 +126,7 @@ def _read_parquet(path: Path) -> tuple[dict[str, Floats], Floats, Floats]:
     import pyarrow.parquet as pq
 
     try:
-        columns = pq.read_table(path).to_pydict()
+        columns = pq.read_table(pa.BufferReader(path.read_bytes())).to_pydict()
         accuracy, loss = (np.array(columns.pop(name), np.float64) for name in ("device_accuracy", "device_loss"))
         return {name: np.array(values, np.float64) for name, values in columns.items()}, accuracy, loss
     except (pa.ArrowException, KeyError, TypeError, ValueError) as error:

@@ -185,7 +185,8 @@ def _read_metrics(path: Path, scenario: Scenario) -> Curves:
     import pyarrow.parquet as pq
 
     try:
-        columns = pq.read_table(path).to_pydict()
+        content = pa.BufferReader(path.read_bytes())  # pyarrow itself takes names in UTF-8 only
+        columns = pq.read_table(content).to_pydict()
         metrics = {name: np.array(columns[name], np.float64) for name in COLUMNS}
         return _checked(metrics, np.array(columns["device_accuracy"], np.float64), scenario)
     except (pa.ArrowException, *_MALFORMED) as error:
