@@ -41,6 +41,7 @@ from heliomesh.commands.options import (
 from heliomesh.commands.terminal import console, print_any_letter, printable, say, tell
 from heliomesh.durable import LostFolderError
 from heliomesh.learning.dataset import DatasetError, find_dataset
+from heliomesh.learning.model import only_trusted_code
 from heliomesh.learning.run import TrainingError
 from heliomesh.planning import make_plan
 from heliomesh.problem.problem import Problem, build
@@ -105,7 +106,7 @@ def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2."""
     print_any_letter()
     try:
-        with _signals_that_end():
+        with _signals_that_end(), only_trusted_code():
             app()
     except _MISTAKES as error:
         tell(f"error: {error}", lines=isinstance(error, DatasetError))  # which may list ways

@@ -30,6 +30,7 @@ from heliomesh.commands.options import (
     ScenarioArgument,
     SeedOption,
     SetOption,
+    TrustOption,
     TypeOption,
     check_target,
     load,
@@ -73,6 +74,7 @@ def compare_command(
     train: Annotated[int, typer.Option("--train", min=0, help="Also train under so many episodes of each plan.")] = 0,
     report: Annotated[Path | None, typer.Option("--report", help="Write a page of the trained runs here.")] = None,
     runs: Annotated[Path | None, typer.Option("--runs", help="Keep the trained runs in this empty folder.")] = None,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     device: DeviceOption = "cpu",
@@ -85,7 +87,7 @@ def compare_command(
     check_target(report, "--report")
     _check_training(train, report, runs)
     _check_names(names or [])
-    loaded = load(scenario, overrides)
+    loaded = load(scenario, overrides, trust)
     problem = build(loaded, device, dtype)
     dataset = check_trainable(loaded, _TRAINING, seed) if train else None
     result = compare(problem, names, episodes, seed, memory_gib=memory_gib, track=track_unless(quiet or as_json))

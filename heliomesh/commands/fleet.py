@@ -19,6 +19,7 @@ from heliomesh.commands.options import (
     ScenarioArgument,
     SetOption,
     StrategyOption,
+    TrustOption,
     load,
     planner_options,
     start_engine,
@@ -63,11 +64,12 @@ def fleet_command(
     evaluate_every: EvaluateOption = 10,
     strategy: StrategyOption = "auto",
     kill: KillOption = [],  # noqa: B006
+    trust: TrustOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Run every device as a Ray actor of its own; they plan, coordinate and learn by messages between neighbours."""
-    loaded = load(scenario, overrides)
+    loaded = load(scenario, overrides, trust)
     problem = build(loaded)
     scheme = scheme_of(problem, planner, planner_options(options))
     deaths = dict(_death(text, problem.num_devices, problem.slots) for text in kill)

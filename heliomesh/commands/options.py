@@ -13,6 +13,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from heliomesh.commands.terminal import console
+from heliomesh.learning.model import trust_own_code
 from heliomesh.problem.policy import Track, untracked
 from heliomesh.scenario import Scenario, ScenarioError, parse_override
 
@@ -37,6 +38,9 @@ StrategyOption = Annotated[str, typer.Option("--strategy", help="How local steps
 PrecisionOption = Annotated[str, typer.Option("--precision", help="fp32, tf32 or bf16.")]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
 TypeOption = Annotated[str, typer.Option("--dtype", help="float64 or float32 tables.")]
+TrustOption = Annotated[
+    bool, typer.Option("--trust", help="Import the module of learning.model = module:factory, which runs its code.")
+]
 EngineOption = Annotated[Engine, typer.Option("--engine", help="local, or ray: many cores or machines.")]
 AddressOption = Annotated[
     str | None, typer.Option("--address", help="host:port of a Ray cluster; by default this machine's own.")
@@ -53,8 +57,10 @@ EpisodeOption = Annotated[int, typer.Option("--episode", min=0, help="Episode to
 EvaluateOption = Annotated[int, typer.Option("--evaluate-every", min=1, help="Slots between evaluations.")]
 
 
-def load(scenario: str, overrides: list[str]) -> Scenario:
-    """The named scenario with the values of --set."""
+def load(scenario: str, overrides: list[str], trust: bool = False) -> Scenario:
+    """The named scenario with the values of --set; ``trust`` lets the module of its model be imported."""
+    if trust:
+        trust_own_code()
     return Scenario.load(scenario).override(dict(parse_override(text, "--set") for text in overrides))
 
 

@@ -20,6 +20,7 @@ from heliomesh.commands.options import (
     SeedOption,
     SetOption,
     StrategyOption,
+    TrustOption,
     check_target,
     load,
     planner_options,
@@ -78,6 +79,7 @@ def size_command(
     out: Annotated[
         Path | None, typer.Option("--out", help="Write a page (.html) or the picture (.svg) here.")
     ] = None,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     device: DeviceOption = "cpu",
@@ -87,7 +89,7 @@ def size_command(
     target = _target(target_loss, target_accuracy)
     prices = _prices(price_battery, price_panel)
     _check_out(out)
-    base = load(scenario, overrides)
+    base = load(scenario, overrides, trust)
     _check_slot(by_slot, target, base)
     axes = axes_of(base, _numbers(capacity, "--capacity"), _numbers(panel, "--panel"))
     trial = Trial(

@@ -27,6 +27,7 @@ from heliomesh.commands.options import (
     ScenarioArgument,
     SetOption,
     StrategyOption,
+    TrustOption,
     load,
     planner_options,
     start_engine,
@@ -93,11 +94,12 @@ def train_command(
     gpus_per_actor: GpusOption = None,
     tensorboard_folder: TensorboardOption = None,
     with_diagnosis: DiagnoseOption = False,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Train the scenario's model under one episode of a trace."""
-    loaded, replayed = load(scenario, overrides), Trace.load(trace)
+    loaded, replayed = load(scenario, overrides, trust), Trace.load(trace)
     make_stack = _stack_maker(engine, address, actors, gpus_per_actor)
     run = _trained(
         TrainJob(loaded, replayed, episode, seed),
@@ -143,11 +145,12 @@ def run_command(
     gpus_per_actor: GpusOption = None,
     tensorboard_folder: TensorboardOption = None,
     with_diagnosis: DiagnoseOption = False,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Plan, simulate an episode, train under it and save everything; the same command again resumes."""
-    loaded = load(scenario, overrides)
+    loaded = load(scenario, overrides, trust)
     seed = loaded.seed if seed is None else seed
     settings: dict[str, Any] = {
         "folder": out,

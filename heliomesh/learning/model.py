@@ -1,7 +1,8 @@
 """Find, build and check the model of a scenario: what cannot be averaged or replayed is refused with its reason."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -23,6 +24,25 @@ _FIELD = "learning.model"
 _AUTO = {(8, 8): "mlp", (28, 28): "cnn", (32, 32): "resnet18"}  # by height and width
 _PROBE_BATCH = 2
 
+_own_code_is_trusted = True  # whoever calls from Python runs code of his own anyway
+
+
+@contextmanager
+def only_trusted_code() -> Iterator[None]:
+    """Refuse models ``module:factory``, whose import runs code, until `trust_own_code` is called in the block."""
+    global _own_code_is_trusted
+    before, _own_code_is_trusted = _own_code_is_trusted, False
+    try:
+        yield
+    finally:
+        _own_code_is_trusted = before
+
+
+def trust_own_code() -> None:
+    """Let models ``module:factory`` be imported."""
+    global _own_code_is_trusted
+    _own_code_is_trusted = True
+
 
 def build_model(
     name: str, input_shape: InputShape, num_classes: int, seed: int, buffers: Literal["refuse", "drop"] = "refuse"
@@ -30,7 +50,8 @@ def build_model(
     """The model that every device starts from, on the CPU; raises ScenarioError.
 
     ``name`` is "auto" (chosen by the input's size), a file of `learning/models`, or ``module:factory``, where
-    ``factory(input_shape, num_classes)`` returns a module from (batch, channel, height, width) to (batch, class).
+    ``factory(input_shape, num_classes)`` returns a module from (batch, channel, height, width) to (batch, class). Its
+    module is imported, which runs its code; the command line does so with --trust only.
     Parameters are drawn from ``stream(seed, "init")``; the global generator is left as it was.
     ``buffers = "drop"`` lets BatchNorm normalise each batch by itself, in evaluation too, instead of refusing it.
     """
@@ -71,6 +92,10 @@ def _factory(name: str, input_shape: InputShape) -> Factory:
 
 
 def _own_factory(name: str) -> Factory:
+    if not _own_code_is_trusted:
+        raise ScenarioError(
+            _FIELD, f"expected --trust to import a module and run its code, actual value {name!r} without it"
+        )
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
