@@ -33,7 +33,9 @@ SetOption = Annotated[list[str], typer.Option("--set", help="Override one value:
 PlannerOptions = Annotated[list[str], typer.Option("--option", "-o", help="Planner option: name=value. Repeatable.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
-StrategyOption = Annotated[str, typer.Option("--strategy", help="How local steps are executed; auto: the quickest.")]
+StrategyOption = Annotated[
+    str, typer.Option("--strategy", help="How local steps are executed; auto: loop on a CPU, the quickest on a GPU.")
+]
 PrecisionOption = Annotated[str, typer.Option("--precision", help="fp32, tf32 or bf16.")]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
 TypeOption = Annotated[str, typer.Option("--dtype", help="float64 or float32 tables.")]

@@ -1,12 +1,14 @@
-"""Which strategy trains this model on this device, and how many rows at once: measured once, then remembered.
+"""Which strategy trains this model on this device, and how many rows at once.
 
-`choose` times the strategies of the catalog for a moment on copies of the model, checks that they agree with the
-plain loop, and remembers the quickest by model, sizes, device and version of PyTorch in the data folder. What it
-returns is a strategy itself: rows go through it in pieces that fit into memory, and weights that live in the memory
-of the CPU visit the device piece by piece. No result depends on the pieces.
+On a CPU `choose` takes the plain loop: it rounds in the same way whoever trains beside a device, so the same inputs
+give the same bits in every run. On a GPU it times the strategies of the catalog for a moment on copies of the model,
+checks that they agree with the loop, and remembers the quickest by model, sizes, device and version of PyTorch in the
+data folder. What it returns is a strategy itself: rows go through it in pieces that fit into memory, and weights that
+live in the memory of the CPU visit the device piece by piece. No result depends on the pieces.
 """
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -28,10 +30,8 @@ STRATEGY_CATALOG = "heliomesh.learning.strategies"
 
 _FORMAT = 1
 _CPU_ROWS = 64  # at once: more do not run faster
-_PROBE_SECONDS = 0.2  # of the plain loop
 _PROBE_ROWS = 64
 _PROBE_RATE = 0.1  # large enough to carry the rounding of gradients over to the weights
-_GAIN = 1.5  # another strategy must beat the loop by so much on a CPU, whose timings waver
 _MEMORY_SHARE = 0.5  # of the free memory of a device for one piece
 _WEIGHT_SHARE = 0.6  # of the free memory of a device for the weights
 # Largest difference from the loop's step, relative to its length; several times what rounding makes.
@@ -181,13 +181,10 @@ def choose(
     check_precision(precision)
     model = model.to(device)
     task = _Task(model, samples, rows, local_steps, batch, device, precision)
-    if strategy != "auto":
-        return _named(task, strategy)
-    place = cache_folder() / "strategies" / f"{task.key()}.json"
-    report = _remembered(place) or _calibrated(task)
-    if not report.remembered:
-        _remember(place, report)
-    return Chosen(_built(task, report.strategy, report.compiled), report, device)
+    if strategy == "auto" and device.type == "cuda":
+        report = _quickest(task)
+        return Chosen(_built(task, report.strategy, report.compiled), report, device)
+    return _named(task, "loop" if strategy == "auto" else strategy)
 
 
 @dataclass(frozen=True)
@@ -213,9 +210,7 @@ class _Task:
 
 
 def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{device.type}, {torch.get_num_threads()} threads"
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def _built(task: _Task, name: str, compiled: bool | None) -> Strategy:
@@ -241,39 +236,38 @@ def _named(task: _Task, strategy: str) -> Chosen:
     return Chosen(made, Report(name, compiled, task.precision, bytes_per_row=memory), task.device)
 
 
-def _candidates(device: torch.device) -> Iterator[tuple[str, bool]]:
-    """Strategies to time beside the loop, (name, compiled): not those that PyTorch would first compile for a minute.
-
-    On a CPU it is one only: others are close to it, and a choice among equals would change bits from run to run.
-    """
-    if device.type == "cpu":
-        yield "vmap", False
-        return
+def _candidates() -> Iterator[tuple[str, bool]]:
+    """Strategies to time beside the loop, (name, compiled): not those that PyTorch would first compile for a minute."""
     for name in catalog.names(STRATEGY_CATALOG):
         if name != "loop":
             yield name, name == "fused"
 
 
+def _quickest(task: _Task) -> Report:
+    """The quickest strategy, measured once and then remembered."""
+    place = cache_folder() / "strategies" / f"{task.key()}.json"
+    report = _remembered(place) or _calibrated(task)
+    if not report.remembered:
+        _remember(place, report)
+    return report
+
+
 def _calibrated(task: _Task) -> Report:
     """Time all candidates on a few rows."""
     loop = _built(task, "loop", False)
-    alone = _Probe.of(task, 1)
-    looped = max(2, int(_PROBE_SECONDS / alone.seconds(loop)))  # two, so that there are pieces to compare
-    probe = _Probe.of(task, min(task.rows, _PROBE_ROWS if task.device.type == "cuda" else looped, _PROBE_ROWS))
+    alone, probe = _Probe.of(task, 1), _Probe.of(task, min(task.rows, _PROBE_ROWS))
     pair = _Probe.of(task, 2)  # of different minibatches, which must not mix
     expected = pair.step(loop)
     times, refused, memory = {"loop": alone.seconds(loop)}, {}, {"loop": alone.bytes_per_row(loop)}
-    for name, compiled in _candidates(task.device):
+    for name, compiled in _candidates():
         try:
             candidate = _built(task, name, compiled)
             pair.check(candidate, expected)
-            probe.check_pieces(candidate)
             times[name] = probe.seconds(candidate)
             memory[name] = probe.bytes_per_row(candidate)
         except (ScenarioError, RuntimeError, NotImplementedError) as error:  # vmap's ways to say no; out of memory
             refused[name] = str(error).splitlines()[0]
-    gain = 1.0 if task.device.type == "cuda" else _GAIN
-    best = min(times, key=lambda name: times[name] * (1.0 if name == "loop" else gain))
+    best = min(times, key=lambda name: times[name])
     milliseconds = {name: 1000 * seconds * task.rows for name, seconds in times.items()}
     return Report(best, best == "fused", task.precision, milliseconds, refused, memory[best])
 
@@ -290,9 +284,9 @@ class _Probe:
     @classmethod
     def of(cls, task: _Task, rows: int) -> "_Probe":
         weights = flat_weights(task.model).to(task.device).repeat(rows, 1)
-        steps = task.local_steps if task.device.type == "cuda" else 1  # of which a slot on a CPU is a multiple
-        batches = torch.arange(rows * steps * task.batch, device=task.device) % len(task.samples.labels)
-        return cls(task, weights, torch.arange(rows, device=task.device), batches.view(rows, steps, task.batch))
+        shape = (rows, task.local_steps, task.batch)
+        batches = torch.arange(math.prod(shape), device=task.device) % len(task.samples.labels)
+        return cls(task, weights, torch.arange(rows, device=task.device), batches.view(shape))
 
     def _train(self, strategy: Strategy, weights: Tensor, learning_rate: float) -> None:
         strategy.train(weights, self.rows, self.batches, self.task.samples, learning_rate)
@@ -306,7 +300,7 @@ class _Probe:
             start = time.perf_counter()
             self._train(strategy, self.weights, 0.0)  # weights stay as they are
             tries.append(time.perf_counter() - start)
-        return min(tries[1:]) / len(self.rows) * self.task.local_steps / self.batches.shape[1]
+        return min(tries[1:]) / len(self.rows)
 
     def bytes_per_row(self, strategy: Strategy) -> int:
         """Memory of a CUDA device that a slot takes for each row, besides the weights; on a CPU 0."""
@@ -331,17 +325,6 @@ class _Probe:
             raise ScenarioError(
                 FIELD, f"expected the loop's step, actual step differs by {difference:.1e} of its length"
             )
-
-    def check_pieces(self, strategy: Strategy) -> None:
-        """Refuse a strategy on a CPU whose rounding depends on who trains beside whom, as sums and products may."""
-        if self.task.device.type != "cpu":
-            return
-        together, apart = self.weights.clone(), self.weights.clone()
-        self._train(strategy, together, _PROBE_RATE)
-        for here in (slice(0, 1), slice(1, 3), slice(3, None)):
-            strategy.train(apart, self.rows[here], self.batches[here], self.task.samples, _PROBE_RATE)
-        if not torch.equal(together, apart):
-            raise ScenarioError(FIELD, "expected the same bits whoever trains beside a device, actual bits differ")
 
 
 def _remembered(place: Path) -> Report | None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from heliomesh.learning.precision import Precision, activation_type, arithmetic
+from heliomesh.learning.precision import Precision, activation_type, arithmetic, widened
 from heliomesh.learning.stacked import Layout, Samples, Scores, sample_chunks
 
 # (parameters by name (row, …), inputs (row, batch, …)) → logits (row, batch, class)
@@ -21,7 +21,7 @@ _LEAST_ROWS = 2  # a product of one pair of matrices is rounded in another way t
 
 def mean_losses(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean cross-entropy of each row; logits (row, batch, class), labels (row, batch)."""
-    each = cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="none")
+    each = cross_entropy(widened(logits).flatten(0, 1), labels.flatten(), reduction="none")
     return each.view(labels.shape).mean(1)
 
 
@@ -48,17 +48,17 @@ class Gathered:
         """K steps in place; see `Strategy.train`."""
         active, steps = len(rows), batches.shape[1]
         if active == 0:
-            return torch.zeros(0, device=weights.device)
+            return weights.new_zeros(0)
         self._capacity = max(self._capacity, active, _LEAST_ROWS)
         filled = (
             torch.arange(self._capacity if self.compiled else max(active, _LEAST_ROWS), device=rows.device) % active
         )
         rows, batches = rows[filled], batches[filled]
-        rate = torch.tensor(learning_rate, device=weights.device)
+        rate = weights.new_tensor(learning_rate)
         with arithmetic(self.precision, weights.device):
             stacked = weights[rows]
             parameters = self.layout.views(stacked)
-            losses = torch.zeros(len(rows), device=weights.device)
+            losses = weights.new_zeros(len(rows))
             for step in range(steps):
                 picked = batches[:, step]
                 losses += self._step(parameters, samples.inputs[picked], samples.labels[picked], rate)
@@ -78,7 +78,7 @@ class Gathered:
         return losses.sum(), losses.detach()
 
     def _forward(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        dtype = activation_type(self.precision)
+        dtype = activation_type(self.precision, next(iter(parameters.values())).dtype)
         return self.logits({name: value.to(dtype) for name, value in parameters.items()}, inputs.to(dtype))
 
     def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples) -> Scores:
@@ -95,7 +95,7 @@ class Gathered:
 def evaluate_together(logits: Callable[[Tensor, Tensor], Tensor], rows: Tensor, samples: Samples) -> Scores:
     """Scores by ``logits(rows, inputs)`` → (row, sample, class), in pieces of a bounded number of activations."""
     device = samples.labels.device
-    loss, right = (torch.zeros(len(rows), device=device) for _ in range(2))
+    loss, right = (samples.inputs.new_zeros(len(rows)) for _ in range(2))
     chunk = min(_SAMPLES_AT_ONCE, len(samples.labels))
     rows_at_once = max(1, _EVALUATED_AT_ONCE.get(device.type, 500) // chunk)
     with torch.no_grad():

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Literal, get_args
 
 import torch
+from torch import Tensor
 
 from heliomesh.scenario import ScenarioError
 
@@ -18,9 +19,14 @@ def check_precision(precision: str) -> None:
         raise ScenarioError("learning.precision", f"expected one of {known}, actual value {precision!r}")
 
 
-def activation_type(precision: Precision) -> torch.dtype:
-    """Type of activations and of the copies of weights they are multiplied with."""
-    return torch.bfloat16 if precision == "bf16" else torch.float32
+def activation_type(precision: Precision, weights: torch.dtype = torch.float32) -> torch.dtype:
+    """Type of activations and of the copies of weights they are multiplied with: the weights' own, or bfloat16."""
+    return torch.bfloat16 if precision == "bf16" else weights
+
+
+def widened(logits: Tensor) -> Tensor:
+    """Logits as losses are computed from them: at least float32."""
+    return logits.float() if logits.dtype is torch.bfloat16 else logits
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from heliomesh.learning.precision import Precision, activation_type, arithmetic, check_precision
+from heliomesh.learning.precision import Precision, activation_type, arithmetic, check_precision, widened
 from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of, sample_chunks
 from heliomesh.learning.stacked_graph import refuse, trace
 from heliomesh.scenario import ScenarioError
@@ -27,8 +27,8 @@ class Loop:
 
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps in place; see `Strategy.train`."""
-        self.model.to(weights.device)
-        losses = torch.zeros(len(rows), device=weights.device)
+        self.model.to(weights.device, activation_type(self.precision, weights.dtype))
+        losses = weights.new_zeros(len(rows))
         with arithmetic(self.precision, weights.device):
             for position, row in enumerate(rows.tolist()):
                 own = list(self.layout.views(weights[row]).values())
@@ -39,7 +39,7 @@ class Loop:
     def _step(self, own: list[Tensor], inputs: Tensor, labels: Tensor, learning_rate: float) -> Tensor:
         """The loss before the step; gradients end with it, so that the next ones find their memory warm."""
         parameters = self._load(own)
-        loss = cross_entropy(self.model(inputs.to(parameters[0].dtype)).float(), labels)
+        loss = cross_entropy(widened(self.model(inputs.to(parameters[0].dtype))), labels)
         gradients = torch.autograd.grad(loss, parameters)
         with torch.no_grad():
             torch._foreach_add_(own, gradients, alpha=-learning_rate)
@@ -59,13 +59,13 @@ class Loop:
 
     def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples) -> Scores:
         """Scores row by row."""
-        self.model.to(weights.device)
-        loss, right = (torch.zeros(len(rows), device=weights.device) for _ in range(2))
+        self.model.to(weights.device, activation_type(self.precision, weights.dtype))
+        loss, right = (weights.new_zeros(len(rows)) for _ in range(2))
         with torch.no_grad(), arithmetic(self.precision, weights.device):
             for position, row in enumerate(rows.tolist()):
                 parameters = self._load(list(self.layout.views(weights[row]).values()))
                 for part in sample_chunks(samples, _EVALUATED_AT_ONCE.get(weights.device.type, 250)):
-                    logits = self.model(part.inputs.to(parameters[0].dtype)).float()
+                    logits = widened(self.model(part.inputs.to(parameters[0].dtype)))
                     loss[position] += cross_entropy(logits, part.labels, reduction="sum")
                     right[position] += (logits.argmax(-1) == part.labels).sum()
         return Scores(loss / len(samples.labels), right / len(samples.labels))
