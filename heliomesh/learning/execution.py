@@ -237,7 +237,7 @@ def _named(task: _Task, strategy: str) -> Chosen:
 
 
 def _candidates() -> Iterator[tuple[str, bool]]:
-    """Strategies to time beside the loop, (name, compiled): not those that PyTorch would first compile for a minute."""
+    """Strategies to time beside the loop, (name, compiled): none that PyTorch would first compile for a minute."""
     for name in catalog.names(STRATEGY_CATALOG):
         if name != "loop":
             yield name, name == "fused"
