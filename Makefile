@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Spinning OpenMP threads starve each other on small machines.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo data test test-all bench check audit faults clean
+.PHONY: demo data browser test test-all test-machines bench check audit faults clean
 
 demo: $(STAMP)
 	$(BIN)/heliomesh compare ring10 --train 3 --report report.html --set learning.partition=dirichlet
@@ -16,11 +16,21 @@ demo: $(STAMP)
 data: $(STAMP)
 	@$(BIN)/heliomesh data get fashion_mnist || echo "Fashion-MNIST cannot be had here: the tests on it are skipped."
 
-test: check data
+# Chromium, for the tests of pages: a system package where the user may install one; without it they are skipped.
+browser:
+	@command -v chromedriver > /dev/null || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && { apt-get update && apt-get install --yes chromium chromium-driver; } > /dev/null 2>&1; } \
+	  || echo "Chromium cannot be installed here: the tests of pages are skipped."
+
+test: check data browser
 	$(BIN)/pytest -m "not slow"
 
-test-all: check data
+test-all: check data browser
 	$(BIN)/pytest
+
+# The numeric tests as on other processors, thread counts, locales and versions of Python; see docs/reliability.md.
+test-machines: $(STAMP) data
+	$(BIN)/python -m tests.machines
 
 bench: $(STAMP)
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

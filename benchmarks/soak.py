@@ -73,7 +73,7 @@ class Watch:
 
 
 def _resident_mib(number: int) -> float:
-    pages = int(Path(f"/proc/{number}/statm").read_text().split()[1])
+    pages = int(Path(f"/proc/{number}/statm").read_text(encoding="utf-8").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 

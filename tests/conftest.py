@@ -1,6 +1,7 @@
 """Import the package first: it sets how OpenMP threads wait before torch is loaded."""
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -23,3 +24,12 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         return int(left.value.code or 0), captured.out, captured.err
 
     return run
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line what was skipped, why, and how to get what is missing."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped)
+    if reasons:
+        listed = "; ".join(f"{count} × {reason}" for reason, count in reasons.most_common())
+        terminalreporter.write_line(f"{len(skipped)} skipped: {listed}")

@@ -329,7 +329,9 @@ def test_as_a_process_of_its_own(table, tmp_path):
         given = ["scenario", "validate", "scenario.toml"]
     arguments = with_overrides(given) if table is OVERRIDES else given
     start = [sys.executable, "-c", "from heliomesh.cli import main; main()"]
-    done = subprocess.run([*start, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        [*start, *arguments], cwd=tmp_path, capture_output=True, check=False, encoding="utf-8"
+    )
     check(done.returncode, done.stdout, done.stderr, field, words)
 
 

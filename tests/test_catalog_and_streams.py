@@ -91,10 +91,10 @@ def test_a_new_file_is_a_new_variant(tmp_path, monkeypatch):
     package = tmp_path / "sample_catalog"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "one.py").write_text("VALUE = 1\n")
+    (package / "one.py").write_text("VALUE = 1\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     assert catalog.names("sample_catalog") == ["one"]
-    (package / "another.py").write_text("VALUE = 2\n")
+    (package / "another.py").write_text("VALUE = 2\n", encoding="utf-8")
     assert catalog.names("sample_catalog") == ["another", "one"]
     assert catalog.find("sample_catalog", "one").VALUE == 1
 

@@ -125,7 +125,7 @@ def test_split_counts_and_draws_the_labels_of_every_device(run, tmp_path):
     assert (counts == 0).any(), "shards leave classes out"
     assert str(counts[0].sum()) in out
     assert f"{counts.sum()} training samples on 5 devices" in out
-    assert f"<title>{'digits, shards, 5 devices, seed 3'}</title>" in target.read_text()
+    assert f"<title>{'digits, shards, 5 devices, seed 3'}</title>" in target.read_text(encoding="utf-8")
 
 
 def test_split_refuses_a_target_it_could_not_write(run, tmp_path):

@@ -50,7 +50,9 @@ def added(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", CATALOGS.values(), ids=lambda path: path.stem)
 def test_the_documentation_shows_what_is_tested(path):
-    assert f"```python\n{path.read_text()}```" in (ROOT / "docs" / "extend.md").read_text()
+    assert f"```python\n{path.read_text(encoding='utf-8')}```" in (ROOT / "docs" / "extend.md").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.usefixtures("added")

@@ -51,7 +51,7 @@ def test_a_flipped_bit_is_found_and_named(run_folder: Path, name: str) -> None:
 def test_clean_removes_only_what_no_longer_serves(run_folder: Path) -> None:
     (run_folder / ".metrics.parquet.part").write_bytes(b"half")
     (run_folder / "checkpoints").mkdir()
-    (run_folder / "checkpoints" / "5.json").write_text("{}")
+    (run_folder / "checkpoints" / "5.json").write_text("{}", encoding="utf-8")
     before = {path for path in run_folder.rglob("*") if path.is_file()}
     assert "would remove" in heliomesh("runs", "clean", run_folder).stdout
     assert {path for path in run_folder.rglob("*") if path.is_file()} == before

@@ -50,13 +50,13 @@ def name_of(node: ast.expr) -> str:
 
 
 def calls(path: Path) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+    return (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
 
 
 def test_nothing_that_is_read_is_run() -> None:
     found = []
     for path in MODULES:
-        tree = ast.parse(path.read_text())
+        tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
@@ -75,7 +75,9 @@ def test_nothing_that_is_read_is_run() -> None:
 
 def test_programs_are_started_in_known_places_only() -> None:
     starters = re.compile(r"^\s*(import|from) (subprocess|pty|multiprocessing)\b", re.MULTILINE)
-    found = {path.relative_to(PACKAGE).as_posix() for path in MODULES if starters.search(path.read_text())}
+    found = {
+        path.relative_to(PACKAGE).as_posix() for path in MODULES if starters.search(path.read_text(encoding="utf-8"))
+    }
     assert found <= PROCESSES
 
 
@@ -92,7 +94,7 @@ def unguarded(path: Path) -> Iterator[str]:
         for child in ast.iter_child_nodes(node):
             yield from visit(child, function, guarded)
 
-    return visit(ast.parse(path.read_text()), "", guarded=False)
+    return visit(ast.parse(path.read_text(encoding="utf-8")), "", guarded=False)
 
 
 def writes(call: ast.Call) -> bool:
@@ -134,7 +136,7 @@ def source_of(*ways: object, archives: tuple[Archive, ...] = ()) -> Source:
 
 def program(folder: Path, name: str, script: str) -> None:
     folder.mkdir(exist_ok=True)
-    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     (folder / name).chmod(0o755)
 
 

@@ -41,7 +41,7 @@ def test_loss_in_words_and_pictures(size, tmp_path):
     assert "--set energy.initial=0.0" in printed
     ElementTree.parse(tmp_path / "size.svg")  # noqa: S314
     assert size("tiny", "--target-loss", 0.7, *PAIRS, "--out", tmp_path / "size.html", "--json")[0] == 0
-    assert "Smallest pairs that meet the target" in (tmp_path / "size.html").read_text()
+    assert "Smallest pairs that meet the target" in (tmp_path / "size.html").read_text(encoding="utf-8")
 
 
 def test_accuracy_skips_what_follows_and_goes_on_from_a_store(size, tmp_path):

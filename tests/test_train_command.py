@@ -92,7 +92,7 @@ def test_run_from_plan_to_files(call, tmp_path):
         json.loads(printed)["accuracy_mean"]
         == hm.train(scenario, trace, seed=3, strategy="loop").final["accuracy_mean"]
     )
-    assert json.loads((out / "plan.json").read_text())["plan"]["planner"] == "receiver"
+    assert json.loads((out / "plan.json").read_text(encoding="utf-8"))["plan"]["planner"] == "receiver"
 
     code, again, told = call(*arguments)  # a finished folder
     assert (code, again) == (0, printed)

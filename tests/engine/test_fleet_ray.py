@@ -129,7 +129,11 @@ def test_an_actor_that_is_killed_from_outside_is_a_dead_device(local_ray: None) 
 def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     words = ["fleet", "tiny", "--set", "slots=4000", "--planner", "uncoordinated", "--out", str(tmp_path / "run")]
     running = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-c", PROGRAM, *words], env=_one_thread(), stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", PROGRAM, *words],
+        env=_one_thread(),
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
     )
     assert running.stderr is not None
     assert running.stderr.readline().startswith("slot 10")
@@ -171,7 +175,7 @@ def _assert_same_runs(one: Run, other: Run) -> None:
 
 def _fleet(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", PROGRAM, "fleet", *words]
-    return subprocess.run(command, capture_output=True, text=True, env=_one_thread())  # noqa: S603
+    return subprocess.run(command, capture_output=True, text=True, env=_one_thread(), encoding="utf-8")  # noqa: S603
 
 
 def _one_thread() -> dict[str, str]:
@@ -184,7 +188,9 @@ def _descendants(root: int) -> set[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with suppress(OSError):  # it has just ended
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                parents[int(entry.name)] = int(
+                    (entry / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1]
+                )
     found, fresh = set[int](), {root}
     while fresh:
         fresh = {pid for pid, parent in parents.items() if parent in fresh} - found
@@ -195,5 +201,5 @@ def _descendants(root: int) -> set[int]:
 def _name(pid: int) -> str:
     """What a process is called; nothing once it has ended."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_text()
+        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
     return ""

@@ -170,7 +170,7 @@ def test_reproduce_stores_prints_and_does_not_repeat(tmp_path, monkeypatch):
     first = CliRunner().invoke(app, arguments)
     assert first.exit_code == 0, first.output
     assert "not there yet" not in first.output
-    assert (tmp_path / "quick" / "battery.md").read_text().strip() in first.output
+    assert (tmp_path / "quick" / "battery.md").read_text(encoding="utf-8").strip() in first.output
     trained = count(monkeypatch, "train_many")
     again = CliRunner().invoke(app, arguments)
     assert (again.exit_code, again.output, trained) == (0, first.output, [])

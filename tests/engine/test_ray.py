@@ -104,7 +104,7 @@ def test_plans_are_equal(local_ray: None, planner: str, overrides: dict[str, obj
 def test_the_command_ends_with_one_sentence(tmp_path: Path) -> None:
     program = "from heliomesh.cli import main; main()"
     words = ["reproduce", "--quick", "--out", str(tmp_path), "--engine", "ray", "--address", "nonsense"]
-    ended = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True)  # noqa: S603
+    ended = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, encoding="utf-8")  # noqa: S603
     assert ended.returncode == 2
     assert ended.stderr.startswith("error: --address: expected host:port of a running Ray cluster")
     assert ended.stderr.count("\n") == 1
@@ -203,7 +203,7 @@ def _family(root: int) -> set[int]:
     parent = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            parent[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+            parent[int(stat.parent.name)] = int(stat.read_text(encoding="utf-8").rpartition(")")[2].split()[1])
         except OSError:  # it has ended
             continue
     family, before = {root}, 0
@@ -224,7 +224,7 @@ def _listening(processes: set[int]) -> list[IPv4Address | IPv6Address]:
                 continue
     found = []
     for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+        for line in Path(f"/proc/net/{table}").read_text(encoding="utf-8").splitlines()[1:]:
             cells = line.split()
             if cells[3] == LISTENING and f"socket:[{cells[9]}]" in own:
                 found.append(_address(cells[1].partition(":")[0]))

@@ -218,9 +218,9 @@ def test_an_interrupt_from_the_terminal_leaves_a_run_that_goes_on(tmp_path):
         started = subprocess.Popen(spread, stderr=errors, stdout=errors, start_new_session=True)  # noqa: S603
         _wait_for(log, "slot 10 of 60")
         os.killpg(started.pid, signal.SIGINT)  # as a terminal does: Ray's processes get it too
-        assert started.wait(60) == 130, log.read_text()
-    assert "stopped after slot" in log.read_text()
-    assert "the same command goes on" in log.read_text()
+        assert started.wait(60) == 130, log.read_text(encoding="utf-8")
+    assert "stopped after slot" in log.read_text(encoding="utf-8")
+    assert "the same command goes on" in log.read_text(encoding="utf-8")
     for name in "ab":  # goes on, and does it all at once
         subprocess.run([*command, str(tmp_path / name)], check=True, capture_output=True)  # noqa: S603
     assert_equal(hm.Run.load(tmp_path / "a"), hm.Run.load(tmp_path / "b"))
@@ -228,6 +228,6 @@ def test_an_interrupt_from_the_terminal_leaves_a_run_that_goes_on(tmp_path):
 
 def _wait_for(log: Path, text: str) -> None:
     deadline = time.monotonic() + 120
-    while text not in log.read_text():
-        assert time.monotonic() < deadline, log.read_text()
+    while text not in log.read_text(encoding="utf-8"):
+        assert time.monotonic() < deadline, log.read_text(encoding="utf-8")
         time.sleep(0.05)

@@ -164,7 +164,7 @@ def test_stored_samples_are_not_computed_twice(tmp_path, monkeypatch):
     np.testing.assert_array_equal(stored_samples(trial, "update loss", TINY, tmp_path / "new"), first)
     place = next((tmp_path / "new").iterdir())
     for text in ("", "{}", '{"samples": [1]}', '{"samples": "x"}'):
-        place.write_text(text)
+        place.write_text(text, encoding="utf-8")
         with pytest.raises(hm.TrainingError, match=place.name):
             stored_samples(trial, "update loss", TINY, tmp_path / "new")
 

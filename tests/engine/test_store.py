@@ -96,9 +96,9 @@ def test_curves_without_a_manifest_are_no_result(tmp_path):
 @pytest.mark.parametrize(
     ("suffix", "damage", "words"),
     [
-        ("json", lambda path: path.write_text(""), "expected the manifest of a result"),
-        ("json", lambda path: path.write_text("[]"), "expected the manifest of a result"),
-        ("json", lambda path: path.write_text("{}"), "expected the manifest of a result"),
+        ("json", lambda path: path.write_text("", encoding="utf-8"), "expected the manifest of a result"),
+        ("json", lambda path: path.write_text("[]", encoding="utf-8"), "expected the manifest of a result"),
+        ("json", lambda path: path.write_text("{}", encoding="utf-8"), "expected the manifest of a result"),
         ("json", lambda path: path.write_bytes(b"\xff\xfe"), "expected the manifest of a result"),
         ("parquet", lambda path: path.write_bytes(path.read_bytes()[:-9]), "expected key and sha256"),
         ("parquet", lambda path: path.unlink(), "expected a stored file, actual: No such file"),
@@ -186,7 +186,7 @@ def test_only_print_of_nothing(tmp_path):
 
 def test_a_file_holds_no_results(tmp_path):
     note = tmp_path / "note.txt"
-    note.write_text("sea")
+    note.write_text("sea", encoding="utf-8")
     result = CliRunner().invoke(app, ["reproduce", "hops", "--only-print", "--out", str(note)])
     assert isinstance(result.exception, TrainingError)
     assert str(result.exception) == f"--out: expected a folder, actual: {note} is a file"

@@ -47,13 +47,15 @@ def call(job: Job, log: Path, fault: Job | None = None) -> Ended:
     child.join(_PATIENCE_SECOND)
     if child.exitcode is None:
         child.kill()
-        raise TimeoutError(f"a child was still running after {_PATIENCE_SECOND:g} s: {log.read_text()}")
-    return Ended(child.exitcode, log.read_text())
+        raise TimeoutError(
+            f"a child was still running after {_PATIENCE_SECOND:g} s: {log.read_text(encoding='utf-8')}"
+        )
+    return Ended(child.exitcode, log.read_text(encoding="utf-8"))
 
 
 def start(job: Job, log: Path, fault: Job | None = None) -> Any:
     """The same, without waiting: a process."""
-    log.write_text("")
+    log.write_text("", encoding="utf-8")
     child = _CONTEXT.Process(target=_child, args=(job, log, fault))
     child.start()
     return child

@@ -93,9 +93,9 @@ def _measure(case: Case, result: Path) -> None:
     work = case.prepare()
     estimate = _estimate(work, case.refused_gib)
     before = _status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak starts anew
     kept = work(64.0)
-    result.write_text(json.dumps([estimate, _status("VmHWM") - before]))
+    result.write_text(json.dumps([estimate, _status("VmHWM") - before]), encoding="utf-8")
     del kept
 
 
@@ -109,7 +109,7 @@ def _estimate(work: Callable[[float], object], refused_gib: float) -> float:
 
 
 def _status(field: str) -> int:
-    match = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    match = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"))
     assert match is not None
     return 1024 * int(match[1])
 
@@ -118,7 +118,7 @@ def measure(case: Case, folder: Path) -> tuple[float, float]:
     """Estimate and peak [byte]."""
     ended = call(partial(_measure, case, folder / "result.json"), folder / "log")
     assert ended.code == 0, ended.told
-    estimate, peak = json.loads((folder / "result.json").read_text())
+    estimate, peak = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     return estimate, peak
 
 

@@ -133,7 +133,7 @@ def test_two_writers_of_one_file_take_turns(tmp_path: Path) -> None:
     assert call(partial(_write_often, target, "b"), tmp_path / "second log").code == 0
     other.join()
     assert other.exitcode == 0
-    assert target.read_text() in ("a" * 20_000, "b" * 20_000)
+    assert target.read_text(encoding="utf-8") in ("a" * 20_000, "b" * 20_000)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "page.html", "second log"]
 
 

@@ -47,7 +47,13 @@ class Campaign:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "COLUMNS": "200"}
         command = [sys.executable, "-m", "tests.fuzz.worker", str(self._seed)]
         return subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env=environment,
+            encoding="utf-8",
         )
 
     def _ask(self, worker: subprocess.Popen[str], one: tuple[int, int]) -> tuple[str, str] | None:

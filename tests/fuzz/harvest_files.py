@@ -33,7 +33,9 @@ def irradiance(rng: Rng, originals: Path, place: Path) -> list[str]:
 def _scenario(rng: Rng, place: Path, harvest: str, content: bytes) -> list[str]:
     (place / "harvest.txt").write_bytes(content)
     file = place / "scenario.toml"
-    file.write_text(f"slots = 3\n[network]\ndevices = 2\n[harvest]\n{harvest}\nfile = 'harvest.txt'\n")
+    file.write_text(
+        f"slots = 3\n[network]\ndevices = 2\n[harvest]\n{harvest}\nfile = 'harvest.txt'\n", encoding="utf-8"
+    )
     if rng.random() < 0.5:
         return ["scenario", "validate", str(file)]
     return ["simulate", str(file), "uncoordinated", "--episodes", "2", "--json"]

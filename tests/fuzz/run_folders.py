@@ -239,7 +239,7 @@ def _damage_file(rng: Rng, file: Path) -> None:
         file.symlink_to(file.name)  # a loop
     elif file.suffix == ".json" and action < 8:
         try:
-            spoiled = spoiled_tree(rng, json.loads(file.read_text()), 2)
+            spoiled = spoiled_tree(rng, json.loads(file.read_text(encoding="utf-8")), 2)
             if action < 6:
                 write_sealed(file, spoiled)
             else:

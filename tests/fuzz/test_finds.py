@@ -134,7 +134,7 @@ def test_a_sealed_file_must_hold_what_its_kind_holds(tmp_path: Path) -> None:
 
 def test_a_journal_whose_steps_are_none(tmp_path: Path) -> None:
     content = {"kind": "the journal of a run", "format": 1, "steps": {"plan": "x"}}
-    (tmp_path / JOURNAL).write_text(json.dumps(content | {"seal": json_sha256(content)}))
+    (tmp_path / JOURNAL).write_text(json.dumps(content | {"seal": json_sha256(content)}), encoding="utf-8")
     with pytest.raises(hm.TrainingError, match="expected sums of files in step plan, actual value 'x'"):
         finished_steps(tmp_path)
 
@@ -148,7 +148,7 @@ def folders(tmp_path: Path) -> Path:
 
 def change(file: Path, changes: dict[str, Any]) -> None:
     """Change a sealed file and seal it anew."""
-    write_sealed(file, json.loads(file.read_text()) | changes)
+    write_sealed(file, json.loads(file.read_text(encoding="utf-8")) | changes)
 
 
 def resume(folder: Path) -> str:
@@ -159,7 +159,7 @@ def resume(folder: Path) -> str:
 
 def test_sealed_files_of_a_run_that_lack_something(folders: Path) -> None:
     newest = max((folders / "stopped" / "checkpoints").glob("*.json"))
-    tensors, whole = newest.with_suffix(".safetensors"), json.loads(newest.read_text())
+    tensors, whole = newest.with_suffix(".safetensors"), json.loads(newest.read_text(encoding="utf-8"))
     arrays = load_file(tensors)
     for name, array in (
         ("losses", np.zeros((1, 7))),
@@ -173,7 +173,7 @@ def test_sealed_files_of_a_run_that_lack_something(folders: Path) -> None:
     change(newest, {"tensors_sha256": file_sha256(tensors), "facts": whole["facts"] | {"second": "long"}})
     assert "expected a fact second, actual value 'long'" in resume(folders / "stopped")
     manifest = folders / "finished" / "manifest.json"
-    provenance = json.loads(manifest.read_text())["provenance"]
+    provenance = json.loads(manifest.read_text(encoding="utf-8"))["provenance"]
     del provenance["strategy"]
     change(manifest, {"provenance": provenance})
     (folders / "finished" / JOURNAL).unlink()

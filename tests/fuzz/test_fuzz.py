@@ -77,6 +77,6 @@ def test_success_is_checked() -> None:
 @pytest.mark.slow
 def test_a_small_campaign_has_no_finds() -> None:
     command = [sys.executable, "-m", "tests.fuzz", "--inputs", "400", "--seed", "77"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(command, capture_output=True, check=False, encoding="utf-8")  # noqa: S603
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| all | 400 |" in done.stdout

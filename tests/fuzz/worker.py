@@ -47,7 +47,7 @@ def try_input(kind: int, number: int, seed: int, originals: Path, place: Path) -
 
 def limit_process() -> None:
     """Limit memory and let the processor clock interrupt."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
     limit = pages * resource.getpagesize() + MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))

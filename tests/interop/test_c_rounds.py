@@ -245,7 +245,8 @@ def test_damaged_and_foreign_energies_change_nothing(tmp_path):
         "    if (hm1_note_energy(&state, 1, 0)) return 3;\n"
         "    if (state.heard_energy[0] != 3 || state.heard_energy[1] != 3) return 4;\n"
         "    return hm1_cost(&state, 4000000000u, both) != hm1_cost(&state, HM1_SLOTS - 1, both);\n"
-        "}\n"
+        "}\n",
+        encoding="utf-8",
     )
     compiled(tmp_path, "main.c", "-o", str(tmp_path / "main"))
     assert subprocess.run([tmp_path / "main"], check=False).returncode == 0  # noqa: S603
@@ -280,7 +281,7 @@ def test_the_command_writes_receivers_in_fewer_bits(tmp_path):
         done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 0, done.output
         flash[bits] = json.loads(done.output)["flash bytes, largest device"]
-        text = (folder / "device_0.h").read_text()
+        text = (folder / "device_0.h").read_text(encoding="utf-8")
         assert f"Flash: {flash[bits]} bytes" in text
         assert f"static const uint{bits}_t hm0_value[" in text
     assert flash["8"] < flash["16"] < flash["32"]

@@ -100,7 +100,7 @@ def program(headers):
 
 def actions_in_c(folder, problem, source, seen, micro, slots):
     """Compile a program and let it act on states; (state, device)."""
-    (folder / "main.c").write_text(source)
+    (folder / "main.c").write_text(source, encoding="utf-8")
     compiled(folder, "main.c", "-o", str(folder / "main"))
     fields = [("slot", "<u4")]
     for device in range(problem.num_devices):
@@ -119,7 +119,7 @@ def actions_in_c(folder, problem, source, seen, micro, slots):
 def compiled(folder, *arguments):
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1"]
     command = ["gcc", *flags, *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=False, encoding="utf-8")  # noqa: S603
     assert done.returncode == 0, done.stderr
 
 
@@ -160,14 +160,14 @@ def check_constant_memory(folder, headers):
 
 def check_object(folder, i, functions, header):
     """Compile functions that use a device's header: nothing is wanted, and constants are as large as stated."""
-    (folder / f"unit{i}.c").write_text(f'#include "device_{i}.h"\n{functions}')
+    (folder / f"unit{i}.c").write_text(f'#include "device_{i}.h"\n{functions}', encoding="utf-8")
     # -O0, since short arrays become part of the code otherwise
     compiled(folder, "-O0", "-Wvla", "-Wstack-usage=256", "-c", f"unit{i}.c", "-o", f"unit{i}.o")
     command = ["nm", "--undefined-only", f"unit{i}.o"]
-    wanted = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)  # noqa: S603
+    wanted = subprocess.run(command, cwd=folder, capture_output=True, check=True, encoding="utf-8")  # noqa: S603
     assert wanted.stdout == ""
     command = ["size", "--format=sysv", f"unit{i}.o"]
-    parts = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout  # noqa: S603
+    parts = subprocess.run(command, cwd=folder, capture_output=True, check=True, encoding="utf-8").stdout  # noqa: S603
     size = {line.split()[0]: int(line.split()[1]) for line in parts.splitlines() if line.startswith(".")}
     assert size.get(".data", 0) == size.get(".bss", 0) == 0
     constants = sum(value for name, value in size.items() if name.startswith(".rodata"))
@@ -201,7 +201,8 @@ def test_damaged_and_foreign_messages_change_nothing(tmp_path):
         "    if (hm1_hear(&view, 3, fine) || view.value[0] != 1) return 2;\n"
         "    if (!hm1_hear(&view, 0, fine) || view.value[0] != 0 || view.value[2] != 2) return 3;\n"
         "    return hm1_action(4000000000u, &view) != hm1_action(HM1_SLOTS - 1, &view);\n"
-        "}\n"
+        "}\n",
+        encoding="utf-8",
     )
     compiled(tmp_path, "main.c", "-o", str(tmp_path / "main"))
     assert subprocess.run([tmp_path / "main"], check=False).returncode == 0  # noqa: S603
@@ -211,7 +212,7 @@ def test_damaged_and_foreign_messages_change_nothing(tmp_path):
 def test_names_cannot_leave_their_comment(tmp_path):
     problem, plan = planned({"name": '*/ int x; /* "\n#error'}, "uncoordinated", {})
     write_headers(tabulate(problem, plan), tmp_path)
-    (tmp_path / "main.c").write_text('#include "device_0.h"\nint main(void) { return 0; }\n')
+    (tmp_path / "main.c").write_text('#include "device_0.h"\nint main(void) { return 0; }\n', encoding="utf-8")
     compiled(tmp_path, "main.c", "-o", str(tmp_path / "main"))
 
 
@@ -264,8 +265,8 @@ def test_damaged_files_are_refused(tmp_path):
     problem, plan = planned({}, "uncoordinated", {})
     tables = tabulate(problem, plan)
     target = write_tables(tables, tmp_path, "json")[0]
-    other = json.loads(target.read_text()) | {"version": 2}
-    (tmp_path / "new.json").write_text(json.dumps(other))
+    other = json.loads(target.read_text(encoding="utf-8")) | {"version": 2}
+    (tmp_path / "new.json").write_text(json.dumps(other), encoding="utf-8")
     with pytest.raises(hm.ScenarioError, match="expected a plan of format heliomesh-plan 1, version"):
         read_tables(tmp_path / "new.json")
     whole = write_tables(tables, tmp_path, "npz")[0].read_bytes()
@@ -277,7 +278,10 @@ def test_damaged_files_are_refused(tmp_path):
 def test_schema_describes_the_file(tmp_path):
     problem, plan = planned({}, "uncoordinated", {})
     target, schema = write_tables(tabulate(problem, plan), tmp_path, "json")
-    described, written = json.loads(schema.read_text()), json.loads(target.read_text())
+    described, written = (
+        json.loads(schema.read_text(encoding="utf-8")),
+        json.loads(target.read_text(encoding="utf-8")),
+    )
     assert set(described["properties"]) == set(written)
     assert described["properties"]["version"]["const"] == written["version"] == 1
 
@@ -293,7 +297,9 @@ def test_the_command(kind, tmp_path):
         file.rpartition("/")[2] for file in facts["files"]
     )
     if kind == "c":
-        assert f"Flash: {facts['flash bytes, largest device']} bytes" in (tmp_path / "out" / "device_0.h").read_text()
+        assert f"Flash: {facts['flash bytes, largest device']} bytes" in (tmp_path / "out" / "device_0.h").read_text(
+            encoding="utf-8"
+        )
 
 
 def test_the_command_refuses_in_a_sentence(tmp_path):

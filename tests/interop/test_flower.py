@@ -65,7 +65,7 @@ def test_files_come_back_and_damage_is_refused(job, tmp_path):
     target, schema = write_schedule(schedule, tmp_path)
     assert read_schedule(target) == schedule
     assert schema.name == "schedule.schema.json"
-    target.write_text(target.read_text().replace('"version":1', '"version":9'))
+    target.write_text(target.read_text(encoding="utf-8").replace('"version":1', '"version":9'), encoding="utf-8")
     with pytest.raises(hm.ScenarioError, match="expected a schedule of version 1, version"):
         read_schedule(target)
 
@@ -108,7 +108,7 @@ def test_a_replay_learns(files, example):
 
 def test_the_example_refuses_what_it_cannot_replay(job, example, tmp_path):
     client = example("flower_client")
-    (tmp_path / "other.json").write_text("{}")
+    (tmp_path / "other.json").write_text("{}", encoding="utf-8")
     with pytest.raises(ValueError, match="expected a heliomesh-schedule of version 1"):
         client.Schedule.load(tmp_path / "other.json")
     lazy = job.scenario.override({"learning.aggregation": "update", "network.mixing": "lazy-metropolis"})
@@ -135,7 +135,7 @@ def flower_python(tmp_path):
 def test_flower_replays_the_schedule(files, example, flower_python):
     command = [flower_python, HERE / "flower_in_process.py", *files, EXAMPLE]
     environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, encoding="utf-8")  # noqa: S603
     assert done.returncode == 0, done.stderr
     version, *lines = done.stdout.splitlines()
     assert version.startswith("flwr 1.")

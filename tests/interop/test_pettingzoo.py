@@ -158,5 +158,5 @@ def test_absence_is_said_in_a_sentence():
         "import sys; sys.modules['pettingzoo'] = None\n"
         "try:\n    import heliomesh.interop.pettingzoo\nexcept ImportError as error:\n    print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, encoding="utf-8")  # noqa: S603
     assert done.stdout.startswith("pettingzoo: expected to be installed, as `pip install heliomesh[pettingzoo]` does")

@@ -88,6 +88,7 @@ def kill_and_resume(folder, most, rng):
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
+            encoding="utf-8",
         )
         assert process.stdout is not None
         if kills < most:
@@ -174,12 +175,13 @@ def test_a_second_interrupt_does_not_wait(tmp_path):
 
 
 def test_other_threads_train_too(tmp_path):
-    """Signals belong to the main thread."""
+    """Signals belong to the main thread. Both runs get a new one, which has PyTorch's default number of threads."""
     results = []
-    thread = threading.Thread(target=lambda: results.append(train(job(), tmp_path)))
-    thread.start()
-    thread.join()
-    assert_same(results[0], train(job()))
+    for folder in (tmp_path, None):
+        thread = threading.Thread(target=lambda folder=folder: results.append(train(job(), folder)))
+        thread.start()
+        thread.join()
+    assert_same(*results)
 
 
 def stopped(tmp_path):
@@ -213,9 +215,9 @@ def test_damage_is_named_and_passed_over(tmp_path, damage, suffix):
     task, folder = stopped(tmp_path)
     damaged = folder / f"00000013{suffix}"
     if damage is swap and suffix == ".json":
-        content = json.loads(damaged.read_text())
+        content = json.loads(damaged.read_text(encoding="utf-8"))
         content["facts"]["second"] += 1
-        damaged.write_text(json.dumps(content))
+        damaged.write_text(json.dumps(content), encoding="utf-8")
     else:
         damage(damaged)
     told = []

@@ -158,8 +158,8 @@ def test_cifar10_sheets_become_official_records(tmp_path, monkeypatch):
         for batch, name in enumerate(cifar10._SHA256):
             sheet = images[batch].transpose(0, 2, 3, 1).reshape(3, 1024, 3)
             Image.fromarray(sheet).save(folder / f"{name}.png")
-        (folder / "train_lables.json").write_text(str(labels[:5].ravel().tolist()))
-        (folder / "test_lables.json").write_text(str(labels[5].tolist()))
+        (folder / "train_lables.json").write_text(str(labels[:5].ravel().tolist()), encoding="utf-8")
+        (folder / "test_lables.json").write_text(str(labels[5].tolist()), encoding="utf-8")
 
     monkeypatch.setattr(cifar10, "untar", unpacked)
     cifar10._unpack_sheets(tmp_path / "archive", tmp_path)
@@ -268,7 +268,7 @@ def test_own_npz_is_standardised_by_the_training_samples(tmp_path):
 @pytest.mark.parametrize(("mode", "channels"), [("RGB", 3), ("L", 1), ("P", 3), ("1", 1)])
 def test_own_image_folder(tmp_path, mode, channels):
     folder = images_at(tmp_path / "mine", mode=mode)
-    (folder / "train" / "cat" / ".hidden").write_text("left out")
+    (folder / "train" / "cat" / ".hidden").write_text("left out", encoding="utf-8")
     dataset = own(folder)
     assert dataset.input_shape == (channels, 5, 4)
     assert dataset.train_labels.tolist() == [0, 0, 1, 1]
@@ -290,11 +290,11 @@ def wrong_own_files(folder):
     np.savez(folder / "range.npz", **arrays(test_labels=np.full(6, -1)))
     np.savez(folder / "cut.npz", **arrays())
     (folder / "cut.npz").write_bytes((folder / "cut.npz").read_bytes()[:500])
-    (folder / "text.npz").write_text("no archive")
+    (folder / "text.npz").write_text("no archive", encoding="utf-8")
     (folder / "empty").mkdir()
     (images_at(folder / "odd") / "test" / "bird").mkdir()
-    (images_at(folder / "stray") / "train" / "notes.txt").write_text("x")
-    (images_at(folder / "text") / "train" / "dog" / "2.png").write_text("x")
+    (images_at(folder / "stray") / "train" / "notes.txt").write_text("x", encoding="utf-8")
+    (images_at(folder / "text") / "train" / "dog" / "2.png").write_text("x", encoding="utf-8")
     damaged = images_at(folder / "damaged", sizes=((40, 50),)) / "test" / "cat" / "1.png"
     damaged.write_bytes(damaged.read_bytes()[:300])
     images_at(folder / "sizes", sizes=((4, 5), (5, 4)))

@@ -89,9 +89,9 @@ def test_the_choice_computes_what_the_loop_computes():
 def test_a_damaged_memory_is_replaced(tmp_path, text):
     _measured()
     (file,) = _files(tmp_path)
-    file.write_text(text)
+    file.write_text(text, encoding="utf-8")
     assert not _measured().remembered
-    assert json.loads(file.read_text())["strategy"]
+    assert json.loads(file.read_text(encoding="utf-8"))["strategy"]
     assert _measured().remembered
 
 
@@ -102,7 +102,7 @@ def test_another_size_is_measured_anew(tmp_path):
 
 
 def test_a_memory_that_cannot_be_written_does_not_matter(tmp_path):
-    (tmp_path / "strategies").write_text("a file where a folder should be")
+    (tmp_path / "strategies").write_text("a file where a folder should be", encoding="utf-8")
     assert _measured().milliseconds
 
 

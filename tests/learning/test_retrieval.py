@@ -302,7 +302,7 @@ def test_first_way_that_works_is_used_and_remembered(site, cache):
     found = retrieve(source)
     assert (found.folder, found.way, found.fetched, found.replaced) == (cache / "toy", "official", True, None)
     assert {name: (found.folder / name).read_bytes() for name in CONTENT} == CONTENT
-    manifest = json.loads((found.folder / "manifest.json").read_text())
+    manifest = json.loads((found.folder / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["way"] == "official"
     assert manifest["files"]["images"] == {"bytes": 10240, "sha256": pinned("images").sha256}
     assert not any(entry.is_dir() for entry in found.folder.iterdir())
@@ -406,7 +406,7 @@ def test_one_message_lists_all_ways(site):
 def program(folder, name, script):
     folder.mkdir(exist_ok=True)
     path = folder / name
-    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     path.chmod(0o755)
 
 
@@ -484,7 +484,7 @@ def test_require_reports_the_way_it_used(site, caplog):
 def test_files_put_into_the_cache_by_hand_are_used(cache):
     write_plain(cache / "toy")
     assert require(toy()).way == "unknown"
-    (cache / "toy" / "manifest.json").write_text("[]")
+    (cache / "toy" / "manifest.json").write_text("[]", encoding="utf-8")
     assert origin(toy()) == "unknown"
 
 
@@ -497,7 +497,7 @@ def test_leftovers_of_a_killed_process_do_not_matter(cached, cache):
 
 
 def test_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch, site):
-    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
     monkeypatch.setenv("HELIOMESH_DATA", str(tmp_path / "file" / "below"))
     with pytest.raises(
         DatasetError, match="expected a writable cache folder, actual: Not a directory; choose another"

@@ -113,7 +113,7 @@ def test_headline_averages_seeds_and_shares_the_best_bound(finished_runs):
     expected = interval(costs[:2])
     assert receiver["headline"]["cost"]["mean"] == pytest.approx(expected.mean)
     assert receiver["headline"]["cost"]["half"] == pytest.approx(expected.half_width)
-    bound = json.loads((finished_runs[0] / "plan.json").read_text())["plan"]["lower bound (grid)"]
+    bound = json.loads((finished_runs[0] / "plan.json").read_text(encoding="utf-8"))["plan"]["lower bound (grid)"]
     assert uncoordinated["headline"]["bound"]["mean"] == bound
     assert uncoordinated["headline"]["gap"]["mean"] == pytest.approx(costs[2] / bound - 1)
     assert uncoordinated["headline"]["cost"]["half"] is None  # one seed gives no interval
@@ -350,7 +350,7 @@ def _truncate(name: str):
 
 
 def _replace(name: str, text: str):
-    return lambda run: (run / name).write_text(text) and None
+    return lambda run: (run / name).write_text(text, encoding="utf-8") and None
 
 
 def _change_manifest(**changes: Any):
@@ -438,7 +438,7 @@ def test_the_command_writes_the_page(call, finished_runs, tmp_path):
     code, printed, told = call("report", *finished_runs, "--out", tmp_path / "r.html", "--title", "Three runs")
     assert (code, told) == (0, "")
     assert "r.html: 3 runs, " in printed
-    assert Elements((tmp_path / "r.html").read_text()).texts["title"] == "Three runs"
+    assert Elements((tmp_path / "r.html").read_text(encoding="utf-8")).texts["title"] == "Three runs"
 
 
 # Colours

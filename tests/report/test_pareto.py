@@ -46,4 +46,4 @@ def test_compare_writes_it(tmp_path: Path) -> None:
     target = tmp_path / "picture.svg"
     arguments = ["compare", "tiny", "prices", "uncoordinated", "--episodes", "2", "--svg", str(target)]
     assert CliRunner().invoke(app, arguments).exit_code == 0
-    assert len(dots(target.read_text())) == 2 * 3  # prices has two variants
+    assert len(dots(target.read_text(encoding="utf-8"))) == 2 * 3  # prices has two variants

@@ -255,6 +255,7 @@ def _command(arguments: list[str], folder: Path) -> None:
             errors="replace",
             timeout=_COMMAND_SECOND,
             check=False,
+            encoding="utf-8",
         )
     except subprocess.TimeoutExpired:
         raise DatasetError(f"expected {arguments[0]} to end, actual: running after {_COMMAND_SECOND:g} s") from None
