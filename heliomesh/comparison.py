@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from heliomesh import catalog
-from heliomesh.planning import PLANNER_CATALOG, make_plan, planner_names
+from heliomesh.planning import find_planner, make_plan, planner_names
 from heliomesh.problem.policy import Plan, Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import TooLargeError
@@ -38,14 +37,14 @@ class Comparison:
 
 def compare(
     problem: Problem,
-    names: Sequence[str] | None = None,
+    names: Sequence[object] | None = None,
     episodes: int = 64,
     seed: int = 0,
     *,
     memory_gib: float | None = None,
     track: Track = untracked,
 ) -> Comparison:
-    """Plan and simulate with every planner (or the named ones) in all their variants."""
+    """Plan and simulate with every planner (or those given by name, module or function) in all their variants."""
     rows = []
     for planner in names if names is not None else planner_names():
         for options in variants(planner):
@@ -55,15 +54,14 @@ def compare(
     return _with_gaps(rows, problem.grid_is_exact)
 
 
-def variants(planner: str) -> tuple[dict[str, Any], ...]:
+def variants(planner: object) -> tuple[dict[str, Any], ...]:
     """Option sets under which a planner is compared; its file may name several in ``VARIANTS``."""
-    found: tuple[dict[str, Any], ...] = getattr(catalog.find(PLANNER_CATALOG, planner), "VARIANTS", ({},))
-    return found
+    return find_planner(planner).variants
 
 
 def _rows(
     problem: Problem,
-    planner: str,
+    planner: object,
     options: dict[str, Any],
     limits: dict[str, Any],
     episodes: int,
@@ -71,14 +69,14 @@ def _rows(
     track: Track,
 ) -> Iterator[Row]:
     """The planner's row; where it does not fit, its refusal and then the next smaller variant it offers."""
-    module = catalog.find(PLANNER_CATALOG, planner)
-    accepted = {name: value for name, value in limits.items() if name in module.Options.model_fields}
-    label = " ".join([planner, *(str(value) for value in options.values())])
+    found = find_planner(planner)
+    accepted = {name: value for name, value in limits.items() if name in found.options.model_fields}
+    label = " ".join([found.name, *(str(value) for value in options.values())])
     try:
         made = make_plan(problem, planner, options | accepted, track=track)
     except TooLargeError as error:
         yield Row(label, None, None, None, refusal=str(error))
-        smaller = getattr(module, "smaller", lambda _: None)(options)
+        smaller = found.smaller(options)
         if smaller is not None:
             yield from _rows(problem, planner, smaller, limits, episodes, seed, track)
         return

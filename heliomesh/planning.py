@@ -1,16 +1,16 @@
-"""Plan by name: find the planner's file, check its options, time it."""
+"""Plan with a planner of the catalog or of the user: find it, check its options, time it."""
 
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heliomesh import catalog
 from heliomesh.planners import receiver
+from heliomesh.problem.context import PlanFunction, Planning
 from heliomesh.problem.policy import ParallelMap, Plan, Track, untracked
 from heliomesh.problem.problem import Problem, optimistic
-from heliomesh.scenario import ScenarioError, validated
-from heliomesh.streams import stream
+from heliomesh.scenario import ScenarioError, Section, validated, variant
 
 PLANNER_CATALOG = "heliomesh.planners"
 
@@ -20,8 +20,38 @@ def planner_names() -> list[str]:
     return catalog.names(PLANNER_CATALOG)
 
 
-def plan(problem: Problem, planner: str, *, bound: bool | None = None, **options: Any) -> Plan:
-    """Make a plan; options are those of the planner's file, checked before any work is done.
+@dataclass(frozen=True)
+class Planner:
+    """A planner with what its module says about it; see docs/extend.md."""
+
+    name: str
+    plan: PlanFunction[Any]
+    options: type[Section]
+    variants: tuple[dict[str, Any], ...]  # option sets under which it is compared
+    smaller: Callable[[dict[str, Any]], dict[str, Any] | None]  # the options to try where these do not fit
+    starts_warm: bool  # whether it uses the context's previous plan
+
+
+def find_planner(planner: object) -> Planner:
+    """A planner by its name, or made of a module with ``plan`` or of such a function itself."""
+    found = variant(PLANNER_CATALOG, planner, "planner") if isinstance(planner, str) else planner
+    plan = getattr(found, "plan", found)
+    if not callable(plan):
+        raise ScenarioError(
+            "planner", f"expected a name, a function plan(context) or its module, actual {found!r:.80}"
+        )
+    return Planner(
+        name=planner if isinstance(planner, str) else str(getattr(found, "__name__", type(found).__name__)),
+        plan=plan,
+        options=getattr(found, "Options", Section),
+        variants=getattr(found, "VARIANTS", ({},)),
+        smaller=getattr(found, "smaller", lambda _: None),
+        starts_warm=bool(getattr(found, "STARTS_WARM", False)),
+    )
+
+
+def plan(problem: Problem, planner: object, *, bound: bool | None = None, **options: Any) -> Plan:
+    """Make a plan with a planner's name, module or function; its options are checked before any work is done.
 
     ``bound``: whether a lower bound is added where the planner itself gives none; by default if it takes seconds.
     """
@@ -30,7 +60,7 @@ def plan(problem: Problem, planner: str, *, bound: bool | None = None, **options
 
 def make_plan(
     problem: Problem,
-    planner: str,
+    planner: object,
     options: Mapping[str, Any],
     *,
     bound: bool | None = None,
@@ -40,31 +70,20 @@ def make_plan(
 ) -> Plan:
     """Like `plan`, with a way to work in parallel and a progress display.
 
-    A planner whose file has ``replan`` starts from the ``previous`` plan where one is given; others start anew.
+    A planner that says ``STARTS_WARM = True`` is given the ``previous`` plan; others start anew.
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"problem: expected a Problem, as heliomesh.build gives, actual value {problem!r:.80}")
-    try:
-        module = catalog.find(PLANNER_CATALOG, planner)
-    except catalog.UnknownVariantError as error:
-        raise ScenarioError("planner", str(error)) from None
-    settings = validated(module.Options, options, f"{planner} option")
+    found = find_planner(planner)
+    settings = validated(found.options, options, f"{found.name} option")
     started = time.perf_counter()
-    made: Plan
-    if previous is not None and starts_warm(planner):
-        made = module.replan(problem, settings, previous, parallel_map=parallel_map, track=track)
-    else:
-        rng = stream(problem.scenario.seed, "policy")
-        made = module.plan(problem, settings, rng, parallel_map=parallel_map, track=track)
+    context = Planning(problem, settings, parallel_map, track, previous if found.starts_warm else None)
+    given = found.plan(context)
+    made = given if isinstance(given, Plan) else Plan(found.name, given)
     made = replace(made, seconds=time.perf_counter() - started)
     if made.lower_bound is None and bound is not False and (bound or receiver.is_quick(problem)):
         made = replace(made, lower_bound=lower_bound(problem, track))
     return made
-
-
-def starts_warm(planner: str) -> bool:
-    """Whether a planner can start from an earlier plan."""
-    return hasattr(catalog.find(PLANNER_CATALOG, planner), "replan")
 
 
 def lower_bound(problem: Problem, track: Track = untracked) -> float:

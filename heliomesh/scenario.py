@@ -180,6 +180,14 @@ def _harvest_settings(source: str) -> type[Section]:
     return settings
 
 
+def variant(package: str, name: str, field: str) -> Any:
+    """A variant of a catalog by the name that a user gave in ``field``; raises ScenarioError."""
+    try:
+        return catalog.find(package, name)
+    except catalog.UnknownVariantError as error:
+        raise ScenarioError(field, str(error)) from None
+
+
 def _section_class(name: str, data: Mapping[str, Any]) -> type[Section]:
     if name in _FIXED:
         return _FIXED[name]

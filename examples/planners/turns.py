@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from heliomesh.problem.context import Planning
 from heliomesh.problem.factor import Variable, energy
-from heliomesh.problem.policy import ActionPolicy, Observation, ParallelMap, Plan, Track, untracked
+from heliomesh.problem.policy import ActionPolicy, Observation, Plan
 from heliomesh.problem.problem import Problem
 from heliomesh.scenario import Section
 
@@ -41,12 +41,8 @@ class Turns(ActionPolicy):
         return frozenset([energy(device)])
 
 
-def plan(
-    problem: Problem,
-    options: Options,
-    rng: np.random.Generator,
-    parallel_map: ParallelMap = map,
-    track: Track = untracked,
-) -> Plan:
+def plan(context: Planning[Options]) -> Plan:
     """Nothing to compute but the colours."""
-    return Plan("turns", Turns(problem, torch.tensor(problem.colour, device=problem.device), options.rest))
+    problem = context.problem
+    colour = torch.tensor(problem.colour, device=problem.device)
+    return Plan("turns", Turns(problem, colour, context.options.rest))

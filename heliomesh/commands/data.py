@@ -147,7 +147,7 @@ class _Bar:
         self._progress.update(self._tasks[label], completed=done_bytes, total=total_bytes)
 
 
-def _module(name: str) -> ModuleType:
+def _module(name: str) -> Any:
     try:
         return catalog.find(DATASET_CATALOG, name)
     except catalog.UnknownVariantError as error:

@@ -1,7 +1,6 @@
 """What is learned from: training and test samples as tensors, checked once at the door."""
 
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh import catalog
-from heliomesh.scenario import Learning, ScenarioError
+from heliomesh.scenario import Learning, variant
 
 DATASET_CATALOG = "heliomesh.learning.datasets"
 
@@ -47,12 +45,9 @@ def load_dataset(settings: Learning) -> Dataset:
     return dataset
 
 
-def find_dataset(settings: Learning) -> ModuleType:
+def find_dataset(settings: Learning) -> Any:
     """The dataset's file, so that a wrong name is told before any work; see `load_dataset`."""
-    try:
-        return catalog.find(DATASET_CATALOG, settings.dataset)
-    except catalog.UnknownVariantError as error:
-        raise ScenarioError("learning.dataset", str(error)) from None
+    return variant(DATASET_CATALOG, settings.dataset, "learning.dataset")
 
 
 def dataset_from_arrays(

@@ -29,6 +29,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from heliomesh.problem.best_response import descend
+from heliomesh.problem.context import Planning
 from heliomesh.problem.coordination import Coordination, Group
 from heliomesh.problem.cost import receiver_factor
 from heliomesh.problem.dual import DualBound, is_pruned, priced_groups, raise_bound
@@ -143,17 +144,12 @@ class ReceiverTables(ActionPolicy):
         return value
 
 
-def plan(
-    problem: Problem,
-    options: Options,
-    rng: np.random.Generator,
-    parallel_map: ParallelMap = map,
-    track: Track = untracked,
-) -> Plan:
+def plan(context: Planning[Options]) -> Plan:
     """One dynamic program per kind of surroundings."""
+    problem, options = context.problem, context.options
     coordination = Coordination(problem)
     coordination.check_fits(options.memory_gib)
-    solved = solve(problem, coordination, options, track, parallel_map)
+    solved = solve(problem, coordination, options, context.track, context.parallel_map)
     messages = coordination.message_rounds(options.messages)
     policy = ReceiverTables(
         problem, coordination, solved.tables, solved.kind_of, solved.futures, options.rounds, messages, solved.fitted

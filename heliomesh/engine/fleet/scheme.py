@@ -15,12 +15,12 @@ from heliomesh.engine.fleet.view import View, view_of
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.planner import LocalTables, Options, estimate_bytes, local_overhead, num_rounds
 from heliomesh.planning import PLANNER_CATALOG, planner_names
+from heliomesh.problem.context import Planning
 from heliomesh.problem.overhead import Overhead
 from heliomesh.problem.policy import ActionPolicy, Plan
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import check_fits
 from heliomesh.scenario import ScenarioError, validated
-from heliomesh.streams import stream
 
 WITH_OTHERS = "decentralized"
 ALONE = ("skiptrain", "uncoordinated")  # a device's part of the plan follows from its own settings
@@ -60,7 +60,7 @@ class Scheme:
     def _plan_alone(self, problem: Problem) -> Plan:
         module = catalog.find(PLANNER_CATALOG, self.planner)
         settings = validated(module.Options, self.options, f"{self.planner} option")
-        made: Plan = module.plan(problem, settings, stream(problem.scenario.seed, "policy"))
+        made: Plan = module.plan(Planning(problem, settings))
         return made
 
     def plan(self, planned: Mapping[int, tuple[Tensor, float]]) -> Plan:
