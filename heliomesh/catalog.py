@@ -8,6 +8,9 @@ registered. An installed package adds variants by entry points of the group ``he
 import difflib
 import importlib
 import pkgutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any
@@ -44,12 +47,34 @@ def find(package: str, name: str) -> Any:
     raise UnknownVariantError(f"expected one of {', '.join(known)}, actual value {name!r}{nearest(name, known)}")
 
 
+def function(variant: Any, name: str) -> Any:
+    """A variant's function of that name, or the variant itself where it is the function."""
+    return getattr(variant, name, variant)
+
+
 def load(text: str) -> Any:
     """The object that ``module:name`` means: an attribute or submodule, or with an empty name the module itself.
 
     All code that a user names by text comes in through here; files of ours and installed entry points do not.
     """
+    if not _named_code_allowed.get():
+        raise UnknownVariantError(
+            f"expected --trust (heliomesh --trust <command>) to run code named in a scenario, actual value {text!r}"
+        )
     return _imported(text)
+
+
+@contextmanager
+def named_code(allowed: bool) -> Iterator[None]:
+    """Allow or refuse code named as ``module:name`` for a while: a scenario file may come from a stranger."""
+    token = _named_code_allowed.set(allowed)
+    try:
+        yield
+    finally:
+        _named_code_allowed.reset(token)
+
+
+_named_code_allowed = ContextVar("named code is allowed", default=True)  # who writes Python trusts it
 
 
 def spelled(variant: object) -> str:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from heliomesh.catalog import UnknownVariantError
+from heliomesh.catalog import UnknownVariantError, named_code
 from heliomesh.commands import compare, data, export, fleet, live, report, reproduce, runs, size, train
 from heliomesh.commands.facts import network_facts, plan_facts, print_facts, print_json, remarks, summary_facts
 from heliomesh.commands.options import (
@@ -58,6 +58,15 @@ app.command("size")(size.size_command)
 app.command("live")(live.live_command)
 app.command("prune")(live.prune_command)
 app.command("scope")(live.scope_command)
+
+
+@app.callback()
+def trust_callback(
+    context: typer.Context,
+    trust: Annotated[bool, typer.Option(help="Run code that a scenario names as module:name.")] = False,
+) -> None:
+    """The command line: scenarios, plans, simulations, comparisons and training."""
+    context.with_resource(named_code(trust))
 
 
 def main() -> None:

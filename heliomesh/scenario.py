@@ -1,7 +1,7 @@
 """Every input of heliomesh: one frozen, validated scenario, read from and written to TOML.
 
-Sections of one kind only are classes here. A harvest source brings its own settings in its own file
-(`physics/harvest/*.py`, class ``Settings``), so that a new source is one new file.
+Sections of one kind only are classes here. A harvest or channel source brings its own settings in its own file
+(`physics/harvest/*.py` and `physics/channels/*.py`, class ``Settings``), so that a new source is one new file.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ from contextlib import suppress
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import tomli_w
@@ -21,6 +22,7 @@ from pydantic_core import ErrorDetails
 from heliomesh import catalog
 
 HARVEST_CATALOG = "heliomesh.physics.harvest"
+CHANNEL_CATALOG = "heliomesh.physics.channels"
 MOST_JOULE = 1e100  # sums of energies must stay numbers
 
 
@@ -78,28 +80,17 @@ class Network(Section):
     allow_disconnected: bool = False
 
 
-class RayleighChannel(Section):
-    """Rayleigh fading as a finite-state Markov chain of equally likely levels."""
+class HarvestSettings(Section):
+    """What the settings of every harvest source have; a source without settings of its own has only these."""
 
-    per_device = ("gain",)
+    source: str
 
-    source: Literal["rayleigh"] = "rayleigh"
+
+class ChannelSettings(Section):
+    """What the settings of every channel source have; a field ``gain`` of a source scales each receiver's gains."""
+
+    source: str
     state: Literal["receiver", "link", "reciprocal"] = "receiver"
-    levels: Annotated[int, Field(ge=1, le=64)] = 4
-    doppler_slot: NonNegative = Field(0.05, description="Doppler frequency times slot length, f_d·T_slot")
-    gain: PerDevicePositive = Field(1.0, description="mean power gain of each receiver")
-
-
-class TableChannel(Section):
-    """Explicit channel levels and transition kernel."""
-
-    per_device = ("gain",)
-
-    source: Literal["table"]
-    state: Literal["receiver", "link", "reciprocal"] = "receiver"
-    gains: Vector
-    kernel: Matrix = Field(description="kernel[now][next]")
-    gain: PerDevicePositive = Field(1.0, description="factor on the gains of each receiver")
 
 
 class Link(Section):
@@ -171,12 +162,16 @@ _FIXED: dict[str, type[Section]] = {
     "cost": Cost,
     "learning": Learning,
 }
-_CHANNELS: dict[str, type[Section]] = {"rayleigh": RayleighChannel, "table": TableChannel}
-_DEFAULT_SOURCE = {"channel": "rayleigh", "harvest": "solar"}
+_SOURCES: dict[str, tuple[str, type[Section], str]] = {  # catalog, what all settings have, default
+    "channel": (CHANNEL_CATALOG, ChannelSettings, "rayleigh"),
+    "harvest": (HARVEST_CATALOG, HarvestSettings, "solar"),
+}
 
 
-def _harvest_settings(source: str) -> type[Section]:
-    settings: type[Section] = catalog.find(HARVEST_CATALOG, source).Settings
+def _source_settings(section: str, source: str) -> type[Section]:
+    """The settings' class of a channel or harvest source."""
+    package, common, _ = _SOURCES[section]
+    settings: type[Section] = getattr(variant(package, source, f"{section}.source"), "Settings", common)
     return settings
 
 
@@ -191,11 +186,21 @@ def variant(package: str, name: str, field: str) -> Any:
 def _section_class(name: str, data: Mapping[str, Any]) -> type[Section]:
     if name in _FIXED:
         return _FIXED[name]
-    source = data.get("source", _DEFAULT_SOURCE[name])
-    known = sorted(_CHANNELS) if name == "channel" else catalog.names(HARVEST_CATALOG)
-    if source not in known:
-        raise ScenarioError(f"{name}.source", _one_of(known, "value", source))
-    return _CHANNELS[source] if name == "channel" else _harvest_settings(source)
+    package, _, default = _SOURCES[name]
+    source = data.get("source", default)
+    if not isinstance(source, str):
+        raise ScenarioError(f"{name}.source", _one_of(catalog.names(package), "value", source))
+    return _source_settings(name, source)
+
+
+def _as_text(field: str, value: object) -> object:
+    """A Python function, class or module as the text ``module:name`` that means it; other values as they are."""
+    if not (callable(value) or isinstance(value, ModuleType)):
+        return value
+    try:
+        return catalog.spelled(value)
+    except catalog.UnknownVariantError as error:
+        raise ScenarioError(field, str(error)) from None
 
 
 # pydantic's words for a program's types, in the words of a settings file
@@ -275,7 +280,7 @@ class Scenario(Section):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     slots: Count = 200
     network: Network = Network()
-    channel: RayleighChannel | TableChannel = RayleighChannel()
+    channel: SerializeAsAny[ChannelSettings]
     link: Link = Link()
     energy: Energy = Energy()
     harvest: SerializeAsAny[Section]
@@ -293,6 +298,8 @@ class Scenario(Section):
         parts: dict[str, Section] = {}
         for name in sections:
             raw = data.get(name, {})
+            if isinstance(raw, Mapping):
+                raw = {key: _as_text(f"{name}.{key}", value) for key, value in raw.items()}
             model = _section_class(name, raw if isinstance(raw, Mapping) else {})
             parts[name] = validated(model, raw, name)
         try:
@@ -318,11 +325,12 @@ class Scenario(Section):
     def override(self, changes: Mapping[str, Any]) -> Self:
         """Return a copy with dotted paths replaced: ``{"network.devices": 20}``.
 
+        Where a name is expected, a Python function, class or module may stand: ``{"learning.model": my_factory}``.
         A new source drops the settings of the old one, so sources are set before all else.
         """
         data = self.as_dict()
         for path in sorted(changes, key=lambda path: not path.endswith(".source")):
-            _set_path(data, path, changes[path])
+            _set_path(data, path, _as_text(path, changes[path]))
         return type(self).parse(data)
 
     def as_dict(self) -> dict[str, Any]:
@@ -345,16 +353,17 @@ class Scenario(Section):
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """JSON schema of the TOML file, for editors; lists every harvest source of the catalog."""
+        """JSON schema of the TOML file, for editors; lists every channel and harvest source of the catalogs."""
         schema = cls.model_json_schema()
         del schema["required"]  # `parse` has a default for every section
-        sources = {}
-        for name in catalog.names(HARVEST_CATALOG):
-            source = _harvest_settings(name).model_json_schema()
-            schema["$defs"].update(source.pop("$defs", {}))
-            sources[f"Harvest_{name}"] = source
-        schema["$defs"].update(sources)
-        schema["properties"]["harvest"] = {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in sources]}
+        for section, (package, _, _) in _SOURCES.items():
+            sources = {}
+            for name in catalog.names(package):
+                source = _source_settings(section, name).model_json_schema()
+                schema["$defs"].update(source.pop("$defs", {}))
+                sources[f"{section.capitalize()}_{name}"] = source
+            schema["$defs"].update(sources)
+            schema["properties"][section] = {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in sources]}
         return schema
 
 
@@ -442,8 +451,6 @@ def _check_together(scenario: Scenario) -> None:
             "network.edges",
             f"expected a value with topology 'edges' only, actual topology {network.topology!r}",
         )
-    if isinstance(scenario.channel, TableChannel):
-        _check_channel_table(scenario.channel)
 
 
 def _check_energy(energy: Energy) -> None:
@@ -473,15 +480,6 @@ def _check_initial(initial: float | tuple[float, ...], capacity: float | tuple[f
             raise ScenarioError(
                 "energy.initial", f"expected at most energy.capacity_joule = {most:g}, actual value {joule:g}"
             )
-
-
-def _check_channel_table(channel: TableChannel) -> None:
-    if min(channel.gains) < 0 or list(channel.gains) != sorted(set(channel.gains)):
-        raise ScenarioError(
-            "channel.gains",
-            f"expected rising gains of at least 0, actual value {_short(list(channel.gains))}",
-        )
-    check_kernel("channel.kernel", channel.kernel, len(channel.gains))
 
 
 def check_kernel(field: str, kernel: tuple[tuple[float, ...], ...], levels: int) -> None:

@@ -4,6 +4,7 @@ import ast
 import hashlib
 import io
 import re
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -223,3 +224,27 @@ def test_a_download_does_not_leave_tls(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(DatasetError, match="expected to stay on TLS"):
         download("https://somewhere.example/data", tmp_path / "data", 100, silent)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "command"),
+    [
+        ("harvest.source", ("scenario", "show", "tiny")),
+        ("channel.source", ("scenario", "show", "tiny")),
+        ("learning.model", ("run", "tiny", "uncoordinated")),
+        ("learning.dataset", ("run", "tiny", "uncoordinated")),
+    ],
+)
+def test_code_named_in_a_scenario_runs_only_if_trusted(setting, command, tmp_path, monkeypatch, call):
+    code = f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\ndef build(*_): pass\n"
+    (tmp_path / "stranger.py").write_text(code, encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "stranger", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    out = ["--out", str(tmp_path / "run")] if command[0] == "run" else []
+    arguments = [*command, *out, "--set", f"{setting}=stranger:build"]
+    code, _, complaint = call(*arguments)
+    assert code == 2
+    assert f"{setting}: expected --trust" in complaint
+    assert not (tmp_path / "ran").exists()
+    call("--trust", *arguments)
+    assert (tmp_path / "ran").exists()

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Annotated, Any, Self
 
 import typer
@@ -154,22 +154,27 @@ def _module(name: str) -> Any:
         raise DatasetError(f"dataset: {error}") from None
 
 
+def _origin(module: Any) -> str:
+    """Where a dataset comes from, in words."""
+    return str(getattr(module, "ORIGIN", "said by another package"))
+
+
 def _source(name: str) -> Source | None:
     return getattr(_module(name), "SOURCE", None)
 
 
-def _row(name: str, module: ModuleType) -> dict[str, Any]:
+def _row(name: str, module: Any) -> dict[str, Any]:
     source: Source | None = getattr(module, "SOURCE", None)
     if source is None:
-        return {"name": name, "bytes": None, "present": True, "where": module.ORIGIN, "way": None}
+        return {"name": name, "bytes": None, "present": True, "where": _origin(module), "way": None}
     present = is_cached(source)
-    where: str | Path = cache_folder() / name if present else module.ORIGIN
+    where: str | Path = cache_folder() / name if present else _origin(module)
     way = origin(source) if present else None
     return {"name": name, "bytes": source.num_bytes, "present": present, "where": str(where), "way": way}
 
 
 def _nothing_to_fetch(name: str) -> dict[str, Any]:
-    return {"name": name, "origin": _module(name).ORIGIN}
+    return {"name": name, "origin": _origin(_module(name))}
 
 
 def _facts(source: Source, found: Found) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from heliomesh import catalog
 from heliomesh.scenario import Learning, variant
 
 DATASET_CATALOG = "heliomesh.learning.datasets"
@@ -26,22 +27,26 @@ class Dataset:
     """Samples of a classification task; `dataset_from_arrays` makes one from anything else."""
 
     name: str
-    train_inputs: Tensor  # (sample, channel, height, width) float32, normalised per channel
+    train_inputs: Tensor  # (sample, channel, height, width) or (sample, feature) float32, normalised per channel
     train_labels: Tensor  # (sample,) int64, 0 … num_classes − 1
-    test_inputs: Tensor  # (sample, channel, height, width) float32, normalised as the training inputs are
+    test_inputs: Tensor  # (sample, …) float32, normalised as the training inputs are
     test_labels: Tensor  # (sample,) int64
     num_classes: int
 
     @property
-    def input_shape(self) -> tuple[int, int, int]:
-        """(channel, height, width) of one sample."""
-        channels, height, width = self.train_inputs.shape[1:]
-        return channels, height, width
+    def input_shape(self) -> tuple[int, ...]:
+        """(channel, height, width) of one image, or (feature,) of one vector."""
+        return tuple(self.train_inputs.shape[1:])
 
 
 def load_dataset(settings: Learning) -> Dataset:
     """The dataset that a scenario's ``[learning]`` names; raises ScenarioError for a name the catalog lacks."""
-    dataset: Dataset = find_dataset(settings).load(settings)
+    dataset: Dataset = catalog.function(find_dataset(settings), "load")(settings)
+    if not isinstance(dataset, Dataset):
+        raise DatasetError(
+            f"learning.dataset: expected a Dataset from {settings.dataset!r}, as dataset_from_arrays makes it, "
+            f"actual value of type {type(dataset).__name__}"
+        )
     return dataset
 
 
@@ -60,9 +65,9 @@ def dataset_from_arrays(
 ) -> Dataset:
     """Check a user's arrays and make a `Dataset` of copies of them; raises DatasetError.
 
-    Inputs are (sample, channel, height, width), or (sample, height, width) for one channel. Their values are kept:
-    normalise them first, e.g. by `normalised`. Labels are (sample,) whole numbers 0 … num_classes − 1; without
-    ``num_classes`` the largest label says how many classes there are.
+    Inputs are images (sample, channel, height, width), or (sample, height, width) for one channel, or feature vectors
+    (sample, feature). Their values are kept: normalise them first, e.g. by `normalised`. Labels are (sample,) whole
+    numbers 0 … num_classes − 1; without ``num_classes`` the largest label says how many classes there are.
     """
     train, test = _inputs("train_inputs", train_inputs), _inputs("test_inputs", test_inputs)
     if train.shape[1:] != test.shape[1:]:
@@ -89,11 +94,12 @@ def dataset_from_arrays(
 def normalised(
     inputs: Array, mean: tuple[float, ...], std: tuple[float, ...], full_scale: float = 1.0
 ) -> npt.NDArray[np.float32]:
-    """(inputs / full_scale − mean) / std by channel, as float32; inputs (sample, channel, height, width)."""
+    """(inputs / full_scale − mean) / std as float32, by the second axis: inputs (sample, channel or feature, …)."""
     scaled = inputs.astype(np.float32)
+    by_channel = (-1, *(1,) * (inputs.ndim - 2))
     # in place and with one factor per channel: CIFAR-10 is 0.6 GB as float32
-    scaled *= np.array([1 / (full_scale * s) for s in std], np.float32)[:, None, None]
-    scaled -= np.array([m / s for m, s in zip(mean, std, strict=True)], np.float32)[:, None, None]
+    scaled *= np.array([1 / (full_scale * s) for s in std], np.float32).reshape(by_channel)
+    scaled -= np.array([m / s for m, s in zip(mean, std, strict=True)], np.float32).reshape(by_channel)
     return scaled
 
 
@@ -101,13 +107,13 @@ def _inputs(field: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
     array = _numeric(field, values)
     if array.ndim == 3:
         array = array[:, None]
-    if array.ndim != 4:
+    if array.ndim not in (2, 4):
         raise DatasetError(
-            f"{field}: expected axes (sample, channel, height, width) or (sample, height, width), "
+            f"{field}: expected axes (sample, channel, height, width), (sample, height, width) or (sample, feature), "
             f"actual shape {array.shape}"
         )
     if 0 in array.shape:
-        raise DatasetError(f"{field}: expected at least one sample, channel and pixel, actual shape {array.shape}")
+        raise DatasetError(f"{field}: expected at least one sample and one value each, actual shape {array.shape}")
     with np.errstate(over="ignore"):  # too large for float32 becomes infinite and is refused below
         inputs = np.array(array, np.float32)
     finite = np.isfinite(inputs).reshape(len(inputs), -1).all(1)

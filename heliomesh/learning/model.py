@@ -1,6 +1,6 @@
 """Find, build and check the model of a scenario: what cannot be averaged or replayed is refused with its reason."""
 
-import importlib
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -11,16 +11,16 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
 from heliomesh import catalog
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario import ScenarioError, variant
 from heliomesh.streams import stream
 
 MODEL_CATALOG = "heliomesh.learning.models"
 
-InputShape = tuple[int, int, int]  # channel, height, width
+InputShape = tuple[int, ...]  # (channel, height, width) of an image, or (feature,) of a vector
 Factory = Callable[[InputShape, int], nn.Module]
 
 _FIELD = "learning.model"
-_AUTO = {(8, 8): "mlp", (28, 28): "cnn", (32, 32): "resnet18"}  # by height and width
+_AUTO = {(8, 8): "mlp", (28, 28): "cnn", (32, 32): "resnet18"}  # by height and width; vectors get an mlp
 _PROBE_BATCH = 2
 
 
@@ -29,8 +29,8 @@ def build_model(
 ) -> nn.Module:
     """The model that every device starts from, on the CPU; raises ScenarioError.
 
-    ``name`` is "auto" (chosen by the input's size), a file of `learning/models`, or ``module:factory``, where
-    ``factory(input_shape, num_classes)`` returns a module from (batch, channel, height, width) to (batch, class).
+    ``name`` is "auto" (chosen by the input's size), a name of the catalog, or ``module:factory``, where
+    ``factory(input_shape, num_classes)`` returns a module from (batch, *input_shape) to (batch, class).
     Parameters are drawn from ``stream(seed, "init")``; the global generator is left as it was.
     ``buffers = "drop"`` lets BatchNorm normalise each batch by itself, in evaluation too, instead of refusing it.
     """
@@ -49,41 +49,33 @@ def _seed_default_generator(seed: int) -> None:
 
 
 def _factory(name: str, input_shape: InputShape) -> Factory:
-    if ":" in name:
-        return _own_factory(name)
-    known = catalog.names(MODEL_CATALOG)
     if name == "auto":
-        height, width = input_shape[1:]
-        if (height, width) not in _AUTO:
-            raise ScenarioError(
-                _FIELD,
-                f"expected one of {', '.join(known)} or module:factory for inputs of {height}×{width}, "
-                "which 'auto' has no model for, actual value 'auto'",
-            )
-        name = _AUTO[height, width]
-    if name not in known:
+        name = _chosen_by_shape(input_shape)
+    known = catalog.names(MODEL_CATALOG)
+    if name not in known and ":" not in name:
         hint = catalog.nearest(name, known)
         raise ScenarioError(
             _FIELD, f"expected auto, {', '.join(known)} or module:factory, actual value {name!r}{hint}"
         )
-    factory: Factory = catalog.find(MODEL_CATALOG, name).build
-    return factory
-
-
-def _own_factory(name: str) -> Factory:
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # a user's module may raise anything while it is imported
-        raise ScenarioError(
-            _FIELD, f"expected an importable module before ':', actual value {name!r}: {error}"
-        ) from error
-    factory = getattr(module, attribute, None)
+    factory = catalog.function(variant(MODEL_CATALOG, name, _FIELD), "build")
     if not callable(factory):
-        raise ScenarioError(
-            _FIELD, f"expected a function of {module_name} after ':', actual value {name!r} names {_kind(factory)}"
-        )
+        raise ScenarioError(_FIELD, f"expected a function or class, actual value {name!r} names {_kind(factory)}")
     return factory  # type: ignore[no-any-return]
+
+
+def _chosen_by_shape(input_shape: InputShape) -> str:
+    """The model that 'auto' means for inputs of a shape."""
+    if len(input_shape) == 1:
+        return "mlp"
+    height, width = input_shape[1:]
+    if (height, width) not in _AUTO:
+        known = ", ".join(catalog.names(MODEL_CATALOG))
+        raise ScenarioError(
+            _FIELD,
+            f"expected one of {known} or module:factory for inputs of {height}×{width}, "
+            "which 'auto' has no model for, actual value 'auto'",
+        )
+    return _AUTO[height, width]
 
 
 def _called(factory: Factory, name: str, input_shape: InputShape, num_classes: int) -> nn.Module:
@@ -124,14 +116,14 @@ def _check(model: nn.Module, input_shape: InputShape, num_classes: int) -> None:
 
 def _probe(model: nn.Module, input_shape: InputShape, num_classes: int) -> torch.Tensor:
     """The output for a fixed batch, checked to be (batch, class)."""
-    batch = torch.linspace(-1, 1, _PROBE_BATCH * input_shape[0] * input_shape[1] * input_shape[2])
+    batch = torch.linspace(-1, 1, _PROBE_BATCH * math.prod(input_shape))
     try:
         with torch.no_grad():
             output = model(batch.reshape(_PROBE_BATCH, *input_shape))
     except Exception as error:  # the user's code may raise anything
         raise ScenarioError(
             _FIELD,
-            f"expected a model that takes inputs {[_PROBE_BATCH, *input_shape]} (batch, channel, height, width), "
+            f"expected a model that takes inputs {[_PROBE_BATCH, *input_shape]} (batch, …), "
             f"actual result {type(error).__name__}: {error}",
         ) from error
     actual = list(output.shape) if isinstance(output, torch.Tensor) else _kind(output)

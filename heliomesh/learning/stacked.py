@@ -53,7 +53,7 @@ def flat_weights(model: nn.Module) -> Tensor:
 class Samples:
     """Labelled inputs that minibatches point into, on the device of the weights."""
 
-    inputs: Tensor  # (sample, channel, height, width)
+    inputs: Tensor  # (sample, channel, height, width) or (sample, feature)
     labels: Tensor  # (sample,)
 
 

@@ -23,7 +23,8 @@ class Link:
 def build_link(scenario: Scenario, topology: Topology) -> Link:
     """Noise and mean gains; path loss 148 + 40 log10(d_km) dB where the scenario asks for it."""
     settings = scenario.link
-    gain = np.array(per_device(scenario.channel.gain, topology.num_devices))[topology.edge_receiver]
+    own_gain = getattr(scenario.channel, "gain", 1.0)  # a source may have none
+    gain = np.array(per_device(own_gain, topology.num_devices))[topology.edge_receiver]
     if settings.path_loss == "log-distance":
         ends = topology.position_metre[topology.edge_receiver] - topology.position_metre[topology.edge_sender]
         distance_km = np.maximum(np.linalg.norm(ends, axis=1), 1.0) / 1000  # the far field begins beyond a metre

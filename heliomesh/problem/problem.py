@@ -13,11 +13,11 @@ from torch import Tensor
 from heliomesh import catalog
 from heliomesh.physics.battery import Battery, build_battery, initial_level_law, optimistic_battery
 from heliomesh.physics.channel import Channel, build_channel
-from heliomesh.physics.harvesting import Harvest, HarvestReplay
+from heliomesh.physics.harvesting import Harvest, HarvestLaw, HarvestReplay
 from heliomesh.physics.link import Link, build_link
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.problem.factor import Variable, energy, site
-from heliomesh.scenario import HARVEST_CATALOG, MOST_JOULE, Scenario, ScenarioError, per_device
+from heliomesh.scenario import HARVEST_CATALOG, MOST_JOULE, Scenario, ScenarioError, per_device, variant
 
 _Holder = TypeVar("_Holder")
 
@@ -231,13 +231,13 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
         raise TypeError(f"scenario: expected a Scenario, as Scenario.load gives, actual value {scenario!r}")
     place, number = torch_device(device), _number_type(dtype)
     topology = build_topology(scenario)
-    source: str = scenario.harvest.source  # type: ignore[attr-defined]
+    source = variant(HARVEST_CATALOG, scenario.harvest.source, "harvest.source")  # type: ignore[attr-defined]
     battery = build_battery(scenario)
     return Problem(
         scenario=scenario,
         topology=topology,
         channel=_moved(build_channel(scenario, topology), place),
-        harvest=_moved(_checked(catalog.find(HARVEST_CATALOG, source).build(scenario.harvest, scenario)), place),
+        harvest=_moved(_checked(catalog.function(source, "build")(scenario.harvest, scenario)), place),
         battery=_moved(battery, place),
         link=_moved(build_link(scenario, topology), place),
         actions=_moved(build_actions(scenario, battery), place),
@@ -255,7 +255,11 @@ def optimistic(problem: Problem, refinement: int) -> Problem:
 
 def _checked(harvest: Harvest) -> Harvest:
     """Refuse a source whose law is none: a file of the user's own may have any fault."""
-    law = harvest.law
+    law = getattr(harvest, "law", None)
+    if not isinstance(law, HarvestLaw):
+        raise ScenarioError(
+            "harvest.source", f"expected build to return a HarvestLaw or HarvestReplay, actual {harvest!r:.60}"
+        )
     for name, table in (("prob", law.prob), ("kernel", law.kernel)):
         off = float((table.sum(-1) - 1).abs().max())
         if not off <= _LAW_TOLERANCE or bool((table < 0).any()):

@@ -380,6 +380,8 @@ def _label_mix(run: RunFolder) -> tuple[npt.NDArray[np.int64] | None, str | None
 @cache
 def _dataset(name: str, path: str | None) -> Dataset:
     """A dataset that is here already: a report fetches nothing."""
+    if ":" in name:
+        raise DatasetError(f"the dataset is code of another module, {name}, which a report does not run")
     module = catalog.find(DATASET_CATALOG, name)
     source = getattr(module, "SOURCE", None)
     if source is not None and not is_cached(source):

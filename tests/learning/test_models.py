@@ -62,8 +62,8 @@ def test_lazy_layers_are_initialised_from_the_stream(monkeypatch):
     [
         ("auto", r"one of cnn, mlp, resnet18 or module:factory for inputs of 9×9.*actual value 'auto'"),
         ("cmn", r"expected auto, cnn, mlp, resnet18 or module:factory, actual value 'cmn'; did you mean 'cnn'\?"),
-        ("no_such_module:build", "importable module.*no_such_module"),
-        ("math:no_such_function", "function of math.*names nothing"),
+        ("no_such_module:build", "importable code as module:name.*ModuleNotFoundError.*no_such_module"),
+        ("math:no_such_function", "importable code as module:name.*no_such_function"),
         ("math:pi", "names an object of type float"),
         ("math:gcd", "torch.nn.Module.*object of type int|raised TypeError"),
         ("builtins:print", "expected a torch.nn.Module.*nothing"),
@@ -134,3 +134,12 @@ def test_constant_buffers_are_welcome(monkeypatch):
 
 def test_a_dropout_that_drops_nothing_is_welcome(monkeypatch):
     _own(lambda *_: _dense(nn.Dropout(0.0)), monkeypatch)
+
+
+def test_auto_takes_a_perceptron_for_feature_vectors():
+    model = build_model("auto", (7,), 3, 0)
+    assert model(torch.zeros(5, 7)).shape == (5, 3)
+    with pytest.raises(
+        ScenarioError, match=r"expected a model for inputs \[7\] and 3 classes, actual value 'cnn' raised"
+    ):
+        build_model("cnn", (7,), 3, 0)

@@ -324,3 +324,18 @@ def test_the_loop_leaves_images_in_the_order_that_a_model_relies_on():
     actual, _ = _trained(strategy, model, 2)
     assert _difference(actual, expected) <= DIGITS
     assert strategy.evaluate(actual, torch.arange(2, device=DEVICE), _samples()).loss.isfinite().all()
+
+
+@pytest.mark.parametrize("name", [name for name in catalog.names(STRATEGY_CATALOG) if name != "fused"])
+def test_every_strategy_takes_feature_vectors(name):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 3))
+    samples = Samples(torch.randn(40, 7, dtype=EXACT), torch.arange(40) % 3)
+    rows, batches = torch.tensor([2, 0]), torch.arange(24).view(2, 3, 4)
+    trained = []
+    for strategy in (loop.build(model), _build(name, model)):
+        weights = flat_weights(model).to(EXACT).repeat(3, 1)
+        losses = strategy.train(weights, rows, batches, samples, 0.05)
+        trained.append((weights, losses, strategy.evaluate(weights, rows, samples).loss))
+    for expected, actual in zip(*trained, strict=True):
+        assert _difference(actual, expected) <= DIGITS

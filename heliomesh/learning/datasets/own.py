@@ -1,11 +1,11 @@
 """The user's own data, at ``learning.path``: an `.npz` file or a folder of images.
 
-- `.npz` with arrays train_inputs, train_labels, test_inputs, test_labels; inputs (sample, channel, height, width) or
-  (sample, height, width), labels 0 … C − 1. Pickled objects are refused.
+- `.npz` with arrays train_inputs, train_labels, test_inputs, test_labels; inputs (sample, channel, height, width),
+  (sample, height, width) or (sample, feature), labels 0 … C − 1. Pickled objects are refused.
 - Folder with `train/<class>/*` and `test/<class>/*`: images of one size, all grey or all in colour. Classes are
   numbered in the alphabetical order of their folders in `train`. Hidden files are left out, all others are read.
 
-Inputs are normalised by the mean and deviation of each channel over the training samples.
+Inputs are normalised by the mean and deviation of each channel or feature over the training samples.
 """
 
 import warnings
@@ -50,10 +50,11 @@ def load(settings: Learning) -> Dataset:
 
 
 def _standardised(raw: Dataset) -> Dataset:
-    """The same samples, normalised by the training samples' mean and deviation per channel."""
+    """The same samples, normalised by the training samples' mean and deviation per channel or feature."""
     train, test = raw.train_inputs.numpy(), raw.test_inputs.numpy()
-    mean = tuple(map(float, train.mean((0, 2, 3), dtype=np.float64)))
-    std = tuple(float(s) or 1.0 for s in train.std((0, 2, 3), dtype=np.float64))  # a constant channel becomes 0
+    axes = (0, *range(2, train.ndim))
+    mean = tuple(map(float, train.mean(axes, dtype=np.float64)))
+    std = tuple(float(s) or 1.0 for s in train.std(axes, dtype=np.float64))  # a constant channel becomes 0
     return dataset_from_arrays(
         raw.name,
         normalised(train, mean, std),
