@@ -23,6 +23,8 @@ from heliomesh import catalog
 
 HARVEST_CATALOG = "heliomesh.physics.harvest"
 CHANNEL_CATALOG = "heliomesh.physics.channels"
+AGGREGATION_CATALOG = "heliomesh.learning.aggregations"
+OPTIMISER_CATALOG = "heliomesh.learning.optimisers"
 MOST_JOULE = 1e100  # sums of energies must stay numbers
 
 
@@ -148,11 +150,12 @@ class Learning(Section):
     min_samples: Count = 10  # dirichlet: fewest samples of a device
     shards_per_device: Count = 2  # shards
     indices: Annotated[tuple[Samples, ...], Field(strict=False)] | None = None  # the training samples of each device
-    aggregation: Literal["model", "update", "renormalized"] = "model"
+    aggregation: str = "model"  # model, update, renormalized, or a rule of the catalog
     allow_divergence: bool = False  # accept `update` although the mixing matrix has a negative eigenvalue
     local_steps: Count = 5
     batch: Count = 32
     learning_rate: Positive = 0.01
+    optimizer: str | None = None  # None or sgd: plain SGD; else one of the catalog, whose state lives for a slot
 
 
 _FIXED: dict[str, type[Section]] = {
@@ -444,6 +447,8 @@ def _check_together(scenario: Scenario) -> None:
                     f"actual number of values {len(value)}",
                 )
     _check_energy(scenario.energy)
+    _check_name("learning.aggregation", scenario.learning.aggregation, BUILT_IN_RULES, AGGREGATION_CATALOG)
+    _check_name("learning.optimizer", scenario.learning.optimizer or "sgd", ("sgd",), OPTIMISER_CATALOG)
     if network.topology == "edges" and network.edges is None:
         raise ScenarioError("network.edges", "expected a list of pairs for topology 'edges', actual value missing")
     if network.topology != "edges" and network.edges is not None:
@@ -451,6 +456,17 @@ def _check_together(scenario: Scenario) -> None:
             "network.edges",
             f"expected a value with topology 'edges' only, actual topology {network.topology!r}",
         )
+
+
+BUILT_IN_RULES = ("model", "update", "renormalized")
+
+
+def _check_name(field: str, name: str, built_in: tuple[str, ...], package: str) -> None:
+    """Refuse an unknown name; code that ``module:name`` means is looked at when it is used."""
+    if name not in built_in and ":" not in name:
+        known = sorted((*built_in, *catalog.names(package)))
+        if name not in known:
+            raise ScenarioError(field, _one_of(known, "value", name))
 
 
 def _check_energy(energy: Energy) -> None:

@@ -1,4 +1,4 @@
-"""Averaging with neighbours: three rules, one pass over the stacked weights of all devices and runs.
+"""Averaging with neighbours: three built-in rules, one pass over the stacked weights of all devices and runs.
 
 With w = weights before local training, w½ after it, Δ = w½ − w, mixing weights a_ij and ζ_ij = 1 where the packet
 from j reached i in this slot (ζ_ii = 1), device i ends the slot with
@@ -10,18 +10,22 @@ from j reached i in this slot (ζ_ii = 1), device i ends the slot with
 All three are sums of terms c · (w_j½ − anchor) on top of a reference: `update` has the reference w and the anchor
 w_j, the others have w_i½ for both. Terms are added in one fixed order, element by element, so results depend
 neither on chunks nor on who else is in the stack. A device without terms keeps its weights bit for bit.
+
+Any other rule is a function of what one device holds and receives, `Arrived`: one file of `learning/aggregations`, or
+code from outside.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from heliomesh import catalog
 from heliomesh.physics.topology import Topology
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario import AGGREGATION_CATALOG, BUILT_IN_RULES, ScenarioError, variant
 
 try:
     import triton
@@ -29,7 +33,7 @@ try:
 except ImportError:  # comes with builds of torch for accelerators only
     triton = None
 
-Rule = Literal["model", "update", "renormalized"]
+Rule = str  # model, update, renormalized, or a name of the catalog
 Bools = npt.NDArray[np.bool_]
 # (after, reference, target, landing): row ``landing[n]`` of ``target`` becomes the n-th mixed row; matrices are
 # (row, parameter) views of one range of parameters
@@ -40,6 +44,20 @@ _CPU_WIDTH = 32_768  # parameters at once: a few rows of them fit into a core's 
 _CUDA_BLOCK = 1024  # parameters of one program
 _CUDA_WIDTH = 65_535 * _CUDA_BLOCK  # the second axis of a grid is no longer
 _ROUNDING = -1e-9  # rounding of a zero eigenvalue
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What one device knows at the end of a slot in which at least one packet reached it."""
+
+    own: torch.Tensor  # (parameter,) its weights after local training, w_i½
+    received: torch.Tensor  # (packet, parameter) those of the neighbours whose packets arrived, w_j½
+    weight: torch.Tensor  # (packet,) their mixing weights a_ij, of the weights' type
+    own_weight: float  # a_ii; it and the weights of all neighbours sum to one
+
+
+# A rule from outside: the weights (parameter,) with which the device leaves the slot, without changing its inputs.
+Mixing = Callable[[Arrived], torch.Tensor]
 
 
 def aggregate(
@@ -62,6 +80,9 @@ def aggregate(
     itself: then results wait in at most ``workspace_mib`` [MiB] until their inputs have been read. No
     memory is needed where ``out`` is not read.
     """
+    if rule not in BUILT_IN_RULES:
+        _mix_by_device(rule, topology, after, np.atleast_2d(delivered), out)
+        return
     assert rule != "update" or before is not None, "the paper's rule needs the weights before training"
     reference = before if rule == "update" and before is not None else after
     terms = _terms(rule, topology, np.atleast_2d(delivered), np.atleast_2d(trained))
@@ -70,6 +91,31 @@ def aggregate(
     assert trained.size == after.numel() // after.shape[-1], "one entry per run and device"
     if len(terms.rows):
         _mix_in_chunks(terms, _matrix(after), _matrix(reference), _matrix(out), workspace_mib * 2**20)
+
+
+def _mix_by_device(rule: Rule, topology: Topology, after: torch.Tensor, delivered: Bools, out: torch.Tensor) -> None:
+    """Apply a rule of the catalog to every device that received anything; ``delivered`` (run, edge)."""
+    mix: Mixing = catalog.function(variant(AGGREGATION_CATALOG, rule, "learning.aggregation"), "mix")
+    models, mixed = _matrix(after), {}
+    run, edge = np.nonzero(delivered)
+    receiver = run * topology.num_devices + topology.edge_receiver[edge]
+    sender = run * topology.num_devices + topology.edge_sender[edge]
+    for row in np.unique(receiver).tolist():
+        packets = np.flatnonzero(receiver == row)
+        weight = torch.from_numpy(topology.edge_weight[edge[packets]]).to(models)
+        own_weight = float(topology.self_weight[row % topology.num_devices])
+        made = mix(Arrived(models[row], models[sender[packets]], weight, own_weight))
+        if not isinstance(made, torch.Tensor) or made.shape != models[row].shape:
+            actual = tuple(made.shape) if isinstance(made, torch.Tensor) else type(made).__name__
+            raise ScenarioError(
+                "learning.aggregation",
+                f"expected {rule!r} to return weights of shape {tuple(models[row].shape)}, actual {actual}",
+            )
+        mixed[row] = made.clone()  # it may be a view of what is about to change
+    if out.data_ptr() != after.data_ptr():
+        out.copy_(after)
+    for row, made in mixed.items():
+        _matrix(out)[row] = made
 
 
 def _matrix(weights: torch.Tensor) -> torch.Tensor:
