@@ -15,7 +15,7 @@ from heliomesh.planning import make_plan
 from heliomesh.problem.policy import Plan, Track, untracked
 from heliomesh.problem.problem import Problem, build
 from heliomesh.scenario import Scenario
-from heliomesh.simulation.trace import Trace, simulate
+from heliomesh.simulation.trace import RECORDED, Trace, axis_sizes, simulate
 
 IDEAL = "ideal"  # everyone trains and sends in every slot, and nothing is lost
 
@@ -122,23 +122,9 @@ def _plan_facts(problem: Problem, plan: Plan) -> dict[str, Any]:
 
 def lossless(problem: Problem, episodes: int) -> Trace:
     """A trace in which everyone trains and sends at the largest power, energy is no matter and all arrives."""
-    by_device = (episodes, problem.slots, problem.num_devices)
-    by_edge = (episodes, problem.slots, problem.topology.num_edges)
-    zeros = np.zeros(by_device)
-    return Trace(
-        scenario_toml=problem.scenario.to_toml(),
-        planner=IDEAL,
-        seed=0,
-        scheduled=np.ones(by_device, dtype=np.bool_),
-        power_watt=np.full(by_device, float(problem.actions.power_watt.max())),
-        update_loss=zeros,
-        battery_joule=np.zeros((episodes, problem.slots + 1, problem.num_devices)),
-        spent_joule=zeros,
-        harvested_joule=zeros,
-        overflow_joule=zeros,
-        delivered=np.ones(by_edge, dtype=np.bool_),
-        error_prob=np.zeros(by_edge),
-        channel_level=np.zeros((episodes, problem.slots, problem.channel.num_sites), dtype=np.int16),
-        edge_receiver=problem.topology.edge_receiver,
-        edge_sender=problem.topology.edge_sender,
-    )
+    sizes, topology = axis_sizes(problem, episodes), problem.topology
+    arrays = {column.name: np.zeros(column.shape(sizes), column.dtype) for column in RECORDED}
+    arrays |= {name: np.ones_like(arrays[name]) for name in ("scheduled", "delivered")}
+    arrays["power_watt"] += float(problem.actions.power_watt.max())
+    ends = {"edge_receiver": topology.edge_receiver, "edge_sender": topology.edge_sender}
+    return Trace(problem.scenario.to_toml(), IDEAL, 0, **arrays, **ends)

@@ -8,7 +8,7 @@ one meets the target or a larger one misses it.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -25,7 +25,7 @@ from heliomesh.problem.problem import build
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.costs import simulate_costs
 from heliomesh.simulation.diagnostics import Interval, interval
-from heliomesh.simulation.trace import Trace, simulate
+from heliomesh.simulation.trace import simulate
 
 Floats = npt.NDArray[np.float64]
 Measure = Literal["update loss", "accuracy"]
@@ -33,8 +33,6 @@ Measure = Literal["update loss", "accuracy"]
 SAMPLES = Sealed("the samples of a pair", 2)
 _FACTORS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # on the scenario's own values, where none are named
 _PANEL_FIELDS = {"panel_cm2": "cm²", "scale": "times the harvest"}  # a source's setting and its unit
-_BY_SLOT = ("scheduled", "power_watt", "update_loss", "spent_joule", "harvested_joule", "overflow_joule")
-_BY_SLOT_AND_LINK = ("delivered", "error_prob", "channel_level")
 
 
 class Pair(NamedTuple):
@@ -239,7 +237,7 @@ class Trial:
         problem = build(scenario, self.device)
         plan = make_plan(problem, self.planner, self.options, bound=False)
         slots = self.by_slot or problem.slots
-        trace = _first_slots(simulate(problem, plan, self.episodes, self.seed), slots)
+        trace = simulate(problem, plan, self.episodes, self.seed).first_slots(slots)
         shorter = scenario.override({"slots": slots})
         jobs = [TrainJob(shorter, trace, episode, self.seed + episode) for episode in range(self.episodes)]
         runs = train_many(jobs, TrainSettings(evaluate_every=slots, device=self.device, strategy=self.strategy))
@@ -250,12 +248,6 @@ class Trial:
         facts = {"planner": self.planner, "options": dict(self.options), "episodes": self.episodes}
         facts |= {"seed": self.seed, "measure": measure, "by_slot": self.by_slot}
         return json_sha256(facts | {"scenario": scenario.content_hash})
-
-
-def _first_slots(trace: Trace, slots: int) -> Trace:
-    """The beginning of a trace."""
-    parts = {name: getattr(trace, name)[:, :slots] for name in (*_BY_SLOT, *_BY_SLOT_AND_LINK)}
-    return replace(trace, battery_joule=trace.battery_joule[:, : slots + 1], **parts)
 
 
 def stored_samples(trial: Trial, measure: Measure, scenario: Scenario, folder: Path | None) -> Floats:

@@ -141,6 +141,11 @@ class Plan:
         return self.expected_cost / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
 
 
+def as_plan(plan: Plan | Policy) -> Plan:
+    """A plan as it is, or one of a policy about which nothing more is known."""
+    return plan if isinstance(plan, Plan) else Plan(type(plan).__name__, plan)
+
+
 def state_variables(problem: Problem, device: int) -> tuple[Variable, ...]:
     """The paper's s_i = ({h_ij}, b_i): a device's incoming sites and its energy."""
     return (*map(site, problem.sites_into(device)), energy(device))

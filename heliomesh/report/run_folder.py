@@ -21,7 +21,7 @@ from heliomesh.learning.replay import TrainJob, check_trace
 from heliomesh.learning.run import MANIFEST, METRICS, TrainingError, is_finished, read_provenance
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.scenario import Scenario, ScenarioError
-from heliomesh.simulation.trace import Trace, TraceError
+from heliomesh.simulation.trace import RECORDED, Trace, TraceError
 
 MARKS = {MANIFEST, TRACE, "checkpoints"}  # any of them makes a folder a run's
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
@@ -238,12 +238,11 @@ def _topology(path: Path, scenario: Scenario, trace: Trace | None, episode: int,
 
 def _check_arrays(path: Path, trace: Trace, scenario: Scenario) -> None:
     """Refuse a trace whose arrays do not fit together or hold what is no number."""
-    slots, devices, edges = scenario.slots, scenario.network.devices, len(np.atleast_1d(trace.edge_receiver))
-    by_device = ("scheduled", "power_watt", "update_loss", "spent_joule", "harvested_joule", "overflow_joule")
-    expected = dict.fromkeys(by_device, (slots, devices))
-    expected |= {"battery_joule": (slots + 1, devices), "delivered": (slots, edges)}
-    for name, shape in expected.items():
-        array = getattr(trace, name)
+    sizes = {"slot": scenario.slots, "moment": scenario.slots + 1, "device": scenario.network.devices}
+    sizes |= {"edge": len(np.atleast_1d(trace.edge_receiver)), "site": trace.channel_level.shape[-1]}
+    for column in RECORDED:
+        name, array = column.name, getattr(trace, column.name)
+        shape = column.shape(sizes | {"episode": len(array)})[1:]
         if array.ndim != 3 or array.shape[1:] != shape or not len(array):
             raise TraceError(
                 f"{path}: expected {name} of shape (episode, {shape[0]}, {shape[1]}), actual {array.shape}"

@@ -4,15 +4,22 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heliomesh.problem.policy import Plan, Track, untracked
+from heliomesh.problem.policy import Plan, Policy, Track, as_plan, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.slot_loop import run_slots
 
 
 def simulate_costs(
-    problem: Problem, plan: Plan, episodes: int = 64, seed: int = 0, *, at_once: int = 64, track: Track = untracked
+    problem: Problem,
+    plan: Plan | Policy,
+    episodes: int = 64,
+    seed: int = 0,
+    *,
+    at_once: int = 64,
+    track: Track = untracked,
 ) -> npt.NDArray[np.float64]:
     """Normalised mean cost per slot of each episode, the same numbers as ``simulate(...).cost``; (episode,)."""
+    plan = as_plan(plan)
     costs = []
     for first in range(0, episodes, at_once):
         numbers = list(range(first, min(first + at_once, episodes)))

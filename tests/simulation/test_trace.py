@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import pickle
+import sys
 import zipfile
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ import pytest
 
 import heliomesh as hm
 from heliomesh.simulation import trace as trace_module
-from heliomesh.simulation.trace import TraceError, estimate_bytes
+from heliomesh.simulation.trace import COLUMNS, TraceError, axis_sizes, estimate_bytes
 
 FIELDS = [field.name for field in dataclasses.fields(hm.Trace)]
 ARRAYS = [name for name in FIELDS if name not in ("scenario_toml", "planner", "seed")]
@@ -314,3 +315,53 @@ def test_progress_sees_every_slot_and_changes_nothing(record, monkeypatch):
     tracked = hm.simulate(problem, hm.plan(problem, "uncoordinated"), episodes=3, track=track)
     assert seen == [("simulate uncoordinated", count, 24) for count in range(1, 25)]
     assert_equal(tracked, record)
+
+
+# the schema
+
+
+def test_the_schema_names_every_array_once(record):
+    assert [column.name for column in COLUMNS] == ARRAYS
+    sizes = axis_sizes(problem_of(), 3)
+    for column in COLUMNS:
+        array = getattr(record, column.name)
+        assert (array.shape, array.dtype) == (column.shape(sizes), np.dtype(column.dtype)), column.name
+        assert column.unit == ("J" if "joule" in column.name else "W" if "watt" in column.name else "1")
+
+
+def test_the_first_slots_keep_the_battery_after_them(record):
+    short = record.first_slots(4)
+    assert short.scheduled.shape == (3, 4, 5)
+    np.testing.assert_array_equal(short.battery_joule, record.battery_joule[:, :5])
+    np.testing.assert_array_equal(short.edge_sender, record.edge_sender)
+
+
+def test_a_policy_is_simulated_without_a_plan(record):
+    problem = problem_of()
+    policy = hm.plan(problem, "uncoordinated").policy
+    alone = hm.simulate(problem, policy, episodes=3)
+    assert alone.planner == "Greedy"
+    assert_equal(replace(alone, planner=record.planner), record)
+    np.testing.assert_array_equal(hm.simulate_costs(problem, policy, 3), alone.cost)
+
+
+def test_xarray_gets_names_coordinates_and_units(record):
+    pytest.importorskip("xarray", reason="needs pip install heliomesh[xarray]")
+    dataset = record.to_xarray()
+    assert dict(dataset.sizes) == axis_sizes(problem_of(), 3)
+    for column in COLUMNS:
+        array = dataset[column.name]
+        assert (array.dims, array.attrs["units"]) == (column.axes, column.unit)
+        np.testing.assert_array_equal(array.to_numpy(), getattr(record, column.name))
+    assert dataset.attrs["planner"] == "uncoordinated"
+    np.testing.assert_allclose(dataset.update_loss.sum("device").mean("slot"), record.cost)
+    heard = dataset.delivered.sel(episode=1).where(dataset.edge_receiver == 0, drop=True)
+    assert heard.sizes["edge"] == int((record.edge_receiver == 0).sum())
+
+
+def test_without_xarray_a_sentence_says_what_to_do(record, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(
+        ModuleNotFoundError, match=r"xarray is not installed. Run `pip install heliomesh\[xarray\]`\."
+    ):
+        record.to_xarray()
