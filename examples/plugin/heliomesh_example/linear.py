@@ -5,6 +5,6 @@ import math
 from torch import nn
 
 
-def build(input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
-    """Flatten – classes, for inputs (channel, height, width)."""
+def build(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Flatten – classes, for images (channel, height, width) and vectors (feature,)."""
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), num_classes))

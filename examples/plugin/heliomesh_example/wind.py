@@ -4,23 +4,22 @@ A rotor of area A [m²] and power coefficient c harvests ``½ ρ A c v³ · slot
 with the density of air ρ = 1.2 kg/m³.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from heliomesh.physics.harvesting import HarvestLaw, memoryless
-from heliomesh.scenario import Fraction, PerDeviceNonNegative, Positive, Scenario, Section, per_device
+from heliomesh.scenario import Fraction, HarvestSettings, PerDeviceNonNegative, Positive, Scenario, per_device
 
 _AIR = 1.2  # kg/m³
 _ATOMS = 32
 
 
-class Settings(Section):
+class Settings(HarvestSettings):
     """The wind and the turbine."""
 
     per_device: ClassVar[tuple[str, ...]] = ("rotor_cm2",)
-    source: Literal["wind"]
     speed: Positive = Field(4.0, description="scale of the Weibull law [m/s]")
     shape: Positive = Field(2.0, description="its shape; 2 is a Rayleigh law")
     coefficient: Fraction = Field(0.3, description="share of the wind's power that is harvested")
