@@ -12,9 +12,10 @@ w_j, the others have w_i½ for both. Terms are added in one fixed order, element
 neither on chunks nor on who else is in the stack. A device without terms keeps its weights bit for bit.
 """
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +23,6 @@ import torch
 
 from heliomesh.physics.topology import Topology
 from heliomesh.scenario import ScenarioError
-
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # comes with builds of torch for accelerators only
-    triton = None
 
 Rule = Literal["model", "update", "renormalized"]
 Bools = npt.NDArray[np.bool_]
@@ -37,8 +32,6 @@ Mix = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, npt.NDArray[np.int64]]
 
 _DENSE_EIGENVALUES = 1000  # devices up to which all eigenvalues take less than a second
 _CPU_WIDTH = 32_768  # parameters at once: a few rows of them fit into a core's cache
-_CUDA_BLOCK = 1024  # parameters of one program
-_CUDA_WIDTH = 65_535 * _CUDA_BLOCK  # the second axis of a grid is no longer
 _ROUNDING = -1e-9  # rounding of a zero eigenvalue
 
 
@@ -121,9 +114,8 @@ def _mix_in_chunks(
 ) -> None:
     """Mix one range of parameters after the other; where ``out`` is read too, the range's results wait beside it."""
     parameters, num_rows = out.shape[1], len(terms.rows)
-    fused = triton is not None and out.is_cuda
-    mix = _fused_mix(terms, out) if fused else _row_mix(terms)
-    width = min(parameters, _CUDA_WIDTH if fused else _CPU_WIDTH)
+    mix, widest = _mix_for(terms, out)
+    width = min(parameters, widest)
     if out.data_ptr() not in (after.data_ptr(), reference.data_ptr()):
         for columns in _ranges(parameters, width):
             mix(after[:, columns], reference[:, columns], out[:, columns], terms.rows)
@@ -134,6 +126,16 @@ def _mix_in_chunks(
         waiting = workspace[:, : columns.stop - columns.start]
         mix(after[:, columns], reference[:, columns], waiting, np.arange(num_rows))
         out[:, columns].index_copy_(0, rows, waiting)
+
+
+def _mix_for(terms: _Terms, out: torch.Tensor) -> tuple[Mix, int]:
+    """How to mix where ``out`` lives, and the most parameters at once."""
+    if not out.is_cuda or importlib.util.find_spec("triton") is None:  # Triton comes with PyTorch for accelerators
+        return _row_mix(terms), _CPU_WIDTH
+    from heliomesh.learning.cuda.mixing import LARGEST_WIDTH, kernel_mix
+
+    indices = (terms.rows, terms.start, terms.sender, terms.anchor)
+    return kernel_mix(indices, terms.coefficient, out), LARGEST_WIDTH
 
 
 def _ranges(total: int, width: int) -> list[slice]:
@@ -161,64 +163,6 @@ def _row_mix(terms: _Terms) -> Mix:
                 mixed.add_(difference, alpha=coefficient[term])
 
     return mix
-
-
-def _fused_mix(terms: _Terms, like: torch.Tensor) -> Mix:
-    """All rows in one kernel, on the device of ``like``: every program mixes one block of one row."""
-    device = like.device
-    indices = [torch.from_numpy(array).to(device) for array in (terms.rows, terms.start, terms.sender, terms.anchor)]
-    coefficient = torch.from_numpy(terms.coefficient).to(device, like.dtype)
-
-    def mix(
-        after: torch.Tensor, reference: torch.Tensor, target: torch.Tensor, landing: npt.NDArray[np.int64]
-    ) -> None:
-        width = target.shape[1]
-        with torch.cuda.device(device):
-            _mix_kernel[len(terms.rows), triton.cdiv(width, _CUDA_BLOCK)](
-                after,
-                reference,
-                target,
-                torch.from_numpy(landing).to(device),
-                *indices,
-                coefficient,
-                after.stride(0),
-                target.stride(0),
-                width,
-                BLOCK=_CUDA_BLOCK,
-            )
-
-    return mix
-
-
-# Triton compiles annotations too, so this function has only the one that Triton asks for.
-def _mix_block(  # type: ignore[no-untyped-def]
-    after,
-    reference,
-    target,
-    landing,
-    rows,
-    start,
-    sender,
-    anchor,
-    coefficient,
-    source_stride,
-    target_stride,
-    width,
-    BLOCK: "tl.constexpr",
-):
-    """One block of parameters of one mixed row; rows are the fast axis, so neighbours' blocks stay in the cache."""
-    index = tl.program_id(0)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = column < width
-    mixed = tl.load(reference + tl.load(rows + index) * source_stride + column, mask=inside)
-    for term in range(tl.load(start + index), tl.load(start + index + 1)):
-        sent = tl.load(after + tl.load(sender + term) * source_stride + column, mask=inside)
-        held = tl.load(reference + tl.load(anchor + term) * source_stride + column, mask=inside)
-        mixed += tl.load(coefficient + term) * (sent - held)
-    tl.store(target + tl.load(landing + index) * target_stride + column, mixed, mask=inside)
-
-
-_mix_kernel: Any = None if triton is None else triton.jit(_mix_block)
 
 
 def smallest_eigenvalue(topology: Topology) -> float:

@@ -26,6 +26,19 @@ _IMAGES = ["images", "height", "width", "out_height", "out_width"]
 _COUNTS = ["positions", "splits"]
 
 
+@triton.jit
+def _corner(pixel, height, width, out_height, out_width, channels, stride, padding):
+    """Top, left and address of the input window of each output pixel; top and left may lie in the padding."""
+    top = pixel // out_width % out_height * stride - padding
+    left = pixel % out_width * stride - padding
+    return top, left, ((pixel // (out_width * out_height) * height + top) * width + left) * channels
+
+
+@triton.jit
+def _within(line, column, height, width):
+    return (line >= 0) & (line < height) & (column >= 0) & (column < width)
+
+
 @triton.jit(do_not_specialize=_IMAGES)
 def convolution_forward(
     x,
@@ -65,9 +78,7 @@ def convolution_forward(
     weight += place * (filters * length)
     pixel = tl.program_id(0) // tiles * BLOCK_M + tl.arange(0, BLOCK_M)
     kernel = tl.program_id(0) % tiles * BLOCK_N + tl.arange(0, BLOCK_N)
-    top = pixel // out_width % out_height * stride - padding
-    left = pixel % out_width * stride - padding
-    corner = ((pixel // (out_width * out_height) * height + top) * width + left) * channels
+    top, left, corner = _corner(pixel, height, width, out_height, out_width, channels, stride, padding)
     inner = tl.arange(0, BLOCK_K)
     product = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     if PACKED:
@@ -77,8 +88,7 @@ def convolution_forward(
             tap_column = k // channels % KERNEL_WIDTH
             line = top[:, None] + tap_row[None, :]
             column = left[:, None] + tap_column[None, :]
-            inside = (line >= 0) & (line < height) & (column >= 0) & (column < width)
-            inside = inside & (pixel < pixels)[:, None] & (k < length)[None, :]
+            inside = _within(line, column, height, width) & (pixel < pixels)[:, None] & (k < length)[None, :]
             shift = (tap_row * width + tap_column) * channels + k % channels
             a = tl.load(x + corner[:, None] + shift[None, :], mask=inside, other=0.0)
             known = (k < length)[:, None] & (kernel < filters)[None, :]
@@ -91,7 +101,7 @@ def convolution_forward(
             channel = step % blocks * BLOCK_K + inner
             line = top + tap // KERNEL_WIDTH
             column = left + tap % KERNEL_WIDTH
-            inside = (line >= 0) & (line < height) & (column >= 0) & (column < width) & (pixel < pixels)
+            inside = _within(line, column, height, width) & (pixel < pixels)
             shift = (tap // KERNEL_WIDTH * width + tap % KERNEL_WIDTH) * channels + channel
             known = channel < channels
             a = tl.load(x + corner[:, None] + shift[None, :], mask=inside[:, None] & known[None, :], other=0.0)
@@ -226,16 +236,14 @@ def convolution_weight_gradient(
     product = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for step in range(split * steps, (split + 1) * steps):
         pixel = step * BLOCK_K + tl.arange(0, BLOCK_K)
-        top = pixel // OUT_WIDTH % OUT_HEIGHT * stride - padding
-        left = pixel % OUT_WIDTH * stride - padding
-        corner = ((pixel // (OUT_WIDTH * OUT_HEIGHT) * height + top) * width + left) * CHANNELS
+        top, left, corner = _corner(pixel, height, width, OUT_HEIGHT, OUT_WIDTH, CHANNELS, stride, padding)
         known = (pixel < pixels)[:, None]
         a = tl.load(
             dy + pixel[:, None] * filters + kernel[None, :], mask=known & (kernel < filters)[None, :], other=0.0
         )
         line = top[:, None] + tap_row[None, :]
         column = left[:, None] + tap_column[None, :]
-        inside = (line >= 0) & (line < height) & (column >= 0) & (column < width) & known & (n < length)[None, :]
+        inside = _within(line, column, height, width) & known & (n < length)[None, :]
         b = tl.load(x + corner[:, None] + shift[None, :], mask=inside, other=0.0)
         product = tl.dot(tl.trans(a), b, product, input_precision=PRECISION)
     partial += (split.to(tl.int64) * positions + place) * (filters * length)
@@ -503,6 +511,16 @@ def group_norm_forward(
 
 
 @triton.jit
+def _gated(dy, x, y, at, known, mean, inverse, RELU: tl.constexpr):
+    """The gradient where y > 0, and the normalised x; (pixel, channel)."""
+    g = tl.load(dy + at, mask=known, other=0.0).to(tl.float32)
+    if RELU:
+        g = tl.where(tl.load(y + at, mask=known, other=0.0) > 0, g, 0.0)
+    z = (tl.load(x + at, mask=known, other=0.0).to(tl.float32) - mean[None, :]) * inverse[None, :]
+    return g, z
+
+
+@triton.jit
 def group_norm_backward(
     dy,
     x,
@@ -543,12 +561,9 @@ def group_norm_backward(
         pixel = start + tl.arange(0, BLOCK_P)
         known = (pixel < pixels)[:, None]
         at = start_of_image + pixel[:, None] * CHANNELS + channel[None, :]
-        g = tl.load(dy + at, mask=known, other=0.0).to(tl.float32)
-        if RELU:
-            g = tl.where(tl.load(y + at, mask=known, other=0.0) > 0, g, 0.0)
+        g, z = _gated(dy, x, y, at, known, mean, inverse, RELU)
         if HAS_RESIDUAL:
             tl.store(residual_gradient + at, g.to(residual_gradient.dtype.element_ty), mask=known)
-        z = (tl.load(x + at, mask=known, other=0.0).to(tl.float32) - mean[None, :]) * inverse[None, :]
         total += g
         along += g * z
     sum_along = tl.sum(along, 0)
@@ -562,10 +577,7 @@ def group_norm_backward(
         pixel = start + tl.arange(0, BLOCK_P)
         known = (pixel < pixels)[:, None]
         at = start_of_image + pixel[:, None] * CHANNELS + channel[None, :]
-        g = tl.load(dy + at, mask=known, other=0.0).to(tl.float32)
-        if RELU:
-            g = tl.where(tl.load(y + at, mask=known, other=0.0) > 0, g, 0.0)
-        z = (tl.load(x + at, mask=known, other=0.0).to(tl.float32) - mean[None, :]) * inverse[None, :]
+        g, z = _gated(dy, x, y, at, known, mean, inverse, RELU)
         value = (slope[None, :] * g - (z * pull[None, :] + level[None, :])) * inverse[None, :]
         tl.store(dx + at, value.to(dx.dtype.element_ty), mask=known)
 
@@ -590,12 +602,10 @@ def relu_pool_forward(
         return
     element = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     known = element < images * (OUT_HEIGHT * OUT_WIDTH * CHANNELS)
-    pixel = element // CHANNELS
-    line = pixel // OUT_WIDTH % OUT_HEIGHT * WINDOW
-    source = (pixel // (OUT_WIDTH * OUT_HEIGHT) * height + line) * width + pixel % OUT_WIDTH * WINDOW
     x += position.to(tl.int64) * (images * height * width * CHANNELS)
     y += position.to(tl.int64) * (images * OUT_HEIGHT * OUT_WIDTH * CHANNELS)
-    source = source * CHANNELS + element % CHANNELS
+    _, _, corner = _corner(element // CHANNELS, height, width, OUT_HEIGHT, OUT_WIDTH, CHANNELS, WINDOW, 0)
+    source = corner + element % CHANNELS
     largest = tl.zeros((BLOCK,), tl.float32)
     for tap in tl.static_range(WINDOW * WINDOW):
         at = source + (tap // WINDOW * width + tap % WINDOW) * CHANNELS
@@ -625,16 +635,12 @@ def relu_pool_backward(
         return
     element = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     known = element < images * (OUT_HEIGHT * OUT_WIDTH * CHANNELS)
-    pixel = element // CHANNELS
-    line = pixel // OUT_WIDTH % OUT_HEIGHT * WINDOW
-    source = (pixel // (OUT_WIDTH * OUT_HEIGHT) * height + line) * width + pixel % OUT_WIDTH * WINDOW
-    x += position.to(tl.int64) * (images * height * width * CHANNELS)
-    dx += position.to(tl.int64) * (images * height * width * CHANNELS)
-    y += position.to(tl.int64) * (images * OUT_HEIGHT * OUT_WIDTH * CHANNELS)
-    dy += position.to(tl.int64) * (images * OUT_HEIGHT * OUT_WIDTH * CHANNELS)
-    source = source * CHANNELS + element % CHANNELS
-    largest = tl.load(y + element, mask=known, other=0.0)
-    gradient = tl.load(dy + element, mask=known, other=0.0)
+    before = position.to(tl.int64) * (images * height * width * CHANNELS)
+    after = position.to(tl.int64) * (images * OUT_HEIGHT * OUT_WIDTH * CHANNELS)
+    _, _, corner = _corner(element // CHANNELS, height, width, OUT_HEIGHT, OUT_WIDTH, CHANNELS, WINDOW, 0)
+    source = before + corner + element % CHANNELS
+    largest = tl.load(y + after + element, mask=known, other=0.0)
+    gradient = tl.load(dy + after + element, mask=known, other=0.0)
     waiting = largest > 0  # no element of the tile has been chosen yet
     for tap in tl.static_range(WINDOW * WINDOW):
         at = source + (tap // WINDOW * width + tap % WINDOW) * CHANNELS

@@ -16,9 +16,10 @@ import torch
 import triton
 from torch import Tensor
 
-from heliomesh.learning import kernels
+from heliomesh.learning.cuda import kernels
+from heliomesh.learning.cuda.fusion import FusedNorm, FusedPool
 from heliomesh.learning.stacked import Layout
-from heliomesh.learning.stacked_graph import Convolution, Dense, Executors, GroupNorm
+from heliomesh.learning.stacked_graph import Convolution, Dense, Executors
 
 LARGEST_BATCH = 128  # the backward pass of a dense layer holds a whole batch in registers
 _WEIGHT_PROGRAMS = 800  # several for each multiprocessor of a large card
@@ -34,21 +35,11 @@ class Tile(NamedTuple):
     warps: int
     stages: int
 
-
-@dataclass(frozen=True)
-class FusedNorm:
-    """ReLU(norm(x) + residual), the residual or the ReLU being optional."""
-
-    norm: GroupNorm
-    residual: bool
-    relu: bool
-
-
-@dataclass(frozen=True)
-class FusedPool:
-    """max(0, ·) and maximum over windows without overlap."""
-
-    window: int
+    @property
+    def options(self) -> dict[str, int]:
+        """As a kernel's arguments."""
+        blocks = {"BLOCK_M": self.m, "BLOCK_N": self.n, "BLOCK_K": self.k}
+        return blocks | {"num_warps": self.warps, "num_stages": self.stages}
 
 
 @dataclass(frozen=True)
@@ -168,6 +159,10 @@ def _sizes(x: Tensor, operation: Convolution, stack: Stack) -> _Shape:
     return _Shape(folded // stack.positions, height, width, out[0], out[1], channels, filters)
 
 
+def _kernel_sides(operation: Convolution) -> dict[str, int]:
+    return dict(zip(("KERNEL_HEIGHT", "KERNEL_WIDTH"), operation.kernel, strict=True))
+
+
 def _pixels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)
 
@@ -202,16 +197,11 @@ class _Convolution(torch.autograd.Function):
             *size,
             operation.stride[0],
             operation.padding[0],
-            KERNEL_HEIGHT=operation.kernel[0],
-            KERNEL_WIDTH=operation.kernel[1],
+            **_kernel_sides(operation),
             HAS_BIAS=operation.bias is not None,
             PACKED=packed,
             PRECISION=stack.precision,
-            BLOCK_M=tile.m,
-            BLOCK_N=tile.n,
-            BLOCK_K=32 if packed else tile.k,
-            num_warps=tile.warps,
-            num_stages=tile.stages,
+            **tile.options | ({"BLOCK_K": 32} if packed else {}),
         )
         return y
 
@@ -242,14 +232,9 @@ def _input_gradient(x: Tensor, dy: Tensor, size: _Shape, operation: Convolution,
         *size,
         operation.padding[0],
         STRIDE=step,
-        KERNEL_HEIGHT=operation.kernel[0],
-        KERNEL_WIDTH=operation.kernel[1],
+        **_kernel_sides(operation),
         PRECISION=stack.precision,
-        BLOCK_M=tile.m,
-        BLOCK_N=tile.n,
-        BLOCK_K=tile.k,
-        num_warps=tile.warps,
-        num_stages=tile.stages,
+        **tile.options,
     )
     return dx
 
@@ -277,14 +262,9 @@ def _weight_gradient(x: Tensor, dy: Tensor, size: _Shape, operation: Convolution
         OUT_HEIGHT=size.out_height,
         OUT_WIDTH=size.out_width,
         CHANNELS=size.channels,
-        KERNEL_HEIGHT=operation.kernel[0],
-        KERNEL_WIDTH=operation.kernel[1],
+        **_kernel_sides(operation),
         PRECISION=stack.precision,
-        BLOCK_M=tile.m,
-        BLOCK_N=tile.n,
-        BLOCK_K=tile.k,
-        num_warps=tile.warps,
-        num_stages=tile.stages,
+        **tile.options,
     )
     return partial
 
