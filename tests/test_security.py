@@ -39,6 +39,7 @@ RENAMED_LATER = {
     ("learning/retrieval/download.py", "_continue"),
     ("learning/retrieval/search.py", "_fetch"),
     ("learning/run.py", "_write_parquet"),
+    ("report/drawing.py", "svg_text"),  # to memory
 }
 
 

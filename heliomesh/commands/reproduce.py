@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -31,6 +30,7 @@ from heliomesh.learning.journal import reserved
 from heliomesh.learning.precision import check_precision
 from heliomesh.learning.run import TrainingError
 from heliomesh.problem.problem import torch_device
+from heliomesh.report.figures import draw
 from heliomesh.simulation.diagnostics import interval
 
 EXPERIMENT_CATALOG = "heliomesh.experiments"
@@ -93,11 +93,6 @@ def _publish(module: ModuleType, results: Sequence[Result], quick: bool, store: 
     text = "\n".join(lines) + "\n"
     sys.stdout.write(text + "\n")
     write_text(store.folder / f"{module.NAME}.md", text)
-    if find_spec("matplotlib") is None:
-        sys.stdout.write("No figure: matplotlib is not installed (pip install heliomesh[figures]).\n")
-        return
-    from heliomesh.report.figures import draw
-
     draw(results, title, module.PLACE, _reference(module.AGAINST), store.folder / f"{module.NAME}.svg")
 
 

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.durable import written_whole
+from heliomesh.durable import write_text
 from heliomesh.engine.arm import IDEAL
 from heliomesh.engine.results import accuracy_curve, final
 from heliomesh.engine.store import Result
-from heliomesh.report.colours import CLASSES, OTHER, SCHEMES
+from heliomesh.report.colours import LINES, OTHER, SCHEMES
+from heliomesh.report.drawing import drawing, svg_text
 from heliomesh.simulation.diagnostics import interval
 
-if TYPE_CHECKING:  # drawing is an extra
+if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # what figures call the planners
 _PLANNER = {"proposal": "decentralized", "proposal, literal": "decentralized literal", "myopic (SCA)": "myopic"}
@@ -34,11 +36,19 @@ Lines = dict[str, tuple[Numbers, Numbers]]  # by label: places on the horizontal
 
 
 def draw(results: Sequence[Result], title: str, place: str | None, reference: str | None, target: Path) -> None:
-    """Write a figure with 95 % intervals over seeds; SVG or PNG by the target's name.
+    """Write a figure with 95 % intervals over seeds as SVG.
 
     One panel per setting; below it the gain over the scheme ``reference``, where it is given and there.
     """
-    from matplotlib import rc_context
+    labels = dict.fromkeys(result.arm.scheme.label for result in results)
+    told = f"Mean device accuracy over {place or 'slots'} with 95 % intervals over seeds, of {', '.join(labels)}."
+    with drawing():
+        text = svg_text(_figure(results, title, place, reference), title, told)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_text(target, text)
+
+
+def _figure(results: Sequence[Result], title: str, place: str | None, reference: str | None) -> "Figure":
     from matplotlib.figure import Figure
 
     settings = list(dict.fromkeys(result.arm.setting for result in results))
@@ -69,10 +79,7 @@ def draw(results: Sequence[Result], title: str, place: str | None, reference: st
         left.set_ylabel("mean device accuracy [%]" if row % len(heights) == 0 else f"over {reference} [points]")
     grid[0, 0].legend(fontsize=8)
     figure.suptitle(title, fontsize=11)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # no date and no random names, so that equal results give equal files
-    with written_whole(target) as path, rc_context({"svg.hashsalt": "heliomesh"}):
-        figure.savefig(path, format=target.suffix[1:], metadata={"Date": None} if target.suffix == ".svg" else None)
+    return figure
 
 
 def _lines(results: Sequence[Result], place: str | None) -> Lines:
@@ -125,7 +132,7 @@ def _looks(labels: Sequence[str]) -> dict[str, Look]:
     known = {label: SCHEMES.get(_PLANNER.get(label, label)) for label in labels}
     others = [label for label, colour in known.items() if colour is None and label != IDEAL]
     chosen = {label: colour.light for label, colour in known.items() if colour is not None}
-    chosen |= {label: CLASSES[index % len(CLASSES)] for index, label in enumerate(others)} | {IDEAL: OTHER.light}
+    chosen |= {label: LINES[index % len(LINES)] for index, label in enumerate(others)} | {IDEAL: OTHER.light}
     return {
         label: {"color": chosen[label], "linestyle": "--" if label in _DASHED else "-", "label": label}
         for label in labels
