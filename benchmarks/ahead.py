@@ -1,4 +1,5 @@
-"""Algorithm 1 against `receiver` and `prices` on every shipped scenario: cost on common luck, and planning time.
+"""Algorithm 1 against `receiver` and `prices` on every shipped scenario: cost with common random numbers, and
+planning time.
 
 Algorithm 1 runs in both forms, with the largest number of hops that fits the memory limit; the better one is compared
 with the quickest plan that costs no more. Prints a Markdown table and last the smallest ratio of planning times and
@@ -10,9 +11,9 @@ import argparse
 import numpy as np
 
 import heliomesh as hm
-from heliomesh.comparison import Row
 from heliomesh.scenario import shipped
 from heliomesh.simulation.diagnostics import interval
+from heliomesh.studies.compare import Row
 
 
 def best(rows: list[Row]) -> Row:

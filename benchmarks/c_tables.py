@@ -1,8 +1,8 @@
 """What the bits of a receiver's tables cost: flash of a C header, decisions and cost, against the plan in doubles.
 
-Both policies meet the same luck. Actions are compared in the states that the plan itself visits; of actions that cost
-the same, doubles choose by their last digits. Prints a Markdown table and last the largest cost difference at 16
-bits.
+Both policies have common random numbers. Actions are compared in the states that the plan itself visits; of actions
+that cost the same, doubles choose by their last digits. Prints a Markdown table and last the largest cost difference
+at 16 bits.
 """
 
 import argparse

@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from heliomesh.engine import local  # before torch: the package sets how threads wait
-from heliomesh.engine.arm import Arm, Scheme
-from heliomesh.engine.local import Hardware
-from heliomesh.engine.store import Store
+from heliomesh.jobs.job import Job  # before torch: the package sets how threads wait
+from heliomesh.jobs.store import Store
+from heliomesh.learning.trainer import Work
 from heliomesh.scenario import Scenario
 
 import torch  # isort: skip
@@ -22,33 +21,32 @@ import torch  # isort: skip
 from heliomesh.engine import ray  # isort: skip
 
 
-def sweep(num_jobs: int, slots: int) -> list[Arm]:
+def sweep(num_jobs: int, slots: int) -> list[Job]:
     """Jobs that differ in their data."""
     ring = Scenario.load("ring10").override({"slots": slots, "learning.dataset": "digits"})
-    scheme = Scheme("uncoordinated", "uncoordinated")
     alphas = [0.5 + 0.1 * number for number in range(num_jobs)]
     return [
-        Arm("overhead", scheme, ring.override({"learning.partition": "dirichlet", "learning.alpha": alpha}), 1)
+        Job(ring.override({"learning.partition": "dirichlet", "learning.alpha": alpha}), "uncoordinated")
         for alpha in alphas
     ]
 
 
-def seconds(work: Callable[[], None]) -> float:
+def seconds(work: Callable[[], object]) -> float:
     """How long it takes."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
-def turn(arms: list[Arm]) -> tuple[float, float, float]:
+def turn(jobs: list[Job]) -> tuple[float, float, float]:
     """Seconds of the local engine, of starting Ray, and of the work over Ray."""
     with tempfile.TemporaryDirectory() as folder:
         alone, spread = Store(Path(folder) / "local"), Store(Path(folder) / "ray")
-        local.prepare_all(arms, alone)
-        local.prepare_all(arms, spread)
-        on_local = seconds(lambda: local.train_all(arms, alone, Hardware()))
+        alone.traces(jobs)
+        spread.traces(jobs)
+        on_local = seconds(lambda: alone.runs(jobs, Work(runs_at_once=1)))
         starting = seconds(ray.start)
-        on_ray = seconds(lambda: ray.train_all(arms, spread, Hardware()))
+        on_ray = seconds(lambda: spread.runs(jobs, Work(runs_at_once=1, parallel_map=ray.parallel_map)))
         ray.stop()
     return on_local, starting, on_ray
 
@@ -60,8 +58,8 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=1)
     options = parser.parse_args()
-    arms = sweep(options.jobs, options.slots)
-    turns = [turn(arms) for _ in range(options.repeats)]
+    jobs = sweep(options.jobs, options.slots)
+    turns = [turn(jobs) for _ in range(options.repeats)]
     on_local, starting, on_ray = (min(times) for times in zip(*turns, strict=True))
     print(f"{options.jobs} jobs, {torch.get_num_threads()} threads each, the shortest of {options.repeats} turns")
     print(f"local engine: {on_local:.1f} s, {on_local / options.jobs:.1f} s a job")

@@ -21,10 +21,9 @@ from typer.testing import CliRunner
 
 import heliomesh as hm
 from heliomesh.cli import app
-from heliomesh.engine import local
-from heliomesh.engine.arm import Arm, Scheme
-from heliomesh.engine.results import final
-from heliomesh.engine.store import Store
+from heliomesh.jobs.job import Job
+from heliomesh.jobs.store import Store
+from heliomesh.learning.trainer import Work
 
 _WORKERS = 2
 _AHEAD = 8  # jobs handed out at a time
@@ -32,13 +31,10 @@ _PLANNERS = ("uncoordinated", "battery_threshold", "myopic")
 _MAX_GROWTH_MIB = 16.0  # of three processes, between the first and the last quarter of a phase
 
 
-def arms(number: int) -> list[Arm]:
+def small_jobs(number: int) -> list[Job]:
     """Distinct small jobs: planners by seeds of the scenario."""
-    tiny = hm.Scenario.load("tiny").override({"slots": 4})
-    return [
-        Arm("soak", Scheme(f"{_PLANNERS[n % 3]} {n}", _PLANNERS[n % 3]), tiny.override({"seed": n}), 1)
-        for n in range(number)
-    ]
+    tiny, training = hm.Scenario.load("tiny").override({"slots": 4}), hm.TrainSettings(strategy="loop")
+    return [Job(tiny.override({"seed": n}), _PLANNERS[n % 3], training=training) for n in range(number)]
 
 
 class Watch:
@@ -92,16 +88,16 @@ def in_pool(
 
 def soak(number: int, folder: Path) -> bool:
     """Run all jobs; whether all is well."""
-    store, jobs, started = Store(folder), arms(number), time.monotonic()
-    hardware = local.Hardware(strategy="loop")
+    store, jobs, started = Store(folder), small_jobs(number), time.monotonic()
     with ProcessPoolExecutor(_WORKERS, get_context("spawn")) as pool:
         watches = {phase: Watch(phase, pool) for phase in ("plan", "train")}
         every = max(1, number // 20)
-        local.prepare_all(jobs, store, parallel_map=partial(in_pool, pool, watches["plan"], every))
-        local.train_all(jobs, store, hardware, parallel_map=partial(in_pool, pool, watches["train"], every))
-    whole = sum(len(final(store.get(job)).accuracy) == 1 for job in jobs)
+        maps = {phase: partial(in_pool, pool, watch, every) for phase, watch in watches.items()}
+        work = Work(parallel_map=maps["plan"], train_map=maps["train"], runs_at_once=1, keep_weights=False)
+        runs = store.runs(jobs, work)
+    whole = sum(run.final["slot"] == 4 for run in runs)
     verified = CliRunner().invoke(app, ["runs", "verify", str(folder)])
-    print(verified.stdout.splitlines()[-1])
+    print("\n".join(verified.stdout.splitlines()[-2:]))
     left = [path for path in folder.rglob(".*") if path.is_file()]
     print(f"{whole} of {number} results present and verified, {len(left)} temporary files left")
     for phase, watch in watches.items():

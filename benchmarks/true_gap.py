@@ -1,4 +1,4 @@
-"""How far from the exact optimum are the plans? Rings small enough to solve, simulated on common luck.
+"""How far from the exact optimum are the plans? Rings small enough to solve, simulated with common random numbers.
 
 10-ring: 4 channel and 5 battery levels; half-duplex 6-ring: 2 channel and 4 battery levels; energies {0, 2, 3} steps,
 mean harvest 0.8 steps, idle_penalty 1. Gaps are paired by episode with the optimum. Prints a Markdown table and last

@@ -1,56 +1,71 @@
-"""Plan, simulate and train decentralized federated learning on energy-harvesting wireless devices."""
+"""Plan, simulate and train decentralized federated learning on energy-harvesting wireless devices.
+
+Public names are imported when they are first used: `import heliomesh` itself loads neither PyTorch nor NumPy.
+
+Processes may be forked at any time, as `concurrent.futures.ProcessPoolExecutor` does by default on Linux. A forked
+child computes with one thread, because the parent's threads do not exist in it and waiting for them never ends.
+"""
 
 import os
+import sys
+from importlib import import_module
+from typing import Any
 
 # Read once, when torch loads OpenMP: threads that spin while they wait starve each other on busy or small machines
 # (twelve times slower beside one busy core). Whoever sets the variable keeps their setting.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from heliomesh.comparison import compare
-from heliomesh.learning.dataset import Dataset, DatasetError, dataset_from_arrays
-from heliomesh.learning.replay import TrainJob
-from heliomesh.learning.run import Run, TrainingError
-from heliomesh.learning.theorem1 import diagnose
-from heliomesh.learning.trainer import TrainingInterrupted, TrainSettings, train, train_many
-from heliomesh.planning import continuous_bound, lower_bound, plan, planner_names
-from heliomesh.problem.evaluation import exact_cost
-from heliomesh.problem.policy import Plan
-from heliomesh.problem.problem import Problem, build
-from heliomesh.problem.size import TooLargeError
-from heliomesh.scenario import Scenario, ScenarioError
-from heliomesh.simulation.costs import simulate_costs
-from heliomesh.simulation.diagnostics import summarise
-from heliomesh.simulation.ledger import energy_ledger
-from heliomesh.simulation.trace import Trace, TraceError, simulate
 
-__all__ = [
-    "Dataset",
-    "DatasetError",
-    "Plan",
-    "Problem",
-    "Run",
-    "Scenario",
-    "ScenarioError",
-    "TooLargeError",
-    "Trace",
-    "TraceError",
-    "TrainJob",
-    "TrainSettings",
-    "TrainingError",
-    "TrainingInterrupted",
-    "build",
-    "compare",
-    "continuous_bound",
-    "dataset_from_arrays",
-    "diagnose",
-    "energy_ledger",
-    "exact_cost",
-    "lower_bound",
-    "plan",
-    "planner_names",
-    "simulate",
-    "simulate_costs",
-    "summarise",
-    "train",
-    "train_many",
-]
+def _compute_alone() -> None:
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing is forked
+    os.register_at_fork(after_in_child=_compute_alone)
+
+# Where each public name lives; `__init__.pyi` says the same to type checkers, and a test compares the two.
+_HOMES = {
+    "heliomesh.jobs.job": ("Job",),
+    "heliomesh.jobs.run": ("run",),
+    "heliomesh.jobs.store": ("Store",),
+    "heliomesh.jobs.training": ("train", "train_many"),
+    "heliomesh.learning.dataset": ("Dataset", "DatasetError", "dataset_from_arrays"),
+    "heliomesh.learning.replay": ("TrainJob",),
+    "heliomesh.learning.run": ("Run", "TrainingError"),
+    "heliomesh.learning.theorem1": ("diagnose",),
+    "heliomesh.learning.trainer": ("TrainSettings", "TrainingInterrupted", "Work"),
+    "heliomesh.mistakes": ("MistakeError",),
+    "heliomesh.planning": ("continuous_bound", "lower_bound", "plan", "planner_names"),
+    "heliomesh.problem.evaluation": ("exact_cost",),
+    "heliomesh.problem.policy": ("Plan",),
+    "heliomesh.problem.problem": ("Problem", "build"),
+    "heliomesh.problem.size": ("TooLargeError",),
+    "heliomesh.scenario": ("Scenario", "ScenarioError"),
+    "heliomesh.simulation.costs": ("simulate_costs",),
+    "heliomesh.simulation.diagnostics": ("summarise",),
+    "heliomesh.simulation.ledger": ("energy_ledger",),
+    "heliomesh.simulation.trace": ("Trace", "TraceError", "simulate"),
+    "heliomesh.studies.compare": ("compare",),
+    "heliomesh.studies.reproduce": ("reproduce",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [*sorted(_HOME_OF), "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("heliomesh")
+    elif name in _HOME_OF:
+        value = getattr(import_module(_HOME_OF[name]), name)
+    else:
+        raise AttributeError(f"module 'heliomesh' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

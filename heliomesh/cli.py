@@ -1,195 +1,205 @@
 """The command line: scenarios, plans, simulations, comparisons and training."""
 
+import ast
+import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, Any
 
-import torch
 import typer
-from rich.console import Console
-from rich.table import Table
+from typer.core import TyperCommand, TyperGroup
 
-from heliomesh.catalog import UnknownVariantError
-from heliomesh.commands import compare, data, export, fleet, live, report, reproduce, runs, size, train
-from heliomesh.commands.facts import network_facts, plan_facts, print_facts, print_json, remarks, summary_facts
-from heliomesh.commands.options import (
-    AddressOption,
-    DeviceOption,
-    Engine,
-    EngineOption,
-    EpisodesOption,
-    JsonOption,
-    PlannerArgument,
-    PlannerOptions,
-    QuietOption,
-    ScenarioArgument,
-    SeedOption,
-    SetOption,
-    TypeOption,
-    check_target,
-    load,
-    planner_options,
-    start_engine,
-    track_unless,
+from heliomesh.catalog import named_code
+from heliomesh.commands.terminal import print_any_letter, printable, say, tell
+from heliomesh.mistakes import MistakeError
+
+# A command's module is imported when the command is called: most need PyTorch, which takes seconds to load.
+COMMANDS = {
+    "scenario": "scenario:app",
+    "plan": "plan:plan_command",
+    "simulate": "plan:simulate_command",
+    "compare": "compare:compare_command",
+    "run": "train:run_command",
+    "train": "train:train_command",
+    "report": "report:report_command",
+    "reproduce": "reproduce:reproduce_command",
+    "size": "size:size_command",
+    "data": "data:app",
+    "runs": "runs:app",
+    "export": "export:export_command",
+    "fleet": "fleet:fleet_command",
+    "live": "live:live_command",
+    "prune": "live:prune_command",
+    "scope": "live:scope_command",
+}
+
+
+class _Commands(TyperGroup):
+    """The commands; a wrong call is told without the letters in it that a terminal would obey."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """What a command's module says of it, for the list of all: nothing is imported."""
+        return TyperCommand(cmd_name, help=told(COMMANDS[cmd_name])) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is called."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, None if found is None else loaded(str(name)), rest
+
+    def make_context(self, *arguments: Any, **settings: Any) -> Any:
+        """Read the call up to the command's name."""
+        with _shown():
+            return super().make_context(*arguments, **settings)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read the rest and do it."""
+        with _shown():
+            return super().invoke(ctx)
+
+
+def told(place: str) -> str:
+    """A command's docstring, or the help of a group of commands, read from its source."""
+    module, _, name = place.partition(":")
+    origin = find_spec(f"heliomesh.commands.{module}").origin  # type: ignore[union-attr]
+    for node in ast.walk(ast.parse(Path(str(origin)).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return ast.get_docstring(node) or ""
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.unparse(node.targets[0]) == name:
+            return str(next(ast.literal_eval(one.value) for one in node.value.keywords if one.arg == "help"))
+    return ""
+
+
+def loaded(name: str) -> Any:
+    """The command of that name, or the group of them, from its module."""
+    module, _, attribute = COMMANDS[name].partition(":")
+    found = getattr(import_module(f"heliomesh.commands.{module}"), attribute)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name)(found)
+    return typer.main.get_command(alone)
+
+
+@contextmanager
+def _shown() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "format_message"):  # of typer, whose class for all of them has no public name
+            error.message = printable(error.message, lines=True)  # type: ignore[attr-defined]
+        raise
+
+
+app = typer.Typer(
+    cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__
 )
-from heliomesh.learning.dataset import DatasetError, find_dataset
-from heliomesh.learning.run import TrainingError
-from heliomesh.planning import make_plan
-from heliomesh.problem.problem import Problem, build
-from heliomesh.problem.size import TooLargeError
-from heliomesh.scenario import Scenario, ScenarioError, shipped
-from heliomesh.simulation.diagnostics import summarise
-from heliomesh.simulation.ledger import energy_ledger
-from heliomesh.simulation.trace import TraceError, simulate
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
-scenario_app = typer.Typer(no_args_is_help=True, help="List, show and check scenarios.")
-app.add_typer(scenario_app, name="scenario")
-app.add_typer(data.app, name="data")
-app.add_typer(runs.app, name="runs")
-app.command("compare")(compare.compare_command)
-app.command("export")(export.export_command)
-app.command("train")(train.train_command)
-app.command("run")(train.run_command)
-app.command("fleet")(fleet.fleet_command)
-app.command("report")(report.report_command)
-app.command("reproduce")(reproduce.reproduce_command)
-app.command("size")(size.size_command)
-app.command("live")(live.live_command)
-app.command("prune")(live.prune_command)
-app.command("scope")(live.scope_command)
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import heliomesh
+
+        say(f"heliomesh {heliomesh.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def callback(
+    context: typer.Context,
+    trust: Annotated[bool, typer.Option("--trust", help="Run code that a scenario names as module:name.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """The command line: scenarios, plans, simulations, comparisons and training."""
+    context.with_resource(named_code(trust))
 
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2."""
+    print_any_letter()
     try:
-        app()
-    except (DatasetError, ScenarioError, TooLargeError, TraceError, TrainingError, UnknownVariantError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        with _signals_that_end():
+            app()
+    except MistakeError as error:
+        tell(f"error: {_by_flag(error)}", lines=True)  # some list ways to mend it
         sys.exit(2)
     except OSError as error:
-        sys.stderr.write(f"error: {error.filename or 'file'}: expected to be usable, actual: {error.strerror}\n")
+        tell(f"error: {_file(error)}: expected to be usable, actual: {error.strerror}")
         sys.exit(2)
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
-        sys.stderr.write("error: memory: expected enough for this work, actual: an allocation failed\n")
+        tell("error: memory: expected enough for this work, actual: an allocation failed")
         sys.exit(2)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
+        tell("interrupted")
         sys.exit(130)
+
+
+# Fields that the library names and that are options here.
+_FLAGS = {
+    "actors": "--actors",
+    "address": "--address",
+    "capacity_joule": "--capacity",
+    "changes": "--change",
+    "device": "--device",
+    "dtype": "--dtype",
+    "engine": "--engine",
+    "gpus_per_actor": "--gpus-per-actor",
+    "panel": "--panel",
+    "strategy": "--strategy",
+}
+
+
+def _by_flag(error: MistakeError) -> str:
+    """A mistake's sentence, with the option in place of the field that it sets."""
+    field, text = getattr(error, "field", ""), str(error)
+    return text.replace(field, _FLAGS[field], 1) if field in _FLAGS else text
+
+
+def _file(error: OSError) -> str:
+    """The file that an error is about; its name may be in bytes."""
+    return "file" if error.filename is None else os.fsdecode(error.filename)
+
+
+@contextmanager
+def _signals_that_end() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the program as Ctrl-C does, with exit code 128 + their number.
+
+    One that is ignored, as SIGHUP is under nohup, stays ignored. Signals reach the main thread only.
+    """
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has one
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, _leave)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def _is_out_of_memory(error: Exception) -> bool:
     """Whether Python, or torch on a processor or a GPU, found no room."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-@scenario_app.command("list")
-def scenario_list(as_json: JsonOption = False) -> None:
-    """Names of the shipped scenarios."""
-    rows = [
-        {
-            "name": name,
-            "topology": scenario.network.topology,
-            "devices": scenario.network.devices,
-            "slots": scenario.slots,
-            "harvest": scenario.as_dict()["harvest"]["source"],
-        }
-        for name in shipped()
-        for scenario in [Scenario.load(name)]
-    ]
-    if as_json:
-        print_json(rows)
-        return
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(*map(str, row.values()))
-    Console().print(table)
-
-
-@scenario_app.command("show")
-def scenario_show(scenario: ScenarioArgument, overrides: SetOption = [], as_json: JsonOption = False) -> None:  # noqa: B006
-    """Print a scenario in full, defaults included."""
-    loaded = load(scenario, overrides)
-    if as_json:
-        print_json(loaded.as_dict() | {"hash": loaded.content_hash})
-    else:
-        sys.stdout.write(f"# sha256 {loaded.content_hash}\n{loaded.to_toml()}")
-
-
-@scenario_app.command("validate")
-def scenario_validate(scenario: ScenarioArgument, overrides: SetOption = []) -> None:  # noqa: B006
-    """Check a scenario and all it refers to; exit code 2 and one sentence if it is wrong."""
-    loaded = load(scenario, overrides)
-    find_dataset(loaded.learning)
-    problem = build(loaded)
-    scarcity = problem.scarcity()
-    sys.stdout.write(
-        f"{scenario}: valid; {problem.num_devices} devices, diameter {problem.topology.diameter}, "
-        f"scarcity ratio {float(scarcity.min()):.2f} to {float(scarcity.max()):.2f}\n"
-    )
-    for remark in remarks(problem):
-        sys.stdout.write(f"note: {remark}\n")
-
-
-@scenario_app.command("schema")
-def scenario_schema() -> None:
-    """JSON schema of scenario files, for editors."""
-    print_json(Scenario.json_schema())
-
-
-@app.command("plan")
-def plan_command(
-    scenario: ScenarioArgument,
-    planner: PlannerArgument,
-    overrides: SetOption = [],  # noqa: B006
-    options: PlannerOptions = [],  # noqa: B006
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    device: DeviceOption = "cpu",
-    dtype: TypeOption = "float64",
-    engine: EngineOption = Engine.local,
-    address: AddressOption = None,
-) -> None:
-    """Make one plan and say what is known about it."""
-    problem = _problem(scenario, overrides, device, dtype)
-    spread, track = start_engine(engine, address).parallel_map, track_unless(quiet or as_json)
-    made = make_plan(problem, planner, planner_options(options), parallel_map=spread, track=track)
-    facts = network_facts(problem) | plan_facts(made)
-    print_facts(facts, as_json)
-
-
-@app.command("simulate")
-def simulate_command(
-    scenario: ScenarioArgument,
-    planner: PlannerArgument,
-    overrides: SetOption = [],  # noqa: B006
-    options: PlannerOptions = [],  # noqa: B006
-    episodes: EpisodesOption = 64,
-    seed: SeedOption = 0,
-    out: Annotated[Path | None, typer.Option("--out", help="Save the trace to this .npz file.")] = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    device: DeviceOption = "cpu",
-    dtype: TypeOption = "float64",
-    engine: EngineOption = Engine.local,
-    address: AddressOption = None,
-) -> None:
-    """Plan, then simulate with continuous batteries."""
-    check_target(out, "--out")
-    problem = _problem(scenario, overrides, device, dtype)
-    spread, track = start_engine(engine, address).parallel_map, track_unless(quiet or as_json)
-    made = make_plan(problem, planner, planner_options(options), parallel_map=spread, track=track)
-    trace = simulate(problem, made, episodes, seed, track=track)
-    ledger = energy_ledger(trace)
-    facts = network_facts(problem) | plan_facts(made) | summary_facts(summarise(trace))
-    facts["energy ledger imbalance [J], largest"] = float(abs(ledger.imbalance_joule).max())
-    if out is not None:
-        trace.save(out)
-        facts["trace"] = str(out)
-    print_facts(facts, as_json)
-
-
-def _problem(scenario: str, overrides: list[str], device: str, dtype: str) -> Problem:
-    return build(load(scenario, overrides), device, dtype)
+    if isinstance(error, MemoryError):
+        return True
+    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)

@@ -1,16 +1,17 @@
-"""Plan by name: find the planner's file, check its options, time it."""
+"""Plan with a planner of the catalog or of the user: find it, check its options, time it."""
 
+import math
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heliomesh import catalog
 from heliomesh.planners import receiver
+from heliomesh.problem.context import PlanFunction, Planning
 from heliomesh.problem.policy import ParallelMap, Plan, Track, untracked
 from heliomesh.problem.problem import Problem, optimistic
-from heliomesh.scenario import ScenarioError, validated
-from heliomesh.streams import stream
+from heliomesh.scenario import ScenarioError, Section, validated, variant
 
 PLANNER_CATALOG = "heliomesh.planners"
 
@@ -20,17 +21,48 @@ def planner_names() -> list[str]:
     return catalog.names(PLANNER_CATALOG)
 
 
-def plan(problem: Problem, planner: str, *, bound: bool | None = None, **options: Any) -> Plan:
-    """Make a plan; options are those of the planner's file, checked before any work is done.
+@dataclass(frozen=True)
+class Planner:
+    """A planner with what its module says about it; see docs/extend.md."""
 
-    ``bound``: whether a lower bound is added where the planner itself gives none; by default if it takes seconds.
+    name: str
+    plan: PlanFunction[Any]
+    options: type[Section]
+    variants: tuple[dict[str, Any], ...]  # option sets under which it is compared
+    smaller: Callable[[dict[str, Any]], dict[str, Any] | None]  # the options to try where these do not fit
+    starts_warm: bool  # whether it uses the context's previous plan
+
+
+def find_planner(planner: object) -> Planner:
+    """A planner by its name, or made of a module with ``plan`` or of such a function itself."""
+    found = variant(PLANNER_CATALOG, planner, "planner") if isinstance(planner, str) else planner
+    plan = getattr(found, "plan", found)
+    if not callable(plan):
+        raise ScenarioError(
+            "planner", f"expected a name, a function plan(context) or its module, actual {found!r:.80}"
+        )
+    return Planner(
+        name=planner if isinstance(planner, str) else str(getattr(found, "__name__", type(found).__name__)),
+        plan=plan,
+        options=getattr(found, "Options", Section),
+        variants=getattr(found, "VARIANTS", ({},)),
+        smaller=getattr(found, "smaller", lambda _: None),
+        starts_warm=bool(getattr(found, "STARTS_WARM", False)),
+    )
+
+
+def plan(problem: Problem, planner: object, *, bound: bool | None = None, **options: Any) -> Plan:
+    """Make a plan with a planner's name, module or function; its options are checked before any work is done.
+
+    ``bound``: whether a lower bound is added where the planner itself gives none; by default if it takes seconds. A
+    policy that picks powers outside the action set gets none.
     """
     return make_plan(problem, planner, options, bound=bound)
 
 
 def make_plan(
     problem: Problem,
-    planner: str,
+    planner: object,
     options: Mapping[str, Any],
     *,
     bound: bool | None = None,
@@ -40,37 +72,40 @@ def make_plan(
 ) -> Plan:
     """Like `plan`, with a way to work in parallel and a progress display.
 
-    A planner whose file has ``replan`` starts from the ``previous`` plan where one is given; others start anew.
+    A planner that says ``STARTS_WARM = True`` is given the ``previous`` plan; others start anew.
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"problem: expected a Problem, as heliomesh.build gives, actual value {problem!r:.80}")
-    try:
-        module = catalog.find(PLANNER_CATALOG, planner)
-    except catalog.UnknownVariantError as error:
-        raise ScenarioError("planner", str(error)) from None
-    settings = validated(module.Options, options, f"{planner} option")
+    found = find_planner(planner)
+    settings = validated(found.options, options, f"{found.name} option")
     started = time.perf_counter()
-    made: Plan
-    if previous is not None and starts_warm(planner):
-        made = module.replan(problem, settings, previous, parallel_map=parallel_map, track=track)
-    else:
-        rng = stream(problem.scenario.seed, "policy")
-        made = module.plan(problem, settings, rng, parallel_map=parallel_map, track=track)
+    context = Planning(problem, settings, parallel_map, track, previous if found.starts_warm else None)
+    given = found.plan(context)
+    made = given if isinstance(given, Plan) else Plan(found.name, given)
     made = replace(made, seconds=time.perf_counter() - started)
-    if made.lower_bound is None and bound is not False and (bound or receiver.is_quick(problem)):
+    wanted = made.lower_bound is None and made.picks_actions and bound is not False
+    if wanted and (bound or receiver.is_quick(problem)):
         made = replace(made, lower_bound=lower_bound(problem, track))
+    for name, value in (("expected cost", made.expected_cost), ("lower bound", made.lower_bound)):
+        if value is not None and not math.isfinite(value):
+            raise ScenarioError(
+                name, f"expected a finite number, actual value {value:g}; check the scenario's numbers"
+            )
     return made
 
 
-def starts_warm(planner: str) -> bool:
-    """Whether a planner can start from an earlier plan."""
-    return hasattr(catalog.find(PLANNER_CATALOG, planner), "replan")
+def resolved_options(planner: object, options: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a planner as plain data, those not given at their defaults; raises ScenarioError."""
+    found = find_planner(planner)
+    plain: dict[str, Any] = validated(found.options, options, f"{found.name} option").model_dump(mode="json")
+    return plain
 
 
 def lower_bound(problem: Problem, track: Track = untracked) -> float:
     """Certified lower bound on the expected cost per slot of every policy on the planning grid; computed once.
 
-    Why it is valid is said in `heliomesh/planners/receiver.py` and `heliomesh/problem/dual.py`.
+    It speaks of policies that pick from the problem's action set. Why it is valid is said in
+    `heliomesh/planners/receiver.py` and `heliomesh/problem/dual.py`.
     """
     known = problem.remembered.get("lower bound")
     if known is None:
@@ -81,9 +116,9 @@ def lower_bound(problem: Problem, track: Track = untracked) -> float:
 def continuous_bound(problem: Problem, track: Track = untracked) -> float | None:
     """Certified lower bound on the expected cost per slot of the simulated process with its continuous batteries.
 
-    Where batteries never leave the grid it is `lower_bound`. Elsewhere it is a bound by prices on a fine grid that
-    rounds in the devices' favour; computed once. None where harvests are replayed from a random start: planners know
-    their marginal law only.
+    It speaks of policies that pick from the problem's action set. Where batteries never leave the grid it is
+    `lower_bound`. Elsewhere it is a bound by prices on a fine grid that rounds in the devices' favour; computed once.
+    None where harvests are replayed from a random start: planners know their marginal law only.
     """
     if not problem.law_is_simulated:
         return None

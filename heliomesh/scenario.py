@@ -1,7 +1,7 @@
 """Every input of heliomesh: one frozen, validated scenario, read from and written to TOML.
 
-Sections of one kind only are classes here. A harvest source brings its own settings in its own file
-(`physics/harvest/*.py`, class ``Settings``), so that a new source is one new file.
+Sections of one kind only are classes here. A harvest or channel source brings its own settings in its own file
+(`physics/harvest/*.py` and `physics/channels/*.py`, class ``Settings``), so that a new source is one new file.
 """
 
 import hashlib
@@ -12,19 +12,25 @@ from contextlib import suppress
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from types import ModuleType
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError
 from pydantic_core import ErrorDetails
 
 from heliomesh import catalog
+from heliomesh.mistakes import MistakeError
 
 HARVEST_CATALOG = "heliomesh.physics.harvest"
-MOST_JOULE = 1e100  # sums of energies must stay numbers
+CHANNEL_CATALOG = "heliomesh.physics.channels"
+AGGREGATION_CATALOG = "heliomesh.learning.aggregations"
+OPTIMISER_CATALOG = "heliomesh.learning.optimisers"
+LEAST_JOULE, MOST_JOULE = 1e-100, 1e100  # sums and ratios of energies must stay numbers
+MOST_WATT = 1e30  # so must sums of received powers, in float32 too
 
 
-class ScenarioError(ValueError):
+class ScenarioError(MistakeError, ValueError):
     """A user's mistake in one line: the field's path, what was expected there and what was found."""
 
     def __init__(self, field: str, problem: str) -> None:
@@ -43,6 +49,7 @@ class Section(BaseModel):
     per_device: ClassVar[tuple[str, ...]] = ()  # fields that take one number or one per device
 
 
+_Section = TypeVar("_Section", bound=Section)
 Vector = Annotated[tuple[float, ...], Field(strict=False, min_length=1)]
 Matrix = Annotated[tuple[Vector, ...], Field(strict=False, min_length=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -69,7 +76,7 @@ class Network(Section):
     mean_degree: Annotated[float, Field(ge=1e-9)] = Field(4.0, description="target mean degree of a geometric graph")
     max_degree: Annotated[int, Field(ge=1)] | None = Field(None, description="refuse geometric draws above it")
     link_metre: Annotated[float, Field(gt=0, le=1e9)] = Field(
-        150.0, description="distance of linked devices; radius of a geometric graph"
+        150.0, description="distance of linked devices; radius of a geometric graph, whose links may be shorter"
     )
     placement: Literal["uniform", "jittered"] = Field(
         "uniform", description="geometric: anywhere in a square, or one device anywhere in each cell of a lattice"
@@ -78,28 +85,17 @@ class Network(Section):
     allow_disconnected: bool = False
 
 
-class RayleighChannel(Section):
-    """Rayleigh fading as a finite-state Markov chain of equally likely levels."""
+class HarvestSettings(Section):
+    """What the settings of every harvest source have; a source without settings of its own has only these."""
 
-    per_device = ("gain",)
+    source: str
 
-    source: Literal["rayleigh"] = "rayleigh"
+
+class ChannelSettings(Section):
+    """What the settings of every channel source have; a field ``gain`` of a source scales each receiver's gains."""
+
+    source: str
     state: Literal["receiver", "link", "reciprocal"] = "receiver"
-    levels: Annotated[int, Field(ge=1, le=64)] = 4
-    doppler_slot: NonNegative = Field(0.05, description="Doppler frequency times slot length, f_d·T_slot")
-    gain: PerDevicePositive = Field(1.0, description="mean power gain of each receiver")
-
-
-class TableChannel(Section):
-    """Explicit channel levels and transition kernel."""
-
-    per_device = ("gain",)
-
-    source: Literal["table"]
-    state: Literal["receiver", "link", "reciprocal"] = "receiver"
-    gains: Vector
-    kernel: Matrix = Field(description="kernel[now][next]")
-    gain: PerDevicePositive = Field(1.0, description="factor on the gains of each receiver")
 
 
 class Link(Section):
@@ -108,7 +104,9 @@ class Link(Section):
     per_device = ("noise_watt",)
 
     waterfall: Positive = Field(1.0, description="φ of the error rate")
-    noise_watt: PerDevicePositive = Field(0.01, description="noise power at each receiver [W]")
+    noise_watt: PerDevicePositive = Field(
+        0.01, description="noise power at each receiver [W]; log-distance loss needs far less, such as 2e-14"
+    )
     half_duplex: bool = Field(False, description="a sending device receives nothing")
     path_loss: Literal["none", "log-distance"] = Field("none", description="'none': path gain 1")
     loss_at_km_db: Annotated[float, Field(ge=-1000, le=1000)] = Field(148.0, description="loss at one kilometre [dB]")
@@ -135,8 +133,12 @@ class Energy(Section):
     initial: Literal["uniform-grid", "uniform"] | PerDeviceNonNegative = Field(
         "uniform-grid", description="law of the first battery level, or joules per device"
     )
-    control_bit_per_second: Positive = Field(250e3, description="rate of planning and coordination messages")
-    control_watt: Positive = Field(0.1, description="power while sending such messages [W]")
+    control_bit_per_second: Annotated[float, Field(ge=1e-9)] = Field(
+        250e3, description="rate of planning and coordination messages"
+    )
+    control_watt: Annotated[float, Field(gt=0, le=MOST_WATT)] = Field(
+        0.1, description="power while sending such messages [W]"
+    )
 
 
 class Cost(Section):
@@ -157,11 +159,12 @@ class Learning(Section):
     min_samples: Count = 10  # dirichlet: fewest samples of a device
     shards_per_device: Count = 2  # shards
     indices: Annotated[tuple[Samples, ...], Field(strict=False)] | None = None  # the training samples of each device
-    aggregation: Literal["model", "update", "renormalized"] = "model"
+    aggregation: str = "model"  # model, update, renormalized, or a rule of the catalog
     allow_divergence: bool = False  # accept `update` although the mixing matrix has a negative eigenvalue
     local_steps: Count = 5
     batch: Count = 32
     learning_rate: Positive = 0.01
+    optimizer: str | None = None  # None or sgd: plain SGD; else one of the catalog, whose state lives for a slot
 
 
 _FIXED: dict[str, type[Section]] = {
@@ -171,23 +174,45 @@ _FIXED: dict[str, type[Section]] = {
     "cost": Cost,
     "learning": Learning,
 }
-_CHANNELS: dict[str, type[Section]] = {"rayleigh": RayleighChannel, "table": TableChannel}
-_DEFAULT_SOURCE = {"channel": "rayleigh", "harvest": "solar"}
+_SOURCES: dict[str, tuple[str, type[Section], str]] = {  # catalog, what all settings have, default
+    "channel": (CHANNEL_CATALOG, ChannelSettings, "rayleigh"),
+    "harvest": (HARVEST_CATALOG, HarvestSettings, "solar"),
+}
 
 
-def _harvest_settings(source: str) -> type[Section]:
-    settings: type[Section] = catalog.find(HARVEST_CATALOG, source).Settings
+def _source_settings(section: str, source: str) -> type[Section]:
+    """The settings' class of a channel or harvest source."""
+    package, common, _ = _SOURCES[section]
+    settings: type[Section] = getattr(variant(package, source, f"{section}.source"), "Settings", common)
     return settings
+
+
+def variant(package: str, name: str, field: str) -> Any:
+    """A variant of a catalog by the name that a user gave in ``field``; raises ScenarioError."""
+    try:
+        return catalog.find(package, name)
+    except catalog.UnknownVariantError as error:
+        raise ScenarioError(field, str(error)) from None
 
 
 def _section_class(name: str, data: Mapping[str, Any]) -> type[Section]:
     if name in _FIXED:
         return _FIXED[name]
-    source = data.get("source", _DEFAULT_SOURCE[name])
-    known = sorted(_CHANNELS) if name == "channel" else catalog.names(HARVEST_CATALOG)
-    if source not in known:
-        raise ScenarioError(f"{name}.source", _one_of(known, "value", source))
-    return _CHANNELS[source] if name == "channel" else _harvest_settings(source)
+    package, _, default = _SOURCES[name]
+    source = data.get("source", default)
+    if not isinstance(source, str):
+        raise ScenarioError(f"{name}.source", _one_of(catalog.names(package), "value", source))
+    return _source_settings(name, source)
+
+
+def _as_text(field: str, value: object) -> object:
+    """A Python function, class or module as the text ``module:name`` that means it; other values as they are."""
+    if not (callable(value) or isinstance(value, ModuleType)):
+        return value
+    try:
+        return catalog.spelled(value)
+    except catalog.UnknownVariantError as error:
+        raise ScenarioError(field, str(error)) from None
 
 
 # pydantic's words for a program's types, in the words of a settings file
@@ -250,7 +275,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def validated(model: type[Section], data: object, prefix: str) -> Section:
+def validated(model: type[_Section], data: object, prefix: str) -> _Section:
     """Check one section; raises ScenarioError with paths below ``prefix``."""
     if not isinstance(data, Mapping):
         raise ScenarioError(prefix, f"expected a table of settings, actual value {_short(data)}")
@@ -267,7 +292,7 @@ class Scenario(Section):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     slots: Count = 200
     network: Network = Network()
-    channel: RayleighChannel | TableChannel = RayleighChannel()
+    channel: SerializeAsAny[ChannelSettings]
     link: Link = Link()
     energy: Energy = Energy()
     harvest: SerializeAsAny[Section]
@@ -285,6 +310,8 @@ class Scenario(Section):
         parts: dict[str, Section] = {}
         for name in sections:
             raw = data.get(name, {})
+            if isinstance(raw, Mapping):
+                raw = {key: _as_text(f"{name}.{key}", value) for key, value in raw.items()}
             model = _section_class(name, raw if isinstance(raw, Mapping) else {})
             parts[name] = validated(model, raw, name)
         try:
@@ -310,11 +337,12 @@ class Scenario(Section):
     def override(self, changes: Mapping[str, Any]) -> Self:
         """Return a copy with dotted paths replaced: ``{"network.devices": 20}``.
 
+        Where a name is expected, a Python function, class or module may stand: ``{"learning.model": my_factory}``.
         A new source drops the settings of the old one, so sources are set before all else.
         """
         data = self.as_dict()
         for path in sorted(changes, key=lambda path: not path.endswith(".source")):
-            _set_path(data, path, changes[path])
+            _set_path(data, path, _as_text(path, changes[path]))
         return type(self).parse(data)
 
     def as_dict(self) -> dict[str, Any]:
@@ -337,16 +365,17 @@ class Scenario(Section):
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """JSON schema of the TOML file, for editors; lists every harvest source of the catalog."""
+        """JSON schema of the TOML file, for editors; lists every channel and harvest source of the catalogs."""
         schema = cls.model_json_schema()
         del schema["required"]  # `parse` has a default for every section
-        sources = {}
-        for name in catalog.names(HARVEST_CATALOG):
-            source = _harvest_settings(name).model_json_schema()
-            schema["$defs"].update(source.pop("$defs", {}))
-            sources[f"Harvest_{name}"] = source
-        schema["$defs"].update(sources)
-        schema["properties"]["harvest"] = {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in sources]}
+        for section, (package, _, _) in _SOURCES.items():
+            sources = {}
+            for name in catalog.names(package):
+                source = _source_settings(section, name).model_json_schema()
+                schema["$defs"].update(source.pop("$defs", {}))
+                sources[f"{section.capitalize()}_{name}"] = source
+            schema["$defs"].update(sources)
+            schema["properties"][section] = {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in sources]}
         return schema
 
 
@@ -385,7 +414,8 @@ def _read(name_or_path: str | Path) -> tuple[str, str, Path | None]:
     """Text, default name and folder of a scenario."""
     path = Path(name_or_path)
     if path.suffix == ".toml" or path.is_file():
-        return read_text("scenario", path), path.stem, path.resolve().parent
+        name = path.stem.encode("utf-8", "backslashreplace").decode("utf-8")  # a file's name may be any bytes
+        return read_text("scenario", path), name, path.resolve().parent
     known = shipped()
     if str(name_or_path) not in known:
         hint = catalog.nearest(str(name_or_path), known)
@@ -427,6 +457,8 @@ def _check_together(scenario: Scenario) -> None:
                     f"actual number of values {len(value)}",
                 )
     _check_energy(scenario.energy)
+    _check_name("learning.aggregation", scenario.learning.aggregation, BUILT_IN_RULES, AGGREGATION_CATALOG)
+    _check_name("learning.optimizer", scenario.learning.optimizer or "sgd", ("sgd",), OPTIMISER_CATALOG)
     if network.topology == "edges" and network.edges is None:
         raise ScenarioError("network.edges", "expected a list of pairs for topology 'edges', actual value missing")
     if network.topology != "edges" and network.edges is not None:
@@ -434,8 +466,17 @@ def _check_together(scenario: Scenario) -> None:
             "network.edges",
             f"expected a value with topology 'edges' only, actual topology {network.topology!r}",
         )
-    if isinstance(scenario.channel, TableChannel):
-        _check_channel_table(scenario.channel)
+
+
+BUILT_IN_RULES = ("model", "update", "renormalized")
+
+
+def _check_name(field: str, name: str, built_in: tuple[str, ...], package: str) -> None:
+    """Refuse an unknown name; code that ``module:name`` means is looked at when it is used."""
+    if name not in built_in and ":" not in name:
+        known = sorted((*built_in, *catalog.names(package)))
+        if name not in known:
+            raise ScenarioError(field, _one_of(known, "value", name))
 
 
 def _check_energy(energy: Energy) -> None:
@@ -445,9 +486,11 @@ def _check_energy(energy: Energy) -> None:
             "energy.powers_watt",
             f"expected 0 (idle) and then rising powers, actual value {_short(list(powers))}",
         )
-    largest = max(per_device(energy.capacity_joule, 1))
+    smallest, largest = (extreme(per_device(energy.capacity_joule, 1)) for extreme in (min, max))
     if largest > MOST_JOULE:
         raise ScenarioError("energy.capacity_joule", f"expected at most {MOST_JOULE:g}, actual value {largest:g}")
+    if smallest < LEAST_JOULE:
+        raise ScenarioError("energy.capacity_joule", f"expected at least {LEAST_JOULE:g}, actual value {smallest:g}")
     if energy.transmit_second > energy.slot_second:
         raise ScenarioError(
             "energy.transmit_second",
@@ -465,15 +508,6 @@ def _check_initial(initial: float | tuple[float, ...], capacity: float | tuple[f
             raise ScenarioError(
                 "energy.initial", f"expected at most energy.capacity_joule = {most:g}, actual value {joule:g}"
             )
-
-
-def _check_channel_table(channel: TableChannel) -> None:
-    if min(channel.gains) < 0 or list(channel.gains) != sorted(set(channel.gains)):
-        raise ScenarioError(
-            "channel.gains",
-            f"expected rising gains of at least 0, actual value {_short(list(channel.gains))}",
-        )
-    check_kernel("channel.kernel", channel.kernel, len(channel.gains))
 
 
 def check_kernel(field: str, kernel: tuple[tuple[float, ...], ...], levels: int) -> None:

@@ -3,8 +3,11 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.conftest import Call
 
 # The form of every refusal. A path may hold a planner's name, so it is compared as a whole by the tests.
 SENTENCE = re.compile(r"error: (?P<field>[^:]+): expected .+, actual .+")
@@ -358,3 +361,35 @@ def test_the_tables_are_large_and_without_repetition():
     rows = [repr(given) for table in (OVERRIDES, FILES, COMMANDS) for given, _, _ in table]
     assert len(rows) >= 80
     assert len(set(rows)) == len(rows)
+
+
+DEAF = ["--set", "link.path_loss=log-distance"]
+ON_ALL = "note: no packet can arrive on any link: the noise drowns even the largest power on the best channel level; "
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", "tiny", "uncoordinated"],
+        ["simulate", "tiny", "uncoordinated", "--episodes", "1", "--json"],
+        ["compare", "tiny", "uncoordinated", "--episodes", "1", "--json"],
+        ["run", "tiny", "uncoordinated", "--out", "run", "--quiet"],
+        ["export", "tiny", "uncoordinated", "--out", "tables"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_commands_say_when_nothing_can_arrive(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, told = call(*arguments, *DEAF, "--set", "slots=2")
+    assert code == 0
+    assert told.count(ON_ALL + "lower link.noise_watt (now 0.3 W at most)") == 1
+
+
+def test_validate_counts_the_links_on_which_nothing_can_arrive(call: Call) -> None:
+    for noise, words in (("1e-14", ""), ("0.3", ON_ALL), ("[1, 1e-14, 1e-14, 1e-14, 1e-14]", "on 2 of 10 links")):
+        code, printed, _ = call("scenario", "validate", "tiny", *DEAF, "--set", f"link.noise_watt={noise}")
+        assert code == 0
+        assert words in printed
+        assert ("link.noise_watt" in printed) == bool(words)

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from heliomesh.cli import app
 from heliomesh.learning.run import Run
+from heliomesh.planners import myopic
 from tests.conftest import Call
 
 SHORT = ["compare", "tiny", "prices", "uncoordinated", "--episodes", "2", "--quiet"]
@@ -32,6 +33,25 @@ def test_prints_accuracies_for_people(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "accuracy after 12 slots on digits, 2 episodes" in result.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("yardstick", ["receiver", "centralized"])
+def test_powers_outside_the_action_set_have_no_gap(yardstick: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bound and optimum speak of the scenario's powers only."""
+    monkeypatch.setattr(myopic, "VARIANTS", ({"mode": "continuous"}, {}), raising=False)
+    arguments = ["compare", "tiny", yardstick, "myopic", "--episodes", "2", "--quiet"]
+    rows = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)["rows"]
+    by_name = {row["planner"]: row for row in rows}
+    outside, inside = by_name["myopic continuous"], by_name["myopic"]
+    assert outside["cost"] > 0
+    assert outside["lower bound (grid)"] is None
+    assert "gap" not in outside
+    base = by_name["centralized"]["cost"] if yardstick == "centralized" else inside["lower bound (grid)"]
+    assert inside["gap"] == pytest.approx(inside["cost"] / base - 1)
+    table = CliRunner().invoke(app, arguments).stdout
+    (line,) = [line for line in table.splitlines() if "myopic continuous" in line]
+    assert "refused" not in line
+    assert line.count("±") == 1  # the cost, without a gap
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
-"""The examples of docs/extend.md: each is one file that works as soon as it lies in its catalog."""
+"""The examples of docs/extend.md: a package installed beside heliomesh, and an experiment that is one file."""
 
 import importlib
+import re
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import numpy as np
@@ -12,63 +15,142 @@ import torch
 from typer.testing import CliRunner
 
 import heliomesh as hm
-from heliomesh import catalog
+from heliomesh import catalog, testing
 from heliomesh.cli import app
-from heliomesh.commands.reproduce import EXPERIMENT_CATALOG
-from heliomesh.engine.local import Hardware, prepare_all, train_all
-from heliomesh.engine.store import Store
+from heliomesh.jobs.store import Store
 from heliomesh.learning.dataset import DATASET_CATALOG
 from heliomesh.learning.model import MODEL_CATALOG
 from heliomesh.planning import PLANNER_CATALOG
-from heliomesh.scenario import HARVEST_CATALOG
+from heliomesh.scenario import AGGREGATION_CATALOG, HARVEST_CATALOG
+from heliomesh.studies.reproduce import EXPERIMENT_CATALOG
+from heliomesh.studies.results import result_of
 
 ROOT = Path(__file__).parents[1]
-CATALOGS = {  # and the example for each
-    PLANNER_CATALOG: ROOT / "examples/planners/turns.py",
-    HARVEST_CATALOG: ROOT / "examples/harvest/wind.py",
-    DATASET_CATALOG: ROOT / "examples/datasets/bars.py",
-    MODEL_CATALOG: ROOT / "examples/models/linear.py",
-    EXPERIMENT_CATALOG: ROOT / "examples/experiments/waterfall.py",
+EXTEND = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
+PLUGIN = ROOT / "examples" / "plugin"
+OFFERED = {
+    PLANNER_CATALOG: "turns",
+    HARVEST_CATALOG: "wind",
+    DATASET_CATALOG: "rings",
+    MODEL_CATALOG: "linear",
+    AGGREGATION_CATALOG: "trimmed",
 }
+EXPERIMENT = ROOT / "examples/experiments/waterfall.py"
 TINY = hm.Scenario.load("tiny")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder into which pip installed the package, without a network."""
+    folder = tmp_path_factory.mktemp("plugin")
+    source, target = folder / "source", folder / "site"
+    shutil.copytree(PLUGIN, source)  # building writes beside the sources
+    options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "install", *options, "--target", str(target), str(source)]
+    subprocess.run(command, check=True, timeout=120)  # noqa: S603
+    return target
+
+
+@pytest.fixture
+def installed(site, monkeypatch):
+    """The package can be imported as long as the test lasts."""
+    monkeypatch.syspath_prepend(site)
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "heliomesh_example"]:
+        del sys.modules[name]
 
 
 @pytest.fixture
 def added(tmp_path, monkeypatch):
-    """Copies of the examples, found by their catalogs as long as the test lasts."""
-    for package, path in CATALOGS.items():
-        folder = tmp_path / path.parent.name
-        folder.mkdir()
-        shutil.copy(path, folder)
-        module = importlib.import_module(package)
-        monkeypatch.setattr(module, "__path__", [*module.__path__, str(folder)])
+    """The experiment, found by its catalog as long as the test lasts."""
+    shutil.copy(EXPERIMENT, tmp_path)
+    module = importlib.import_module(EXPERIMENT_CATALOG)
+    monkeypatch.setattr(module, "__path__", [*module.__path__, str(tmp_path)])
     yield
-    for package, path in CATALOGS.items():
-        if sys.modules.pop(f"{package}.{path.stem}", None):
-            delattr(sys.modules[package], path.stem)
+    if sys.modules.pop(f"{EXPERIMENT_CATALOG}.{EXPERIMENT.stem}", None):
+        delattr(module, EXPERIMENT.stem)
 
 
-@pytest.mark.parametrize("path", CATALOGS.values(), ids=lambda path: path.stem)
-def test_the_documentation_shows_what_is_tested(path):
-    assert f"```python\n{path.read_text(encoding='utf-8')}```" in (ROOT / "docs" / "extend.md").read_text(
-        encoding="utf-8"
-    )
+def invoke(*arguments):
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
-@pytest.mark.usefixtures("added")
-@pytest.mark.parametrize(("package", "path"), CATALOGS.items())
-def test_found_by_its_name(package, path):
-    assert path.stem in catalog.names(package)
-    assert catalog.find(package, path.stem).__doc__
+# the documentation
 
 
-@pytest.mark.parametrize(("package", "path"), CATALOGS.items())
-def test_gone_afterwards(package, path):
-    assert path.stem not in catalog.names(package)
-    assert f"{package}.{path.stem}" not in sys.modules
+def test_the_documentation_shows_what_is_tested():
+    files = {path.read_text(encoding="utf-8") for path in PLUGIN.glob("heliomesh_example/*.py")}
+    shown = [block for block in re.findall(r"```python\n(.*?)```", EXTEND, re.DOTALL) if block.startswith('"""')]
+    assert shown
+    assert set(shown) <= files
+    (listed,) = re.findall(r"```toml\n(.*?)```", EXTEND, re.DOTALL)
+    assert all(part in (PLUGIN / "pyproject.toml").read_text(encoding="utf-8") for part in listed.split("\n\n"))
 
 
-@pytest.mark.usefixtures("added")
+# the package
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(("package", "name"), OFFERED.items())
+def test_an_installed_variant_is_found_by_its_name(package, name):
+    assert name in catalog.names(package)
+    assert catalog.find(package, name) is not None
+    (entry,) = (one for one in entry_points(group=f"heliomesh.{package.rpartition('.')[2]}") if one.name == name)
+    assert entry.dist.name == "heliomesh-example"
+    with pytest.raises(catalog.UnknownVariantError, match=f"expected one of .*{name}.*; did you mean '{name}'"):
+        catalog.find(package, f"{name}x")
+
+
+@pytest.mark.parametrize(("package", "name"), OFFERED.items())
+def test_nothing_is_left_behind(package, name):
+    assert name not in catalog.names(package)
+    assert not any(module.startswith("heliomesh_example") for module in sys.modules)
+
+
+@pytest.mark.usefixtures("installed")
+def test_every_variant_keeps_its_contract():
+    testing.check_planner("turns", rest=1)
+    testing.check_harvest("wind", speed=6.0)
+    testing.check_dataset("rings")
+    testing.check_model("linear", (2,), 3)
+    testing.check_aggregation("trimmed")
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_command_line_uses_all_of_it(tmp_path):
+    assert "turns" in invoke("compare", "tiny", "turns", "uncoordinated", "--episodes", "2")
+    assert "rings" in invoke("data", "list")
+    changes = [
+        "harvest.source=wind",
+        "learning.dataset=rings",
+        "learning.aggregation=trimmed",
+        "learning.model=linear",
+    ]
+    settings = [part for change in changes for part in ("--set", change)]
+    out = tmp_path / "run"
+    invoke("run", "tiny", "turns", *settings, "--out", str(out), "--quiet")
+    invoke("report", str(out), "--out", str(tmp_path / "page.html"))
+    assert (tmp_path / "page.html").exists()
+
+
+@pytest.mark.usefixtures("installed")
+def test_python_takes_names_and_objects_alike():
+    from heliomesh_example import linear, rings, trimmed, turns, wind
+
+    named = {"harvest.source": "wind", "learning.dataset": "rings", "learning.model": "linear"}
+    given = {"harvest.source": wind, "learning.dataset": rings.load, "learning.model": linear}
+    runs = []
+    for planner, rule, changes in (("turns", "trimmed", named), (turns, trimmed.mix, given)):
+        scenario = TINY.override({**changes, "learning.aggregation": rule, "harvest.speed": 8.0})
+        problem = hm.build(scenario)
+        runs.append(hm.train(scenario, hm.simulate(problem, hm.plan(problem, planner), episodes=1), strategy="loop"))
+    assert runs[0].weights.shape == (5, 2 * 3 + 3)
+    assert torch.equal(runs[0].weights, runs[1].weights)
+
+
+@pytest.mark.usefixtures("installed")
 def test_turns_meet_no_interference():
     problem = hm.build(TINY)
     trace = hm.simulate(problem, hm.plan(problem, "turns"), episodes=8)
@@ -82,14 +164,7 @@ def test_turns_meet_no_interference():
         hm.plan(problem, "turns", rest=-1)
 
 
-@pytest.mark.usefixtures("added")
-def test_turns_are_compared_by_name():
-    result = CliRunner().invoke(app, ["compare", "tiny", "turns", "uncoordinated", "--episodes", "2"])
-    assert result.exit_code == 0
-    assert "turns" in result.output
-
-
-@pytest.mark.usefixtures("added")
+@pytest.mark.usefixtures("installed")
 def test_wind_blows_as_its_law_says():
     scenario = TINY.override({"harvest.source": "wind", "harvest.speed": 6.0})
     problem = hm.build(scenario)
@@ -97,37 +172,38 @@ def test_wind_blows_as_its_law_says():
     expected = 0.5 * 1.2 * 0.3 * 50e-4 * 6.0**3 * 1.3293
     mean = problem.harvest.law.mean_joule()
     torch.testing.assert_close(mean, torch.full((5,), expected, dtype=torch.float64), rtol=0.03, atol=0.0)
-    trace = hm.simulate(problem, hm.plan(problem, "uncoordinated"), episodes=64)
-    assert trace.harvested_joule.mean() == pytest.approx(float(mean[0]), rel=0.1)
     calm = hm.build(scenario.override({"harvest.rotor_cm2": [0.0] * 5}))
     assert hm.simulate(calm, hm.plan(calm, "uncoordinated"), episodes=2).harvested_joule.max() == 0
 
 
-@pytest.mark.usefixtures("added")
-def test_bars_are_learned_by_a_linear_model():
-    changes = {"learning.dataset": "bars", "learning.model": "linear", "learning.learning_rate": 0.5}
-    scenario = TINY.override(changes | {"harvest.scale": 4.0})
-    problem = hm.build(scenario)
-    trace = hm.simulate(problem, hm.plan(problem, "receiver"), episodes=1)
-    run = hm.train(scenario, trace, strategy="loop")
-    assert run.weights.shape == (5, 64 * 16 + 16)
-    assert run.final["average_accuracy"] > 0.9
+@pytest.mark.usefixtures("installed")
+def test_rings_are_learned_by_a_perceptron_and_not_by_a_line():
+    changes = {"learning.dataset": "rings", "learning.learning_rate": 0.3, "harvest.scale": 4.0, "slots": 30}
+    scores = {}
+    for model in ("auto", "linear"):
+        scenario = TINY.override({**changes, "learning.model": model})
+        problem = hm.build(scenario)
+        trace = hm.simulate(problem, hm.plan(problem, "uncoordinated", bound=False), episodes=1)
+        scores[model] = hm.train(scenario, trace, strategy="loop").final["average_accuracy"]
+    assert scores["auto"] > 0.9 > 0.6 > scores["linear"]
+
+
+# the experiment
 
 
 @pytest.mark.usefixtures("added")
 @pytest.mark.parametrize("quick", [True, False])
 def test_an_experiment_is_stored_and_printed(quick, tmp_path):
     module = catalog.find(EXPERIMENT_CATALOG, "waterfall")
-    arms = module.arms(quick)
-    assert len({arm.key for arm in arms}) == len(arms)
-    small = [
-        replace(arm, scenario=arm.scenario.override({"slots": 3, "learning.dataset": "synthetic"})) for arm in arms
-    ]
-    small = [replace(arm, num_seeds=2) for arm in small[-2:]]
+    lines, training = module.lines(quick), hm.TrainSettings(strategy="loop")
+    assert len({line.jobs(training)[0].key() for line in lines}) == len(lines)
+    shorter = {"slots": 3, "learning.dataset": "synthetic"}
     store = Store(tmp_path)
-    prepare_all(small, store)
-    train_all(small, store, Hardware(strategy="loop", arms_at_once=2))
-    assert all(store.has(arm) for arm in small)
+    for line in lines[-2:]:
+        small = replace(line, scenario=line.scenario.override(shorter), num_seeds=2)
+        found = result_of(small, store.runs(small.jobs(training), hm.Work(runs_at_once=2)))
+        assert found.missing == 0
+        assert all(store.has(job) for job in small.jobs(training))
 
 
 @pytest.mark.usefixtures("added")

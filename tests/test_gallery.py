@@ -11,8 +11,8 @@ import pytest
 
 import heliomesh as hm
 from heliomesh import catalog
-from heliomesh.comparison import variants
 from heliomesh.planning import PLANNER_CATALOG
+from heliomesh.studies.compare import variants
 
 DOCS = Path(__file__).parents[1] / "docs"
 SPACE = "{http://www.w3.org/2000/svg}"

@@ -29,12 +29,18 @@ def simulated(problem: hm.Problem, planner: str, options: dict[str, Any]) -> tup
     return plan, hm.simulate(problem, plan, episodes=4)
 
 
+def assert_bound(plan: hm.Plan, cost: float, planner: str) -> None:
+    """Plans with powers of their own have no bound."""
+    assert (plan.lower_bound is not None) == plan.picks_actions, planner
+    assert plan.lower_bound in (None, pytest.approx(cost, rel=1e-9)), planner
+
+
 def check_is_idle(problem: hm.Problem, cost: float, planner: str, options: dict[str, Any]) -> None:
     plan, trace = simulated(problem, planner, options)
     assert not trace.scheduled.any(), planner
     assert not trace.spent_joule.any(), planner
     np.testing.assert_allclose(trace.cost, cost, rtol=1e-12, err_msg=planner)
-    assert plan.lower_bound == pytest.approx(cost, rel=1e-9), planner
+    assert_bound(plan, cost, planner)
     if plan.expected_cost is not None:
         assert plan.expected_cost == pytest.approx(cost, rel=1e-9), planner
 
@@ -97,7 +103,7 @@ def test_waterfall_to_infinity_loses_all_that_is_sent(planner: str, options: dic
     expected = 1 - problem.topology.self_weight * trace.scheduled
     np.testing.assert_allclose(trace.update_loss, expected, rtol=1e-12, err_msg=planner)
     assert not trace.delivered.any(), planner
-    assert plan.lower_bound == pytest.approx(2.0, rel=1e-9)
+    assert_bound(plan, 2.0, planner)
 
 
 def test_cost_rises_with_the_waterfall() -> None:
@@ -241,3 +247,28 @@ def test_the_estimate_counts_the_tables_of_a_slots_search() -> None:
     problem = tiny(changes | {"link.half_duplex": True, "energy.battery_levels": 2})
     with pytest.raises(hm.TooLargeError, match=r"centralized optimum: expected at most 0\.1 GiB"):
         hm.plan(problem, "centralized", memory_gib=0.1, bound=False)
+
+
+@pytest.mark.parametrize("half_duplex", [False, True])
+@pytest.mark.parametrize(("planner", "options"), PLANNERS)
+def test_one_device_trains_as_often_as_it_can(planner: str, options: dict[str, Any], half_duplex: bool) -> None:
+    """Nobody hears it, so the cheapest action that trains is as good as any; nothing else costs anything."""
+    problem = tiny({"network.devices": 1, "link.half_duplex": half_duplex})
+    plan, trace = simulated(problem, planner, options)
+    assert trace.delivered.shape == (4, 4, 0)
+    np.testing.assert_array_equal(trace.update_loss, ~trace.scheduled)
+    assert 0 < (plan.lower_bound or 0.5) < 1
+    if planner in ("receiver", "prices", "centralized"):
+        assert hm.exact_cost(problem, plan.policy) == pytest.approx(plan.lower_bound, rel=1e-12)
+
+
+@pytest.mark.parametrize("planner", ["receiver", "prices"])
+def test_a_device_that_nobody_hears_saves_its_energy(planner: str) -> None:
+    """It trains by the cheapest action whatever the others agree on."""
+    pair = {"network.topology": "edges", "network.edges": [[0, 1]], "network.allow_disconnected": True}
+    trace = hm.simulate(problem := tiny(pair | {"slots": 12}), hm.plan(problem, planner), episodes=4)
+    sent = trace.power_watt[:, :, 2]
+    assert set(np.unique(sent)) == {0.0, 1.0}
+    alone = hm.plan(tiny({"network.devices": 1, "slots": 12}), "centralized").expected_cost
+    many = hm.simulate(problem, hm.plan(problem, planner), episodes=400).update_loss[:, :, 2].mean(1)
+    assert abs(many.mean() - float(alone or 0)) < 4 * many.std() / 20

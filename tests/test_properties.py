@@ -100,7 +100,7 @@ def check_causal(number: int) -> None:
         trace = hm.simulate(problem, plan, EPISODES, seed=number)
         replaced_before = _OtherFuture.num_replaced
         with pytest.MonkeyPatch.context() as patch:
-            # a device's own luck of slot t is part of its decision in slot t
+            # a device's own random number of slot t is part of its decision in slot t
             patch.setattr(
                 slot_loop,
                 "stream",

@@ -1,5 +1,6 @@
-"""`heliomesh runs`, the journal, and one process at a time in a folder."""
+"""`heliomesh runs`, finished steps, and one process at a time in a folder."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -8,11 +9,9 @@ from typer.testing import CliRunner, Result
 
 import heliomesh as hm
 from heliomesh.cli import app
-from heliomesh.durable import alone_in
-from heliomesh.engine import local
-from heliomesh.engine.arm import Arm, Scheme
-from heliomesh.engine.store import Store
-from heliomesh.learning.journal import finished_steps
+from heliomesh.durable import BusyFolderError, alone_in
+from heliomesh.jobs.job import Job
+from heliomesh.jobs.store import Store
 
 
 def heliomesh(*arguments: object) -> Result:
@@ -37,7 +36,18 @@ def test_lists_shows_and_verifies(run_folder: Path) -> None:
     assert "1 of 1 runs are whole" in verified.stdout
 
 
-@pytest.mark.parametrize("name", ["metrics.parquet", "weights.safetensors", "trace.npz", "manifest.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "metrics.parquet",
+        "weights.safetensors",
+        "trace.npz",
+        "trace.json",
+        "plan.safetensors",
+        "plan.json",
+        "manifest.json",
+    ],
+)
 def test_a_flipped_bit_is_found_and_named(run_folder: Path, name: str) -> None:
     content = bytearray((run_folder / name).read_bytes())
     content[len(content) // 2] ^= 1
@@ -66,43 +76,65 @@ def test_a_missing_folder_is_one_sentence(tmp_path: Path) -> None:
     assert "expected a folder, actual: nothing there" in str(result.exception)
 
 
+def _filled_store(folder: Path) -> tuple[Store, list[Job]]:
+    """A store with a pack of two runs, a run that is not packed, and costs."""
+    store = Store(folder)
+    scenario = hm.Scenario.load("tiny").override({"slots": 4, "learning.local_steps": 1})
+    jobs = [Job(scenario, "uncoordinated", episode=seed, training_seed=seed) for seed in range(3)]
+    store.runs(jobs)
+    store.pack("figure", jobs[:2])
+    store.costs(jobs[:1])
+    return store, jobs
+
+
 def test_stores_of_results_are_listed_and_verified(tmp_path: Path) -> None:
-    store, arm = Store(tmp_path), Arm("figure", Scheme("greedy", "uncoordinated"), hm.Scenario.load("tiny"), 2)
-    local.prepare_all([arm], store)
-    local.train_all([arm], store, local.Hardware(strategy="loop"))
-    sizing = ["size", "tiny", "--target-loss", 1, "--planner", "uncoordinated", "--capacity", "3", "--panel", "1"]
-    assert heliomesh(*sizing, "--episodes", 8, "--store", tmp_path / "sizes").exit_code == 0
-    assert '"seed": "2 seeds"' in heliomesh("runs", "list", tmp_path, "--json").stdout
-    assert "3 of 3 stored files are whole" in heliomesh("runs", "verify", tmp_path).stdout
-    places = sorted(path for path in tmp_path.rglob("*.*") if path.is_file())
-    assert len(places) == 5
+    _filled_store(tmp_path)
+    listed = json.loads(heliomesh("runs", "list", tmp_path, "--json").stdout)
+    assert [row["seed"] for row in listed] == ["2 runs", 2]
+    stored = 1 + 3 + 1 + 1  # plan, traces, cost, pack
+    verified = heliomesh("runs", "verify", tmp_path).stdout
+    assert f"1 of 1 runs are whole\n{stored} of {stored} stored results are whole" in verified
+    places = [path for path in sorted(tmp_path.rglob("*")) if path.is_file() and path.name != "scenario.toml"]
+    assert len(places) == 2 + 3 * 2 + 1 + 2 + 3  # plan, traces, cost, pack, run
     for place in places:
         before = place.read_bytes()
         place.write_bytes(before[: len(before) // 2])
         verified = heliomesh("runs", "verify", tmp_path)
         assert verified.exit_code == 2, place
-        assert "2 of 3 stored files are whole" in verified.stdout
+        wrong = "0 of 1 runs" if "runs" in place.parts else f"{stored - 1} of {stored} stored results"
+        assert f"{wrong} are whole" in verified.stdout, place
         place.write_bytes(before)
     assert heliomesh("runs", "verify", tmp_path).exit_code == 0
 
 
-def test_a_run_keeps_a_journal_and_skips_what_is_done(
-    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert list(finished_steps(run_folder)) == ["plan", "simulate", "train"]
+def test_clean_removes_the_traces_of_packed_runs(tmp_path: Path) -> None:
+    store, jobs = _filled_store(tmp_path)
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert "would remove" in heliomesh("runs", "clean", tmp_path).stdout
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert heliomesh("runs", "clean", tmp_path, "--yes").exit_code == 0
+    assert [store.has(job, "trace") for job in jobs] == [False, False, True]
+    assert all(
+        path.is_file() or any(path.iterdir()) for path in (tmp_path / "traces").rglob("*")
+    )  # no empty folder is left
+    assert heliomesh("runs", "verify", tmp_path).exit_code == 0
+    assert all(Store(tmp_path).has(job) for job in jobs)
+
+
+def test_a_run_tells_its_steps_and_skips_what_is_done(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert '"steps finished": "plan, simulate, train"' in heliomesh("runs", "show", run_folder, "--json").stdout
 
     def refuse(*arguments: object, **settings: object) -> None:
         raise AssertionError("this step was done")
 
-    monkeypatch.setattr("heliomesh.commands.train.make_plan", refuse)
-    monkeypatch.setattr("heliomesh.commands.train.simulate", refuse)
+    monkeypatch.setattr("heliomesh.jobs.steps.make_plan", refuse)
+    monkeypatch.setattr("heliomesh.jobs.steps.simulate", refuse)
     again = heliomesh("run", "tiny", "uncoordinated", "--out", run_folder, "--quiet")
     assert again.exit_code == 0, again.exception
     shutil.copy(run_folder / "scenario.toml", run_folder / "trace.npz")
     changed = heliomesh("run", "tiny", "uncoordinated", "--out", run_folder, "--quiet")
+    assert isinstance(changed.exception, hm.TrainingError)
     assert "trace.npz: expected sha256" in str(changed.exception)
-    assert "of step simulate" in str(changed.exception)
 
 
 @pytest.mark.parametrize(
@@ -117,5 +149,5 @@ def test_a_run_keeps_a_journal_and_skips_what_is_done(
 def test_a_folder_in_use_is_refused(tmp_path: Path, arguments: list[str]) -> None:
     with alone_in(tmp_path):
         result = heliomesh(*arguments, tmp_path)
-    assert isinstance(result.exception, hm.TrainingError)
+    assert isinstance(result.exception, BusyFolderError)
     assert "expected a folder that no other process uses" in str(result.exception)

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from heliomesh import catalog
+from heliomesh.physics.channels import rayleigh, table
 from heliomesh.scenario import (
     HARVEST_CATALOG,
     Energy,
     Link,
-    RayleighChannel,
     Scenario,
     ScenarioError,
-    TableChannel,
     parse_override,
     per_device,
     shipped,
@@ -233,7 +232,7 @@ def test_a_new_source_drops_the_old_settings_in_any_order(backward):
     overrides = {"harvest.source": "trace", "harvest.joule": [1.0, 2.0], "channel.source": "rayleigh"}
     changed = Scenario.load("tiny").override(backwards(overrides) if backward else overrides)
     assert changed.as_dict()["harvest"] == {"source": "trace", "joule": [1.0, 2.0], "start": "random", "scale": 1.0}
-    assert changed.channel == RayleighChannel()
+    assert changed.channel == rayleigh.Settings()
 
 
 def test_the_same_source_keeps_its_settings():
@@ -275,7 +274,7 @@ def test_set_needs_a_path_and_a_value(text):
 def test_everything_has_a_default():
     scenario = Scenario.parse({})
     assert (scenario.name, scenario.seed, scenario.slots) == ("unnamed", 0, 200)
-    assert scenario.channel == RayleighChannel()
+    assert scenario.channel == rayleigh.Settings()
     assert scenario.as_dict()["harvest"]["source"] == "solar"
     assert set(scenario.as_dict()) == {"name", "seed", "slots"} | SECTIONS
     for section in SECTIONS:
@@ -293,7 +292,7 @@ def test_scenarios_are_frozen():
 PER_DEVICE = [("link", "noise_watt"), ("channel", "gain"), *(("energy", field) for field in Energy.per_device)]
 
 
-@pytest.mark.parametrize("kind", [Link, Energy, RayleighChannel, TableChannel, *harvest_settings().values()])
+@pytest.mark.parametrize("kind", [Link, Energy, rayleigh.Settings, table.Settings, *harvest_settings().values()])
 def test_per_device_fields_exist(kind):
     assert set(kind.per_device) <= set(kind.model_fields)
 

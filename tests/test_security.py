@@ -3,7 +3,10 @@
 import ast
 import hashlib
 import io
+import os
 import re
+import signal
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +22,7 @@ from heliomesh.learning.retrieval.pinned import PinnedFile, silent
 from heliomesh.learning.retrieval.source import Address, Archive, DebianPackage, GivenPath, NpmPackage, Source
 from heliomesh.report.page import render
 from heliomesh.report.sizing_page import sizing_page
+from tests.conftest import Call
 from tests.report.test_contour import sizing_of
 
 PACKAGE = Path(heliomesh.__file__).parent
@@ -39,6 +43,7 @@ RENAMED_LATER = {
     ("learning/retrieval/download.py", "_continue"),
     ("learning/retrieval/search.py", "_fetch"),
     ("learning/run.py", "_write_parquet"),
+    ("report/drawing.py", "svg_text"),  # to memory
 }
 
 
@@ -223,3 +228,180 @@ def test_a_download_does_not_leave_tls(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(DatasetError, match="expected to stay on TLS"):
         download("https://somewhere.example/data", tmp_path / "data", 100, silent)
     assert list(tmp_path.iterdir()) == []
+
+
+class _Whole(_SentOn):
+    """An answer of four bytes."""
+
+    url, headers = "https://somewhere.example/data", {"Content-Length": "4"}
+    _body = io.BytesIO(b"good")
+
+    def read(self, size: int) -> bytes:
+        return self._body.read(size)
+
+
+def test_a_download_follows_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("urllib.request.urlopen", lambda *arguments, **settings: _Whole())
+    (tmp_path / "victim").write_text("")
+    (tmp_path / "data.part").symlink_to(tmp_path / "victim")
+    with pytest.raises(DatasetError, match="symbolic link"):
+        download("https://somewhere.example/data", tmp_path / "data", 100, silent)
+    assert (tmp_path / "victim").read_text() == ""
+
+
+SPY = """
+from pathlib import Path
+import heliomesh.learning.models.mlp as mlp
+Path("imported").touch()
+def factory(input_shape, num_classes):
+    return mlp.build(input_shape, num_classes)
+"""
+
+
+@pytest.fixture
+def spied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a scenario whose model is in a module that tells when it is imported, and with a trace of it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "spy.py").write_text(SPY)
+    changes = {"slots": 4, "learning.local_steps": 1, "learning.model": "spy:factory"}
+    scenario = heliomesh.Scenario.load("tiny").override(changes)
+    (tmp_path / "s.toml").write_text(scenario.to_toml())
+    problem = heliomesh.build(scenario)
+    heliomesh.simulate(problem, heliomesh.plan(problem, "uncoordinated"), 1).save(tmp_path / "t.npz")
+    yield tmp_path
+    sys.modules.pop("spy", None)
+
+
+TRAINING = [
+    ["run", "s.toml", "uncoordinated", "--out", "R", "--strategy", "loop"],
+    ["train", "s.toml", "t.npz", "--out", "R", "--strategy", "loop"],
+    ["compare", "s.toml", "uncoordinated", "--train", "1", "--runs", "R", "--episodes", "2"],
+    [
+        "size",
+        "s.toml",
+        "--target-accuracy",
+        "0.0",
+        "--store",
+        "R",
+        "--capacity",
+        "3",
+        "--panel",
+        "1",
+        "--episodes",
+        "2",
+    ],
+]
+OVER_RAY = [
+    ["run", "s.toml", "uncoordinated", "--out", "R", "--engine", "ray"],
+    ["fleet", "s.toml", "--planner", "uncoordinated", "--out", "R"],
+]
+BY_HAND = ["run", "tiny", "uncoordinated", "--out", "R", "--set", "learning.model=spy:factory"]
+
+
+@pytest.mark.parametrize("words", [*TRAINING, *OVER_RAY, BY_HAND])
+def test_a_scenario_runs_no_code_without_trust(
+    call: Call, spied: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setattr("heliomesh.commands.options.start_ray", pytest.fail)
+    monkeypatch.setattr("heliomesh.commands.fleet.start_ray", pytest.fail)
+    assert call(*words, "--quiet") == (
+        2,
+        "",
+        "error: learning.model: expected --trust (heliomesh --trust <command>) to run code named in a scenario, "
+        "actual value 'spy:factory'\n",
+    )
+    assert "spy" not in sys.modules
+    assert {path.name for path in spied.iterdir()} == {"spy.py", "s.toml", "t.npz"}
+
+
+@pytest.mark.parametrize("words", TRAINING)
+def test_trust_lets_a_scenario_run_code(call: Call, spied: Path, words: list[str]) -> None:
+    code, _, told = call("--trust", *words, "--quiet")
+    assert (code, told) == (0, "")
+    assert (spied / "imported").exists()
+    assert call(*TRAINING[0][:-3], "new", "--quiet")[0] == 2  # it was for that command only
+    assert not (spied / "new").exists()
+
+
+def test_trust_is_asked_for_again_when_a_run_goes_on(
+    call: Call, spied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(self: object, items: Iterator[int], description: str, total: int) -> Iterator[int]:
+        os.kill(os.getpid(), signal.SIGINT)
+        yield from items
+
+    with monkeypatch.context() as patch:
+        patch.setattr("heliomesh.commands.train._Live.track", stop)
+        assert call("--trust", *TRAINING[0], "--quiet")[0] == 130
+    code, _, told = call(*TRAINING[0], "--quiet")
+    assert code == 2
+    assert "expected --trust" in told
+    assert call("--trust", *TRAINING[0], "--quiet")[0] == 0
+    (spied / "imported").unlink()
+    del sys.modules["spy"]
+    for words in (
+        ["runs", "list", "."],
+        ["runs", "show", "R"],
+        ["runs", "verify", "."],
+        ["report", "R"],
+        TRAINING[0],
+    ):
+        assert call(*words)[0] == 0
+    assert "spy" not in sys.modules
+    assert not (spied / "imported").exists()
+
+
+def test_what_does_not_train_imports_nothing(call: Call, spied: Path) -> None:
+    for words in (
+        ["scenario", "validate", "s.toml"],
+        ["plan", "s.toml", "uncoordinated"],
+        ["compare", "s.toml", "uncoordinated", "--episodes", "2"],
+        ["data", "split", "s.toml"],
+        ["export", "s.toml", "uncoordinated", "--format", "flower", "--out", "schedule"],
+    ):
+        assert call(*words)[0] == 0
+    assert "spy" not in sys.modules
+
+
+def test_a_call_from_python_is_trusted(spied: Path) -> None:
+    heliomesh.train(heliomesh.Scenario.load("s.toml"), heliomesh.Trace.load("t.npz"), strategy="loop")
+    assert (spied / "imported").exists()
+
+
+def test_user_modules_are_imported_in_one_place() -> None:
+    places = set()
+    for path in MODULES:
+        names = {name_of(call.func) for call in calls(path)} & {"importlib.import_module", "import_module"}
+        places |= {path.relative_to(PACKAGE).as_posix()} if names else set()
+    own = {
+        "__init__.py",
+        "cli.py",
+        "commands/options.py",
+        "problem/plan_file.py",
+    }  # import our own only
+    assert places == own | {"catalog.py"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "command"),
+    [
+        ("harvest.source", ("scenario", "show", "tiny")),
+        ("channel.source", ("scenario", "show", "tiny")),
+        ("learning.model", ("run", "tiny", "uncoordinated")),
+        ("learning.dataset", ("run", "tiny", "uncoordinated")),
+    ],
+)
+def test_code_named_in_a_scenario_runs_only_if_trusted(setting, command, tmp_path, monkeypatch, call):
+    code = f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\ndef build(*_): pass\n"
+    (tmp_path / "stranger.py").write_text(code, encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "stranger", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    out = ["--out", str(tmp_path / "run")] if command[0] == "run" else []
+    arguments = [*command, *out, "--set", f"{setting}=stranger:build"]
+    code, _, complaint = call(*arguments)
+    assert code == 2
+    assert f"{setting}: expected --trust" in complaint
+    assert not (tmp_path / "ran").exists()
+    call("--trust", *arguments)
+    assert (tmp_path / "ran").exists()

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def test_train_refuses_a_used_folder(call, tmp_path, trace):
     ("arguments", "words"),
     [
         (["--episode", 2], "episode: expected 0 to 1"),
-        (["--set", "network.devices=7"], "trace: expected 7 devices"),
+        (["--set", "network.devices=7"], "trace: network.devices: expected 5 as it was simulated with, actual 7"),
         (["--set", "learning.dataset=numbers"], "learning.dataset: expected one of"),
         (["--set", "learning.aggregation=update"], "learning.aggregation: expected a mixing matrix"),
         (["--set", "learning.learning_rate=1e30"], ": expected finite losses, actual"),
@@ -82,8 +83,8 @@ def test_run_from_plan_to_files(call, tmp_path):
     arguments = ["run", "tiny", "receiver", "--out", out, "--seed", 3, "--json", *TRAIN]
     code, printed, told = call(*arguments)
     assert (code, told) == (0, "")
-    names = ["journal.json"]
-    names += ["manifest.json", "metrics.parquet", "plan.json", "scenario.toml", "trace.npz", "weights.safetensors"]
+    names = ["manifest.json", "metrics.parquet", "plan.json", "plan.safetensors", "scenario.toml"]
+    names += ["trace.json", "trace.npz", "weights.safetensors"]
     assert sorted(path.name for path in out.iterdir()) == names
     scenario = hm.Scenario.load(out / "scenario.toml")
     problem = hm.build(scenario)
@@ -92,7 +93,7 @@ def test_run_from_plan_to_files(call, tmp_path):
         json.loads(printed)["accuracy_mean"]
         == hm.train(scenario, trace, seed=3, strategy="loop").final["accuracy_mean"]
     )
-    assert json.loads((out / "plan.json").read_text(encoding="utf-8"))["plan"]["planner"] == "receiver"
+    assert json.loads((out / "plan.json").read_text(encoding="utf-8"))["facts"]["planner"] == "receiver"
 
     code, again, told = call(*arguments)  # a finished folder
     assert (code, again) == (0, printed)
@@ -118,23 +119,53 @@ def test_run_names_the_value_that_differs_from_the_folder(call, tmp_path):
     )
 
 
-def test_ctrl_c_and_the_same_command_again(call, tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_and_the_same_command_again(call, tmp_path, monkeypatch, number):
     arguments = ["run", "tiny", "uncoordinated", "--json", "--evaluate-every", 2, *TRAIN]
     whole = json.loads(call(*arguments, "--out", tmp_path / "whole")[1])
 
     def press(self, items, description, total):
         for item in items:
             if item == 3:
-                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), number)
             yield item
 
+    before = signal.getsignal(number)
     with monkeypatch.context() as patch:
         patch.setattr("heliomesh.commands.train._Live.track", press)
         code, printed, told = call(*arguments, "--out", tmp_path / "stopped")
-    assert (code, printed, told) == (130, "", "stopped after slot 4 of 6; the same command goes on\n")
+    assert (code, printed, told) == (128 + number, "", "stopped after slot 4 of 6; the same command goes on\n")
+    assert signal.getsignal(number) is before
     resumed = json.loads(call(*arguments, "--out", tmp_path / "stopped")[1])
     kept = [name for name in whole if name not in ("folder", "duration_second")]
     assert {name: resumed[name] for name in kept} == {name: whole[name] for name in kept}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_the_training_leaves_no_folder(call, tmp_path, monkeypatch, number):
+    def press(*arguments, **options):
+        os.kill(os.getpid(), number)
+        time.sleep(5)
+
+    monkeypatch.setattr("heliomesh.jobs.steps.make_plan", press)
+    code, printed, _ = call("run", "tiny", "uncoordinated", "--out", tmp_path / "run", *TRAIN)
+    assert (code, printed) == (128 + number, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nohup_is_respected(call, tmp_path, monkeypatch):
+    def hang_up(self, items, description, total):
+        for item in items:
+            os.kill(os.getpid(), signal.SIGHUP)
+            yield item
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr("heliomesh.commands.train._Live.track", hang_up)
+        assert call("run", "tiny", "uncoordinated", "--out", tmp_path / "run", "--quiet", *TRAIN)[0] == 0
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_diagnosis_on_request(call, tmp_path, trace):
@@ -191,4 +222,79 @@ def test_an_unknown_dataset_is_told_before_any_work(words, call, tmp_path, monke
     code, _, told = call(*words, "--set", "learning.dataset=digts")
     assert code == 2
     assert "did you mean 'digits'?" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+MISTAKES = [
+    (["--set", "learning.model=resnet"], "learning.model"),
+    (["--set", "learning.dataset=own", "--set", "learning.path=/absent"], "/absent"),
+    (["--set", "learning.partition=indices", "--set", "learning.indices=[[0], [1]]"], "learning.indices"),
+    (["--set", "learning.aggregation=update"], "learning.aggregation"),
+    (["--strategy", "lop"], "learning.strategy"),
+    (["--precision", "fp8"], "learning.precision"),
+    (["--device", "gpu"], "--device"),
+    (["--memory-gib", 0.0001], "training"),
+    (["-o", "rounds=x"], "rounds"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "field"), MISTAKES)
+def test_a_mistake_does_not_claim_the_folder(call, tmp_path, monkeypatch, mistake, field):
+    monkeypatch.setattr("heliomesh.jobs.steps.make_plan", pytest.fail)  # it is told before any work
+    code, _, told = call("run", "tiny", "receiver", "--out", tmp_path / "deep" / "run", "--quiet", *TRAIN, *mistake)
+    assert (code, told.count("\n")) == (2, 1)
+    assert field in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mistake_found_in_training_does_not_claim_the_folder(call, tmp_path):
+    arguments = ["run", "tiny", "uncoordinated", "--out", tmp_path, "--quiet", *TRAIN]
+    code, _, told = call(*arguments, "--set", "learning.learning_rate=1e30")
+    assert code == 2
+    assert "expected finite losses" in told
+    assert list(tmp_path.iterdir()) == []
+    assert call(*arguments)[0] == 0
+
+
+def test_a_mistake_leaves_a_plan_that_was_there(call, tmp_path, monkeypatch):
+    arguments = ["run", "tiny", "uncoordinated", "--out", tmp_path, "--quiet", *TRAIN]
+
+    def press(self, items, description, total):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("heliomesh.commands.train._Live.track", press)
+        assert call(*arguments)[0] == 130
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert "trace.npz" in before
+    assert call(*arguments, "--device", "gpu")[0] == 2
+    assert call(*arguments, "--set", "learning.model=resnet")[0] == 2
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_mistake_of_train_makes_no_folder(call, tmp_path, trace):
+    words = ["train", "tiny", trace, "--out", tmp_path / "deep" / "run", "--quiet", *TRAIN]
+    assert call(*words, "--set", "learning.model=resnet")[0] == 2
+    assert not (tmp_path / "deep").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compare", "tiny", "uncoordinated", "--train", 1, "--runs", "R", "--set", "learning.model=resnet"],
+        ["size", "tiny", "--target-accuracy", 0.5, "--store", "R", "--set", "learning.model=resnet"],
+        ["size", "tiny", "--target-loss", 0.5, "--store", "R", "--planner", "none"],
+        ["reproduce", "battery", "--quick", "--out", "R", "--strategy", "lop"],
+        ["reproduce", "battery", "--quick", "--out", "R", "--precision", "fp8"],
+        ["fleet", "tiny", "--planner", "uncoordinated", "--out", "R", "--set", "learning.model=resnet"],
+        ["fleet", "tiny", "--planner", "uncoordinated", "--out", "R", "--strategy", "lop"],
+    ],
+)
+def test_no_other_command_claims_a_folder_by_a_mistake(call, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("heliomesh.studies.compare.make_plan", pytest.fail)
+    monkeypatch.setattr("heliomesh.commands.fleet.start_ray", pytest.fail)
+    monkeypatch.setattr("heliomesh.commands.reproduce.prepare", pytest.fail)
+    code, _, told = call(*words, "--quiet")
+    assert (code, told.count("\n")) == (2, 1)
     assert list(tmp_path.iterdir()) == []

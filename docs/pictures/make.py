@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 import heliomesh as hm
-from heliomesh.comparison import variants
 from heliomesh.report.colours import scheme_colour
+from heliomesh.studies.compare import variants
 
 SLOTS = 60  # shown
 _LEFT, _TOP, _STEP, _ROW, _BARS = 74, 46, 11, 17, 46  # [px]

@@ -1,7 +1,7 @@
 """Accuracy against the waterfall φ of the packet errors: how much does a worse radio cost each planner?"""
 
-from heliomesh.engine.arm import OURS, Arm, Scheme
-from heliomesh.engine.task import DIRICHLET, FASHION_MNIST
+from heliomesh.studies.line import OURS, Line, Scheme
+from heliomesh.studies.task import DIRICHLET, FASHION_MNIST
 
 TITLE = "Accuracy over the waterfall of packet errors, Fashion-MNIST, Dir(0.8)"
 PLACE = "waterfall φ"
@@ -10,10 +10,10 @@ NAME = __name__.rpartition(".")[2]
 _WATERFALL = (0.3, 1.0, 3.0)
 
 
-def arms(quick: bool) -> list[Arm]:
+def lines(quick: bool) -> list[Line]:
     """Two planners and the greedy baseline at every φ."""
     return [
-        Arm(
+        Line(
             NAME,
             scheme,
             FASHION_MNIST.scenario(quick, DIRICHLET, {"link.waterfall": waterfall}),

@@ -18,8 +18,9 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.interop.pettingzoo import HarvestingEnv, parallel_env
+from heliomesh.problem.context import Planning
 from heliomesh.problem.factor import Variable, energy
-from heliomesh.problem.policy import ActionPolicy, Observation, ParallelMap, Plan, Track, untracked
+from heliomesh.problem.policy import ActionPolicy, Observation, Plan
 from heliomesh.problem.problem import Problem
 from heliomesh.scenario import Section
 
@@ -52,18 +53,13 @@ class Learned(ActionPolicy):
         return frozenset([energy(device)])
 
 
-def plan(
-    problem: Problem,
-    options: Options,
-    rng: np.random.Generator,
-    parallel_map: ParallelMap = map,
-    track: Track = untracked,
-) -> Plan:
+def plan(context: Planning[Options]) -> Plan:
     """Learn, then act greedily."""
+    problem, options = context.problem, context.options
     env = parallel_env(problem.scenario, hops=0, reward=options.reward, seed=options.seed)
     table = np.zeros((problem.num_devices, problem.num_energy, len(problem.actions)))
-    for episode in track(range(options.episodes), "Q-learning", options.episodes):
-        _learn(env, table, options, rng, exploration=1 - episode / options.episodes)
+    for episode in context.track(range(options.episodes), "Q-learning", options.episodes):
+        _learn(env, table, options, context.rng, exploration=1 - episode / options.episodes)
     value = torch.from_numpy(table).to(problem.device).masked_fill(~problem.feasible, -torch.inf)
     return Plan("independent_learner", Learned(problem, value.argmax(-1)), rounds=options.episodes)
 

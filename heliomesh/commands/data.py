@@ -1,19 +1,18 @@
 """`heliomesh data`: list, get and verify datasets, and show how a scenario deals them out."""
 
-import sys
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Annotated, Any, Self
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 from rich.table import Column, Table
 
 from heliomesh import catalog
 from heliomesh.commands.facts import number_table, print_json
 from heliomesh.commands.options import QuietOption, ScenarioArgument, SetOption, check_target, load
+from heliomesh.commands.terminal import console, say
 from heliomesh.durable import write_text
 from heliomesh.learning.dataset import DATASET_CATALOG, DatasetError, load_dataset
 from heliomesh.learning.partition import split
@@ -39,7 +38,7 @@ def list_command(as_json: JsonOption = False) -> None:
     for row in rows:
         size = "" if row["bytes"] is None else readable(row["bytes"])
         table.add_row(row["name"], size, "yes" if row["present"] else "no", row["where"])
-    Console().print(table)
+    console().print(table)
 
 
 @app.command("get")
@@ -65,7 +64,7 @@ def get_command(
                 fact = _facts(source, retrieve(source, way, bar.show))
         facts.append(fact)
         if not as_json:
-            sys.stdout.write(_sentence(fact))
+            say(_sentence(fact))
     if as_json:
         print_json(facts)
 
@@ -94,10 +93,10 @@ def split_command(
     table = number_table(title, "device", "samples", *map(str, range(dataset.num_classes)))
     for device, row in enumerate(counts):
         table.add_row(str(device), *map(str, (row.sum(), *row)))
-    Console().print(table)
-    sys.stdout.write(partition.summary() + "\n")
+    console().print(table)
+    say(partition.summary())
     if out is not None:
-        sys.stdout.write(f"{out}: open it in a browser\n")
+        say(f"{out}: open it in a browser")
 
 
 @app.command("verify")
@@ -113,22 +112,20 @@ def verify_command(
     for name, source in sources:
         facts.append(_nothing_to_fetch(name) if source is None else _facts(source, verify(source)))
         if not as_json:
-            sys.stdout.write(_sentence(facts[-1]))
+            say(_sentence(facts[-1]))
     if as_json:
         print_json(facts)
     elif not facts:
-        sys.stdout.write(f"nothing to verify in {cache_folder()}\n")
+        say(f"nothing to verify in {cache_folder()}")
 
 
 class _Bar:
     """A progress bar on standard error that follows what is being fetched; on terminals only."""
 
     def __init__(self, hidden: bool) -> None:
-        console = Console(stderr=True)
+        screen = console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        self._progress = Progress(
-            *columns, console=console, transient=True, disable=hidden or not console.is_terminal
-        )
+        self._progress = Progress(*columns, console=screen, transient=True, disable=hidden or not screen.is_terminal)
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
@@ -147,29 +144,34 @@ class _Bar:
         self._progress.update(self._tasks[label], completed=done_bytes, total=total_bytes)
 
 
-def _module(name: str) -> ModuleType:
+def _module(name: str) -> Any:
     try:
         return catalog.find(DATASET_CATALOG, name)
     except catalog.UnknownVariantError as error:
         raise DatasetError(f"dataset: {error}") from None
 
 
+def _origin(module: Any) -> str:
+    """Where a dataset comes from, in words."""
+    return str(getattr(module, "ORIGIN", "said by another package"))
+
+
 def _source(name: str) -> Source | None:
     return getattr(_module(name), "SOURCE", None)
 
 
-def _row(name: str, module: ModuleType) -> dict[str, Any]:
+def _row(name: str, module: Any) -> dict[str, Any]:
     source: Source | None = getattr(module, "SOURCE", None)
     if source is None:
-        return {"name": name, "bytes": None, "present": True, "where": module.ORIGIN, "way": None}
+        return {"name": name, "bytes": None, "present": True, "where": _origin(module), "way": None}
     present = is_cached(source)
-    where: str | Path = cache_folder() / name if present else module.ORIGIN
+    where: str | Path = cache_folder() / name if present else _origin(module)
     way = origin(source) if present else None
     return {"name": name, "bytes": source.num_bytes, "present": present, "where": str(where), "way": way}
 
 
 def _nothing_to_fetch(name: str) -> dict[str, Any]:
-    return {"name": name, "origin": _module(name).ORIGIN}
+    return {"name": name, "origin": _origin(_module(name))}
 
 
 def _facts(source: Source, found: Found) -> dict[str, Any]:
@@ -186,7 +188,7 @@ def _facts(source: Source, found: Found) -> dict[str, Any]:
 
 def _sentence(fact: dict[str, Any]) -> str:
     if "origin" in fact:
-        return f"{fact['name']}: nothing to fetch or verify, {fact['origin']}\n"
+        return f"{fact['name']}: nothing to fetch or verify, {fact['origin']}"
     how = f"got by way {fact['way']!r}" if fact["fetched"] else f"in the cache (by way {fact['way']!r})"
     why = f"; replaced what was wrong: {fact['replaced']}" if fact["replaced"] else ""
-    return f"{fact['name']}: {how}, sha256 right, {readable(fact['bytes'])} in {fact['folder']}{why}\n"
+    return f"{fact['name']}: {how}, sha256 right, {readable(fact['bytes'])} in {fact['folder']}{why}"

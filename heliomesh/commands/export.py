@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from heliomesh.commands.facts import print_facts
+from heliomesh.commands.facts import build_noted, print_facts
 from heliomesh.commands.options import (
     JsonOption,
     PlannerArgument,
@@ -30,7 +30,7 @@ from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
 from heliomesh.planning import make_plan
 from heliomesh.problem.policy import Plan, Track
-from heliomesh.problem.problem import Problem, build
+from heliomesh.problem.problem import Problem
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.trace import simulate
 
@@ -79,7 +79,7 @@ def export_command(
     if out.exists() and not out.is_dir():
         raise ScenarioError("--out", f"expected a folder, actual value {str(out)!r}")
     loaded, track = load(scenario, overrides), track_unless(quiet or as_json)
-    problem = build(loaded)
+    problem = build_noted(loaded)
     made = make_plan(problem, planner, planner_options(options), bound=False, track=track)
     if kind is Format.FLOWER:
         facts = _schedule(problem, made, out, seed, episode, track)
@@ -116,7 +116,7 @@ def _header_facts(headers: Sequence[Header | RoundHeader], out: Path) -> dict[st
 
 
 def _schedule(problem: Problem, made: Plan, out: Path, seed: int, episode: int, track: Track) -> dict[str, Any]:
-    trace = simulate(problem, made, 1, seed, first_episode=episode, track=track)
+    trace = simulate(problem, made, [episode], seed, track=track)
     schedule = make_schedule(TrainJob(problem.scenario, trace, 0, seed))
     files = write_schedule(schedule, out)
     return {

@@ -2,16 +2,14 @@
 
 import json
 import math
-import sys
-from dataclasses import asdict
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
-from heliomesh.problem.policy import Plan
-from heliomesh.problem.problem import Problem
+from heliomesh.commands.terminal import console, say, tell
+from heliomesh.problem.problem import Problem, build
+from heliomesh.scenario import Scenario
 from heliomesh.simulation.diagnostics import Interval, Summary
 
 
@@ -26,19 +24,6 @@ def network_facts(problem: Problem) -> dict[str, Any]:
         "scarcity": float(scarcity.mean()),
         "spending rounded up by at most": f"{max(problem.rounding_excess(), 0.0):.0%}",
     }
-
-
-def plan_facts(made: Plan) -> dict[str, Any]:
-    """What is known about a plan."""
-    return {
-        "planner": made.planner,
-        "expected cost (grid)": made.expected_cost,
-        "lower bound (grid)": made.lower_bound,
-        "converged": made.converged,
-        "rounds": made.rounds,
-        "fixed-point residual": made.residual,
-        "seconds": made.seconds,
-    } | {f"overhead: {name.replace('_', ' ')}": value for name, value in asdict(made.overhead).items()}
 
 
 def summary_facts(summary: Summary) -> dict[str, Any]:
@@ -63,7 +48,7 @@ def print_facts(facts: dict[str, Any], as_json: bool) -> None:
     table = Table(show_header=False, box=None)
     for name, value in facts.items():
         table.add_row(name, text_of(value))
-    Console().print(table)
+    console().print(table)
 
 
 def text_of(value: object) -> str:
@@ -94,7 +79,7 @@ def number_table(title: str, first: str, *headings: str) -> Table:
 
 def print_json(value: object) -> None:
     """Print one JSON value."""
-    sys.stdout.write(json.dumps(_finite(value), indent=2) + "\n")
+    say(json.dumps(_finite(value), indent=2), lines=True)
 
 
 def _finite(value: Any) -> Any:
@@ -106,9 +91,30 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def build_noted(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:
+    """The problem; where packets cannot arrive, a note on standard error says so."""
+    problem = build(scenario, device, dtype)
+    for sentence in _deaf_links(problem):
+        tell(f"note: {sentence}")
+    return problem
+
+
+def _deaf_links(problem: Problem) -> list[str]:
+    """One sentence where some links, or all, lose practically every packet; none where nobody could send anyway."""
+    deaf, links = int(problem.deaf.sum()), problem.topology.num_edges
+    if not deaf or float(problem.actions.power_watt.max()) == 0:
+        return []
+    noise = text_of(float(problem.link.noise_watt.max()))
+    where = "any link" if deaf == links else f"{deaf} of {links} links"
+    return [
+        f"no packet can arrive on {where}: the noise drowns even the largest power on the best channel level; "
+        f"lower link.noise_watt (now {noise} W at most) or the losses of link and channel"
+    ]
+
+
 def remarks(problem: Problem) -> list[str]:
     """What is valid but probably not meant."""
-    found = []
+    found = _deaf_links(problem)
     if not bool((problem.actions.quanta[:, 1:] < problem.battery.levels).any()):
         found.append("no device can ever afford to train; raise energy.capacity_joule or lower the energies")
     elif problem.rounding_excess() > _COARSE:

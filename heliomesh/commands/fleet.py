@@ -1,18 +1,15 @@
 """`heliomesh fleet`: a run in which every device is an actor, and only messages between neighbours count."""
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from heliomesh.commands.facts import print_facts, summary_facts
+from heliomesh.commands.facts import build_noted, print_facts, summary_facts
 from heliomesh.commands.options import (
     AddressOption,
-    Engine,
     EpisodeOption,
     EvaluateOption,
     JsonOption,
@@ -23,18 +20,20 @@ from heliomesh.commands.options import (
     StrategyOption,
     load,
     planner_options,
-    start_engine,
+    start_ray,
     track_unless,
 )
-from heliomesh.commands.train import keep_plan
+from heliomesh.commands.terminal import console, tell
 from heliomesh.durable import write_json
 from heliomesh.engine.fleet.clock import FleetRun, run_fleet
 from heliomesh.engine.fleet.messages import PLANNING, Kind
-from heliomesh.engine.fleet.scheme import Scheme, scheme_of
-from heliomesh.learning.journal import PLAN, finish_step, reserved
+from heliomesh.engine.fleet.scheme import FleetScheme, scheme_of
+from heliomesh.jobs.job import Job
+from heliomesh.jobs.store import PLAN, Store
+from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.run import TrainingError, is_finished
 from heliomesh.learning.tracking import unobserved
-from heliomesh.problem.problem import build
+from heliomesh.learning.trainer import TrainSettings, Work
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import summarise
 
@@ -57,7 +56,7 @@ def fleet_command(
     address: AddressOption = None,
     episode: EpisodeOption = 0,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Seed of luck and training; default: the scenario's.")
+        int | None, typer.Option("--seed", min=0, help="Seed of simulation and training; default: the scenario's.")
     ] = None,
     evaluate_every: EvaluateOption = 10,
     strategy: StrategyOption = "auto",
@@ -67,55 +66,54 @@ def fleet_command(
 ) -> None:
     """Run every device as a Ray actor of its own; they plan, coordinate and learn by messages between neighbours."""
     loaded = load(scenario, overrides)
-    problem = build(loaded)
+    problem = build_noted(loaded)
     scheme = scheme_of(problem, planner, planner_options(options))
     deaths = dict(_death(text, problem.num_devices, problem.slots) for text in kill)
-    if is_finished(out) or (out / PLAN).exists():
-        raise TrainingError(f"{out}: expected an empty folder, actual: it holds a run")
+    _check_out(out)
     seed = loaded.seed if seed is None else seed
+    training = TrainSettings(evaluate_every=evaluate_every, strategy=strategy)
+    check_trainable(loaded, training, seed, here=False)
+    job = Job(loaded, planner, scheme.options, seed=seed, episode=episode, training_seed=seed, training=training)
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(problem.num_devices))  # else Ray warns
-    engine = start_engine(Engine.ray, address)
+    engine = start_ray(address)
     from heliomesh.engine.fleet.ray_post import RayPost  # Ray is there only now
 
     try:
-        found = run_fleet(
-            scheme,
-            RayPost,
-            seed=seed,
-            episode=episode,
-            evaluate_every=evaluate_every,
-            strategy=strategy,
-            deaths=deaths,
-            track=track_unless(quiet or as_json),
-            observer=unobserved if quiet or as_json or Console(stderr=True).is_terminal else _tell,
-        )
-    except KeyboardInterrupt:
-        sys.stderr.write("stopped; of an unfinished fleet nothing is kept\n")
-        raise typer.Exit(130) from None
+        found = run_fleet(scheme, RayPost, job, deaths=deaths, work=_watched(quiet or as_json))
+    except (KeyboardInterrupt, SystemExit):  # a signal
+        tell("stopped; of an unfinished fleet nothing is kept")
+        raise
     finally:
         engine.stop()
-    wanted = {
-        "scenario": loaded.content_hash,
-        "planner": planner,
-        "options": scheme.options,
-        "seed": seed,
-        "episode": episode,
-    }
-    _keep(out, found, wanted, scheme)
+    _keep(Store(out, single=True), found, scheme)
     facts = {"scenario": loaded.name, "planner": planner, "seed": seed, **found.run.final, "folder": str(out)}
     print_facts(facts | summary_facts(summarise(found.trace)) | _message_facts(found, scheme), as_json)
 
 
-def _keep(out: Path, found: FleetRun, wanted: dict[str, Any], scheme: Scheme) -> None:
+def _check_out(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise TrainingError(f"{out}: expected a folder, actual: a file")
+    if is_finished(out) or (out / PLAN).exists():
+        raise TrainingError(f"{out}: expected an empty folder, actual: it holds a run")
+
+
+def _watched(quiet: bool) -> Work:
+    return Work(
+        track=track_unless(quiet),
+        observer=unobserved if quiet or console(stderr=True).is_terminal else _tell,
+    )
+
+
+def _keep(store: Store, found: FleetRun, scheme: FleetScheme) -> None:
     """The files of `heliomesh run`, and what was counted."""
-    keep_plan(out, found.trace, found.plan, wanted)
-    with reserved(out):
-        found.run.save(out)
-        finish_step(out, "train")
-        write_json(out / _MESSAGES, _message_facts(found, scheme))
+    with store.alone():
+        store.put_plan(found.job, found.plan)
+        store.put_trace(found.job, found.trace)
+        store.put_run(found.job, found.run)
+        write_json(store.folder / _MESSAGES, _message_facts(found, scheme))
 
 
-def _message_facts(found: FleetRun, scheme: Scheme) -> dict[str, Any]:
+def _message_facts(found: FleetRun, scheme: FleetScheme) -> dict[str, Any]:
     """Messages and bytes over single hops as the living devices received them, beside what the model predicts."""
     slots = scheme.problem.slots
     kinds: tuple[Kind, ...] = ("share", "policy", "state", "model")
@@ -143,4 +141,4 @@ def _death(text: str, devices: int, slots: int) -> tuple[int, int]:
 
 
 def _tell(run: int, row: Mapping[str, float]) -> None:
-    sys.stderr.write(f"slot {row['slot']:.0f}: accuracy {row['accuracy_mean']:.4f}\n")
+    tell(f"slot {row['slot']:.0f}: accuracy {row['accuracy_mean']:.4f}")

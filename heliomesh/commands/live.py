@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 
-from heliomesh.commands.facts import interval_text, network_facts, number_table, print_json
+from heliomesh.commands.facts import build_noted, interval_text, network_facts, number_table, print_json
 from heliomesh.commands.options import (
     EpisodesOption,
     JsonOption,
@@ -22,11 +21,11 @@ from heliomesh.commands.options import (
     planner_options,
     track_unless,
 )
+from heliomesh.commands.terminal import console
 from heliomesh.living.change import eras
 from heliomesh.living.pruning import Pruning, prune
 from heliomesh.living.scope import AdaptedScope, adapt_scope
 from heliomesh.living.trial import Trial, trial
-from heliomesh.problem.problem import build
 from heliomesh.problem.size import readable
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import interval
@@ -58,7 +57,7 @@ def live_command(
         raise ScenarioError(
             "--false-alarm-prob", f"expected a number between 0 and 1, actual value {false_alarm_prob:g}"
         )
-    problem = build(load(scenario, overrides))
+    problem = build_noted(load(scenario, overrides))
     truth = eras(problem, changes)
     if len(truth) < 2:
         raise ScenarioError("--change", f"expected a change after slot 0, actual value {', '.join(changes)!r}")
@@ -104,21 +103,21 @@ def _print_trial(result: Trial, facts: dict[str, Any], title: str) -> None:
             interval_text(interval(cost)),
             "" if name == "stale" else interval_text(interval(cost - result.stale)),
         )
-    console = Console(markup=False)
-    console.print(table)
+    screen = console()
+    screen.print(table)
     if math.isnan(result.recovered.mean):
-        console.print("The stale plan loses nothing against the fresh one: there is nothing to recover.")
+        screen.print("The stale plan loses nothing against the fresh one: there is nothing to recover.")
     else:
-        console.print(
+        screen.print(
             f"Recovered {interval_text(result.recovered, '.1f', 100)} % of the loss between stale and fresh plan."
         )
-    console.print(
+    screen.print(
         f"Detected in {100 * result.detected_share:.0f} % of the episodes, after "
         f"{facts['slots to detect, mean']:.1f} slots on average; alarms before the change in "
         f"{100 * result.false_alarm_share:.1f} %."
     )
     causes = ", ".join(f"{cause} {count}" for cause, count in facts["alarms by cause"].items())
-    console.print(f"Alarms by cause: {causes or 'none'}.")
+    screen.print(f"Alarms by cause: {causes or 'none'}.")
 
 
 def prune_command(
@@ -138,7 +137,7 @@ def prune_command(
     if not 0 <= keep_gap <= 1:
         raise ScenarioError("--keep-gap", f"expected a share from 0 to 1, actual value {keep_gap:g}")
     result = prune(
-        build(load(scenario, overrides)),
+        build_noted(load(scenario, overrides)),
         planner,
         planner_options(options),
         keep_gap=keep_gap,
@@ -155,11 +154,11 @@ def prune_command(
     for name, side in (("before", result.before), ("after", result.after)):
         cells = (str(side.links), interval_text(interval(side.cost)), f"{side.gap:.4f}", f"{side.real_gap:.4f}")
         table.add_row(name, *cells)
-    console = Console(markup=False)
-    console.print(table)
-    console.print(f"Fewer updates lost per slot: {interval_text(result.saved)}.")
+    screen = console()
+    screen.print(table)
+    screen.print(f"Fewer updates lost per slot: {interval_text(result.saved)}.")
     dropped = ", ".join("{}-{}".format(*pair) for pair in result.dropped)
-    console.print(f"Dropped: {dropped or 'none'}.")
+    screen.print(f"Dropped: {dropped or 'none'}.")
 
 
 def _pruning_facts(result: Pruning) -> dict[str, Any]:
@@ -193,7 +192,7 @@ def scope_command(
     if not 0 < keep_gain <= 1:
         raise ScenarioError("--keep-gain", f"expected a share above 0 and up to 1, actual value {keep_gain:g}")
     result = adapt_scope(
-        build(load(scenario, overrides)),
+        build_noted(load(scenario, overrides)),
         hops,
         planner_options(options),
         keep_gain=keep_gain,
@@ -215,14 +214,14 @@ def scope_command(
             readable(overhead.offline_bytes),
             readable(overhead.online_bytes_per_slot),
         )
-    console = Console(markup=False)
-    console.print(table)
-    console.print(
+    screen = console()
+    screen.print(table)
+    screen.print(
         f"Saved per slot: {interval_text(result.gain)} of {interval_text(result.full_gain)} with everybody grown."
     )
     for what, field in (("offline", "offline_bytes"), ("online", "online_bytes_per_slot")):
-        console.print(f"Extra {what} traffic avoided: {100 * result.overhead_saved(field):.0f} %.")
-    console.print(f"Grown: {', '.join(map(str, result.chosen.grown)) or 'none'}.")
+        screen.print(f"Extra {what} traffic avoided: {100 * result.overhead_saved(field):.0f} %.")
+    screen.print(f"Grown: {', '.join(map(str, result.chosen.grown)) or 'none'}.")
 
 
 def _scope_facts(result: AdaptedScope) -> dict[str, Any]:

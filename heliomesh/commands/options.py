@@ -1,8 +1,11 @@
 """Options and arguments that several commands share, and how they are read."""
 
+import inspect
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
+from functools import partial, wraps
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,10 +13,11 @@ from types import ModuleType
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from heliomesh.problem.policy import Track, untracked
+from heliomesh.commands.terminal import console
+from heliomesh.learning.trainer import MakeStack, TrainSettings, replay_here
+from heliomesh.problem.policy import ParallelMap, Track, untracked
 from heliomesh.scenario import Scenario, ScenarioError, parse_override
 
 _Item = TypeVar("_Item")
@@ -55,6 +59,98 @@ EpisodeOption = Annotated[int, typer.Option("--episode", min=0, help="Episode to
 EvaluateOption = Annotated[int, typer.Option("--evaluate-every", min=1, help="Slots between evaluations.")]
 
 
+OutOption = Annotated[Path, typer.Option("--out", help="Folder for checkpoints and the finished run.")]
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What a command prints."""
+
+    as_json: JsonOption = False
+    quiet: QuietOption = False
+
+    @property
+    def track(self) -> Track:
+        """Progress bars, unless there is nobody to see them."""
+        return track_unless(self.quiet or self.as_json)
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a run is trained."""
+
+    evaluate_every: EvaluateOption = 10
+    checkpoint_second: Annotated[float, typer.Option("--checkpoint-second", min=0, help="Between checkpoints.")] = (
+        60.0
+    )
+    device: DeviceOption = "cpu"
+    strategy: StrategyOption = "auto"
+    precision: PrecisionOption = "fp32"
+    memory_gib: Annotated[float | None, typer.Option("--memory-gib", min=0, help="Memory limit of the training.")] = (
+        None
+    )
+    tensorboard: Annotated[Path | None, typer.Option("--tensorboard", help="Write curves to this folder.")] = None
+
+    @property
+    def settings(self) -> TrainSettings:
+        """The same for the trainer."""
+        own = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "tensorboard"}
+        return TrainSettings(**own)
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Who does the work."""
+
+    engine: EngineOption = Engine.local
+    address: AddressOption = None
+    actors: ActorsOption = None
+    gpus_per_actor: GpusOption = None
+
+    def make_stack(self) -> MakeStack:
+        """Who will hold the weights: this process, or actors of a Ray that is started now."""
+        if self.engine is Engine.ray:
+            start_ray(self.address)
+            from heliomesh.engine.ray_network import over_actors  # Ray need not be installed otherwise
+
+            return over_actors(self.actors, self.gpus_per_actor)
+        named = {"--address": self.address, "--actors": self.actors, "--gpus-per-actor": self.gpus_per_actor}
+        for option, value in named.items():
+            if value is not None:
+                raise ScenarioError(option, f"expected --engine ray with it, actual value {value!r} with local")
+        return replay_here
+
+
+def flattened(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the fields of its option groups as parameters of their own, as typer wants them."""
+    own = inspect.signature(command)
+    groups: dict[str, Any] = {
+        name: one.annotation for name, one in own.parameters.items() if is_dataclass(one.annotation)
+    }
+    plain = [one for name, one in own.parameters.items() if name not in groups]
+    spread = [
+        inspect.Parameter(part.name, inspect.Parameter.KEYWORD_ONLY, default=_default(part), annotation=part.type)
+        for group in groups.values()
+        for part in fields(group)
+    ]
+
+    @wraps(command)
+    def call(**given: Any) -> None:
+        made = {
+            name: group(**{part.name: given.pop(part.name) for part in fields(group)})
+            for name, group in groups.items()
+        }
+        command(**given, **made)
+
+    keyword_only = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in plain]
+    call.__signature__ = own.replace(parameters=[*keyword_only, *spread])  # type: ignore[attr-defined]
+    return call
+
+
+def _default(part: Field[Any]) -> Any:
+    return part.default if part.default_factory is MISSING else part.default_factory()
+
+
 def load(scenario: str, overrides: list[str]) -> Scenario:
     """The named scenario with the values of --set."""
     return Scenario.load(scenario).override(dict(parse_override(text, "--set") for text in overrides))
@@ -65,18 +161,26 @@ def planner_options(options: list[str]) -> dict[str, Any]:
     return dict(parse_override(text, "--option") for text in options)
 
 
-def start_engine(engine: Engine, address: str | None) -> ModuleType:
-    """The engine's file, ready to work: it offers ``parallel_map``, ``prepare_all`` and ``train_all``."""
-    if engine is Engine.local and address is not None:
-        raise ScenarioError("--address", f"expected --engine ray with it, actual value {address!r} with local")
-    if engine is Engine.ray and find_spec("ray") is None:
+def start_ray(address: str | None) -> ModuleType:
+    """The Ray engine's file, connected to this machine's own Ray or to a cluster."""
+    if find_spec("ray") is None:
         raise ScenarioError(
             "--engine", "expected Ray to be installed (pip install heliomesh[ray]), actual: it is not"
         )
-    module = import_module(f"heliomesh.engine.{engine}")
-    if engine is Engine.ray:
-        module.start(address)
+    module = import_module("heliomesh.engine.ray")
+    module.start(address)
     return module
+
+
+def engine_maps(engine: Engine, address: str | None, device: str = "cpu") -> dict[str, ParallelMap]:
+    """How the engine spreads work, as fields of `Work`: nothing to say for this process."""
+    if engine is Engine.ray:
+        ray = start_ray(address)
+        gpus = 1 if device.startswith("cuda") else 0
+        return {"parallel_map": ray.parallel_map, "train_map": partial(ray.parallel_map, num_gpus=gpus)}
+    if address is not None:
+        raise ScenarioError("--address", f"expected --engine ray with it, actual value {address!r} with local")
+    return {}
 
 
 def track_unless(quiet: bool) -> Track:
@@ -87,17 +191,17 @@ def track_unless(quiet: bool) -> Track:
 def _after_two_seconds(items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
     """Show a progress bar on standard error once the work has lasted two seconds."""
     started, progress, task = time.monotonic(), None, None
-    console = Console(stderr=True)
+    screen = console(stderr=True)
     try:
         for done, item in enumerate(items):
-            if progress is None and console.is_terminal and time.monotonic() - started > 2:
+            if progress is None and screen.is_terminal and time.monotonic() - started > 2:
                 columns = (
                     TextColumn("{task.description}"),
                     BarColumn(),
                     MofNCompleteColumn(),
                     TimeRemainingColumn(),
                 )
-                progress = Progress(*columns, console=console, transient=True)
+                progress = Progress(*columns, console=screen, transient=True)
                 progress.start()
                 task = progress.add_task(description, total=total)
             if progress is not None and task is not None:

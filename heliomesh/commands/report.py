@@ -1,12 +1,12 @@
 """`heliomesh report`: one self-contained page of some runs."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from heliomesh.commands.options import check_target
+from heliomesh.commands.terminal import say
 from heliomesh.durable import write_text
 from heliomesh.problem.size import readable
 from heliomesh.report.page import report_page
@@ -27,4 +27,4 @@ def report_command(
     write_text(out, page)
     if not quiet:
         number = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-        sys.stdout.write(f"{out}: {number}, {readable(len(page.encode()))}\n")
+        say(f"{out}: {number}, {readable(out.stat().st_size)}")

@@ -1,27 +1,25 @@
 """`heliomesh runs`: what folders of runs and stores of results hold, whether it is whole, and what may go."""
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from glob import escape as glob_escape
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from heliomesh.commands.facts import print_facts, print_json
 from heliomesh.commands.options import JsonOption
-from heliomesh.engine.sizing import read_samples
-from heliomesh.engine.store import TRACES, check_trace, read_result
-from heliomesh.learning.journal import check_steps, finished_steps, reserved
-from heliomesh.learning.run import Run, TrainingError, is_finished
+from heliomesh.commands.terminal import console, say
+from heliomesh.durable import alone_in
+from heliomesh.jobs.pack import Packs
+from heliomesh.jobs.store import PACKS, PLAN, TRACE, TRACE_ARRAYS, Store, read_cost, read_result
+from heliomesh.learning.run import CHECKPOINTS, MANIFEST, Run, TrainingError, is_finished
 from heliomesh.problem.size import readable
-from heliomesh.report.run_folder import MARKS, RunFolder, read_run
+from heliomesh.report.run_folder import RunFolder, is_run, read_run
 from heliomesh.scenario import ScenarioError
-from heliomesh.simulation.trace import TraceError
+from heliomesh.simulation.trace import Trace, TraceError
 
 app = typer.Typer(no_args_is_help=True, help="List, show, verify and clean folders of runs and results.")
 
@@ -46,8 +44,8 @@ def list_command(folders: FoldersArgument, as_json: JsonOption = False) -> None:
     for name in _COLUMNS:
         table.add_column(name, no_wrap=True)
     for row in rows:
-        table.add_row(escape(row["folder"]), *(escape(str(row[name])) for name in _COLUMNS))
-    Console().print(table)
+        table.add_row(row["folder"], *(str(row[name]) for name in _COLUMNS))
+    console().print(table)
 
 
 @app.command("show")
@@ -57,7 +55,8 @@ def show_command(
     """Everything known of one run."""
     found = read_run(folder)
     facts: dict[str, Any] = _run_line(folder) | {"finished": found.finished, "missing": " ".join(found.missing)}
-    facts["steps finished"] = ", ".join(finished_steps(folder)) or "no journal"
+    steps = {"plan": PLAN, "simulate": TRACE, "train": MANIFEST}
+    facts["steps finished"] = ", ".join(step for step, file in steps.items() if (folder / file).exists())
     facts |= {f"plan: {name}": value for name, value in found.plan.items()}
     facts |= {name: value for name, value in found.provenance.items() if name not in ("scenario_toml", "parameters")}
     # last, since a setting may have the name of a metric: what was asked for, and what it came to
@@ -67,32 +66,32 @@ def show_command(
 
 @app.command("verify")
 def verify_command(folders: FoldersArgument) -> None:
-    """Compare every file of runs, result stores and sizing stores with its sums; exit code 2 if any is wrong."""
-    wrong = dict.fromkeys(("runs", "stored files"), 0)
+    """Compare every file of runs and stores with its sums; exit code 2 if any is wrong."""
+    wrong = dict.fromkeys(("runs", "stored results"), 0)
     total = dict(wrong)
     for path in _walk(folders):
-        kind = "runs" if _is_run(path) else "stored files"
-        for place, read in [(path, _run_state)] if _is_run(path) else _stored(path):
+        kind = "runs" if is_run(path) else "stored results"
+        for place, read in [(path, _run_state)] if is_run(path) else _stored(path):
             total[kind] += 1
             try:
                 found = read(place)
-                sys.stdout.write(f"{place}: {found if kind == 'runs' else 'whole'}\n")
+                say(f"{place}: {found if kind == 'runs' else 'whole'}")
             except _ERRORS as error:
                 wrong[kind] += 1
-                sys.stdout.write(f"{place}: wrong. {error}\n")
+                say(f"{place}: wrong. {error}")
     for kind, number in total.items():
         if number or kind == "runs":
-            sys.stdout.write(f"{number - wrong[kind]} of {number} {kind} are whole\n")
+            say(f"{number - wrong[kind]} of {number} {kind} are whole")
     if any(wrong.values()):
         raise typer.Exit(2)
 
 
 def _run_state(path: Path) -> str:
-    found, steps = read_run(path), check_steps(path)
+    found = read_run(path)
     if not found.finished:
         return f"unfinished, whole up to slot {found.curves.done}"
     Run.load(path)
-    return "whole" if steps else "whole, without a journal"
+    return "whole"
 
 
 @app.command("clean")
@@ -100,18 +99,19 @@ def clean_command(
     folders: FoldersArgument,
     yes: Annotated[bool, typer.Option("--yes", help="Really remove them.")] = False,
 ) -> None:
-    """Remove what no longer serves: what killed writers left, and checkpoints of finished runs."""
+    """Remove what no longer serves: left by killed writers, checkpoints of finished runs, traces of packed ones."""
     removed = 0
-    for path in _walk(folders):
-        if not any(_left_over(path)):
+    for path in list(_walk(folders)):
+        if not path.is_dir() or not any(_left_over(path)):
             continue
-        with reserved(path):  # a living writer's files are not left over
+        with alone_in(path):  # a living writer's files are not left over
             for file in _left_over(path):
                 removed += file.stat().st_size
-                sys.stdout.write(f"{'removed' if yes else 'would remove'} {file}\n")
+                say(f"{'removed' if yes else 'would remove'} {file}")
                 if yes:
                     file.unlink()
-    sys.stdout.write(f"{readable(removed)} {'freed' if yes else 'would be freed; --yes does it'}\n")
+                    _remove_empty(file.parent, path)
+    say(f"{readable(removed)} {'freed' if yes else 'would be freed; --yes does it'}")
 
 
 def _walk(folders: list[Path]) -> Iterator[Path]:
@@ -128,28 +128,33 @@ def _below(folder: Path) -> Iterator[Path]:
     """A folder and those below it; links are not followed, so there is an end."""
     yield folder
     for child in sorted(folder.iterdir()):
-        if child.is_dir() and not child.is_symlink() and child.name != "checkpoints":
+        if child.is_dir() and not child.is_symlink() and child.name != CHECKPOINTS:
             yield from _below(child)
 
 
-def _is_run(path: Path) -> bool:
-    return any((path / mark).exists() for mark in MARKS)
-
-
 def _stored(path: Path) -> Iterator[tuple[Path, Callable[[Path], object]]]:
-    """Manifests of stored results, traces and samples, told apart by their names, with what reads each."""
+    """Plans, traces, costs and packs of a store, with what reads each."""
+    if (path / PLAN).exists():
+        yield path / PLAN, lambda place: read_result(place.parent, "plan")
+    if (path / TRACE).exists():
+        yield path / TRACE, _read_trace
     for place in sorted(path.glob("*.json")):
-        if re.fullmatch(r"[0-9a-f]{64}", place.stem):
-            yield place, check_trace if path.name == TRACES else read_samples
-        elif re.search(r"-[0-9a-f]{8}$", place.stem):
-            yield place, read_result
+        if path.name == PACKS:
+            yield place, lambda place: Packs(place.parent).content(place.stem)
+        elif re.fullmatch(r"[0-9a-f]{64}", place.stem):
+            yield place, read_cost
+
+
+def _read_trace(place: Path) -> None:
+    read_result(place.parent, "trace")
+    Trace.load(place.with_name(TRACE_ARRAYS))
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    if _is_run(path):
+    if is_run(path):
         yield _run_line(path)
-        return
-    yield from (_result_line(place) for place, read in _stored(path) if read is read_result)
+    elif path.name == PACKS:
+        yield from (_pack_line(place) for place in sorted(path.glob("*.json")))
 
 
 def _run_line(path: Path) -> dict[str, Any]:
@@ -169,20 +174,20 @@ def _run_line(path: Path) -> dict[str, Any]:
     }
 
 
-def _result_line(place: Path) -> dict[str, Any]:
+def _pack_line(place: Path) -> dict[str, Any]:
     size = sum(file.stat().st_size for file in place.parent.glob(f"{glob_escape(place.stem)}.*"))
     try:
-        manifest, curves = read_result(place)
+        runs = Packs(place.parent).runs(place.stem)
     except _ERRORS as error:
         return _unknown(place, size, error)
-    last = curves.groupby("seed").last()
+    origins = [run.provenance for run in runs]
     return {
         "folder": str(place.with_suffix("")),
-        "scenario": manifest["figure"],
-        "planner": manifest["scheme"],
-        "seed": f"{len(last)} seeds",
-        "slots": int(last["slot"].max()),
-        "accuracy": f"{last['accuracy_mean'].mean():.4f}",
+        "scenario": ", ".join(sorted({str(one.get("name", "?")) for one in origins})),
+        "planner": ", ".join(sorted({str(one.get("planner", "?")) for one in origins})),
+        "seed": f"{len(runs)} runs",
+        "slots": int(max(run.final["slot"] for run in runs)),
+        "accuracy": f"{sum(run.final['accuracy_mean'] for run in runs) / len(runs):.4f}",
         "size": readable(size),
     }
 
@@ -197,11 +202,19 @@ def _accuracy(found: RunFolder) -> str:
     return f"{column[-1]:.4f}" if len(column) else "none yet"
 
 
+def _remove_empty(folder: Path, top: Path) -> None:
+    """Remove a folder below another one, and those between them, as far as they are empty."""
+    while folder != top and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
+
+
 def _left_over(path: Path) -> Iterator[Path]:
     """Temporary files of writers that were killed, and checkpoints where the run is finished."""
     for pattern in _LEFT_BEHIND:
         yield from (file for file in sorted(path.glob(pattern)) if file.is_file())
-    checkpoints = path / "checkpoints"
+    yield from (file for place in Store(path).garbage() for file in sorted(place.iterdir()))
+    checkpoints = path / CHECKPOINTS
     if checkpoints.is_dir() and not checkpoints.is_symlink():
         hidden = {file for pattern in _LEFT_BEHIND for file in checkpoints.glob(pattern)}
         files = sorted(checkpoints.iterdir())

@@ -1,17 +1,14 @@
 """`heliomesh size`: the smallest batteries and panels that meet a target, by a sweep over both."""
 
 import math
-import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
-from heliomesh.commands.facts import print_json
+from heliomesh.commands.facts import build_noted, print_json
 from heliomesh.commands.options import (
     DeviceOption,
     JsonOption,
@@ -27,12 +24,15 @@ from heliomesh.commands.options import (
     planner_options,
     track_unless,
 )
+from heliomesh.commands.terminal import console, say
 from heliomesh.durable import write_text
-from heliomesh.engine.sizing import Pair, Prices, Sizing, Target, Trial, axes_of, size, stored_samples
-from heliomesh.learning.journal import reserved
+from heliomesh.jobs.store import Store
+from heliomesh.learning.readiness import check_trainable
+from heliomesh.learning.trainer import TrainSettings
 from heliomesh.report.contour import contour_svg, in_words
 from heliomesh.report.sizing_page import sizing_page
 from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.studies.sizing import Measurement, Pair, Prices, Sizing, Target, axes_of, sized
 
 _EPISODES = {"update loss": 16, "accuracy": 5}
 _OPTION = {"update loss": "--target-loss", "accuracy": "--target-accuracy"}
@@ -88,8 +88,10 @@ def size_command(
     _check_out(out)
     base = load(scenario, overrides)
     _check_slot(by_slot, target, base)
+    build_noted(base)  # what it says holds for every pair
     axes = axes_of(base, _numbers(capacity, "--capacity"), _numbers(panel, "--panel"))
-    trial = Trial(
+    trial = Measurement(
+        target.measure,
         planner,
         planner_options(options),
         episodes or _EPISODES[target.measure],
@@ -98,14 +100,11 @@ def size_command(
         device,
         strategy,
     )
-    with nullcontext() if store is None else reserved(store):
-        sizing = size(
-            axes,
-            target,
-            lambda pair: stored_samples(trial, target.measure, axes.scenario(base, pair), store),
-            every_pair or target.measure == "update loss",
-            track_unless(quiet or as_json),
-        )
+    if target.measure == "accuracy":
+        check_trainable(base, TrainSettings(device=device, strategy=strategy), seed)
+    kept = None if store is None else Store(store)
+    thorough = every_pair or target.measure == "update loss"
+    sizing = sized(base, axes, target, trial, kept, every_pair=thorough, track=track_unless(quiet or as_json))
     if out is not None:
         _write(out, sizing, base, prices, planner)
     if not sizing.smallest:
@@ -119,7 +118,7 @@ def size_command(
         return
     _print(sizing, base, trial, prices)
     if out is not None:
-        sys.stdout.write(f"{out}: written\n")
+        say(f"{out}: written")
 
 
 def _target(loss: float | None, accuracy: float | None) -> Target:
@@ -173,7 +172,7 @@ def _write(out: Path, sizing: Sizing, base: Scenario, prices: Prices | None, pla
     write_text(out, page)
 
 
-def _facts(sizing: Sizing, base: Scenario, trial: Trial, prices: Prices | None) -> dict[str, Any]:
+def _facts(sizing: Sizing, base: Scenario, trial: Measurement, prices: Prices | None) -> dict[str, Any]:
     target = sizing.target
     facts = {
         "scenario": base.name,
@@ -196,25 +195,26 @@ def _pair_facts(sizing: Sizing, pair: Pair, prices: Prices | None) -> dict[str, 
     return facts if prices is None else facts | {"price": prices.of(pair)}
 
 
-def _print(sizing: Sizing, base: Scenario, trial: Trial, prices: Prices | None) -> None:
-    console, target = Console(markup=False), sizing.target
+def _print(sizing: Sizing, base: Scenario, trial: Measurement, prices: Prices | None) -> None:
+    screen, target = console(), sizing.target
     accuracy = target.measure == "accuracy"
     when = f" after {trial.by_slot or base.slots} slots" if accuracy else " per device and slot"
-    console.print(f"{base.name}, {trial.planner}: mean {target.measure}{when}, {trial.episodes} episodes")
-    console.print(_grid(sizing))
-    console.print("+ meets the target, - misses it, * smallest that meet it\n")
+    screen.print(f"{base.name}, {trial.planner}: mean {target.measure}{when}, {trial.episodes} episodes")
+    screen.print(_grid(sizing))
+    screen.print("+ meets the target, - misses it, * smallest that meet it")
+    screen.print()
     sign = "at least" if accuracy else "at most"
-    console.print(f"Smallest pairs with {target.measure} {sign} {target.value:g} at 95 % confidence:")
+    screen.print(f"Smallest pairs with {target.measure} {sign} {target.value:g} at 95 % confidence:")
     for pair in sizing.smallest:
         price = "" if prices is None else f", price {prices.of(pair):g}"
-        console.print(f"  {in_words(sizing, pair)}{price}")
+        screen.print(f"  {in_words(sizing, pair)}{price}")
     if prices is not None:
-        console.print(f"Cheapest: {in_words(sizing, sizing.cheapest(prices))}")
+        screen.print(f"Cheapest: {in_words(sizing, sizing.cheapest(prices))}")
     if sizing.skipped:
         number = f"{len(sizing.skipped)} of {len(sizing.axes.pairs)}"
-        console.print(f"{number} pairs were not tried: a smaller one meets the target or a larger one misses it.")
+        screen.print(f"{number} pairs were not tried: a smaller one meets the target or a larger one misses it.")
     if isinstance(base.energy.initial, str):
-        console.print(
+        screen.print(
             f"Note: batteries start filled at random (energy.initial = {base.energy.initial!r}), so larger ones hold "
             "more at first; --set energy.initial=0.0 starts them empty."
         )

@@ -1,265 +1,130 @@
 """`heliomesh train` replays a trace; `heliomesh run` plans, simulates, trains and saves."""
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from heliomesh.commands.facts import plan_facts, print_facts, summary_facts
+from heliomesh.commands.facts import build_noted, print_facts, summary_facts
 from heliomesh.commands.options import (
-    ActorsOption,
-    AddressOption,
-    DeviceOption,
     Engine,
-    EngineOption,
+    EngineOptions,
     EpisodeOption,
-    EvaluateOption,
-    GpusOption,
-    JsonOption,
+    OutOption,
+    OutputOptions,
     PlannerArgument,
     PlannerOptions,
-    PrecisionOption,
-    QuietOption,
     ScenarioArgument,
     SetOption,
-    StrategyOption,
+    TrainingOptions,
+    flattened,
     load,
     planner_options,
-    start_engine,
-    track_unless,
 )
-from heliomesh.durable import alone_in, write_text
-from heliomesh.learning.dataset import find_dataset
-from heliomesh.learning.journal import (
-    PLAN,
-    PLAN_FILE,
-    SCENARIO,
-    TRACE,
-    check_steps,
-    finish_step,
-    finished_steps,
-    reserved,
-)
+from heliomesh.commands.terminal import console, tell
+from heliomesh.jobs.job import Job
+from heliomesh.jobs.run import run_in
+from heliomesh.jobs.store import Store
+from heliomesh.jobs.training import given_job, train_in
+from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.replay import TrainJob
-from heliomesh.learning.run import MANIFEST, Run, TrainingError, is_finished
-from heliomesh.learning.same_run import check_same
+from heliomesh.learning.run import MANIFEST, Run, TrainingError
 from heliomesh.learning.theorem1 import diagnose
 from heliomesh.learning.tracking import both, tensorboard
-from heliomesh.learning.trainer import MakeStack, TrainingInterrupted, replay_here, train
-from heliomesh.planning import make_plan
-from heliomesh.problem.policy import Plan
-from heliomesh.problem.problem import build
-from heliomesh.scenario import Scenario, ScenarioError, read_text
+from heliomesh.learning.trainer import MakeStack, TrainingInterrupted, Work
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB
+from heliomesh.scenario import Scenario
 from heliomesh.simulation.diagnostics import summarise
-from heliomesh.simulation.trace import Trace, simulate
+from heliomesh.simulation.trace import Trace
 
 _Item = TypeVar("_Item")
 
-OutOption = Annotated[Path, typer.Option("--out", help="Folder for checkpoints and the finished run.")]
-CheckpointOption = Annotated[float, typer.Option("--checkpoint-second", min=0, help="Seconds between checkpoints.")]
-MemoryOption = Annotated[float | None, typer.Option("--memory-gib", min=0, help="Memory limit of the training.")]
 DiagnoseOption = Annotated[bool, typer.Option("--diagnose", help="Estimate Theorem 1's constants and terms.")]
-TensorboardOption = Annotated[Path | None, typer.Option("--tensorboard", help="Write curves to this folder.")]
+TrainSeedOption = Annotated[
+    int | None, typer.Option("--seed", min=0, help="Seed of the training; default: the scenario's.")
+]
+RunSeedOption = Annotated[
+    int | None, typer.Option("--seed", min=0, help="Seed of simulation and training; default: the scenario's.")
+]
 
 
+@flattened
 def train_command(
     scenario: ScenarioArgument,
     trace: Annotated[Path, typer.Argument(help="A trace of the scenario, from `heliomesh simulate --out`.")],
     out: OutOption,
+    training: TrainingOptions,
+    engine: EngineOptions,
+    output: OutputOptions,
     episode: EpisodeOption = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     overrides: SetOption = [],  # noqa: B006
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Seed of the training; default: the scenario's.")
-    ] = None,
-    evaluate_every: EvaluateOption = 10,
-    checkpoint_second: CheckpointOption = 60.0,
-    device: DeviceOption = "cpu",
-    strategy: StrategyOption = "auto",
-    precision: PrecisionOption = "fp32",
-    memory_gib: MemoryOption = None,
-    engine: EngineOption = Engine.local,
-    address: AddressOption = None,
-    actors: ActorsOption = None,
-    gpus_per_actor: GpusOption = None,
-    tensorboard_folder: TensorboardOption = None,
+    seed: TrainSeedOption = None,
     with_diagnosis: DiagnoseOption = False,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Train the scenario's model under one episode of a trace."""
-    loaded, replayed = load(scenario, overrides), Trace.load(trace)
-    make_stack = _stack_maker(engine, address, actors, gpus_per_actor)
-    run = _trained(
-        TrainJob(loaded, replayed, episode, seed),
-        "the same command with --resume goes on",
-        tensorboard_folder,
-        quiet or as_json,
-        folder=out,
-        resume=resume,
-        evaluate_every=evaluate_every,
-        checkpoint_second=checkpoint_second,
-        device=device,
-        strategy=strategy,
-        precision=precision,
-        memory_gib=memory_gib,
-        make_stack=make_stack,
-    )
-    _enter_training(out)
+    loaded = load(scenario, overrides)
+    replayed = Trace.load(trace, memory_gib=max(training.memory_gib or 0.0, DEFAULT_LIMIT_GIB))
+    job = given_job(TrainJob(loaded, replayed, episode, seed), training.settings)
+    live = _Live(replayed, episode, output.quiet or output.as_json)
+    with _interruptible("the same command with --resume goes on"):
+        run = train_in(Store(out, single=True), job, live.work(training.tensorboard, engine.make_stack()), resume)
     facts = _run_facts(run, out)
     if with_diagnosis:
         facts |= _theorem_facts(loaded, replayed, run, episode)
-    print_facts(facts, as_json)
+    print_facts(facts, output.as_json)
 
 
+@flattened
 def run_command(
     scenario: ScenarioArgument,
     planner: PlannerArgument,
     out: OutOption,
+    training: TrainingOptions,
+    engine: EngineOptions,
+    output: OutputOptions,
     overrides: SetOption = [],  # noqa: B006
     options: PlannerOptions = [],  # noqa: B006
     episode: EpisodeOption = 0,
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Seed of simulation and training; default: the scenario's.")
-    ] = None,
-    evaluate_every: EvaluateOption = 10,
-    checkpoint_second: CheckpointOption = 60.0,
-    device: DeviceOption = "cpu",
-    strategy: StrategyOption = "auto",
-    precision: PrecisionOption = "fp32",
-    memory_gib: MemoryOption = None,
-    engine: EngineOption = Engine.local,
-    address: AddressOption = None,
-    actors: ActorsOption = None,
-    gpus_per_actor: GpusOption = None,
-    tensorboard_folder: TensorboardOption = None,
+    seed: RunSeedOption = None,
     with_diagnosis: DiagnoseOption = False,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Plan, simulate an episode, train under it and save everything; the same command again resumes."""
     loaded = load(scenario, overrides)
-    find_dataset(loaded.learning)
-    make_stack = _stack_maker(engine, address, actors, gpus_per_actor)
     seed = loaded.seed if seed is None else seed
-    wanted = {
-        "scenario": loaded.content_hash,
-        "planner": planner,
-        "options": planner_options(options),
-        "seed": seed,
-        "episode": episode,
-    }
-    was_finished = is_finished(out)
-    trace = _planned(loaded, wanted, out, device, quiet or as_json)
-    run = _trained(
-        TrainJob(loaded, trace, 0, seed),
-        "the same command goes on",
-        tensorboard_folder,
-        quiet or as_json,
-        folder=out,
-        resume=True,
-        evaluate_every=evaluate_every,
-        checkpoint_second=checkpoint_second,
-        device=device,
-        strategy=strategy,
-        precision=precision,
-        memory_gib=memory_gib,
-        make_stack=make_stack,
+    job = Job(
+        loaded,
+        planner,
+        planner_options(options),
+        seed=seed,
+        episode=episode,
+        training_seed=seed,
+        training=training.settings,
+        plan_device=training.device,
     )
-    _enter_training(out)
+    build_noted(loaded, training.device)
+    store = Store(out, single=True)
+    was_finished = store.has(job)
+    if engine.engine is Engine.ray and not was_finished:
+        check_trainable(loaded, job.training, seed, here=False)  # before Ray is started
+    make_stack = engine.make_stack()
+
+    def watch(trace: Trace) -> Work:
+        return _Live(trace, 0, output.quiet or output.as_json).work(training.tensorboard, make_stack)
+
+    with _interruptible("the same command goes on"):
+        run = run_in(store, job, Work(track=output.track, make_stack=make_stack), watch)
     if was_finished:
         _note(f"{out}: this run was finished before; nothing was trained")
+    trace = store.trace(job)
     facts = _run_facts(run, out) | summary_facts(summarise(trace))
     if with_diagnosis:
         facts |= _theorem_facts(loaded, trace, run, 0)
-    print_facts(facts, as_json)
-
-
-def _stack_maker(engine: Engine, address: str | None, actors: int | None, gpus_per_actor: float | None) -> MakeStack:
-    """Who will hold the weights: this process, or actors of a Ray that is started now."""
-    if engine is Engine.ray:
-        start_engine(engine, address)
-        from heliomesh.engine.ray_network import over_actors  # Ray need not be installed otherwise
-
-        return over_actors(actors, gpus_per_actor)
-    for option, value in (("--address", address), ("--actors", actors), ("--gpus-per-actor", gpus_per_actor)):
-        if value is not None:
-            raise ScenarioError(option, f"expected --engine ray with it, actual value {value!r} with local")
-    return replay_here
-
-
-def _trained(job: TrainJob, remedy: str, tensorboard_folder: Path | None, quiet: bool, **settings: Any) -> Run:
-    """Train with a live display; Ctrl-C ends the program with a sentence that has the ``remedy``."""
-    live = _Live(job.trace, job.episode, quiet)
-    observer = both(live.observe, tensorboard(tensorboard_folder)) if tensorboard_folder else live.observe
-    try:
-        return train(
-            job.scenario,
-            job.trace,
-            job.episode,
-            seed=job.seed,
-            track=live.track,
-            observer=observer,
-            notify=_note,
-            **settings,
-        )
-    except TrainingInterrupted as stop:
-        sys.stderr.write(f"{stop}; {remedy}\n")
-        raise typer.Exit(130) from None
-
-
-def _enter_training(out: Path) -> None:
-    """Note in the folder's journal that the training is finished; what was noted before must still be true."""
-    with alone_in(out, wait=True):
-        if "train" not in check_steps(out):
-            finish_step(out, "train")
-
-
-def _planned(scenario: Scenario, wanted: dict[str, Any], out: Path, device: str, quiet: bool) -> Trace:
-    """The folder's trace if it is of the run that is wanted, else a new one, saved with the facts of its plan."""
-    with reserved(out):
-        if (out / PLAN).exists():
-            _check_same(out, wanted, scenario)
-        if "simulate" in finished_steps(out):
-            check_steps(out, "plan", "simulate")
-            return Trace.load(out / TRACE)
-        track = track_unless(quiet)
-        problem = build(scenario, device)
-        made = make_plan(problem, wanted["planner"], wanted["options"], track=track)
-        _keep_facts(out, problem.scenario.to_toml(), made, wanted)
-        trace = simulate(problem, made, 1, wanted["seed"], first_episode=wanted["episode"], track=track)
-        _keep_trace(out, trace)
-    return trace
-
-
-def keep_plan(out: Path, trace: Trace, plan: Plan, wanted: dict[str, Any]) -> None:
-    """Save a trace with its scenario, the facts of its plan and what run it is for."""
-    with reserved(out):
-        _keep_facts(out, trace.scenario_toml, plan, wanted)
-        _keep_trace(out, trace)
-
-
-def _keep_facts(out: Path, scenario_toml: str, plan: Plan, wanted: dict[str, Any]) -> None:
-    write_text(out / SCENARIO, scenario_toml)
-    PLAN_FILE.write(out / PLAN, {"run": wanted, "plan": plan_facts(plan)})
-    finish_step(out, "plan")
-
-
-def _keep_trace(out: Path, trace: Trace) -> None:
-    trace.save(out / TRACE)
-    finish_step(out, "simulate")
-
-
-def _check_same(out: Path, wanted: dict[str, Any], scenario: Scenario) -> None:
-    stored = PLAN_FILE.read(out / PLAN, TrainingError)["run"]
-    if stored.get("scenario") != wanted["scenario"]:  # the text is only read to say what differs
-        stored["scenario_toml"] = read_text("scenario", out / SCENARIO)
-    check_same(out, stored, wanted | {"scenario_toml": scenario.to_toml()}, TrainingError)
+    print_facts(facts, output.as_json)
 
 
 class _Live:
@@ -270,7 +135,12 @@ class _Live:
         arrived = trace.delivered[episode].sum(1).cumsum()
         self._lost = 1 - arrived / np.maximum(sent, 1)  # (slot,) share of packets so far
         self._battery_joule = trace.battery_joule[episode].mean(1)  # (slot + 1,)
-        self._quiet, self._console, self._accuracy = quiet, Console(stderr=True), "–"
+        self._quiet, self._console, self._accuracy = quiet, console(stderr=True), "–"
+
+    def work(self, tensorboard_folder: Path | None, make_stack: MakeStack) -> Work:
+        """A training that is shown."""
+        observer = both(self.observe, tensorboard(tensorboard_folder)) if tensorboard_folder else self.observe
+        return Work(track=self.track, observer=observer, notify=_note, make_stack=make_stack)
 
     def track(self, items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
         """Show slots as they go by."""
@@ -298,10 +168,20 @@ class _Live:
         """Note the accuracy."""
         self._accuracy = f"{row['accuracy_mean']:.3f}"
         if not self._quiet and not self._console.is_terminal:
-            sys.stderr.write(
+            tell(
                 f"slot {row['slot']:.0f} of {len(self._lost)}: accuracy {row['accuracy_mean']:.4f}, "
-                f"of the average model {row['average_accuracy']:.4f}\n"
+                f"of the average model {row['average_accuracy']:.4f}"
             )
+
+
+@contextmanager
+def _interruptible(remedy: str) -> Iterator[None]:
+    """Let a signal such as Ctrl-C end the program with a sentence that has the ``remedy``."""
+    try:
+        yield
+    except TrainingInterrupted as stop:
+        tell(f"{stop}; {remedy}")
+        raise typer.Exit(128 + stop.signal_number) from None
 
 
 def _run_facts(run: Run, out: Path) -> dict[str, Any]:
@@ -333,4 +213,4 @@ def _theorem_facts(scenario: Scenario, trace: Trace, run: Run, episode: int) -> 
 
 
 def _note(sentence: str) -> None:
-    sys.stderr.write(f"note: {sentence}\n")
+    tell(f"note: {sentence}")

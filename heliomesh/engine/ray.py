@@ -16,31 +16,33 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 os.environ.setdefault("RAY_worker_niceness", "0")  # else other processes go before its workers
 
+import atexit
 import ipaddress
 import logging
 import secrets
+import shutil
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import ray
 import torch
 from ray.exceptions import RayError, RayTaskError
 
-from heliomesh.engine import local
-from heliomesh.engine.arm import Arm
-from heliomesh.engine.local import Hardware
-from heliomesh.engine.store import Store
-from heliomesh.problem.policy import Track, untracked
 from heliomesh.scenario import ScenarioError
 
 _LOOPBACK = "127.0.0.1"
 _PATIENCE_SECOND = 10  # for a cluster to answer
 _MOST_RETRIES = 20  # of a task whose worker or node was lost
+
+_sessions: list[Path] = []  # folders of the Ray that this process started
 
 
 def start(address: str | None = None) -> None:
@@ -52,20 +54,48 @@ def start(address: str | None = None) -> None:
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise Ray keeps one in the home folder
     own: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": _LOOPBACK} if address is None else {}
     try:
-        ray.init(address=address or "local", log_to_driver=False, configure_logging=False, **own)
+        with _own_signals():
+            context: Any = ray.init(address or "local", log_to_driver=False, configure_logging=False, **own)
     except (RayError, RuntimeError, ValueError, OSError) as error:
         reason = str(error).strip().split("\n")[0]
-        raise ScenarioError("--address", f"expected a usable Ray, actual: {reason}") from None
+        raise ScenarioError("address", f"expected a usable Ray, actual: {reason}") from None
+    if address is None:
+        _sessions.append(Path(context.address_info["session_dir"]))
+        atexit.register(stop)
     node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     if address is None and not ipaddress.ip_address(node).is_loopback:
-        ray.shutdown()
+        stop()
         remedy = "import heliomesh.engine.ray before ray"
-        raise ScenarioError("--engine", f"expected a local Ray on {_LOOPBACK}, actual value {node!r}; {remedy}")
+        raise ScenarioError("engine", f"expected a local Ray on {_LOOPBACK}, actual value {node!r}; {remedy}")
 
 
 def stop() -> None:
-    """Leave the cluster, and end it if it is this machine's own."""
+    """Leave the cluster, and end it if it is this machine's own; what it wrote for itself goes too."""
     ray.shutdown()
+    while _sessions:
+        session = _sessions.pop()
+        latest = session.with_name("session_latest")
+        if latest.is_symlink() and latest.readlink().name == session.name:
+            latest.unlink(missing_ok=True)
+        shutil.rmtree(session, ignore_errors=True)
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep the program's own handlers while Ray starts: those of Ray write a C++ stack at SIGTERM.
+
+    Ray's processes ignore SIGHUP, which a closed terminal sends to all of them: the driver ends them in its time.
+    """
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    own = {getattr(signal, name): signal.getsignal(getattr(signal, name)) for name in names}
+    own = {number: handler for number, handler in own.items() if callable(handler)}
+    if signal.SIGHUP in own:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in own.items():
+            signal.signal(number, handler)
 
 
 def _check_answers(address: str) -> None:
@@ -73,20 +103,20 @@ def _check_answers(address: str) -> None:
     host, _, port = address.rpartition(":")
     expected = "expected host:port of a running Ray cluster"
     if not host or not port.isdecimal():
-        raise ScenarioError("--address", f"{expected}, actual value {address!r}")
+        raise ScenarioError("address", f"{expected}, actual value {address!r}")
     try:
         socket.create_connection((host, int(port)), _PATIENCE_SECOND).close()
         check = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
         subprocess.run(check, check=True, capture_output=True, timeout=_PATIENCE_SECOND)  # noqa: S603
     except (OSError, OverflowError, subprocess.SubprocessError):
-        raise ScenarioError("--address", f"{expected}, actual: nothing answers as one at {address!r}") from None
+        raise ScenarioError("address", f"{expected}, actual: nothing answers as one at {address!r}") from None
 
 
-def parallel_map(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+def parallel_map(function: Callable[[Any], Any], items: Iterable[Any], num_gpus: float = 0) -> Iterator[Any]:
     """Like `map`, on all of Ray; results in order, each as soon as it and those before it are there."""
     early: dict[int, Any] = {}
     due = 0
-    for position, result in finished(partial(_numbered, function), enumerate(items)):
+    for position, result in finished(partial(_numbered, function), enumerate(items), num_gpus):
         early[position] = result
         while due in early:
             yield early.pop(due)
@@ -130,14 +160,3 @@ def room() -> tuple[int, int]:
 def _with_threads(threads: int, function: Callable[[Any], Any], item: Any) -> Any:
     torch.set_num_threads(threads)
     return function(item)
-
-
-def prepare_all(arms: Sequence[Arm], store: Store, track: Track = untracked) -> None:
-    """Plan and simulate as the local engine does, an arm a task; the driver stores what finishes."""
-    local.prepare_all(arms, store, track, finished)
-
-
-def train_all(arms: Sequence[Arm], store: Store, hardware: Hardware, track: Track = untracked) -> None:
-    """Train as the local engine does, a stack of arms a task, each with a GPU of its own if it trains on one."""
-    gpus = 1 if hardware.device.startswith("cuda") else 0
-    local.train_all(arms, store, hardware, track, partial(finished, num_gpus=gpus))

@@ -26,7 +26,8 @@ from heliomesh.learning.replay import Stack, TrainJob, first_model, lined_up, se
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.shard import Border, Indices, Rows, Shard
 from heliomesh.learning.stacked import Scores, layout_of
-from heliomesh.learning.trainer import MakeStack, TrainSettings, torch_device
+from heliomesh.learning.trainer import MakeStack, TrainSettings
+from heliomesh.problem.problem import torch_device
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.scenario import ScenarioError
 
@@ -39,19 +40,20 @@ _START_SECOND = 300  # for actors to start on busy nodes
 
 
 def over_actors(num_actors: int | None = None, gpus_per_actor: float | None = None) -> MakeStack:
-    """Let a run's network be trained by Ray actors, by default as many as fit; see `Network`.
+    """Let a run's network be trained by Ray actors, by default as many as fit; see `ActorNetwork`.
 
     On CUDA devices an actor reserves ``gpus_per_actor``, by default one; a fraction lets actors share a GPU.
     """
 
     def make(jobs: Sequence[TrainJob], dataset: Dataset, settings: TrainSettings) -> Stack:
-        assert len(jobs) == 1, "actors share one network"
-        return Network(jobs[0], dataset, settings, num_actors, gpus_per_actor)
+        if len(jobs) != 1:
+            raise ValueError(f"jobs: expected 1, since actors share one network, actual value {len(jobs)}")
+        return ActorNetwork(jobs[0], dataset, settings, num_actors, gpus_per_actor)
 
     return make
 
 
-class Network:
+class ActorNetwork:
     """A `Stack` whose rows live in actors."""
 
     def __init__(
@@ -74,7 +76,7 @@ class Network:
         size = 4.0 * topology.num_devices * self.layout.num_parameters
         limit = DEFAULT_LIMIT_GIB if settings.memory_gib is None else settings.memory_gib
         check_fits("weights at the driver", size, limit, "lower network.devices or take a smaller model")
-        self._settings = replace(settings, folder=None, strategy=_settled(job, dataset, settings))
+        self._settings = replace(settings, strategy=_settled(job, dataset, settings))
         sent_job = replace(job, trace=job.trace.episode(job.episode), episode=0)
         self._shared = ray.put((sent_job, dataset, self._settings, self._part))
         self._actors: list[Any] = []
@@ -250,7 +252,7 @@ def _settled(job: TrainJob, dataset: Dataset, settings: TrainSettings) -> str:
         return settings.strategy
     if settings.device != "cpu" and not torch.cuda.is_available():
         raise ScenarioError(
-            "--strategy", "expected a name where this machine has no CUDA device to measure on, actual value 'auto'"
+            "strategy", "expected a name where this machine has no CUDA device to measure on, actual value 'auto'"
         )
     return settled_strategy(job, dataset, torch_device(settings.device), settings.precision, "auto")
 
@@ -260,15 +262,15 @@ def _gpus(device: str, gpus_per_actor: float | None) -> float:
     if device == "cpu":
         if gpus_per_actor:
             raise ScenarioError(
-                "--gpus-per-actor", f"expected --device cuda with it, actual value {gpus_per_actor:g}"
+                "gpus_per_actor", f"expected device = 'cuda' with it, actual value {gpus_per_actor:g}"
             )
         return 0.0
     if device != "cuda":
-        raise ScenarioError("--device", f"expected cpu or cuda for actors, which Ray places, actual value {device!r}")
+        raise ScenarioError("device", f"expected cpu or cuda for actors, which Ray places, actual value {device!r}")
     wanted = 1.0 if gpus_per_actor is None else gpus_per_actor
     if wanted <= 0 or (wanted > 1 and wanted != int(wanted)):
         expected = "expected a fraction of a GPU or a whole number"
-        raise ScenarioError("--gpus-per-actor", f"{expected}, actual value {wanted:g}")
+        raise ScenarioError("gpus_per_actor", f"{expected}, actual value {wanted:g}")
     return wanted
 
 
@@ -278,9 +280,7 @@ def _num_parts(num_actors: int | None, num_devices: int, num_gpus: float) -> int
         fitting = room()[1] if num_gpus == 0 else _fitting_gpus(num_gpus)
         return min(max(fitting, 1), num_devices)
     if not 1 <= num_actors <= num_devices:
-        raise ScenarioError(
-            "--actors", f"expected 1 to {num_devices}, one device for each, actual value {num_actors}"
-        )
+        raise ScenarioError("actors", f"expected 1 to {num_devices}, one device for each, actual value {num_actors}")
     return num_actors
 
 
@@ -294,7 +294,7 @@ def _reserved(num_actors: int, num_gpus: float) -> dict[str, float]:
     """What an actor reserves: cores for its threads and GPUs. More actors than cores share the cores they find."""
     if num_gpus and _fitting_gpus(num_gpus) < num_actors:
         raise ScenarioError(
-            "--gpus-per-actor",
+            "gpus_per_actor",
             f"expected GPUs for {num_actors} actors, actual value {num_gpus:g} lets {_fitting_gpus(num_gpus)} fit",
         )
     num_cpus, fitting = room()

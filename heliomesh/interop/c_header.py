@@ -14,9 +14,8 @@ from string import Template
 
 import networkx as nx
 
-from heliomesh.durable import write_set
+from heliomesh.durable import alone_in, write_set
 from heliomesh.interop.export_tables import DUST, DeviceTables, PlanTables
-from heliomesh.learning.journal import reserved
 from heliomesh.scenario import ScenarioError
 
 FILE_PATTERN = "device_*.h"
@@ -185,7 +184,7 @@ def write_headers(plan: PlanTables, folder: Path) -> list[Header]:
     for header in headers:
         _check(header)
     travel = max(header.hops for header in headers)
-    with reserved(folder):
+    with alone_in(folder):
         write_set(folder, FILE_PATTERN, {header.file_name: header.text(travel) for header in headers})
     return headers
 

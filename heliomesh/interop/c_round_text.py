@@ -163,7 +163,7 @@ $actions
  *      a. ${prefix}_start: the first action. Tell it to those that hear the device; they call _note.$advised_start
  *      b. ${upper}_ROUNDS times, for colours 0 to ${upper}_COLOURS - 1: devices of that colour ask all that hear them
  *         for a row (their _row), add the rows up, call their _move and tell the action; who is told calls _note.
- *         Under half duplex a device hears itself. Colour -1 never moves. A round that changed nothing is the last.
+ *         Under half duplex a device hears itself. A round that changed nothing is the last.
  *      c. ${prefix}_share: the device's part of the network's cost.
  *   $choice_step. Keep the actions of the start whose shares, in 64 bits, sum to least; of equals the first.
  */

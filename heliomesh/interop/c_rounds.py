@@ -1,9 +1,9 @@
 """Joint decisions of the planners `prices` and `receiver` as C99 headers: message rounds between neighbours.
 
-All costs are whole numbers, and `Rounded` in `interop/rounded.py` is the same policy in Python. Rounds start from two
-first actions, the devices' own or the largest powers and silence; min-sum messages, where the plan has any, advise a
-third. Which end costs least is a sum over the network: each device offers its share of it, and collecting the shares
-is left to the application.
+All costs are whole numbers, and `RoundedTables` in `interop/rounded.py` is the same policy in Python. Rounds start
+from two first actions, the devices' own or the largest powers and silence; min-sum messages, where the plan has any,
+advise a third. Which end costs least is a sum over the network: each device offers its share of it, and collecting
+the shares is left to the application.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,11 @@ from string import Template
 import torch
 from torch import Tensor
 
-from heliomesh.durable import write_set
+from heliomesh.durable import alone_in, write_set
 from heliomesh.interop.c_header import FILE_PATTERN, Constants, harmless, in_words, microjoule, packed_actions
 from heliomesh.interop.c_round_text import ADVISED, HEADER, TELL_ENERGY, UNADVISED, UNVALUED, VALUED
 from heliomesh.interop.export_tables import DUST
-from heliomesh.interop.rounded import Rounded, ValueWidth, check_roundable, num_sites, site_places
-from heliomesh.learning.journal import reserved
+from heliomesh.interop.rounded import RoundedTables, ValueWidth, check_roundable, num_sites, site_places
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
 from heliomesh.problem.coordination import FORBIDDEN, Group
@@ -41,7 +40,7 @@ class ReceiverValues:
 class RoundHeader:
     """The header of one device."""
 
-    policy: Rounded
+    policy: RoundedTables
     planner: str
     device: int
 
@@ -155,7 +154,6 @@ class RoundHeader:
         """The header."""
         policy, problem, prefix = self.policy, self.policy.problem, f"hm{self.device}"
         actions = zip(problem.actions.power_watt.tolist(), problem.actions.trained.tolist(), strict=True)
-        movers = len(problem.topology.neighbours[self.device]) > 0
         values, messages = self.values, policy.source.messages
         numbers = {
             "prefix": prefix,
@@ -181,7 +179,7 @@ class RoundHeader:
             "heard": len(self.heard),
             "room": self._room,
             "joint": len(problem.actions) ** len(self.heard) if self.heard else 0,
-            "colour": problem.colour[self.device] if movers else -1,
+            "colour": problem.colour[self.device],
             "colours": max(problem.colour) + 1,
             "rounds": policy.source.rounds,
             "messages": messages,
@@ -225,7 +223,7 @@ def write_round_headers(
         default=0.0,
     )
     check_fits("costs of one receiver", 64 * largest, memory_gib, "lower the degree, channel.levels or power levels")
-    rounded = Rounded(problem, policy, value_width)
+    rounded = RoundedTables(problem, policy, value_width)
     for field, limit, actual in (
         ("energy.capacity_joule", (2**32 - 1) / 1e6, float(problem.battery.capacity_joule.max())),
         ("network.devices", 65535, problem.num_devices),
@@ -236,6 +234,6 @@ def write_round_headers(
         if actual > limit:
             raise ScenarioError(field, f"expected at most {limit:g} in a C header, actual value {actual:g}")
     headers = [RoundHeader(rounded, planner, device) for device in range(problem.num_devices)]
-    with reserved(folder):
+    with alone_in(folder):
         write_set(folder, FILE_PATTERN, {header.file_name: header.text() for header in headers})
     return headers

@@ -23,12 +23,11 @@ import torch
 from pydantic import Field, ValidationError
 from torch import Tensor
 
-from heliomesh.durable import write_json, write_text, written_whole
-from heliomesh.learning.journal import reserved
+from heliomesh.durable import alone_in, npz_sizes, write_json, write_text, written_whole
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan, Track, untracked
 from heliomesh.problem.problem import Problem
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB, TooLargeError, check_fits, entries
 from heliomesh.scenario import ScenarioError, Section
 
 FORMAT, VERSION = "heliomesh-plan", 1
@@ -143,8 +142,9 @@ def tabulate(
 ) -> PlanTables:
     """The plan's tables; raises ScenarioError for a plan whose devices do not look their actions up."""
     policy = plan.policy
-    scopes = _scopes(problem, plan)
-    assert isinstance(policy, ActionPolicy), "as `_scopes` made sure"
+    if not isinstance(policy, ActionPolicy):
+        raise refused(plan.planner, _JOINT)
+    scopes = _scopes(problem, policy, plan.planner)
     cuts = [_cuts(problem, device) for device in range(problem.num_devices)]
     slots = 1 if policy.stationary else problem.slots
     sizes = [_sizes(problem, scope, cuts) for scope in scopes]
@@ -190,13 +190,16 @@ def refused(planner: str, actual: str) -> ScenarioError:
     )
 
 
-def _scopes(problem: Problem, plan: Plan) -> list[tuple[Variable, ...]]:
+_JOINT = "decides for several devices together in every slot"
+
+
+def _scopes(problem: Problem, policy: ActionPolicy, planner: str) -> list[tuple[Variable, ...]]:
     """What every device sees: sites, then energies, each in rising order."""
     scopes = []
     for device in range(problem.num_devices):
-        seen = plan.policy.visible(device) if isinstance(plan.policy, ActionPolicy) else None
+        seen = policy.visible(device)
         if seen is None:
-            raise refused(plan.planner, "decides for several devices together in every slot")
+            raise refused(planner, _JOINT)
         order = {"site": 0, "energy": 1}
         scopes.append(tuple(sorted(seen, key=lambda v: (order[v.kind], v.owner))))
     return scopes
@@ -236,7 +239,7 @@ def _asked(
         stop = min(start + _BATCH_STATES, count)
         seen = _observed(problem, scope, sizes, cuts, torch.arange(start, stop))
         for slot in range(slots):
-            law = policy.action_prob(slot, seen)[:, device]
+            law = policy.checked_prob(slot, seen)[:, device]
             if not bool((law.amax(-1) == 1).all()):
                 raise refused(planner, "draws actions at random")
             actions[slot, start:stop] = law.argmax(-1).cpu().numpy()
@@ -324,7 +327,7 @@ def _checked(problem: Problem, policy: ActionPolicy, plan: PlanTables) -> PlanTa
             torch.from_numpy(rng.integers(plan.num_weather, size=shape)).to(place),
             torch.from_numpy(rng.random(shape)).to(place),
         )
-        if not torch.equal(policy.action(slot, seen), copy.action(slot, seen)):
+        if not torch.equal(policy.checked_action(slot, seen), copy.action(slot, seen)):
             raise refused(plan.planner, "looks at more than tables hold")
     return plan
 
@@ -333,7 +336,7 @@ def write_tables(plan: PlanTables, folder: Path, kind: Literal["json", "npz"]) -
     """Write ``plan.json`` with its schema, or ``plan.npz``; returns the files."""
     if kind == "json":
         schema, target = folder / "plan.schema.json", folder / "plan.json"
-        with reserved(folder):
+        with alone_in(folder):
             write_json(schema, PlanTables.model_json_schema())
             write_text(target, plan.model_dump_json() + "\n")
         return [target, schema]
@@ -342,9 +345,12 @@ def write_tables(plan: PlanTables, folder: Path, kind: Literal["json", "npz"]) -
     arrays: dict[str, Any] = {}
     for device in meta["devices"]:
         arrays[f"tables_{device['device']}"] = np.array(device.pop("tables"), dtype=np.int8)
-    with reserved(folder), written_whole(target) as path, path.open("wb") as file:
+    with alone_in(folder), written_whole(target) as path, path.open("wb") as file:
         np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
     return [target]
+
+
+_READ_BYTES = 40  # per action while a table becomes lists, text and tuples
 
 
 def read_tables(path: str | Path) -> PlanTables:
@@ -353,6 +359,8 @@ def read_tables(path: str | Path) -> PlanTables:
     try:
         if source.suffix != ".npz":
             return PlanTables.model_validate_json(source.read_bytes())
+        num_entries = sum(size.entries for size in npz_sizes(source).values())
+        check_fits(str(path), float(_READ_BYTES * num_entries), DEFAULT_LIMIT_GIB, "export fewer slots or states")
         with source.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             meta: dict[str, Any] = json.loads(str(file["meta"]))
             for device in meta["devices"]:
@@ -364,7 +372,7 @@ def read_tables(path: str | Path) -> PlanTables:
         raise ScenarioError(
             str(path), f"expected a plan of format {FORMAT} {VERSION}, {place}: {first['msg']}"
         ) from None
-    except OSError:
+    except (OSError, TooLargeError):
         raise
     except Exception as error:  # a damaged archive may raise anything, even zlib.error
         raise ScenarioError(str(path), f"expected a complete plan file, actual: {error}") from None

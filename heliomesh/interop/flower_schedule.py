@@ -11,14 +11,13 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, ValidationError
 
-from heliomesh.durable import write_json, write_text
+from heliomesh.durable import alone_in, write_json, write_text
 from heliomesh.learning.aggregation import check_contraction
 from heliomesh.learning.dataset import Dataset, load_dataset
-from heliomesh.learning.journal import reserved
 from heliomesh.learning.partition import split
 from heliomesh.learning.replay import TrainJob, check_trace
 from heliomesh.physics.topology import build_topology
-from heliomesh.scenario import ScenarioError, Section
+from heliomesh.scenario import BUILT_IN_RULES, ScenarioError, Section
 from heliomesh.streams import stream
 
 Index = Annotated[int, Field(ge=0)]
@@ -66,6 +65,11 @@ def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
     scenario, settings, trace = job.scenario, job.scenario.learning, job.trace.episode(job.episode)
     topology = build_topology(scenario)
     check_trace(job, topology)
+    if settings.aggregation not in BUILT_IN_RULES:
+        known = ", ".join(BUILT_IN_RULES)
+        raise ScenarioError("learning.aggregation", f"expected one of {known}, actual value {settings.aggregation!r}")
+    if settings.optimizer not in (None, "sgd"):
+        raise ScenarioError("learning.optimizer", f"expected sgd in a schedule, actual value {settings.optimizer!r}")
     check_contraction(settings.aggregation, topology, settings.allow_divergence)
     labels = (dataset or load_dataset(settings)).train_labels
     partition = split(labels, settings, topology.num_devices, stream(job.training_seed, "partition"))
@@ -98,7 +102,7 @@ def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
         simulation_seed=trace.seed,
         partition_seed=job.training_seed,
         dataset=settings.dataset,
-        aggregation=settings.aggregation,
+        aggregation=settings.aggregation,  # type: ignore[arg-type]
         local_steps=settings.local_steps,
         batch=settings.batch,
         learning_rate=settings.learning_rate,
@@ -110,7 +114,7 @@ def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
 def write_schedule(schedule: Schedule, folder: Path) -> list[Path]:
     """Write ``schedule.json`` and its JSON schema; returns the files."""
     target, schema = folder / "schedule.json", folder / "schedule.schema.json"
-    with reserved(folder):
+    with alone_in(folder):
         write_json(schema, Schedule.model_json_schema())
         write_text(target, schedule.model_dump_json() + "\n")
     return [target, schema]

@@ -1,9 +1,9 @@
 """A scenario as a PettingZoo environment, so that multi-agent learners can stand beside the planners.
 
 The environment runs `simulation/slot_loop.py` itself, with its continuous batteries: given the seed of `simulate` and
-a plan's actions it gives that simulation's costs to the last bit. The slot loop draws all luck before anyone acts, so
-channels, weather and policies' luck are known in advance from a pass in which everybody idles; only batteries follow
-from actions.
+a plan's actions it gives that simulation's costs to the last bit. The slot loop draws all random numbers before
+anyone acts, so channels, weather and policies' random numbers are known in advance from a pass in which everybody
+idles; only batteries follow from actions.
 
 Each agent ``device_0``, ``device_1``, … has
 
@@ -29,6 +29,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from heliomesh.problem import guard
 from heliomesh.problem.factor import Variable
 from heliomesh.problem.policy import Decision, Observation, state_variables
 from heliomesh.problem.problem import Problem, build
@@ -47,7 +48,9 @@ except ImportError as error:
 Reward = Literal["own", "shared"]
 Array = npt.NDArray[Any]
 
-_EPISODES_AHEAD = 16  # whose luck is drawn at a time: resets are quicker, and the numbers do not depend on it
+_EPISODES_AHEAD = (
+    16  # whose random numbers are drawn at a time: resets are quicker, and the numbers do not depend on it
+)
 
 
 @dataclass(frozen=True)
@@ -88,13 +91,12 @@ class Sight:
 
 
 class _Submitted:
-    """A policy that does what it was last told."""
+    """A policy that does what it was last told; actions come before their slot."""
 
-    def __init__(self) -> None:
-        self.decision: Decision | None = None
+    def __init__(self, decision: Decision) -> None:
+        self.decision = decision
 
     def decide(self, slot: int, seen: Observation) -> Decision:
-        assert self.decision is not None, "actions come before their slot"
         return self.decision
 
 
@@ -132,7 +134,8 @@ class HarvestingEnv(ParallelEnv[str, dict[str, Array], int]):  # type: ignore[mi
         self.action_spaces = {agent: spaces.Discrete(len(problem.actions)) for agent in self.possible_agents}
         self._seed, self._episode = seed, -1
         self._ahead: tuple[int, int, list[Observation]] | None = None  # seed, first episode, and their slots
-        self._told = _Submitted()
+        nothing = torch.zeros(1, problem.num_devices, dtype=torch.float64, device=problem.device)
+        self._told = _Submitted(Decision(nothing, nothing.bool()))
         self._slots: Iterator[Slot] = iter(())
         self._slot = 0
         self._seen: Observation | None = None
@@ -171,9 +174,8 @@ class HarvestingEnv(ParallelEnv[str, dict[str, Array], int]):  # type: ignore[mi
         agents = self.agents
         if not agents or self._seen is None:
             raise RuntimeError("step: expected an episode under way, actual: it ended or was never reset")
-        asked = torch.tensor([int(actions[agent]) for agent in agents], device=self.problem.device)
-        if bool(((asked < 0) | (asked >= len(self.problem.actions))).any()):
-            raise ValueError(f"actions: expected 0 to {len(self.problem.actions) - 1}, actual value {asked.tolist()}")
+        asked = torch.tensor([actions[agent] for agent in agents], device=self.problem.device)
+        guard.check_actions("actions", asked, (len(agents),), len(self.problem.actions))
         infeasible = ~self._affordable().gather(-1, asked.unsqueeze(-1)).squeeze(-1)
         chosen = torch.where(infeasible, 0, asked).unsqueeze(0)
         table = self.problem.actions
@@ -218,7 +220,8 @@ class HarvestingEnv(ParallelEnv[str, dict[str, Array], int]):  # type: ignore[mi
         return Observation(seen.channel_level[here], seen.battery_joule[here], seen.weather[here], seen.uniform[here])
 
     def _now(self) -> Observation:
-        assert self._seen is not None, "an episode is under way"
+        if self._seen is None:
+            raise RuntimeError("expected an episode under way, actual: it was never reset")
         return self._seen
 
     def _affordable(self) -> Tensor:

@@ -2,8 +2,8 @@
 
 In a slot, each device as a sender has a price per action, u_j(a), and as a receiver a table of what it misses,
 f_i(h_i, joint action of those it hears); see `problem/coordination.py`. The planner `prices` has the value of a
-device's energy in u_j. The planner `receiver` adds W_i(h_i, energies left to those heard) to the receiver's side.
-All are multiples of 2^−k, so sums are exact and every processor comes to the same actions. `Rounded` is that policy
+device's energy in u_j. The planner `receiver` adds W_i(h_i, energies left to those heard) to the receiver's side. All
+are multiples of 2^−k, so sums are exact and every processor comes to the same actions. `RoundedTables` is that policy
 in Python; the plan itself may differ from it where costs differ by less than the rounding.
 
 W_i is by far the largest table. It is kept in entries of 8, 16 or 32 bits, W_i ≈ entry · step; the step is the
@@ -34,7 +34,7 @@ _DOUBLE_BITS = 32  # bits after the point that a double has left beside a forbid
 
 
 @dataclass(frozen=True)
-class Rounded(ActionPolicy):
+class RoundedTables(ActionPolicy):
     """`prices` or `receiver` in whole numbers; costs are in units of 2^−k unless a name says otherwise."""
 
     problem: Problem
@@ -133,13 +133,13 @@ class Rounded(ActionPolicy):
         left = problem.energy_left[device, state]  # (batch, device, action)
         price = self.futures[min(slot, len(self.futures) - 1)][device.unsqueeze(-1), left] + self.idle
         price = price.masked_fill(~problem.feasible[device, state], torch.inf)
-        tables = torch.cat([self._tables(slot, group, seen, left) for group in coordination.groups], 1)
+        tables = coordination.flat((self._tables(slot, group, seen, left) for group in coordination.groups), price)
         first = self.first[min(slot, len(self.first) - 1)][device, state].long()
         starts = [first, torch.zeros_like(first)]
         return coordination.decide(tables * unit, price * unit, starts, self.source.rounds, self.source.messages)
 
     def _tables(self, slot: int, group: Group, seen: Observation, left: Tensor) -> Tensor:
-        """Costs of a group's joint actions; (batch, receiver × joint action)."""
+        """Costs of a group's joint actions; (batch, receiver, joint action)."""
         place = self.problem.device
         sites = torch.tensor([self.problem.sites_into(i) for i in group.receivers.tolist()], device=place)
         index = torch.zeros(len(left), len(sites), dtype=torch.long, device=place)
@@ -148,7 +148,7 @@ class Rounded(ActionPolicy):
         table = self.missed[group.offset][index, torch.arange(len(sites), device=place)]
         if self._receivers is not None:
             table = table + self._receivers.values_left(slot, group, seen, left)
-        return table.flatten(1)
+        return table
 
 
 def check_roundable(source: Coordinated | ReceiverTables) -> None:

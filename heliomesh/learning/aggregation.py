@@ -1,4 +1,4 @@
-"""Averaging with neighbours: three rules, one pass over the stacked weights of all devices and runs.
+"""Averaging with neighbours: three built-in rules, one pass over the stacked weights of all devices and runs.
 
 With w = weights before local training, w½ after it, Δ = w½ − w, mixing weights a_ij and ζ_ij = 1 where the packet
 from j reached i in this slot (ζ_ii = 1), device i ends the slot with
@@ -10,26 +10,24 @@ from j reached i in this slot (ζ_ii = 1), device i ends the slot with
 All three are sums of terms c · (w_j½ − anchor) on top of a reference: `update` has the reference w and the anchor
 w_j, the others have w_i½ for both. Terms are added in one fixed order, element by element, so results depend
 neither on chunks nor on who else is in the stack. A device without terms keeps its weights bit for bit.
+
+Any other rule is a function of what one device holds and receives, `Arrived`: one file of `learning/aggregations`, or
+code from outside.
 """
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from heliomesh import catalog
 from heliomesh.physics.topology import Topology
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario import AGGREGATION_CATALOG, BUILT_IN_RULES, ScenarioError, variant
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # comes with builds of torch for accelerators only
-    triton = None
-
-Rule = Literal["model", "update", "renormalized"]
+Rule = str  # model, update, renormalized, or a name of the catalog
 Bools = npt.NDArray[np.bool_]
 # (after, reference, target, landing): row ``landing[n]`` of ``target`` becomes the n-th mixed row; matrices are
 # (row, parameter) views of one range of parameters
@@ -37,9 +35,21 @@ Mix = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, npt.NDArray[np.int64]]
 
 _DENSE_EIGENVALUES = 1000  # devices up to which all eigenvalues take less than a second
 _CPU_WIDTH = 32_768  # parameters at once: a few rows of them fit into a core's cache
-_CUDA_BLOCK = 1024  # parameters of one program
-_CUDA_WIDTH = 65_535 * _CUDA_BLOCK  # the second axis of a grid is no longer
 _ROUNDING = -1e-9  # rounding of a zero eigenvalue
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What one device knows at the end of a slot in which at least one packet reached it."""
+
+    own: torch.Tensor  # (parameter,) its weights after local training, w_i½
+    received: torch.Tensor  # (packet, parameter) those of the neighbours whose packets arrived, w_j½
+    weight: torch.Tensor  # (packet,) their mixing weights a_ij, of the weights' type
+    own_weight: float  # a_ii; it and the weights of all neighbours sum to one
+
+
+# A rule from outside: the weights (parameter,) with which the device leaves the slot, without changing its inputs.
+Mixing = Callable[[Arrived], torch.Tensor]
 
 
 def aggregate(
@@ -62,14 +72,47 @@ def aggregate(
     itself: then results wait in at most ``workspace_mib`` [MiB] until their inputs have been read. No
     memory is needed where ``out`` is not read.
     """
-    assert rule != "update" or before is not None, "the paper's rule needs the weights before training"
+    if rule not in BUILT_IN_RULES:
+        _mix_by_device(rule, topology, after, np.atleast_2d(delivered), out)
+        return
+    if rule == "update" and before is None:
+        raise ValueError("before: expected the weights before training, which the rule 'update' needs, actual: none")
+    if trained.size != after.numel() // after.shape[-1]:
+        raise ValueError(
+            f"trained: expected one entry per run and device of weights {tuple(after.shape)}, "
+            f"actual shape {trained.shape}"
+        )
     reference = before if rule == "update" and before is not None else after
     terms = _terms(rule, topology, np.atleast_2d(delivered), np.atleast_2d(trained))
     if out.data_ptr() != reference.data_ptr():
         terms = replace(terms, rows=np.arange(trained.size))  # rows without terms are copied
-    assert trained.size == after.numel() // after.shape[-1], "one entry per run and device"
     if len(terms.rows):
         _mix_in_chunks(terms, _matrix(after), _matrix(reference), _matrix(out), workspace_mib * 2**20)
+
+
+def _mix_by_device(rule: Rule, topology: Topology, after: torch.Tensor, delivered: Bools, out: torch.Tensor) -> None:
+    """Apply a rule of the catalog to every device that received anything; ``delivered`` (run, edge)."""
+    mix: Mixing = catalog.function(variant(AGGREGATION_CATALOG, rule, "learning.aggregation"), "mix")
+    models, mixed = _matrix(after), {}
+    run, edge = np.nonzero(delivered)
+    receiver = run * topology.num_devices + topology.edge_receiver[edge]
+    sender = run * topology.num_devices + topology.edge_sender[edge]
+    for row in np.unique(receiver).tolist():
+        packets = np.flatnonzero(receiver == row)
+        weight = torch.from_numpy(topology.edge_weight[edge[packets]]).to(models)
+        own_weight = float(topology.self_weight[row % topology.num_devices])
+        made = mix(Arrived(models[row], models[sender[packets]], weight, own_weight))
+        if not isinstance(made, torch.Tensor) or made.shape != models[row].shape:
+            actual = tuple(made.shape) if isinstance(made, torch.Tensor) else type(made).__name__
+            raise ScenarioError(
+                "learning.aggregation",
+                f"expected {rule!r} to return weights of shape {tuple(models[row].shape)}, actual {actual}",
+            )
+        mixed[row] = made.clone()  # it may be a view of what is about to change
+    if out.data_ptr() != after.data_ptr():
+        out.copy_(after)
+    for row, made in mixed.items():
+        _matrix(out)[row] = made
 
 
 def _matrix(weights: torch.Tensor) -> torch.Tensor:
@@ -121,9 +164,8 @@ def _mix_in_chunks(
 ) -> None:
     """Mix one range of parameters after the other; where ``out`` is read too, the range's results wait beside it."""
     parameters, num_rows = out.shape[1], len(terms.rows)
-    fused = triton is not None and out.is_cuda
-    mix = _fused_mix(terms, out) if fused else _row_mix(terms)
-    width = min(parameters, _CUDA_WIDTH if fused else _CPU_WIDTH)
+    mix, widest = _mix_for(terms, out)
+    width = min(parameters, widest)
     if out.data_ptr() not in (after.data_ptr(), reference.data_ptr()):
         for columns in _ranges(parameters, width):
             mix(after[:, columns], reference[:, columns], out[:, columns], terms.rows)
@@ -134,6 +176,16 @@ def _mix_in_chunks(
         waiting = workspace[:, : columns.stop - columns.start]
         mix(after[:, columns], reference[:, columns], waiting, np.arange(num_rows))
         out[:, columns].index_copy_(0, rows, waiting)
+
+
+def _mix_for(terms: _Terms, out: torch.Tensor) -> tuple[Mix, int]:
+    """How to mix where ``out`` lives, and the most parameters at once."""
+    if not out.is_cuda or importlib.util.find_spec("triton") is None:  # Triton comes with PyTorch for accelerators
+        return _row_mix(terms), _CPU_WIDTH
+    from heliomesh.learning.cuda.mixing import LARGEST_WIDTH, kernel_mix
+
+    indices = (terms.rows, terms.start, terms.sender, terms.anchor)
+    return kernel_mix(indices, terms.coefficient, out), LARGEST_WIDTH
 
 
 def _ranges(total: int, width: int) -> list[slice]:
@@ -161,64 +213,6 @@ def _row_mix(terms: _Terms) -> Mix:
                 mixed.add_(difference, alpha=coefficient[term])
 
     return mix
-
-
-def _fused_mix(terms: _Terms, like: torch.Tensor) -> Mix:
-    """All rows in one kernel, on the device of ``like``: every program mixes one block of one row."""
-    device = like.device
-    indices = [torch.from_numpy(array).to(device) for array in (terms.rows, terms.start, terms.sender, terms.anchor)]
-    coefficient = torch.from_numpy(terms.coefficient).to(device, like.dtype)
-
-    def mix(
-        after: torch.Tensor, reference: torch.Tensor, target: torch.Tensor, landing: npt.NDArray[np.int64]
-    ) -> None:
-        width = target.shape[1]
-        with torch.cuda.device(device):
-            _mix_kernel[len(terms.rows), triton.cdiv(width, _CUDA_BLOCK)](
-                after,
-                reference,
-                target,
-                torch.from_numpy(landing).to(device),
-                *indices,
-                coefficient,
-                after.stride(0),
-                target.stride(0),
-                width,
-                BLOCK=_CUDA_BLOCK,
-            )
-
-    return mix
-
-
-# Triton compiles annotations too, so this function has only the one that Triton asks for.
-def _mix_block(  # type: ignore[no-untyped-def]
-    after,
-    reference,
-    target,
-    landing,
-    rows,
-    start,
-    sender,
-    anchor,
-    coefficient,
-    source_stride,
-    target_stride,
-    width,
-    BLOCK: "tl.constexpr",
-):
-    """One block of parameters of one mixed row; rows are the fast axis, so neighbours' blocks stay in the cache."""
-    index = tl.program_id(0)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = column < width
-    mixed = tl.load(reference + tl.load(rows + index) * source_stride + column, mask=inside)
-    for term in range(tl.load(start + index), tl.load(start + index + 1)):
-        sent = tl.load(after + tl.load(sender + term) * source_stride + column, mask=inside)
-        held = tl.load(reference + tl.load(anchor + term) * source_stride + column, mask=inside)
-        mixed += tl.load(coefficient + term) * (sent - held)
-    tl.store(target + tl.load(landing + index) * target_stride + column, mixed, mask=inside)
-
-
-_mix_kernel: Any = None if triton is None else triton.jit(_mix_block)
 
 
 def smallest_eigenvalue(topology: Topology) -> float:

@@ -6,13 +6,13 @@ one before it still stands.
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from heliomesh.durable import Sealed, file_sha256, read_tensors, write_tensors
+from heliomesh.durable import Sealed, file_sha256, make_folder, read_tensors, write_tensors
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.same_run import check_same
 from heliomesh.problem.size import readable
@@ -32,16 +32,17 @@ class Checkpoint:
     done: int  # slots
     tensors: Mapping[str, Tensor]
     facts: Mapping[str, Any]  # plain data
+    identity: Mapping[str, Any] = field(default_factory=dict)  # of what it is of; known once it is read
 
 
 class Checkpoints:
     """The checkpoints of one run or stack, in a folder of their own.
 
-    ``identity`` names what determines the results; a checkpoint with another one is refused.
+    ``identity`` names what determines the results; a checkpoint with another one is refused. None: any will do.
     """
 
-    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
-        self._folder, self._identity = folder, dict(identity)
+    def __init__(self, folder: Path, identity: Mapping[str, Any] | None) -> None:
+        self._folder, self._identity = folder, identity
 
     def slots(self) -> list[int]:
         """Slots done at every checkpoint that is there, in rising order."""
@@ -63,13 +64,13 @@ class Checkpoints:
         self._tidy()
 
     def _write(self, checkpoint: Checkpoint) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         self._json(checkpoint.done).unlink(missing_ok=True)  # it would speak of other tensors
         target = self._tensors(checkpoint.done)
         write_tensors(target, checkpoint.tensors)
         content = {
             "done": checkpoint.done,
-            "identity": self._identity,
+            "identity": dict(self._identity or {}),
             "facts": dict(checkpoint.facts),
             "tensors_sha256": file_sha256(target),
         }
@@ -105,7 +106,8 @@ class Checkpoints:
     def _read(self, done: int) -> Checkpoint:
         path = self._json(done)
         content = _CHECKPOINT.read(path, _DamagedError)
-        check_same(path, content["identity"], self._identity, CheckpointError)
+        if self._identity is not None:
+            check_same(path, content["identity"], self._identity, CheckpointError)
         tensors, expected = self._tensors(done), content["tensors_sha256"]
         try:
             actual = file_sha256(tensors)
@@ -115,7 +117,7 @@ class Checkpoints:
             raise _DamagedError(f"{tensors}: expected sha256 {expected}, actual value {actual}")
         if content["done"] != done:
             raise _DamagedError(f"{path}: expected the checkpoint after slot {done}, actual slot {content['done']}")
-        return Checkpoint(done, read_tensors(tensors, _DamagedError), content["facts"])
+        return Checkpoint(done, read_tensors(tensors, _DamagedError), content["facts"], content["identity"])
 
     def _tidy(self) -> None:
         """Drop old checkpoints, and tensors that a killed process left without their JSON."""

@@ -1,7 +1,8 @@
 """What is learned from: training and test samples as tensors, checked once at the door."""
 
+import hashlib
 from dataclasses import dataclass
-from types import ModuleType
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import torch
 from torch import Tensor
 
 from heliomesh import catalog
-from heliomesh.scenario import Learning, ScenarioError
+from heliomesh.mistakes import MistakeError
+from heliomesh.scenario import Learning, variant
 
 DATASET_CATALOG = "heliomesh.learning.datasets"
 
@@ -19,7 +21,7 @@ Array = npt.NDArray[Any]
 _MOST_CLASSES = 1_000_000  # the largest label says how many outputs a model has
 
 
-class DatasetError(ValueError):
+class DatasetError(MistakeError, ValueError):
     """Data that cannot be had or cannot be used: what was expected and what was found."""
 
 
@@ -28,31 +30,41 @@ class Dataset:
     """Samples of a classification task; `dataset_from_arrays` makes one from anything else."""
 
     name: str
-    train_inputs: Tensor  # (sample, channel, height, width) float32, normalised per channel
+    train_inputs: Tensor  # (sample, channel, height, width) or (sample, feature) float32, normalised per channel
     train_labels: Tensor  # (sample,) int64, 0 … num_classes − 1
-    test_inputs: Tensor  # (sample, channel, height, width) float32, normalised as the training inputs are
+    test_inputs: Tensor  # (sample, …) float32, normalised as the training inputs are
     test_labels: Tensor  # (sample,) int64
     num_classes: int
 
     @property
-    def input_shape(self) -> tuple[int, int, int]:
-        """(channel, height, width) of one sample."""
-        channels, height, width = self.train_inputs.shape[1:]
-        return channels, height, width
+    def input_shape(self) -> tuple[int, ...]:
+        """(channel, height, width) of one image, or (feature,) of one vector."""
+        return tuple(self.train_inputs.shape[1:])
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hexadecimal sha256 of all samples and labels."""
+        digest = hashlib.sha256(str(self.num_classes).encode())
+        for tensor in (self.train_inputs, self.train_labels, self.test_inputs, self.test_labels):
+            digest.update(f"{tuple(tensor.shape)}".encode())
+            digest.update(tensor.contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
 
 def load_dataset(settings: Learning) -> Dataset:
     """The dataset that a scenario's ``[learning]`` names; raises ScenarioError for a name the catalog lacks."""
-    dataset: Dataset = find_dataset(settings).load(settings)
+    dataset: Dataset = catalog.function(find_dataset(settings), "load")(settings)
+    if not isinstance(dataset, Dataset):
+        raise DatasetError(
+            f"learning.dataset: expected a Dataset from {settings.dataset!r}, as dataset_from_arrays makes it, "
+            f"actual value of type {type(dataset).__name__}"
+        )
     return dataset
 
 
-def find_dataset(settings: Learning) -> ModuleType:
+def find_dataset(settings: Learning) -> Any:
     """The dataset's file, so that a wrong name is told before any work; see `load_dataset`."""
-    try:
-        return catalog.find(DATASET_CATALOG, settings.dataset)
-    except catalog.UnknownVariantError as error:
-        raise ScenarioError("learning.dataset", str(error)) from None
+    return variant(DATASET_CATALOG, settings.dataset, "learning.dataset")
 
 
 def dataset_from_arrays(
@@ -65,9 +77,9 @@ def dataset_from_arrays(
 ) -> Dataset:
     """Check a user's arrays and make a `Dataset` of copies of them; raises DatasetError.
 
-    Inputs are (sample, channel, height, width), or (sample, height, width) for one channel. Their values are kept:
-    normalise them first, e.g. by `normalised`. Labels are (sample,) whole numbers 0 … num_classes − 1; without
-    ``num_classes`` the largest label says how many classes there are.
+    Inputs are images (sample, channel, height, width), or (sample, height, width) for one channel, or feature vectors
+    (sample, feature). Their values are kept: normalise them first, e.g. by `normalised`. Labels are (sample,) whole
+    numbers 0 … num_classes − 1; without ``num_classes`` the largest label says how many classes there are.
     """
     train, test = _inputs("train_inputs", train_inputs), _inputs("test_inputs", test_inputs)
     if train.shape[1:] != test.shape[1:]:
@@ -94,11 +106,12 @@ def dataset_from_arrays(
 def normalised(
     inputs: Array, mean: tuple[float, ...], std: tuple[float, ...], full_scale: float = 1.0
 ) -> npt.NDArray[np.float32]:
-    """(inputs / full_scale − mean) / std by channel, as float32; inputs (sample, channel, height, width)."""
+    """(inputs / full_scale − mean) / std as float32, by the second axis: inputs (sample, channel or feature, …)."""
     scaled = inputs.astype(np.float32)
+    by_channel = (-1, *(1,) * (inputs.ndim - 2))
     # in place and with one factor per channel: CIFAR-10 is 0.6 GB as float32
-    scaled *= np.array([1 / (full_scale * s) for s in std], np.float32)[:, None, None]
-    scaled -= np.array([m / s for m, s in zip(mean, std, strict=True)], np.float32)[:, None, None]
+    scaled *= np.array([1 / (full_scale * s) for s in std], np.float32).reshape(by_channel)
+    scaled -= np.array([m / s for m, s in zip(mean, std, strict=True)], np.float32).reshape(by_channel)
     return scaled
 
 
@@ -106,13 +119,13 @@ def _inputs(field: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
     array = _numeric(field, values)
     if array.ndim == 3:
         array = array[:, None]
-    if array.ndim != 4:
+    if array.ndim not in (2, 4):
         raise DatasetError(
-            f"{field}: expected axes (sample, channel, height, width) or (sample, height, width), "
+            f"{field}: expected axes (sample, channel, height, width), (sample, height, width) or (sample, feature), "
             f"actual shape {array.shape}"
         )
     if 0 in array.shape:
-        raise DatasetError(f"{field}: expected at least one sample, channel and pixel, actual shape {array.shape}")
+        raise DatasetError(f"{field}: expected at least one sample and one value each, actual shape {array.shape}")
     with np.errstate(over="ignore"):  # too large for float32 becomes infinite and is refused below
         inputs = np.array(array, np.float32)
     finite = np.isfinite(inputs).reshape(len(inputs), -1).all(1)

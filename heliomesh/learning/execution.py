@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from heliomesh import catalog
-from heliomesh.durable import json_sha256, write_json
+from heliomesh.durable import json_sha256, make_folder, write_json
 from heliomesh.learning.precision import Precision, check_precision
 from heliomesh.learning.retrieval.search import cache_folder
 from heliomesh.learning.stacked import Samples, Scores, Strategy, flat_weights, layout_of
@@ -32,6 +32,7 @@ _FORMAT = 1
 _CPU_ROWS = 64  # at once: more do not run faster
 _PROBE_ROWS = 64
 _PROBE_RATE = 0.1  # large enough to carry the rounding of gradients over to the weights
+_MANNERS = {"": None, "compiled": True, "eager": False}  # what may follow a strategy's name
 _MEMORY_SHARE = 0.5  # of the free memory of a device for one piece
 _WEIGHT_SHARE = 0.6  # of the free memory of a device for the weights
 # Largest difference from the loop's step, relative to its length; several times what rounding makes.
@@ -88,7 +89,7 @@ class Chosen:
             try:
                 losses[here] = self._train_piece(weights, rows[here], batches[here], samples, learning_rate)
             except torch.cuda.OutOfMemoryError:
-                self._shrink()  # no strategy has changed a weight by then
+                self._shrink(here.stop - here.start)  # no strategy has changed a weight by then
                 continue
             start = here.stop
         return losses
@@ -137,15 +138,14 @@ class Chosen:
         fitting = int(free_bytes(self.device) * _MEMORY_SHARE) // max(self.report.bytes_per_row + more_bytes, 1)
         return 1 << max(fitting.bit_length() - 1, 0)
 
-    def _shrink(self) -> None:
+    def _shrink(self, rows_at_once: int) -> None:
         """Try half as many rows at once, from now on."""
-        assert self.rows_at_once is not None
-        if self.rows_at_once == 1:
+        if rows_at_once == 1:
             raise ScenarioError(
                 "learning.batch",
                 f"expected one batch to fit into the memory of {self.device}, actual value needs more",
             )
-        self.rows_at_once //= 2
+        self.rows_at_once = rows_at_once // 2
         self._stage = None
         torch.cuda.empty_cache()
 
@@ -202,7 +202,10 @@ class _Task:
     def key(self) -> str:
         """A hash of all that the times depend on."""
         layout = layout_of(self.model)
-        parameters = [[name, *shape] for name, shape in zip(layout.names, layout.shapes, strict=True)]
+        parameters = [
+            [name, *shape, *(["frozen"] if name in layout.frozen else [])]
+            for name, shape in zip(layout.names, layout.shapes, strict=True)
+        ]
         sizes = [list(self.samples.inputs.shape[1:]), self.rows, self.local_steps, self.batch, self.precision]
         return json_sha256(
             [_FORMAT, str(self.model), parameters, sizes, _device_name(self.device), torch.__version__]
@@ -222,18 +225,24 @@ def _built(task: _Task, name: str, compiled: bool | None) -> Strategy:
 
 def _named(task: _Task, strategy: str) -> Chosen:
     """The user's own choice."""
+    check_strategy(strategy)
+    name, _, manner = strategy.partition(":")
+    made = _built(task, name, _MANNERS[manner])
+    compiled = bool(getattr(made, "compiled", False))
+    memory = _Probe.of(task, 1).bytes_per_row(_built(task, name, False))  # compiled it needs no more
+    return Chosen(made, Report(name, compiled, task.precision, bytes_per_row=memory), task.device)
+
+
+def check_strategy(strategy: str) -> None:
+    """Refuse an unknown strategy."""
     name, _, manner = strategy.partition(":")
     known = catalog.names(STRATEGY_CATALOG)
-    if name not in known or manner not in ("", "compiled", "eager"):
+    if strategy != "auto" and (name not in known or manner not in _MANNERS):
         raise ScenarioError(
             FIELD,
             f"expected auto or one of {', '.join(known)}, followed by ':compiled', ':eager' or nothing, "
             f"actual value {strategy!r}{catalog.nearest(name, known) if name not in known else ''}",
         )
-    made = _built(task, name, {"": None, "compiled": True, "eager": False}[manner])
-    compiled = bool(getattr(made, "compiled", False))
-    memory = _Probe.of(task, 1).bytes_per_row(_built(task, name, False))  # compiled it needs no more
-    return Chosen(made, Report(name, compiled, task.precision, bytes_per_row=memory), task.device)
 
 
 def _candidates() -> Iterator[tuple[str, bool]]:
@@ -342,7 +351,7 @@ def _remembered(place: Path) -> Report | None:
 def _remember(place: Path, report: Report) -> None:
     """Keep a calibration; where that cannot be written, the next start measures again."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.parent)
         write_json(place, asdict(report))
     except OSError:
         return

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from heliomesh.learning.precision import Precision, activation_type, arithmetic, widened
@@ -37,6 +37,7 @@ class Gathered:
     logits: Logits
     precision: Precision
     compiled: bool
+    module: nn.Module | None = None  # that ``logits`` calls, where it does
     _step: Callable[..., Tensor] = field(init=False)
     _capacity: int = field(init=False, default=0)
 
@@ -46,6 +47,8 @@ class Gathered:
 
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps in place; see `Strategy.train`."""
+        if self.module is not None:
+            self.module.train()
         active, steps = len(rows), batches.shape[1]
         if active == 0:
             return weights.new_zeros(0)
@@ -67,14 +70,18 @@ class Gathered:
 
     def _one_step(self, parameters: dict[str, Tensor], inputs: Tensor, labels: Tensor, rate: Tensor) -> Tensor:
         """Losses (row,) before the step, which happens in place."""
-        gradients, losses = torch.func.grad(self._objective, has_aux=True)(parameters, inputs, labels)
-        for name, value in parameters.items():
+        frozen = {name: value for name, value in parameters.items() if name in self.layout.frozen}
+        moving = {name: value for name, value in parameters.items() if name not in frozen}
+        gradients, losses = torch.func.grad(self._objective, has_aux=True)(moving, frozen, inputs, labels)
+        for name, value in moving.items():
             value.sub_(gradients[name].mul_(rate))
         return losses  # type: ignore[no-any-return]
 
-    def _objective(self, parameters: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def _objective(
+        self, moving: dict[str, Tensor], frozen: dict[str, Tensor], inputs: Tensor, labels: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Σ of the rows' losses, whose gradient holds each row's own; and the losses."""
-        losses = mean_losses(self._forward(parameters, inputs), labels)
+        losses = mean_losses(self._forward(moving | frozen, inputs), labels)
         return losses.sum(), losses.detach()
 
     def _forward(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
@@ -83,6 +90,8 @@ class Gathered:
 
     def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples) -> Scores:
         """Scores of as many rows at once as memory allows."""
+        if self.module is not None:
+            self.module.eval()
 
         def logits(part: Tensor, inputs: Tensor) -> Tensor:
             parameters = self.layout.views(weights[part])

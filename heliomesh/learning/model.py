@@ -1,9 +1,13 @@
 """Find, build and check the model of a scenario: what cannot be averaged or replayed is refused with its reason."""
 
-import importlib
-from collections.abc import Callable
-from typing import Literal
+import copy
+import math
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -11,17 +15,18 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
 from heliomesh import catalog
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario import ScenarioError, variant
 from heliomesh.streams import stream
 
 MODEL_CATALOG = "heliomesh.learning.models"
 
-InputShape = tuple[int, int, int]  # channel, height, width
+InputShape = tuple[int, ...]  # (channel, height, width) of an image, or (feature,) of a vector
 Factory = Callable[[InputShape, int], nn.Module]
 
 _FIELD = "learning.model"
-_AUTO = {(8, 8): "mlp", (28, 28): "cnn", (32, 32): "resnet18"}  # by height and width
+_AUTO = {(8, 8): "mlp", (28, 28): "cnn", (32, 32): "resnet18"}  # by height and width; vectors get an mlp
 _PROBE_BATCH = 2
+_STATE_DEPTH = 4  # of containers and objects within an attribute that are compared
 
 
 def build_model(
@@ -29,8 +34,9 @@ def build_model(
 ) -> nn.Module:
     """The model that every device starts from, on the CPU; raises ScenarioError.
 
-    ``name`` is "auto" (chosen by the input's size), a file of `learning/models`, or ``module:factory``, where
-    ``factory(input_shape, num_classes)`` returns a module from (batch, channel, height, width) to (batch, class).
+    ``name`` is "auto" (chosen by the input's size), a name of the catalog, or ``module:factory``, where
+    ``factory(input_shape, num_classes)`` returns a module from (batch, *input_shape) to (batch, class). Its module is
+    imported, which runs its code; the command line does so with --trust only.
     Parameters are drawn from ``stream(seed, "init")``; the global generator is left as it was.
     ``buffers = "drop"`` lets BatchNorm normalise each batch by itself, in evaluation too, instead of refusing it.
     """
@@ -49,41 +55,33 @@ def _seed_default_generator(seed: int) -> None:
 
 
 def _factory(name: str, input_shape: InputShape) -> Factory:
-    if ":" in name:
-        return _own_factory(name)
-    known = catalog.names(MODEL_CATALOG)
     if name == "auto":
-        height, width = input_shape[1:]
-        if (height, width) not in _AUTO:
-            raise ScenarioError(
-                _FIELD,
-                f"expected one of {', '.join(known)} or module:factory for inputs of {height}×{width}, "
-                "which 'auto' has no model for, actual value 'auto'",
-            )
-        name = _AUTO[height, width]
-    if name not in known:
+        name = _chosen_by_shape(input_shape)
+    known = catalog.names(MODEL_CATALOG)
+    if name not in known and ":" not in name:
         hint = catalog.nearest(name, known)
         raise ScenarioError(
             _FIELD, f"expected auto, {', '.join(known)} or module:factory, actual value {name!r}{hint}"
         )
-    factory: Factory = catalog.find(MODEL_CATALOG, name).build
-    return factory
-
-
-def _own_factory(name: str) -> Factory:
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # a user's module may raise anything while it is imported
-        raise ScenarioError(
-            _FIELD, f"expected an importable module before ':', actual value {name!r}: {error}"
-        ) from error
-    factory = getattr(module, attribute, None)
+    factory = catalog.function(variant(MODEL_CATALOG, name, _FIELD), "build")
     if not callable(factory):
-        raise ScenarioError(
-            _FIELD, f"expected a function of {module_name} after ':', actual value {name!r} names {_kind(factory)}"
-        )
+        raise ScenarioError(_FIELD, f"expected a function or class, actual value {name!r} names {_kind(factory)}")
     return factory  # type: ignore[no-any-return]
+
+
+def _chosen_by_shape(input_shape: InputShape) -> str:
+    """The model that 'auto' means for inputs of a shape."""
+    if len(input_shape) == 1:
+        return "mlp"
+    height, width = input_shape[1:]
+    if (height, width) not in _AUTO:
+        known = ", ".join(catalog.names(MODEL_CATALOG))
+        raise ScenarioError(
+            _FIELD,
+            f"expected one of {known} or module:factory for inputs of {height}×{width}, "
+            "which 'auto' has no model for, actual value 'auto'",
+        )
+    return _AUTO[height, width]
 
 
 def _called(factory: Factory, name: str, input_shape: InputShape, num_classes: int) -> nn.Module:
@@ -114,24 +112,29 @@ def _drop_running_statistics(model: nn.Module) -> None:
 
 def _check(model: nn.Module, input_shape: InputShape, num_classes: int) -> None:
     """Refuse what stacked training cannot represent; tries the model on a batch of two."""
-    model.train()
     kept = {name: buffer.clone() for name, buffer in model.named_buffers() if not is_lazy(buffer)}
-    first = _probe(model, input_shape, num_classes)
+    _probe(model.train(), input_shape, num_classes)  # lazy layers and caches are there from now on
     _check_buffers(model, kept)
     _check_parameters(model)
-    _check_repeatable(model, first, _probe(model, input_shape, num_classes))
+    for mode in (model.eval, model.train):
+        first = _probe(mode(), input_shape, num_classes)
+        generator, state = torch.default_generator.get_state(), _python_state(model)
+        second = _probe(model, input_shape, num_classes)
+        _check_repeatable(model, first.equal(second) and generator.equal(torch.default_generator.get_state()))
+        _check_python_state(state, _python_state(model))
+    _check_buffers(model, kept)
 
 
 def _probe(model: nn.Module, input_shape: InputShape, num_classes: int) -> torch.Tensor:
     """The output for a fixed batch, checked to be (batch, class)."""
-    batch = torch.linspace(-1, 1, _PROBE_BATCH * input_shape[0] * input_shape[1] * input_shape[2])
+    batch = torch.linspace(-1, 1, _PROBE_BATCH * math.prod(input_shape))
     try:
         with torch.no_grad():
             output = model(batch.reshape(_PROBE_BATCH, *input_shape))
     except Exception as error:  # the user's code may raise anything
         raise ScenarioError(
             _FIELD,
-            f"expected a model that takes inputs {[_PROBE_BATCH, *input_shape]} (batch, channel, height, width), "
+            f"expected a model that takes inputs {[_PROBE_BATCH, *input_shape]} (batch, …), "
             f"actual result {type(error).__name__}: {error}",
         ) from error
     actual = list(output.shape) if isinstance(output, torch.Tensor) else _kind(output)
@@ -159,12 +162,81 @@ def _check_parameters(model: nn.Module) -> None:
     if kinds != {torch.float32}:
         actual = ", ".join(sorted(map(str, kinds))) or "no parameters"
         raise ScenarioError(_FIELD, f"expected a model with parameters of type float32, actual value has {actual}")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ScenarioError(_FIELD, "expected a model with parameters to train, actual value has frozen ones only")
+    _check_own_memory(dict(model.named_parameters()))
 
 
-def _check_repeatable(model: nn.Module, first: torch.Tensor, second: torch.Tensor) -> None:
+def _check_own_memory(parameters: Mapping[str, torch.Tensor]) -> None:
+    """Rows hold every parameter once: two that share memory would come apart."""
+    spans = sorted((value.data_ptr(), value.data_ptr() + value.nbytes, name) for name, value in parameters.items())
+    for (_, end, name), (start, _, other) in pairwise(spans):
+        if start < end:
+            raise ScenarioError(
+                _FIELD,
+                "expected parameters with memory of their own (to share one, assign the Parameter itself, not its "
+                f"data), actual value has {name!r} and {other!r} in the same memory",
+            )
+
+
+def _python_state(model: nn.Module) -> dict[str, object]:
+    """Copies of what modules hold besides parameters, buffers and modules, by the attribute's path."""
+    usual = set(vars(nn.Module()))
+    return {
+        f"{path}.{name}" if path else name: _copied(value)
+        for path, module in model.named_modules()
+        for name, value in vars(module).items()
+        if name not in usual
+    }
+
+
+def _copied(value: object) -> object:
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # a user's object may refuse; then it is compared with itself
+        return value
+
+
+def _unchanged(before: object, after: object, depth: int = _STATE_DEPTH) -> bool:
+    """Whether two copies are equal, as far as they can be compared."""
+    if before is after or depth == 0:
+        return True
+    if type(before) is not type(after):
+        return False
+    if isinstance(before, torch.Tensor | np.ndarray):
+        return bool(np.array_equal(_array(before), _array(after)))
+    if isinstance(before, dict) and isinstance(after, dict):
+        return before.keys() == after.keys() and all(_unchanged(before[k], after[k], depth - 1) for k in before)
+    if isinstance(before, list | tuple) and isinstance(after, list | tuple):
+        pairs = zip(before, after, strict=False)
+        return len(before) == len(after) and all(_unchanged(a, b, depth - 1) for a, b in pairs)
+    if type(before).__eq__ is object.__eq__:
+        return _unchanged(getattr(before, "__dict__", None), getattr(after, "__dict__", None), depth - 1)
+    return bool(before == after)
+
+
+def _array(values: object) -> npt.NDArray[Any]:
+    return values.numpy(force=True) if isinstance(values, torch.Tensor) else np.asarray(values)
+
+
+def _check_python_state(before: Mapping[str, object], after: Mapping[str, object]) -> None:
+    changed = [
+        name
+        for name in sorted({*before, *after})
+        if name not in before or name not in after or not _unchanged(before[name], after[name])
+    ]
+    if changed:
+        raise ScenarioError(
+            _FIELD,
+            "expected a model without state besides its parameters, because devices that are stacked share one "
+            f"module, actual value changes its attribute {changed[0]!r} in its forward pass",
+        )
+
+
+def _check_repeatable(model: nn.Module, repeats: bool) -> None:
     """Random layers draw from one global generator: who draws what would depend on how devices are stacked."""
     dropout = [name for name, layer in model.named_modules() if isinstance(layer, _DropoutNd) and layer.p > 0]
-    if dropout or not first.equal(second):
+    if dropout or not repeats:
         raise ScenarioError(
             _FIELD,
             "expected a model without randomness in its forward pass, because a device's draws would depend on which "

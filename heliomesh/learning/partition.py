@@ -90,8 +90,10 @@ def split(
 
 def _as_labels(labels: torch.Tensor | npt.NDArray[Any]) -> Indices:
     by_sample = labels.numpy(force=True) if isinstance(labels, torch.Tensor) else np.asarray(labels)
-    assert by_sample.ndim == 1, "labels have one axis, the sample"
-    assert np.issubdtype(by_sample.dtype, np.integer), "labels are class indices"
+    if by_sample.ndim != 1 or not np.issubdtype(by_sample.dtype, np.integer):
+        raise ValueError(
+            f"labels: expected class indices of shape (sample,), actual: {by_sample.dtype} of shape {by_sample.shape}"
+        )
     return by_sample.astype(np.int64)
 
 

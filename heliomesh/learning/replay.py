@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from heliomesh.learning.aggregation import Rule, aggregate, check_contraction
 from heliomesh.learning.dataset import Dataset
-from heliomesh.learning.execution import Chosen, Report, choose, free_bytes, new_weights
+from heliomesh.learning.execution import Report, free_bytes, new_weights
 from heliomesh.learning.held_out import HeldOut
 from heliomesh.learning.minibatch import Minibatches
 from heliomesh.learning.model import build_model
+from heliomesh.learning.optimiser import choose_for
 from heliomesh.learning.partition import split
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.run import TrainingError
@@ -33,7 +34,8 @@ from heliomesh.simulation.trace import Trace, TraceError
 from heliomesh.streams import stream
 
 _WORKSPACE_BYTES = 256 * 2**20  # what aggregation in place may hold beside the weights
-_SHARED = ("dataset", "path", "model", "buffers", "local_steps", "batch", "learning_rate")  # by all runs of a stack
+# by all runs of a stack
+_SHARED = ("dataset", "path", "model", "buffers", "local_steps", "batch", "learning_rate", "optimizer")
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,8 @@ class Replay:
         self.learning = _shared_learning(jobs)
         self.members = lined_up(jobs, dataset)
         if own is not None:
-            assert len(jobs) == 1, "parts are of one network"
+            if len(jobs) != 1:
+                raise ValueError(f"jobs: expected 1, since parts are of one network, actual value {len(jobs)}")
             self.members = (_part(self.members[0], own),)
         model = first_model(jobs[0], dataset)
         self.layout = layout_of(model)
@@ -165,7 +168,7 @@ class Replay:
         self.weights, self._before = _first_weights(self.members, dataset, self.layout, device)  # (row, parameter)
         # On a CPU a run shall be the same alone and in a stack, so the stack's size must not change the choice.
         num_rows = len(self.weights) if device.type == "cuda" else self.members[0].topology.num_devices
-        self.strategy = _chosen(self.learning, model, self.samples, num_rows, precision, strategy)
+        self.strategy = choose_for(self.learning, model, self.samples, num_rows, precision, strategy)
         self._held_out = HeldOut(dataset, device, device_samples)
 
     @property
@@ -268,15 +271,8 @@ def settled_strategy(
     """The strategy with which a `Replay` of the job trains, by a name that leaves nothing to measure."""
     samples = Samples(dataset.train_inputs.to(device), dataset.train_labels.to(device))
     devices = job.scenario.network.devices
-    chosen = _chosen(job.scenario.learning, first_model(job, dataset), samples, devices, precision, strategy)
+    chosen = choose_for(job.scenario.learning, first_model(job, dataset), samples, devices, precision, strategy)
     return chosen.report.setting
-
-
-def _chosen(
-    learning: Learning, model: nn.Module, samples: Samples, num_rows: int, precision: Precision, strategy: str
-) -> Chosen:
-    steps, batch = learning.local_steps, learning.batch
-    return choose(model, samples, num_rows, steps, batch, samples.labels.device, precision, strategy)
 
 
 def place_of(members: Sequence[Member], row: int) -> str:
@@ -350,6 +346,7 @@ def _part(member: Member, own: npt.NDArray[np.int64]) -> Member:
         edge_weight=whole.edge_weight[edges],
         self_weight=whole.self_weight[devices],
         position_metre=whole.position_metre[devices],
+        edge_metre=whole.edge_metre[edges],
     )
     return replace(
         member,

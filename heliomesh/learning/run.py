@@ -1,5 +1,6 @@
 """What a training run leaves behind: metrics by evaluated slot, the devices' final weights, and their origin."""
 
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,15 +13,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh.durable import Sealed, file_sha256, read_tensors, write_tensors, written_whole
+from heliomesh.durable import Sealed, file_sha256, make_folder, read_tensors, write_tensors, written_whole
+from heliomesh.mistakes import MistakeError
 
 MANIFEST, METRICS, WEIGHTS = "manifest.json", "metrics.parquet", "weights.safetensors"
+CHECKPOINTS = "checkpoints"  # folder within a run's folder, until the run is finished
 _MANIFEST_FILE = Sealed("the manifest of a run", 2, (("sha256", dict), ("provenance", dict)))
 
 Floats = npt.NDArray[np.float64]
 
 
-class TrainingError(ValueError):
+class TrainingError(MistakeError, ValueError):
     """Training cannot start or go on, or a folder does not hold a run: what was expected and what was found."""
 
 
@@ -48,14 +51,16 @@ class Run:
             start += size
         return named
 
-    def save(self, folder: str | Path) -> None:
-        """Write Parquet metrics, safetensors weights and, last, a JSON manifest with the sha256 of both."""
+    def save(self, folder: str | Path, *, weights: bool = True) -> None:
+        """Write Parquet metrics, safetensors weights (if wanted) and, last, a JSON manifest with their sha256."""
         target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
+        make_folder(target)
         with written_whole(target / METRICS) as path:
             _write_parquet(path, self)
-        write_tensors(target / WEIGHTS, {"weights": self.weights.contiguous()})
-        sums = {name: file_sha256(target / name) for name in (METRICS, WEIGHTS)}
+        files = (METRICS, WEIGHTS) if weights else (METRICS,)
+        if weights:
+            write_tensors(target / WEIGHTS, {"weights": self.weights.contiguous()})
+        sums = {name: file_sha256(target / name) for name in files}
         _MANIFEST_FILE.write(target / MANIFEST, {"sha256": sums, "provenance": dict(self.provenance)})
 
     @classmethod
@@ -64,6 +69,8 @@ class Run:
         source = Path(folder)
         provenance = read_provenance(source)
         columns, accuracy, loss = _read_parquet(source / METRICS)
+        if WEIGHTS not in read_sums(source):
+            return cls(columns, accuracy, loss, torch.empty(accuracy.shape[1], 0), provenance)
         tensors = read_tensors(source / WEIGHTS, TrainingError)
         if list(tensors) != ["weights"]:
             raise TrainingError(f"{source / WEIGHTS}: expected one tensor weights, actual names {list(tensors)}")
@@ -89,22 +96,37 @@ def versions() -> dict[str, str]:
     }
 
 
-def read_provenance(folder: Path, checked: Sequence[str] = (METRICS, WEIGHTS)) -> dict[str, Any]:
-    """What a finished run was made from, after a check of these files' sums; raises TrainingError."""
-    path = folder / MANIFEST
-    manifest = _MANIFEST_FILE.read(path, TrainingError)
-    for name in checked:
-        try:
-            actual = file_sha256(folder / name)
-        except OSError as error:
-            raise TrainingError(
-                f"{folder / name}: expected a file of a finished run, actual: {error.strerror}"
-            ) from None
-        expected = manifest["sha256"].get(name)
-        if actual != expected:
-            raise TrainingError(f"{folder / name}: expected sha256 {expected}, actual value {actual}")
-    provenance: dict[str, Any] = manifest["provenance"]
+def machine(device: str) -> dict[str, Any]:
+    """What computes the numbers: processors and threads round differently."""
+    gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else None
+    return {"processor": platform.machine(), "cores": os.cpu_count(), "threads": torch.get_num_threads(), "gpu": gpu}
+
+
+def read_sums(folder: Path) -> dict[str, str]:
+    """The files of a finished run with their sha256; raises TrainingError."""
+    sums: dict[str, str] = _MANIFEST_FILE.read(folder / MANIFEST, TrainingError)["sha256"]
+    if METRICS not in sums:
+        raise TrainingError(f"{folder / MANIFEST}: expected the sum of {METRICS}, actual: it is missing")
+    return sums
+
+
+def read_provenance(folder: Path, checked: Sequence[str] | None = None) -> dict[str, Any]:
+    """What a finished run was made from, after a check of its files' sums (or of some); raises TrainingError."""
+    sums = read_sums(folder)
+    for name in sums if checked is None else checked:
+        check_sum(folder / name, sums.get(name))
+    provenance: dict[str, Any] = _MANIFEST_FILE.read(folder / MANIFEST, TrainingError)["provenance"]
     return provenance
+
+
+def check_sum(path: Path, expected: str | None) -> None:
+    """Raise TrainingError where a file is missing or not what was written."""
+    try:
+        actual = file_sha256(path)
+    except OSError as error:
+        raise TrainingError(f"{path}: expected a file of a finished result, actual: {error.strerror}") from None
+    if actual != expected:
+        raise TrainingError(f"{path}: expected sha256 {expected}, actual value {actual}")
 
 
 # pyarrow is imported where files are written or read: training itself does not need it.
@@ -116,7 +138,8 @@ def _write_parquet(path: Path, run: Run) -> None:
 
     columns: dict[str, Any] = dict(run.metrics)
     columns |= {"device_accuracy": run.accuracy.tolist(), "device_loss": run.loss.tolist()}
-    pq.write_table(pa.table(columns), path)
+    with path.open("wb") as file:  # pyarrow itself takes names in UTF-8 only
+        pq.write_table(pa.table(columns), file)
 
 
 def _read_parquet(path: Path) -> tuple[dict[str, Floats], Floats, Floats]:
@@ -124,7 +147,7 @@ def _read_parquet(path: Path) -> tuple[dict[str, Floats], Floats, Floats]:
     import pyarrow.parquet as pq
 
     try:
-        columns = pq.read_table(path).to_pydict()
+        columns = pq.read_table(pa.BufferReader(path.read_bytes())).to_pydict()
         accuracy, loss = (np.array(columns.pop(name), np.float64) for name in ("device_accuracy", "device_loss"))
         return {name: np.array(values, np.float64) for name, values in columns.items()}, accuracy, loss
     except (pa.ArrowException, KeyError, TypeError, ValueError) as error:

@@ -21,6 +21,7 @@ class Layout:
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
     offsets: tuple[int, ...]  # one more than names: the last is the number of parameters
+    frozen: frozenset[str] = frozenset()  # names of those that training leaves alone
 
     @property
     def num_parameters(self) -> int:
@@ -41,6 +42,7 @@ def layout_of(model: nn.Module) -> Layout:
         tuple(named),
         tuple(parameter.shape for parameter in named.values()),
         (0, *accumulate(parameter.numel() for parameter in named.values())),
+        frozenset(name for name, parameter in named.items() if not parameter.requires_grad),
     )
 
 
@@ -53,7 +55,7 @@ def flat_weights(model: nn.Module) -> Tensor:
 class Samples:
     """Labelled inputs that minibatches point into, on the device of the weights."""
 
-    inputs: Tensor  # (sample, channel, height, width)
+    inputs: Tensor  # (sample, channel, height, width) or (sample, feature)
     labels: Tensor  # (sample,)
 
 
@@ -68,18 +70,22 @@ class Scores:
 class Strategy(Protocol):
     """A way to execute local steps."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Its file in the catalog."""
+        ...
 
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps in place on ``weights[rows]``; other rows are not touched.
 
         weights (row, parameter); rows (active,) distinct; batches (active, K, batch) indices into samples. Returns
-        the mean loss over the K minibatches, each before its step; (active,).
+        the mean loss over the K minibatches, each before its step; (active,). The model is in training mode, and
+        its frozen parameters stay as they are.
         """
         ...
 
     def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples) -> Scores:
-        """Scores of ``weights[rows]`` on all samples."""
+        """Scores of ``weights[rows]`` on all samples, with the model in evaluation mode."""
         ...
 
 

@@ -158,10 +158,17 @@ _ADDITIONS = (torch.add, operator.add, operator.iadd, "add")
 
 def trace(model: nn.Module, strategy: str) -> Program:
     """The model's program; raises ScenarioError in the name of ``strategy``."""
+    modes = {module: module.training for module in model.modules()}
     try:
-        graph = fx.symbolic_trace(model)
+        evaluated = fx.symbolic_trace(model.eval())
+        graph = fx.symbolic_trace(model.train())
     except Exception as error:  # tracing runs the user's code, which may raise anything
         raise refuse(strategy, f"cannot be traced: {error}") from error
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    if graph.code != evaluated.code:
+        raise refuse(strategy, "computes otherwise in evaluation than in training")
     source, result, steps = "", "", []
     for node in graph.graph.nodes:
         if node.op == "placeholder":

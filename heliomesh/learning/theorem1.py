@@ -30,7 +30,7 @@ from heliomesh.learning.run import Run
 from heliomesh.learning.stacked import Layout, flat_weights, layout_of
 from heliomesh.problem.problem import build
 from heliomesh.scenario import Scenario
-from heliomesh.simulation.diagnostics import LearningConstants, theorem1_terms
+from heliomesh.simulation.diagnostics import LearningConstants, theorem1_cost, theorem1_terms
 from heliomesh.simulation.trace import Trace
 from heliomesh.streams import stream
 
@@ -77,7 +77,7 @@ def diagnose(
     scale = 64 * max(constants.smoothness, _TINY) * settings.local_steps * problem.slots**0.5
     return Theorem1(
         constants=constants,
-        terms=theorem1_terms(problem, float(trace.cost[episode]), constants),
+        terms=theorem1_terms(problem, theorem1_cost(trace, episode), constants),
         learning_rate=problem.num_devices**0.5 / scale,
     )
 
@@ -92,7 +92,9 @@ class _Loss:
 
     def value(self, weights: Tensor, samples: Indices) -> Tensor:
         index = torch.from_numpy(samples)
-        logits = functional_call(self.model, self.layout.views(weights), (self.dataset.train_inputs[index],))
+        frozen, views = self.layout.frozen, self.layout.views(weights)
+        parameters = {name: value.detach() if name in frozen else value for name, value in views.items()}
+        logits = functional_call(self.model, parameters, (self.dataset.train_inputs[index],))
         return cross_entropy(logits, self.dataset.train_labels[index])
 
     def gradient(self, weights: Tensor, samples: Indices) -> Tensor:

@@ -4,7 +4,6 @@ Everything that decides a result is in the scenario, the trace and the seed. A r
 with the same metrics as one that was not, bit for bit on a CPU.
 """
 
-import hashlib
 import signal
 import threading
 import time
@@ -12,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -21,32 +19,29 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh.durable import alone_in
 from heliomesh.learning.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from heliomesh.learning.dataset import Dataset, load_dataset
+from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.evaluation import COLUMNS, Evaluation, Evaluator
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.replay import Member, Replay, Stack, TrainJob
-from heliomesh.learning.run import Floats, Run, TrainingError, is_finished, versions
-from heliomesh.learning.same_run import check_same
+from heliomesh.learning.run import Floats, Run, TrainingError, machine, versions
 from heliomesh.learning.tracking import Observer, unobserved
-from heliomesh.problem.policy import Track, untracked
-from heliomesh.scenario import Scenario, ScenarioError
-from heliomesh.simulation.trace import Trace
-
-_CHECKPOINTS = "checkpoints"  # folder within a run's folder
+from heliomesh.problem.policy import ParallelMap, Track, untracked
+from heliomesh.problem.problem import torch_device
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C after a checkpoint was written; the message says how far the run came."""
+    """Ctrl-C or another signal after a checkpoint was written; the message says how far the run came."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.signal_number = signal_number
 
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """How to train and what to measure; on what, under whose luck and by which rule is said by the `TrainJob`."""
+    """How to train and what to measure; on what, in which episode and by which rule is said by the `TrainJob`."""
 
-    folder: Path | None = None  # for checkpoints and the finished run
-    resume: bool = False  # go on with what the folder holds, or return it if it is finished
     evaluate_every: int = 10  # slots
     device_samples: int = 500  # test samples for each device before the last slot
     device: str = "cpu"
@@ -76,141 +71,59 @@ def replay_here(
     )
 
 
-def train(
-    scenario: Scenario,
-    trace: Trace,
-    episode: int = 0,
-    *,
-    seed: int | None = None,
-    dataset: Dataset | None = None,
-    folder: str | Path | None = None,
-    resume: bool = False,
-    evaluate_every: int = 10,
-    device_samples: int = 500,
-    device: str = "cpu",
-    strategy: str = "auto",
-    precision: Precision = "fp32",
-    checkpoint_every: int | None = None,
-    checkpoint_second: float = 60.0,
-    memory_gib: float | None = None,
-    track: Track = untracked,
-    observer: Observer = unobserved,
-    notify: Callable[[str], None] = warnings.warn,
-    make_stack: MakeStack = replay_here,
-) -> Run:
-    """Train every device of the scenario under one episode of a trace.
+@dataclass(frozen=True)
+class Work:
+    """How work is carried out and who watches it; nothing here decides a result."""
 
-    ``seed`` draws the partition, the first weights, the minibatches and the test samples of the devices; by default
-    it is the scenario's. ``dataset`` replaces the one that the scenario names. With a ``folder`` the run is saved
-    there, with checkpoints on the way; ``notify`` is told if a damaged one had to be passed over. ``make_stack`` says
-    who holds the weights, by default this process. The rest is as in `TrainSettings`. Raises ScenarioError,
-    TraceError, DatasetError, TooLargeError or TrainingError.
-    """
-    settings = TrainSettings(
-        folder=None if folder is None else Path(folder),
-        resume=resume,
-        evaluate_every=evaluate_every,
-        device_samples=device_samples,
-        device=device,
-        strategy=strategy,
-        precision=precision,
-        checkpoint_every=checkpoint_every,
-        checkpoint_second=checkpoint_second,
-        memory_gib=memory_gib,
-    )
-    job = TrainJob(scenario, trace, episode, seed)
-    place = [settings.folder] if settings.folder else []
-    return _train([job], place, settings, dataset, track, observer, notify, make_stack)[0]
+    track: Track = untracked
+    observer: Observer = unobserved
+    notify: Callable[[str], None] = warnings.warn  # told if a damaged checkpoint had to be passed over
+    make_stack: MakeStack = replay_here  # who holds the weights; by default this process
+    parallel_map: ParallelMap = map  # for planners, and for jobs that do not depend on each other
+    train_map: ParallelMap | None = None  # for stacks of runs; default: the same
+    keep_weights: bool = True
+    runs_at_once: int = 64  # trained in one stack
 
 
-def train_many(
+ALONE = Work()
+
+
+def train_stack(
     jobs: Sequence[TrainJob],
-    settings: TrainSettings | None = None,
-    *,
-    dataset: Dataset | None = None,
-    track: Track = untracked,
-    observer: Observer = unobserved,
-    notify: Callable[[str], None] = warnings.warn,
-) -> list[Run]:
-    """Train several runs in one stack: planners, seeds, partitions or aggregation rules on one dataset and model.
-
-    Each run gives what `train` gives for it: bit for bit on a CPU by every strategy but `grouped`, whose rounding
-    depends on who trains together. With a folder they are saved as 000, 001, ….
-    """
-    settings = settings or TrainSettings()
-    folder = settings.folder
-    places = [folder / f"{run:03d}" for run in range(len(jobs))] if folder else []
-    return _train(jobs, places, settings, dataset, track, observer, notify, replay_here)
-
-
-def _train(
-    jobs: Sequence[TrainJob],
-    places: Sequence[Path],
-    settings: TrainSettings,
-    dataset: Dataset | None,
-    track: Track,
-    observer: Observer,
-    notify: Callable[[str], None],
-    make_stack: MakeStack,
-) -> list[Run]:
-    """Load what is finished, else train, save and drop the checkpoints; one process at a time in a folder."""
-    _check_settings(jobs, settings)
-    dataset = dataset or load_dataset(jobs[0].scenario.learning)
-    identities = [_identity(job, dataset, settings) for job in jobs]
-    if places and all(map(is_finished, places)):
-        return _finished(places, identities, settings)
-    arguments = (jobs, places, settings, dataset, identities, track, observer, notify, make_stack)
-    if settings.folder is None:
-        return _train_unfinished(*arguments)
-    try:
-        with alone_in(settings.folder):
-            return _train_unfinished(*arguments)
-    except BlockingIOError:
-        raise TrainingError(
-            f"{settings.folder}: expected a folder that no other process uses, actual: one is training there"
-        ) from None
-
-
-def _train_unfinished(
-    jobs: Sequence[TrainJob],
-    places: Sequence[Path],
-    settings: TrainSettings,
     dataset: Dataset,
-    identities: Sequence[dict[str, Any]],
-    track: Track,
-    observer: Observer,
-    notify: Callable[[str], None],
-    make_stack: MakeStack,
+    settings: TrainSettings,
+    origins: Sequence[Mapping[str, Any]],
+    work: Work = ALONE,
+    checkpoints: Checkpoints | None = None,
 ) -> list[Run]:
-    """Go on from the newest checkpoint, or begin."""
-    checkpoints = _checkpoints(settings, identities)
-    resumed = checkpoints.newest(notify) if checkpoints else None
+    """Train runs in one stack, from the newest checkpoint if there is one; ``origins`` are kept in their provenance.
+
+    Each run gives what it gives alone: bit for bit on a CPU by every strategy but `grouped`, whose rounding depends
+    on who trains together. Raises ScenarioError, TraceError, TooLargeError or TrainingError.
+    """
+    _check_settings(jobs, settings)
+    resumed = checkpoints.newest(work.notify) if checkpoints else None
     if resumed:
         _check_facts(resumed.facts)
     if resumed and settings.strategy == "auto" and resumed.facts["device"] == settings.device:
         settings = replace(settings, strategy=resumed.facts["strategy"])  # another one rounds otherwise
-    stack = make_stack(jobs, dataset, settings)
-    training = _Training(stack, len(dataset.test_labels), settings, identities)
+    stack = work.make_stack(jobs, dataset, settings)
+    training = _Training(stack, dataset, settings, origins)
     if resumed:
         training.restore(resumed)
     with _polite_interrupt(checkpoints is not None) as asked_to_stop:
-        training.go_on(checkpoints, track, observer, asked_to_stop)
-    runs = training.runs()
-    for run, place in zip(runs, places, strict=False):
-        run.save(place)
-    if checkpoints:
-        checkpoints.clear()
-    return runs
+        training.go_on(checkpoints, work.track, work.observer, asked_to_stop)
+    return training.runs()
 
 
 class _Training:
     """A stack with its metrics so far."""
 
     def __init__(
-        self, stack: Stack, num_test: int, settings: TrainSettings, identities: Sequence[dict[str, Any]]
+        self, stack: Stack, dataset: Dataset, settings: TrainSettings, origins: Sequence[Mapping[str, Any]]
     ) -> None:
-        self._stack, self._settings, self._identities = stack, settings, identities
-        self._evaluator = Evaluator(stack, num_test, settings.device_samples)
+        self._stack, self._dataset, self._settings, self._origins = stack, dataset, settings, origins
+        self._evaluator = Evaluator(stack, len(dataset.test_labels), settings.device_samples)
         self._done = 0
         self._losses: list[Floats] = []  # (row,) of every slot since the last evaluation
         self._evaluations: list[list[Evaluation]] = []  # by evaluated slot and run
@@ -222,7 +135,7 @@ class _Training:
         checkpoints: Checkpoints | None,
         track: Track,
         observer: Observer,
-        asked_to_stop: Callable[[], bool],
+        asked_to_stop: Callable[[], int | None],
     ) -> None:
         """Train the slots that are left."""
         slots, every = self._stack.num_slots, self._settings.evaluate_every
@@ -232,12 +145,13 @@ class _Training:
             self._done = slot + 1
             if self._done % every == 0 or self._done == slots:
                 self._evaluate(observer)
-            stopping = asked_to_stop() and self._done < slots
+            signal_number = asked_to_stop() if self._done < slots else None
+            stopping = signal_number is not None
             if checkpoints and (stopping or self._is_due(last_second)) and self._done > last_written:
                 checkpoints.write(self._checkpoint())
                 last_written, last_second = self._done, time.monotonic()
-            if stopping:
-                raise TrainingInterrupted(f"stopped after slot {self._done} of {slots}")
+            if signal_number is not None:
+                raise TrainingInterrupted(f"stopped after slot {self._done} of {slots}", signal_number)
 
     def _is_due(self, last_second: float) -> bool:
         every = self._settings.checkpoint_every
@@ -316,12 +230,20 @@ class _Training:
         ]
 
     def _provenance(self, run: int, member: Member) -> dict[str, Any]:
-        layout = self._stack.layout
+        layout, job = self._stack.layout, member.job
         return {
-            **self._identities[run],
-            "name": member.job.scenario.name,
-            "planner": member.job.trace.planner,
-            "simulation_seed": member.job.trace.seed,
+            **self._origins[run],
+            "scenario": job.scenario.content_hash,
+            "scenario_toml": job.scenario.to_toml(),
+            "trace": job.trace_hash,
+            "episode": job.episode,
+            "seed": job.training_seed,
+            "dataset": f"{self._dataset.name} {self._dataset.sha256}",
+            "evaluate_every": self._settings.evaluate_every,
+            "device_samples": self._settings.device_samples,
+            "name": job.scenario.name,
+            "planner": job.trace.planner,
+            "simulation_seed": job.trace.seed,
             "parameters": [[name, list(shape)] for name, shape in zip(layout.names, layout.shapes, strict=True)],
             "strategy": self._stack.report.setting,
             "precision": self._settings.precision,
@@ -329,6 +251,7 @@ class _Training:
             "runs_in_stack": len(self._stack.members),
             "duration_second": self._seconds(),
             "versions": versions(),
+            "machine": machine(self._settings.device),
         }
 
 
@@ -353,87 +276,30 @@ def _check_settings(jobs: Sequence[TrainJob], settings: TrainSettings) -> None:
             raise TrainingError(f"{name}: expected at least 1, actual value {value}")
 
 
-def _identity(job: TrainJob, dataset: Dataset, settings: TrainSettings) -> dict[str, Any]:
-    """What determines a run's numbers; checkpoints and finished runs with another identity are refused."""
-    return {
-        "scenario": job.scenario.content_hash,
-        "scenario_toml": job.scenario.to_toml(),
-        "trace": job.trace_hash,
-        "episode": job.episode,
-        "seed": job.training_seed,
-        "dataset": f"{dataset.name} {_fingerprint(dataset)}",
-        "evaluate_every": settings.evaluate_every,
-        "device_samples": settings.device_samples,
-    }
-
-
-def _fingerprint(dataset: Dataset) -> str:
-    """Hexadecimal sha256 of all labels and of some samples, enough to tell datasets apart."""
-    digest = hashlib.sha256()
-    for inputs, labels in (
-        (dataset.train_inputs, dataset.train_labels),
-        (dataset.test_inputs, dataset.test_labels),
-    ):
-        digest.update(f"{tuple(inputs.shape)}".encode())
-        digest.update(labels.numpy().tobytes())
-        digest.update(inputs[:: 1 + len(inputs) // 256].numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _finished(places: Sequence[Path], identities: Sequence[dict[str, Any]], settings: TrainSettings) -> list[Run]:
-    """Runs that are there already, if they are the ones asked for."""
-    if not settings.resume:
-        raise TrainingError(f"{settings.folder}: expected an empty folder or resume, actual: a finished run")
-    runs = [Run.load(place) for place in places]
-    for run, place, identity in zip(runs, places, identities, strict=True):
-        check_same(place, run.provenance, identity, TrainingError)
-    return runs
-
-
-def _checkpoints(settings: TrainSettings, identities: Sequence[dict[str, Any]]) -> Checkpoints | None:
-    """Where checkpoints go; refuses a folder with some of them unless they are wanted."""
-    if settings.folder is None:
-        return None
-    settings.folder.mkdir(parents=True, exist_ok=True)  # now rather than after the first slots
-    identity = identities[0]
-    if len(identities) > 1:
-        identity = {f"run {run} {name}": own[name] for run, own in enumerate(identities) for name in own}
-    checkpoints = Checkpoints(settings.folder / _CHECKPOINTS, identity)
-    slots = checkpoints.slots()
-    if slots and not settings.resume:
-        raise TrainingError(
-            f"{settings.folder}: expected an empty folder or resume, actual: a run stopped after slot {slots[-1]}"
-        )
-    return checkpoints
-
-
 @contextmanager
-def _polite_interrupt(enabled: bool) -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C only ask: the slot is finished first. A second Ctrl-C interrupts at once.
+def _polite_interrupt(enabled: bool) -> Iterator[Callable[[], int | None]]:
+    """Let Ctrl-C, SIGTERM and SIGHUP only ask: the slot is finished first. A second one does what it did before.
 
-    Signals reach the main thread only; elsewhere, and without checkpoints, nothing changes.
+    Gives a function that tells which of them asked. Signals without a handler in Python keep their meaning. Signals
+    reach the main thread only; elsewhere, and without checkpoints, nothing changes.
     """
-    asked = threading.Event()
-    if not enabled or threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
+    asked: list[int] = []
+    before: dict[int, Callable[[int, FrameType | None], Any]] = {}
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
+        if asked:
+            before[number](number, frame)
+        asked.append(number)
 
-    before = signal.signal(signal.SIGINT, handle)
+    if enabled and threading.current_thread() is threading.main_thread():
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)  # Windows lacks one
+            handler = None if number is None else signal.getsignal(number)
+            if number is not None and callable(handler):
+                before[number] = handler
+                signal.signal(number, handle)
     try:
-        yield asked.is_set
+        yield lambda: asked[0] if asked else None
     finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def torch_device(name: str) -> torch.device:
-    """Where to train; raises ScenarioError for what is not there."""
-    count = 0 if name == "cpu" else torch.cuda.device_count()
-    if name == "cpu" or (count and name in ("cuda", *(f"cuda:{index}" for index in range(count)))):
-        return torch.device(name)
-    present = "cpu or cuda" if count else "cpu (no CUDA device is present)"
-    raise ScenarioError("--device", f"expected {present}, actual value {name!r}")
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -17,7 +17,7 @@ from heliomesh.living.conditions import Conditions, Pair, links
 from heliomesh.problem.problem import Problem
 from heliomesh.scenario import ScenarioError, check_kernel
 
-_FIELD = "--change"
+_FIELD = "changes"
 _FORMS = "harvest=F, harvest.J=F, link.I-J=off|on, device.J=dead|alive or channel=KERNEL"
 
 

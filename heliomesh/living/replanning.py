@@ -31,7 +31,7 @@ from heliomesh.living.conditions import (
 )
 from heliomesh.living.detector import Detector, Glimpse, Sums, calibrated, harvest_moments
 from heliomesh.planning import make_plan
-from heliomesh.problem.policy import Decision, Noticed, Observation, Plan, Policy, Weights
+from heliomesh.problem.policy import Decision, Noticed, Observation, Plan, Weights, decided
 from heliomesh.problem.problem import Problem
 
 HOPS_PER_SLOT = 8  # `prices` and `receiver` exchange messages with neighbours in up to eight rounds a slot
@@ -52,6 +52,11 @@ class Answer:
     weights: Weights  # (edge,) and (device,)
     edge_lost: Tensor  # (edge,) bool: nothing is expected over it
 
+    @property
+    def continuous_powers(self) -> bool:
+        """Whether the plan's powers are not the scenario's."""
+        return bool(getattr(self.plan.policy, "continuous_powers", False))
+
 
 def answer_to(
     problem: Problem, conditions: Conditions, planner: str, options: Mapping[str, Any], previous: Plan | None = None
@@ -68,10 +73,17 @@ class Switching:
     problem: Problem
     answers: Sequence[tuple[int, Answer]]  # by rising first slot, the first being 0
 
+    @property
+    def continuous_powers(self) -> bool:
+        """Whether a plan has them."""
+        return any(answer.continuous_powers for _, answer in self.answers)
+
     def decide(self, slot: int, seen: Observation) -> Decision:
         """As the answer in force decides."""
         answer = [answer for first, answer in self.answers if first <= slot][-1]
-        return _decided(self.problem, answer, slot, seen)
+        followed, batch = decided(self.problem, answer.plan.policy, slot, seen), len(seen.battery_joule)
+        weights = Weights(answer.weights.edge.expand(batch, -1), answer.weights.own.expand(batch, -1))
+        return Decision(followed.power_watt, followed.trained, weights)
 
 
 @dataclass(frozen=True)
@@ -114,6 +126,11 @@ class Replanning:
     _windows: dict[int, Window] = field(default_factory=dict)  # of harvests being estimated, by episode
     _before: Observation | None = None
 
+    @property
+    def continuous_powers(self) -> bool:
+        """Whether the first plan has them; all plans are one planner's."""
+        return self.first.continuous_powers
+
     def decide(self, slot: int, seen: Observation) -> Decision:
         """Look back on the slot before, then act by the plan of each episode's belief."""
         if slot == 0:
@@ -143,10 +160,10 @@ class Replanning:
         edge = batch.new_zeros(len(batch), self.problem.topology.num_edges)
         own = torch.zeros_like(batch)
         for belief, episodes in self._groups():
-            decided = _decided(self.problem, self._answers[belief], slot, seen.of(episodes))
-            assert decided.weights is not None
-            power[episodes], trained[episodes] = decided.power_watt, decided.trained
-            edge[episodes], own[episodes] = decided.weights.edge, decided.weights.own
+            answer = self._answers[belief]
+            followed = decided(self.problem, answer.plan.policy, slot, seen.of(episodes))
+            power[episodes], trained[episodes] = followed.power_watt, followed.trained
+            edge[episodes], own[episodes] = answer.weights.edge, answer.weights.own
         return Decision(power, trained, Weights(edge, own))
 
     def _watch(self, seen: Glimpse) -> None:
@@ -313,14 +330,6 @@ def without_links(problem: Problem, belief: Conditions, pairs: set[Pair]) -> Con
         if neighbours and all((min(device, n), max(device, n)) in lost for n in neighbours)
     )
     return replace(belief, links_off=frozenset(p for p in lost if not away.intersection(p)), away=away)
-
-
-def _decided(problem: Problem, answer: Answer, slot: int, seen: Observation) -> Decision:
-    """The plan's decision with the answer's weights, the same in all episodes."""
-    policy: Policy = answer.plan.policy
-    decided, batch = policy.decide(slot, seen), len(seen.battery_joule)
-    weights = Weights(answer.weights.edge.expand(batch, -1), answer.weights.own.expand(batch, -1))
-    return Decision(decided.power_watt, decided.trained, weights)
 
 
 def _glimpse(slot: int, before: Observation, after: Observation, noticed: Noticed) -> Glimpse:

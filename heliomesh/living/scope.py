@@ -1,10 +1,10 @@
 """Adaptive scope: a larger neighbourhood only for the devices where it pays.
 
 The `decentralized` planner with k + 1 hops for everyone costs far more tables and messages than with k and helps some
-devices more than others. Both are planned and simulated on common luck; a device's gain is what it and its neighbours
-lose less, each neighbour's share divided among all that could have helped it. Devices are then grown in the order of
-gain, an eighth of them more at a time, until the mixed plan saves as large a share of the full plan's saving as asked
-for. What counts is the measured cost of the mixed plan, not the attribution.
+devices more than others. Both are planned and simulated with common random numbers; a device's gain is what it and
+its neighbours lose less, each neighbour's share divided among all that could have helped it. Devices are then grown
+in the order of gain, an eighth of them more at a time, until the mixed plan saves as large a share of the full plan's
+saving as asked for. What counts is the measured cost of the mixed plan, not the attribution.
 """
 
 from collections.abc import Mapping

@@ -84,8 +84,9 @@ def trial(
     false_alarm_prob: float = 0.05,
     track: Track = untracked,
 ) -> Trial:
-    """Run the three policies through the truth on common luck."""
-    assert len(truth) > 1, "a trial needs a change"
+    """Run the three policies through the truth with common random numbers."""
+    if len(truth) < 2:
+        raise ValueError(f"truth: expected at least 2 eras, since a trial needs a change, actual value {len(truth)}")
     first = answer_to(problem, truth[0].conditions, planner, options)
     told = [(0, first)]
     for era in truth[1:]:

@@ -1,7 +1,9 @@
 """The battery: continuous in the simulator, a grid for planning.
 
 On the grid, harvest is split between the two nearest points so that its mean is kept, spending is rounded up and a
-look-up rounds the level down: a plan is always affordable. ``b ← min(b + u − e, b_max)``, 0 ≤ e ≤ b.
+look-up rounds the level down: a plan is always affordable. ``b ← min(b + u − e, b_max)``, 0 ≤ e ≤ b. The grid's
+optimum is no bound for the continuous battery, on either side: rounding costs energy, but a split harvest is a
+lottery, which may pay for an action that its mean would not.
 
 The *optimistic* grid rounds the other way: first level and harvest up, spending down. Along every sequence of actions
 it holds at least as much as the continuous battery, so the optimum on it is a lower bound for the latter.
@@ -44,6 +46,11 @@ class Battery:
         steps = torch.floor(exact + _TOLERANCE) if self.optimistic else torch.ceil(exact - _TOLERANCE)
         steps = torch.where(spent_joule > self.capacity_joule.unsqueeze(-1) * (1 + _TOLERANCE), self.levels, steps)
         return steps.clamp(0, self.levels).long()
+
+    def aligned(self, joule: Tensor) -> bool:
+        """Whether energies (device, ...) are all whole numbers of grid steps, as `quanta` and `kernel` count them."""
+        steps = joule / self.step_joule.reshape(-1, *(1,) * (joule.ndim - 1))
+        return bool(((steps - steps.round()).abs() <= _TOLERANCE).all())
 
     def affordable(self, battery_joule: Tensor, spent_joule: Tensor) -> Tensor:
         """Whether stored energy (..., device) pays for spending (device, action) → (..., device, action)."""
@@ -93,11 +100,13 @@ def optimistic_battery(battery: Battery, refinement: int) -> Battery:
 def initial_battery(scenario: Scenario, battery: Battery, uniform: Tensor) -> Tensor:
     """First stored energy [J] from uniform numbers (..., device)."""
     initial = scenario.energy.initial
-    if initial == "uniform":
-        return uniform * battery.capacity_joule
-    if initial == "uniform-grid":
-        return torch.floor(uniform * battery.levels) * battery.step_joule
-    assert not isinstance(initial, str)
+    if isinstance(initial, str):
+        on_grid = initial == "uniform-grid"
+        return (
+            torch.floor(uniform * battery.levels) * battery.step_joule
+            if on_grid
+            else uniform * battery.capacity_joule
+        )
     joule = torch.tensor(per_device(initial, scenario.network.devices), dtype=torch.float64, device=uniform.device)
     return joule.expand_as(uniform).clone()
 

@@ -4,6 +4,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+Floats = npt.NDArray[np.float64]
+
 
 def draw(prob: Tensor, uniform: Tensor) -> Tensor:
     """Inverse-transform sampling of ``prob`` (..., outcome) with ``uniform`` (...) → outcome (...)."""

@@ -1,10 +1,10 @@
 """Fading: a finite-state Markov chain per site, and which site each radio link listens to.
 
 A *site* carries one chain. ``state = "receiver"`` has one site per device, which scales all its incoming links;
-``"link"`` one per directed edge; ``"reciprocal"`` one per undirected link.
+``"link"`` one per directed edge; ``"reciprocal"`` one per undirected link. Where the chain comes from is a *source*,
+one file of `physics/channels` each.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +12,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh.physics.chain import draw, stationary_law
+from heliomesh import catalog
+from heliomesh.physics.chain import Floats, draw, stationary_law
 from heliomesh.physics.topology import Topology
-from heliomesh.scenario import RayleighChannel, Scenario, ScenarioError, TableChannel
+from heliomesh.scenario import CHANNEL_CATALOG, Scenario, ScenarioError, variant
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,8 @@ class Channel:
 def build_channel(scenario: Scenario, topology: Topology) -> Channel:
     """The scenario's chain and its sites on the graph."""
     settings = scenario.channel
-    if isinstance(settings, TableChannel):
-        gain, kernel = np.array(settings.gains), np.array(settings.kernel)
-    else:
-        gain, kernel = rayleigh_chain(settings)
+    source = variant(CHANNEL_CATALOG, settings.source, "channel.source")
+    gain, kernel = _checked(catalog.function(source, "build")(settings, scenario))
     sites = _sites(settings.state, topology)
     return Channel(
         gain=torch.from_numpy(gain),
@@ -58,29 +57,26 @@ def build_channel(scenario: Scenario, topology: Topology) -> Channel:
     )
 
 
-def rayleigh_chain(settings: RayleighChannel) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Gains (level,) and kernel (level, level) of unit-mean Rayleigh fading with equally likely levels.
-
-    Thresholds Γ_k = −ln(1 − k/N); P(k → k±1) = Z(Γ)·T_slot / P_k with the level-crossing rate
-    Z(Γ) = √(2πΓ)·f_d·e^{−Γ}; each level is represented by its conditional mean gain.
-    """
-    n = settings.levels
-    threshold = -np.log1p(-np.arange(n) / n)  # Γ_1 … Γ_N; Γ_{N+1} = ∞
-    rate = np.sqrt(2 * np.pi * threshold) * np.exp(-threshold)  # Z(Γ) / f_d
-    # a level is left by its lower and its upper threshold, with a probability proportional to the Doppler
-    fastest = 1 / max(float((rate + np.append(rate[1:], 0.0)).max()) * n, 1e-300)
-    if settings.doppler_slot > fastest:
+def _checked(chain: tuple[npt.ArrayLike, npt.ArrayLike]) -> tuple[Floats, Floats]:
+    """Refuse a source whose chain is none: a user's own may have any fault."""
+    try:
+        gain, kernel = (np.asarray(part, np.float64) for part in chain)
+    except (TypeError, ValueError):
+        raise ScenarioError("channel.source", f"expected gains and a kernel, actual value {chain!r:.60}") from None
+    if gain.ndim != 1 or not len(gain) or kernel.shape != (len(gain), len(gain)):
         raise ScenarioError(
-            "channel.doppler_slot",
-            f"expected at most {math.floor(fastest * 1000) / 1000:g} for {n} levels "
-            f"(every row must stay a distribution), actual value {settings.doppler_slot:g}",
+            "channel.source",
+            f"expected gains (level,) and a kernel (level, level), actual shapes {gain.shape} and {kernel.shape}",
         )
-    crossing = rate * settings.doppler_slot * n
-    kernel = np.diag(crossing[1:], k=-1) + np.diag(crossing[1:], k=1)
-    stay = np.maximum(1 - kernel.sum(axis=1), 0.0)  # rounding dust at the fastest
-    # E[g; g > Γ] = (1 + Γ) e^{−Γ} for unit-mean exponential power
-    tail = np.append((1 + threshold) * np.exp(-threshold), 0.0)
-    return n * (tail[:-1] - tail[1:]), kernel + np.diag(stay)
+    if not (np.isfinite(gain) & (gain >= 0)).all() or not (np.diff(gain) > 0).all():
+        raise ScenarioError("channel.source", "expected rising, finite gains of at least 0, actual: others")
+    off = float(np.abs(kernel.sum(1) - 1).max())
+    if not off <= _LAW_TOLERANCE or not (kernel >= 0).all():
+        raise ScenarioError("channel.source", f"expected rows of the kernel to be laws, actual: off one by {off:g}")
+    return gain, kernel
+
+
+_LAW_TOLERANCE = 1e-6
 
 
 def _sites(state: str, topology: Topology) -> npt.NDArray[np.int64]:

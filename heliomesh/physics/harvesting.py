@@ -111,9 +111,17 @@ class HarvestReplay:
 
 def rescaled(harvest: Harvest, factor: Tensor) -> Harvest:
     """The same weather on other panels: every harvest times ``factor`` (device,)."""
-    assert isinstance(harvest, (HarvestLaw, HarvestReplay))
-    law = replace(harvest.law, scale=harvest.law.scale * factor)
-    return law if isinstance(harvest, HarvestLaw) else replace(harvest, law=law)
+    return with_law(harvest, replace(harvest.law, scale=harvest.law.scale * factor))
+
+
+def with_law(harvest: Harvest, law: HarvestLaw) -> Harvest:
+    """The same harvest model with another law."""
+    match harvest:
+        case HarvestLaw():
+            return law
+        case HarvestReplay():
+            return replace(harvest, law=law)
+    raise TypeError(f"harvest: expected a HarvestLaw or a HarvestReplay, actual type {type(harvest).__name__}")
 
 
 def memoryless(

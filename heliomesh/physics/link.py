@@ -11,7 +11,7 @@ from heliomesh.scenario import Scenario, per_device
 
 
 @dataclass(frozen=True)
-class Link:
+class Radio:
     """Radio constants of the network."""
 
     waterfall: float
@@ -20,16 +20,17 @@ class Link:
     half_duplex: bool
 
 
-def build_link(scenario: Scenario, topology: Topology) -> Link:
+def build_link(scenario: Scenario, topology: Topology) -> Radio:
     """Noise and mean gains; path loss 148 + 40 log10(d_km) dB where the scenario asks for it."""
     settings = scenario.link
-    gain = np.array(per_device(scenario.channel.gain, topology.num_devices))[topology.edge_receiver]
+    own_gain = getattr(scenario.channel, "gain", 1.0)  # a source may have none
+    gain = np.array(per_device(own_gain, topology.num_devices))[topology.edge_receiver]
     if settings.path_loss == "log-distance":
-        ends = topology.position_metre[topology.edge_receiver] - topology.position_metre[topology.edge_sender]
-        distance_km = np.maximum(np.linalg.norm(ends, axis=1), 1.0) / 1000  # the far field begins beyond a metre
+        distance_km = np.maximum(topology.edge_metre, 1.0) / 1000  # the far field begins beyond a metre
         loss_db = settings.loss_at_km_db + settings.loss_per_decade_db * np.log10(distance_km)
-        gain = gain * 10 ** (-loss_db / 10)
-    return Link(
+        with np.errstate(over="ignore"):  # `build` refuses what overflows
+            gain = gain * 10 ** (-loss_db / 10)
+    return Radio(
         waterfall=settings.waterfall,
         noise_watt=torch.tensor(per_device(settings.noise_watt, topology.num_devices), dtype=torch.float64),
         path_gain=torch.from_numpy(gain),
@@ -44,7 +45,7 @@ def waterfall_error(signal_watt: Tensor, disturbance_watt: Tensor, waterfall: fl
     return torch.where(sent, -torch.expm1(-exponent), 1.0)
 
 
-def error_prob(link: Link, topology: Topology, power_watt: Tensor, fading: Tensor) -> Tensor:
+def error_prob(link: Radio, topology: Topology, power_watt: Tensor, fading: Tensor) -> Tensor:
     """Packet error rates of all edges.
 
     power_watt (..., device), fading (..., edge) → (..., edge).

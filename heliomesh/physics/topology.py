@@ -13,6 +13,7 @@ from heliomesh.scenario import Network, Scenario, ScenarioError
 from heliomesh.streams import stream
 
 _GEOMETRIC_TRIES = 1000
+_PLACED = ("ring", "grid", "star", "geometric")  # whose positions give the links their lengths
 _MAX_LINKS = 20_000_000  # some gigabytes while a graph is built
 
 
@@ -29,7 +30,8 @@ class Topology:
     edge_sender: npt.NDArray[np.int64]  # (edge,)
     edge_weight: npt.NDArray[np.float64]  # (edge,)
     self_weight: npt.NDArray[np.float64]  # (device,)
-    position_metre: npt.NDArray[np.float64]  # (device, 2)
+    position_metre: npt.NDArray[np.float64]  # (device, 2), for drawing
+    edge_metre: npt.NDArray[np.float64]  # (edge,) distance of sender and receiver, for path loss
 
     @property
     def num_edges(self) -> int:
@@ -98,7 +100,8 @@ def build_topology(scenario: Scenario) -> Topology:
 def with_mixing(network: Network, pairs: npt.NDArray[np.int64], position: npt.NDArray[np.float64]) -> Topology:
     """A graph of sorted directed pairs (receiver, sender) with Metropolis weights.
 
-    a_ij = 1 / (1 + max(d_i, d_j)), halved when lazy: A = (I + W) / 2.
+    a_ij = 1 / (1 + max(d_i, d_j)), halved when lazy: A = (I + W) / 2. Where positions follow the devices' numbers
+    rather than the links, every link is ``network.link_metre`` long, so that renumbering devices changes nothing.
     """
     receiver, sender = pairs[:, 0], pairs[:, 1]
     degree = np.bincount(receiver, minlength=network.devices)
@@ -106,7 +109,10 @@ def with_mixing(network: Network, pairs: npt.NDArray[np.int64], position: npt.ND
     if network.mixing == "lazy-metropolis":
         weight = weight / 2
     self_weight = (1.0 - np.bincount(receiver, weights=weight, minlength=network.devices)).astype(np.float64)
-    return Topology(network.devices, receiver, sender, weight, self_weight, position)
+    metre = np.full(len(receiver), network.link_metre)
+    if network.topology in _PLACED:
+        metre = np.linalg.norm(position[receiver] - position[sender], axis=1)
+    return Topology(network.devices, receiver, sender, weight, self_weight, position, metre)
 
 
 def _check_links(network: Network) -> None:

@@ -15,13 +15,13 @@ from itertools import combinations_with_replacement
 from math import comb
 from typing import Annotated
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from heliomesh.problem.context import Planning
 from heliomesh.problem.factor import Variable, energy
-from heliomesh.problem.policy import ActionPolicy, Observation, ParallelMap, Plan, Track, untracked
+from heliomesh.problem.policy import ActionPolicy, Observation, Plan
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.product_form import ProductForm
 from heliomesh.problem.single import action_laws
@@ -62,14 +62,9 @@ class Thresholds(ActionPolicy):
         return frozenset([energy(device)])
 
 
-def plan(
-    problem: Problem,
-    options: Options,
-    rng: np.random.Generator,
-    parallel_map: ParallelMap = map,
-    track: Track = untracked,
-) -> Plan:
+def plan(context: Planning[Options]) -> Plan:
     """Thresholds as given, or the best that the search finds."""
+    problem, options = context.problem, context.options
     form, given = ProductForm(problem), options.thresholds
     if given is not None:
         actions = threshold_actions(problem, _given_levels(problem, given))
@@ -82,7 +77,9 @@ def plan(
         "lower energy.battery_levels or the power levels, or give thresholds",
     )
     candidates = torch.stack([threshold_actions(problem, level) for level in _candidates(problem)])
-    laws = torch.stack([_laws(problem, actions) for actions in track(candidates, "thresholds", len(candidates))])
+    laws = torch.stack(
+        [_laws(problem, actions) for actions in context.track(candidates, "thresholds", len(candidates))]
+    )
     common = torch.tensor([_cost(form, law) for law in laws]).argmin()
     choice = common.expand(problem.num_devices).to(problem.device)
     cost, sweeps, converged = _cost(form, laws[common]), 0, True

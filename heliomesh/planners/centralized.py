@@ -9,11 +9,11 @@ joint actions is taken one device at a time.
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from heliomesh.problem.context import Planning
 from heliomesh.problem.cost import part_factors
 from heliomesh.problem.exact import (
     backward_induction,
@@ -24,14 +24,7 @@ from heliomesh.problem.exact import (
 )
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.overhead import central_overhead
-from heliomesh.problem.policy import (
-    ActionPolicy,
-    Observation,
-    ParallelMap,
-    Plan,
-    Track,
-    untracked,
-)
+from heliomesh.problem.policy import ActionPolicy, Observation, Plan, Track
 from heliomesh.problem.problem import Part, Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.problem.symmetry import same_part
@@ -78,15 +71,13 @@ class JointTable(ActionPolicy):
         return frozenset(self.problem.part_of(device).states)
 
 
-def plan(
-    problem: Problem,
-    options: Options,
-    rng: np.random.Generator,
-    parallel_map: ParallelMap = map,
-    track: Track = untracked,
-) -> Plan:
+def plan(context: Planning[Options]) -> Plan:
     """Solve every part exactly; parts that are renamed copies of a solved one share its table."""
-    check_fits("centralized optimum", estimate_bytes(problem), options.memory_gib, _REMEDY)
+    asked = problem = context.problem
+    limit_gib = context.options.memory_gib
+    if estimate_bytes(problem.wide) <= limit_gib * 2**30:
+        problem = problem.wide  # float32 may round the optimum upward, and then it is no bound
+    check_fits("centralized optimum", estimate_bytes(problem), limit_gib, _REMEDY)
     tables: list[PartTable] = []
     costs: list[float] = []
     for number, part in enumerate(problem.parts, 1):
@@ -100,12 +91,13 @@ def plan(
                 break
         else:
             description = f"centralized, part {number} of {len(problem.parts)}"
-            value, best = _solve_part(problem, part, track, description)
+            value, best = _solve_part(problem, part, context.track, description)
             tables.append(PartTable(part.states, part.devices, best))
             costs.append(expected_first(problem, part.states, value))
     cost = sum(costs) / problem.slots
-    policy = JointTable(problem, tuple(tables))
-    return Plan("centralized", policy, cost, cost, rounds=1, overhead=central_overhead(problem))
+    policy = JointTable(asked, tuple(tables))
+    bound = cost if problem.dtype == torch.float64 else None
+    return Plan("centralized", policy, bound, cost, rounds=1, overhead=central_overhead(problem))
 
 
 _REMEDY = (

@@ -7,7 +7,7 @@ step, and the true cost never rises. Log-powers never reach zero, so several sta
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,20 +15,12 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.physics.link import error_prob
+from heliomesh.problem.context import Planning
 from heliomesh.problem.cost import part_factors
 from heliomesh.problem.exact import decode
 from heliomesh.problem.factor import Variable, action, site, total
 from heliomesh.problem.overhead import central_overhead
-from heliomesh.problem.policy import (
-    ActionPolicy,
-    Decision,
-    Observation,
-    ParallelMap,
-    Plan,
-    Policy,
-    Track,
-    untracked,
-)
+from heliomesh.problem.policy import ActionPolicy, Decision, Observation, Plan, Policy
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.scenario import Section
@@ -48,21 +40,16 @@ class Options(Section):
     memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
 
 
-def plan(
-    problem: Problem,
-    options: Options,
-    rng: np.random.Generator,
-    parallel_map: ParallelMap = map,
-    track: Track = untracked,
-) -> Plan:
+def plan(context: Planning[Options]) -> Plan:
     """Nothing to compute in advance, except the cost tables of the exhaustive mode."""
+    problem, options = context.problem, context.options
     policy: Policy
     stored = 0
     if options.mode == "exhaustive":
         costs = joint_costs(problem, options.memory_gib)
         policy, stored = Exhaustive(problem, costs), sum(table.numel() for table in costs)
     else:
-        solver = build_solver(problem, options, rng)
+        solver = build_solver(problem, options, context.rng)
         policy = Rounded(problem, solver) if options.mode == "rounded" else Continuous(problem, solver)
     name = "myopic" if options.mode == "rounded" else f"myopic {options.mode}"
     # it reports and commands as the exact controller does, but has no tables of values
@@ -222,6 +209,7 @@ class Continuous:
 
     problem: Problem
     solver: Solver
+    continuous_powers: ClassVar[bool] = True
 
     def decide(self, slot: int, seen: Observation) -> Decision:
         """Powers of the best start; who stays silent trains if training alone is an action and affordable."""

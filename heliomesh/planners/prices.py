@@ -20,10 +20,11 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.problem.best_response import Descent, descend
+from heliomesh.problem.context import Planning
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.overhead import coordination_overhead
-from heliomesh.problem.policy import ActionPolicy, Observation, ParallelMap, Plan, Track, untracked
+from heliomesh.problem.policy import ActionPolicy, Observation, Plan, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.product_form import ProductForm
 from heliomesh.problem.single import action_laws
@@ -80,8 +81,8 @@ class Coordinated(ActionPolicy):
     def _decide(self, slot: int, seen: Observation) -> Tensor:
         coordination, problem = self.coordination, self.problem
         price = energy_prices(problem, self.futures[slot], seen)
-        tables = torch.cat(
-            [coordination.slot_costs(g, seen.channel_level).flatten(1) for g in coordination.groups], 1
+        tables = coordination.flat(
+            (coordination.slot_costs(g, seen.channel_level) for g in coordination.groups), price
         )
         own = self.alone.action(slot, seen)
         return coordination.decide(tables, price, [own, torch.zeros_like(own)], self.rounds, self.messages)
@@ -96,45 +97,15 @@ def energy_prices(problem: Problem, future: Tensor, seen: Observation) -> Tensor
     return value.masked_fill(~problem.feasible[device, state], torch.inf)
 
 
-def plan(
-    problem: Problem,
-    options: Options,
-    rng: np.random.Generator,
-    parallel_map: ParallelMap = map,
-    track: Track = untracked,
-) -> Plan:
-    """Best responses from several starts; the best of them, alone or coordinated."""
-    shape = (problem.slots, problem.num_devices, len(problem.actions))
-    starts = [torch.full(shape, 1 / shape[-1], dtype=problem.dtype, device=problem.device)]
-    for _ in range(options.restarts):
-        drawn = torch.from_numpy(rng.dirichlet(np.ones(shape[-1]), size=shape[1])).to(starts[0])
-        starts.append(drawn.expand(shape).contiguous())
-    return _plan_from(problem, options, starts, parallel_map, track)
-
-
-def replan(
-    problem: Problem,
-    options: Options,
-    previous: Plan,
-    parallel_map: ParallelMap = map,
-    track: Track = untracked,
-) -> Plan:
-    """Best responses from the actions of an earlier plan for the same devices; no other start is tried."""
-    policy = previous.policy
-    alone = policy.alone if isinstance(policy, Coordinated) else policy
-    assert isinstance(alone, Alone)
-    return _plan_from(problem, options, [action_laws(problem, alone.actions)], parallel_map, track)
-
-
-def _plan_from(
-    problem: Problem, options: Options, starts: list[Tensor], parallel_map: ParallelMap, track: Track
-) -> Plan:
-    """The best of the descents from action laws (slot, device, action)."""
+def plan(context: Planning[Options]) -> Plan:
+    """Best responses from several starts, or from an earlier plan; the best of them, alone or coordinated."""
+    problem, options = context.problem, context.options
+    starts = _first_laws(context) if context.previous is None else [_laws_of(problem, context.previous)]
     coordination = Coordination(problem)
     if options.coordinate:
         coordination.check_fits(options.memory_gib)
     respond = partial(_respond, problem, ProductForm(problem), options.sweeps)
-    results = list(track(parallel_map(respond, starts), "prices, starts", len(starts)))
+    results = list(context.track(context.parallel_map(respond, starts), "prices, starts", len(starts)))
     best = min(results, key=lambda result: result.cost)
     alone = Alone(problem, best.actions)
     if not options.coordinate:
@@ -156,9 +127,30 @@ def _plan_from(
     )
 
 
+def _first_laws(context: Planning[Options]) -> list[Tensor]:
+    """Even action laws, and random ones for every restart; (slot, device, action) each."""
+    problem, rng = context.problem, context.rng
+    shape = (problem.slots, problem.num_devices, len(problem.actions))
+    starts = [torch.full(shape, 1 / shape[-1], dtype=problem.dtype, device=problem.device)]
+    for _ in range(context.options.restarts):
+        drawn = torch.from_numpy(rng.dirichlet(np.ones(shape[-1]), size=shape[1])).to(starts[0])
+        starts.append(drawn.expand(shape).contiguous())
+    return starts
+
+
+def _laws_of(problem: Problem, previous: Plan) -> Tensor:
+    """Laws of the actions of an earlier plan for the same devices; (slot, device, action)."""
+    policy = previous.policy
+    alone = policy.alone if isinstance(policy, Coordinated) else policy
+    if not isinstance(alone, Alone):
+        raise TypeError(f"previous: expected a plan of the planner 'prices', actual value {previous.planner!r}")
+    return action_laws(problem, alone.actions)
+
+
 def _respond(problem: Problem, form: ProductForm, sweeps: int, start: Tensor) -> Descent:
     return descend(problem, form, start, sweeps, untracked, "")
 
 
+STARTS_WARM = True  # it uses the context's previous plan
 # how `compare` shows this planner
 VARIANTS: tuple[dict[str, bool], ...] = ({}, {"coordinate": False})

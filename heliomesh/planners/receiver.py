@@ -14,6 +14,9 @@ Receivers that hear too many devices for a table are bounded by action prices in
 devices' values at those prices take the place of W_i; with ``fit = true`` fitted values do (`problem/fitted.py`).
 Receivers with equal surroundings share one table. Far from the horizon a slot only adds a constant to V_i; the
 recursion stops there, and the bound uses the smallest such constant, so that it stays a bound.
+
+The bound is computed in float64 whatever the problem's number type: float32 rounds to the nearest, so its values may
+lie above the true ones. A float32 problem only stores and looks up narrower tables.
 """
 
 from collections.abc import Mapping
@@ -29,9 +32,10 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from heliomesh.problem.best_response import descend
+from heliomesh.problem.context import Planning
 from heliomesh.problem.coordination import Coordination, Group
 from heliomesh.problem.cost import receiver_factor
-from heliomesh.problem.dual import DualBound, is_pruned, priced_groups, raise_bound
+from heliomesh.problem.dual import DualBound, Effort, is_pruned, least_bytes, priced_groups, raise_bound
 from heliomesh.problem.exact import backward_induction, expected_first, induction_bytes
 from heliomesh.problem.factor import Factor, action
 from heliomesh.problem.fitted import FittedFutures, fit_futures
@@ -71,7 +75,12 @@ class Options(Section):
     tolerance: Annotated[float, Field(gt=0)] = Field(
         1e-4, description="stop the recursion once slots differ by a constant to within this cost"
     )
-    memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
+    memory_gib: float = Field(
+        DEFAULT_LIMIT_GIB,
+        gt=0,
+        description="most memory by estimate [GiB]: more receivers get prices, prices watch fewer channels; "
+        "refused where nothing fits",
+    )
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,7 @@ class ReceiverTables(ActionPolicy):
         left = problem.energy_left[device, state]  # (batch, device, action)
         if self.futures is not None:
             price = price + self.futures[slot][device.unsqueeze(-1), left]
-        tables = torch.cat([self._objective(slot, g, seen, left).flatten(1) for g in coordination.groups], 1)
+        tables = coordination.flat((self._objective(slot, g, seen, left) for g in coordination.groups), price)
         greedy = torch.where(price.isinf(), -1.0, problem.actions.power_watt).argmax(-1)
         return coordination.decide(tables, price, [greedy, torch.zeros_like(greedy)], self.rounds, self.messages)
 
@@ -143,17 +152,12 @@ class ReceiverTables(ActionPolicy):
         return value
 
 
-def plan(
-    problem: Problem,
-    options: Options,
-    rng: np.random.Generator,
-    parallel_map: ParallelMap = map,
-    track: Track = untracked,
-) -> Plan:
+def plan(context: Planning[Options]) -> Plan:
     """One dynamic program per kind of surroundings."""
+    problem, options = context.problem, context.options
     coordination = Coordination(problem)
     coordination.check_fits(options.memory_gib)
-    solved = solve(problem, coordination, options, track, parallel_map)
+    solved = solve(problem, coordination, options, context.track, context.parallel_map)
     messages = coordination.message_rounds(options.messages)
     policy = ReceiverTables(
         problem, coordination, solved.tables, solved.kind_of, solved.futures, options.rounds, messages, solved.fitted
@@ -190,27 +194,37 @@ def solve(
     problem: Problem, coordination: Coordination, options: Options, track: Track, parallel_map: ParallelMap = map
 ) -> Solved:
     """Tables where they are small enough, prices elsewhere; works at any degree."""
+    wide = problem.wide
     clusters, kind_of = _chosen_kinds(problem, coordination, options)
-    check_fits("receiver tables", estimate_bytes(problem, clusters), options.memory_gib, _REMEDY)
+    check_fits(
+        "receiver tables and prices",
+        estimate_bytes(problem, clusters, coordination, kind_of),
+        options.memory_gib,
+        _REMEDY,
+    )
     kinds = torch.cat(list(kind_of.values())) if kind_of else torch.zeros(0, dtype=torch.long)
     sizes = torch.bincount(kinds[kinds >= 0], minlength=len(clusters)).tolist()
-    moved = _moved_cost(problem, clusters, sizes, options)
+    moved = _moved_cost(wide, clusters, sizes, options)
     solved = list(
         track(
             parallel_map(partial(_surroundings, problem, options, moved), clusters), "receiver tables", len(clusters)
         )
     )
-    bound = sum(size * kind.bound for size, kind in zip(sizes, solved, strict=True)) + _lonely(problem)
+    bound = sum(size * kind.bound for size, kind in zip(sizes, solved, strict=True)) + _lonely(wide)
     note, futures = f"{sum(sizes)} receivers by {len(solved)} different tables", None
-    priced = {int(i) for g in coordination.groups for i in g.receivers[kind_of[g.offset] < 0]}
+    priced = _without_table(coordination, kind_of)
     if priced:
-        dual = _priced_bound(problem, coordination, priced, options, moved, track)
-        bound, futures = bound + dual.bound, dual.futures
+        stored = sum(kind.futures.numel() * kind.futures.element_size() for kind in solved)
+        effort = Effort(options.steps, options.channel_steps, options.memory_gib - stored / 2**30)
+        exact = coordination if wide is problem else Coordination(wide)
+        own_price = _own_prices(wide, priced, options, moved)
+        dual = _priced_bound(wide, exact, priced, own_price, effort, track)
+        bound, futures = bound + dual.bound, dual.futures.to(problem.dtype)
         pruned = sum(int((kind_of[g.offset] < 0).sum()) for g in coordination.groups if is_pruned(problem, g))
         note += f", {len(priced)} by prices" + (f", {pruned} of them pruned" if pruned else "")
     fitted: Mapping[int, FittedFutures] = {}
     if priced and options.fit:
-        fitted, futures = _fitted(problem, coordination, priced, options, moved, track), None
+        fitted, futures = _fitted(problem, coordination, priced, options, moved.to(problem.dtype), track), None
         note += ", which only bound: they decide by fitted values"
     return Solved(bound, tuple(kind.futures for kind in solved), kind_of, futures, fitted, note)
 
@@ -238,7 +252,8 @@ def _fitted(
 
 
 def _surroundings(problem: Problem, options: Options, moved: Tensor, cluster: Part) -> Surroundings:
-    return solve_cluster(problem, cluster, _terms(problem, cluster, options, moved), options.tolerance)
+    terms = _terms(problem.wide, cluster, options, moved)
+    return solve_cluster(problem.wide, cluster, terms, options.tolerance, problem.dtype)
 
 
 def least_cost(problem: Problem, track: Track = untracked, options: Options | None = None) -> float:
@@ -257,14 +272,19 @@ def is_quick(problem: Problem) -> bool:
 _QUICK_WORK = 2_000_000_000  # states × joint actions × slots
 
 
-def _priced_bound(
-    problem: Problem, coordination: Coordination, receivers: set[int], options: Options, moved: Tensor, track: Track
-) -> DualBound:
-    """Bound on the cost terms of receivers without tables, their shares of idle penalties included."""
+def _own_prices(problem: Problem, receivers: set[int], options: Options, moved: Tensor) -> Tensor:
+    """What receivers without tables book for devices' actions: their shares of idle penalties; (device, action)."""
     own_price = torch.zeros_like(problem.idle_cost)
     for receiver in receivers:
         for device in problem.heard_by(receiver):
             own_price[device] += booked(problem, receiver, device, options.own_share, moved)
+    return own_price
+
+
+def _priced_bound(
+    problem: Problem, coordination: Coordination, receivers: set[int], own_price: Tensor, effort: Effort, track: Track
+) -> DualBound:
+    """Bound on the cost terms of receivers without tables, with what they book (device, action)."""
     uniform = torch.full(
         (problem.slots, problem.num_devices, len(problem.actions)),
         1 / len(problem.actions),
@@ -272,8 +292,7 @@ def _priced_bound(
         device=problem.device,
     )
     laws = descend(problem, ProductForm(problem), uniform, _DESCENT_SWEEPS, track, "action laws").laws
-    tables = priced_groups(problem, coordination, receivers)
-    return raise_bound(problem, tables, laws, own_price, options.steps, options.channel_steps, track)
+    return raise_bound(problem, priced_groups(problem, coordination, receivers), laws, own_price, effort, track)
 
 
 _DESCENT_SWEEPS = 3  # the action laws are only a starting point
@@ -289,7 +308,8 @@ def _chosen_kinds(
     while True:
         clusters, kind_of = _kinds(problem, coordination, largest)
         work = sum(table_size(problem, cluster) for cluster in clusters)
-        fits = estimate_bytes(problem, clusters) <= options.memory_gib * 2**30 and work <= _TABLE_WORK
+        needed = estimate_bytes(problem, clusters, coordination, kind_of)
+        fits = needed <= options.memory_gib * 2**30 and work <= _TABLE_WORK
         if fits or not clusters:
             return clusters, kind_of
         largest = max(table_size(problem, cluster) for cluster in clusters) - 1
@@ -417,13 +437,15 @@ _SEARCHED_WORK = 4_000_000  # states × joint actions of the tables on which the
 _SEARCH_TOLERANCE = 1e-4
 
 
-def solve_cluster(problem: Problem, cluster: Part, terms: list[Factor], tolerance: float) -> Surroundings:
-    """Exact values of one receiver's term, down to where further slots only add a constant."""
+def solve_cluster(
+    problem: Problem, cluster: Part, terms: list[Factor], tolerance: float, stored: torch.dtype = torch.float64
+) -> Surroundings:
+    """Exact values of one receiver's term, down to where further slots only add a constant; kept as ``stored``."""
     futures, value = [], torch.zeros(())
     least_rise, previous = 0.0, None
     remaining = problem.slots
     for step in backward_induction(problem, cluster, terms, with_code=False):
-        futures.append(step.future.flatten())
+        futures.append(step.future.flatten().to(stored))
         value, remaining = step.value, step.slot
         if previous is not None and len(problem.harvest.law.joule) == 1:
             rise = value - previous
@@ -446,9 +468,21 @@ def _lonely(problem: Problem) -> float:
     return float(least_totals(problem, price, futures)[lonely].sum())
 
 
-def estimate_bytes(problem: Problem, clusters: list[Part]) -> float:
-    """Peak memory: tables of all kinds over the horizon, twice while they are stacked, and the widest search."""
-    width = torch.empty((), dtype=problem.dtype).element_size()
+def _without_table(coordination: Coordination, kind_of: Mapping[int, Tensor]) -> set[int]:
+    """Receivers that are bounded by prices."""
+    return {int(i) for g in coordination.groups for i in g.receivers[kind_of[g.offset] < 0]}
+
+
+def estimate_bytes(
+    problem: Problem, clusters: list[Part], coordination: Coordination, kind_of: Mapping[int, Tensor]
+) -> float:
+    """Peak memory: tables of all kinds over the horizon, one twice while it is stacked, and the widest search.
+
+    After that, the tables and the leanest prices of receivers without one. Bounds are computed in float64.
+    """
+    width, wide = problem.dtype.itemsize, problem.wide
     states = [float(entries(problem.sizes(cluster.states))) for cluster in clusters]
-    stored = width * problem.slots * (sum(states) + max(states, default=0.0))
-    return stored + max((induction_bytes(problem, cluster, with_code=False) for cluster in clusters), default=0.0)
+    stored = width * problem.slots * sum(states)
+    stacked = width * problem.slots * max(states, default=0.0)
+    search = max((induction_bytes(wide, cluster, with_code=False) for cluster in clusters), default=0.0)
+    return stored + max(stacked + search, least_bytes(wide, coordination, _without_table(coordination, kind_of)))

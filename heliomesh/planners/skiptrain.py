@@ -22,13 +22,13 @@ sending are one action, so that synchronising without training does not exist. H
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from heliomesh.problem.context import Planning
 from heliomesh.problem.factor import Variable, energy
-from heliomesh.problem.policy import ActionPolicy, Observation, ParallelMap, Plan, Track, untracked
+from heliomesh.problem.policy import ActionPolicy, Observation, Plan
 from heliomesh.problem.problem import Problem
 from heliomesh.scenario import ScenarioError, Section
 
@@ -63,7 +63,7 @@ class Cycle(ActionPolicy):
         return (affordable * (index <= self.part[slot]) * (index + 1)).argmax(-1)
 
     def action(self, slot: int, seen: Observation) -> Tensor:
-        """Take part where the device's luck is below its probability, else idle."""
+        """Take part where the device's random number is below its probability, else idle."""
         return torch.where(seen.uniform < self.participation, self._in_part(slot, seen), 0)
 
     def action_prob(self, slot: int, seen: Observation) -> Tensor:
@@ -78,15 +78,10 @@ class Cycle(ActionPolicy):
         return frozenset([energy(device)])
 
 
-def plan(
-    problem: Problem,
-    options: Options,
-    rng: np.random.Generator,
-    parallel_map: ParallelMap = map,
-    track: Track = untracked,
-) -> Plan:
+def plan(context: Planning[Options]) -> Plan:
     """The cycle and the probabilities that match the devices' energy."""
-    part = cycle(problem, options)
+    problem = context.problem
+    part = cycle(problem, context.options)
     demand = problem.actions.spent_joule[:, part].sum(-1)
     supply = first_joule(problem) + problem.slots * problem.harvest.law.mean_joule()
     participation = torch.where(demand > 0, supply / demand.clamp_min(1e-300), 1.0).clamp_max(1.0)

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from heliomesh.problem.context import Planning
 from heliomesh.problem.factor import Variable, energy
-from heliomesh.problem.policy import ActionPolicy, Observation, ParallelMap, Plan, Track, untracked
+from heliomesh.problem.policy import ActionPolicy, Observation, Plan
 from heliomesh.problem.problem import Problem
 from heliomesh.scenario import Section
 
@@ -35,12 +35,6 @@ class Greedy(ActionPolicy):
         return frozenset([energy(device)])
 
 
-def plan(
-    problem: Problem,
-    options: Options,
-    rng: np.random.Generator,
-    parallel_map: ParallelMap = map,
-    track: Track = untracked,
-) -> Plan:
+def plan(context: Planning[Options]) -> Plan:
     """Nothing to compute."""
-    return Plan("uncoordinated", Greedy(problem))
+    return Plan("uncoordinated", Greedy(context.problem))

@@ -48,8 +48,7 @@ def descend(problem: Problem, form: ProductForm, law: Tensor, sweeps: int, track
         for turn in range(int(colour.max()) + 1):
             movers = colour == turn
             response, future = best_responses(problem, _by_slots(form.action_cost, law, problem))
-            actions = torch.where(movers.unsqueeze(-1), response, actions)
-            futures = torch.where(movers.unsqueeze(-1), future, futures)
+            actions[:, movers], futures[:, movers] = response[:, movers], future[:, movers]
             law = torch.where(movers.unsqueeze(-1), action_laws(problem, actions), law)
         after = float(_by_slots(form.cost, law, problem).mean())
         done, converged = sweep + 1, cost - after <= _ENOUGH * abs(after)
@@ -61,7 +60,23 @@ def descend(problem: Problem, form: ProductForm, law: Tensor, sweeps: int, track
 
 def _by_slots(function: Callable[[Tensor], Tensor], law: Tensor, problem: Problem) -> Tensor:
     """Apply a slot-wise function in pieces that fit the cache and the memory."""
+    return torch.cat([function(piece) for piece in torch.split(law, max(1, _SLOT_ENTRIES // _entries(problem)))])
+
+
+def _entries(problem: Problem) -> int:
+    """Wedge-action entries of a slot."""
     wedges = sum(len(n) ** 2 for n in problem.topology.neighbours)
     levels = 1 if problem.scenario.channel.state == "receiver" else problem.channel.levels
-    per_slot = max(1, wedges * len(problem.actions) ** 2 * levels)
-    return torch.cat([function(piece) for piece in torch.split(law, max(1, _SLOT_ENTRIES // per_slot))])
+    return max(1, wedges * len(problem.actions) ** 2 * levels)
+
+
+def descent_bytes(problem: Problem) -> float:
+    """Peak memory of `descend`: actions and futures, all and those of a turn, and the wedges of a piece of slots."""
+    width = torch.empty((), dtype=problem.dtype).element_size()
+    values = float(problem.slots * problem.num_devices * problem.num_energy)
+    entries = _entries(problem)
+    piece = min(problem.slots * entries, max(_SLOT_ENTRIES, entries)) / len(problem.actions)
+    return 2.5 * values * (width + problem.actions.index_type.itemsize) + _WEDGE_COPIES * width * piece
+
+
+_WEDGE_COPIES = 5  # survival of each, of all, of all the rest, and what is made on the way

@@ -4,7 +4,7 @@ U_i is a table over the joint actions that receiver i hears, u_j a price per own
 no receiver, so they may move at once; each move needs only the tables of the receivers that hear the mover.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -88,7 +88,7 @@ class Coordination:
             torch.tensor([j for i in range(problem.num_devices) for j in problem.heard_by(i)]),
             minlength=problem.num_devices,
         ).tolist()
-        quanta, first = problem.actions.quanta.tolist(), problem.initial_energy_law.tolist()
+        quanta, first = problem.actions.quanta.tolist(), problem.wide.initial_energy_law.tolist()
         own = problem.topology.self_weight.tolist()
         return [
             (scale[j], float(heard[j]), own[j], *map(float, quanta[j]), *first[j]) for j in range(problem.num_devices)
@@ -157,9 +157,13 @@ class Coordination:
 
     @cached_property
     def _pairs(self) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """Per colour: table, movers, position among the movers and stride of every (receiver, mover) pair."""
+        """Per colour: table, movers, position among the movers and stride of every (receiver, mover) pair.
+
+        A device that nobody hears is a mover without pairs: only its own price decides.
+        """
         problem, count = self.problem, len(self.problem.actions)
-        slot_of_table, actors, strides = [], [], []
+        none = torch.zeros(0, dtype=torch.long, device=problem.device)
+        slot_of_table, actors, strides = [none], [none], [none]
         number = 0
         for group in self.groups:
             size, heard = group.actors.shape
@@ -169,24 +173,24 @@ class Coordination:
             strides.append(stride.repeat(size))
             number += size
         table, actor, stride = torch.cat(slot_of_table), torch.cat(actors), torch.cat(strides)
-        colour = torch.tensor(problem.colour, device=problem.device)[actor]
+        colour = torch.tensor(problem.colour, device=problem.device)
         pairs = []
         for turn in range(int(colour.max()) + 1):
-            which = colour == turn
-            movers, mover = torch.unique(actor[which], return_inverse=True)
-            pairs.append((table[which], movers, mover, stride[which]))
+            which, movers = colour[actor] == turn, (colour == turn).nonzero().squeeze(1)
+            pairs.append((table[which], movers, torch.searchsorted(movers, actor[which]), stride[which]))
         return pairs
 
     @cached_property
     def _starts(self) -> Tensor:
         """Start of every receiver's table in the flat buffer."""
-        count = len(self.problem.actions)
-        return torch.cat(
-            [
-                g.offset + torch.arange(len(g.receivers), device=self.problem.device) * count**g.heard
-                for g in self.groups
-            ]
-        )
+        count, place = len(self.problem.actions), self.problem.device
+        starts = [g.offset + torch.arange(len(g.receivers), device=place) * count**g.heard for g in self.groups]
+        return torch.cat([torch.zeros(0, dtype=torch.long, device=place), *starts])
+
+    @staticmethod
+    def flat(tables: Iterable[Tensor], price: Tensor) -> Tensor:
+        """All groups' tables (batch, ...) in one buffer (batch, entry), empty where nobody hears anybody."""
+        return torch.cat([price.new_zeros(len(price), 0), *(table.flatten(1) for table in tables)], 1)
 
     def rounds(self, tables: Tensor, price: Tensor, chosen: Tensor, rounds: int) -> Tensor:
         """Coordinate rounds from ``chosen`` until nobody moves; tables (batch, entry), price (batch, device, action).
@@ -254,7 +258,8 @@ class Coordination:
 
     def positions(self, chosen: Tensor) -> Tensor:
         """Index of every receiver's current joint action in the flat buffer; (batch, receiver)."""
-        count, parts = len(self.problem.actions), []
+        count = len(self.problem.actions)
+        parts = [torch.zeros(len(chosen), 0, dtype=torch.long, device=chosen.device)]
         for group in self.groups:
             joint = torch.zeros(len(chosen), len(group.receivers), dtype=torch.long, device=chosen.device)
             for k in range(group.heard):

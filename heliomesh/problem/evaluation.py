@@ -16,6 +16,7 @@ from heliomesh.problem.factor import Factor, Variable, action, energy, site
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan
 from heliomesh.problem.problem import Part, Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
+from heliomesh.scenario import ScenarioError
 
 
 def exact_cost(problem: Problem, plan: Plan | ActionPolicy, memory_gib: float = DEFAULT_LIMIT_GIB) -> float:
@@ -59,11 +60,25 @@ def _part_cost(problem: Problem, policy: ActionPolicy, part: Part) -> float:
     for slot in range(problem.slots - 1, -1, -1):
         future = Factor(part.states, expectation(value, [problem.kernel(v, slot) for v in part.states]))
         if slot == problem.slots - 1 or not policy.stationary:
-            prob = policy.action_prob(slot, seen)[:, list(part.devices)]  # (state, device, action)
+            prob = policy.checked_prob(slot, seen)[:, list(part.devices)]  # (state, device, action)
+            _check_feasible(problem, policy, part, state, prob)
         value = _expected(problem, part, factors, future, state, prob).reshape(shape)
     for variable in part.states:
         value = torch.tensordot(problem.initial_law(variable), value, dims=([0], [0]))
     return float(value)
+
+
+def _check_feasible(
+    problem: Problem, policy: ActionPolicy, part: Part, state: dict[Variable, Tensor], prob: Tensor
+) -> None:
+    """Refuse a policy that may choose what a battery does not pay for; prob (state, device, action)."""
+    for position, device in enumerate(part.devices):
+        unpaid = ~problem.feasible[device][state[energy(device)]]
+        if bool((prob[:, position] * unpaid).any()):
+            raise ScenarioError(
+                type(policy).__name__,
+                f"expected actions that batteries pay for, actual: overdrew the battery of device {device}",
+            )
 
 
 def _expected(

@@ -209,17 +209,18 @@ def minimise(
                 inherited = _aligned(code, frontier, stage, choice)
                 if inherited.shape[battery] > 1:
                     inherited = inherited.narrow(battery, 0, levels - spent)
-                inherited = inherited + choice * stage.weight
                 known_code = best_code.narrow(battery, spent, levels - spent)
                 # idle comes first and spends nothing, so it sets everything
-                kept = inherited if choice == 0 else torch.where(candidate < known, inherited, known_code)
-                known_code.copy_(kept.expand_as(known_code))
-            if choice == 0:
-                known.copy_(candidate)
-            else:
-                torch.minimum(candidate, known, out=known)
+                _keep_better(inherited + choice * stage.weight, known_code, candidate, known if choice else None)
+            torch.minimum(candidate, known if choice else candidate, out=known)
         value, code, frontier = best, best_code, stage.frontier
     return value.reshape(len(value), -1), None if code is None else code.reshape(len(value), -1)
+
+
+def _keep_better(code: Tensor, known_code: Tensor, cost: Tensor, known: Tensor | None) -> None:
+    """Write a choice's code into ``known_code`` where it costs less than what is known, if anything is."""
+    kept = code if known is None else torch.where(cost < known, code, known_code)
+    known_code.copy_(kept.expand_as(known_code))
 
 
 def _aligned(table: Tensor, frontier: tuple[int, ...], stage: Stage, choice: int) -> Tensor:

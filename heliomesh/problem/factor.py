@@ -47,7 +47,8 @@ class Factor:
     def aligned(self, scope: tuple[Variable, ...]) -> Tensor:
         """The table with axes in the order of ``scope`` (a superset) and length 1 where it does not depend."""
         own = [variable for variable in scope if variable in self.scope]
-        assert len(own) == len(self.scope), "a factor can only be aligned to a larger scope"
+        if len(own) != len(self.scope):
+            raise ValueError(f"scope: expected one that includes {self.scope}, actual value {scope}")
         permuted = self.table.permute([self.scope.index(variable) for variable in own])
         index = tuple(slice(None) if variable in self.scope else None for variable in scope)
         return permuted[index]

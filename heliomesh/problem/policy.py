@@ -3,14 +3,17 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from heliomesh.problem import guard
 from heliomesh.problem.factor import Variable, energy, site
 from heliomesh.problem.overhead import Overhead
 from heliomesh.problem.problem import Problem
+from heliomesh.scenario import ScenarioError
 
 _Item = TypeVar("_Item")
 
@@ -37,6 +40,10 @@ class Noticed:
     harvested_joule: Tensor  # (batch, device)
     arrived: Tensor  # (batch, edge) bool
 
+    def copied(self) -> "Noticed":
+        """The same numbers in tensors of their own."""
+        return Noticed(self.harvested_joule.clone(), self.arrived.clone())
+
 
 @dataclass(frozen=True)
 class Observation:
@@ -45,8 +52,18 @@ class Observation:
     channel_level: Tensor  # (batch, site)
     battery_joule: Tensor  # (batch, device)
     weather: Tensor  # (batch, device)
-    uniform: Tensor  # (batch, device) the policy's own luck, for randomised policies
+    uniform: Tensor  # (batch, device) the policy's own random numbers, for randomised policies
     noticed: Noticed | None = None  # None in the first slot; plans do not need it, whoever watches for changes does
+
+    def copied(self) -> "Observation":
+        """The same numbers in tensors of their own: whoever gets them may write into them."""
+        return Observation(
+            self.channel_level.clone(),
+            self.battery_joule.clone(),
+            self.weather.clone(),
+            self.uniform.clone(),
+            None if self.noticed is None else self.noticed.copied(),
+        )
 
     def energy_state(self, problem: Problem) -> Tensor:
         """Energy state of every device on the planning grid, weather × levels + level; (batch, device)."""
@@ -87,10 +104,30 @@ class Decision:
 
 
 class Policy(Protocol):
-    """Anything that decides from observations."""
+    """Anything that decides from observations.
+
+    Powers are the scenario's, unless the policy has an attribute ``continuous_powers = True``: then they are any from
+    0 to the largest.
+    """
 
     def decide(self, slot: int, seen: Observation) -> Decision:
         """Powers and training of all devices."""
+
+
+def decided(problem: Problem, policy: Policy, slot: int, seen: Observation) -> Decision:
+    """What a policy decides about copies of what is seen; raises ScenarioError for what no policy may return."""
+    decision: object = policy.decide(slot, seen.copied())
+    where, batch = type(policy).__name__, len(seen.battery_joule)
+    if not isinstance(decision, Decision):
+        raise ScenarioError(f"{where}.decide", f"expected a Decision, actual type {type(decision).__name__}")
+    if not _picks_actions(problem, policy):
+        continuous = getattr(policy, "continuous_powers", False)
+        guard.check_powers(f"{where}: power_watt", problem, decision.power_watt, batch, continuous)
+        guard.check_trained(f"{where}: trained", problem, decision.trained, batch)
+    if decision.weights is not None:
+        guard.check_weights(f"{where}: weights.edge", decision.weights.edge, batch, problem.topology.num_edges)
+        guard.check_weights(f"{where}: weights.own", decision.weights.own, batch, problem.num_devices)
+    return decision
 
 
 class ActionPolicy(ABC):
@@ -103,10 +140,25 @@ class ActionPolicy(ABC):
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Action index of every device; (batch, device)."""
 
+    def checked_action(self, slot: int, seen: Observation) -> Tensor:
+        """`action`; raises ScenarioError for anything but indices of actions."""
+        chosen = self.action(slot, seen)
+        guard.check_actions(
+            f"{type(self).__name__}.action", chosen, tuple(seen.battery_joule.shape), len(self.problem.actions)
+        )
+        return chosen
+
     def action_prob(self, slot: int, seen: Observation) -> Tensor:
         """Law of the actions, independent across devices; (batch, device, action)."""
-        chosen = torch.nn.functional.one_hot(self.action(slot, seen), len(self.problem.actions))
+        chosen = torch.nn.functional.one_hot(self.checked_action(slot, seen).long(), len(self.problem.actions))
         return chosen.to(self.problem.dtype)
+
+    def checked_prob(self, slot: int, seen: Observation) -> Tensor:
+        """`action_prob` of copies of what is seen; raises ScenarioError for anything but laws."""
+        prob = self.action_prob(slot, seen.copied())
+        shape = (*seen.battery_joule.shape, len(self.problem.actions))
+        guard.check_law(f"{type(self).__name__}.action_prob", prob, shape)
+        return prob
 
     def visible(self, device: int) -> frozenset[Variable] | None:
         """State variables that the device's action can depend on; None: any."""
@@ -114,8 +166,17 @@ class ActionPolicy(ABC):
 
     def decide(self, slot: int, seen: Observation) -> Decision:
         """Translate action indices to powers and training."""
-        chosen, actions = self.action(slot, seen), self.problem.actions
+        chosen, actions = self.checked_action(slot, seen).long(), self.problem.actions
         return Decision(actions.power_watt[chosen], actions.trained[chosen])
+
+
+def _picks_actions(problem: Problem, policy: Policy) -> bool:
+    """Whether a policy's decisions are entries of the problem's own tables, whose indices have been checked."""
+    return (
+        isinstance(policy, ActionPolicy)
+        and type(policy).decide is ActionPolicy.decide
+        and policy.problem.actions is problem.actions
+    )
 
 
 @dataclass(frozen=True)
@@ -133,12 +194,35 @@ class Plan:
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
 
+    def save(self, path: str | Path) -> None:
+        """Write one file that `load` reads; raises PlanError where the policy is more than tables and settings."""
+        from heliomesh.problem.plan_file import save_plan  # here, because it needs this file
+
+        save_plan(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path, *, trust: bool = False) -> "Plan":
+        """Read a saved plan; ``trust`` lets it name classes outside heliomesh. Raises PlanError."""
+        from heliomesh.problem.plan_file import load_plan
+
+        return load_plan(path, trust=trust)
+
+    @property
+    def picks_actions(self) -> bool:
+        """Whether the policy picks from the problem's action set: bounds and the optimum speak of such ones only."""
+        return isinstance(self.policy, ActionPolicy)
+
     @property
     def gap(self) -> float | None:
         """Relative distance of the expected cost from the lower bound."""
         if self.expected_cost is None or self.lower_bound is None:
             return None
         return self.expected_cost / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
+
+
+def as_plan(plan: Plan | Policy) -> Plan:
+    """A plan as it is, or one of a policy about which nothing more is known."""
+    return plan if isinstance(plan, Plan) else Plan(type(plan).__name__, plan)
 
 
 def state_variables(problem: Problem, device: int) -> tuple[Variable, ...]:

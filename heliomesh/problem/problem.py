@@ -13,11 +13,11 @@ from torch import Tensor
 from heliomesh import catalog
 from heliomesh.physics.battery import Battery, build_battery, initial_level_law, optimistic_battery
 from heliomesh.physics.channel import Channel, build_channel
-from heliomesh.physics.harvesting import Harvest, HarvestReplay
-from heliomesh.physics.link import Link, build_link
+from heliomesh.physics.harvesting import Harvest, HarvestLaw, HarvestReplay
+from heliomesh.physics.link import Radio, build_link, waterfall_error
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.problem.factor import Variable, energy, site
-from heliomesh.scenario import HARVEST_CATALOG, MOST_JOULE, Scenario, ScenarioError, per_device
+from heliomesh.scenario import HARVEST_CATALOG, MOST_JOULE, MOST_WATT, Scenario, ScenarioError, per_device, variant
 
 _Holder = TypeVar("_Holder")
 
@@ -63,7 +63,7 @@ class Problem:
     channel: Channel
     harvest: Harvest
     battery: Battery
-    link: Link
+    link: Radio
     actions: Actions
     dtype: torch.dtype
     device: torch.device
@@ -82,6 +82,11 @@ class Problem:
     def num_energy(self) -> int:
         """Energy states per device: weather levels × battery levels."""
         return self.harvest.law.num_weather * self.battery.levels
+
+    @cached_property
+    def wide(self) -> "Problem":
+        """The same problem in float64, in which bounds are certified: float32 may round them upward."""
+        return self if self.dtype == torch.float64 else replace(self, dtype=torch.float64)
 
     def size(self, variable: Variable) -> int:
         """Number of values of a variable."""
@@ -185,6 +190,16 @@ class Problem:
         return self.harvest.law.mean_joule() / self.actions.spent_joule.max(dim=1).values
 
     @cached_property
+    def deaf(self) -> Tensor:
+        """Links that lose practically every packet at best; (edge,) bool.
+
+        At best is: at the largest power, on the best channel level, without interference.
+        """
+        receiver = torch.from_numpy(self.topology.edge_receiver).to(self.device)
+        signal = self.actions.power_watt.max() * self.channel.gain.max() * self.link.path_gain
+        return waterfall_error(signal, self.link.noise_watt[receiver], self.link.waterfall) > _DEAF
+
+    @cached_property
     def remembered(self) -> dict[str, float]:
         """Numbers that belong to the problem and are computed once, such as its lower bound."""
         return {}
@@ -192,11 +207,9 @@ class Problem:
     @cached_property
     def grid_is_exact(self) -> bool:
         """Whether batteries never leave the planning grid, so that plans and simulation share one process."""
-        step = self.battery.step_joule
         law = self.harvest.law
-        energies = [self.actions.spent_joule / step.unsqueeze(1)]
-        energies += [law.joule.reshape(1, -1) * (law.scale / step).unsqueeze(1)]
-        aligned = all(bool(torch.allclose(e, e.round(), atol=1e-9)) for e in energies)
+        harvests = law.joule.reshape(1, -1) * law.scale.unsqueeze(1)
+        aligned = self.battery.aligned(self.actions.spent_joule) and self.battery.aligned(harvests)
         return aligned and self.scenario.energy.initial == "uniform-grid" and self.battery.levels > 1
 
     @cached_property
@@ -231,19 +244,31 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
         raise TypeError(f"scenario: expected a Scenario, as Scenario.load gives, actual value {scenario!r}")
     place, number = torch_device(device), _number_type(dtype)
     topology = build_topology(scenario)
-    source: str = scenario.harvest.source  # type: ignore[attr-defined]
+    channel, link = build_channel(scenario, topology), build_link(scenario, topology)
+    _check_received(scenario, channel, link)
+    source = variant(HARVEST_CATALOG, scenario.harvest.source, "harvest.source")  # type: ignore[attr-defined]
     battery = build_battery(scenario)
     return Problem(
         scenario=scenario,
         topology=topology,
-        channel=_moved(build_channel(scenario, topology), place),
-        harvest=_moved(_checked(catalog.find(HARVEST_CATALOG, source).build(scenario.harvest, scenario)), place),
+        channel=_moved(channel, place),
+        harvest=_moved(_checked(catalog.function(source, "build")(scenario.harvest, scenario)), place),
         battery=_moved(battery, place),
-        link=_moved(build_link(scenario, topology), place),
+        link=_moved(link, place),
         actions=_moved(build_actions(scenario, battery), place),
         dtype=number,
         device=place,
     )
+
+
+def _check_received(scenario: Scenario, channel: Channel, link: Radio) -> None:
+    """Refuse received powers whose sums and ratios would not be numbers."""
+    gain = float(channel.gain.max()) * float(link.path_gain.max()) if len(link.path_gain) else 0.0
+    watt = max(scenario.energy.powers_watt) * gain
+    if not watt <= MOST_WATT:
+        raise ScenarioError(
+            "channel.gain", f"expected gains and powers that give at most {MOST_WATT:g} W, actual value {watt:g}"
+        )
 
 
 def optimistic(problem: Problem, refinement: int) -> Problem:
@@ -255,7 +280,11 @@ def optimistic(problem: Problem, refinement: int) -> Problem:
 
 def _checked(harvest: Harvest) -> Harvest:
     """Refuse a source whose law is none: a file of the user's own may have any fault."""
-    law = harvest.law
+    law = getattr(harvest, "law", None)
+    if not isinstance(law, HarvestLaw):
+        raise ScenarioError(
+            "harvest.source", f"expected build to return a HarvestLaw or HarvestReplay, actual {harvest!r:.60}"
+        )
     for name, table in (("prob", law.prob), ("kernel", law.kernel)):
         off = float((table.sum(-1) - 1).abs().max())
         if not off <= _LAW_TOLERANCE or bool((table < 0).any()):
@@ -272,6 +301,7 @@ def _checked(harvest: Harvest) -> Harvest:
 
 
 _LAW_TOLERANCE = 1e-6
+_DEAF = 0.999  # least error rate of a link that counts as deaf
 
 
 def torch_device(device: str) -> torch.device:
@@ -282,13 +312,13 @@ def torch_device(device: str) -> torch.device:
     if count and device in ("cuda", *(f"cuda:{index}" for index in range(count))):
         return torch.device(device)
     present = "cpu or cuda" if count else "cpu (no CUDA device is present)"
-    raise ScenarioError("--device", f"expected {present}, actual value {device!r}")
+    raise ScenarioError("device", f"expected {present}, actual value {device!r}")
 
 
 def _number_type(dtype: str) -> torch.dtype:
     known = {"float64": torch.float64, "float32": torch.float32}
     if dtype not in known:
-        raise ScenarioError("--dtype", f"expected {' or '.join(known)}, actual value {dtype!r}")
+        raise ScenarioError("dtype", f"expected {' or '.join(known)}, actual value {dtype!r}")
     return known[dtype]
 
 
@@ -303,6 +333,11 @@ def build_actions(scenario: Scenario, battery: Battery) -> Actions:
     beta = torch.tensor(trained)
     compute = torch.tensor(compute_joule(scenario), dtype=torch.float64)
     spent = compute.unsqueeze(1) * beta + power * settings.transmit_second
+    largest = float(spent.max())
+    if not largest <= MOST_JOULE:
+        raise ScenarioError(
+            "energy.powers_watt", f"expected spending of at most {MOST_JOULE:g} J, actual value {largest:g}"
+        )
     return Actions(power, beta, spent, battery.quanta(spent))
 
 

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Iterable
 
+from heliomesh.mistakes import MistakeError
+
 DEFAULT_LIMIT_GIB = 6.0
 
 
-class TooLargeError(ValueError):
+class TooLargeError(MistakeError, ValueError):
     """A plan would not fit into the memory allowed; the message says how large it is and what to change."""
 
 

@@ -1,8 +1,8 @@
 """The colour of every scheme, the same in all pictures and pages.
 
 Okabe and Ito's palette, which stays apart under every common colour blindness; no two schemes differ by colour alone
-where it counts, since pictures also name them or draw them with another dash. On dark grounds black becomes white and
-some hues are lifted.
+where it counts, since pictures also name them or draw them with another dash or mark. Hues with a contrast below 3 on
+white are darkened. On dark grounds black becomes white and some hues are lifted.
 """
 
 from typing import NamedTuple
@@ -18,10 +18,10 @@ class Colour(NamedTuple):
 SCHEMES = {
     "centralized": Colour("#000000", "#f2f2f2"),
     "decentralized": Colour("#0072b2", "#4aa8e0"),
-    "decentralized literal": Colour("#56b4e9", "#a5d8f5"),
+    "decentralized literal": Colour("#3091cb", "#a5d8f5"),
     "receiver": Colour("#d55e00", "#ff8b3d"),
-    "prices": Colour("#e69f00", "#ffc24d"),
-    "prices alone": Colour("#8a6d00", "#f0e442"),
+    "prices": Colour("#bf8300", "#ffc24d"),
+    "prices alone": Colour("#665200", "#f0e442"),
     "myopic": Colour("#009e73", "#35c99f"),
     "uncoordinated": Colour("#cc79a7", "#e6a3c8"),
     # beyond the palette, by lightness and dash
@@ -43,6 +43,7 @@ CLASSES = (
     "#aa4499",
     "#dddddd",
 )
+LINES = ("#332288", "#117733", "#999933", "#cc6677", "#882255", "#aa4499")  # those of them that lines can have
 _DARK_END, _LIGHT_END = (0, 34, 78), (254, 232, 56)  # of a ramp of rising lightness, for more classes than colours
 
 

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.durable import written_whole
-from heliomesh.engine.arm import IDEAL
-from heliomesh.engine.results import accuracy_curve, final
-from heliomesh.engine.store import Result
-from heliomesh.report.colours import CLASSES, OTHER, SCHEMES
+from heliomesh.durable import make_folder, write_text
+from heliomesh.jobs.job import IDEAL
+from heliomesh.report.colours import LINES, OTHER, SCHEMES
+from heliomesh.report.drawing import drawing, svg_text
 from heliomesh.simulation.diagnostics import interval
+from heliomesh.studies.results import Result, accuracy_curve, check_same_seeds, final, seeds_of
 
-if TYPE_CHECKING:  # drawing is an extra
+if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # what figures call the planners
 _PLANNER = {"proposal": "decentralized", "proposal, literal": "decentralized literal", "myopic (SCA)": "myopic"}
@@ -34,16 +35,24 @@ Lines = dict[str, tuple[Numbers, Numbers]]  # by label: places on the horizontal
 
 
 def draw(results: Sequence[Result], title: str, place: str | None, reference: str | None, target: Path) -> None:
-    """Write a figure with 95 % intervals over seeds; SVG or PNG by the target's name.
+    """Write a figure with 95 % intervals over seeds as SVG.
 
     One panel per setting; below it the gain over the scheme ``reference``, where it is given and there.
     """
-    from matplotlib import rc_context
+    labels = dict.fromkeys(result.line.scheme.label for result in results)
+    told = f"Mean device accuracy over {place or 'slots'} with 95 % intervals over seeds, of {', '.join(labels)}."
+    with drawing():
+        text = svg_text(_figure(results, title, place, reference), title, told)
+    make_folder(target.parent)
+    write_text(target, text)
+
+
+def _figure(results: Sequence[Result], title: str, place: str | None, reference: str | None) -> "Figure":
     from matplotlib.figure import Figure
 
-    settings = list(dict.fromkeys(result.arm.setting for result in results))
-    looks = _looks(list(dict.fromkeys(result.arm.scheme.label for result in results)))
-    gains = any(result.arm.scheme.label == reference for result in results)
+    settings = list(dict.fromkeys(result.line.setting for result in results))
+    looks = _looks(list(dict.fromkeys(result.line.scheme.label for result in results)))
+    gains = any(result.line.scheme.label == reference for result in results)
     columns = min(len(settings), _MOST_COLUMNS)
     rows = math.ceil(len(settings) / columns)
     heights = [3.6, 2.4] if gains else [3.6]
@@ -55,12 +64,14 @@ def draw(results: Sequence[Result], title: str, place: str | None, reference: st
         empty.set_visible(False)
     for number, setting in enumerate(settings):
         above, *below = grid[len(heights) * (number // columns) :, number % columns][: len(heights)]
-        lines = _lines([result for result in results if result.arm.setting == setting], place)
+        own = [result for result in results if result.line.setting == setting]
+        lines = _lines(own, place)
         _fill(above, lines, looks, place is not None)
         above.set_title(setting)
         lowest = above
         if below and reference in lines:
             (lowest,) = below
+            check_same_seeds((result.line.name, seeds_of(result)) for result in own)
             _fill(lowest, _gains(lines, reference), looks, place is not None)
             lowest.axhline(0, linewidth=1, **(looks[reference] | {"label": None}))
         lowest.set_xlabel(place or "slot")
@@ -69,22 +80,19 @@ def draw(results: Sequence[Result], title: str, place: str | None, reference: st
         left.set_ylabel("mean device accuracy [%]" if row % len(heights) == 0 else f"over {reference} [points]")
     grid[0, 0].legend(fontsize=8)
     figure.suptitle(title, fontsize=11)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # no date and no random names, so that equal results give equal files
-    with written_whole(target) as path, rc_context({"svg.hashsalt": "heliomesh"}):
-        figure.savefig(path, format=target.suffix[1:], metadata={"Date": None} if target.suffix == ".svg" else None)
+    return figure
 
 
 def _lines(results: Sequence[Result], place: str | None) -> Lines:
     if place is None:
-        return {result.arm.scheme.label: accuracy_curve(result) for result in results}
+        return {result.line.scheme.label: accuracy_curve(result) for result in results}
     finals = sorted(map(final, results), key=lambda one: one.place or 0.0)
     return {
         label: (
             np.array([one.place or 0.0 for one in finals if one.scheme == label]),
             np.stack([one.accuracy for one in finals if one.scheme == label]),
         )
-        for label in dict.fromkeys(result.arm.scheme.label for result in results)
+        for label in dict.fromkeys(result.line.scheme.label for result in results)
     }
 
 
@@ -125,7 +133,7 @@ def _looks(labels: Sequence[str]) -> dict[str, Look]:
     known = {label: SCHEMES.get(_PLANNER.get(label, label)) for label in labels}
     others = [label for label, colour in known.items() if colour is None and label != IDEAL]
     chosen = {label: colour.light for label, colour in known.items() if colour is not None}
-    chosen |= {label: CLASSES[index % len(CLASSES)] for index, label in enumerate(others)} | {IDEAL: OTHER.light}
+    chosen |= {label: LINES[index % len(LINES)] for index, label in enumerate(others)} | {IDEAL: OTHER.light}
     return {
         label: {"color": chosen[label], "linestyle": "--" if label in _DASHED else "-", "label": label}
         for label in labels

@@ -50,7 +50,7 @@ Facts = dict[str, Any]
 Floats = npt.NDArray[np.float64]
 
 
-class Scheme(NamedTuple):
+class SchemeRuns(NamedTuple):
     """Runs that differ by seed only."""
 
     label: str
@@ -116,7 +116,7 @@ def _check_size(runs: Sequence[RunFolder], every: int) -> None:
         enough = math.ceil(every * size / limit)
         raise TooLargeError(
             f"report: expected at most {LIMIT_MIB} MiB of slot data, actual estimate {readable(size)}; "
-            f"--every {enough} keeps one slot in {enough}, or name fewer runs"
+            f"every = {enough} keeps one slot in {enough}, or name fewer runs"
         )
 
 
@@ -157,7 +157,7 @@ def _settings(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[st
 # Schemes and their headline numbers
 
 
-def _schemes(runs: Sequence[RunFolder], names: Mapping[str, str]) -> list[Scheme]:
+def _schemes(runs: Sequence[RunFolder], names: Mapping[str, str]) -> list[SchemeRuns]:
     """Group runs; those that cannot be averaged stand alone under their folder's name."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, run in enumerate(runs):
@@ -170,9 +170,9 @@ def _schemes(runs: Sequence[RunFolder], names: Mapping[str, str]) -> list[Scheme
         label = _label(first, f"on {names[_hash(first)]}" if several else "")
         seeds = [(runs[index].scenario.seed, runs[index].seed, runs[index].episode) for index in indices]
         if len(set(seeds)) == len(seeds):
-            schemes.append(Scheme(label, tuple(indices)))
-        else:  # the same luck twice would make intervals too narrow
-            schemes += [Scheme(f"{label} ({runs[index].path.name})", (index,)) for index in indices]
+            schemes.append(SchemeRuns(label, tuple(indices)))
+        else:  # the same seeds twice would make intervals too narrow
+            schemes += [SchemeRuns(f"{label} ({runs[index].path.name})", (index,)) for index in indices]
     return _told_apart(schemes, runs)
 
 
@@ -183,7 +183,7 @@ def _label(run: RunFolder, where: str) -> str:
     return " ".join([run.planner, *options, *([where] if where else []), *state])
 
 
-def _told_apart(schemes: list[Scheme], runs: Sequence[RunFolder]) -> list[Scheme]:
+def _told_apart(schemes: list[SchemeRuns], runs: Sequence[RunFolder]) -> list[SchemeRuns]:
     """Add the first run's folder where labels are equal."""
     times = Counter(scheme.label for scheme in schemes)
     return [
@@ -195,7 +195,7 @@ def _told_apart(schemes: list[Scheme], runs: Sequence[RunFolder]) -> list[Scheme
 
 
 def _scheme_facts(
-    scheme: Scheme, runs: Sequence[RunFolder], bounds: Mapping[str, float], schemes: Sequence[Scheme]
+    scheme: SchemeRuns, runs: Sequence[RunFolder], bounds: Mapping[str, float], schemes: Sequence[SchemeRuns]
 ) -> Facts:
     own = [runs[index] for index in scheme.runs]
     planner = own[0].planner
@@ -223,7 +223,7 @@ def _interval(values: Sequence[float | None]) -> Facts | None:
 
 
 def _bounds(runs: Sequence[RunFolder]) -> dict[str, float]:
-    """The best lower bound known for each scenario: a bound holds for every planner."""
+    """The best lower bound known for each scenario: a bound holds for every planner that picks its powers."""
     bounds: dict[str, float] = {}
     for run in runs:
         bound = run.plan.get("lower bound (grid)")
@@ -240,10 +240,16 @@ def _headline(run: RunFolder, bounds: Mapping[str, float]) -> dict[str, float | 
     facts |= {"participation": None, "delivery": None}
     if run.trace is not None:
         facts |= _trace_headline(run.trace, run.episode)
-    bound, cost = bounds.get(_hash(run)), facts["cost"]
+    bound, cost = bounds.get(_hash(run)) if _picks_powers(run) else None, facts["cost"]
     facts["bound"] = bound
     facts["gap"] = cost / bound - 1 if cost is not None and bound is not None and bound > 0 else None
     return facts
+
+
+def _picks_powers(run: RunFolder) -> bool:
+    """Whether all powers seen are the scenario's: a bound speaks of no others."""
+    powers = run.scenario.energy.powers_watt
+    return run.trace is None or bool(np.isin(run.trace.power_watt[run.episode], powers).all())
 
 
 def _trace_headline(trace: Trace, episode: int) -> dict[str, float | None]:
@@ -380,6 +386,8 @@ def _label_mix(run: RunFolder) -> tuple[npt.NDArray[np.int64] | None, str | None
 @cache
 def _dataset(name: str, path: str | None) -> Dataset:
     """A dataset that is here already: a report fetches nothing."""
+    if ":" in name:
+        raise DatasetError(f"the dataset is code of another module, {name}, which a report does not run")
     module = catalog.find(DATASET_CATALOG, name)
     source = getattr(module, "SOURCE", None)
     if source is not None and not is_cached(source):

@@ -1,8 +1,7 @@
 """A run's folder as a report reads it: finished or not, but whole as far as it goes.
 
-`heliomesh run --out` leaves `scenario.toml`, `trace.npz`, `plan.json`, checkpoints while it trains, and in the end
-`metrics.parquet`, `weights.safetensors` and `manifest.json`. `heliomesh train --out` leaves the last three only. What
-is not there is said in `RunFolder.missing`; what is there and wrong raises TrainingError. Weights are not read.
+It is a store of one job (`jobs/store.py`); `heliomesh train --out` leaves neither plan nor trace there. What is not
+there is said in `RunFolder.missing`; what is there and wrong raises TrainingError. Weights are not read.
 """
 
 import tomllib
@@ -14,16 +13,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.learning.checkpoint import Checkpoints
+from heliomesh.jobs.store import PLAN, TRACE, TRACE_ARRAYS, read_result
+from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
 from heliomesh.learning.evaluation import COLUMNS
-from heliomesh.learning.journal import PLAN, PLAN_FILE, TRACE
 from heliomesh.learning.replay import TrainJob, check_trace
-from heliomesh.learning.run import MANIFEST, METRICS, TrainingError, is_finished, read_provenance
+from heliomesh.learning.run import CHECKPOINTS, MANIFEST, METRICS, TrainingError, is_finished, read_provenance
 from heliomesh.physics.topology import Topology, build_topology
+from heliomesh.planning import planner_names, resolved_options
 from heliomesh.scenario import Scenario, ScenarioError
-from heliomesh.simulation.trace import Trace, TraceError
+from heliomesh.simulation.trace import RECORDED, Trace, TraceError
 
-MARKS = {MANIFEST, TRACE, "checkpoints"}  # any of them makes a folder a run's
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 Floats = npt.NDArray[np.float64]
@@ -57,7 +56,7 @@ class RunFolder:
     curves: Curves
     trace: Trace | None
     plan: Mapping[str, Any]  # facts of the plan; empty where unknown
-    options: Mapping[str, Any]  # of the planner
+    options: Mapping[str, Any]  # of the planner, where they are not its defaults
     provenance: Mapping[str, Any]  # empty until the run is finished
     missing: tuple[str, ...]  # sentences
 
@@ -66,8 +65,8 @@ def read_run(folder: str | Path) -> RunFolder:
     """Read a run's folder; raises TrainingError or TraceError with one sentence where it holds none."""
     path = Path(folder)
     _check_is_run(path)
-    trace = Trace.load(path / TRACE) if (path / TRACE).exists() else None
-    wanted, plan = _read_plan(path / PLAN)
+    trace = _read_trace(path)
+    wanted, plan = _read_plan(path)
     if is_finished(path):
         return _finished(path, trace, wanted, plan)
     if trace is None:
@@ -77,26 +76,34 @@ def read_run(folder: str | Path) -> RunFolder:
     return _half_finished(path, trace, wanted, plan)
 
 
+def is_run(path: Path) -> bool:
+    """Whether a folder is a run's: finished, half-way, or about to be trained; others may hold stored results."""
+    planned = (path / PLAN).exists() and (path / TRACE).exists()
+    return planned or (path / MANIFEST).exists() or (path / CHECKPOINTS).exists()
+
+
 def _check_is_run(path: Path) -> None:
     if not path.is_dir():
         actual = "a file" if path.exists() else "nothing there"
         raise TrainingError(f"{path}: expected the folder of a run, actual: {actual}")
+    if is_run(path) or (path / TRACE).exists():
+        return
     names = {entry.name for entry in path.iterdir()}
-    if not names & MARKS and PLAN in names:
+    if PLAN in names:
         raise TrainingError(
             f"{path}: expected a run that was simulated, actual: its plan only; the same command again resumes it"
         )
-    if not names & MARKS:
-        inside = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and _has_marks(entry))
-        actual = "none of them" if names else "an empty folder"
-        actual += f"; runs are inside it, such as {inside[0]}" if inside else ""
-        raise TrainingError(
-            f"{path}: expected the folder of a run, with manifest.json or trace.npz, actual: {actual}"
-        )
+    inside = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and is_run(entry))
+    actual = "none of them" if names else "an empty folder"
+    actual += f"; runs are inside it, such as {inside[0]}" if inside else ""
+    raise TrainingError(f"{path}: expected the folder of a run, with manifest.json or trace.json, actual: {actual}")
 
 
-def _has_marks(folder: Path) -> bool:
-    return any((folder / name).exists() for name in MARKS)
+def _read_trace(path: Path) -> Trace | None:
+    if not (path / TRACE).exists():
+        return None
+    read_result(path, "trace")
+    return Trace.load(path / TRACE_ARRAYS)
 
 
 def _finished(path: Path, trace: Trace | None, wanted: Mapping[str, Any], plan: Mapping[str, Any]) -> RunFolder:
@@ -109,7 +116,9 @@ def _finished(path: Path, trace: Trace | None, wanted: Mapping[str, Any], plan: 
         raise _not_a_manifest(path, error) from None
     topology = _topology(path, scenario, trace, episode, seed)
     if trace is not None and TrainJob(scenario, trace, episode, seed).trace_hash != expected_trace:
-        raise TrainingError(f"{path / TRACE}: expected the trace that the run was trained under, actual: another")
+        raise TrainingError(
+            f"{path / TRACE_ARRAYS}: expected the trace that the run was trained under, actual: another"
+        )
     return RunFolder(
         path=path,
         scenario=scenario,
@@ -121,19 +130,18 @@ def _finished(path: Path, trace: Trace | None, wanted: Mapping[str, Any], plan: 
         curves=_read_metrics(path / METRICS, scenario),
         trace=trace,
         plan=plan,
-        options=wanted.get("options", {}),
+        options=_chosen_options(path, wanted),
         provenance=provenance,
         missing=_missing_files(trace, plan),
     )
 
 
 def _half_finished(path: Path, trace: Trace, wanted: Mapping[str, Any], plan: Mapping[str, Any]) -> RunFolder:
-    scenario = _scenario(path / TRACE, trace.scenario_toml)
-    seed = int(wanted.get("seed", trace.seed))
+    scenario = _scenario(path / TRACE_ARRAYS, trace.scenario_toml)
+    found, remarks = _newest_checkpoint(path / CHECKPOINTS)
+    seed = int(found.identity.get("training seed", trace.seed)) if found else trace.seed
     topology = _topology(path, scenario, trace, 0, seed)
-    curves, remarks = _newest_checkpoint(
-        path / "checkpoints", TrainJob(scenario, trace, 0, seed).trace_hash, scenario
-    )
+    curves = _curves(path / CHECKPOINTS, found, scenario)
     how_far = (
         f"only the first {curves.done} of {scenario.slots} slots are evaluated" if curves.done else "no curve yet"
     )
@@ -149,7 +157,7 @@ def _half_finished(path: Path, trace: Trace, wanted: Mapping[str, Any], plan: Ma
         curves=curves,
         trace=trace,
         plan=plan,
-        options=wanted.get("options", {}),
+        options=_chosen_options(path, wanted),
         provenance={},
         missing=(unfinished, *remarks, *_missing_files(trace, plan)),
     )
@@ -166,16 +174,19 @@ def _missing_files(trace: Trace | None, plan: Mapping[str, Any]) -> tuple[str, .
 
 def _read_plan(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """What was asked for, and the facts of the plan; both empty where there is no such file."""
-    if not path.exists():
+    if not (path / PLAN).exists():
         return {}, {}
-    content = PLAN_FILE.read(path, TrainingError)
-    try:
-        wanted, plan = dict(content["run"]), dict(content["plan"])
-        wanted["options"] = dict(wanted.get("options", {}))
-        wanted["seed"] = int(wanted["seed"])
-    except _MALFORMED as error:
-        raise TrainingError(f"{path}: expected {PLAN_FILE.kind}, actual: {_reason(error)}") from None
-    return wanted, plan
+    content = read_result(path, "plan")
+    return content["identity"], content["facts"]
+
+
+def _chosen_options(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The planner's options that are not its defaults; all of them where the planner is a user's own."""
+    options, planner = wanted.get("options", {}), wanted.get("planner")
+    if not isinstance(options, Mapping):
+        raise TrainingError(f"{path / PLAN}: expected options of a planner, actual value {options!r:.40}")
+    defaults = resolved_options(planner, {}) if planner in planner_names() else {}
+    return {name: value for name, value in options.items() if name not in defaults or defaults[name] != value}
 
 
 def _not_a_manifest(folder: Path, error: Exception) -> TrainingError:
@@ -187,7 +198,8 @@ def _read_metrics(path: Path, scenario: Scenario) -> Curves:
     import pyarrow.parquet as pq
 
     try:
-        columns = pq.read_table(path).to_pydict()
+        content = pa.BufferReader(path.read_bytes())  # pyarrow itself takes names in UTF-8 only
+        columns = pq.read_table(content).to_pydict()
         metrics = {name: np.array(columns[name], np.float64) for name in COLUMNS}
         return _checked(metrics, np.array(columns["device_accuracy"], np.float64), scenario)
     except (pa.ArrowException, *_MALFORMED) as error:
@@ -202,16 +214,20 @@ def _checked(metrics: dict[str, Floats], accuracy: Floats, scenario: Scenario) -
     return Curves(metrics, accuracy)
 
 
-def _newest_checkpoint(folder: Path, trace_hash: str, scenario: Scenario) -> tuple[Curves, tuple[str, ...]]:
-    """The curves of the newest checkpoint that is whole, and remarks on those passed over. Changes no file."""
-    found, damage = Checkpoints(folder, {"trace": trace_hash}).newest_whole()
-    remarks = tuple(f"A checkpoint was passed over: {sentence}." for sentence in damage)
+def _newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, tuple[str, ...]]:
+    """The newest checkpoint that is whole, and remarks on those passed over. Changes no file."""
+    found, damage = Checkpoints(folder, None).newest_whole()
+    return found, tuple(f"A checkpoint was passed over: {sentence}." for sentence in damage)
+
+
+def _curves(folder: Path, found: Checkpoint | None, scenario: Scenario) -> Curves:
+    """What a checkpoint knows so far."""
     if found is None:
         empty = {name: np.empty(0) for name in COLUMNS}
-        return Curves(empty, np.empty((0, scenario.network.devices))), remarks
+        return Curves(empty, np.empty((0, scenario.network.devices)))
     try:
         metrics = dict(zip(COLUMNS, found.tensors["metrics 0"].numpy(), strict=True))
-        return _checked(metrics, found.tensors["accuracy 0"].numpy(), scenario), remarks
+        return _checked(metrics, found.tensors["accuracy 0"].numpy(), scenario)
     except _MALFORMED as error:
         raise TrainingError(f"{folder}: expected the curves of a run, actual: {_reason(error)}") from None
 
@@ -226,7 +242,7 @@ def _scenario(source: Path, toml: str) -> Scenario:
 def _topology(path: Path, scenario: Scenario, trace: Trace | None, episode: int, seed: int) -> Topology:
     """The scenario's network, if the trace is of it."""
     if trace is not None:
-        _check_arrays(path / TRACE, trace, scenario)  # before a network of any size is built
+        _check_arrays(path / TRACE_ARRAYS, trace, scenario)  # before a network of any size is built
     try:
         topology = build_topology(scenario)
         if trace is not None:
@@ -238,12 +254,11 @@ def _topology(path: Path, scenario: Scenario, trace: Trace | None, episode: int,
 
 def _check_arrays(path: Path, trace: Trace, scenario: Scenario) -> None:
     """Refuse a trace whose arrays do not fit together or hold what is no number."""
-    slots, devices, edges = scenario.slots, scenario.network.devices, len(np.atleast_1d(trace.edge_receiver))
-    by_device = ("scheduled", "power_watt", "update_loss", "spent_joule", "harvested_joule", "overflow_joule")
-    expected = dict.fromkeys(by_device, (slots, devices))
-    expected |= {"battery_joule": (slots + 1, devices), "delivered": (slots, edges)}
-    for name, shape in expected.items():
-        array = getattr(trace, name)
+    sizes = {"slot": scenario.slots, "moment": scenario.slots + 1, "device": scenario.network.devices}
+    sizes |= {"edge": len(np.atleast_1d(trace.edge_receiver)), "site": trace.channel_level.shape[-1]}
+    for column in RECORDED:
+        name, array = column.name, getattr(trace, column.name)
+        shape = column.shape(sizes | {"episode": len(array)})[1:]
         if array.ndim != 3 or array.shape[1:] != shape or not len(array):
             raise TraceError(
                 f"{path}: expected {name} of shape (episode, {shape[0]}, {shape[1]}), actual {array.shape}"

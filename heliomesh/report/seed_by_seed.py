@@ -1,6 +1,6 @@
 """Differences between schemes, seed by seed.
 
-Runs with the same seeds meet the same weather, luck, data and first weights, so their difference varies far less than
+Runs with the same seeds have common random numbers, data and first weights, so their difference varies far less than
 either of them, and tells schemes apart whose own intervals overlap.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 from heliomesh.report.run_folder import RunFolder
 from heliomesh.simulation.diagnostics import interval
 
-Luck = tuple[str, int, int | None, int]  # scenario with its seed, seeds of training and simulation, episode
+Seeds = tuple[str, int, int | None, int]  # scenario with its seed, seeds of training and simulation, episode
 
 
 def differences(schemes: Sequence[Sequence[RunFolder]]) -> list[list[dict[str, Any] | None]]:
@@ -20,19 +20,19 @@ def differences(schemes: Sequence[Sequence[RunFolder]]) -> list[list[dict[str, A
 
     None where a scheme is its own reference or they have no finished run of the same seed in common.
     """
-    known = [{_luck(run): run for run in runs if run.finished} for runs in schemes]
+    known = [{_seeds(run): run for run in runs if run.finished} for runs in schemes]
     return [[None if one is other else _compared(one, other) for one in known] for other in known]
 
 
-def _luck(run: RunFolder) -> Luck:
+def _seeds(run: RunFolder) -> Seeds:
     return run.scenario.content_hash, run.seed, None if run.trace is None else run.trace.seed, run.episode
 
 
-def _compared(own: dict[Luck, RunFolder], reference: dict[Luck, RunFolder]) -> dict[str, Any] | None:
-    common = [luck for luck in own if luck in reference]
+def _compared(own: dict[Seeds, RunFolder], reference: dict[Seeds, RunFolder]) -> dict[str, Any] | None:
+    common = [seeds for seeds in own if seeds in reference]
     if not common:
         return None
-    rows = [_difference(own[luck], reference[luck]) for luck in common]
+    rows = [_difference(own[seeds], reference[seeds]) for seeds in common]
     found = {name: interval(np.array([row[name] for row in rows])) for name in rows[0]}
     return {"seeds": len(common)} | {
         name: {"mean": value.mean, "half": value.half_width} for name, value in found.items()

@@ -4,10 +4,10 @@ import base64
 from html import escape
 from importlib.resources import files
 
-from heliomesh.engine.sizing import Pair, Prices, Sizing
 from heliomesh.report.contour import contour_svg, description
 from heliomesh.report.page import source_hash
 from heliomesh.scenario import Scenario
+from heliomesh.studies.sizing import Pair, Prices, Sizing
 
 
 def sizing_page(sizing: Sizing, scenario: Scenario, title: str, prices: Prices | None = None) -> str:

@@ -70,11 +70,20 @@ class LearningConstants:
     initial_gap: float  # F(w̄_1) − F(w*)
 
 
+def theorem1_cost(trace: Trace, episode: int = 0) -> float:
+    """Mean per slot of Σ_j x_j as Theorem 1 charges it: an idle device pays 1, whatever ``cost.idle_penalty`` is.
+
+    A scheduled device pays no penalty, so its update loss Σ_i a_ij q_ij is the theorem's.
+    """
+    charged = np.where(trace.scheduled[episode], trace.update_loss[episode], 1.0)
+    return float(charged.sum(-1).mean())
+
+
 def theorem1_terms(problem: Problem, mean_cost: float, constants: LearningConstants) -> dict[str, float]:
     """The six terms of Theorem 1's bound on the mean squared gradient; a diagnostic, not a guarantee.
 
-    ``mean_cost`` is the normalised cost per slot; the last term is 4 (KL + √K) G² / K times it. Compare with the
-    trivial bound G²: at practical constants the sum is far larger.
+    ``mean_cost`` is the cost per slot that `theorem1_cost` gives; the last term is 4 (KL + √K) G² / K times it.
+    Compare with the trivial bound G²: at practical constants the sum is far larger.
     """
     m, slots, steps = problem.num_devices, problem.slots, problem.scenario.learning.local_steps
     lipschitz, squared = constants.smoothness, constants.gradient_bound**2

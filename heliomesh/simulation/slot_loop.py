@@ -1,7 +1,7 @@
 """The one loop: the world moves, the policy acts, packets and energy follow.
 
-Order within a slot: see (h_t, b_t) → choose p_t → spend → harvest u_t → b_{t+1}. All luck of a slot is drawn before
-the policy acts and in fixed shapes, so every planner meets the same weather.
+Order within a slot: see (h_t, b_t) → choose p_t → spend → harvest u_t → b_{t+1}. All random numbers of a slot are
+drawn before the policy acts and in fixed shapes, so every planner meets the same weather.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,11 +14,12 @@ from torch import Tensor
 
 from heliomesh.physics.battery import initial_battery
 from heliomesh.physics.link import error_prob
-from heliomesh.problem.policy import Noticed, Observation, Policy, Weights
+from heliomesh.problem import guard
+from heliomesh.problem.policy import Noticed, Observation, Policy, Weights, decided
 from heliomesh.problem.problem import Problem
 from heliomesh.streams import Purpose, stream
 
-_BLOCK_SLOTS = 64  # most slots of luck drawn at a time; the numbers do not depend on it
+_BLOCK_SLOTS = 64  # most slots of random numbers drawn at a time; the numbers do not depend on it
 _BLOCK_NUMBERS = 1 << 25  # most numbers drawn at a time
 
 
@@ -50,7 +51,7 @@ def run_slots(
     """Simulate the scenario's horizon slot by slot for the given episode numbers.
 
     The world is ``problem`` until a slot that ``truth`` names, from which on it is the one given there. Such worlds
-    have the same devices, edges, sites and levels, so batteries, channels and luck carry over.
+    have the same devices, edges, sites and levels, so batteries, channels and random numbers carry over.
     """
     _check_inputs(problem, policy, seed)
     topology, settings = problem.topology, problem.scenario.energy
@@ -59,9 +60,10 @@ def run_slots(
         torch.from_numpy(topology.self_weight).to(problem.device),
     )
     sender = torch.from_numpy(topology.edge_sender).to(problem.device)
+    dust_joule = guard.DUST * problem.battery.capacity_joule
 
-    luck = Luck(problem, episodes, seed)
-    first = luck.first()
+    numbers = RandomNumbers(problem, episodes, seed)
+    first = numbers.first()
     channel_level = problem.channel.initial(first.channel)
     hidden = problem.harvest.start(first.harvest[..., 0])
     battery = initial_battery(problem.scenario, problem.battery, first.harvest[..., 1])
@@ -70,15 +72,15 @@ def run_slots(
         if slot in truth:
             world = truth[slot]
             battery = torch.minimum(battery, world.battery.capacity_joule)
-        # 1. the slot's luck, before anyone acts
-        now = luck.next()
+        # 1. the slot's random numbers, before anyone acts
+        now = numbers.next()
         # 2. the policy acts on what can be seen
         weather = world.harvest.weather(hidden)
-        decision = policy.decide(slot, Observation(channel_level, battery, weather, now.policy, noticed))
+        seen = Observation(channel_level, battery, weather, now.policy, noticed)
+        decision = decided(problem, policy, slot, seen)
         spent = decision.trained * problem.compute_joule + decision.power_watt * settings.transmit_second
-        # the grid forgives a billionth of a step twice: in the level seen and in the spending rounded up
-        assert bool((spent <= battery + 3e-9 * problem.battery.capacity_joule).all()), "a policy overdrew a battery"
-        spent = torch.minimum(spent, battery)  # rounding dust only, as just asserted
+        guard.check_spending(type(policy).__name__, spent, battery, dust_joule)
+        spent = torch.minimum(spent, battery)  # rounding dust only, as just checked
         # 3. packets
         fading = world.channel.gain[channel_level[:, world.channel.site_of_edge]]
         error = error_prob(world.link, topology, decision.power_watt, fading)
@@ -120,7 +122,7 @@ def _check_inputs(problem: Problem, policy: Policy, seed: int) -> None:
 
 
 @dataclass(frozen=True)
-class SlotLuck:
+class SlotNumbers:
     """Uniform numbers of one slot."""
 
     channel: Tensor  # (episode, site)
@@ -129,7 +131,7 @@ class SlotLuck:
     policy: Tensor  # (episode, device)
 
 
-class Luck:
+class RandomNumbers:
     """Uniform numbers of all episodes, slot by slot, from one stream per purpose and episode."""
 
     def __init__(self, problem: Problem, episodes: list[int], seed: int) -> None:
@@ -147,12 +149,12 @@ class Luck:
         self._blocks: dict[Purpose, Tensor] = {}
         self._slot = 0
 
-    def first(self) -> SlotLuck:
-        """Luck of the first state."""
+    def first(self) -> SlotNumbers:
+        """RandomNumbers of the first state."""
         return self._take({purpose: self._draw(purpose, 1) for purpose in self._shapes}, 0)
 
-    def next(self) -> SlotLuck:
-        """Luck of the next slot."""
+    def next(self) -> SlotNumbers:
+        """RandomNumbers of the next slot."""
         offset = self._slot % self._block_slots
         if offset == 0:
             self._blocks = {purpose: self._draw(purpose, self._block_slots) for purpose in self._shapes}
@@ -165,5 +167,5 @@ class Luck:
         drawn = np.stack([generator.random(shape) for generator in self._streams[purpose]], axis=1)
         return torch.from_numpy(drawn).to(self._device)
 
-    def _take(self, blocks: dict[Purpose, Tensor], offset: int) -> SlotLuck:
-        return SlotLuck(*(blocks[purpose][offset] for purpose in self._shapes))
+    def _take(self, blocks: dict[Purpose, Tensor], offset: int) -> SlotNumbers:
+        return SlotNumbers(*(blocks[purpose][offset] for purpose in self._shapes))

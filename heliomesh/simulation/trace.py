@@ -1,19 +1,26 @@
 """What happened, as arrays: the only thing that learning needs to know about planning and physics."""
 
 import json
-import zipfile
-from dataclasses import dataclass, fields, replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.durable import written_whole
-from heliomesh.problem.policy import Plan, Track, untracked
+from heliomesh.durable import npz_sizes, written_whole
+from heliomesh.mistakes import MistakeError
+from heliomesh.problem.policy import Plan, Policy, Track, as_plan, untracked
 from heliomesh.problem.problem import Problem
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB, TooLargeError, check_fits
+from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.slot_loop import Slot, run_slots
+
+if TYPE_CHECKING:
+    import xarray
 
 _FORMAT = 1
 _EPISODES_AT_ONCE = 256
@@ -21,8 +28,60 @@ _EPISODES_AT_ONCE = 256
 Array = npt.NDArray[Any]
 
 
-class TraceError(ValueError):
+class TraceError(MistakeError, ValueError):
     """A file is not a trace that this version can read."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """An array of a trace, said once: all that reads or writes traces follows `COLUMNS`."""
+
+    name: str
+    axes: tuple[str, ...]
+    dtype: type[np.generic]
+    unit: str  # "1" where there is none
+    meaning: str
+
+    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Its shape for given lengths of the axes."""
+        return tuple(sizes[axis] for axis in self.axes)
+
+    @property
+    def kind(self) -> str:
+        """NumPy's letter for booleans (b), whole numbers (i) or floating-point numbers (f)."""
+        return np.dtype(self.dtype).kind
+
+
+_DEVICE, _EDGE = ("episode", "slot", "device"), ("episode", "slot", "edge")
+_MOMENT = ("episode", "moment", "device")  # moments are the starts of slots and the end of the last: slots + 1
+
+COLUMNS = (
+    Column("scheduled", _DEVICE, np.bool_, "1", "the device trains in the slot"),
+    Column("power_watt", _DEVICE, np.float64, "W", "transmit power, 0 where the device does not send"),
+    Column("update_loss", _DEVICE, np.float64, "1", "x_j, the share of the device's update weight that is lost"),
+    Column("battery_joule", _MOMENT, np.float64, "J", "stored energy; the first entry is the initial battery"),
+    Column("spent_joule", _DEVICE, np.float64, "J", "energy spent on training and sending"),
+    Column("harvested_joule", _DEVICE, np.float64, "J", "energy harvested"),
+    Column("overflow_joule", _DEVICE, np.float64, "J", "harvest that found the battery full"),
+    Column("delivered", _EDGE, np.bool_, "1", "the packet of the edge arrived"),
+    Column("error_prob", _EDGE, np.float64, "1", "probability that it does not"),
+    Column("channel_level", ("episode", "slot", "site"), np.int16, "1", "level of the channel at the site"),
+    Column("edge_receiver", ("edge",), np.int64, "1", "device that hears"),
+    Column("edge_sender", ("edge",), np.int64, "1", "device that is heard"),
+)
+RECORDED = tuple(column for column in COLUMNS if "episode" in column.axes)
+
+
+def axis_sizes(problem: Problem, episodes: int) -> dict[str, int]:
+    """Lengths of all axes."""
+    return {
+        "episode": episodes,
+        "slot": problem.slots,
+        "moment": problem.slots + 1,
+        "device": problem.num_devices,
+        "edge": problem.topology.num_edges,
+        "site": problem.channel.num_sites,
+    }
 
 
 @dataclass(frozen=True)
@@ -32,18 +91,19 @@ class Trace:
     scenario_toml: str
     planner: str
     seed: int
-    scheduled: Array  # (episode, slot, device) bool
-    power_watt: Array  # (episode, slot, device)
-    update_loss: Array  # (episode, slot, device) x_j
-    battery_joule: Array  # (episode, slot + 1, device): first entry is the initial battery, last the final one
-    spent_joule: Array  # (episode, slot, device)
-    harvested_joule: Array  # (episode, slot, device)
-    overflow_joule: Array  # (episode, slot, device)
-    delivered: Array  # (episode, slot, edge) bool
-    error_prob: Array  # (episode, slot, edge)
-    channel_level: Array  # (episode, slot, site)
-    edge_receiver: Array  # (edge,)
-    edge_sender: Array  # (edge,)
+    # axes, units and meanings are in `COLUMNS`
+    scheduled: Array
+    power_watt: Array
+    update_loss: Array
+    battery_joule: Array
+    spent_joule: Array
+    harvested_joule: Array
+    overflow_joule: Array
+    delivered: Array
+    error_prob: Array
+    channel_level: Array
+    edge_receiver: Array
+    edge_sender: Array
 
     @property
     def cost(self) -> npt.NDArray[np.float64]:
@@ -53,31 +113,46 @@ class Trace:
 
     def episode(self, number: int) -> "Trace":
         """The trace of one episode alone."""
-        edges = ("edge_receiver", "edge_sender")  # the same in every episode
-        parts = {name: getattr(self, name)[number : number + 1] for name in _array_names() if name not in edges}
-        return replace(self, **parts)
+        return replace(self, **{c.name: getattr(self, c.name)[number : number + 1] for c in RECORDED})
+
+    def first_slots(self, slots: int) -> "Trace":
+        """The beginning of the trace."""
+        length = {"slot": slots, "moment": slots + 1}
+        return replace(self, **{c.name: getattr(self, c.name)[:, : length[c.axes[1]]] for c in RECORDED})
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """The arrays with named axes, coordinates and units; needs `pip install heliomesh[xarray]`."""
+        try:
+            import xarray
+        except ImportError:
+            raise ModuleNotFoundError("xarray is not installed. Run `pip install heliomesh[xarray]`.") from None
+        arrays = {c.name: (c.axes, getattr(self, c.name), {"units": c.unit, "long_name": c.meaning}) for c in COLUMNS}
+        axes = {axis: size for c in COLUMNS for axis, size in zip(c.axes, getattr(self, c.name).shape, strict=True)}
+        coords = {axis: np.arange(size) for axis, size in axes.items()}
+        dataset = xarray.Dataset(arrays, coords).set_coords(["edge_receiver", "edge_sender"])
+        return dataset.assign_attrs(planner=self.planner, seed=self.seed, scenario=self.scenario_toml)
 
     def save(self, path: str | Path) -> None:
         """Write one compressed file; the name appears only when the file is complete."""
         target = Path(path)
         meta = {"format": _FORMAT, "scenario": self.scenario_toml, "planner": self.planner, "seed": self.seed}
-        arrays = {name: getattr(self, name) for name in _array_names()}
+        arrays = {column.name: getattr(self, column.name) for column in COLUMNS}
         with written_whole(target) as path, path.open("wb") as file:
             np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
 
     @classmethod
-    def load(cls, path: str | Path) -> "Trace":
-        """Read a saved trace; raises TraceError for anything else."""
+    def load(cls, path: str | Path, *, memory_gib: float = DEFAULT_LIMIT_GIB) -> "Trace":
+        """Read a saved trace; raises TraceError for anything else, and TooLargeError above the memory limit."""
         try:
-            zipfile.ZipFile(path).close()  # or `np.load` would take what is no archive for a pickle, and say so
+            _check_unpacked(Path(path), memory_gib)
             with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 meta = json.loads(str(file["meta"]))
                 if meta.get("format") != _FORMAT:
                     raise TraceError(f"{path}: expected trace format {_FORMAT}, actual value {meta.get('format')!r}")
-                arrays = {name: file[name] for name in _array_names()}
+                arrays = {column.name: file[column.name] for column in COLUMNS}
                 _check_fit(path, arrays)
                 return cls(str(meta["scenario"]), str(meta["planner"]), int(meta["seed"]), **arrays)
-        except TraceError:
+        except (TraceError, TooLargeError):
             raise
         except OSError as error:
             raise TraceError(f"{path}: expected a complete trace file, actual: {error.strerror or error}") from None
@@ -85,29 +160,30 @@ class Trace:
             raise TraceError(f"{path}: expected a complete trace file, actual: {error}") from None
 
 
-def _array_names() -> list[str]:
-    return [field.name for field in fields(Trace) if field.name not in ("scenario_toml", "planner", "seed")]
+def _check_unpacked(path: Path, memory_gib: float) -> None:
+    """Refuse a file before it is unpacked if its arrays, and a copy of one while it is checked, do not fit."""
+    sizes = [size.num_bytes for size in npz_sizes(path).values()]
+    check_fits(f"{path}", sum(sizes) + 1.2 * max(sizes, default=0), memory_gib, "raise memory_gib")
 
 
 def _check_fit(path: str | Path, arrays: dict[str, Array]) -> None:
     """Refuse arrays of a file that are not of the kinds, shapes and ranges that `simulate` gives."""
-    shapes = _shapes(path, arrays)
-    devices = shapes["scheduled"][2]
-    for name, array in arrays.items():
-        kind = _KINDS.get(name, "f")
-        if array.dtype.kind != kind or array.shape != shapes[name]:
+    sizes = _sizes(path, arrays)
+    for column in COLUMNS:
+        name, array, shape = column.name, arrays[column.name], column.shape(sizes)
+        if array.dtype.kind != column.kind or array.shape != shape:
             raise TraceError(
-                f"{path}: expected {name} of {_KIND_WORDS[kind]} and shape {shapes[name]}, "
+                f"{path}: expected {name} of {_KIND_WORDS[column.kind]} and shape {shape}, "
                 f"actual type {array.dtype} and shape {array.shape}"
             )
         if not (np.abs(array) <= _LARGEST).all():
             raise TraceError(f"{path}: expected finite numbers in {name}, actual: NaN or beyond {_LARGEST:g}")
-        if name in ("edge_receiver", "edge_sender") and not ((array >= 0) & (array < devices)).all():
-            raise TraceError(f"{path}: expected devices 0 to {devices - 1} in {name}, actual: others")
+        if column.axes == ("edge",) and not ((array >= 0) & (array < sizes["device"])).all():
+            raise TraceError(f"{path}: expected devices 0 to {sizes['device'] - 1} in {name}, actual: others")
 
 
-def _shapes(path: str | Path, arrays: dict[str, Array]) -> dict[str, tuple[int, ...]]:
-    """Shapes of all arrays that fit those of two."""
+def _sizes(path: str | Path, arrays: dict[str, Array]) -> dict[str, int]:
+    """Lengths of the axes, as three of the arrays have them."""
     scheduled, receiver = arrays["scheduled"], arrays["edge_receiver"]
     if scheduled.ndim != 3 or 0 in scheduled.shape or receiver.ndim != 1:
         raise TraceError(
@@ -115,44 +191,50 @@ def _shapes(path: str | Path, arrays: dict[str, Array]) -> dict[str, tuple[int, 
             f"actual shapes {scheduled.shape} and {receiver.shape}"
         )
     episodes, slots, devices = scheduled.shape
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(arrays, scheduled.shape)
-    shapes |= dict.fromkeys(("delivered", "error_prob"), (episodes, slots, len(receiver)))
-    shapes |= dict.fromkeys(("edge_receiver", "edge_sender"), receiver.shape)
-    sites = arrays["channel_level"].shape[2:3]
-    return shapes | {"battery_joule": (episodes, slots + 1, devices), "channel_level": (episodes, slots, *sites)}
+    sites = arrays["channel_level"].shape[-1] if arrays["channel_level"].ndim else 0
+    sizes = {"episode": episodes, "slot": slots, "moment": slots + 1, "device": devices}
+    return sizes | {"edge": len(receiver), "site": sites}
 
 
 _LARGEST = 1e100  # sums over slots must stay numbers
-_KINDS = {"scheduled": "b", "delivered": "b", "channel_level": "i", "edge_receiver": "i", "edge_sender": "i"}
 _KIND_WORDS = {"b": "booleans", "i": "whole numbers", "f": "floating-point numbers"}
 
 
 def simulate(
     problem: Problem,
-    plan: Plan,
-    episodes: int = 64,
+    plan: Plan | Policy,
+    episodes: int | Sequence[int] = 64,
     seed: int = 0,
     *,
-    first_episode: int = 0,
+    truth: Mapping[int, Problem] = MappingProxyType({}),
     memory_gib: float = DEFAULT_LIMIT_GIB,
     track: Track = untracked,
 ) -> Trace:
-    """Simulate episodes with continuous batteries; the same seed and episode mean the same luck for every plan."""
-    if episodes < 1:
+    """Simulate episodes with continuous batteries; the same seed and episode mean common random numbers for every
+    plan.
+
+    ``plan`` is a plan or any policy: an object with ``decide(slot, seen)``. ``episodes`` is how many, from number 0
+    on, or their numbers. ``truth`` is as in `run_slots`. Forked children may simulate too, with one thread each, and
+    get the same numbers.
+    """
+    plan = as_plan(plan)
+    numbers = range(episodes) if isinstance(episodes, int) else list(episodes)
+    if not numbers:
         raise ValueError(f"episodes: expected at least 1, actual value {episodes}")
-    check_fits("trace", estimate_bytes(problem, episodes), memory_gib, "lower episodes, slots or network.devices")
-    numbers = list(range(first_episode, first_episode + episodes))
-    chunks = [numbers[start : start + _EPISODES_AT_ONCE] for start in range(0, episodes, _EPISODES_AT_ONCE)]
-    collected: list[dict[str, Array]] = []
+    check_fits("trace", estimate_bytes(problem, len(numbers)), memory_gib, "lower episodes, slots or network.devices")
+    starts = range(0, len(numbers), _EPISODES_AT_ONCE)
+    chunks = [list(numbers[start : start + _EPISODES_AT_ONCE]) for start in starts]
     total = len(chunks) * problem.slots
     steps = (
-        (index, slot) for index, chunk in enumerate(chunks) for slot in run_slots(problem, plan.policy, chunk, seed)
+        (index, slot)
+        for index, chunk in enumerate(chunks)
+        for slot in run_slots(problem, plan.policy, chunk, seed, truth)
     )
     recorders = [Recorder(problem, len(chunk)) for chunk in chunks]
     for index, slot in track(steps, f"simulate {plan.planner}", total):
         recorders[index].add(slot)
-    collected = [recorder.arrays for recorder in recorders]
-    joined = {name: np.concatenate([part[name] for part in collected]) for name in collected[0]}
+    joined = {c.name: np.concatenate([one.arrays[c.name] for one in recorders]) for c in RECORDED}
+    check_finite(joined["update_loss"])
     return Trace(
         scenario_toml=problem.scenario.to_toml(),
         planner=plan.planner,
@@ -163,27 +245,24 @@ def simulate(
     )
 
 
+def check_finite(cost: Array) -> None:
+    """Refuse costs that are no numbers, before anyone stores or averages them."""
+    if not np.isfinite(cost).all():
+        raise ScenarioError("cost", "expected finite numbers, actual: NaN or infinite; check the scenario's numbers")
+
+
 def estimate_bytes(problem: Problem, episodes: int) -> float:
     """Size of the recorded arrays, held twice while episodes are joined."""
-    devices, edges, sites = problem.num_devices, problem.topology.num_edges, problem.channel.num_sites
-    per_slot = devices * (1 + 6 * 8) + edges * (1 + 8) + sites * 2
-    return 2.0 * episodes * problem.slots * per_slot
+    sizes = axis_sizes(problem, episodes)
+    return 2.0 * sum(math.prod(column.shape(sizes)) * np.dtype(column.dtype).itemsize for column in RECORDED)
 
 
 class Recorder:
     """Collects slots of one chunk of episodes into preallocated arrays."""
 
     def __init__(self, problem: Problem, episodes: int) -> None:
-        slots, devices, edges = problem.slots, problem.num_devices, problem.topology.num_edges
-        by_device = ("power_watt", "update_loss", "spent_joule", "harvested_joule", "overflow_joule")
-        self.arrays: dict[str, Array] = {name: np.empty((episodes, slots, devices)) for name in by_device}
-        self.arrays |= {
-            "scheduled": np.empty((episodes, slots, devices), dtype=np.bool_),
-            "battery_joule": np.empty((episodes, slots + 1, devices)),
-            "delivered": np.empty((episodes, slots, edges), dtype=np.bool_),
-            "error_prob": np.empty((episodes, slots, edges)),
-            "channel_level": np.empty((episodes, slots, problem.channel.num_sites), dtype=np.int16),
-        }
+        sizes = axis_sizes(problem, episodes)
+        self.arrays: dict[str, Array] = {c.name: np.empty(c.shape(sizes), c.dtype) for c in RECORDED}
         self._slot = 0
 
     def add(self, slot: Slot) -> None:

@@ -16,9 +16,11 @@ from heliomesh.engine.fleet.device import Installation
 from heliomesh.engine.fleet.messages import PLANNING, Message
 from heliomesh.engine.fleet.planning import partners_of, timetable
 from heliomesh.engine.fleet.post import InProcess
-from heliomesh.engine.fleet.scheme import ALONE, WITH_OTHERS, scheme_of
+from heliomesh.engine.fleet.scheme import ALONE, WITH_OTHERS, FleetScheme, scheme_of
 from heliomesh.engine.fleet.view import next_hop, view_of
-from heliomesh.learning.trainer import train
+from heliomesh.jobs.job import Job
+from heliomesh.jobs.training import train
+from heliomesh.learning.trainer import TrainSettings
 from heliomesh.planners.decentralized.planner import LocalTables, Options
 from heliomesh.planning import make_plan, planner_names
 from heliomesh.problem.factor import Factor, Variable, site
@@ -51,7 +53,15 @@ def small(**changes: Any) -> Problem:
 
 
 def ran(problem: Problem, planner: str, options: Mapping[str, Any], **more: Any) -> FleetRun:
-    return run_fleet(scheme_of(problem, planner, options), InProcess, seed=SEED, evaluate_every=3, **more)
+    scheme = scheme_of(problem, planner, options)
+    return run_fleet(scheme, InProcess, job_of(scheme), **more)
+
+
+def job_of(scheme: FleetScheme, evaluate_every: int = 3) -> Job:
+    """What a fleet is asked to do."""
+    training = TrainSettings(evaluate_every=evaluate_every)
+    scenario = scheme.problem.scenario
+    return Job(scenario, scheme.planner, scheme.options, seed=SEED, training_seed=SEED, training=training)
 
 
 def assert_same_traces(one: Trace, other: Trace) -> None:
@@ -125,7 +135,7 @@ def test_messages_come_from_neighbours_about_the_neighbourhood_and_as_many_as_pr
 ) -> None:
     problem = small(**changes)
     scheme = scheme_of(problem, "decentralized", options)
-    found = run_fleet(scheme, InProcess, seed=SEED)
+    found = run_fleet(scheme, InProcess, job_of(scheme))
     assert scheme.timetable is not None
     distance = dict(nx.all_pairs_shortest_path_length(problem.topology.graph))
     for device, logbook in found.logbooks.items():
@@ -161,7 +171,7 @@ class Hasty(InProcess):
 @pytest.mark.parametrize(("planner", "order"), [("decentralized", "turns"), ("decentralized", "simultaneous")])
 def test_it_does_not_matter_who_is_first(planner: str, order: str) -> None:
     scheme = scheme_of(small(**PATH, slots=4), planner, {"rounds": 2, "order": order})
-    calm, hasty = (run_fleet(scheme, post, seed=SEED) for post in (InProcess, Hasty))
+    calm, hasty = (run_fleet(scheme, post, job_of(scheme)) for post in (InProcess, Hasty))
     assert_same_traces(calm.trace, hasty.trace)
     assert torch.equal(calm.run.weights, hasty.run.weights)
     assert calm.logbooks == hasty.logbooks
@@ -185,7 +195,8 @@ def test_tables_in_single_precision_take_the_bytes_that_are_counted() -> None:
                     self._devices[number] = _Scale(device, carried)  # type: ignore[assignment]
             return super().call(name, arguments)
 
-    run_fleet(scheme_of(problem, "decentralized", {"rounds": 2}), Weighed, seed=SEED)
+    scheme = scheme_of(problem, "decentralized", {"rounds": 2})
+    run_fleet(scheme, Weighed, job_of(scheme))
     assert carried
     assert all(actual <= counted for actual, counted in carried)
     assert any(actual == counted for actual, counted in carried)  # frames are no larger than they need be
@@ -244,6 +255,7 @@ def _numbers(problem: Problem, devices: int) -> Iterator[Tensor]:
     yield from map(torch.from_numpy, (topology.edge_receiver, topology.edge_sender, topology.edge_weight))
     yield torch.from_numpy(topology.self_weight)[:devices]
     yield torch.from_numpy(topology.position_metre)[:devices]
+    yield torch.from_numpy(topology.edge_metre)
     yield from (link.path_gain, link.noise_watt[:devices], problem.channel.site_of_edge)
     yield from (actions.spent_joule[:devices], actions.quanta[:devices], problem.battery.capacity_joule[:devices])
     yield problem.harvest.law.scale[:devices]
@@ -256,7 +268,8 @@ def test_a_device_is_given_its_own_samples_and_no_others() -> None:
         seen.extend(given)
         return InProcess(given)
 
-    run_fleet(scheme_of(problem, "uncoordinated", {}), note, seed=SEED)
+    scheme = scheme_of(problem, "uncoordinated", {})
+    run_fleet(scheme, note, job_of(scheme))
     rows = [{tuple(sample.flatten().tolist()) for sample in one.lesson.samples.inputs} for one in seen]
     assert all(isinstance(one, Installation) for one in seen)
     assert sum(map(len, rows)) == len(set().union(*rows))  # digits has no equal samples
@@ -304,9 +317,7 @@ class Deaf(ActionPolicy):
 def test_a_killed_device_is_a_dead_one_and_the_others_go_on(dead: int, since: int) -> None:
     problem = small(**PATH, slots=7)
     options = {"rounds": 2, "share_tables": False}
-    found = run_fleet(
-        scheme_of(problem, "decentralized", options), InProcess, seed=SEED, evaluate_every=3, deaths={dead: since}
-    )
+    found = ran(problem, "decentralized", options, deaths={dead: since})
     plan = make_plan(problem, "decentralized", options, bound=False)
     assert isinstance(plan.policy, LocalTables)
     start = {(i, v): 0 for i, scope in enumerate(plan.policy.scopes) for v in scope}
@@ -346,8 +357,9 @@ def test_a_death_during_planning_is_said() -> None:
                 self.kill(4)
             return super().call(name, arguments)
 
+    scheme = scheme_of(small(**PATH), "decentralized", {"rounds": 1})
     with pytest.raises(ValueError, match=r"device 4: expected to live until all have planned"):
-        run_fleet(scheme_of(small(**PATH), "decentralized", {"rounds": 1}), Fragile, seed=SEED)
+        run_fleet(scheme, Fragile, job_of(scheme))
 
 
 # what is refused

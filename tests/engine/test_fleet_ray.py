@@ -27,7 +27,7 @@ from heliomesh.report.run_folder import read_run
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace
 from tests.conftest import Call
-from tests.engine.test_fleet import SMALL
+from tests.engine.test_fleet import SMALL, job_of
 
 if find_spec("ray") is None:
     pytest.skip("Ray is not installed (pip install heliomesh[ray])", allow_module_level=True)
@@ -49,7 +49,7 @@ def test_actors_do_what_objects_do_and_a_killed_one_is_dead(local_ray: None) -> 
     chain = {"network.topology": "edges", "network.devices": 4, "network.edges": [[0, 1], [1, 2], [2, 3]]}
     problem = build(Scenario.load("tiny").override({**SMALL, **chain}))
     scheme = scheme_of(problem, "decentralized", {"rounds": 1})
-    ours, theirs = (run_fleet(scheme, post, seed=3, evaluate_every=2, deaths={3: 4}) for post in (InProcess, RayPost))
+    ours, theirs = (run_fleet(scheme, post, job_of(scheme, 2), deaths={3: 4}) for post in (InProcess, RayPost))
     assert ours.died == theirs.died == {3: 4}
     assert ours.logbooks == theirs.logbooks
     assert ours.trace.scheduled[0, 4:, :3].any()
@@ -68,7 +68,7 @@ def test_absent_ray_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--planner", "myopic"], "error: --planner: expected one of decentralized, skiptrain, uncoordinated"),
+        (["--planner", "myopic"], "error: planner: expected one of decentralized, skiptrain, uncoordinated"),
         (["--kill", "5@0"], "error: --kill: expected device@slot with a device below 5 and a slot below 12"),
     ],
 )
@@ -115,7 +115,8 @@ def test_an_actor_that_is_killed_from_outside_is_a_dead_device(local_ray: None) 
                 os.kill(killed[0], signal.SIGKILL)
             return super().call(name, arguments)
 
-    found = run_fleet(scheme_of(problem, "uncoordinated", {}), Struck, seed=3)
+    scheme = scheme_of(problem, "uncoordinated", {})
+    found = run_fleet(scheme, Struck, job_of(scheme))
     (device, slot) = next(iter(found.died.items()))
     assert len(found.died) == 1
     assert slot in (2, 3)  # the process may live a moment longer
@@ -126,7 +127,8 @@ def test_an_actor_that_is_killed_from_outside_is_a_dead_device(local_ray: None) 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="no /proc to find processes in")
-def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     words = ["fleet", "tiny", "--set", "slots=4000", "--planner", "uncoordinated", "--out", str(tmp_path / "run")]
     running = subprocess.Popen(  # noqa: S603
         [sys.executable, "-c", PROGRAM, *words],
@@ -139,8 +141,8 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     assert running.stderr.readline().startswith("slot 10")
     family = {pid: _name(pid) for pid in _descendants(running.pid)}
     assert any("ray::DeviceActor" in name for name in family.values())
-    running.send_signal(signal.SIGINT)
-    assert running.wait(60) == 130
+    running.send_signal(number)
+    assert running.wait(60) == 128 + number
     assert running.stderr.read().splitlines()[-1] == "stopped; of an unfinished fleet nothing is kept"
     running.stderr.close()
     deadline = time.monotonic() + 30

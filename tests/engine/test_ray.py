@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -17,13 +18,15 @@ import pytest
 import torch
 
 from heliomesh.commands import options
-from heliomesh.engine import local
-from heliomesh.engine.arm import Arm, Scheme
-from heliomesh.engine.local import Hardware
-from heliomesh.engine.store import Store
+from heliomesh.jobs.job import Job
+from heliomesh.jobs.store import Store
+from heliomesh.learning.trainer import Work
 from heliomesh.planning import make_plan
 from heliomesh.problem.problem import build
+from heliomesh.report.tables import figure_text
 from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.studies import reproduce as study
+from tests.faults.experiments import small
 
 if find_spec("ray") is None:
     pytest.skip("Ray is not installed (pip install heliomesh[ray])", allow_module_level=True)
@@ -70,18 +73,27 @@ def test_a_lost_worker_is_replaced(local_ray: None, tmp_path: Path) -> None:
 
 
 def test_a_sweep_is_equal_and_not_repeated(local_ray: None, tmp_path: Path) -> None:
-    arms = [_arm(number, slots=8) for number in range(4)]
+    jobs, spread = [_job(number, slots=8) for number in range(4)], Work(parallel_map=engine.parallel_map)
     ours, theirs = Store(tmp_path / "local"), Store(tmp_path / "ray")
-    local.prepare_all(arms, ours)
-    local.train_all(arms, ours, Hardware())
-    engine.prepare_all(arms, theirs)
-    engine.train_all(arms, theirs, Hardware())
+    ours.runs(jobs)
+    theirs.runs(jobs, spread)
     written = [(path, path.stat().st_mtime_ns) for path in sorted((tmp_path / "ray").rglob("*.*"))]
-    for arm in arms:
-        _assert_equal(ours, theirs, arm)
-    engine.prepare_all(arms, theirs)
-    engine.train_all(arms, theirs, Hardware())
+    for job in jobs:
+        _assert_equal(ours, theirs, job)
+    theirs.runs(jobs, spread)
     assert written == [(path, path.stat().st_mtime_ns) for path in sorted((tmp_path / "ray").rglob("*.*"))]
+
+
+def test_a_figure_is_equal(local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "EXPERIMENT_CATALOG", small.__package__)
+    (ours,) = study.reproduce(["small"], tmp_path / "local")
+    (theirs,) = study.reproduce(
+        ["small"], tmp_path / "ray", parallel_map=engine.parallel_map, train_map=engine.parallel_map, runs_at_once=1
+    )
+    assert ours.num_lines == len(ours.results) == len(theirs.results) == 2
+    for mine, other in zip(ours.results, theirs.results, strict=True):
+        pd.testing.assert_frame_equal(mine.curves, other.curves, check_exact=True)
+    assert figure_text(ours) == figure_text(theirs)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +113,41 @@ def test_plans_are_equal(local_ray: None, planner: str, overrides: dict[str, obj
             assert torch.equal(mine, other)
 
 
+def test_a_command_leaves_no_session_behind_and_no_stack() -> None:
+    program = """
+import os, signal
+from heliomesh import cli
+from heliomesh.commands import plan
+from heliomesh.engine import ray
+def ended(*arguments, **options):
+    assert len(ray._sessions) == 1
+    assert ray._sessions[0].is_dir()
+    os.kill(os.getpid(), signal.SIGTERM)
+plan.make_plan = ended
+cli.main()
+"""
+    words = ["plan", "tiny", "receiver", "--engine", "ray"]
+    with tempfile.TemporaryDirectory() as folder:  # a short name: sockets are in it
+        environment = os.environ | {"RAY_TMPDIR": folder}
+        command = [sys.executable, "-c", program, *words]
+        ended = subprocess.run(command, capture_output=True, text=True, env=environment)  # noqa: S603
+        assert (ended.returncode, ended.stdout, ended.stderr) == (128 + signal.SIGTERM, "", "")
+        assert list(Path(folder).rglob("session_*")) == []
+
+
+def test_only_the_own_session_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, other, latest = tmp_path / "session_1", tmp_path / "session_2", tmp_path / "session_latest"
+    monkeypatch.setattr(engine, "_sessions", [own])
+    monkeypatch.setattr("ray.shutdown", lambda: None)
+    for folder in (own, other):
+        folder.mkdir()
+    latest.symlink_to(other)
+    engine.stop()
+    assert not own.exists()
+    assert other.is_dir()
+    assert latest.is_symlink()
+
+
 def test_the_command_ends_with_one_sentence(tmp_path: Path) -> None:
     program = "from heliomesh.cli import main; main()"
     words = ["reproduce", "--quick", "--out", str(tmp_path), "--engine", "ray", "--address", "nonsense"]
@@ -113,12 +160,12 @@ def test_the_command_ends_with_one_sentence(tmp_path: Path) -> None:
 def test_absent_ray_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "find_spec", lambda name: None)
     with pytest.raises(ScenarioError, match=r"pip install heliomesh\[ray\]"):
-        options.start_engine(options.Engine.ray, None)
+        options.engine_maps(options.Engine.ray, None)
 
 
 def test_an_address_needs_ray() -> None:
     with pytest.raises(ScenarioError, match="--engine ray"):
-        options.start_engine(options.Engine.local, "127.0.0.1:6379")
+        options.engine_maps(options.Engine.local, "127.0.0.1:6379")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +174,7 @@ def test_an_address_needs_ray() -> None:
 def test_a_wrong_address_is_said_at_once(address: str) -> None:
     started = time.monotonic()
     with pytest.raises(ScenarioError, match="host:port of a running Ray cluster") as caught:
-        options.start_engine(options.Engine.ray, address)
+        options.engine_maps(options.Engine.ray, address)
     assert "\n" not in str(caught.value)
     assert time.monotonic() - started < 15
 
@@ -144,10 +191,9 @@ def test_something_else_at_the_address_is_said_within_seconds() -> None:
 @pytest.mark.slow
 def test_a_sweep_survives_the_loss_of_a_node(tmp_path: Path) -> None:
     engine.stop()
-    arms = [_arm(number, slots=40) for number in range(24)]
+    jobs = [_job(number, slots=40) for number in range(24)]
     ours, theirs = Store(tmp_path / "local"), Store(tmp_path / "ray")
-    local.prepare_all(arms, ours)
-    local.train_all(arms, ours, Hardware())
+    ours.runs(jobs)
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 1, "node_ip_address": LOOPBACK, "include_dashboard": False}
     )
@@ -163,17 +209,16 @@ def test_a_sweep_survives_the_loss_of_a_node(tmp_path: Path) -> None:
 
     try:
         engine.start(cluster.address)
-        engine.prepare_all(arms, theirs, track)
-        engine.train_all(arms, theirs, Hardware(), track)
+        theirs.runs(jobs, Work(track=track, parallel_map=engine.parallel_map, runs_at_once=1))
     finally:
         engine.stop()
         cluster.shutdown()
     assert killed == [8]
-    for arm in arms:
-        _assert_equal(ours, theirs, arm)
+    for job in jobs:
+        _assert_equal(ours, theirs, job)
 
 
-def _arm(number: int, slots: int) -> Arm:
+def _job(number: int, slots: int) -> Job:
     planners = ("uncoordinated", "myopic", "prices", "receiver")
     scenario = Scenario.load("ring10").override(
         {
@@ -183,19 +228,19 @@ def _arm(number: int, slots: int) -> Arm:
             "learning.model": "mlp",
         }
     )
-    planner = planners[number % len(planners)]
-    return Arm("sweep", Scheme(planner, planner), scenario, num_seeds=1, place=float(number))
+    return Job(scenario, planners[number % len(planners)])
 
 
-def _assert_equal(ours: Store, theirs: Store, arm: Arm) -> None:
-    a, b = ours.get_trace(arm).trace, theirs.get_trace(arm).trace
+def _assert_equal(ours: Store, theirs: Store, job: Job) -> None:
+    a, b = ours.trace(job), theirs.trace(job)
     for name in ("scheduled", "power_watt", "battery_joule", "delivered", "update_loss"):
         assert np.array_equal(getattr(a, name), getattr(b, name)), name
-    clock = [name for name in ours.get(arm).curves if name.endswith("second")]
-    pd.testing.assert_frame_equal(
-        ours.get(arm).curves.drop(columns=clock), theirs.get(arm).curves.drop(columns=clock), check_exact=True
-    )
-    assert ours.get(arm).manifest["cost"] == theirs.get(arm).manifest["cost"]
+    mine, other = ours.run(job), theirs.run(job)
+    assert list(mine.metrics) == list(other.metrics)
+    for name, column in mine.metrics.items():
+        assert np.array_equal(column, other.metrics[name], equal_nan=True), name
+    assert torch.equal(mine.weights, other.weights)
+    assert mine.provenance["cost"] == other.provenance["cost"]
 
 
 def _family(root: int) -> set[int]:

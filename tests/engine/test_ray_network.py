@@ -1,6 +1,7 @@
 """One network over Ray actors: the results of the local engine, also when actors are lost or the run is stopped."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ if find_spec("ray") is None:
     pytest.skip("Ray is not installed (pip install heliomesh[ray])", allow_module_level=True)
 
 from heliomesh.engine import ray as engine  # isort: skip  # it sets what Ray reads when it is imported
-from heliomesh.engine.ray_network import Network, over_actors
+from heliomesh.engine.ray_network import ActorNetwork, over_actors
 
 import ray  # isort: skip
 from ray.cluster_utils import Cluster  # isort: skip
@@ -89,7 +90,7 @@ class Killer:
         self.slot, self.networks, self.killed = slot, [], []
 
     def make_stack(self, jobs, dataset, settings):
-        self.networks.append(Network(jobs[0], dataset, settings, 3))
+        self.networks.append(ActorNetwork(jobs[0], dataset, settings, 3))
         return self.networks[-1]
 
     def track(self, items, description, total):
@@ -141,11 +142,11 @@ def test_an_error_of_the_training_is_raised_as_it_is(local_ray):
 @pytest.mark.parametrize(
     ("options", "settings", "message"),
     [
-        ((15, None), {}, "--actors: expected 1 to 14, one device for each, actual value 15"),
-        ((2, 0.5), {}, "--gpus-per-actor: expected --device cuda with it, actual value 0.5"),
-        ((2, 1.5), {"device": "cuda"}, "--gpus-per-actor: expected a fraction of a GPU or a whole number"),
-        ((2, None), {"device": "cuda:1"}, "--device: expected cpu or cuda for actors"),
-        ((2, 0.5), {"device": "cuda"}, "--gpus-per-actor: expected GPUs for 2 actors, actual value 0.5 lets 0 fit"),
+        ((15, None), {}, "actors: expected 1 to 14, one device for each, actual value 15"),
+        ((2, 0.5), {}, "gpus_per_actor: expected device = 'cuda' with it, actual value 0.5"),
+        ((2, 1.5), {"device": "cuda"}, "gpus_per_actor: expected a fraction of a GPU or a whole number"),
+        ((2, None), {"device": "cuda:1"}, "device: expected cpu or cuda for actors"),
+        ((2, 0.5), {"device": "cuda"}, "gpus_per_actor: expected GPUs for 2 actors, actual value 0.5 lets 0 fit"),
         ((2, None), {"memory_gib": 1e-6}, "weights at the driver: expected at most"),
     ],
 )
@@ -208,7 +209,15 @@ def test_a_network_survives_the_loss_of_a_node():
 
 
 @pytest.mark.slow
-def test_an_interrupt_from_the_terminal_leaves_a_run_that_goes_on(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "send"),
+    [
+        (signal.SIGINT, os.killpg),  # as a terminal does: Ray's processes get it too
+        (signal.SIGHUP, os.killpg),
+        (signal.SIGTERM, os.kill),  # Ray's processes must end by it
+    ],
+)
+def test_a_signal_leaves_a_run_that_goes_on(tmp_path, number, send):
     words = ["run", "ring10", "uncoordinated", "--set", "slots=60", "--set", "learning.dataset=digits"]
     words += ["--evaluate-every", "5", "--strategy", "loop", "--out"]
     command = [sys.executable, "-c", "from heliomesh.cli import main; main()", *words]
@@ -217,10 +226,11 @@ def test_an_interrupt_from_the_terminal_leaves_a_run_that_goes_on(tmp_path):
         spread = [*command, str(tmp_path / "a"), "--engine", "ray", "--actors", "2"]
         started = subprocess.Popen(spread, stderr=errors, stdout=errors, start_new_session=True)  # noqa: S603
         _wait_for(log, "slot 10 of 60")
-        os.killpg(started.pid, signal.SIGINT)  # as a terminal does: Ray's processes get it too
-        assert started.wait(60) == 130, log.read_text(encoding="utf-8")
-    assert "stopped after slot" in log.read_text(encoding="utf-8")
-    assert "the same command goes on" in log.read_text(encoding="utf-8")
+        send(started.pid, number)
+        assert started.wait(60) == 128 + number, log.read_text(encoding="utf-8")
+    *progress, last = log.read_text(encoding="utf-8").splitlines()
+    assert all(re.match(r"slot \d+ of 60: accuracy", line) for line in progress)  # no stack of Ray's
+    assert re.fullmatch(r"stopped after slot \d+ of 60; the same command goes on", last)
     for name in "ab":  # goes on, and does it all at once
         subprocess.run([*command, str(tmp_path / name)], check=True, capture_output=True)  # noqa: S603
     assert_equal(hm.Run.load(tmp_path / "a"), hm.Run.load(tmp_path / "b"))

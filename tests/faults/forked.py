@@ -13,7 +13,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     [
         "heliomesh.cli",
-        "heliomesh.engine.local",
+        "heliomesh.studies.reproduce",
         "matplotlib.figure",
         "pyarrow.parquet",
         "safetensors.torch",

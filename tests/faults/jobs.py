@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 import heliomesh as hm
-from heliomesh.engine.store import Store
+from heliomesh.jobs.store import Store
+from heliomesh.learning.trainer import TrainSettings
 from tests.faults.experiments import small
 from tests.faults.forked import Job, command
 
@@ -56,19 +57,29 @@ def files_essence(folder: Path) -> str:
     return _digest(*(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()))
 
 
+def size_essence(folder: Path) -> str:
+    """The page and all costs, to the byte; how long a plan took differs."""
+    costs = sorted((folder / "store" / "costs").rglob("*.json"))
+    return _digest(*(path.read_bytes() for path in [folder / "size.html", *costs]))
+
+
 def reproduce(folder: Path) -> None:
     """A job: `heliomesh reproduce` with an experiment of our own."""
-    from heliomesh.commands import reproduce as module
+    from heliomesh.studies import reproduce as module
 
     module.EXPERIMENT_CATALOG = small.__package__
     command("reproduce", "small", "--out", folder, "--strategy", "loop", "--quiet")
 
 
 def results_essence(folder: Path) -> str:
-    """Curves and costs of all arms, and the table."""
-    results = [Store(folder).get(arm) for arm in small.arms(quick=False)]
-    curves = [result.curves.to_csv() + str(result.manifest["cost"]) for result in results]
-    return _digest((folder / "small.md").read_bytes(), *(text.encode() for text in curves))
+    """Curves and costs of all lines, and the table."""
+    store, training = Store(folder), TrainSettings(strategy="loop")
+    jobs = [job for line in small.lines(quick=False) for job in line.jobs(training)]
+    assert all(store.packs.has(job.key()) for job in jobs)
+    runs = store.runs(jobs)
+    curves = [column.tobytes() for run in runs for column in run.metrics.values()]
+    costs = str([run.provenance["cost"] for run in runs]).encode()
+    return _digest((folder / "small.md").read_bytes(), *curves, costs)
 
 
 def _export(inputs: Path, folder: Path) -> Job:
@@ -107,7 +118,7 @@ JOBS = {
         Disturbed("train", _train, run_essence, needs="simulate"),
         Disturbed("run", _run, run_essence),
         Disturbed("reproduce", lambda inputs, folder: partial(reproduce, folder), results_essence),
-        Disturbed("size", _size, files_essence),
+        Disturbed("size", _size, size_essence),
         Disturbed("report", _report, files_essence, needs="run"),
     )
 }

@@ -233,7 +233,7 @@ def stopped_run(bench: Bench) -> Path:
 
 
 def other_run(bench: Bench) -> Path:
-    """A finished run with the same scenario, under other luck."""
+    """A finished run with the same scenario, under another seed."""
     folder = bench.new_folder()
     another = partial(command, *_command_of(bench, "run", folder), "--seed", 1)
     assert call(another, bench.root / "trial.log").code == 0

@@ -3,22 +3,25 @@
 import json
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 import heliomesh as hm
-from heliomesh.commands.train import keep_plan
 from heliomesh.durable import file_sha256, json_sha256
-from heliomesh.engine.arm import prepare
-from heliomesh.engine.store import Store
-from heliomesh.experiments import hops
+from heliomesh.jobs.job import Job
+from heliomesh.jobs.store import Store
 from heliomesh.learning.evaluation import COLUMNS
+from heliomesh.learning.run import Run
+from heliomesh.learning.trainer import TrainSettings
 from heliomesh.simulation.trace import Trace
+from heliomesh.studies.experiments import hops
 from tests.fuzz.mutation import Rng, spoiled_array, spoiled_arrays, spoiled_bytes, spoiled_text, spoiled_tree
 
 _OVERRIDES = {
@@ -40,16 +43,11 @@ class _StopError(Exception):
 def prepare_originals(originals: Path) -> None:
     """A finished run, one that was stopped, a trace and stored results."""
     scenario = hm.Scenario.load("tiny").override(_OVERRIDES)
-    problem = hm.build(scenario)
-    plan = hm.plan(problem, "uncoordinated")
-    trace = hm.simulate(problem, plan, episodes=1, seed=scenario.seed)
-    wanted = {"scenario": scenario.content_hash, "planner": "uncoordinated", "options": {}, "seed": 0, "episode": 0}
     for name, stop_after in (("finished", 99), ("stopped", 3)):
-        keep_plan(originals / name, trace, plan, wanted)
         try:
-            hm.train(
+            hm.run(
                 scenario,
-                trace,
+                "uncoordinated",
                 folder=originals / name,
                 evaluate_every=1,
                 checkpoint_every=1,
@@ -57,7 +55,7 @@ def prepare_originals(originals: Path) -> None:
             )
         except _StopError:
             (originals / name / ".lock").unlink(missing_ok=True)
-    trace.save(originals / "trace.npz")
+    hm.Trace.load(originals / "finished" / "trace.npz").save(originals / "trace.npz")
     _prepare_store(originals / "store" / "quick")
 
 
@@ -69,27 +67,25 @@ def _stop_after(slots: int) -> Callable[[int, Mapping[str, float]], None]:
     return observe
 
 
+def stored_jobs() -> list[Job]:
+    """The jobs whose results are stored: those of three lines."""
+    return [job for line in hops.lines(quick=True)[:3] for job in line.jobs(TrainSettings())]
+
+
 def _prepare_store(folder: Path) -> None:
-    """Made-up curves of three arms, and one arm's trace."""
-    store, rng = Store(folder), np.random.default_rng(0)
-    arms = hops.arms(quick=True)[:3]
-    for arm in arms:
-        grid = [(seed, slot) for seed in range(arm.num_seeds) for slot in (10, 20)]
-        curves = pd.DataFrame(grid, columns=["seed", "slot"])
-        for name in COLUMNS:
-            if name != "slot":
-                curves[name] = rng.random(len(curves))
-        cost = rng.random(arm.num_seeds).tolist()
-        store.put(arm, curves, {"cost": cost, "participation": 0.5, "delivery": 0.25, "plan": {}})
-    store.put_trace(arms[0], prepare(_small(arms[0])))
-
-
-def _small(arm: Any) -> Any:
-    """The same arm under the cheapest planner and shortest horizon: only its files matter."""
-    from dataclasses import replace
-
-    scheme = replace(arm.scheme, planner="uncoordinated", options={})
-    return replace(arm, scheme=scheme, scenario=arm.scenario.override({"slots": 3}))
+    """Packed runs of made-up curves, one run that is not packed, and the first one's plan and trace."""
+    store, rng, jobs = Store(folder), np.random.default_rng(0), stored_jobs()
+    for job in jobs:
+        metrics = {name: rng.random(2) for name in COLUMNS} | {"slot": np.array([10.0, 20.0])}
+        facts = {"cost": float(rng.random()), "participation": 0.5, "delivery": 0.25, "planner": job.planner}
+        origin = {"key": job.key(), "identity": job.identity(), "name": "ring10", "device": "cpu", **facts}
+        by_device = rng.random((2, job.scenario.network.devices))
+        store.put_run(job, Run(metrics, by_device, by_device, torch.zeros(1, 1), origin))
+    store.pack("hops", jobs[:-1])
+    cheap = Job(jobs[0].scenario.override({"slots": 3}), "uncoordinated")  # only its files matter
+    store.put_plan(jobs[0], store.plan(cheap))
+    store.put_trace(jobs[0], store.trace(cheap))
+    store.costs([replace(cheap, episode=1)])
 
 
 def run_folder(rng: Rng, originals: Path, place: Path) -> list[str]:
@@ -168,20 +164,24 @@ def trace_file(rng: Rng, originals: Path, place: Path) -> list[str]:
 
 
 def stored_result(rng: Rng, originals: Path, place: Path) -> list[str] | Callable[[], object]:
-    """Results and traces of experiments as `reproduce` keeps them."""
+    """Plans, traces, costs, runs and packs of experiments as `reproduce` keeps them."""
     folder = place / "store"
     shutil.copytree(originals / "store", folder)
-    arm = hops.arms(quick=True)[0]
-    if rng.random() < 0.4:
-        files = sorted((folder / "quick" / "traces").iterdir())
+    store, (job, *_, last) = Store(folder / "quick"), stored_jobs()
+    if rng.random() < 0.5:
+        files = [path for path in sorted((folder / "quick").rglob("*")) if path.is_file()]
         _damage_file(rng, files[rng.integers(len(files))])
-        return lambda: Store(folder / "quick").get_trace(arm)
-    files = [path for path in sorted((folder / "quick").rglob("*")) if path.is_file() and "traces" not in path.parts]
-    chosen = files[rng.integers(len(files))]
-    if rng.random() < 0.4:
-        _damage_file(rng, chosen)
-    else:
-        _damage_result(rng, chosen)
+        works: tuple[list[str] | Callable[[], object], ...] = (
+            lambda: store.trace(job),
+            lambda: store.plan(job),
+            lambda: store.run(last),
+            lambda: store.costs([replace(job, episode=1)]),
+            ["runs", "verify", str(folder)],
+            ["runs", "list", str(folder)],
+        )
+        return works[rng.integers(len(works))]
+    files = sorted((folder / "quick" / "packs").iterdir())
+    _damage_result(rng, files[rng.integers(len(files))])
     return ["reproduce", "hops", "--quick", "--only-print", "--quiet", "--out", str(folder)]
 
 

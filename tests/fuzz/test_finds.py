@@ -1,17 +1,18 @@
 """What the fuzzer found once, kept as small as possible."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from safetensors.numpy import load_file, save_file
 
 import heliomesh as hm
 import heliomesh.cli
-from heliomesh.durable import Sealed, file_sha256, json_sha256
-from heliomesh.learning.journal import JOURNAL, finished_steps
+from heliomesh.durable import Sealed, file_sha256
 from heliomesh.simulation.trace import Trace
 from tests.fuzz.command import run_command
 from tests.fuzz.run_folders import SETTINGS, prepare_originals, write_sealed
@@ -98,15 +99,70 @@ def test_valid_though_strange(overrides: list[str]) -> None:
             ["scenario", "validate", "geometric30", "--set", "network.mean_degree=1e-320"],
             "greater than or equal to 0.000000001, actual value 1e-320",
         ),
+        (
+            ["scenario", "validate", "tiny", "--set", "energy.capacity_joule=5e-324"],
+            "energy.capacity_joule: expected at least 1e-100, actual value 4.94066e-324",
+        ),
+        (
+            ["run", "tiny", "uncoordinated", "--out", "refused", "--set", "channel.gain=1e308"],
+            "channel.gain: expected gains and powers that give at most 1e+30 W, actual value",
+        ),
+        (["plan", "tiny", "receiver", "--set", "channel.gains=[0.3, 1e308]"], "give at most 1e+30 W, actual value"),
+        (
+            ["plan", "tiny", "receiver", "--set", "energy.powers_watt=[0, 1e308]"],
+            "at most 1e+30 W, actual value 1.5e+308",
+        ),
+        (
+            ["plan", "tiny", "receiver", "--set", "network.devices=1", "--set", "energy.powers_watt=[0, 1e308]"],
+            "energy.powers_watt: expected spending of at most 1e+100 J, actual value 1e+308",
+        ),
+        (
+            [
+                "plan",
+                "tiny",
+                "prices",
+                "--set",
+                "link.path_loss=log-distance",
+                "--set",
+                "link.loss_at_km_db=-1000",
+                "--set",
+                "link.loss_per_decade_db=1000",
+                "--set",
+                "network.link_metre=1",
+            ],
+            "give at most 1e+30 W, actual value inf",
+        ),
+        (
+            ["plan", "tiny", "prices", "--set", "energy.control_bit_per_second=5e-324"],
+            "energy.control_bit_per_second: expected a number greater than or equal to 0.000000001",
+        ),
         (["plan", "tiny", "decentralized", "-o", "rounds=9223372036854775807"], "less than or equal to 100000"),
         (["plan", "tiny", "skiptrain", "-o", "train_rounds=9223372036854775807"], "less than or equal to 100000"),
         (["plan", "tiny", "prices", "-o", "restarts=9223372036854775807"], "less than or equal to 100000"),
     ],
 )
-def test_refused(arguments: list[str], words: str) -> None:
+def test_refused(arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     ending = run_command(arguments)
     assert ending.kind == "refused"
     assert words in ending.text
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["plan", "simulate", "compare", "run"])
+def test_numbers_that_are_none_are_never_written(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the door lets through: a cost that is NaN ends in a sentence, without a trace or a finished plan."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("heliomesh.physics.link.waterfall_error", lambda signal, *_: signal * np.nan)
+    monkeypatch.setattr("heliomesh.problem.cost.waterfall_error", lambda signal, *_: signal * np.nan)
+    out = {"simulate": ["--out", "trace.npz"], "run": ["--out", "run"]}.get(command, [])
+    planner = "centralized" if command == "plan" else "uncoordinated"
+    ending = run_command([command, "tiny", planner, *out, "--set", "slots=2"])
+    assert ending.kind == "refused", ending.text
+    assert "expected a finite number, actual value nan" in ending.text or "expected finite numbers" in ending.text
+    assert not list(tmp_path.rglob("*.npz"))
 
 
 def test_too_little_memory_is_said_in_a_sentence(
@@ -130,13 +186,6 @@ def test_a_sealed_file_must_hold_what_its_kind_holds(tmp_path: Path) -> None:
         kind.write(file, content)
         with pytest.raises(hm.TrainingError, match=f"with things .list., {words}"):
             kind.read(file, hm.TrainingError)
-
-
-def test_a_journal_whose_steps_are_none(tmp_path: Path) -> None:
-    content = {"kind": "the journal of a run", "format": 1, "steps": {"plan": "x"}}
-    (tmp_path / JOURNAL).write_text(json.dumps(content | {"seal": json_sha256(content)}), encoding="utf-8")
-    with pytest.raises(hm.TrainingError, match="expected sums of files in step plan, actual value 'x'"):
-        finished_steps(tmp_path)
 
 
 @pytest.fixture
@@ -176,22 +225,53 @@ def test_sealed_files_of_a_run_that_lack_something(folders: Path) -> None:
     provenance = json.loads(manifest.read_text(encoding="utf-8"))["provenance"]
     del provenance["strategy"]
     change(manifest, {"provenance": provenance})
-    (folders / "finished" / JOURNAL).unlink()
     assert "expected the run's strategy, actual: it is missing" in resume(folders / "finished")
 
 
+def test_sums_of_a_result_that_are_none(folders: Path) -> None:
+    """The seal is right; what the file says of its neighbours is not."""
+    for sums in ({"trace.npz": 5}, {"../trace.npz": "x"}, {"trace.npz": None}):
+        change(folders / "finished" / "trace.json", {"sha256": sums})
+        assert "trace.npz: expected" in resume(folders / "finished")
+
+
+def _facts(**changes: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda line: line["facts"].update(changes)
+
+
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("spoil", "words"),
     [
-        ({"cost": ["a", "b", "c"]}, "expected cost of 3 seeds in numbers, actual value ['a', 'b', 'c']"),
-        ({"cost": [1e308, 1e308, 1.0]}, "expected cost of 3 seeds in numbers"),
-        ({"cost": 5}, "expected cost of 3 seeds in numbers, actual value 5"),
-        ({"delivery": "half"}, "expected delivery"),
-        ({"key": 5}, "the manifest of a result with key (str), actual: 5"),
+        (_facts(cost="a"), "expected cost of 3 seeds in numbers, actual value ['a', 'a', 'a']"),
+        (_facts(cost=1e308), "expected cost of 3 seeds in numbers"),
+        (_facts(cost=0.5, delivery="half"), "expected delivery of 3 seeds in numbers"),
+        (lambda line: line["runs"][0].update(key=5), "expected the key of each identity, actual 5"),
+        (lambda line: line["identity"].update(planner="myopic"), "expected the key of each identity, actual '"),
+        (lambda line: line.pop("facts"), "expected lines of runs, actual: 'facts'"),
+        (lambda line: line.update(identity=True), "expected lines of runs"),
     ],
 )
-def test_stored_results_without_numbers(folders: Path, changes: dict[str, Any], words: str) -> None:
-    change(next((folders / "store" / "quick" / "hops").glob("*.json")), changes)
-    ending = run_command(["reproduce", "hops", "--quick", "--only-print", "--quiet", "--out", str(folders / "store")])
+def test_stored_results_without_numbers(folders: Path, spoil: Callable[[dict[str, Any]], object], words: str) -> None:
+    pack = folders / "store" / "quick" / "packs" / "hops.json"
+    content = json.loads(pack.read_text(encoding="utf-8"))
+    for run in content["lines"][0]["runs"]:
+        run["facts"].pop("cost", None)  # each run has its own: let the line speak for all
+    spoil(content["lines"][0])
+    write_sealed(pack, content)
+    assert words in print_figure(folders / "store")
+
+
+def print_figure(store: Path) -> str:
+    ending = run_command(["reproduce", "hops", "--quick", "--only-print", "--quiet", "--out", str(store)])
     assert ending.kind == "refused", ending.text
-    assert words in ending.text
+    return ending.text
+
+
+def test_curves_without_numbers(folders: Path) -> None:
+    pack = folders / "store" / "quick" / "packs" / "hops.json"
+    table = pack.with_suffix(".parquet")
+    whole = pd.read_parquet(table)
+    for curves in (whole.assign(accuracy_mean="text"), whole.drop(columns="slot"), whole.iloc[2:]):
+        curves.to_parquet(table, index=False)
+        change(pack, {"sha256": file_sha256(table)})
+        assert "hops.parquet: expected numbers of run" in print_figure(folders / "store")

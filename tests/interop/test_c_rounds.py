@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import heliomesh as hm
 from heliomesh.cli import app
 from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
-from heliomesh.interop.rounded import Rounded
+from heliomesh.interop.rounded import RoundedTables
 from tests.interop.conftest import WEATHER
 from tests.interop.test_export import (
     STATES,
@@ -137,7 +137,7 @@ def check_c_is_python(problem, plan, width, states, folder):
     headers = write_round_headers(problem, plan.policy, plan.planner, folder, width)
     seen, micro, slots = random_states(problem, states)
     actions = actions_in_c(folder, problem, program(problem, headers), seen, micro, slots)
-    expected = actions_in_python(problem, Rounded(problem, plan.policy, width), seen, slots)
+    expected = actions_in_python(problem, RoundedTables(problem, plan.policy, width), seen, slots)
     np.testing.assert_array_equal(actions, expected)
     assert len(np.unique(actions)) == len(problem.actions)
     return headers
@@ -192,7 +192,7 @@ def functions_of(header):
 
 def test_receivers_without_a_table_have_prices():
     problem, plan = planned(*PLANS["receiver, tables and prices"])
-    rounded = Rounded(problem, plan.policy)
+    rounded = RoundedTables(problem, plan.policy)
     headers = [RoundHeader(rounded, "receiver", device) for device in range(problem.num_devices)]
     assert {header.values is None for header in headers} == {True, False}
     assert len(rounded.futures) == problem.slots
@@ -202,7 +202,7 @@ def test_receivers_without_a_table_have_prices():
 @pytest.mark.parametrize("width", [8, 16, 32])
 def test_entries_are_values_to_half_a_step(width):
     problem, plan = planned(IRREGULAR, "receiver", {})
-    rounded = Rounded(problem, plan.policy, width)
+    rounded = RoundedTables(problem, plan.policy, width)
     for exact, entries, step in zip(plan.policy.tables, rounded.entries, rounded.steps, strict=True):
         cost = (exact - exact.amin(1, keepdim=True)) * 2**rounded.bits
         assert float((entries * step - cost).abs().max()) <= step / 2
@@ -214,14 +214,14 @@ def test_entries_are_values_to_half_a_step(width):
 @pytest.mark.parametrize("changes", SHAPES.values(), ids=SHAPES)
 def test_rounding_prices_hardly_costs(changes):
     problem, plan = planned(changes, "prices", {"messages": 0})
-    check_cost(problem, plan, Rounded(problem, plan.policy))
+    check_cost(problem, plan, RoundedTables(problem, plan.policy))
 
 
 @pytest.mark.parametrize("width", [8, 16, 32])
 @pytest.mark.parametrize("name", ["receiver, ring", "receiver, irregular", "receiver, half duplex"])
 def test_rounding_receivers_hardly_costs(name, width):
     problem, plan = planned(*PLANS[name])
-    check_cost(problem, plan, Rounded(problem, plan.policy, width))
+    check_cost(problem, plan, RoundedTables(problem, plan.policy, width))
 
 
 def check_cost(problem, plan, rounded):

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import heliomesh as hm
 from heliomesh.cli import app
+from heliomesh.interop import export_tables
 from heliomesh.interop.c_header import Header, write_headers
 from heliomesh.interop.export_tables import Tabulated, read_tables, tabulate, write_tables
 from heliomesh.planners.uncoordinated import Greedy
@@ -273,6 +274,14 @@ def test_damaged_files_are_refused(tmp_path):
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(hm.ScenarioError, match="expected a complete plan file"):
         read_tables(tmp_path / "cut.npz")
+
+
+def test_tables_that_would_unpack_to_too_much_are_refused(tmp_path, monkeypatch):
+    problem, plan = planned({}, "uncoordinated", {})
+    target = write_tables(tabulate(problem, plan), tmp_path, "npz")[0]
+    monkeypatch.setattr(export_tables, "DEFAULT_LIMIT_GIB", 1e-7)
+    with pytest.raises(hm.TooLargeError, match=r"plan.npz: expected at most 1e-07 GiB .* actual estimate"):
+        read_tables(target)
 
 
 def test_schema_describes_the_file(tmp_path):

@@ -151,6 +151,8 @@ def test_steps_outside_an_episode_and_unknown_actions():
     env.reset()
     with pytest.raises(ValueError, match="expected 0 to 2"):
         env.step(dict.fromkeys(env.agents, 3))
+    with pytest.raises(ValueError, match=r"actions: expected integers, actual type torch.float"):
+        env.step(dict.fromkeys(env.agents, 0.9))
 
 
 def test_absence_is_said_in_a_sentence():

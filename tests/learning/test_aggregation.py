@@ -191,3 +191,49 @@ def test_the_fused_kernel_equals_the_rows(rule, in_place):
     out = on_device[0] if in_place else torch.empty_like(on_device[1])
     aggregate(rule, topology, *on_device, delivered, trained, out)
     torch.testing.assert_close(out.cpu(), expected)
+
+
+# rules from outside
+
+
+def as_model(arrived):
+    """The built-in rule `model`, written for one device."""
+    return arrived.own + (arrived.weight[:, None] * (arrived.received - arrived.own)).sum(0)
+
+
+def too_short(arrived):
+    return arrived.own[1:]
+
+
+def test_a_rule_from_outside_sees_what_one_device_sees():
+    topology = build_topology(Scenario.load("tiny"))
+    generator = torch.Generator().manual_seed(0)
+    after = torch.randn(2, topology.num_devices, 6, generator=generator, dtype=torch.float64)
+    delivered = torch.rand(2, topology.num_edges, generator=generator).numpy() < 0.4
+    trained = np.ones((2, topology.num_devices), bool)
+    expected, actual, in_place = torch.empty_like(after), torch.empty_like(after), after.clone()
+    aggregate("model", topology, None, after, delivered, trained, expected)
+    aggregate(f"{__name__}:as_model", topology, None, after, delivered, trained, actual)
+    aggregate(f"{__name__}:as_model", topology, None, in_place, delivered, trained, in_place)
+    torch.testing.assert_close(actual, expected)
+    assert torch.equal(actual, in_place)
+    silent = ~np.isin(np.arange(topology.num_devices), topology.edge_receiver[delivered[0]])
+    assert torch.equal(actual[0][silent], after[0][silent])
+
+
+def test_the_median_ignores_one_wild_neighbour():
+    topology = build_topology(Scenario.load("tiny").override({"network.topology": "complete", "network.devices": 5}))
+    models = torch.arange(5.0).view(5, 1)
+    models[4] = 1e6
+    delivered = np.ones(topology.num_edges, bool)
+    aggregate("median", topology, None, models, delivered, np.ones(5, bool), models)
+    assert models.flatten().tolist() == [2.0] * 5
+
+
+def test_what_a_rule_returns_is_checked():
+    topology = build_topology(Scenario.load("tiny"))
+    models, delivered = torch.zeros(5, 3), np.ones(topology.num_edges, bool)
+    with pytest.raises(
+        ScenarioError, match=r"learning\.aggregation: expected .*too_short.* shape \(3,\), actual \(2,\)"
+    ):
+        aggregate(f"{__name__}:too_short", topology, None, models, delivered, np.ones(5, bool), models)

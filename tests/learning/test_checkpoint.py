@@ -5,12 +5,14 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -130,11 +132,23 @@ def test_interrupted_runs_go_on(tmp_path, slot):
 def test_the_chosen_strategy_is_kept(tmp_path, monkeypatch):
     """A resumed run does not measure again: another strategy rounds otherwise."""
     task = job()
-    interrupted_after(task, tmp_path, 5, strategy="vmap")
+    interrupted_after(task, tmp_path, 5, strategy="auto")
+    for path in (tmp_path / "checkpoints").glob("*.json"):  # as where it was measured that another one is quickest
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content["facts"]["strategy"] = "vmap:eager"
+        del content["seal"]
+        path.write_text(json.dumps(content | {"seal": durable.json_sha256(content)}), encoding="utf-8")
     monkeypatch.setattr("heliomesh.learning.execution._calibrated", pytest.fail)
     resumed = train(task, tmp_path, resume=True, strategy="auto")
     assert resumed.provenance["strategy"] == "vmap:eager"
-    assert_same(resumed, train(task, strategy="vmap"))
+
+
+def test_another_strategy_does_not_go_on_with_a_run(tmp_path):
+    task = job()
+    interrupted_after(task, tmp_path, 5, strategy="vmap")
+    with pytest.raises(CheckpointError, match=r"strategy: expected 'vmap' \(as in the folder\), actual 'loop'"):
+        train(task, tmp_path, resume=True, strategy="auto")
+    assert_same(train(task, tmp_path, resume=True, strategy="vmap"), train(task, strategy="vmap"))
 
 
 def test_interrupted_stacks_go_on(tmp_path):
@@ -147,14 +161,14 @@ def test_interrupted_stacks_go_on(tmp_path):
                 os.kill(os.getpid(), signal.SIGINT)
             yield item
 
-    settings = hm.TrainSettings(strategy="loop", evaluate_every=3, folder=tmp_path, resume=True)
+    settings = hm.TrainSettings(strategy="loop", evaluate_every=3)
     with pytest.raises(hm.TrainingInterrupted):
-        hm.train_many(jobs, settings, track=press)
-    expected = hm.train_many(jobs, hm.TrainSettings(strategy="loop", evaluate_every=3))
-    for resumed, whole in zip(hm.train_many(jobs, settings), expected, strict=True):
+        hm.train_many(jobs, settings, folder=tmp_path, resume=True, track=press)
+    expected = hm.train_many(jobs, settings)
+    for resumed, whole in zip(hm.train_many(jobs, settings, folder=tmp_path, resume=True), expected, strict=True):
         assert_same(resumed, whole)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000", "001"]
-    assert_same(hm.train_many(jobs, settings)[1], hm.Run.load(tmp_path / "001"))
+    assert_same(hm.train_many(jobs, settings, folder=tmp_path, resume=True)[1], hm.Run.load(tmp_path / "001"))
 
 
 def test_a_second_interrupt_does_not_wait(tmp_path):
@@ -247,12 +261,14 @@ def test_warned_of_damage_by_default(tmp_path):
 def test_checkpoints_of_other_runs_are_refused(tmp_path):
     task, _ = stopped(tmp_path)
     other = job(**{"learning.learning_rate": 0.02})
-    with pytest.raises(CheckpointError, match=r"scenario\.learning\.learning_rate: expected .* actual 0\.02;"):
+    with pytest.raises(CheckpointError, match=r"json: learning\.learning_rate: expected .* actual 0\.02;"):
         hm.train(other.scenario, task.trace, folder=tmp_path, resume=True, evaluate_every=3)
     later = hm.simulate(hm.build(task.scenario), hm.plan(hm.build(task.scenario), "uncoordinated"), 1, seed=9)
-    with pytest.raises(CheckpointError, match=r"json: trace: expected"):
+    with pytest.raises(CheckpointError, match=r"json: seed: expected 0 .* actual 9"):
         hm.train(task.scenario, later, folder=tmp_path, resume=True, evaluate_every=3)
-    with pytest.raises(CheckpointError, match=r"evaluate_every: expected 3 \(as in the folder\), actual 5"):
+    with pytest.raises(CheckpointError, match=r"json: trace: expected"):
+        hm.train(task.scenario, replace(later, seed=0), folder=tmp_path, resume=True, evaluate_every=3)
+    with pytest.raises(CheckpointError, match=r"evaluate every: expected 3 \(as in the folder\), actual 5"):
         hm.train(task.scenario, task.trace, folder=tmp_path, resume=True, evaluate_every=5)
 
 
@@ -264,7 +280,7 @@ def test_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch, user, f
     def full(target, *content):
         calls.append(target)
         if len(calls) == 3:
-            Path(target).with_name(f".{target.name}.part").write_bytes(b"half")
+            Path(target).with_name(f".{target.name}.{8 * '0f'}.part").write_bytes(b"half")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
         whole(target, *content)
 
@@ -299,8 +315,9 @@ def test_tensors_that_the_system_does_not_take(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device without space is found on Linux only")
-def test_facts_that_a_full_device_does_not_take(tmp_path):
-    (tmp_path / ".00000004.json.part").symlink_to("/dev/full")
+def test_facts_that_a_full_device_does_not_take(tmp_path, monkeypatch):
+    write = Path.write_text
+    monkeypatch.setattr(Path, "write_text", lambda path, *words, **more: write(Path("/dev/full"), *words, **more))
     checkpoints = Checkpoints(tmp_path, {})
     with pytest.raises(CheckpointError, match="actual: No space left on device; no earlier one is there"):
         checkpoints.write(Checkpoint(4, {"x": torch.zeros(10)}, {}))
@@ -309,7 +326,7 @@ def test_facts_that_a_full_device_does_not_take(tmp_path):
 
 def test_only_the_newest_two_are_kept(tmp_path):
     checkpoints = Checkpoints(tmp_path, {"scenario": "a"})
-    (tmp_path / ".00000001.safetensors.part").write_bytes(b"left by a killed process")
+    (tmp_path / f".00000001.safetensors.{8 * '0f'}.part").write_bytes(b"left by a killed process")
     for done in (1, 5, 9):
         checkpoints.write(Checkpoint(done, {"x": torch.full((2,), float(done))}, {"y": done}))
     assert checkpoints.slots() == [5, 9]
@@ -319,3 +336,18 @@ def test_only_the_newest_two_are_kept(tmp_path):
     assert (newest.done, newest.facts) == (9, {"y": 9})
     assert torch.equal(newest.tensors["x"], torch.full((2,), 9.0))
     assert Checkpoints(tmp_path / "none", {}).newest(pytest.fail) is None
+
+
+@pytest.mark.parametrize("every", [2, None])
+def test_a_run_whose_folder_is_removed_writes_nothing_more(tmp_path, every):
+    """The lock went with the folder: a second process may be at work there by now."""
+
+    def remove(items, description, total):
+        for item in items:
+            if item == 5:
+                shutil.rmtree(tmp_path / "run")
+            yield item
+
+    with pytest.raises(durable.LostFolderError, match="it was removed or replaced meanwhile"):
+        train(job(), tmp_path / "run", track=remove, checkpoint_every=every)
+    assert not (tmp_path / "run").exists()

@@ -199,8 +199,11 @@ def test_tensors_lists_and_grey_images_are_welcome():
         ({"train_labels": np.full(12, 0.5)}, "train_labels: expected whole numbers, actual value 0.5 at index 0"),
         ({"train_labels": np.full(12, np.nan)}, "train_labels: expected whole numbers, actual value nan at index 0"),
         ({"train_labels": ["cat"] * 12}, "train_labels: expected real numbers, actual type <U3"),
-        ({"train_inputs": np.zeros((12, 32))}, "train_inputs: expected axes (sample, channel, height, width) or "),
-        ({"train_inputs": np.zeros((0, 2, 4, 4))}, "train_inputs: expected at least one sample, channel and pixel, "),
+        (
+            {"train_inputs": np.zeros((12, 2, 4, 4, 1))},
+            "train_inputs: expected axes (sample, channel, height, width), ",
+        ),
+        ({"train_inputs": np.zeros((0, 2, 4, 4))}, "train_inputs: expected at least one sample and one value each, "),
         ({"test_inputs": np.zeros((6, 2, 4, 5))}, "test_inputs: expected samples of shape (2, 4, 4) as in train_inp"),
         (
             {"train_inputs": np.full((12, 2, 4, 4), np.inf)},
@@ -337,3 +340,40 @@ def test_own_file_too_large_for_memory_is_refused_before_it_is_read(tmp_path, mo
     monkeypatch.setattr(own_files, "DEFAULT_LIMIT_GIB", 1e-6)
     with pytest.raises(TooLargeError, match="actual estimate"):
         own(tmp_path / "mine.npz")
+
+
+def test_feature_vectors_are_kept_as_they_are():
+    vectors = np.random.default_rng(0).standard_normal((12, 7)).astype(np.float32)
+    dataset = dataset_from_arrays("vectors", vectors, np.arange(12) % 3, vectors[:6], np.arange(6) % 3)
+    assert dataset.input_shape == (7,)
+    np.testing.assert_array_equal(dataset.train_inputs.numpy(), vectors)
+
+
+def test_own_feature_vectors_are_normalised_by_feature(tmp_path):
+    vectors = np.random.default_rng(0).standard_normal((12, 2)) * [3.0, 0.1] + [5.0, -1.0]
+    arrays = {"train_inputs": vectors, "train_labels": np.arange(12) % 3}
+    np.savez(tmp_path / "mine.npz", **arrays, test_inputs=vectors[:6], test_labels=np.arange(6) % 3)
+    loaded = load_dataset(Learning(dataset="own", path=str(tmp_path / "mine.npz")))
+    np.testing.assert_allclose(loaded.train_inputs.numpy().mean(0), 0, atol=1e-5)
+    np.testing.assert_allclose(loaded.train_inputs.numpy().std(0), 1, atol=1e-5)
+
+
+def no_dataset(settings):
+    return "digits"
+
+
+def test_what_a_loader_returns_is_checked():
+    with pytest.raises(DatasetError, match=r"learning\.dataset: expected a Dataset from .*no_dataset.*type str"):
+        load_dataset(Learning(dataset=f"{__name__}:no_dataset"))
+
+
+def test_the_limit_of_an_own_file_counts_the_copies_as_floats(tmp_path, monkeypatch):
+    """Bytes become floats and are normalised: a file below the limit may still be too much."""
+    given = arrays(train_inputs=np.zeros((12, 50, 50), np.uint8), test_inputs=np.zeros((6, 50, 50), np.uint8))
+    np.savez_compressed(tmp_path / "mine.npz", **given)
+    inside = sum(array.nbytes for array in given.values())
+    monkeypatch.setattr(own_files, "DEFAULT_LIMIT_GIB", 8 * inside / 2**30)
+    with pytest.raises(TooLargeError, match="actual estimate"):
+        own(tmp_path / "mine.npz")
+    monkeypatch.setattr(own_files, "DEFAULT_LIMIT_GIB", 15 * inside / 2**30)
+    assert len(own(tmp_path / "mine.npz").train_labels) == 12

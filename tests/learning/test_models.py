@@ -1,9 +1,12 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
 from heliomesh import catalog
 from heliomesh.learning.model import MODEL_CATALOG, build_model
+from heliomesh.learning.stacked import layout_of
 from heliomesh.scenario import ScenarioError
 
 SHAPES = {"mlp": (1, 8, 8), "cnn": (1, 28, 28), "resnet18": (3, 32, 32)}
@@ -62,8 +65,8 @@ def test_lazy_layers_are_initialised_from_the_stream(monkeypatch):
     [
         ("auto", r"one of cnn, mlp, resnet18 or module:factory for inputs of 9×9.*actual value 'auto'"),
         ("cmn", r"expected auto, cnn, mlp, resnet18 or module:factory, actual value 'cmn'; did you mean 'cnn'\?"),
-        ("no_such_module:build", "importable module.*no_such_module"),
-        ("math:no_such_function", "function of math.*names nothing"),
+        ("no_such_module:build", "importable code as module:name.*ModuleNotFoundError.*no_such_module"),
+        ("math:no_such_function", "importable code as module:name.*no_such_function"),
         ("math:pi", "names an object of type float"),
         ("math:gcd", "torch.nn.Module.*object of type int|raised TypeError"),
         ("builtins:print", "expected a torch.nn.Module.*nothing"),
@@ -95,9 +98,80 @@ class _Counting(nn.Module):
         return self.dense(x.flatten(1))
 
 
+class _Stateful(nn.Module):
+    """Changes an attribute in every forward pass, or only in the first."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.dense, self.change, self.seen = nn.Linear(64, 10), change, []
+        self.log, self.calls, self.last = SimpleNamespace(calls=0), 0, torch.zeros(2)
+
+    def forward(self, x):
+        self.change(self)
+        return self.dense(x.flatten(1))
+
+
+def _count(model):
+    model.calls += 1
+
+
+def _count_within(model):
+    model.log.calls += 1
+
+
+def _shift(model):
+    model.last = model.last + 1
+
+
+def _cache(model):
+    if not model.seen:
+        model.seen.append(torch.arange(3))
+
+
+class _SeldomRandom(_FunctionalDropout):
+    """Draws, but hardly ever does anything with it."""
+
+    def forward(self, x):
+        y = self.dense(x.flatten(1))
+        return y * 0 if torch.rand(()) < 1e-9 else y
+
+
+class _RandomInEvaluation(_FunctionalDropout):
+    def forward(self, x):
+        return nn.functional.dropout(self.dense(x.flatten(1)), 0.5, training=not self.training)
+
+
+class _WiderInEvaluation(_FunctionalDropout):
+    def forward(self, x):
+        y = self.dense(x.flatten(1))
+        return y if self.training else torch.cat([y, y], 1)
+
+
+def _tied(by_data: bool) -> nn.Module:
+    """Two layers with one weight: the Parameter itself, or another one on the same memory."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Linear(64, 10))
+    model[3].weight = nn.Parameter(model[1].weight.data) if by_data else model[1].weight
+    return model
+
+
+def _frozen(model: nn.Module) -> nn.Module:
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    return model
+
+
 @pytest.mark.parametrize(
     ("build", "sentence"),
     [
+        (lambda *_: _Stateful(_count), "because devices that are stacked share one module.*attribute 'calls'"),
+        (lambda *_: _Stateful(_count_within), "changes its attribute 'log' in its forward pass"),
+        (lambda *_: _Stateful(_shift), "changes its attribute 'last'"),
+        (lambda *_: nn.Sequential(_Stateful(lambda m: m.seen.append(1))), "changes its attribute '0.seen'"),
+        (lambda *_: _SeldomRandom(), "without randomness"),
+        (lambda *_: _RandomInEvaluation(), "without randomness"),
+        (lambda *_: _WiderInEvaluation(), r"expected outputs of shape \[2, 10\].*\[2, 20\]"),
+        (lambda *_: _tied(by_data=True), "memory of their own.*has '1.weight' and '3.weight' in the same memory"),
+        (lambda *_: _frozen(_dense()), "expected a model with parameters to train.*frozen ones only"),
         (lambda *_: _dense(nn.BatchNorm1d(16)), "does not average running statistics.*GroupNorm.*2.running_mean"),
         (lambda *_: _Counting(), "changes 'calls' in training"),
         (lambda *_: _dense(nn.Dropout(0.1)), "without randomness.*p = 0.*random in '2'"),
@@ -134,3 +208,26 @@ def test_constant_buffers_are_welcome(monkeypatch):
 
 def test_a_dropout_that_drops_nothing_is_welcome(monkeypatch):
     _own(lambda *_: _dense(nn.Dropout(0.0)), monkeypatch)
+
+
+def test_auto_takes_a_perceptron_for_feature_vectors():
+    model = build_model("auto", (7,), 3, 0)
+    assert model(torch.zeros(5, 7)).shape == (5, 3)
+    with pytest.raises(
+        ScenarioError, match=r"expected a model for inputs \[7\] and 3 classes, actual value 'cnn' raised"
+    ):
+        build_model("cnn", (7,), 3, 0)
+
+
+def test_a_cache_that_is_filled_once_is_welcome(monkeypatch):
+    assert len(_own(lambda *_: _Stateful(_cache), monkeypatch).seen) == 1
+
+
+def test_a_shared_parameter_is_one(monkeypatch):
+    model = _own(lambda *_: _tied(by_data=False), monkeypatch)
+    assert model[3].weight is model[1].weight
+    assert layout_of(model).names == ("1.weight", "1.bias", "3.bias", "4.weight", "4.bias")
+
+
+def test_the_model_comes_in_training_mode(monkeypatch):
+    assert all(layer.training for layer in _own(lambda *_: _dense().eval(), monkeypatch).modules())

@@ -7,7 +7,7 @@ from torch import nn
 
 from heliomesh import catalog
 from heliomesh.learning.execution import STRATEGY_CATALOG
-from heliomesh.learning.stacked import Samples, flat_weights
+from heliomesh.learning.stacked import Samples, flat_weights, layout_of
 from heliomesh.learning.strategies import loop
 from heliomesh.scenario import ScenarioError
 
@@ -72,13 +72,39 @@ def _resnet() -> nn.Module:
     return nn.Sequential(*stem, _Block(8, 8, 1), _Block(8, 16, 2), *head)
 
 
+def _tied() -> nn.Module:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(81, 81), nn.Tanh(), nn.Linear(81, 81), nn.Linear(81, CLASSES))
+    model[3].weight = model[1].weight
+    return model
+
+
+def _frozen() -> nn.Module:
+    """The first layer and a bias stay as they are."""
+    model = _cnn()
+    for parameter in (model[0].weight, model[0].bias, model[7].bias):
+        parameter.requires_grad_(False)
+    return model
+
+
+class _WithSpare(nn.Module):
+    """Has a layer that it never uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense, self.spare = nn.Linear(81, CLASSES), nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.dense(torch.flatten(x, 1))
+
+
 MODELS = {"mlp": _mlp, "cnn": _cnn, "resnet": _resnet}
+UNUSUAL = {"tied": _tied, "frozen": _frozen, "spare": _WithSpare}
 
 
 def _model(name: str) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        return MODELS[name]().to(DEVICE)
+        return (MODELS | UNUSUAL)[name]().to(DEVICE)
 
 
 def _samples(dtype: torch.dtype = EXACT) -> Samples:
@@ -119,7 +145,7 @@ def _build(name: str, model: nn.Module, **options):
     return catalog.find(STRATEGY_CATALOG, name).build(model, **options)
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", MODELS | UNUSUAL)
 def test_the_loop_is_sgd_as_pytorch_has_it(kind):
     """Written with `torch.optim.SGD` and the model itself."""
     model = _model(kind).to(EXACT)
@@ -324,3 +350,72 @@ def test_the_loop_leaves_images_in_the_order_that_a_model_relies_on():
     actual, _ = _trained(strategy, model, 2)
     assert _difference(actual, expected) <= DIGITS
     assert strategy.evaluate(actual, torch.arange(2, device=DEVICE), _samples()).loss.isfinite().all()
+
+
+@pytest.mark.parametrize("name", [name for name in catalog.names(STRATEGY_CATALOG) if name != "fused"])
+def test_every_strategy_takes_feature_vectors(name):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 3))
+    samples = Samples(torch.randn(40, 7, dtype=EXACT), torch.arange(40) % 3)
+    rows, batches = torch.tensor([2, 0]), torch.arange(24).view(2, 3, 4)
+    trained = []
+    for strategy in (loop.build(model), _build(name, model)):
+        weights = flat_weights(model).to(EXACT).repeat(3, 1)
+        losses = strategy.train(weights, rows, batches, samples, 0.05)
+        trained.append((weights, losses, strategy.evaluate(weights, rows, samples).loss))
+    for expected, actual in zip(*trained, strict=True):
+        assert _difference(actual, expected) <= DIGITS
+
+
+@pytest.mark.parametrize("kind", UNUSUAL)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_unusual_parameters_train_as_in_the_loop_or_are_refused(name, kind):
+    model = _model(kind)
+    expected, _ = _trained(loop.build(model), model, 4)
+    if (kind, name) in {("tied", "grouped"), ("tied", "unfold"), ("tied", "fused"), ("frozen", "fused")}:
+        with pytest.raises(ScenarioError, match=r"^learning\.strategy: .*(shares the parameter|frozen parameter)"):
+            _build(name, model)
+        return
+    actual, _ = _trained(_build(name, model), model, 4)
+    assert _difference(actual, expected) <= 1e-5
+
+
+@pytest.mark.parametrize("name", ["loop", "vmap", "grouped", "unfold"])
+def test_frozen_parameters_do_not_move(name):
+    model = _model("frozen")
+    layout, before = layout_of(model), _weights(model)
+    after, _ = _trained(_build(name, model), model, 3)
+    was, now = layout.views(before), layout.views(after)
+    assert layout.frozen == {"0.weight", "0.bias", "7.bias"}
+    assert [key for key in layout.names if torch.equal(was[key], now[key])] == ["0.weight", "0.bias", "7.bias"]
+
+
+class _Louder(_Reshapes):
+    """Computes otherwise in evaluation."""
+
+    def forward(self, x):
+        y = self.dense(torch.flatten(x, 1))
+        return y if self.training else 10 * y
+
+
+@pytest.mark.parametrize("name", ["loop", "vmap"])
+def test_scores_are_of_the_model_in_evaluation_mode_and_steps_of_training_mode(name):
+    model, samples, rows = _Louder().to(DEVICE), _samples(), torch.arange(ROWS, device=DEVICE)
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(81, CLASSES)).to(DEVICE)
+    weights = _weights(model)
+    for _ in range(2):  # training after an evaluation too
+        expected, actual = weights.clone(), weights.clone()
+        batches = _slots(2)[1][1]
+        loop.build(plain).train(expected, rows, batches, samples, 0.05)
+        strategy = _build(name, model)
+        louder = weights.clone() * 10
+        scores = strategy.evaluate(weights, rows, samples)
+        torch.testing.assert_close(scores.loss, loop.build(plain).evaluate(louder, rows, samples).loss)
+        strategy.train(actual, rows, batches, samples, 0.05)
+        assert _difference(actual, expected) <= 1e-5
+
+
+@pytest.mark.parametrize("name", ["grouped", "unfold", "fused"])
+def test_a_model_that_evaluates_otherwise_is_refused_where_it_is_traced(name):
+    with pytest.raises(ScenarioError, match="computes otherwise in evaluation than in training"):
+        _build(name, _Louder())

@@ -52,7 +52,7 @@ def test_a_wrong_change_is_one_sentence(problem, text, said):
     with pytest.raises(hm.ScenarioError) as caught:
         eras(problem, [text])
     assert said in str(caught.value)
-    assert str(caught.value).startswith("--change")
+    assert str(caught.value).startswith("changes")
 
 
 def test_a_truth_that_stays_the_same_changes_nothing(problem):

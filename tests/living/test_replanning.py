@@ -67,7 +67,7 @@ def test_a_device_that_joins_is_heard_and_counted_on(problem):
 
 
 def test_nothing_is_known_before_it_can_be_noticed(problem):
-    """Two truths that part in slot 20 lead to the same costs up to there: luck and past are all a policy has."""
+    """Two truths that part in slot 20 lead to the same costs up to there: a policy knows the past only."""
     policy = watching(problem)
     ends = (["harvest=0.2@20"], ["link.0-1=off@20", "device.3=dead@20"])
     one, other = (costs_by_slot(problem, eras(problem, end), policy, 8, seed=0) for end in ends)

@@ -13,14 +13,15 @@ from scipy import integrate
 
 import heliomesh as hm
 from heliomesh.physics.chain import draw, stationary_law
-from heliomesh.physics.channel import rayleigh_chain
-from heliomesh.scenario import RayleighChannel, ScenarioError
+from heliomesh.physics.channels import rayleigh
+from heliomesh.scenario import ScenarioError
 
 LEVELS = [1, 2, 3, 4, 8, 16, 64]
 
 
 def chain(levels, doppler_slot):
-    return rayleigh_chain(RayleighChannel(levels=levels, doppler_slot=doppler_slot))
+    settings = rayleigh.Settings(levels=levels, doppler_slot=doppler_slot)
+    return rayleigh.build(settings, hm.Scenario.load("tiny"))
 
 
 def threshold(k, levels):
@@ -226,3 +227,47 @@ def test_stationary_law_is_the_left_eigenvector(levels, seed):
 )
 def test_stationary_law_of_awkward_chains(kernel, law):
     np.testing.assert_allclose(stationary_law(np.array(kernel)), law, atol=1e-6)
+
+
+# sources from outside
+
+
+def two_state(settings, scenario):
+    """A channel source without settings of its own."""
+    return [0.5, 2.0], [[0.9, 0.1], [0.3, 0.7]]
+
+
+def falling(settings, scenario):
+    return [2.0, 0.5], [[0.9, 0.1], [0.3, 0.7]]
+
+
+def no_law(settings, scenario):
+    return [0.5, 2.0], [[0.9, 0.2], [0.3, 0.7]]
+
+
+def no_square(settings, scenario):
+    return [0.5, 2.0], [[0.9, 0.1]]
+
+
+def test_a_function_is_a_channel_source():
+    scenario = hm.Scenario.load("tiny").override({"channel.source": two_state, "channel.state": "link"})
+    assert scenario.channel.source == f"{__name__}:two_state"
+    problem = hm.build(hm.Scenario.parse(scenario.as_dict()))
+    assert problem.channel.gain.tolist() == [0.5, 2.0]
+    np.testing.assert_allclose(problem.channel.stationary, [0.75, 0.25])
+    assert hm.simulate(problem, hm.plan(problem, "uncoordinated"), 2).channel_level.max() == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        (falling, "expected rising, finite gains"),
+        (no_law, r"rows of the kernel to be laws, actual: off one by 0\.1"),
+        (no_square, r"actual shapes \(2,\) and \(1, 2\)"),
+        (lambda settings, scenario: None, "Python can import by its name, actual value <function <lambda>"),
+    ],
+)
+def test_what_is_no_channel_is_refused(source, sentence):
+    with pytest.raises(ScenarioError, match=sentence) as caught:
+        hm.build(hm.Scenario.load("tiny").override({"channel.source": source}))
+    assert caught.value.field == "channel.source"

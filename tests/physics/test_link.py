@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliomesh as hm
-from heliomesh.physics.link import Link, build_link, error_prob, waterfall_error
+from heliomesh.physics.link import Radio, build_link, error_prob, waterfall_error
 from heliomesh.physics.topology import build_topology
 from heliomesh.scenario import Scenario
 
@@ -29,7 +29,7 @@ def link_of(topology, waterfall=1.0, noise=0.1, gain=1.0, half_duplex=False):
     def spread(value, count):
         return torch.as_tensor(np.broadcast_to(value, count).copy(), dtype=torch.float64)
 
-    return Link(waterfall, spread(noise, topology.num_devices), spread(gain, topology.num_edges), half_duplex)
+    return Radio(waterfall, spread(noise, topology.num_devices), spread(gain, topology.num_edges), half_duplex)
 
 
 def naive_errors(link, topology, power, fading):
@@ -207,6 +207,42 @@ def test_path_loss_of_a_star_of_two_is_that_of_a_ring_of_two():
         scenario = scenario_of({"topology": kind, "devices": 2}, {"path_loss": "log-distance"})
         gains.append(build_link(scenario, build_topology(scenario)).path_gain)
     np.testing.assert_allclose(gains[0], gains[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["ring", "complete", "regular", "star", "grid"])
+def test_links_of_any_graph_are_link_metre_long(kind):
+    scenario = scenario_of({"topology": kind, "devices": 6, "link_metre": 80.0}, {"path_loss": "log-distance"})
+    topology = build_topology(scenario)
+    np.testing.assert_allclose(topology.edge_metre, 80.0, rtol=1e-12)
+    expected = 10 ** (-(148 + 40 * np.log10(0.08)) / 10)
+    np.testing.assert_allclose(build_link(scenario, topology).path_gain, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_numbers_of_devices_do_not_decide_path_loss(seed):
+    """The same ring, drawn and written as links between renumbered devices."""
+    number = np.random.default_rng(seed).permutation(10).tolist()
+    edges = [[number[i], number[(i + 1) % 10]] for i in range(10)]
+    radio = {"path_loss": "log-distance", "noise_watt": 2e-14}
+    ring, renumbered = (
+        scenario_of({"devices": 10}, radio),
+        scenario_of({"topology": "edges", "devices": 10, "edges": edges}, radio),
+    )
+    gains = [np.sort(build_link(scenario, build_topology(scenario)).path_gain) for scenario in (ring, renumbered)]
+    np.testing.assert_allclose(gains[1], gains[0], rtol=1e-9)
+    bounds = [hm.lower_bound(hm.build(scenario.override({"slots": 20}))) for scenario in (ring, renumbered)]
+    assert bounds[1] == pytest.approx(bounds[0], rel=1e-9)
+    assert 0 < bounds[0] < 9
+
+
+def test_links_that_noise_drowns():
+    """150 m at 148 + 40 log10(d_km) dB lose 115 dB: the default noise of 10 mW drowns everything, 20 fW nothing."""
+    drowned = hm.build(scenario_of({"devices": 3}, {"path_loss": "log-distance"}))
+    assert drowned.deaf.tolist() == [True] * 6
+    heard = hm.build(scenario_of({"devices": 3}, {"path_loss": "log-distance", "noise_watt": 2e-14}))
+    assert heard.deaf.tolist() == [False] * 6
+    half = hm.build(scenario_of({"devices": 3}, {"path_loss": "log-distance", "noise_watt": [2e-14, 2e-14, 0.01]}))
+    assert half.deaf.tolist() == [i == 2 for i in half.topology.edge_receiver]
 
 
 def test_gain_and_noise_belong_to_receivers():

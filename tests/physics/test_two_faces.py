@@ -111,14 +111,14 @@ def grouped_law(harvest, slot, weather, device):
 )
 def test_channel_steps_follow_the_kernel(source, state):
     channel = problem_of(**source, **{"channel.state": state}).channel
-    luck = uniform(3, DRAWS // 5, channel.num_sites)
-    level = channel.initial(luck[0])
+    drawn = uniform(3, DRAWS // 5, channel.num_sites)
+    level = channel.initial(drawn[0])
     assert_follows(level, channel.stationary)
     for now in range(channel.levels):
         start = torch.full_like(level, now)
-        after = channel.step(start, luck[1])
+        after = channel.step(start, drawn[1])
         assert_follows(after, channel.kernel[now])
-    again = channel.step(channel.step(level, luck[1]), luck[2])
+    again = channel.step(channel.step(level, drawn[1]), drawn[2])
     assert_follows(again, channel.stationary)
 
 

@@ -1,5 +1,6 @@
 """Lower bound ≤ exact optimum ≤ every planner's exact cost, on generated networks of every mode."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 import heliomesh as hm
+from heliomesh.planners import centralized
 from heliomesh.problem.best_response import descend
 from heliomesh.problem.cost import part_factors
 from heliomesh.problem.factor import Factor, action, total
@@ -182,6 +184,71 @@ def test_continuous_batteries_have_a_bound_of_their_own() -> None:
     assert hm.continuous_bound(on_grid) == hm.lower_bound(on_grid)
     replayed = {"harvest": {"source": "trace", "joule": [0.0, 1.0, 2.0]}}
     assert hm.continuous_bound(hm.build(hm.Scenario.parse(on_grid.scenario.as_dict() | replayed))) is None
+
+
+def test_spending_just_above_a_grid_step_leaves_the_grid() -> None:
+    """2.00001 steps round up to 3, so the bound of the grid would lie above what the simulator pays."""
+    changes = {"energy.compute_joule": 1.00001, "network.devices": 2, "network.topology": "star"}
+    problem = hm.build(hm.Scenario.load("tiny").override(changes))
+    assert problem.actions.quanta[0, 1] == 3
+    assert not problem.grid_is_exact
+    bound = hm.continuous_bound(problem)
+    assert bound is not None
+    assert bound <= hm.simulate_costs(problem, hm.plan(problem, "uncoordinated", bound=False), 2000).mean()
+
+
+def test_a_split_harvest_can_make_the_grid_optimistic() -> None:
+    """Half a step by the second slot pays for nothing; on the grid it is a whole step half of the time."""
+    changes: dict[str, Any] = {"network.devices": 2, "network.topology": "star", "slots": 2, "energy.initial": 0.0}
+    energies = {"energy.powers_watt": [0.0, 1.0], "energy.compute_joule": 0.0}
+    harvest = {"harvest.joule": [0.5], "harvest.prob": [1.0]}
+    problem = hm.build(hm.Scenario.load("tiny").override(changes | energies | harvest))
+    plan = hm.plan(problem, "centralized")
+    reached = hm.simulate_costs(problem, hm.plan(problem, "uncoordinated"), 4)
+    assert reached.tolist() == [2.0] * 4  # no policy can ever act
+    assert float(plan.expected_cost or 0) < 1.9
+    assert float(hm.continuous_bound(problem) or 0) <= 2.0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"network.mixing": "lazy-metropolis", "network.devices": 4},
+        {"link.half_duplex": True},
+        {"channel.state": "link"},
+        {"energy.compute_joule": 0.73, "network.devices": 2, "network.topology": "star", "slots": 40},  # off the grid
+    ],
+)
+def test_float32_does_not_round_a_bound_upward(changes: dict[str, Any]) -> None:
+    """Over 200 slots rounding to the nearest adds up; bounds are certified in float64 and so do not see it."""
+    scenario = hm.Scenario.load("tiny").override({"network.devices": 3, "slots": 200} | changes)
+    wide, narrow = hm.build(scenario), hm.build(scenario, dtype="float32")
+    by_prices = {"largest_table": 0, "steps": 3, "channel_steps": 2}
+    bounds: dict[str, Callable[[hm.Problem], float | None]] = {
+        "tables": lambda problem: hm.plan(problem, "receiver").lower_bound,
+        "prices": lambda problem: hm.plan(problem, "receiver", **by_prices).lower_bound,
+        "optimum": lambda problem: hm.plan(problem, "centralized").lower_bound,
+        "any plan": lambda problem: hm.plan(problem, "uncoordinated").lower_bound,
+        "continuous": hm.continuous_bound,
+    }
+    for name, bound in bounds.items():
+        exact, rounded = bound(wide), bound(narrow)
+        assert exact is not None, name
+        assert rounded is not None, name
+        assert (1 - 1e-4) * exact <= rounded <= exact, name
+    assert hm.plan(narrow, "receiver").policy.tables[0].dtype == torch.float32
+
+
+def test_an_optimum_that_fits_only_in_float32_is_no_bound() -> None:
+    scenario = hm.Scenario.load("tiny").override({"network.devices": 4})
+    wide, narrow = hm.build(scenario), hm.build(scenario, dtype="float32")
+    memory_gib = (centralized.estimate_bytes(wide) + centralized.estimate_bytes(narrow)) / 2 / 2**30
+    with pytest.raises(hm.TooLargeError):
+        hm.plan(wide, "centralized", memory_gib=memory_gib)
+    plan = hm.plan(narrow, "centralized", memory_gib=memory_gib, bound=False)
+    assert plan.lower_bound is None
+    assert plan.expected_cost == pytest.approx(hm.plan(wide, "centralized").expected_cost, rel=1e-5)
 
 
 @pytest.mark.parametrize("mode", [{}, {"channel.state": "link"}, {"link.half_duplex": True}])

@@ -163,4 +163,7 @@ def test_refuses_what_does_not_fit(tiny: Make) -> None:
 def test_float32_is_close(tiny: Make) -> None:
     scenario = tiny({}).scenario
     exact = hm.plan(hm.build(scenario), "centralized").expected_cost
-    assert hm.plan(hm.build(scenario, dtype="float32"), "centralized").expected_cost == pytest.approx(exact, rel=1e-5)
+    narrow = hm.build(scenario, dtype="float32")
+    plan = hm.plan(narrow, "centralized")
+    assert plan.expected_cost == pytest.approx(exact, rel=1e-5)
+    assert hm.exact_cost(narrow, plan.policy) == pytest.approx(exact, rel=1e-5)

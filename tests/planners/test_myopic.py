@@ -160,3 +160,10 @@ def test_continuous_powers_are_affordable_and_no_worse_than_rounded(tiny: Make) 
         for mode in ("continuous", "rounded")
     ]
     assert first[0].mean() <= first[1].mean() + 1e-3
+
+
+def test_a_bound_on_the_power_set_is_not_said_of_any_power(tiny: Make) -> None:
+    problem = tiny()
+    for mode, bounded in (("rounded", True), ("exhaustive", True), ("continuous", False)):
+        for plan in (hm.plan(problem, "myopic", mode=mode), hm.plan(problem, "myopic", mode=mode, bound=True)):
+            assert (plan.lower_bound is not None) == bounded

@@ -314,7 +314,8 @@ def test_half_finished_runs_say_what_is_missing(browser: Any, own_run: Path, tmp
 
 
 def test_a_run_without_a_trace_has_no_player(browser: Any, own_run: Path, tmp_path: Path) -> None:
-    (own_run / "trace.npz").unlink()
+    for name in ("trace.json", "trace.npz"):
+        (own_run / name).unlink()
     _open(browser, report_page([own_run]), tmp_path)
     assert "nothing to play" in _by_id(browser, "players").text
     assert not _by_id(browser, "transport").is_displayed()
@@ -325,8 +326,8 @@ def test_a_run_without_a_trace_has_no_player(browser: Any, own_run: Path, tmp_pa
 def test_200_slots_of_100_devices(browser: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scenario = hm.Scenario.load("grid25").override({"network.devices": 100, "slots": 200})
     problem = hm.build(scenario)
-    (tmp_path / "run").mkdir()
-    hm.simulate(problem, hm.plan(problem, "uncoordinated"), 1, 0).save(tmp_path / "run" / "trace.npz")
+    trace = hm.simulate(problem, hm.plan(problem, "uncoordinated"), 1, 0)
+    hm.Store(tmp_path / "run", single=True).put_trace(hm.Job(scenario, "uncoordinated"), trace)
     page = report_page([tmp_path / "run"])
     _open(browser, page, tmp_path)
     times = browser.execute_async_script(

@@ -5,12 +5,13 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.contour import ContourSet
 
 import heliomesh as hm
-from heliomesh.engine.sizing import Axes, Pair, Prices, Target, size
-from heliomesh.report.contour import contour_svg, description
+from heliomesh.report.contour import contour, contour_svg, description
 from heliomesh.report.page import source_hash
 from heliomesh.report.sizing_page import sizing_page
+from heliomesh.studies.sizing import Axes, Prices, Target, size
 
 SPACE = "{http://www.w3.org/2000/svg}"
 AXES = Axes((1.0, 2.0, 3.0), (10.0, 20.0, 30.0), "harvest.panel_cm2", "cm²", 1.0)
@@ -26,81 +27,93 @@ def sizing_of(value=0.6, every_pair=True, measure="update loss", samples=plane, 
     return size(axes, Target(measure, value), samples, every_pair)
 
 
-def drawn(sizing, title="t", prices=None):
-    return ElementTree.fromstring(contour_svg(sizing, title, prices))  # noqa: S314
+def drawn(sizing, prices=None):
+    """The picture's only panel; cells lie at whole numbers, from 0 in the lower left corner."""
+    (panel,) = contour(sizing, "t", prices).axes
+    return panel
 
 
-def segments(root, name):
-    for path in root.iter(f"{SPACE}path"):
-        if path.attrib.get("class") == name:
-            numbers = [float(word) for word in re.findall(r"[\d.]+", path.attrib["d"])]
-            return np.array(numbers).reshape(-1, 2, 2)
-    return np.empty((0, 2, 2))
+def words(panel):
+    return [text.get_text() for text in panel.texts]
+
+
+def lines(panel, dash):
+    """Points of the contours of a dash; (point, 2)."""
+    sets = [one for one in panel.collections if isinstance(one, ContourSet) and one.linestyles == dash]
+    return [path.vertices for one in sets for path in one.get_paths()]
 
 
 def test_every_pair_is_a_cell_with_its_mean():
-    root = drawn(sizing_of())
-    texts = [text.text for text in root.iter(f"{SPACE}text")]
-    assert [f"{plane(pair).mean():.3f}" in texts for pair in AXES.pairs] == [True] * 9
-    assert len(list(root.iter(f"{SPACE}rect"))) == 9 + 1  # and the ground
+    panel = drawn(sizing_of())
+    assert sorted(words(panel)) == sorted(f"{plane(pair).mean():.3f}" for pair in AXES.pairs)
+    assert panel.collections[0].get_array().shape == (3, 3)
+    assert (panel.get_xlim(), panel.get_ylim()) == ((-0.5, 2.5), (-0.5, 2.5))
 
 
 def test_the_line_of_the_target_lies_where_a_plane_has_it():
     # 0.6 is 1.5 cells from the first corner, along any path: column + row = 1.5
-    lines = segments(drawn(sizing_of(0.6)), "target-mean").reshape(-1, 2)
-    column, row = (lines[:, 0] - 74) / 78 - 0.5, (50 + 3 * 46 - lines[:, 1]) / 46 - 0.5
-    assert len(lines) == 2 * 3
-    np.testing.assert_allclose(column + row, 1.5, atol=0.01)
+    (points,) = lines(drawn(sizing_of(0.6)), "--")
+    np.testing.assert_allclose(points.sum(1), 1.5, atol=1e-6)
+    np.testing.assert_allclose(np.sort(points[[0, -1]], axis=0), [[0, 0], [1.5, 1.5]], atol=1e-6)
+
+
+def test_round_values_have_lines_too():
+    levels = [
+        round(0.9 - 0.2 * points.sum(1).mean(), 6) for points in lines(drawn(sizing_of(0.6)), "-") if len(points)
+    ]
+    assert levels == [0.15, 0.3, 0.45, 0.75]  # 0.6 has a line of its own
 
 
 def test_the_border_runs_between_cells():
-    lines = segments(drawn(sizing_of(0.6)), "target")
     # met where column + row ≥ 2: two steps down to the right, and none along the outer sides
-    lengths = np.abs(lines[:, 0] - lines[:, 1])
-    assert len(lines) == 4
-    np.testing.assert_allclose(sorted(lengths.sum(1)), [46, 46, 78, 78])
+    sides = [tuple(map(tuple, line.get_xydata().tolist())) for line in drawn(sizing_of(0.6)).lines]
+    assert sorted(sides) == [
+        ((-0.5, 1.5), (0.5, 1.5)),
+        ((0.5, 0.5), (0.5, 1.5)),
+        ((0.5, 0.5), (1.5, 0.5)),
+        ((1.5, -0.5), (1.5, 0.5)),
+    ]
 
 
 def test_better_is_darker():
     for measure, samples in (("update loss", plane), ("accuracy", lambda pair: 1 - plane(pair))):
-        svg = contour_svg(sizing_of(0.5, measure=measure, samples=samples), "t")
-        fills = re.findall(r'width="78" height="46" fill="#(\w{6})"', svg)
-        by_pair = dict(zip(AXES.pairs, fills, strict=True))
-        assert by_pair[Pair(1.0, 10.0)] == "ffffff"
-        assert by_pair[Pair(3.0, 30.0)] == min(fills)
+        mesh = drawn(sizing_of(0.5, measure=measure, samples=samples)).collections[0]
+        lightness = mesh.to_rgba(mesh.get_array())[..., :3].sum(-1)
+        assert lightness[0, 0] == 3.0  # white
+        assert lightness[2, 2] == lightness.min()
 
 
 def test_rings_mark_the_smallest_pairs_and_two_the_cheapest():
     sizing = sizing_of(0.6)
-    rings = [ring for ring in drawn(sizing).iter(f"{SPACE}ellipse") if ring.attrib.get("class") == "chosen"]
-    assert len(rings) == len(sizing.smallest) == 3
-    priced = drawn(sizing, prices=Prices(1.0, 0.01))
-    rings = [ring for ring in priced.iter(f"{SPACE}ellipse") if ring.attrib.get("class") == "chosen"]
-    assert len(rings) == 3 + 1
+    places = [ring.center for ring in drawn(sizing).patches]
+    assert sorted(places) == [(0, 2), (1, 1), (2, 0)]
+    assert len(sizing.smallest) == 3
+    priced = [ring.center for ring in drawn(sizing, Prices(1.0, 0.01)).patches]
+    assert sorted(priced) == [(0, 2), (0, 2), (1, 1), (2, 0)]
     assert "The cheapest is 1 J with 30 cm²" in description(sizing, Prices(1.0, 0.01))
 
 
 def test_pairs_that_follow_say_what_follows():
     sizing = sizing_of(0.6, every_pair=False)
-    texts = [text.text for text in drawn(sizing).iter(f"{SPACE}text")]
+    texts = words(drawn(sizing))
     assert texts.count("meets") + texts.count("misses") == len(sizing.skipped) > 0
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
 @pytest.mark.parametrize("axes", [AXES, Axes((1.0,), (10.0,), "harvest.scale", "times the harvest", 1.0)])
 def test_all_or_none_meet(value, axes):
-    root = drawn(sizing_of(value, axes=axes), prices=Prices(1.0, 1.0))
-    assert len(segments(root, "target")) == 0
-    assert ("No pair meets it" in root.find(f"{SPACE}desc").text) == (value == 0)
+    sizing = sizing_of(value, axes=axes)
+    panel = drawn(sizing, Prices(1.0, 1.0))
+    assert (list(panel.lines), lines(panel, "--")) == ([], [])
+    assert ("No pair meets it" in description(sizing, Prices(1.0, 1.0))) == (value == 0)
 
 
 def test_equal_means_have_no_lines():
-    root = drawn(sizing_of(0.5, samples=lambda pair: 0.5 + 0 * NOISE))
-    assert len(segments(root, "equal")) == 0
+    assert lines(drawn(sizing_of(0.5, samples=lambda pair: 0.5 + 0 * NOISE)), "-") == []
 
 
 def test_titles_are_escaped_and_told_to_those_who_cannot_see():
-    root = drawn(sizing_of(), title='<b> & "c"')
+    root = ElementTree.fromstring(contour_svg(sizing_of(), '<b> & "c"'))  # noqa: S314
     assert root.attrib["role"] == "img"
     assert root.find(f"{SPACE}title").text == '<b> & "c"'
     assert "1 J with 30 cm² (0.5 ±" in root.find(f"{SPACE}desc").text

@@ -1,13 +1,15 @@
 """Figures of experiments: accuracy, and below it gains that are taken seed by seed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import heliomesh as hm
-from heliomesh.engine.arm import LOSSLESS, Arm, Scheme
-from heliomesh.engine.store import Result
 from heliomesh.report.figures import _gains, draw
+from heliomesh.studies.line import LOSSLESS, Line, Scheme
+from heliomesh.studies.results import Result
 
 SEEDS = 3
 
@@ -22,7 +24,7 @@ def result(label: str, gain_percent: float, place: float | None = None, setting:
     ]
     curves = pd.DataFrame(rows).assign(average_accuracy=0.5)
     facts = {"cost": [1.0] * SEEDS, "participation": 0.5, "delivery": 0.5}
-    return Result(Arm("figure", scheme, hm.Scenario.load("tiny"), SEEDS, setting, place), curves, facts)
+    return Result(Line("figure", scheme, hm.Scenario.load("tiny"), SEEDS, setting, place), curves, facts)
 
 
 RESULTS = [result("receiver", 2.0), result("uncoordinated", 0.0), result("ideal", 9.0)]
@@ -42,14 +44,22 @@ def test_gains_are_paired_and_leave_the_ideal_out():
 def test_gains_are_drawn_over_a_scheme_that_is_there(tmp_path, reference, shown):
     draw(RESULTS, "A figure", None, reference, tmp_path / "a.svg")
     text = (tmp_path / "a.svg").read_text(encoding="utf-8")
-    assert (f"<!-- over {reference} [points] -->" in text) == shown
-    assert all(f"<!-- {label} -->" in text for label in ("receiver", "uncoordinated", "ideal", "i.i.d.", "slot"))
+    assert (f">over {reference} [points]</text>" in text) == shown
+    assert all(f">{label}</text>" in text for label in ("receiver", "uncoordinated", "ideal", "i.i.d.", "slot"))
+
+
+def test_gains_over_other_seeds_are_not_drawn(tmp_path):
+    first, second = RESULTS[:2]
+    later = replace(second, curves=second.curves.assign(seed=second.curves["seed"] + SEEDS))
+    with pytest.raises(hm.TrainingError, match=r"expected the seeds \[0, 1, 2\] of .*, actual \[3, 4, 5\]"):
+        draw([first, later], "A figure", None, "uncoordinated", tmp_path / "a.svg")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_panel_without_the_reference_has_no_gains(tmp_path):
     halves = [*RESULTS[:2], result("receiver", 1.0, setting="Dir(0.8)")]
     draw(halves, "Half a figure", None, "uncoordinated", tmp_path / "a.svg")
-    assert (tmp_path / "a.svg").read_text(encoding="utf-8").count("<!-- slot -->") == 2
+    assert (tmp_path / "a.svg").read_text(encoding="utf-8").count(">slot</text>") == 2
 
 
 def test_equal_results_give_equal_files(tmp_path):
@@ -57,4 +67,4 @@ def test_equal_results_give_equal_files(tmp_path):
     for name in "ab":
         draw(places, "Over places", "battery capacity [J]", "one", tmp_path / f"{name}.svg")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-    assert "<!-- battery capacity [J] -->" in (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert ">battery capacity [J]</text>" in (tmp_path / "a.svg").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
-from heliomesh.durable import Sealed
+from heliomesh.durable import Sealed, file_sha256
 from heliomesh.learning.dataset import load_dataset
 from heliomesh.learning.partition import split
 from heliomesh.learning.run import TrainingError
@@ -113,10 +113,23 @@ def test_headline_averages_seeds_and_shares_the_best_bound(finished_runs):
     expected = interval(costs[:2])
     assert receiver["headline"]["cost"]["mean"] == pytest.approx(expected.mean)
     assert receiver["headline"]["cost"]["half"] == pytest.approx(expected.half_width)
-    bound = json.loads((finished_runs[0] / "plan.json").read_text(encoding="utf-8"))["plan"]["lower bound (grid)"]
+    bound = json.loads((finished_runs[0] / "plan.json").read_text(encoding="utf-8"))["facts"]["lower bound (grid)"]
     assert uncoordinated["headline"]["bound"]["mean"] == bound
     assert uncoordinated["headline"]["gap"]["mean"] == pytest.approx(costs[2] / bound - 1)
     assert uncoordinated["headline"]["cost"]["half"] is None  # one seed gives no interval
+
+
+def test_a_run_with_powers_of_its_own_has_no_gap(finished_runs, monkeypatch):
+    """The other runs' bound speaks of the scenario's powers only."""
+    *others, last = map(read_run, finished_runs)
+    outside = replace(last, trace=replace(last.trace, power_watt=last.trace.power_watt * 0.9))
+    runs = dict(zip(finished_runs, [*others, outside], strict=True))
+    monkeypatch.setattr("heliomesh.report.page_data.read_run", runs.__getitem__)
+    receiver, uncoordinated = page_data(finished_runs)["schemes"]
+    assert receiver["headline"]["gap"]["mean"] > 0
+    assert uncoordinated["headline"]["cost"]["mean"] > 0
+    assert uncoordinated["headline"]["bound"] is None
+    assert uncoordinated["headline"]["gap"] is None
 
 
 def test_differences_are_paired_by_seed(finished_runs):
@@ -251,8 +264,9 @@ def test_five_runs_of_200_slots_are_small(tmp_path):
     problem = hm.build(scenario)
     plan = hm.plan(problem, "uncoordinated")
     for seed in range(5):
-        (tmp_path / str(seed)).mkdir()
-        hm.simulate(problem, plan, 1, seed).save(tmp_path / str(seed) / "trace.npz")
+        job, store = hm.Job(scenario, "uncoordinated", seed=seed), hm.Store(tmp_path / str(seed), single=True)
+        store.put_plan(job, plan)
+        store.put_trace(job, hm.simulate(problem, plan, 1, seed))
     size = len(report_page([tmp_path / str(seed) for seed in range(5)]).encode())
     assert size < 300_000
 
@@ -263,7 +277,7 @@ def test_too_large_is_refused_with_the_estimate(finished_runs, call, monkeypatch
         page_data(finished_runs)
     code, _, told = call("report", *finished_runs, "--out", tmp_path / "r.html")
     assert code == 2
-    enough = re.search(r"--every (\d+)", told)
+    enough = re.search(r"every = (\d+)", told)
     assert enough
     assert call("report", *finished_runs, "--out", tmp_path / "r.html", "--every", enough[1])[0] == 0
 
@@ -315,9 +329,17 @@ def test_a_stopped_run_shows_its_checkpoint(call, tmp_path, monkeypatch):
     assert tensors.exists()  # a report changes nothing
 
 
+def test_a_trace_without_a_plan_is_shown(own_run):
+    for name in ("manifest.json", "metrics.parquet", "weights.safetensors", "plan.json"):
+        (own_run / name).unlink()
+    run = page_data([own_run])["runs"][0]
+    assert run["trace"] is not None
+    assert run["missing"][1] == "There is no plan.json: bound, control overhead and planning time are unknown."
+
+
 def test_without_a_trace_the_curves_remain(own_run):
-    (own_run / "trace.npz").unlink()
-    (own_run / "plan.json").unlink()
+    for name in ("trace.json", "trace.npz", "plan.json"):
+        (own_run / name).unlink()
     run = page_data([own_run])["runs"][0]
     assert run["trace"] is None
     assert len(run["missing"]) == 2
@@ -363,16 +385,31 @@ def _change_manifest(**changes: Any):
     return spoil
 
 
+def _seal_trace(run: Path) -> None:
+    """Let a changed trace pass its sum."""
+    kind = Sealed("the trace of a job", 1)
+    content = kind.read(run / "trace.json", ValueError)
+    content["sha256"] = {"trace.npz": file_sha256(run / "trace.npz")}
+    kind.write(run / "trace.json", content)
+
+
+def _no_archive(run: Path) -> None:
+    (run / "trace.npz").write_text("sea", encoding="utf-8")
+    _seal_trace(run)
+
+
 def _other_trace(run: Path) -> None:
     scenario = hm.Scenario.load(run / "scenario.toml")
     problem = hm.build(scenario)
     hm.simulate(problem, hm.plan(problem, "uncoordinated"), 1, 9).save(run / "trace.npz")
+    _seal_trace(run)
 
 
 def _not_finite(run: Path) -> None:
     trace = hm.Trace.load(run / "trace.npz")
     trace.battery_joule[0, 0, 0] = np.nan
     trace.save(run / "trace.npz")
+    _seal_trace(run)
 
 
 def _checkpoints_only(run: Path) -> None:
@@ -381,7 +418,7 @@ def _checkpoints_only(run: Path) -> None:
 
 
 def _planned_only(run: Path) -> None:
-    for name in ("manifest.json", "trace.npz", "metrics.parquet", "weights.safetensors"):
+    for name in ("manifest.json", "trace.json", "trace.npz", "metrics.parquet", "weights.safetensors"):
         (run / name).unlink()
 
 
@@ -398,18 +435,18 @@ def _folder_for(name: str):
     [
         (_absent, "expected the folder of a run, actual: nothing there"),
         (_empty, "actual: an empty folder"),
-        (_foreign, "with manifest.json or trace.npz, actual: none of them"),
+        (_foreign, "with manifest.json or trace.json, actual: none of them"),
         (_checkpoints_only, "actual: checkpoints only"),
         (_truncate("manifest.json"), "manifest.json: expected the manifest of a run"),
         (_truncate("metrics.parquet"), "metrics.parquet: expected sha256"),
-        (_truncate("trace.npz"), "trace.npz: expected a complete trace file"),
-        (_truncate("plan.json"), "plan.json: expected the facts of a plan"),
+        (_truncate("trace.npz"), "trace.npz: expected sha256"),
+        (_truncate("plan.json"), "plan.json: expected the plan of a job"),
         (_planned_only, "expected a run that was simulated, actual: its plan only"),
         (_replace("manifest.json", "[1]"), "expected the manifest of a run, actual: JSON without names, [1]"),
-        (_replace("trace.npz", "sea"), "trace.npz: expected a complete trace file, actual: File is not a zip file"),
-        (_folder_for("trace.npz"), "trace.npz: expected a complete trace file, actual: Is a directory"),
+        (_no_archive, "trace.npz: expected a complete trace file, actual: File is not a zip file"),
+        (_folder_for("trace.npz"), "trace.npz: expected a file of a finished result, actual: Is a directory"),
         (_replace("manifest.json", '{"format": 7}'), "expected the manifest of a run in format 2, actual format 7"),
-        (_replace("plan.json", '{"run": 1, "plan": []}'), "expected the facts of a plan"),
+        (_replace("plan.json", '{"run": 1, "plan": []}'), "expected the plan of a job, actual: it has no 'format'"),
         (_change_manifest(scenario_toml="slots = 'many'"), "expected a scenario of this version"),
         (_change_manifest(scenario_toml="][", planner=3), "expected a scenario of this version"),
         (_change_manifest(seed=None), "expected the manifest of a run"),

@@ -12,6 +12,7 @@ from heliomesh.simulation.diagnostics import (
     LearningConstants,
     cost_factor,
     interval,
+    theorem1_cost,
     theorem1_terms,
     theorem2_bound,
 )
@@ -159,8 +160,11 @@ def test_theorem1_by_hand():
     )
 
 
-def test_lost_updates_are_the_triple_sum_of_the_theorem():
-    problem = problem_of()
+@pytest.mark.parametrize("train_only", [False, True])
+@pytest.mark.parametrize("idle_penalty", [0.0, 0.5, 1.0])
+def test_lost_updates_are_the_triple_sum_of_the_theorem(idle_penalty, train_only):
+    """The theorem charges an idle device 1, whatever the scenario does."""
+    problem = problem_of(**{"cost.idle_penalty": idle_penalty, "energy.train_only": train_only})
     trace = hm.simulate(problem, hm.plan(problem, "uncoordinated"), episodes=1)
     m, steps, mixing = 5, problem.scenario.learning.local_steps, problem.topology.mixing
     edge = {(i, j): problem.topology.edge(i, j) for i in range(m) for j in problem.topology.neighbours[i]}
@@ -171,9 +175,11 @@ def test_lost_updates_are_the_triple_sum_of_the_theorem():
                 error = trace.error_prob[0, slot, edge[i, j]] if (i, j) in edge else 0.0
                 total += ((m - 1) * mixing[i, j] * error - 1) * trace.scheduled[0, slot, j] + 1
     factor = 4 * (steps * 2 + math.sqrt(steps)) * 9 / ((m - 1) * steps * problem.slots)
-    terms = theorem1_terms(problem, float(trace.cost[0]), CONSTANTS)
+    terms = theorem1_terms(problem, theorem1_cost(trace), CONSTANTS)
+    assert not trace.scheduled.all()
     assert terms["lost updates"] == pytest.approx(factor * total)
-    assert terms["lost updates"] == pytest.approx(cost_factor(problem, CONSTANTS) * trace.cost[0])
+    if idle_penalty == 1:
+        assert terms["lost updates"] == pytest.approx(cost_factor(problem, CONSTANTS) * trace.cost[0])
 
 
 def test_only_the_last_term_stays_as_the_horizon_grows():

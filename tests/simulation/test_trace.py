@@ -2,8 +2,11 @@
 
 import dataclasses
 import errno
+import io
 import json
 import pickle
+import sys
+import tracemalloc
 import zipfile
 from dataclasses import replace
 
@@ -12,7 +15,7 @@ import pytest
 
 import heliomesh as hm
 from heliomesh.simulation import trace as trace_module
-from heliomesh.simulation.trace import TraceError, estimate_bytes
+from heliomesh.simulation.trace import COLUMNS, TraceError, axis_sizes, estimate_bytes
 
 FIELDS = [field.name for field in dataclasses.fields(hm.Trace)]
 ARRAYS = [name for name in FIELDS if name not in ("scenario_toml", "planner", "seed")]
@@ -291,6 +294,32 @@ def test_estimate_covers_what_is_recorded(state):
     assert 0.98 * actual <= estimate_bytes(problem, 10) <= 1.5 * actual
 
 
+def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(saved, record, tmp_path):
+    """Zeros shrink a thousandfold: the limit holds for what they become."""
+    bomb, limit_gib = tmp_path / "bomb", 40 / 1024
+    arrays = stored(saved) | {"power_watt": np.zeros((400, 100, 200))}  # 61 MiB
+    with bomb.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+    del arrays
+    assert bomb.stat().st_size < 2**20
+    tracemalloc.start()
+    with pytest.raises(hm.TooLargeError, match=r"bomb: expected at most 0.0390625 GiB .* raise memory_gib"):
+        hm.Trace.load(bomb, memory_gib=limit_gib)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**22
+    assert_equal(hm.Trace.load(saved, memory_gib=limit_gib), record)
+
+
+def test_a_header_that_promises_more_than_the_file_holds_is_refused(saved, tmp_path):
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (10**15,)})
+    with zipfile.ZipFile(saved) as before, zipfile.ZipFile(tmp_path / "file", "w") as after:
+        for entry in before.infolist():
+            after.writestr(entry, head.getvalue() if entry.filename == "power_watt.npy" else before.read(entry))
+    refused(tmp_path / "file", "power_watt.npy ends before the 8000000000000000 bytes")
+
+
 @pytest.mark.parametrize("episodes", [0, -1])
 def test_no_episodes(episodes):
     problem = problem_of()
@@ -314,3 +343,53 @@ def test_progress_sees_every_slot_and_changes_nothing(record, monkeypatch):
     tracked = hm.simulate(problem, hm.plan(problem, "uncoordinated"), episodes=3, track=track)
     assert seen == [("simulate uncoordinated", count, 24) for count in range(1, 25)]
     assert_equal(tracked, record)
+
+
+# the schema
+
+
+def test_the_schema_names_every_array_once(record):
+    assert [column.name for column in COLUMNS] == ARRAYS
+    sizes = axis_sizes(problem_of(), 3)
+    for column in COLUMNS:
+        array = getattr(record, column.name)
+        assert (array.shape, array.dtype) == (column.shape(sizes), np.dtype(column.dtype)), column.name
+        assert column.unit == ("J" if "joule" in column.name else "W" if "watt" in column.name else "1")
+
+
+def test_the_first_slots_keep_the_battery_after_them(record):
+    short = record.first_slots(4)
+    assert short.scheduled.shape == (3, 4, 5)
+    np.testing.assert_array_equal(short.battery_joule, record.battery_joule[:, :5])
+    np.testing.assert_array_equal(short.edge_sender, record.edge_sender)
+
+
+def test_a_policy_is_simulated_without_a_plan(record):
+    problem = problem_of()
+    policy = hm.plan(problem, "uncoordinated").policy
+    alone = hm.simulate(problem, policy, episodes=3)
+    assert alone.planner == "Greedy"
+    assert_equal(replace(alone, planner=record.planner), record)
+    np.testing.assert_array_equal(hm.simulate_costs(problem, policy, 3), alone.cost)
+
+
+def test_xarray_gets_names_coordinates_and_units(record):
+    pytest.importorskip("xarray", reason="needs pip install heliomesh[xarray]")
+    dataset = record.to_xarray()
+    assert dict(dataset.sizes) == axis_sizes(problem_of(), 3)
+    for column in COLUMNS:
+        array = dataset[column.name]
+        assert (array.dims, array.attrs["units"]) == (column.axes, column.unit)
+        np.testing.assert_array_equal(array.to_numpy(), getattr(record, column.name))
+    assert dataset.attrs["planner"] == "uncoordinated"
+    np.testing.assert_allclose(dataset.update_loss.sum("device").mean("slot"), record.cost)
+    heard = dataset.delivered.sel(episode=1).where(dataset.edge_receiver == 0, drop=True)
+    assert heard.sizes["edge"] == int((record.edge_receiver == 0).sum())
+
+
+def test_without_xarray_a_sentence_says_what_to_do(record, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(
+        ModuleNotFoundError, match=r"xarray is not installed. Run `pip install heliomesh\[xarray\]`\."
+    ):
+        record.to_xarray()

@@ -19,17 +19,18 @@ from heliomesh.engine.fleet.learner import lesson_of
 from heliomesh.engine.fleet.messages import Kind, Receipt
 from heliomesh.engine.fleet.planning import Timetable
 from heliomesh.engine.fleet.post import Post
-from heliomesh.engine.fleet.scheme import Scheme
+from heliomesh.engine.fleet.scheme import FleetScheme
 from heliomesh.engine.fleet.world import World
-from heliomesh.learning.dataset import Dataset
+from heliomesh.jobs.job import Job
+from heliomesh.jobs.steps import origin
+from heliomesh.learning.dataset import Dataset, load_dataset
 from heliomesh.learning.execution import Report
 from heliomesh.learning.partition import split
 from heliomesh.learning.replay import Replay, TrainJob
 from heliomesh.learning.run import Run, TrainingError
 from heliomesh.learning.stacked import Scores
-from heliomesh.learning.tracking import Observer, unobserved
-from heliomesh.learning.trainer import TrainSettings, replay_here, train
-from heliomesh.problem.policy import Plan, Track, untracked
+from heliomesh.learning.trainer import ALONE, TrainSettings, Work, replay_here, train_stack
+from heliomesh.problem.policy import Plan, Track
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.slot_loop import Slot
 from heliomesh.simulation.trace import Recorder, Trace
@@ -43,6 +44,7 @@ Logbooks = dict[int, dict[Receipt, tuple[int, int]]]  # by device that received
 class FleetRun:
     """A finished run of a fleet."""
 
+    job: Job  # with the deaths among the changes of its world
     plan: Plan
     trace: Trace
     run: Run
@@ -58,17 +60,12 @@ class FleetRun:
 
 
 def run_fleet(
-    scheme: Scheme,
+    scheme: FleetScheme,
     make_post: MakePost,
+    job: Job,
     *,
-    seed: int,
-    episode: int = 0,
-    dataset: Dataset | None = None,
-    evaluate_every: int = 10,
-    strategy: str = "auto",
     deaths: Mapping[int, int] | None = None,
-    track: Track = untracked,
-    observer: Observer = unobserved,
+    work: Work = ALONE,
 ) -> FleetRun:
     """Install a fleet, let it plan, and run it through the horizon.
 
@@ -82,41 +79,32 @@ def run_fleet(
     trace = Trace(
         scenario_toml=problem.scenario.to_toml(),
         planner=scheme.planner,
-        seed=seed,
+        seed=job.seed,
         edge_receiver=problem.topology.edge_receiver,
         edge_sender=problem.topology.edge_sender,
         **recorder.arrays,
     )
-    world = World(problem, episode, seed)
+    world = World(problem, job.episode, job.seed)
     made: list[FleetStack] = []
 
     def make_stack(jobs: Sequence[TrainJob], loaded: Dataset, settings: TrainSettings) -> FleetStack:
         watching = replay_here(jobs, loaded, settings)
-        assert isinstance(watching, Replay)
         post = make_post(_installations(scheme, world, watching, loaded, jobs[0].training_seed, settings))
-        plan = _planned(scheme, post, track)
+        plan = _planned(scheme, post, work.track)
         made.append(FleetStack(problem, post, world, recorder, watching, plan, dict(deaths or {})))
         return made[0]
 
-    run = train(
-        problem.scenario,
-        trace,
-        seed=seed,
-        dataset=dataset,
-        evaluate_every=evaluate_every,
-        strategy=strategy,
-        track=track,
-        observer=observer,
-        make_stack=make_stack,
-    )
+    dataset = job.dataset or load_dataset(job.scenario.learning)
+    (run,) = train_stack([job.train_job(trace)], dataset, job.training, [{}], replace(work, make_stack=make_stack))
     fleet = made[0]
-    trace_hash = TrainJob(problem.scenario, trace, 0, seed).trace_hash  # known only now
-    finished = replace(run, provenance={**run.provenance, "trace": trace_hash})
-    return FleetRun(fleet.plan, trace, finished, fleet.logbooks(), fleet.died)
+    killed = tuple(f"device.{device}=killed@{slot}" for device, slot in sorted(fleet.died.items()))
+    done = replace(job, changes=job.changes + killed)  # who died, and so the trace, is known only now
+    facts = {**run.provenance, **origin(done, trace), "trace": job.train_job(trace).trace_hash}
+    return FleetRun(done, fleet.plan, trace, replace(run, provenance=facts), fleet.logbooks(), fleet.died)
 
 
 def _installations(
-    scheme: Scheme, world: World, watching: Replay, dataset: Dataset, seed: int, settings: TrainSettings
+    scheme: FleetScheme, world: World, watching: Replay, dataset: Dataset, seed: int, settings: TrainSettings
 ) -> list[Installation]:
     """What each device is given; only here are the shares of all devices in one place."""
     problem, learning = scheme.problem, scheme.problem.scenario.learning
@@ -147,7 +135,7 @@ def _installations(
     return given
 
 
-def _planned(scheme: Scheme, post: Post, track: Track) -> Plan:
+def _planned(scheme: FleetScheme, post: Post, track: Track) -> Plan:
     """Let the devices plan, and look at what they found."""
     if scheme.timetable is None:
         return scheme.plan({})

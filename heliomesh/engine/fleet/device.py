@@ -27,6 +27,7 @@ from heliomesh.engine.fleet.view import View
 from heliomesh.physics.battery import Battery
 from heliomesh.physics.link import error_prob
 from heliomesh.physics.topology import Topology
+from heliomesh.problem import guard
 from heliomesh.problem.factor import Variable, energy, site
 from heliomesh.problem.policy import ActionPolicy, Observation
 from heliomesh.problem.problem import Problem
@@ -34,7 +35,7 @@ from heliomesh.problem.problem import Problem
 
 @dataclass(frozen=True)
 class Sensed:
-    """What a device measures itself at the start of a slot, and its own luck if its policy is randomised."""
+    """What a device measures itself at the start of a slot, and its own random number if its policy is randomised."""
 
     channel_level: dict[int, int]  # by site of its incoming links
     weather: int
@@ -45,7 +46,7 @@ class Sensed:
 class Fate:
     """What happens to a device in a slot whatever it does."""
 
-    uniform: npt.NDArray[np.float64]  # (incoming edge,) luck of packets
+    uniform: npt.NDArray[np.float64]  # (incoming edge,) random numbers of packets
     harvested_joule: float
 
 
@@ -93,7 +94,7 @@ class OwnPolicy:
         weather = torch.where(own, seen[energy(self.device)] // problem.battery.levels, 0)
         sites = torch.zeros(1, problem.channel.num_sites, dtype=torch.long)
         observed = Observation(sites, torch.where(own, battery_joule, row), weather, torch.where(own, uniform, row))
-        return int(self.policy.action(slot, observed)[0, self.device])
+        return int(self.policy.checked_action(slot, observed)[0, self.device])
 
 
 @dataclass(frozen=True)
@@ -162,8 +163,7 @@ class Device:
         elif isinstance(content, dict):
             self._heard |= content
         else:
-            assert self._planner is not None, "tables are for those who plan with others"
-            self._planner.hear(message)
+            self._table_planner.hear(message)
 
     def _posted(self, messages: Sequence[Message]) -> Outgoing:
         outgoing: Outgoing = {}
@@ -173,20 +173,23 @@ class Device:
 
     # planning
 
+    @property
+    def _table_planner(self) -> TablePlanner:
+        if self._planner is None:
+            raise RuntimeError(f"device {self._number} plans alone: tables are for those who plan with others")
+        return self._planner
+
     def tell(self, slot: int, turn: int) -> Outgoing:
         """Shares for the devices that move in a turn."""
-        assert self._planner is not None
-        return self._posted(self._planner.tell(slot, turn))
+        return self._posted(self._table_planner.tell(slot, turn))
 
     def move(self, slot: int, number: int) -> Outgoing:
         """A better policy, in this round."""
-        assert self._planner is not None
-        return self._posted(self._planner.move(slot, number))
+        return self._posted(self._table_planner.move(slot, number))
 
     def settle(self, slot: int) -> Outgoing:
         """The end of a slot index."""
-        assert self._planner is not None
-        self._planner.settle(slot)
+        self._table_planner.settle(slot)
         return {}
 
     # slots
@@ -215,8 +218,8 @@ class Device:
         chosen = self._decider.action(slot, self._heard, float(self._battery_joule), now.sensed.uniform)
         power_watt, trained = actions.power_watt[chosen], bool(actions.trained[chosen])
         spent = trained * problem.compute_joule[[self._number]] + power_watt * problem.scenario.energy.transmit_second
-        dust = 3e-9 * self._battery.capacity_joule
-        assert bool((spent <= self._battery_joule + dust).all()), "a policy overdrew a battery"
+        dust_joule = guard.DUST * self._battery.capacity_joule
+        guard.check_spending(f"device {self._number}", spent, self._battery_joule, dust_joule)
         self._learner.begin()
         loss = self._learner.train(slot) if trained else float("nan")
         self._now = replace(
@@ -255,8 +258,9 @@ class Device:
         )
 
     def _present(self, slot: int) -> "_Now":
-        assert self._now is not None, "a slot is opened first"
-        assert self._now.slot == slot, "slots are opened in turn"
+        if self._now is None or self._now.slot != slot:
+            opened = "none" if self._now is None else self._now.slot
+            raise RuntimeError(f"expected slot {slot} to be open, actual: {opened}")
         return self._now
 
     # for an observer
@@ -267,8 +271,7 @@ class Device:
 
     def planned(self) -> tuple[Tensor, float]:
         """The device's table and the largest change of its policy in a last round."""
-        assert self._planner is not None
-        return self._planner.table, self._planner.residual
+        return self._table_planner.table, self._table_planner.residual
 
     def logbook(self) -> dict[Receipt, tuple[int, int]]:
         """Number and bytes of the messages received."""
@@ -324,13 +327,15 @@ def _star(topology: Topology, device: int, neighbours: Sequence[int]) -> Topolog
         topology.edge_weight[start:stop],
         own,
         np.full((size, 2), np.nan),
+        np.full(size - 1, np.nan),
     )
 
 
 def _decider(given: Installation, planner: TablePlanner | None) -> Decider:
     if planner is not None:
         return OwnTable(planner)
-    assert given.policy is not None, "a device that does not plan with others has a policy"
+    if given.policy is None:
+        raise ValueError(f"device {given.view.device}: expected partners or a policy, actual: neither")
     return OwnPolicy(given.policy, given.view.device)
 
 

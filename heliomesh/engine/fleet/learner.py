@@ -13,9 +13,9 @@ from torch import Tensor
 
 from heliomesh.learning.aggregation import aggregate
 from heliomesh.learning.dataset import Dataset
-from heliomesh.learning.execution import choose
 from heliomesh.learning.minibatch import Minibatches
 from heliomesh.learning.model import InputShape, build_model
+from heliomesh.learning.optimiser import choose_for
 from heliomesh.learning.partition import Partition
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.replay import diverged
@@ -64,16 +64,7 @@ class Learner:
         self._weights = torch.zeros(star.num_devices, len(first))  # (row, parameter)
         self._weights[0] = first
         self._before = torch.zeros_like(self._weights) if settings.aggregation == "update" else None
-        self._strategy = choose(
-            model,
-            lesson.samples,
-            1,
-            settings.local_steps,
-            settings.batch,
-            self._weights.device,
-            lesson.precision,
-            lesson.strategy,
-        )
+        self._strategy = choose_for(settings, model, lesson.samples, 1, lesson.precision, lesson.strategy)
         self._minibatches = Minibatches(_alone(lesson), lesson.seed, settings.local_steps, settings.batch)
         self._slots_trained = 0
 

@@ -46,7 +46,8 @@ Outgoing = dict[int, list[Message]]  # by the neighbour to whom they go next
 
 def table_message(kind: Kind, origin: int, destination: int, slot: int, table: Factor, frame_entries: int) -> Message:
     """A table in a frame of fixed length."""
-    assert table.table.numel() <= frame_entries, "a table depends on more than its frame has room for"
+    if table.table.numel() > frame_entries:
+        raise RuntimeError(f"a table of {table.table.numel()} entries has no room in its frame of {frame_entries}")
     return Message(origin, destination, kind, slot, table, frame_entries * BYTES_ON_AIR)
 
 

@@ -121,15 +121,15 @@ class TablePlanner:
 
     def tell(self, slot: int, turn: int) -> list[Message]:
         """Shares for those who move in this turn."""
-        assert slot == self._slot, "planning goes slot by slot"
-        if turn == 0:  # a new round: own actions may have changed what is averaged in the own Q
-            self._refresh()
-        assert self._raw is not None
+        if slot != self._slot:
+            raise RuntimeError(f"planning goes slot by slot: expected {self._slot}, actual value {slot}")
+        # a new round: own actions may have changed what is averaged in the own Q
+        raw = self._refreshed() if turn == 0 or self._raw is None else self._raw
         messages = []
         for mover, scope in self._partners.mover_scopes.items():
             if self._partners.mover_turns[mover] != turn:
                 continue
-            share = self._step.share(self._raw, self._policies, mover, scope, slot)
+            share = self._step.share(raw, self._policies, mover, scope, slot)
             if mover == self._device:
                 self._shares[mover] = share
             else:
@@ -153,8 +153,9 @@ class TablePlanner:
 
     def hear(self, message: Message) -> None:
         """Keep what another device told."""
-        assert isinstance(message.content, Factor), "tables are factors"
-        assert message.slot == self._slot, "nobody tells about a slot that others have not begun"
+        if not isinstance(message.content, Factor) or message.slot != self._slot:
+            kind = type(message.content).__name__
+            raise RuntimeError(f"expected a table of slot {self._slot}, actual: a {kind} of slot {message.slot}")
         heard = self._shares if message.kind == "share" else self._policies
         heard[message.origin] = message.content
 
@@ -163,12 +164,11 @@ class TablePlanner:
 
         So everyone has begun an index before anyone tells something about it.
         """
-        self._refresh()
-        assert self._raw is not None
+        raw = self._refreshed()
         chosen = bool(self._rounds)
         table = action_table(self._problem, self.scope, self._policies[self._device], chosen)
         self._tables.append(table.to(self._problem.actions.index_type) if chosen else table)
-        self._value = self._step.value(self._raw, self._policies, slot)
+        self._value = self._step.value(raw, self._policies, slot)
         if chosen:
             self.residual = max(self.residual, self._change)
         if slot > 0:
@@ -195,5 +195,6 @@ class TablePlanner:
         self._future = None if self._value is None else self._step.future(self._value, slot)
         self._policies = {actor: uniform_policy(self._problem, actor) for actor in self._step.area.actors}
 
-    def _refresh(self) -> None:
+    def _refreshed(self) -> Factor:
         self._raw = self._step.raw(self._future, self._policies[self._device], self._slot, self._raw)
+        return self._raw

@@ -15,12 +15,12 @@ from heliomesh.engine.fleet.view import View, view_of
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.planner import LocalTables, Options, estimate_bytes, local_overhead, num_rounds
 from heliomesh.planning import PLANNER_CATALOG, planner_names
+from heliomesh.problem.context import Planning
 from heliomesh.problem.overhead import Overhead
 from heliomesh.problem.policy import ActionPolicy, Plan
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import check_fits
 from heliomesh.scenario import ScenarioError, validated
-from heliomesh.streams import stream
 
 WITH_OTHERS = "decentralized"
 ALONE = ("skiptrain", "uncoordinated")  # a device's part of the plan follows from its own settings
@@ -34,7 +34,7 @@ _NEEDS = {
 
 
 @dataclass(frozen=True)
-class Scheme:
+class FleetScheme:
     """A planner as a fleet runs it."""
 
     problem: Problem
@@ -54,13 +54,16 @@ class Scheme:
         if self.timetable is not None:
             return None
         made = self._plan_alone(view.problem).policy
-        assert isinstance(made, ActionPolicy), "planners of one device choose actions"
+        if not isinstance(made, ActionPolicy):
+            raise ScenarioError(
+                "planner", f"expected one whose policy chooses actions, actual value {type(made).__name__}"
+            )
         return made
 
     def _plan_alone(self, problem: Problem) -> Plan:
         module = catalog.find(PLANNER_CATALOG, self.planner)
         settings = validated(module.Options, self.options, f"{self.planner} option")
-        made: Plan = module.plan(problem, settings, stream(problem.scenario.seed, "policy"))
+        made: Plan = module.plan(Planning(problem, settings))
         return made
 
     def plan(self, planned: Mapping[int, tuple[Tensor, float]]) -> Plan:
@@ -85,11 +88,11 @@ class Scheme:
         )
 
 
-def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> Scheme:
+def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> FleetScheme:
     """The scheme of a planner; raises ScenarioError for those whose devices would need more than they can be told."""
     if planner in ALONE:
         validated(catalog.find(PLANNER_CATALOG, planner).Options, options, f"{planner} option")
-        return Scheme(problem, planner, dict(options), hops=0)
+        return FleetScheme(problem, planner, dict(options), hops=0)
     if planner != WITH_OTHERS:
         raise _refusal(planner)
     settings = _checked(options)
@@ -105,12 +108,11 @@ def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> Sch
     )
     predicted = local_overhead(problem, areas, scopes, num_rounds(settings), table.num_turns, settings)
     own = {**options, "share_tables": False}
-    return Scheme(problem, planner, own, settings.hops, table, partners, predicted)
+    return FleetScheme(problem, planner, own, settings.hops, table, partners, predicted)
 
 
 def _checked(options: Mapping[str, Any]) -> Options:
     settings = validated(Options, options, f"{WITH_OTHERS} option")
-    assert isinstance(settings, Options)
     for name, expected, reason in (
         ("form", "default", "whose steps devices take by messages"),
         ("sweeps", 1, "since later sweeps need the energy laws of devices beyond k hops"),
@@ -134,8 +136,8 @@ def _refusal(planner: str) -> ScenarioError:
     fitting = sorted((WITH_OTHERS, *ALONE))
     if planner not in planner_names():
         hint = catalog.nearest(planner, fitting)
-        return ScenarioError("--planner", f"expected one of {', '.join(fitting)}, actual value {planner!r}{hint}")
+        return ScenarioError("planner", f"expected one of {', '.join(fitting)}, actual value {planner!r}{hint}")
     need = _NEEDS.get(planner, "more than its neighbourhood can tell it")
     return ScenarioError(
-        "--planner", f"expected one of {', '.join(fitting)}, actual value {planner!r}: a device would need {need}"
+        "planner", f"expected one of {', '.join(fitting)}, actual value {planner!r}: a device would need {need}"
     )

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heliomesh.physics.harvesting import Harvest, HarvestLaw, HarvestReplay
+from heliomesh.physics.harvesting import Harvest, with_law
 from heliomesh.physics.topology import Topology
 from heliomesh.problem.problem import Problem
 from heliomesh.scenario import Scenario
@@ -90,15 +90,13 @@ def _known_topology(topology: Topology, device: int, edges: Any) -> Topology:
         np.where(own, topology.edge_weight[edges], np.nan),
         np.where(others, np.nan, topology.self_weight),
         np.full_like(topology.position_metre, np.nan),
+        np.full(len(receiver), np.nan),
     )
 
 
 def _known_harvest(harvest: Harvest, known: Tensor) -> Harvest:
     law = replace(harvest.law, scale=_kept(harvest.law.scale, known, 0.0))
-    if isinstance(harvest, HarvestReplay):
-        return replace(harvest, law=law)
-    assert isinstance(harvest, HarvestLaw), "a harvest is a law or a replay"
-    return law
+    return with_law(harvest, law)
 
 
 def _own_scenario(scenario: Scenario, device: int) -> Scenario:

@@ -1,22 +1,23 @@
-"""The world around the fleet: channels, weather, harvests and the luck of packets.
+"""The world around the fleet: channels, weather, harvests and the random numbers of packets.
 
 It draws the streams that the simulator draws, in the same shapes and order, and hands every device its own column
-only: the levels of its incoming channels, its weather, its harvest and the luck of the packets that it hears. None of
-that depends on what devices do. Where devices drew the streams themselves, each would hold everybody's luck.
+only: the levels of its incoming channels, its weather, its harvest and the losses of the packets that it hears. None
+of that depends on what devices do. Where devices drew the streams themselves, each would hold everybody's random
+numbers.
 """
 
 from heliomesh.engine.fleet.device import Fate, Sensed
 from heliomesh.physics.battery import initial_battery
 from heliomesh.problem.problem import Problem
-from heliomesh.simulation.slot_loop import Luck
+from heliomesh.simulation.slot_loop import RandomNumbers
 
 
 class World:
     """One episode, slot by slot."""
 
     def __init__(self, problem: Problem, episode: int, seed: int) -> None:
-        self._problem, self._luck = problem, Luck(problem, [episode], seed)
-        first = self._luck.first()
+        self._problem, self._numbers = problem, RandomNumbers(problem, [episode], seed)
+        first = self._numbers.first()
         self.channel_level = problem.channel.initial(first.channel)  # (1, site)
         self.first_battery_joule = initial_battery(problem.scenario, problem.battery, first.harvest[..., 1])[0]
         self._hidden = problem.harvest.start(first.harvest[..., 0])
@@ -26,7 +27,7 @@ class World:
     def open(self) -> list[Sensed]:
         """What every device measures in the next slot."""
         problem = self._problem
-        self._now = self._luck.next()
+        self._now = self._numbers.next()
         self.weather = problem.harvest.weather(self._hidden)
         return [
             Sensed(

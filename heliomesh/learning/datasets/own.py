@@ -1,15 +1,14 @@
 """The user's own data, at ``learning.path``: an `.npz` file or a folder of images.
 
-- `.npz` with arrays train_inputs, train_labels, test_inputs, test_labels; inputs (sample, channel, height, width) or
-  (sample, height, width), labels 0 … C − 1. Pickled objects are refused.
+- `.npz` with arrays train_inputs, train_labels, test_inputs, test_labels; inputs (sample, channel, height, width),
+  (sample, height, width) or (sample, feature), labels 0 … C − 1. Pickled objects are refused.
 - Folder with `train/<class>/*` and `test/<class>/*`: images of one size, all grey or all in colour. Classes are
   numbered in the alphabetical order of their folders in `train`. Hidden files are left out, all others are read.
 
-Inputs are normalised by the mean and deviation of each channel over the training samples.
+Inputs are normalised by the mean and deviation of each channel or feature over the training samples.
 """
 
 import warnings
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,13 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from heliomesh.durable import npz_sizes
 from heliomesh.learning.dataset import Dataset, DatasetError, dataset_from_arrays, normalised
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.scenario import Learning
 
 ORIGIN = "a file or folder at learning.path"
+_COPIES_BYTES = 12  # per number, besides the file's own: as float32, normalised, and copied
 _ARRAYS = ("train_inputs", "train_labels", "test_inputs", "test_labels")
 _FORMATS = ("PNG", "JPEG", "BMP", "PPM")
 _GREY, _COLOUR = ("1", "L"), ("P", "RGB")  # modes of Pillow that convert to 8 bits without loss
@@ -50,10 +51,11 @@ def load(settings: Learning) -> Dataset:
 
 
 def _standardised(raw: Dataset) -> Dataset:
-    """The same samples, normalised by the training samples' mean and deviation per channel."""
+    """The same samples, normalised by the training samples' mean and deviation per channel or feature."""
     train, test = raw.train_inputs.numpy(), raw.test_inputs.numpy()
-    mean = tuple(map(float, train.mean((0, 2, 3), dtype=np.float64)))
-    std = tuple(float(s) or 1.0 for s in train.std((0, 2, 3), dtype=np.float64))  # a constant channel becomes 0
+    axes = (0, *range(2, train.ndim))
+    mean = tuple(map(float, train.mean(axes, dtype=np.float64)))
+    std = tuple(float(s) or 1.0 for s in train.std(axes, dtype=np.float64))  # a constant channel becomes 0
     return dataset_from_arrays(
         raw.name,
         normalised(train, mean, std),
@@ -66,10 +68,10 @@ def _standardised(raw: Dataset) -> Dataset:
 
 def _read_npz(path: Path) -> dict[str, Array]:
     try:
-        with zipfile.ZipFile(path) as file:
-            num_bytes = sum(entry.file_size for entry in file.infolist())
-    except (zipfile.BadZipFile, OSError) as error:
+        sizes = npz_sizes(path).values()
+    except Exception as error:  # a damaged archive may raise anything, even zlib.error
         raise DatasetError(f"{path}: expected a complete .npz file, actual: {error}") from None
+    num_bytes = sum(size.num_bytes + _COPIES_BYTES * size.entries for size in sizes)
     check_fits(str(path), num_bytes, DEFAULT_LIMIT_GIB, "use fewer samples or smaller types")
     try:
         with np.load(path, allow_pickle=False) as file:

@@ -3,7 +3,7 @@
 from torch import nn
 
 
-def build(input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+def build(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Conv 5×5×32 – ReLU – pool – conv 5×5×64 – ReLU – pool – 512 – ReLU – classes.
 
     Convolutions keep the size and each pooling halves it, so an input (channel, height, width) of at least

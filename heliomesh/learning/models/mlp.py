@@ -1,4 +1,4 @@
-"""A small perceptron for 8×8 digits: 64 hidden units, 4,810 parameters for ten classes."""
+"""A small perceptron for 8×8 digits and feature vectors: 64 hidden units, 4,810 parameters for ten digits."""
 
 import math
 
@@ -7,8 +7,8 @@ from torch import nn
 _HIDDEN = 64
 
 
-def build(input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
-    """Flatten – 64 – ReLU – classes, for inputs (channel, height, width) of any size."""
+def build(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Flatten – 64 – ReLU – classes, for inputs (channel, height, width) or (feature,) of any size."""
     return nn.Sequential(
         nn.Flatten(),
         nn.Linear(math.prod(input_shape), _HIDDEN),

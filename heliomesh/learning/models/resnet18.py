@@ -9,7 +9,7 @@ _GROUPS = 32
 _STAGE_CHANNELS = (64, 128, 256, 512)
 
 
-def build(input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+def build(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Stem 3×3×64 – four stages of two residual blocks (64, 128, 256, 512 channels) – mean over pixels – classes.
 
     Every stage but the first halves height and width; inputs are (channel, height, width).

@@ -7,6 +7,7 @@ import urllib.request
 from pathlib import Path
 from typing import IO
 
+from heliomesh.durable import unlinked
 from heliomesh.learning.dataset import DatasetError
 from heliomesh.learning.retrieval.pinned import CHUNK_BYTES, Progress
 
@@ -57,7 +58,8 @@ def _continue(address: str, part: Path, max_bytes: int, progress: Progress) -> N
             resumed = answer.status == http.HTTPStatus.PARTIAL_CONTENT
             if resumed and _first_byte(answer.headers.get("Content-Range", "")) != have:
                 raise _TruncatedError("the server sent another range than it was asked for")
-            with part.open("ab" if resumed else "wb") as out:  # a server without ranges starts over
+            # a server without ranges starts over
+            with open(part, "ab" if resumed else "wb", opener=unlinked) as out:
                 _receive(answer, out, have if resumed else 0, max_bytes, progress)
     except urllib.error.HTTPError as error:
         error.close()

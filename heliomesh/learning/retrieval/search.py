@@ -8,19 +8,15 @@ import json
 import logging
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from heliomesh.durable import alone_in
+from heliomesh.durable import alone_in, check_held
 from heliomesh.learning.dataset import DatasetError
 from heliomesh.learning.retrieval.pinned import Progress, silent
 from heliomesh.learning.retrieval.source import GivenPath, Source, Way, check_files
-
-if sys.platform != "win32":
-    pass
 
 _MANIFEST = "manifest.json"
 _log = logging.getLogger(__name__)
@@ -145,6 +141,7 @@ def _fetch(source: Source, way: Way, folder: Path, progress: Progress) -> None:
             "files": {pinned.name: {"bytes": pinned.num_bytes, "sha256": pinned.sha256} for pinned in source.files},
         }
         (incoming / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        check_held()
         for name in (*(pinned.name for pinned in source.files), _MANIFEST):
             _sync(incoming / name)
             (incoming / name).replace(folder / name)

@@ -21,4 +21,4 @@ def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = Fals
     def logits(parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         return torch.func.vmap(one_row)(dict(parameters), inputs)
 
-    return Gathered("vmap", layout_of(model), logits, precision, compiled)
+    return Gathered("vmap", layout_of(model), logits, precision, compiled, model)

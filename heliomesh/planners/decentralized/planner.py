@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -13,16 +12,10 @@ from heliomesh.planners.decentralized.consistent import Consistent, num_best_res
 from heliomesh.planners.decentralized.literal import Default
 from heliomesh.planners.decentralized.literal import Literal as LiteralForm
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
+from heliomesh.problem.context import Planning
 from heliomesh.problem.factor import Variable, action
 from heliomesh.problem.overhead import Overhead, control_joule
-from heliomesh.problem.policy import (
-    ActionPolicy,
-    Observation,
-    ParallelMap,
-    Plan,
-    Track,
-    untracked,
-)
+from heliomesh.problem.policy import ActionPolicy, Observation, Plan
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.problem.symmetry import Role, roles, turns
@@ -98,14 +91,9 @@ class LocalTables(ActionPolicy):
         return frozenset(self.scopes[device])
 
 
-def plan(
-    problem: Problem,
-    options: Options,
-    rng: np.random.Generator,
-    parallel_map: ParallelMap = map,
-    track: Track = untracked,
-) -> Plan:
+def plan(context: Planning[Options]) -> Plan:
     """Run Algorithm 1 in the chosen form."""
+    problem, options = context.problem, context.options
     areas = neighbourhoods(problem, options)
     default = options.form == "default"
     default_values = _defaults(problem, options)
@@ -129,7 +117,7 @@ def plan(
         gamma = literal_gamma(problem, options.gamma)
         form = LiteralForm(problem, areas, role, rounds, gamma, default_values, options.bellman == "open-loop")
         run = form.run
-    scopes, tables, residual = run(track)
+    scopes, tables, residual = run(context.track)
     randomised = not default or rounds == 0
     stacked = _stack(tables, role, None if randomised else problem.actions.index_type)
     return Plan(
@@ -271,7 +259,7 @@ def local_overhead(
     tells its neighbourhood its energy law. Every table has a frame of fixed length, with room for all states that it
     can depend on. Online, every slot each device is told one byte per state variable of its neighbourhood.
     """
-    count = len(problem.actions)
+    count, exchanges = len(problem.actions), options.sweeps * (rounds + num_best_responses(rounds, turns))
     offline, online, largest, paper = 0, 0.0, 0, 0
     for area, scope in zip(areas, scopes, strict=True):
         hops = sum(area.members.values())
@@ -280,17 +268,13 @@ def local_overhead(
         if options.form == "literal":
             sent = hops * rounds * (q_entries + policy_entries)
         else:
-            exchanges = options.sweeps * (rounds + num_best_responses(rounds, turns))
             sent = exchanges * _entries_per_exchange(problem, areas, scopes, area, policy_entries)
             sent += (options.sweeps - 1) * hops * problem.num_energy
-        if rounds:
-            offline += sent * problem.slots * BYTES_ON_AIR
+        offline += sent * problem.slots * BYTES_ON_AIR if rounds else 0
         if len(scope) > 1:
-            own = 1 + (problem.harvest.law.num_weather > 1)
-            online += sum(d * (len(problem.sites_into(member)) + own) for member, d in area.members.items())
+            online += _told_per_slot(problem, area)
         largest = max(largest, (q_entries + policy_entries) * problem.slots)
-        states = entries(problem.sizes(tuple(area.visible)))
-        paper = max(paper, states * (count ** len(area.members) + count) * problem.slots)
+        paper = max(paper, _paper_entries(problem, area) * problem.slots)
     return Overhead(
         table_entries=largest,
         offline_bytes=offline,
@@ -299,6 +283,19 @@ def local_overhead(
         online_joule_per_slot=control_joule(problem, online),
         paper_table_entries=paper,
     )
+
+
+def _paper_entries(problem: Problem, area: Neighbourhood) -> int:
+    """Entries of a device's Q table and policy over all that it sees, as the paper has them."""
+    count = len(problem.actions)
+    joint: int = count ** len(area.members)
+    return entries(problem.sizes(tuple(area.visible))) * (joint + count)
+
+
+def _told_per_slot(problem: Problem, area: Neighbourhood) -> int:
+    """Bytes over single hops that tell a device the states of its neighbourhood."""
+    own = 1 + (problem.harvest.law.num_weather > 1)
+    return sum(hops * (len(problem.sites_into(member)) + own) for member, hops in area.members.items())
 
 
 def _entries_per_exchange(

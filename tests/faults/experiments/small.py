@@ -1,12 +1,12 @@
-"""Two short arms of one figure."""
+"""Two short lines of one figure."""
 
 import heliomesh as hm
-from heliomesh.engine.arm import PAIRS, Arm, Scheme
+from heliomesh.studies.line import PAIRS, Line, Scheme
 
 NAME, TITLE, PLACE, AGAINST = "small", "A small figure", None, PAIRS
 
 
-def arms(quick: bool) -> list[Arm]:
+def lines(quick: bool) -> list[Line]:
     """The lines of the figure."""
     tiny, schemes = hm.Scenario.load("tiny").override({"slots": 3}), ("uncoordinated", "battery_threshold")
-    return [Arm(NAME, Scheme(planner, planner), tiny, 2) for planner in schemes]
+    return [Line(NAME, Scheme(planner, planner), tiny, 2) for planner in schemes]

@@ -1,0 +1,1 @@
+"""Variants for heliomesh; pyproject.toml says their names."""

@@ -1,0 +1,57 @@
+from heliomesh.jobs.job import Job as Job
+from heliomesh.jobs.run import run as run
+from heliomesh.jobs.store import Store as Store
+from heliomesh.jobs.training import train as train
+from heliomesh.jobs.training import train_many as train_many
+from heliomesh.learning.dataset import (
+    Dataset as Dataset,
+)
+from heliomesh.learning.dataset import (
+    DatasetError as DatasetError,
+)
+from heliomesh.learning.dataset import (
+    dataset_from_arrays as dataset_from_arrays,
+)
+from heliomesh.learning.replay import TrainJob as TrainJob
+from heliomesh.learning.run import Run as Run
+from heliomesh.learning.run import TrainingError as TrainingError
+from heliomesh.learning.theorem1 import diagnose as diagnose
+from heliomesh.learning.trainer import (
+    TrainingInterrupted as TrainingInterrupted,
+)
+from heliomesh.learning.trainer import (
+    TrainSettings as TrainSettings,
+)
+from heliomesh.learning.trainer import (
+    Work as Work,
+)
+from heliomesh.mistakes import MistakeError as MistakeError
+from heliomesh.planning import (
+    continuous_bound as continuous_bound,
+)
+from heliomesh.planning import (
+    lower_bound as lower_bound,
+)
+from heliomesh.planning import (
+    plan as plan,
+)
+from heliomesh.planning import (
+    planner_names as planner_names,
+)
+from heliomesh.problem.evaluation import exact_cost as exact_cost
+from heliomesh.problem.policy import Plan as Plan
+from heliomesh.problem.problem import Problem as Problem
+from heliomesh.problem.problem import build as build
+from heliomesh.problem.size import TooLargeError as TooLargeError
+from heliomesh.scenario import Scenario as Scenario
+from heliomesh.scenario import ScenarioError as ScenarioError
+from heliomesh.simulation.costs import simulate_costs as simulate_costs
+from heliomesh.simulation.diagnostics import summarise as summarise
+from heliomesh.simulation.ledger import energy_ledger as energy_ledger
+from heliomesh.simulation.trace import Trace as Trace
+from heliomesh.simulation.trace import TraceError as TraceError
+from heliomesh.simulation.trace import simulate as simulate
+from heliomesh.studies.compare import compare as compare
+from heliomesh.studies.reproduce import reproduce as reproduce
+
+__version__: str

@@ -1,0 +1,93 @@
+"""`heliomesh plan` and `heliomesh simulate`."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heliomesh.commands.facts import build_noted, network_facts, print_facts, summary_facts
+from heliomesh.commands.options import (
+    AddressOption,
+    DeviceOption,
+    Engine,
+    EngineOption,
+    EpisodesOption,
+    OutputOptions,
+    PlannerArgument,
+    PlannerOptions,
+    ScenarioArgument,
+    SeedOption,
+    SetOption,
+    TypeOption,
+    check_target,
+    engine_maps,
+    flattened,
+    load,
+    planner_options,
+)
+from heliomesh.jobs.steps import plan_facts
+from heliomesh.planning import make_plan
+from heliomesh.problem.policy import Plan, Track
+from heliomesh.problem.problem import Problem
+from heliomesh.simulation.diagnostics import summarise
+from heliomesh.simulation.ledger import energy_ledger
+from heliomesh.simulation.trace import simulate
+
+
+@dataclass(frozen=True)
+class PlanningOptions:
+    """What is planned, and where."""
+
+    overrides: SetOption = field(default_factory=list)
+    options: PlannerOptions = field(default_factory=list)
+    device: DeviceOption = "cpu"
+    dtype: TypeOption = "float64"
+    engine: EngineOption = Engine.local
+    address: AddressOption = None
+
+    def made(self, scenario: str, planner: str, track: Track) -> tuple[Problem, Plan]:
+        """The problem and its plan."""
+        problem = build_noted(load(scenario, self.overrides), self.device, self.dtype)
+        spread = engine_maps(self.engine, self.address).get("parallel_map", map)
+        return problem, make_plan(problem, planner, planner_options(self.options), parallel_map=spread, track=track)
+
+
+@flattened
+def plan_command(
+    scenario: ScenarioArgument,
+    planner: PlannerArgument,
+    planning: PlanningOptions,
+    output: OutputOptions,
+    out: Annotated[Path | None, typer.Option("--out", help="Save the plan to this .safetensors file.")] = None,
+) -> None:
+    """Make one plan and say what is known about it."""
+    check_target(out, "--out")
+    problem, made = planning.made(scenario, planner, output.track)
+    facts = network_facts(problem) | plan_facts(made)
+    if out is not None:
+        made.save(out)
+        facts["plan"] = str(out)
+    print_facts(facts, output.as_json)
+
+
+@flattened
+def simulate_command(
+    scenario: ScenarioArgument,
+    planner: PlannerArgument,
+    planning: PlanningOptions,
+    output: OutputOptions,
+    episodes: EpisodesOption = 64,
+    seed: SeedOption = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="Save the trace to this .npz file.")] = None,
+) -> None:
+    """Plan, then simulate with continuous batteries."""
+    check_target(out, "--out")
+    problem, made = planning.made(scenario, planner, output.track)
+    trace = simulate(problem, made, episodes, seed, track=output.track)
+    facts = network_facts(problem) | plan_facts(made) | summary_facts(summarise(trace))
+    facts["energy ledger imbalance [J], largest"] = float(abs(energy_ledger(trace).imbalance_joule).max())
+    if out is not None:
+        trace.save(out)
+        facts["trace"] = str(out)
+    print_facts(facts, output.as_json)

@@ -1,0 +1,62 @@
+"""Names by content: what files hold and what user-given code says, so that a changed file is another job."""
+
+import hashlib
+import importlib.util
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from heliomesh import catalog
+
+_OWN = "heliomesh"
+
+
+def of_path(path: Path) -> str:
+    """Hexadecimal sha256 of a file, or of all files of a folder with their names; of nothing where none is there."""
+    digest = hashlib.sha256()
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file():
+            digest.update(f"{file.relative_to(path)}\0".encode("utf-8", "surrogateescape"))
+            with file.open("rb") as content:
+                digest.update(hashlib.file_digest(content, "sha256").digest())
+    return digest.hexdigest()
+
+
+def of_code(named: str | Callable[..., Any] | Any) -> str | None:
+    """Hexadecimal sha256 of user-given code: ``module:name``, or a Python object; None for heliomesh's own.
+
+    The whole module counts and, if it is part of a package, every module of that package: helpers decide results
+    too. Our own code is named by `job.RESULTS_VERSION` instead.
+    """
+    module = named.partition(":")[0] if isinstance(named, str) else _module_of(named)
+    if module.partition(".")[0] == _OWN or (isinstance(named, str) and ":" not in named):
+        return None
+    top = module.partition(".")[0]
+    spec = importlib.util.find_spec(top)
+    if spec is None or spec.origin is None:
+        return hashlib.sha256(_source(named).encode()).hexdigest()
+    source = Path(spec.origin)
+    if not spec.submodule_search_locations:
+        return of_path(source)
+    files = sorted(source.parent.rglob("*.py"))
+    return hashlib.sha256("".join(of_path(file) for file in files).encode()).hexdigest()
+
+
+def of_variant(package: str, variant: object) -> str | None:
+    """The same for a variant of a catalog: None for a file of ours, also where it offers none of that name."""
+    named = catalog.spelled(variant)
+    outside = named if ":" in named else catalog.offered(package, named)
+    return None if outside is None else of_code(outside)
+
+
+def _module_of(value: Any) -> str:
+    return str(value.__name__ if inspect.ismodule(value) else inspect.unwrap(value).__module__)
+
+
+def _source(value: Any) -> str:
+    """The text of an object that no file holds, such as one of a notebook's."""
+    try:
+        return inspect.getsource(value)
+    except (OSError, TypeError):
+        return repr(value)

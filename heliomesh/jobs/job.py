@@ -1,0 +1,158 @@
+"""A job: everything that decides a result, and its key.
+
+A job has three results, each a step further: a plan, the trace of one simulated episode, and a trained run. Each has
+an *identity*, plain data with all that decides it, and a key, the sha256 of that identity. Equal keys mean equal bits
+on one machine; whatever changes the bits changes the key. Another processor or number of threads rounds differently:
+results say what they were computed on, keys do not.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from heliomesh.catalog import spelled
+from heliomesh.durable import json_sha256
+from heliomesh.jobs.fingerprint import of_path, of_variant
+from heliomesh.learning.dataset import DATASET_CATALOG, Dataset
+from heliomesh.learning.model import MODEL_CATALOG
+from heliomesh.learning.replay import TrainJob
+from heliomesh.learning.trainer import TrainSettings
+from heliomesh.planning import PLANNER_CATALOG, resolved_options
+from heliomesh.scenario import AGGREGATION_CATALOG, CHANNEL_CATALOG, HARVEST_CATALOG, OPTIMISER_CATALOG, Scenario
+from heliomesh.simulation.trace import Trace
+
+RESULTS_VERSION = 1  # raise it when the same inputs give other numbers
+IDEAL = "ideal"  # in place of a planner: everyone trains and sends in every slot, and nothing is lost
+
+Step = Literal["plan", "trace", "run"]
+STEPS: tuple[Step, ...] = ("plan", "trace", "run")
+MACHINE = ("device", "precision", "strategy")  # parts of a run's identity that only change its rounding
+
+
+@dataclass(frozen=True)
+class Job:
+    """One episode of a planner on a scenario, and a model trained under it."""
+
+    scenario: Scenario
+    planner: object = "receiver"  # a name, or a function or module that can be imported
+    options: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0  # of the simulation
+    episode: int = 0
+    changes: tuple[str, ...] = ()  # of the world, WHAT=VALUE@SLOT as in `living/change.py`
+    training_seed: int | None = (
+        None  # of partition, first weights, minibatches and test samples; default: the scenario's
+    )
+    training: TrainSettings = field(default_factory=TrainSettings)
+    until: int | None = None  # slots to train; default: the horizon
+    plan_device: str = "cpu"
+    plan_dtype: str = "float64"
+    given: Trace | None = None  # with the episode to train under, in place of a planner
+    dataset: Dataset | None = None  # in place of the scenario's
+
+    def key(self, step: Step = "run") -> str:
+        """Hexadecimal sha256 of all that decides a result."""
+        return self._keys[step]
+
+    @cached_property
+    def _keys(self) -> dict[Step, str]:
+        return {step: json_sha256(self.identity(step)) for step in STEPS}
+
+    def identity(self, step: Step = "run") -> dict[str, Any]:
+        """All that decides a result, as plain data."""
+        return {"plan": self._plan, "trace": self._trace, "run": self._run}[step]
+
+    @cached_property
+    def _plan(self) -> dict[str, Any]:
+        if self.given is not None:
+            return {"results version": RESULTS_VERSION, "planner": self.given.planner}
+        known = self.planner == IDEAL
+        return {
+            "results version": RESULTS_VERSION,
+            "scenario": world_of(self.scenario),
+            "planner": spelled(self.planner),
+            "planner source": None if known else of_variant(PLANNER_CATALOG, self.planner),
+            "options": {} if known else resolved_options(self.planner, self.options),
+            "planned on": self.plan_device.partition(":")[0],
+            "planned in": self.plan_dtype,
+        }
+
+    @cached_property
+    def _trace(self) -> dict[str, Any]:
+        if self.given is not None:
+            content = self.train_job(self.given).trace_hash
+            return self._plan | {"seed": self.given.seed, "episode": self.episode, "trace": content}
+        return self._plan | {"seed": self.seed, "episode": self.episode, "changes": list(self.changes)}
+
+    @cached_property
+    def _run(self) -> dict[str, Any]:
+        learning, training = self.scenario.as_dict()["learning"], self.training
+        path = learning.pop("path", None)
+        return self._trace | {
+            "learning": learning,
+            "data": _data(self.dataset, path),
+            "code": _learning_code(self.scenario),
+            "training seed": self.scenario.seed if self.training_seed is None else self.training_seed,
+            "train until": self.until or self.scenario.slots,
+            "evaluate every": training.evaluate_every,
+            "device samples": training.device_samples,
+            "device": training.device.partition(":")[0],
+            "precision": training.precision,
+            "strategy": _strategy(training),
+        }
+
+    def train_job(self, trace: Trace) -> TrainJob:
+        """The training as the trainer takes it; a trace that was simulated for the job has one episode."""
+        scenario, episode = self.scenario, 0 if self.given is None else self.episode
+        if self.until is not None:
+            scenario, trace = scenario.override({"slots": self.until}), trace.first_slots(self.until)
+        return TrainJob(scenario, trace, episode, self.training_seed)
+
+
+def trace_key(identity: Mapping[str, Any]) -> str:
+    """The key of the trace under which a run of this identity was trained."""
+    return json_sha256({name: identity[name] for name in _OF_TRACE if name in identity})
+
+
+_OF_PLAN = ("results version", "scenario", "planner", "planner source", "options", "planned on", "planned in")
+_OF_TRACE = (*_OF_PLAN, "seed", "episode", "changes", "trace")
+
+
+def _data(dataset: Dataset | None, path: str | None) -> str | None:
+    """The content of data that the user gives; the catalog's own are pinned by their code."""
+    if dataset is not None:
+        return dataset.sha256
+    return None if path is None else of_path(Path(path).expanduser())
+
+
+def _strategy(training: TrainSettings) -> str:
+    """The strategy that counts: on a CPU `auto` is the loop; elsewhere it is measured, and rounds as it does."""
+    return "loop" if training.strategy == "auto" and training.device == "cpu" else training.strategy
+
+
+def world_of(scenario: Scenario) -> dict[str, Any]:
+    """What decides plans and traces: the scenario without its name, files by content; of learning only its energy."""
+    data = scenario.as_dict()
+    del data["name"]
+    learning = data.pop("learning")
+    data["learning"] = {name: learning[name] for name in ("local_steps", "batch")}
+    file = data["harvest"].get("file")
+    if file is not None:
+        data["harvest"]["file"] = of_path(Path(file))
+    places = (("channel", CHANNEL_CATALOG), ("harvest", HARVEST_CATALOG))
+    sources = {name: of_variant(place, data[name]["source"]) for name, place in places}
+    return data | {f"{name} source": code for name, code in sources.items() if code is not None}
+
+
+def _learning_code(scenario: Scenario) -> dict[str, str]:
+    """What user-given code of the learning says."""
+    learning = scenario.learning
+    places = {
+        "dataset": (DATASET_CATALOG, learning.dataset),
+        "model": (MODEL_CATALOG, learning.model),
+        "aggregation": (AGGREGATION_CATALOG, learning.aggregation),
+        "optimizer": (OPTIMISER_CATALOG, learning.optimizer),
+    }
+    sources = {name: of_variant(place, one) for name, (place, one) in places.items() if one is not None}
+    return {name: code for name, code in sources.items() if code is not None}

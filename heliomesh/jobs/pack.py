@@ -1,0 +1,152 @@
+"""Many finished runs in two files: their curves in one Parquet table, and what decided each in sealed JSON.
+
+A pack is for results that are published or kept for years: no weights, and one entry for all runs of a *line*, which
+differ by episode and training seed only. The JSON is written last and has the table's sha256.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from heliomesh.durable import Sealed, file_sha256, json_sha256, make_folder, written_whole
+from heliomesh.jobs.job import MACHINE
+from heliomesh.learning.evaluation import COLUMNS
+from heliomesh.learning.run import Run, TrainingError, check_sum
+
+_PACK = Sealed("a pack of runs", 1, (("sha256", str), ("lines", list)))
+_MALFORMED = (AttributeError, KeyError, TypeError, ValueError)  # what damage under a right seal may raise
+_OF_A_RUN = ("episode", "training seed")  # in which the identities of a line differ
+
+
+@dataclass(frozen=True)
+class Packs:
+    """A folder of packs."""
+
+    folder: Path
+
+    def has(self, key: str) -> bool:
+        """Whether a pack holds a run."""
+        return key in self._where
+
+    def unused_name(self, name: str) -> str:
+        """The name, with a number where a pack has it already."""
+        names = (name, *(f"{name}-{number}" for number in range(2, len(self._contents) + 3)))
+        return next(one for one in names if one not in self._contents)
+
+    def run(self, key: str) -> Run:
+        """A packed run: its metrics and provenance, without devices' accuracies and weights."""
+        name, provenance = self._where[key]
+        try:
+            curves = self._tables[name].get_group(key)
+            metrics = {column: curves[column].to_numpy(dtype=np.float64) for column in COLUMNS}
+        except _MALFORMED as error:
+            table = self.folder / f"{name}.parquet"
+            raise TrainingError(f"{table}: expected numbers of run {key}, actual: {error}") from None
+        nothing = np.empty((len(curves), 0))
+        return Run(metrics, nothing, nothing, torch.empty(0, 0), provenance)
+
+    def runs(self, name: str) -> list[Run]:
+        """All runs of a pack."""
+        return [self.run(key) for key, (pack, _) in self._where.items() if pack == name]
+
+    def provenances(self) -> list[dict[str, Any]]:
+        """What is known of every packed run."""
+        return [provenance for _, provenance in self._where.values()]
+
+    def alike(self, identity: Mapping[str, Any]) -> list[Run]:
+        """Runs that differ from an identity only by what they were trained on."""
+        return [self.run(key) for key in self._alike.get(_without_machine(identity), ())]
+
+    def write(self, name: str, runs: Sequence[Run]) -> None:
+        """Write a pack of finished runs."""
+        import pandas as pd
+
+        make_folder(self.folder)
+        frames = [pd.DataFrame({"key": run.provenance["key"], **run.metrics}) for run in runs]
+        table = self.folder / f"{name}.parquet"
+        with written_whole(table) as path, path.open("wb") as file:
+            pd.concat(frames, ignore_index=True).to_parquet(file, index=False)
+        lines = _lines([run.provenance for run in runs])
+        _PACK.write(self.folder / f"{name}.json", {"sha256": file_sha256(table), "lines": lines})
+
+    def content(self, name: str) -> dict[str, Any]:
+        """What a pack's sealed file says, after the sum of its table; raises TrainingError."""
+        place = self.folder / f"{name}.json"
+        content = _PACK.read(place, TrainingError)
+        check_sum(place.with_suffix(".parquet"), content["sha256"])
+        return content
+
+    @cached_property
+    def _contents(self) -> dict[str, dict[str, Any]]:
+        return {place.stem: self.content(place.stem) for place in sorted(self.folder.glob("*.json"))}
+
+    @cached_property
+    def _where(self) -> dict[str, tuple[str, dict[str, Any]]]:
+        """Pack and provenance of every run."""
+        return {
+            provenance["key"]: (name, provenance)
+            for name, content in self._contents.items()
+            for provenance in self._provenances(name, content["lines"])
+        }
+
+    def _provenances(self, name: str, lines: Sequence[Any]) -> list[dict[str, Any]]:
+        """What a pack says of its runs; a key that is not that of the identity beside it tells of damage."""
+        try:
+            found = list(_provenances(lines))
+            wrong = [one["key"] for one in found if one["key"] != json_sha256(one["identity"])]
+        except _MALFORMED as error:
+            raise TrainingError(f"{self.folder / name}.json: expected lines of runs, actual: {error}") from None
+        if wrong:
+            raise TrainingError(f"{self.folder / name}.json: expected the key of each identity, actual {wrong[0]!r}")
+        return found
+
+    @cached_property
+    def _alike(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for key, (_, provenance) in self._where.items():
+            found.setdefault(_without_machine(provenance["identity"]), []).append(key)
+        return found
+
+    @cached_property
+    def _tables(self) -> dict[str, Any]:
+        import pandas as pd
+
+        return {name: pd.read_parquet(self.folder / f"{name}.parquet").groupby("key") for name in self._contents}
+
+
+def _without_machine(identity: Mapping[str, Any]) -> str:
+    return json_sha256({name: value for name, value in identity.items() if name not in MACHINE})
+
+
+def _lines(provenances: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What runs of a line share, said once."""
+    lines: dict[str, dict[str, Any]] = {}
+    for provenance in provenances:
+        identity = dict(provenance["identity"])
+        own = {name: identity.pop(name) for name in _OF_A_RUN}
+        line = lines.setdefault(json_sha256(identity), {"identity": identity, "runs": []})
+        facts = {name: value for name, value in provenance.items() if name not in ("identity", "key")}
+        line["runs"].append({"key": provenance["key"], "identity": own, "facts": facts})
+    return [_shared(line) for line in lines.values()]
+
+
+def _shared(line: dict[str, Any]) -> dict[str, Any]:
+    """A line whose runs' equal facts are said once."""
+    runs = line["runs"]
+    first = runs[0]["facts"]
+    same = {name: value for name, value in first.items() if all(run["facts"].get(name) == value for run in runs)}
+    for run in runs:
+        run["facts"] = {name: value for name, value in run["facts"].items() if name not in same}
+    return line | {"facts": same}
+
+
+def _provenances(lines: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        for run in line["runs"]:
+            identity = {**line["identity"], **run["identity"]}
+            yield {**line["facts"], **run["facts"], "key": run["key"], "identity": identity}

@@ -1,0 +1,63 @@
+"""One job from its scenario to a trained model: `hm.run`, and `heliomesh run`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from heliomesh.jobs.job import Job
+from heliomesh.jobs.store import Store, scratch_store
+from heliomesh.jobs.training import split_settings
+from heliomesh.learning.readiness import check_trainable
+from heliomesh.learning.run import Run
+from heliomesh.learning.trainer import Work, replay_here
+from heliomesh.scenario import Scenario
+from heliomesh.simulation.trace import Trace
+
+
+def run(
+    scenario: Scenario | str | Path,
+    planner: str = "receiver",
+    *,
+    options: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    episode: int = 0,
+    changes: Sequence[str] = (),
+    folder: str | Path | None = None,
+    **settings: Any,
+) -> Run:
+    """Plan, simulate an episode and train under it.
+
+    ``seed`` draws the simulation and the training; by default it is the scenario's. ``changes`` of the world are
+    texts such as ``"harvest=0.5@50"``. With a ``folder`` everything is saved there, and the same call again
+    resumes or returns what is finished. ``settings`` are fields of `TrainSettings` and of `Work`.
+    """
+    loaded = scenario if isinstance(scenario, Scenario) else Scenario.load(scenario)
+    seed = loaded.seed if seed is None else seed
+    training, work = split_settings(settings)
+    job = Job(
+        loaded,
+        planner,
+        options or {},
+        seed=seed,
+        episode=episode,
+        changes=tuple(changes),
+        training_seed=seed,
+        training=training,
+    )
+    with scratch_store() if folder is None else nullcontext(Store(Path(folder), single=True)) as store:
+        return run_in(store, job, work)
+
+
+def run_in(store: Store, job: Job, work: Work, watch: Callable[[Trace], Work] | None = None) -> Run:
+    """Plan, simulate and train in a store; what cannot be trained is refused before anything is planned.
+
+    ``watch`` gives the work of the training, once its trace is there.
+    """
+    with store.alone(), store.unclaimed():
+        if not store.has(job):
+            here = work.make_stack is replay_here
+            check_trainable(job.scenario, job.training, job.training_seed, here=here)
+        if watch is not None:
+            work = watch(store.trace(job, work))
+        return store.run(job, work)

@@ -1,0 +1,109 @@
+"""The three steps of a job as pure functions: plan, simulate, train."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from heliomesh.jobs.job import IDEAL, Job
+from heliomesh.learning.checkpoint import Checkpoints
+from heliomesh.learning.dataset import load_dataset
+from heliomesh.learning.run import Run
+from heliomesh.learning.trainer import Work, train_stack
+from heliomesh.living.change import eras
+from heliomesh.living.conditions import world_under
+from heliomesh.planning import make_plan
+from heliomesh.problem.policy import Plan
+from heliomesh.problem.problem import Problem, build
+from heliomesh.simulation.costs import simulate_costs
+from heliomesh.simulation.diagnostics import summarise
+from heliomesh.simulation.trace import RECORDED, Trace, axis_sizes, simulate
+
+
+def problem_of(job: Job) -> Problem:
+    """What the job's planner decides about."""
+    return build(job.scenario, job.plan_device, job.plan_dtype)
+
+
+def planned(job: Job, work: Work) -> Plan:
+    """Step 1."""
+    problem = problem_of(job)
+    return make_plan(problem, job.planner, job.options, parallel_map=work.parallel_map, track=work.track)
+
+
+def _truth(job: Job, problem: Problem) -> dict[int, Problem]:
+    """The world from every slot on in which it changes."""
+    return {era.first_slot: world_under(problem, era.conditions) for era in eras(problem, job.changes)}
+
+
+def simulated_costs(jobs: Sequence[Job], plan: Plan, work: Work) -> list[float]:
+    """Mean cost per slot of jobs that differ by their episodes only, without their traces."""
+    problem = _problem(jobs[0], plan)
+    numbers, seed = [job.episode for job in jobs], jobs[0].seed
+    costs: list[float] = simulate_costs(
+        problem, plan, numbers, seed, truth=_truth(jobs[0], problem), track=work.track
+    ).tolist()
+    return costs
+
+
+def _problem(job: Job, plan: Plan | None) -> Problem:
+    """The plan's own problem, where its policy has one: then it need not be built again."""
+    found: Problem = getattr(plan and plan.policy, "problem", None) or problem_of(job)
+    return found
+
+
+def simulated(jobs: Sequence[Job], plan: Plan | None, work: Work) -> list[Trace]:
+    """Step 2, for jobs that differ by their episodes only."""
+    first, numbers = jobs[0], [job.episode for job in jobs]
+    problem = _problem(first, plan)
+    if plan is None:
+        trace = lossless(problem, len(jobs))
+    else:
+        trace = simulate(problem, plan, numbers, first.seed, truth=_truth(first, problem), track=work.track)
+    return [trace.episode(position) for position in range(len(jobs))]
+
+
+def trained(jobs: Sequence[Job], traces: Sequence[Trace], work: Work, checkpoints: Checkpoints | None) -> list[Run]:
+    """Step 3, for jobs of one dataset, model and horizon."""
+    first = jobs[0]
+    dataset = first.dataset or load_dataset(first.scenario.learning)
+    tasks = [job.train_job(trace) for job, trace in zip(jobs, traces, strict=True)]
+    origins = [origin(job, trace) for job, trace in zip(jobs, traces, strict=True)]
+    return train_stack(tasks, dataset, first.training, origins, work, checkpoints)
+
+
+def origin(job: Job, trace: Trace) -> dict[str, Any]:
+    """What a run notes of the steps before it."""
+    own = trace if job.given is None else trace.episode(job.episode)
+    summary = summarise(own)
+    facts = {"cost": float(own.cost[0]), "participation": summary.participation, "delivery": summary.delivery}
+    return {"key": job.key(), "identity": job.identity(), **facts}
+
+
+def needs_plan(job: Job) -> bool:
+    """Whether there is something to plan."""
+    return job.planner != IDEAL and job.given is None
+
+
+def plan_facts(made: Plan) -> dict[str, Any]:
+    """What is known about a plan."""
+    return {
+        "planner": made.planner,
+        "expected cost (grid)": made.expected_cost,
+        "lower bound (grid)": made.lower_bound,
+        "converged": made.converged,
+        "rounds": made.rounds,
+        "fixed-point residual": made.residual,
+        "seconds": made.seconds,
+    } | {f"overhead: {name.replace('_', ' ')}": value for name, value in asdict(made.overhead).items()}
+
+
+def lossless(problem: Problem, episodes: int) -> Trace:
+    """A trace in which everyone trains and sends at the largest power, energy is no matter and all arrives."""
+    sizes, topology = axis_sizes(problem, episodes), problem.topology
+    arrays = {column.name: np.zeros(column.shape(sizes), column.dtype) for column in RECORDED}
+    arrays |= {name: np.ones_like(arrays[name]) for name in ("scheduled", "delivered")}
+    arrays["power_watt"] += float(problem.actions.power_watt.max())
+    ends = {"edge_receiver": topology.edge_receiver, "edge_sender": topology.edge_sender}
+    return Trace(problem.scenario.to_toml(), IDEAL, 0, **arrays, **ends)

@@ -1,0 +1,141 @@
+"""Train under a trace that is at hand: `hm.train` for one run, `hm.train_many` for several in one stack."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from heliomesh.jobs.job import Job, world_of
+from heliomesh.jobs.steps import trained
+from heliomesh.jobs.store import Store
+from heliomesh.learning.checkpoint import Checkpoints
+from heliomesh.learning.dataset import Dataset
+from heliomesh.learning.replay import TrainJob
+from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError
+from heliomesh.learning.same_run import first_difference
+from heliomesh.learning.trainer import TrainSettings, Work
+from heliomesh.scenario import Scenario
+from heliomesh.simulation.trace import Trace, TraceError
+
+_OF_WORK = {part.name for part in fields(Work)}
+
+
+def train(
+    scenario: Scenario,
+    trace: Trace,
+    episode: int = 0,
+    *,
+    seed: int | None = None,
+    dataset: Dataset | None = None,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    **settings: Any,
+) -> Run:
+    """Train every device of the scenario under one episode of a trace.
+
+    ``seed`` draws the partition, the first weights, the minibatches and the test samples of the devices; by default
+    it is the scenario's. ``dataset`` replaces the one that the scenario names. With a ``folder`` the run is saved
+    there, with checkpoints on the way; ``resume`` goes on with what it holds. ``settings`` are fields of
+    `TrainSettings` and of `Work`, such as ``evaluate_every`` or ``observer``. Raises ScenarioError, TraceError,
+    DatasetError, TooLargeError or TrainingError.
+    """
+    own, work = split_settings(settings)
+    job = given_job(TrainJob(scenario, trace, episode, seed), own, dataset)
+    if folder is None:
+        return trained([job], [trace], work, None)[0]
+    return train_in(Store(Path(folder), single=True), job, work, resume)
+
+
+def train_many(
+    jobs: Sequence[TrainJob],
+    settings: TrainSettings | None = None,
+    *,
+    dataset: Dataset | None = None,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    **work: Any,
+) -> list[Run]:
+    """Train several runs in one stack: planners, seeds, partitions or aggregation rules on one dataset and model.
+
+    Each run gives what `train` gives for it. With a folder they are saved as 000, 001, …; ``work`` has fields of
+    `Work`.
+    """
+    if not jobs:
+        raise TrainingError("jobs: expected at least one, actual number 0")
+    whole = [given_job(job, settings or TrainSettings(), dataset) for job in jobs]
+    stores = [Store(Path(folder) / f"{number:03d}", single=True) for number in range(len(jobs))] if folder else []
+    with Store(Path(folder)).alone() if folder else nullcontext():
+        if stores and all(store.has(job) for store, job in zip(stores, whole, strict=True)):
+            _check_resumable(stores[0], whole[0], resume)
+            return [store.run(job) for store, job in zip(stores, whole, strict=True)]
+        checkpoints = None
+        if folder:
+            identities = {f"run {number}": job.identity() for number, job in enumerate(whole)}
+            checkpoints = Checkpoints(Path(folder) / CHECKPOINTS, identities)
+            _check_unused(checkpoints, Path(folder), resume)
+        runs = trained(whole, [job.trace for job in jobs], Work(**work), checkpoints)
+        for store, job, run in zip(stores, whole, runs, strict=False):
+            store.put_run(job, run)
+        if checkpoints:
+            checkpoints.clear()
+    return runs
+
+
+def split_settings(settings: Mapping[str, Any]) -> tuple[TrainSettings, Work]:
+    """Keyword arguments sorted into what decides a training and how it is carried out."""
+    known = {part.name for part in fields(TrainSettings)} | _OF_WORK
+    for name in settings:
+        if name not in known:
+            raise TypeError(f"{name}: expected one of {', '.join(sorted(known))}")
+    own = {name: value for name, value in settings.items() if name not in _OF_WORK}
+    return TrainSettings(**own), Work(**{name: value for name, value in settings.items() if name in _OF_WORK})
+
+
+def given_job(task: TrainJob, settings: TrainSettings, dataset: Dataset | None = None) -> Job:
+    """The job of a training under a trace that is at hand; raises TraceError where it is of another world."""
+    check_world(task)
+    return Job(
+        task.scenario,
+        task.trace.planner,
+        episode=task.episode,
+        training_seed=task.seed,
+        training=settings,
+        given=task.trace,
+        dataset=dataset,
+    )
+
+
+def check_world(task: TrainJob) -> None:
+    """Refuse a trace that was simulated under another scenario; only what is learned may differ."""
+    try:
+        simulated = Scenario.parse(tomllib.loads(task.trace.scenario_toml))
+    except (ValueError, RecursionError) as error:
+        raise TraceError(f"trace: expected a scenario of this version in it, actual: {error}") from None
+    found = first_difference("", world_of(simulated), world_of(task.scenario))
+    if found is not None:
+        field, expected, actual = found
+        raise TraceError(f"trace: {field}: expected {expected!r:.60} as it was simulated with, actual {actual!r:.60}")
+
+
+def train_in(store: Store, job: Job, work: Work, resume: bool) -> Run:
+    """Train in a run's folder, or go on there, or return what is finished."""
+    with store.alone():
+        _check_resumable(store, job, resume)
+        return store.run(job, work)
+
+
+def _check_resumable(store: Store, job: Job, resume: bool) -> None:
+    """Refuse a folder that holds something unless that is wanted."""
+    if store.has(job) and not resume:
+        raise TrainingError(f"{store.folder}: expected an empty folder or resume, actual: a finished run")
+    _check_unused(Checkpoints(store.folder / CHECKPOINTS, None), store.folder, resume)
+
+
+def _check_unused(checkpoints: Checkpoints, folder: Path, resume: bool) -> None:
+    slots = checkpoints.slots()
+    if slots and not resume:
+        raise TrainingError(
+            f"{folder}: expected an empty folder or resume, actual: a run stopped after slot {slots[-1]}"
+        )

@@ -1,0 +1,49 @@
+"""The rule of the local steps: plain SGD by any strategy, or any PyTorch optimiser by the loop.
+
+An optimiser is made for each device in each slot, so its state lives for the slot's K steps: nothing but weights is
+averaged, sent or kept in checkpoints.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from heliomesh import catalog
+from heliomesh.learning.execution import Chosen, choose
+from heliomesh.learning.precision import Precision
+from heliomesh.learning.stacked import Samples
+from heliomesh.learning.strategies.loop import build as build_loop
+from heliomesh.scenario import OPTIMISER_CATALOG, Learning, ScenarioError, variant
+
+
+def choose_for(
+    learning: Learning, model: nn.Module, samples: Samples, rows: int, precision: Precision, strategy: str
+) -> Chosen:
+    """The strategy that makes a scenario's local steps on so many rows; raises ScenarioError."""
+    steps, batch, device = learning.local_steps, learning.batch, samples.labels.device
+    if learning.optimizer in (None, "sgd"):
+        return choose(model, samples, rows, steps, batch, device, precision, strategy)
+    if strategy.partition(":")[0] not in ("auto", "loop"):
+        raise ScenarioError("strategy", f"expected auto or loop with learning.optimizer, actual value {strategy!r}")
+    chosen = choose(model, samples, rows, steps, batch, device, precision, "loop")
+    chosen.inner = replace(build_loop(model, precision), optimiser=_factory(str(learning.optimizer), model))
+    return chosen
+
+
+def _factory(name: str, model: nn.Module) -> Any:
+    """What makes an optimiser of parameters and a learning rate, tried once."""
+    factory = catalog.function(variant(OPTIMISER_CATALOG, name, "learning.optimizer"), "build")
+    try:
+        made = factory([parameter.detach().clone() for parameter in model.parameters()], 0.1)
+    except Exception as error:  # the user's code may raise anything
+        raise ScenarioError(
+            "learning.optimizer",
+            f"expected build(parameters, learning_rate), actual {name!r} raised {type(error).__name__}: {error}",
+        ) from error
+    if not isinstance(made, torch.optim.Optimizer):
+        raise ScenarioError(
+            "learning.optimizer", f"expected a torch.optim.Optimizer, actual value of type {type(made).__name__}"
+        )
+    return factory

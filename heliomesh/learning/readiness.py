@@ -1,0 +1,57 @@
+"""Whether a scenario can be trained as asked, told before anything is planned or written."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from heliomesh.learning.dataset import Dataset, load_dataset
+from heliomesh.learning.execution import check_strategy
+from heliomesh.learning.precision import check_precision
+from heliomesh.learning.replay import TrainJob, first_model, lined_up
+from heliomesh.learning.trainer import TrainSettings, replay_here
+from heliomesh.physics.topology import build_topology
+from heliomesh.scenario import Scenario
+from heliomesh.simulation.trace import Trace
+
+
+def check_trainable(
+    scenario: Scenario, settings: TrainSettings, seed: int | None = None, *, here: bool = True
+) -> Dataset:
+    """The scenario's dataset; raises what `train` raises before its first slot, whatever the trace.
+
+    Training in this process (``here``) also needs the device and the memory; actors have their own.
+    """
+    job = TrainJob(scenario, _idle_trace(scenario), 0, seed)
+    dataset = load_dataset(scenario.learning)
+    if here:
+        named = "loop" if settings.strategy == "auto" else settings.strategy  # measuring would take its time
+        replay_here([job], dataset, replace(settings, strategy=named))
+        return dataset
+    check_strategy(settings.strategy)
+    check_precision(settings.precision)
+    lined_up([job], dataset)
+    first_model(job, dataset)
+    return dataset
+
+
+def _idle_trace(scenario: Scenario) -> Trace:
+    """One episode of the scenario's network in which nobody does anything."""
+    topology, slots = build_topology(scenario), scenario.slots
+    by_device, by_edge = np.zeros((1, slots, topology.num_devices)), np.zeros((1, slots, topology.num_edges))
+    return Trace(
+        scenario_toml=scenario.to_toml(),
+        planner="none",
+        seed=0,
+        scheduled=by_device > 0,
+        power_watt=by_device,
+        update_loss=by_device,
+        battery_joule=np.zeros((1, slots + 1, topology.num_devices)),
+        spent_joule=by_device,
+        harvested_joule=by_device,
+        overflow_joule=by_device,
+        delivered=by_edge > 0,
+        error_prob=by_edge,
+        channel_level=np.zeros((1, slots, 0), dtype=np.int16),
+        edge_receiver=topology.edge_receiver,
+        edge_sender=topology.edge_sender,
+    )

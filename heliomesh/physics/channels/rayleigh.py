@@ -1,0 +1,45 @@
+"""Rayleigh fading as a finite-state Markov chain of equally likely levels.
+
+Thresholds Γ_k = −ln(1 − k/N); P(k → k±1) = Z(Γ)·T_slot / P_k with the level-crossing rate Z(Γ) = √(2πΓ)·f_d·e^{−Γ};
+each level is represented by its conditional mean gain.
+"""
+
+import math
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from heliomesh.physics.chain import Floats
+from heliomesh.scenario import ChannelSettings, NonNegative, PerDevicePositive, Scenario, ScenarioError
+
+
+class Settings(ChannelSettings):
+    """Levels, Doppler and mean gain."""
+
+    per_device: ClassVar[tuple[str, ...]] = ("gain",)
+    source: Literal["rayleigh"] = "rayleigh"
+    levels: Annotated[int, Field(ge=1, le=64)] = 4
+    doppler_slot: NonNegative = Field(0.05, description="Doppler frequency times slot length, f_d·T_slot")
+    gain: PerDevicePositive = Field(1.0, description="mean power gain of each receiver")
+
+
+def build(settings: Settings, scenario: Scenario) -> tuple[Floats, Floats]:
+    """Gains (level,) and kernel (level, level) of unit-mean Rayleigh fading with equally likely levels."""
+    n = settings.levels
+    threshold = -np.log1p(-np.arange(n) / n)  # Γ_1 … Γ_N; Γ_{N+1} = ∞
+    rate = np.sqrt(2 * np.pi * threshold) * np.exp(-threshold)  # Z(Γ) / f_d
+    # a level is left by its lower and its upper threshold, with a probability proportional to the Doppler
+    fastest = 1 / max(float((rate + np.append(rate[1:], 0.0)).max()) * n, 1e-300)
+    if settings.doppler_slot > fastest:
+        raise ScenarioError(
+            "channel.doppler_slot",
+            f"expected at most {math.floor(fastest * 1000) / 1000:g} for {n} levels "
+            f"(every row must stay a distribution), actual value {settings.doppler_slot:g}",
+        )
+    crossing = rate * settings.doppler_slot * n
+    kernel = np.diag(crossing[1:], k=-1) + np.diag(crossing[1:], k=1)
+    stay = np.maximum(1 - kernel.sum(axis=1), 0.0)  # rounding dust at the fastest
+    # E[g; g > Γ] = (1 + Γ) e^{−Γ} for unit-mean exponential power
+    tail = np.append((1 + threshold) * np.exp(-threshold), 0.0)
+    return n * (tail[:-1] - tail[1:]), kernel + np.diag(stay)

@@ -1,0 +1,38 @@
+"""Explicit channel levels and transition kernel."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from heliomesh.physics.chain import Floats
+from heliomesh.scenario import (
+    ChannelSettings,
+    Matrix,
+    PerDevicePositive,
+    Scenario,
+    ScenarioError,
+    Vector,
+    check_kernel,
+)
+
+
+class Settings(ChannelSettings):
+    """Gains and kernel."""
+
+    per_device: ClassVar[tuple[str, ...]] = ("gain",)
+    source: Literal["table"]
+    gains: Vector
+    kernel: Matrix = Field(description="kernel[now][next]")
+    gain: PerDevicePositive = Field(1.0, description="factor on the gains of each receiver")
+
+
+def build(settings: Settings, scenario: Scenario) -> tuple[Floats, Floats]:
+    """Gains (level,) and kernel (level, level) as they are given."""
+    if min(settings.gains) < 0 or list(settings.gains) != sorted(set(settings.gains)):
+        raise ScenarioError(
+            "channel.gains",
+            f"expected rising gains of at least 0, actual value {list(settings.gains)!s:.60}",
+        )
+    check_kernel("channel.kernel", settings.kernel, len(settings.gains))
+    return np.array(settings.gains), np.array(settings.kernel)

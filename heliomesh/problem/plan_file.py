@@ -1,0 +1,168 @@
+"""Plans as files: one safetensors file with all tables, and their structure as JSON in its header; no pickle.
+
+A policy is a tree of dataclasses, settings, tuples, numbers and tensors. Only dataclasses and settings of heliomesh
+itself are read back, so a file can name no other code; ``trust`` lets it name classes of installed packages. The
+problem is not stored: it is built anew from the scenario, which is.
+"""
+
+import importlib
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel
+from torch import Tensor
+
+from heliomesh.durable import read_header, read_tensors, write_tensors
+from heliomesh.mistakes import MistakeError
+from heliomesh.problem.overhead import Overhead
+from heliomesh.problem.policy import Plan
+from heliomesh.problem.problem import Problem, build
+from heliomesh.scenario import Scenario
+
+_FORMAT = "1"
+_KNOWN = ("lower_bound", "expected_cost", "converged", "rounds", "residual", "seconds")
+
+
+class PlanError(MistakeError, ValueError):
+    """A plan cannot be written to a file, or a file is no plan that this version can read."""
+
+
+def save_plan(plan: Plan, path: str | Path) -> None:
+    """Write a plan whole; raises PlanError where its policy is more than dataclasses and tensors."""
+    problem = getattr(plan.policy, "problem", None)
+    if not isinstance(problem, Problem):
+        raise PlanError(f"policy: expected one with its problem, actual type {type(plan.policy).__name__}")
+    writer = _Writer(problem)
+    header = {
+        "planner": plan.planner,
+        "policy": writer.encoded(plan.policy),
+        "notes": list(plan.notes),
+        "overhead": asdict(plan.overhead),
+        **{name: getattr(plan, name) for name in _KNOWN},
+    }
+    where = {"device": problem.device.type, "dtype": str(problem.dtype).removeprefix("torch.")}
+    texts = {"format": _FORMAT, "scenario": problem.scenario.to_toml(), "plan": json.dumps(header), **where}
+    write_tensors(Path(path), writer.tensors, texts)
+
+
+def load_plan(path: str | Path, problem: Problem | None = None, *, trust: bool = False) -> Plan:
+    """Read a plan; its problem is built from the stored scenario unless it is given. Raises PlanError."""
+    source = Path(path)
+    header, tensors = read_header(source, PlanError), read_tensors(source, PlanError)
+    if header.get("format") != _FORMAT:
+        raise PlanError(f"{source}: expected a plan in format {_FORMAT}, actual format {header.get('format')!r}")
+    try:
+        if problem is None:
+            scenario = Scenario.parse(tomllib.loads(header["scenario"]))
+            problem = build(scenario, header["device"], header["dtype"])
+        content = json.loads(header["plan"])
+        policy = _Reader(problem, tensors, trust).decoded(content["policy"])
+        if not callable(getattr(policy, "decide", None)):
+            raise PlanError(f"expected a policy, actual type {type(policy).__name__}")
+        known = {name: content[name] for name in _KNOWN}
+        notes, overhead = tuple(content["notes"]), Overhead(**content["overhead"])
+        return Plan(content["planner"], policy, notes=notes, overhead=overhead, **known)
+    except PlanError as error:
+        raise PlanError(f"{source}: {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, ImportError, RecursionError) as error:
+        raise PlanError(f"{source}: expected a plan as it was written, actual: {error}") from None
+
+
+class _Writer:
+    """Turns a policy into plain data, and collects its tensors; one that occurs twice is kept once."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self._problem, self._names = problem, dict[int, str]()
+
+    def encoded(self, value: Any) -> Any:
+        """A value as JSON: plain ones as they are, all others as an object with one tag."""
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, Tensor):
+            return {"tensor": self._named(value)}
+        if isinstance(value, np.ndarray):
+            return {"array": self._named(value)}
+        for kind, tag in ((tuple, "tuple"), (list, "list"), (frozenset, "frozenset")):
+            if type(value) is kind:
+                return {tag: [self.encoded(entry) for entry in value]}
+        if isinstance(value, Mapping):
+            return {"dict": [[self.encoded(key), self.encoded(entry)] for key, entry in value.items()]}
+        return self._object(value)
+
+    def _object(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, Problem):
+            if value is not self._problem:
+                raise PlanError("policy: expected one problem, actual: parts of it have another")
+            return {"problem": True}
+        name = f"{type(value).__module__}:{type(value).__qualname__}"
+        if isinstance(value, BaseModel):
+            return {"settings": name, "values": value.model_dump(mode="json")}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return {"object": name, "values": {key: self.encoded(getattr(value, key)) for key in value._fields}}
+        if is_dataclass(value):
+            own = {part.name: self.encoded(getattr(value, part.name)) for part in fields(value) if part.init}
+            return {"object": name, "values": own}
+        raise PlanError(f"policy: expected dataclasses, settings and tensors, actual type {name}")
+
+    def _named(self, value: Any) -> str:
+        if id(value) not in self._names:
+            self._names[id(value)] = name = f"table {len(self._names)}"
+            tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            self.tensors[name] = tensor.detach().cpu().contiguous().clone()
+        return self._names[id(value)]
+
+
+class _Reader:
+    """The way back."""
+
+    def __init__(self, problem: Problem, tensors: Mapping[str, Tensor], trust: bool) -> None:
+        self._problem, self._trust = problem, trust
+        self._arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        self._tensors = {name: tensor.to(problem.device) for name, tensor in tensors.items()}
+
+    def decoded(self, value: Any) -> Any:
+        """A value from its JSON."""
+        if not isinstance(value, dict):
+            return value
+        tag: str
+        content: Any
+        tag, content = next(iter(value.items()), ("nothing", None))
+        match tag:
+            case "problem":
+                return self._problem
+            case "tensor":
+                return self._tensors[content]
+            case "array":
+                return self._arrays[content]
+            case "dict":
+                return {self.decoded(key): self.decoded(entry) for key, entry in content}
+            case "tuple" | "list" | "frozenset":
+                kinds: dict[str, Callable[..., Any]] = {"tuple": tuple, "list": list, "frozenset": frozenset}
+                return kinds[tag](self.decoded(entry) for entry in content)
+            case "settings":
+                return self._class(content).model_validate(value["values"])
+            case "object":
+                return self._class(content)(**{name: self.decoded(own) for name, own in value["values"].items()})
+        raise PlanError(f"expected a known kind of value, actual {tag!r}")
+
+    def _class(self, name: str) -> Any:
+        module, _, path = name.partition(":")
+        self._check_own(module, name)
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+        if not (is_dataclass(found) or hasattr(found, "_fields") or issubclass(found, BaseModel)):
+            raise PlanError(f"expected a dataclass or settings, actual {name!r}")
+        self._check_own(found.__module__, name)  # our modules also hold what they import
+        return found
+
+    def _check_own(self, module: str, name: str) -> None:
+        if not self._trust and module.partition(".")[0] != "heliomesh":
+            raise PlanError(f"expected classes of heliomesh (or trust = true), actual {name!r}")

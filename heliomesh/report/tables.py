@@ -1,0 +1,72 @@
+"""Results of the experiments as Markdown: every line with 95 % intervals, and the comparisons paired by seed."""
+
+import math
+
+from heliomesh.simulation.diagnostics import Interval, interval
+from heliomesh.studies.reproduce import Figure
+from heliomesh.studies.results import Estimate, Paired, Result, Trend
+
+
+def interval_text(value: Interval, form: str = ".4f", factor: float = 1.0) -> str:
+    """A mean and the half-width of its interval, both times ``factor``; the form's sign is for the mean only."""
+    width = format(factor * value.half_width, form.lstrip("+")) if math.isfinite(value.half_width) else "?"
+    return f"{factor * value.mean:{form}} ± {width}"
+
+
+def figure_text(figure: Figure) -> str:
+    """An experiment's page: its lines, then what they are compared by."""
+    lines = [f"## {figure.title}", ""]
+    if len(figure.results) < figure.num_lines:
+        lines += [f"{figure.num_lines - len(figure.results)} of {figure.num_lines} lines are not there yet.", ""]
+    return "\n".join([*lines, *_table(figure), *_comparisons(figure)]) + "\n"
+
+
+def _table(figure: Figure) -> list[str]:
+    lines = [
+        "| setting | scheme | at | accuracy % | over the run % | average model % | update loss | active % |"
+        " arrived % | seeds |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for result, one in zip(figure.results, figure.finals, strict=True):
+        cells = [one.setting, one.scheme, "" if one.place is None else f"{one.place:g}"]
+        percents = (one.accuracy, one.accuracy_over_run, one.average_accuracy)
+        cells += [interval_text(interval(percent), ".2f") for percent in percents]
+        cells += [interval_text(interval(one.cost), ".3f"), *_shares(result), str(len(one.accuracy))]
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _shares(result: Result) -> list[str]:
+    return [f"{100 * result.facts[name]:.1f}" for name in ("participation", "delivery")]
+
+
+def _comparisons(figure: Figure) -> list[str]:
+    """What the figure is about, paired by seed; bold where the interval excludes zero."""
+    rows = [(_where(pair), pair.at_end, pair.over_run) for pair in figure.comparisons]
+    rows += [(f"{_trend_name(one)}, per unit of {figure.place}", one.at_end, one.over_run) for one in figure.trends]
+    head = ["| points, paired by seed | at the end | p | over the run | p |", "|---|---|---|---|---|"]
+    lines = [f"| {where} | {_tested(at_end)} | {_tested(over_run)} |" for where, at_end, over_run in rows]
+    return [*head, *lines, ""] if lines else []
+
+
+def _tested(estimate: Estimate) -> str:
+    """An estimate and its p-value, as two cells."""
+    text = interval_text(estimate.points, "+.2f")
+    return f"{f'**{text}**' if estimate.sign else text} | {estimate.p_value:.2g}"
+
+
+def _trend_name(trend: Trend) -> str:
+    name = trend.first if trend.second is None else f"{trend.first} against {trend.second}"
+    return f"{trend.setting}: {name}" if trend.setting else name
+
+
+def _where(pair: Paired) -> str:
+    """The two lines that a comparison names, and the panel they share."""
+    first, second = pair.first, pair.second
+    if first.scheme == second.scheme:
+        shared, names = [first.setting, first.scheme], (f"{first.place:g}", f"{second.place:g}")
+    else:
+        place = "" if first.place is None else f"{first.place:g}"
+        shared, names = [first.setting, place], (first.scheme, second.scheme)
+    where = ", ".join(word for word in shared if word)
+    return f"{where}: {names[0]} against {names[1]}" if where else f"{names[0]} against {names[1]}"

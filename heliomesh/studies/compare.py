@@ -1,0 +1,181 @@
+"""All planners on one scenario, with common random numbers, and the models they lead to."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from heliomesh.jobs.job import Job
+from heliomesh.jobs.store import Store, scratch_store
+from heliomesh.jobs.training import split_settings
+from heliomesh.learning.readiness import check_trainable
+from heliomesh.learning.run import Run
+from heliomesh.learning.trainer import TrainSettings, Work
+from heliomesh.planning import find_planner, make_plan, planner_names
+from heliomesh.problem.policy import Plan, Track
+from heliomesh.problem.problem import Problem
+from heliomesh.problem.size import TooLargeError
+from heliomesh.simulation.diagnostics import Interval, Summary, interval, summarise
+from heliomesh.simulation.trace import simulate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Row:
+    """One planner's result; ``refusal`` instead of results where it did not fit."""
+
+    planner: str  # with what tells its variants apart
+    name: object  # the planner itself: its name, function or module
+    options: Mapping[str, Any]  # with which it was asked
+    plan: Plan | None
+    summary: Summary | None
+    cost: np.ndarray[tuple[int], np.dtype[np.float64]] | None  # (episode,)
+    refusal: str = ""
+    gap: Interval | None = None  # relative to the reference, paired by episode; None where that does not bound it
+    jobs: tuple[Job, ...] = ()  # trained under the first episodes
+    runs: tuple[Run, ...] = ()  # what they gave
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows in the order planned, and what their gaps are measured against."""
+
+    rows: tuple[Row, ...]
+    reference: str
+    lower_bound: float | None = None  # best of all planners', for the process on the planning grid
+
+    def table(self) -> "pd.DataFrame":
+        """One line per planner: cost and gap with 95 % half-widths, shares, seconds and, if trained, accuracies."""
+        import pandas as pd
+
+        return pd.DataFrame([_line(row) for row in self.rows])
+
+
+@dataclass(frozen=True)
+class Comparing:
+    """Under what planners are compared: the same episodes for all."""
+
+    episodes: int = 64
+    seed: int = 0
+    memory_gib: float | None = None  # of each plan; default: the planner's own limit
+
+
+def _line(row: Row) -> dict[str, Any]:
+    line: dict[str, Any] = {"planner": row.planner, "refusal": row.refusal or None}
+    if row.plan is not None and row.summary is not None:
+        cost, gap = row.summary.cost, row.gap
+        line |= {"cost": cost.mean, "cost_half_width": cost.half_width}
+        line |= {"gap": gap and gap.mean, "gap_half_width": gap and gap.half_width}
+        line |= {"participation": row.summary.participation, "delivery": row.summary.delivery}
+        line |= {"seconds": row.plan.seconds, "lower_bound": row.plan.lower_bound}
+    if row.runs:
+        accuracy = interval(np.array([run.final["accuracy_mean"] for run in row.runs]))
+        line |= {"accuracy": accuracy.mean, "accuracy_half_width": accuracy.half_width}
+    return line
+
+
+def compare(
+    problem: Problem,
+    names: Sequence[object] | None = None,
+    episodes: int = 64,
+    seed: int = 0,
+    *,
+    memory_gib: float | None = None,
+    train: int = 0,
+    store: Store | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Plan and simulate with every planner (or those given by name, function or module), on common random numbers.
+
+    ``train`` also trains under so many episodes of each plan; with a ``store`` plans, traces and runs are kept there.
+    ``settings`` are fields of `TrainSettings` and of `Work`.
+    """
+    training, work = split_settings({"evaluate_every": 5, **settings})
+    if train:
+        check_trainable(problem.scenario, training, seed)
+    under, rows = Comparing(episodes, seed, memory_gib), []
+    for planner in names if names is not None else planner_names():
+        for options in variants(planner):
+            rows += list(_rows(problem, planner, options, under, work.track))
+    result = _with_gaps(rows, problem.grid_is_exact)
+    if not train:
+        return result
+    with nullcontext(store) if store else scratch_store() as kept:
+        with_jobs = [replace(row, jobs=_jobs(problem, row, under, train, training)) for row in result.rows]
+        return replace(result, rows=_trained(with_jobs, kept, work))
+
+
+def _jobs(problem: Problem, row: Row, under: Comparing, train: int, training: TrainSettings) -> tuple[Job, ...]:
+    """The trainings of a row, one per episode: episode e is trained with seed + e."""
+    if row.plan is None:
+        return ()
+    base = Job(problem.scenario, row.name, row.options, seed=under.seed, training=training)
+    base = replace(base, plan_device=str(problem.device), plan_dtype=str(problem.dtype).removeprefix("torch."))
+    return tuple(replace(base, episode=e, training_seed=under.seed + e) for e in range(train))
+
+
+def _trained(rows: Sequence[Row], store: Store, work: Work) -> tuple[Row, ...]:
+    """Rows with their runs: all in one stack, with common random numbers, data and first weights."""
+    for row in rows:
+        if row.plan is not None and not store.has(row.jobs[0], "plan"):
+            store.put_plan(row.jobs[0], row.plan)
+    runs = iter(store.runs([job for row in rows for job in row.jobs], work))
+    return tuple(replace(row, runs=tuple(next(runs) for _ in row.jobs)) for row in rows)
+
+
+def variants(planner: object) -> tuple[dict[str, Any], ...]:
+    """Option sets under which a planner is compared; its file may name several in ``VARIANTS``."""
+    return find_planner(planner).variants
+
+
+def _rows(
+    problem: Problem, planner: object, options: Mapping[str, Any], under: Comparing, track: Track
+) -> Iterator[Row]:
+    """The planner's row; where it does not fit, its refusal and then the next smaller variant it offers."""
+    found = find_planner(planner)
+    limited = under.memory_gib is not None and "memory_gib" in found.options.model_fields
+    asked = {**options, "memory_gib": under.memory_gib} if limited else dict(options)
+    label = " ".join([found.name, *(str(value) for value in options.values())])
+    try:
+        made = make_plan(problem, planner, asked, track=track)
+    except TooLargeError as error:
+        yield Row(label, planner, asked, None, None, None, refusal=str(error))
+        smaller = found.smaller(dict(options))
+        if smaller is not None:
+            yield from _rows(problem, planner, smaller, under, track)
+        return
+    trace = simulate(problem, made, under.episodes, under.seed, track=track)
+    yield Row(made.planner, planner, asked, made, summarise(trace), trace.cost)
+
+
+def _with_gaps(rows: list[Row], grid_is_exact: bool) -> Comparison:
+    """Relative gaps to the simulated optimum, else to the best lower bound, else to the best planner.
+
+    Optimum and bound speak of the problem's action set, so plans with other powers have no gap to them.
+    """
+    costs = [(row.planner, row.cost) for row in rows if row.cost is not None]
+    if not costs:
+        return Comparison(tuple(rows), "nothing: no planner fits")
+    optimum = next((cost for planner, cost in costs if planner == "centralized"), None)
+    bounds = [row.plan.lower_bound for row in rows if row.plan and row.plan.lower_bound is not None]
+    best_bound = max(bounds, default=None)
+    of_all = False  # whether the reference may be compared with any plan
+    if optimum is not None:
+        reference, base = "the optimum" if grid_is_exact else "the grid's optimum", optimum
+    elif best_bound is not None:
+        reference, base = "the lower bound", np.full_like(costs[0][1], best_bound)
+    else:
+        planner, base = min(costs, key=lambda entry: float(np.mean(entry[1])))
+        reference, of_all = f"the best planner ({planner})", True
+    with_gap = [_with_gap(row, base) if row.plan and (of_all or row.plan.picks_actions) else row for row in rows]
+    return Comparison(tuple(with_gap), reference, best_bound)
+
+
+def _with_gap(row: Row, base: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Row:
+    if row.cost is None:
+        return row
+    return replace(row, gap=interval((row.cost - base) / (float(base.mean()) or 1.0)))

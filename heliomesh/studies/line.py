@@ -1,0 +1,77 @@
+"""One line of a figure: a scheme on a scenario, over paired seeds.
+
+The number of a seed is the episode that is simulated and the seed of the training (partition, first weights,
+minibatches), so that all schemes of a figure have common random numbers: weather, packet losses and data.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from heliomesh.jobs.job import IDEAL, Job
+from heliomesh.learning.trainer import TrainSettings
+from heliomesh.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A planner with options, under the name that figures give it."""
+
+    label: str
+    planner: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+FORMS: dict[str, dict[str, Any]] = {"proposal": {}, "proposal, literal": {"form": "literal"}}
+PAPER = (
+    Scheme("centralized", "centralized"),
+    *(Scheme(label, "decentralized", form | {"hops": 2}) for label, form in FORMS.items()),
+    Scheme("myopic (SCA)", "myopic"),
+    Scheme("uncoordinated", "uncoordinated"),
+)
+OURS = (Scheme("receiver", "receiver"), Scheme("prices", "prices"))
+# what figures compare, the one that should be better first: the paper's order, and what we add to it
+PAIRS = (
+    ("centralized", "proposal"),
+    ("proposal", "myopic (SCA)"),
+    ("myopic (SCA)", "uncoordinated"),
+    ("centralized", "myopic (SCA)"),
+    ("proposal", "uncoordinated"),
+    ("proposal", "proposal, literal"),
+    ("proposal, literal", "myopic (SCA)"),
+    ("receiver", "myopic (SCA)"),
+)
+LOSSLESS = Scheme(IDEAL, IDEAL)
+BASELINE = "uncoordinated"  # over which figures draw the others' gain
+
+
+@dataclass(frozen=True)
+class Line:
+    """A scheme on a scenario; ``place`` is its value on the figure's horizontal axis, if that is not time."""
+
+    figure: str
+    scheme: Scheme
+    scenario: Scenario
+    num_seeds: int
+    setting: str = ""  # what distinguishes panels, such as the partition
+    place: float | None = None
+
+    def jobs(self, training: TrainSettings) -> list[Job]:
+        """One job per seed."""
+        return [
+            Job(
+                self.scenario,
+                self.scheme.planner,
+                self.scheme.options,
+                episode=seed,
+                training_seed=seed,
+                training=training,
+            )
+            for seed in range(self.num_seeds)
+        ]
+
+    @property
+    def name(self) -> str:
+        """A readable name."""
+        words = [self.figure, self.setting, self.scheme.label, "" if self.place is None else f"{self.place:g}"]
+        return ", ".join(word for word in words if word)

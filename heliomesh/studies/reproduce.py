@@ -1,0 +1,139 @@
+"""The paper's figures and tables: which lines they have, and what their runs say."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from heliomesh import catalog
+from heliomesh.jobs.store import Store
+from heliomesh.jobs.training import split_settings
+from heliomesh.learning.trainer import TrainSettings, Work
+from heliomesh.studies.line import Line
+from heliomesh.studies.results import (
+    Against,
+    Final,
+    Paired,
+    Result,
+    Trend,
+    compared,
+    final,
+    result_of,
+    stored_runs,
+    trends,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EXPERIMENT_CATALOG = "heliomesh.studies.experiments"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An experiment with the results that are there."""
+
+    name: str
+    title: str
+    place: str | None  # of the horizontal axis; None: slots
+    against: Against  # what its lines are compared with
+    num_lines: int
+    results: tuple[Result, ...]
+
+    @property
+    def finals(self) -> list[Final]:
+        """The ends of all lines."""
+        return [final(result) for result in self.results]
+
+    @property
+    def comparisons(self) -> list[Paired]:
+        """What the figure is about, paired by seed."""
+        return compared(self.finals, self.against)
+
+    @property
+    def trends(self) -> list[Trend]:
+        """Slopes along the horizontal axis, where there is one and pairs are compared."""
+        if not self.place or isinstance(self.against, str | int | float):
+            return []
+        return trends(self.finals, self.against)
+
+    def table(self) -> "pd.DataFrame":
+        """One row per line and seed: setting, scheme, place, accuracies in percent, cost."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "setting": one.setting,
+                "scheme": one.scheme,
+                "place": one.place,
+                "seed": seed,
+                "accuracy": one.accuracy[number],
+                "accuracy_over_run": one.accuracy_over_run[number],
+                "average_accuracy": one.average_accuracy[number],
+                "cost": one.cost[number],
+            }
+            for one in self.finals
+            for number, seed in enumerate(one.seeds)
+        )
+
+
+def experiment_names() -> list[str]:
+    """Names of all experiments."""
+    return catalog.names(EXPERIMENT_CATALOG)
+
+
+def reproduce(
+    names: Sequence[str] | None = None, folder: str | Path = "results", *, quick: bool = False, **settings: Any
+) -> list[Figure]:
+    """Run experiments (or all of them) and return what they show; what the folder holds is not repeated.
+
+    ``quick`` makes a small version of every figure. ``settings`` are fields of `TrainSettings` and of `Work`.
+    """
+    training, work = split_settings(settings)
+    store = store_of(Path(folder), quick)
+    with store.alone():
+        prepare(names, store, quick, training, work)
+        carry_out(names, store, quick, training, work)
+    return figures(names, store, quick, training)
+
+
+def store_of(folder: Path, quick: bool) -> Store:
+    """Where results are kept; quick ones have a store of their own."""
+    return Store(folder / "quick" if quick else folder)
+
+
+def _modules(names: Sequence[str] | None) -> list[ModuleType]:
+    return [catalog.find(EXPERIMENT_CATALOG, name) for name in dict.fromkeys(names or experiment_names())]
+
+
+def _absent(module: ModuleType, store: Store, quick: bool, training: TrainSettings) -> list[Line]:
+    lines: list[Line] = module.lines(quick)
+    return [line for line in lines if not all(store.has(job) for job in line.jobs(training))]
+
+
+def prepare(names: Sequence[str] | None, store: Store, quick: bool, training: TrainSettings, work: Work) -> None:
+    """Plan and simulate what is not there."""
+    lines = [line for module in _modules(names) for line in _absent(module, store, quick, training)]
+    store.traces([job for line in lines for job in line.jobs(training)], work)
+
+
+def carry_out(names: Sequence[str] | None, store: Store, quick: bool, training: TrainSettings, work: Work) -> None:
+    """Train what is not there, and pack every experiment's runs when they are complete."""
+    for module in _modules(names):
+        lines = _absent(module, store, quick, training)
+        store.runs([job for line in lines for job in line.jobs(training)], work)
+        store.pack(module.NAME, [job for line in module.lines(quick) for job in line.jobs(training)])
+
+
+def figures(names: Sequence[str] | None, store: Store, quick: bool, training: TrainSettings) -> list[Figure]:
+    """The experiments with the results that are there."""
+    return [_figure(module, store, quick, training) for module in _modules(names)]
+
+
+def _figure(module: ModuleType, store: Store, quick: bool, training: TrainSettings) -> Figure:
+    lines: list[Line] = module.lines(quick)
+    found = [(line, stored_runs(store, line.jobs(training))) for line in lines]
+    results = tuple(result_of(line, runs) for line, runs in found if runs is not None)
+    title = f"{module.TITLE} (quick version, {lines[0].scenario.learning.dataset})" if quick else module.TITLE
+    return Figure(module.NAME, title, module.PLACE, module.AGAINST, len(lines), results)

@@ -1,0 +1,261 @@
+"""What stored results say: means with 95 % intervals over seeds, and paired differences between schemes."""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy import stats
+
+from heliomesh.jobs.job import MACHINE, Job
+from heliomesh.jobs.store import Store
+from heliomesh.learning.run import Run, TrainingError
+from heliomesh.simulation.diagnostics import Interval, interval
+from heliomesh.studies.line import Line
+
+_SHOWN = ("accuracy_mean", "average_accuracy")  # columns of the curves
+Against = Sequence[tuple[str, str]] | str | float
+_LARGEST = 1e100  # squares must stay numbers
+
+
+@dataclass(frozen=True)
+class Result:
+    """The runs of a line."""
+
+    line: Line
+    curves: pd.DataFrame  # one row per seed and evaluated slot: the trainer's columns and ``seed``
+    facts: dict[str, Any]  # cost by seed, mean shares, and what the first run says of itself
+
+    @property
+    def missing(self) -> int:
+        """Seeds that have no run."""
+        return self.line.num_seeds - int(self.curves["seed"].nunique())
+
+
+def result_of(line: Line, runs: Sequence[Run]) -> Result:
+    """Runs of a line in the order of their seeds."""
+    curves = [pd.DataFrame({"seed": seed, **run.metrics}) for seed, run in enumerate(runs)]
+    by_seed = {name: _numbers(line, runs, name) for name in ("cost", "participation", "delivery")}
+    means = {name: fmean(by_seed[name]) for name in ("participation", "delivery")}
+    facts = {**runs[0].provenance, "cost": by_seed["cost"], **means}
+    return Result(line, pd.concat(curves, ignore_index=True), facts)
+
+
+def _numbers(line: Line, runs: Sequence[Run], fact: str) -> list[float]:
+    """A fact of every seed; raises TrainingError where one is no number."""
+    stored = [run.provenance.get(fact) for run in runs]
+    if not all(_is_number(value) for value in stored):
+        raise TrainingError(
+            f"{line.name}: expected {fact} of {len(runs)} seeds in numbers, actual value {stored!r:.60}"
+        )
+    return [float(value) for value in stored if _is_number(value)]
+
+
+def stored_runs(store: Store, jobs: Sequence[Job]) -> list[Run] | None:
+    """The runs of a line if all are there: as asked for or, failing that, all trained on one other machine."""
+    if all(store.has(job) for job in jobs):
+        return store.runs(jobs)
+    found = [store.packs.alike(job.identity()) for job in jobs]
+    ways = [{tuple(run.provenance["identity"][part] for part in MACHINE): run for run in runs} for runs in found]
+    shared = sorted(set.intersection(*map(set, ways)))
+    return [way[shared[0]] for way in ways] if shared else None
+
+
+@dataclass(frozen=True)
+class Final:
+    """One line over its horizon; accuracies in percent."""
+
+    setting: str
+    scheme: str
+    place: float | None
+    accuracy: npt.NDArray[np.float64]  # (seed,) mean over devices, at the end
+    accuracy_over_run: npt.NDArray[np.float64]  # (seed,) mean over devices and evaluated slots
+    average_accuracy: npt.NDArray[np.float64]  # (seed,) of the average model, at the end
+    cost: npt.NDArray[np.float64]  # (seed,) update loss per slot, summed over devices
+    seeds: tuple[int, ...]  # (seed,) rising: what the entries above belong to
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds in percentage points, and Student's t test of it against zero."""
+
+    points: Interval
+    p_value: float  # two-sided; NaN where all seeds agree
+
+    @property
+    def sign(self) -> int:
+        """+1 or −1 where the interval excludes zero, else 0."""
+        if self.points.mean - self.points.half_width > 0:
+            return 1
+        return -1 if self.points.mean + self.points.half_width < 0 else 0
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Differences of two lines' accuracies over common seeds.
+
+    One evaluation is noisy, as SGD is; the mean over a run's evaluations tells smaller differences apart.
+    """
+
+    first: Final
+    second: Final
+    at_end: Estimate
+    over_run: Estimate
+
+
+@dataclass(frozen=True)
+class Trend:
+    """How a scheme's accuracy, or its gain over another, grows along the horizontal axis, in points per unit of it.
+
+    Means over seeds of each seed's least-squares slope.
+    """
+
+    setting: str
+    first: str
+    second: str | None
+    at_end: Estimate
+    over_run: Estimate
+
+
+def final(result: Result) -> Final:
+    """The last row of every seed and their mean; raises TrainingError where the stored numbers are none."""
+    _check(result)
+    by_seed = result.curves.sort_values(["seed", "slot"]).groupby("seed")
+    last = by_seed.last()
+    return Final(
+        result.line.setting,
+        result.line.scheme.label,
+        result.line.place,
+        100 * last["accuracy_mean"].to_numpy(),
+        100 * by_seed["accuracy_mean"].mean().to_numpy(),
+        100 * last["average_accuracy"].to_numpy(),
+        np.array(result.facts["cost"]),
+        seeds_of(result),
+    )
+
+
+def seeds_of(result: Result) -> tuple[int, ...]:
+    """The seeds of a result, rising."""
+    return tuple(sorted(result.curves["seed"].unique().tolist()))
+
+
+def check_same_seeds(seeds_by_name: Iterable[tuple[str, tuple[int, ...]]]) -> None:
+    """Refuse to take differences between lines of different seeds: they met other random numbers."""
+    (first, expected), *others = seeds_by_name
+    for name, actual in others:
+        if actual != expected:
+            raise TrainingError(
+                f"{name}: expected the seeds {list(expected)} of {first}, to pair them by, actual {list(actual)}"
+            )
+
+
+def _check(result: Result) -> None:
+    """Refuse a result without the numbers that tables and figures show: its seal says only that it was stored so."""
+    name, seeds = result.line.name, result.line.num_seeds
+    for column in ("seed", "slot", *_SHOWN):
+        values = result.curves.get(column, pd.Series(dtype=object))
+        if values.dtype.kind not in "if" or not values.abs().le(_LARGEST).all():
+            raise TrainingError(f"{name}: expected finite numbers in column {column}, actual type {values.dtype}")
+    if result.curves["seed"].nunique() != seeds:
+        raise TrainingError(f"{name}: expected {seeds} seeds, actual number {result.curves['seed'].nunique()}")
+    for fact, shape in (("cost", (seeds,)), ("participation", ()), ("delivery", ())):
+        stored = result.facts.get(fact)
+        numbers = np.array(stored, dtype=object)
+        if numbers.shape != shape or not all(_is_number(entry) for entry in numbers.flat):
+            raise TrainingError(f"{name}: expected {fact} of {seeds} seeds in numbers, actual value {stored!r:.40}")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and abs(value) <= _LARGEST
+
+
+def estimate(points: npt.NDArray[np.float64]) -> Estimate:
+    """From one number per seed."""
+    alike = len(points) < 2 or np.ptp(points) == 0
+    return Estimate(interval(points), float("nan") if alike else float(stats.ttest_1samp(points, 0).pvalue))
+
+
+def paired(first: Final, second: Final) -> Paired:
+    """Compare two lines seed by seed; raises TrainingError where their seeds differ."""
+    check_same_seeds((_named(one), one.seeds) for one in (first, second))
+    return Paired(
+        first,
+        second,
+        estimate(first.accuracy - second.accuracy),
+        estimate(first.accuracy_over_run - second.accuracy_over_run),
+    )
+
+
+def _named(one: Final) -> str:
+    return " ".join(str(word) for word in (one.setting, one.scheme, one.place) if word not in ("", None))
+
+
+def accuracy_curve(result: Result) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Evaluated slots (slot,) and the devices' mean accuracy in percent (slot, seed)."""
+    table = result.curves.pivot(index="slot", columns="seed", values="accuracy_mean")
+    return table.index.to_numpy(dtype=np.float64), 100 * table.to_numpy(dtype=np.float64)
+
+
+def compared(finals: Sequence[Final], against: Against) -> list[Paired]:
+    """Paired comparisons of what a figure is about, panel by panel.
+
+    ``against`` lists pairs of schemes; or is one scheme, or one place on the horizontal axis, with which all others
+    are compared.
+    """
+    if isinstance(against, str):
+        panels = _grouped(finals, lambda one: (one.setting, one.place))
+        return [pair for own in panels for pair in _with(own, [one for one in own if one.scheme == against])]
+    if isinstance(against, int | float):
+        panels = _grouped(finals, lambda one: (one.setting, one.scheme))
+        return [pair for own in panels for pair in _with(own, [one for one in own if one.place == against])]
+    panels = _grouped(finals, lambda one: (one.setting, one.place))
+    return [pair for own in panels for pair in _listed(own, against)]
+
+
+def _grouped(finals: Sequence[Final], key: Callable[[Final], Hashable]) -> list[list[Final]]:
+    return [[one for one in finals if key(one) == panel] for panel in dict.fromkeys(map(key, finals))]
+
+
+def _with(own: Sequence[Final], references: Sequence[Final]) -> list[Paired]:
+    return [paired(one, reference) for reference in references for one in own if one is not reference]
+
+
+def _listed(finals: Sequence[Final], pairs: Sequence[tuple[str, str]]) -> list[Paired]:
+    """The listed pairs of which both are there."""
+    by_name = {one.scheme: one for one in finals}
+    return [paired(by_name[a], by_name[b]) for a, b in pairs if a in by_name and b in by_name]
+
+
+def trends(finals: Sequence[Final], pairs: Sequence[tuple[str, str]]) -> list[Trend]:
+    """Whether accuracies, and gains of each pair's first, grow with the place, panel by panel."""
+    found = []
+    for own in _grouped(finals, lambda one: one.setting):
+        schemes = dict.fromkeys(one.scheme for one in own)
+        named: list[tuple[str, str | None]] = [(scheme, None) for scheme in schemes]
+        for first, second in [*named, *pairs]:
+            at_end = _slopes(own, first, second, lambda one: one.accuracy)
+            over_run = _slopes(own, first, second, lambda one: one.accuracy_over_run)
+            if at_end is not None and over_run is not None:
+                found.append(Trend(own[0].setting, first, second, estimate(at_end), estimate(over_run)))
+    return found
+
+
+def _slopes(
+    own: Sequence[Final], first: str, second: str | None, accuracy: Callable[[Final], npt.NDArray[np.float64]]
+) -> npt.NDArray[np.float64] | None:
+    """Each seed's least-squares slope over the place, (seed,); none where fewer than two places have all it needs."""
+    above = {one.place or 0.0: one for one in own if one.scheme == first}
+    below = {one.place or 0.0: one for one in own if one.scheme == second}
+    places = [place for place in above if second is None or place in below]
+    if len(places) < 2:
+        return None
+    used = [side[place] for place in places for side in (above, below) if place in side]
+    check_same_seeds((_named(one), one.seeds) for one in used)
+    gains = np.stack(
+        [accuracy(above[place]) - (0.0 if second is None else accuracy(below[place])) for place in places]
+    )
+    slopes: npt.NDArray[np.float64] = np.polyfit(places, gains, 1)[0]
+    return slopes

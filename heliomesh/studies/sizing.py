@@ -1,0 +1,256 @@
+"""Sizing: the smallest batteries and panels with which a network meets a target.
+
+A pair is a battery capacity and a panel, both the same for every device. Every pair is planned for and simulated, and
+for a target of accuracy trained, with common random numbers. A pair meets the target if the worse end of the 95 %
+interval does.
+More battery and more panel are taken to do no harm where that saves work: a pair then need not be tried if a smaller
+one meets the target or a larger one misses it.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from heliomesh.jobs.job import Job
+from heliomesh.jobs.store import Store, scratch_store
+from heliomesh.learning.trainer import ALONE, TrainSettings, Work
+from heliomesh.problem.policy import Track, untracked
+from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.simulation.diagnostics import Interval, interval
+
+Floats = npt.NDArray[np.float64]
+Measure = Literal["update loss", "accuracy"]
+
+_FACTORS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # on the scenario's own values, where none are named
+_PANEL_FIELDS = {"panel_cm2": "cm²", "scale": "times the harvest"}  # a source's setting and its unit
+
+
+class Pair(NamedTuple):
+    """What every device is built with."""
+
+    capacity_joule: float
+    panel: float  # in the unit of the axis
+
+    def within(self, other: "Pair") -> bool:
+        """Whether neither part is larger than the other's."""
+        return self.capacity_joule <= other.capacity_joule and self.panel <= other.panel
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The capacities and panels to try."""
+
+    capacity_joule: tuple[float, ...]  # rising
+    panel: tuple[float, ...]  # rising
+    panel_field: str  # the setting of the scenario, such as ``harvest.panel_cm2``
+    panel_unit: str
+    step_joule: float  # of the planning grid, which all capacities share
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """All pairs, the largest capacity first, so that a plan which does not fit is refused at once."""
+        return [Pair(capacity, panel) for capacity in reversed(self.capacity_joule) for panel in self.panel]
+
+    def scenario(self, base: Scenario, pair: Pair) -> Scenario:
+        """The scenario with every device built so; the planning grid keeps its step."""
+        return base.override(
+            {
+                "energy.capacity_joule": pair.capacity_joule,
+                "energy.battery_levels": round(pair.capacity_joule / self.step_joule) + 1,
+                self.panel_field: pair.panel,
+            }
+        )
+
+
+def axes_of(
+    scenario: Scenario, capacity_joule: Sequence[float] | None = None, panel: Sequence[float] | None = None
+) -> Axes:
+    """The axes with these values; by default from a quarter to four times the scenario's own.
+
+    Capacities are whole multiples of the planning grid's step, so that actions cost as many steps at each of them.
+    """
+    energy, harvest = scenario.energy, scenario.harvest
+    name = next((name for name in _PANEL_FIELDS if name in type(harvest).model_fields), None)
+    if name is None:
+        wanted = " or ".join(_PANEL_FIELDS)
+        actual = scenario.as_dict()["harvest"]["source"]
+        raise ScenarioError("harvest.source", f"expected a source with a setting {wanted}, actual value {actual!r}")
+    own_panel = getattr(harvest, name)
+    for path, value in (("energy.capacity_joule", energy.capacity_joule), (f"harvest.{name}", own_panel)):
+        if not isinstance(value, float):
+            raise ScenarioError(path, f"expected one number for all devices, actual number of values {len(value)}")
+    if energy.battery_levels < 2:
+        raise ScenarioError("energy.battery_levels", "expected at least 2 to size batteries by, actual value 1")
+    steps = energy.battery_levels - 1
+    step_joule = float(energy.capacity_joule) / steps  # type: ignore[arg-type]
+    default = [max(round(factor * steps), 1) * step_joule for factor in _FACTORS]
+    return Axes(
+        _capacities(step_joule, default if capacity_joule is None else capacity_joule),
+        _panels([factor * own_panel for factor in _FACTORS] if panel is None else panel),
+        f"harvest.{name}",
+        _PANEL_FIELDS[name],
+        step_joule,
+    )
+
+
+def _capacities(step_joule: float, values: Sequence[float]) -> tuple[float, ...]:
+    for value in values:
+        steps = value / step_joule
+        if not (math.isfinite(steps) and steps > 0.5 and abs(steps - round(steps)) < 1e-6):
+            raise ScenarioError(
+                "capacity_joule",
+                f"expected whole multiples of the planning grid's step of {step_joule:g} J, actual value {value:g}",
+            )
+    return tuple(sorted(set(values)))
+
+
+def _panels(values: Sequence[float]) -> tuple[float, ...]:
+    for value in values:
+        if not (math.isfinite(value) and value >= 0):
+            raise ScenarioError("panel", f"expected numbers of at least 0, actual value {value:g}")
+    return tuple(sorted(set(values)))
+
+
+@dataclass(frozen=True)
+class Target:
+    """What must be reached: at most this update loss per device and slot, or at least this accuracy."""
+
+    measure: Measure
+    value: float  # a share in [0, 1]
+
+    def missed_by(self, found: Interval) -> float:
+        """How far the worse end of an interval is beyond the target; at most 0 where that is met."""
+        if self.measure == "accuracy":
+            return self.value - (found.mean - found.half_width)
+        return found.mean + found.half_width - self.value
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What a device's parts cost, in any currency."""
+
+    per_joule: float = 0.0
+    per_panel_unit: float = 0.0
+
+    def of(self, pair: Pair) -> float:
+        """Price of battery and panel."""
+        return self.per_joule * pair.capacity_joule + self.per_panel_unit * pair.panel
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """What was found; pairs that are not in ``found`` follow from others."""
+
+    axes: Axes
+    target: Target
+    found: Mapping[Pair, Interval]
+
+    def meets(self, pair: Pair) -> bool:
+        """Whether a pair meets the target, by its own interval or because a smaller one does."""
+        if pair in self.found:
+            return self.target.missed_by(self.found[pair]) <= 0
+        return any(other.within(pair) and self.meets(other) for other in self.found)
+
+    @property
+    def skipped(self) -> list[Pair]:
+        """Pairs that were not tried."""
+        return [pair for pair in self.axes.pairs if pair not in self.found]
+
+    @property
+    def smallest(self) -> list[Pair]:
+        """Pareto set of the pairs that meet the target: none has a smaller one beside it; by rising capacity."""
+        meeting = [pair for pair in self.found if self.meets(pair)]
+        return sorted(pair for pair in meeting if not any(other != pair and other.within(pair) for other in meeting))
+
+    @property
+    def best(self) -> Pair:
+        """The pair that comes nearest to the target or goes farthest beyond it."""
+        return min(self.found, key=lambda pair: self.target.missed_by(self.found[pair]))
+
+    def cheapest(self, prices: Prices) -> Pair:
+        """The pair of least price that meets the target; there must be one."""
+        return min(self.smallest, key=prices.of)
+
+
+def size(
+    axes: Axes, target: Target, samples: Callable[[Pair], Floats], every_pair: bool = True, track: Track = untracked
+) -> Sizing:
+    """Try pairs; ``samples`` gives the measure of a pair in independent episodes, (episode,).
+
+    Without ``every_pair`` those whose outcome follows from others are left out: at most as many are tried as the two
+    axes have values together.
+    """
+    found: dict[Pair, Interval] = {}
+    sizing = Sizing(axes, target, found)
+    pairs, total = axes.pairs, len(axes.pairs)
+    if not every_pair:
+        total = len(axes.capacity_joule) + len(axes.panel) - 1
+    for pair in track(pairs if every_pair else _staircase(sizing), "size", total):
+        found[pair] = interval(samples(pair))
+    return sizing
+
+
+def _staircase(sizing: Sizing) -> Iterator[Pair]:
+    """Along the border of what meets the target: less battery where it is met, more panel where it is missed."""
+    capacity, panel = len(sizing.axes.capacity_joule) - 1, 0
+    while capacity >= 0 and panel < len(sizing.axes.panel):
+        pair = Pair(sizing.axes.capacity_joule[capacity], sizing.axes.panel[panel])
+        yield pair
+        if sizing.meets(pair):
+            capacity -= 1
+        else:
+            panel += 1
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """How a pair is measured: episodes and, for accuracy, training seeds are the same at all of them."""
+
+    measure: Measure
+    planner: str = "receiver"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    episodes: int = 16
+    seed: int = 0
+    by_slot: int | None = None  # when accuracy counts; default: at the end
+    device: str = "cpu"
+    strategy: str = "auto"
+
+    def jobs(self, scenario: Scenario) -> list[Job]:
+        """One job per episode; accuracy is evaluated once, when it counts."""
+        until = self.by_slot or scenario.slots
+        training = TrainSettings(evaluate_every=until, device=self.device, strategy=self.strategy)
+        base = Job(scenario, self.planner, self.options, seed=self.seed, training=training, until=until)
+        base = replace(base, plan_device=self.device)
+        return [replace(base, episode=e, training_seed=self.seed + e) for e in range(self.episodes)]
+
+    def samples(self, scenario: Scenario, store: Store, work: Work = ALONE) -> Floats:
+        """The measure in every episode, from the store or computed; (episode,)."""
+        jobs = self.jobs(scenario)
+        if self.measure == "accuracy":
+            return np.array([run.final["accuracy_mean"] for run in store.runs(jobs, work)])
+        return np.array(store.costs(jobs, work)) / scenario.network.devices
+
+
+def sized(
+    scenario: Scenario,
+    axes: Axes,
+    target: Target,
+    measurement: Measurement,
+    store: Store | None = None,
+    *,
+    every_pair: bool = True,
+    track: Track = untracked,
+) -> Sizing:
+    """Size a network; with a store, what was measured before is not measured again."""
+    with nullcontext(store) if store else scratch_store() as kept, kept.alone():
+        work = Work(keep_weights=False)
+
+        def samples(pair: Pair) -> Floats:
+            return measurement.samples(axes.scenario(scenario, pair), kept, work)
+
+        return size(axes, target, samples, every_pair, track)

@@ -1,0 +1,160 @@
+"""Jobs with equal keys give equal bits, and whatever changes the bits changes the key."""
+
+import importlib
+import sys
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import heliomesh as hm
+from heliomesh.jobs import job as job_module
+from heliomesh.jobs.fingerprint import of_code, of_path
+from heliomesh.jobs.job import Job
+from heliomesh.learning.trainer import TrainSettings
+
+SETTINGS = TrainSettings(evaluate_every=3, device_samples=50)
+BASE = hm.Scenario.load("tiny").override({"slots": 6, "learning.local_steps": 2, "learning.batch": 8})
+
+
+def base(**changes: object) -> Job:
+    return replace(Job(BASE, "uncoordinated", training=SETTINGS), **changes)  # type: ignore[arg-type]
+
+
+def scenario(**changes: object) -> Job:
+    return base(scenario=BASE.override({name.replace("__", "."): value for name, value in changes.items()}))
+
+
+# Every kind of thing that decides a result, one change each.
+DECIDES = {
+    "seed": base(seed=1),
+    "episode": base(episode=1),
+    "training seed": base(training_seed=1),
+    "planner": base(planner="receiver"),
+    "options": base(planner="prices", options={"coordinate": False}),
+    "other options": base(planner="prices"),
+    "changes": base(changes=("harvest=0@2",)),
+    "until": base(until=4),
+    "precision": base(training=replace(SETTINGS, precision="bf16")),
+    "evaluated": base(training=replace(SETTINGS, evaluate_every=2)),
+    "test samples": base(training=replace(SETTINGS, device_samples=40)),
+    "scenario's seed": scenario(seed=5),
+    "horizon": scenario(slots=5),
+    "weights": scenario(network__mixing="lazy-metropolis"),
+    "links": scenario(link__waterfall=0.2),
+    "energy": scenario(energy__compute_joule=0.5),
+    "harvest": scenario(harvest__scale=3.0),
+    "partition": scenario(learning__partition="dirichlet"),
+    "rule": scenario(learning__aggregation="renormalized"),
+    "rate": scenario(learning__learning_rate=0.02),
+    "batch": scenario(learning__batch=4),
+}
+# What is carried out differently, or only called differently.
+DECIDES_NOT = {
+    "name": scenario(name="another"),
+    "memory": base(training=replace(SETTINGS, memory_gib=1.0)),
+    "checkpoints": base(training=replace(SETTINGS, checkpoint_every=2)),
+    "the strategy that auto is": base(training=replace(SETTINGS, strategy="loop")),
+    "the default option": base(planner="prices", options={"coordinate": True, "sweeps": 30}),
+}
+
+
+@pytest.fixture(scope="module")
+def bits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """All numbers of every job's run, each computed in a store of its own."""
+    every = {"base": base(), **DECIDES, **DECIDES_NOT}
+    found = {}
+    for name, job in every.items():
+        run = hm.Store(tmp_path_factory.mktemp("store")).run(job)
+        curves = np.concatenate(list(run.metrics.values()))
+        found[name] = curves.tobytes() + run.weights.numpy().tobytes()
+    return found
+
+
+def test_whatever_changes_the_bits_changes_the_key(bits: dict[str, bytes]) -> None:
+    keys = {name: job.key() for name, job in {"base": base(), **DECIDES, **DECIDES_NOT}.items()}
+    for one, other in combinations(keys, 2):
+        if bits[one] != bits[other]:
+            assert keys[one] != keys[other], (one, other)
+        if keys[one] == keys[other]:
+            assert bits[one] == bits[other], (one, other)
+
+
+def test_every_listed_change_shows_in_the_bits(bits: dict[str, bytes]) -> None:
+    """Else the test above would prove nothing about it."""
+    same = {name for name in DECIDES if bits[name] == bits["base"]}
+    assert same == set()
+
+
+def test_what_decides_nothing_leaves_the_key_alone() -> None:
+    for name, job in DECIDES_NOT.items():
+        twin = DECIDES["other options"] if name == "the default option" else base()
+        assert job.key() == twin.key(), name
+
+
+def test_another_results_version_is_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = base().key()
+    monkeypatch.setattr(job_module, "RESULTS_VERSION", job_module.RESULTS_VERSION + 1)
+    assert base().key() != before
+
+
+def test_plans_and_traces_do_not_depend_on_what_is_learned() -> None:
+    other = scenario(learning__learning_rate=0.02, learning__dataset="synthetic")
+    assert [base().key(step) == other.key(step) for step in ("plan", "trace", "run")] == [True, True, False]
+    assert base(episode=3).key("plan") == base().key("plan")
+
+
+def _own_data(path: Path, noise: float = 0.0) -> Job:
+    """A dataset file of 40 samples; ``noise`` is added to one that a sparse look would miss."""
+    rng = np.random.default_rng(0)
+    arrays = {
+        "train_inputs": rng.random((40, 8, 8)),
+        "train_labels": np.arange(40) % 4,
+        "test_inputs": rng.random((8, 8, 8)),
+        "test_labels": np.arange(8) % 4,
+    }
+    arrays["train_inputs"][3] += noise
+    np.savez(path, **arrays)
+    return scenario(learning__dataset="own", learning__path=str(path), learning__model="mlp")
+
+
+def test_any_changed_sample_is_another_job(tmp_path: Path) -> None:
+    before, after = _own_data(tmp_path / "a.npz").key(), _own_data(tmp_path / "a.npz", 1.0).key()
+    assert before != after
+
+
+def test_data_count_by_content_wherever_they_lie(tmp_path: Path) -> None:
+    assert _own_data(tmp_path / "a.npz").key() == _own_data(tmp_path / "b.npz").key()
+
+
+def test_a_folder_of_files_counts_by_names_and_content(tmp_path: Path) -> None:
+    for number, text in enumerate(("x", "x", "y")):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "file").write_text(text, encoding="utf-8")
+    sums = [of_path(tmp_path / str(number)) for number in range(3)]
+    assert sums[0] == sums[1] != sums[2]
+
+
+def test_edited_code_is_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of one file, and a package of which only a helper is edited."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "lone_model.py").write_text("def build(shape, classes): ...\n", encoding="utf-8")
+    (tmp_path / "kit").mkdir()
+    (tmp_path / "kit" / "__init__.py").write_text("", encoding="utf-8")
+    (tmp_path / "kit" / "helper.py").write_text("RATE = 1\n", encoding="utf-8")
+    (tmp_path / "kit" / "model.py").write_text("from kit.helper import RATE\n", encoding="utf-8")
+    importlib.invalidate_caches()
+    before = [scenario(learning__model=name).key() for name in ("lone_model:build", "kit.model:build")]
+    (tmp_path / "lone_model.py").write_text("def build(shape, classes): return 1\n", encoding="utf-8")
+    (tmp_path / "kit" / "helper.py").write_text("RATE = 2\n", encoding="utf-8")
+    after = [scenario(learning__model=name).key() for name in ("lone_model:build", "kit.model:build")]
+    assert all(one != other for one, other in zip(before, after, strict=True))
+    assert "lone_model" not in sys.modules  # a key runs no code
+
+
+def test_our_own_code_is_named_by_the_results_version() -> None:
+    assert of_code("receiver") is None
+    assert of_code(hm.plan) is None
+    assert of_code(test_our_own_code_is_named_by_the_results_version) is not None

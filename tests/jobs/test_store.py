@@ -1,0 +1,211 @@
+"""A store keeps results by what decides them: complete or absent files, and damage that is named."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import heliomesh as hm
+from heliomesh.jobs import store as store_module
+from heliomesh.jobs.job import Job, Step
+from heliomesh.jobs.steps import planned
+from heliomesh.jobs.store import Store
+from heliomesh.learning.trainer import ALONE, TrainSettings
+from heliomesh.problem.policy import Decision, Observation, Plan
+
+TINY = hm.Scenario.load("tiny").override({"slots": 4, "learning.local_steps": 1, "learning.dataset": "synthetic"})
+JOB = Job(TINY, "uncoordinated", training=TrainSettings(strategy="loop", evaluate_every=2))
+STEPS: tuple[Step, ...] = ("plan", "trace", "run")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with the results of a job; do not change it."""
+    folder = tmp_path_factory.mktemp("store")
+    Store(folder).run(JOB)
+    return folder
+
+
+@pytest.fixture
+def store(whole: Path, tmp_path: Path) -> Store:
+    """A copy of it."""
+    return Store(Path(shutil.copytree(whole, tmp_path / "copy")))
+
+
+def _forbid(monkeypatch: pytest.MonkeyPatch, *steps: str) -> None:
+    for step in steps:
+        monkeypatch.setattr(store_module, step, pytest.fail)
+
+
+def test_results_come_back_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "new")
+    assert [store.has(JOB, step) for step in STEPS] == [False, False, False]
+    first = store.run(JOB)
+    assert [store.has(JOB, step) for step in STEPS] == [True, True, True]
+    _forbid(monkeypatch, "planned", "simulated", "trained")
+    again = store.run(JOB)
+    for name, column in first.metrics.items():
+        np.testing.assert_array_equal(again.metrics[name], column)
+    np.testing.assert_array_equal(again.weights.numpy(), first.weights.numpy())
+    problem = hm.build(TINY)
+    expected = hm.simulate(problem, hm.plan(problem, "uncoordinated"), [0])
+    np.testing.assert_array_equal(store.trace(JOB).delivered, expected.delivered)
+    assert not [path for path in tmp_path.rglob(".*") if path.is_file()]  # nothing temporary is left
+    assert not list(tmp_path.rglob("checkpoints"))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_files_without_their_sealed_one_are_no_result(store: Store, step: Step) -> None:
+    next(store.place(JOB, step).glob("*.json")).unlink()
+    assert not store.has(JOB, step)
+    np.testing.assert_array_equal(store.run(JOB).metrics["slot"], [2, 4])  # it is computed again
+    assert store.has(JOB, step) == (step == "run")  # what a finished run does not need is not
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("pattern", "damage", "words"),
+    [
+        ("*.json", lambda path: path.write_text("", encoding="utf-8"), "expected the "),
+        ("*.json", lambda path: path.write_text("[]", encoding="utf-8"), "expected the "),
+        ("*.json", lambda path: path.write_text("{}", encoding="utf-8"), "expected the "),
+        ("*.json", lambda path: path.write_bytes(b"\xff\xfe"), "expected the "),
+        ("*[!nl]", _cut, "expected sha256"),  # all but .json and .toml
+        ("*[!nl]", Path.unlink, "No such file"),
+    ],
+)
+def test_damage_is_named(
+    store: Store, step: Step, pattern: str, damage: Callable[[Path], object], words: str
+) -> None:
+    place = next(store.place(JOB, step).glob(pattern))
+    damage(place)
+    asked = {
+        "plan": lambda: store.facts(JOB, "plan"),
+        "trace": lambda: store.trace(JOB),
+        "run": lambda: store.run(JOB),
+    }
+    with pytest.raises(hm.TrainingError) as caught:
+        asked[step]()
+    assert place.name in str(caught.value)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_traces_are_shared_by_what_is_learned(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    _forbid(monkeypatch, "planned", "simulated")
+    other = replace(JOB, scenario=TINY.override({"learning.partition": "dirichlet"}))
+    assert not store.has(other)
+    store.run(other)
+    assert store.has(other)
+
+
+def test_jobs_of_one_plan_are_simulated_together_and_alone_alike(tmp_path: Path) -> None:
+    jobs = [replace(JOB, episode=episode) for episode in (3, 1)]
+    together = Store(tmp_path / "together").traces(jobs)
+    for job, trace in zip(jobs, together, strict=True):
+        alone = Store(tmp_path / "alone").trace(job)
+        np.testing.assert_array_equal(alone.delivered, trace.delivered)
+        np.testing.assert_array_equal(alone.battery_joule, trace.battery_joule)
+
+
+def test_costs_are_those_of_the_traces_and_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [replace(JOB, episode=episode) for episode in (2, 0, 2)]
+    store = Store(tmp_path)
+    costs = store.costs(jobs)
+    assert costs == [float(Store(tmp_path / "b").trace(job).cost[0]) for job in jobs]
+    assert not (tmp_path / "traces").exists()
+    assert len(list((tmp_path / "costs").rglob("*.json"))) == 2
+    _forbid(monkeypatch, "planned", "simulated_costs")
+    assert store.costs(jobs) == costs
+
+
+def test_a_cost_of_another_job_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.costs([JOB, replace(JOB, episode=1)])
+    one, other = sorted((tmp_path / "costs").rglob("*.json"))
+    shutil.copy(other, one)
+    with pytest.raises(hm.TrainingError, match=f"expected the cost of job {one.stem}, actual {other.stem}"):
+        store.costs([JOB, replace(JOB, episode=1)])
+
+
+def test_a_view_is_a_run_s_folder(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `heliomesh run --out` leaves it, so that the same job finds itself finished there."""
+    view = Store(store.view(JOB, tmp_path / "view"), single=True)
+    direct = Store(tmp_path / "direct", single=True)
+    direct.run(JOB)
+    names = [sorted(path.name for path in one.folder.iterdir()) for one in (view, direct)]
+    assert names[0] == names[1]
+    _forbid(monkeypatch, "planned", "simulated", "trained")
+    np.testing.assert_array_equal(view.run(JOB).accuracy, direct.run(JOB).accuracy)
+
+
+class _Own:
+    """A policy that is no dataclass."""
+
+    def __init__(self, problem: hm.Problem) -> None:
+        self.problem = problem
+
+    def decide(self, slot: int, seen: Observation) -> Decision:
+        return Decision(seen.battery_joule * 0, seen.battery_joule < 0)
+
+
+def test_a_policy_that_no_file_can_hold_is_planned_again(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.put_plan(JOB, Plan("own", _Own(hm.build(TINY))))
+    assert store.has(JOB, "plan")
+    assert store.facts(JOB, "plan")["planner"] == "own"
+    assert not list(tmp_path.rglob("*.safetensors"))
+    assert store.plan(JOB).planner == planned(JOB, ALONE).planner
+
+
+# a run's folder
+
+
+def test_a_run_s_folder_takes_one_job_only(tmp_path: Path) -> None:
+    store = Store(tmp_path, single=True)
+    store.run(JOB)
+    with pytest.raises(hm.TrainingError, match=r"episode: expected 0 \(as in the folder\), actual 1; another run"):
+        store.run(replace(JOB, episode=1))
+
+
+def test_an_error_in_training_keeps_what_was_there(tmp_path: Path) -> None:
+    """A folder that was empty is so again; one with a plan keeps it."""
+    store, diverging = Store(tmp_path, single=True), TINY.override({"learning.learning_rate": 1e30})
+    for expected in (set(), {"plan.json", "plan.safetensors", "scenario.toml"}):
+        with pytest.raises(hm.TrainingError, match="finite"), store.unclaimed():
+            store.run(replace(JOB, scenario=diverging))
+        assert expected <= {path.name for path in tmp_path.iterdir()}
+        assert bool(expected) == bool(list(tmp_path.iterdir()))
+        store.plan(JOB)
+
+
+# what may go
+
+
+def test_traces_of_packed_runs_may_go(store: Store) -> None:
+    other = replace(JOB, episode=1)
+    store.run(other)
+    assert store.garbage() == []
+    store.pack("figure", [JOB])
+    assert store.garbage() == [store.place(JOB, "trace")]
+    assert store.has(other, "trace")
+
+
+def test_results_of_another_version_may_go(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "RESULTS_VERSION", store_module.RESULTS_VERSION + 1)
+    assert store.garbage() == [store.place(JOB, "plan"), store.place(JOB, "trace")]
+
+
+def test_plans_and_costs_without_a_run_stay(tmp_path: Path) -> None:
+    """`reproduce --only-plan` and `size --store` leave nothing else."""
+    store = Store(tmp_path)
+    store.costs([JOB])
+    store.trace(replace(JOB, episode=1))
+    assert store.garbage() == []

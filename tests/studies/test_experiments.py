@@ -1,0 +1,98 @@
+"""The experiments of the catalog, and what `heliomesh reproduce --only-print` says of a store."""
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import heliomesh as hm
+from heliomesh import catalog
+from heliomesh.cli import app
+from heliomesh.jobs.store import Store
+from heliomesh.learning.evaluation import COLUMNS
+from heliomesh.learning.run import TrainingError
+from heliomesh.learning.trainer import TrainSettings
+from heliomesh.planning import resolved_options
+from heliomesh.studies.line import LOSSLESS
+from heliomesh.studies.reproduce import EXPERIMENT_CATALOG, experiment_names
+
+EXPERIMENTS = experiment_names()
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_has_distinct_valid_lines(name, quick):
+    module = catalog.find(EXPERIMENT_CATALOG, name)
+    assert module.TITLE
+    lines = module.lines(quick)
+    jobs = [line.jobs(TrainSettings())[0] for line in lines]
+    assert {line.figure for line in lines} == {module.NAME} == {name}
+    assert len({job.key() for job in jobs}) == len(lines)
+    assert len({line.name for line in lines}) == len(lines)
+    assert all((line.place is None) == (module.PLACE is None) for line in lines)
+    assert min(line.num_seeds for line in lines) >= (3 if quick else 5)
+    own = [job for job, line in zip(jobs, lines, strict=True) if line.scheme == lines[0].scheme]
+    for scenario in {job.key("plan"): job.scenario for job in own}.values():
+        assert hm.build(scenario).num_devices == 10
+    for line in lines:
+        if line.scheme != LOSSLESS:
+            resolved_options(line.scheme.planner, line.scheme.options)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_quick_versions_are_smaller(name):
+    module = catalog.find(EXPERIMENT_CATALOG, name)
+    quick, full = module.lines(True), module.lines(False)
+    assert len(quick) <= len(full)
+    assert max(line.scenario.slots for line in quick) < min(line.scenario.slots for line in full)
+    assert {line.scenario.learning.dataset for line in quick} <= {"digits", "synthetic"}  # nothing to download
+
+
+def test_the_jobs_of_a_line_are_paired_by_seed():
+    line = catalog.find(EXPERIMENT_CATALOG, "hops").lines(True)[0]
+    jobs = line.jobs(TrainSettings())
+    assert [(job.seed, job.episode, job.training_seed) for job in jobs] == [(0, 0, 0), (0, 1, 1), (0, 2, 2)]
+
+
+def test_only_print_of_nothing(tmp_path):
+    folder = tmp_path / "new"
+    result = CliRunner().invoke(app, ["reproduce", "--quick", "--only-print", "--out", str(folder)])
+    assert result.exit_code == 0, result.output
+    command = f"heliomesh reproduce {' '.join(EXPERIMENTS)} --quick --out {folder}"
+    assert (
+        result.output
+        == f"{folder / 'quick'} holds no results of {', '.join(EXPERIMENTS)} yet: `{command}` makes them.\n"
+    )
+    assert not folder.exists()
+
+
+def test_a_file_holds_no_results(tmp_path):
+    note = tmp_path / "note.txt"
+    note.write_text("sea", encoding="utf-8")
+    result = CliRunner().invoke(app, ["reproduce", "hops", "--only-print", "--out", str(note)])
+    assert isinstance(result.exception, TrainingError)
+    assert str(result.exception) == f"--out: expected a folder, actual: {note} is a file"
+
+
+def test_only_print_of_some_results(tmp_path):
+    store, lines = Store(tmp_path / "quick"), catalog.find(EXPERIMENT_CATALOG, "hops").lines(True)
+    store.packs.write("hops", [_stored(job) for job in lines[0].jobs(TrainSettings())])
+    result = CliRunner().invoke(
+        app, ["reproduce", "hops", "rounds", "--quick", "--only-print", "--out", str(tmp_path)]
+    )
+    assert result.exit_code == 0, result.output
+    assert f"{len(lines) - 1} of {len(lines)} lines are not there yet." in result.output
+    assert "| 50.00 ± 0.00 | 50.00 ± 0.00 | 62.50 ± 0.00 | 1.000 ± 0.000 | 50.0 | 25.0 | 3 |" in result.output
+    assert "holds no results of rounds yet: `heliomesh reproduce rounds --quick --out" in result.output
+
+
+def _stored(job):
+    """A run with known numbers, as if it had been trained."""
+    columns = dict.fromkeys(COLUMNS, 0.0)
+    columns |= {"slot": job.scenario.slots, "accuracy_mean": 0.5, "average_accuracy": 0.625}
+    metrics = {name: np.array([value], dtype=np.float64) for name, value in columns.items()}
+    facts = {"cost": 1.0, "participation": 0.5, "delivery": 0.25}
+    nothing = np.empty((1, 0))
+    return hm.Run(
+        metrics, nothing, nothing, torch.empty(0, 0), {"key": job.key(), "identity": job.identity(), **facts}
+    )

@@ -1,0 +1,292 @@
+"""Running the lines of figures: each job once, paired by seed, and on after an interruption."""
+
+import tomllib
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import heliomesh as hm
+from heliomesh import catalog
+from heliomesh.cli import app
+from heliomesh.jobs import store as store_module
+from heliomesh.jobs.steps import lossless
+from heliomesh.jobs.store import Store
+from heliomesh.learning.trainer import TrainSettings, Work
+from heliomesh.studies.line import LOSSLESS, Line, Scheme
+from heliomesh.studies.reproduce import EXPERIMENT_CATALOG
+from heliomesh.studies.results import Final, compared, estimate, final, paired, result_of, stored_runs, trends
+
+SMALL = hm.Scenario.load("tiny").override({"slots": 4, "learning.local_steps": 1, "learning.dataset": "synthetic"})
+TRAINING = TrainSettings(strategy="loop")
+PAIRWISE = Work(runs_at_once=2, keep_weights=False)
+LINES = [
+    Line("figure", scheme, SMALL.override(partition), 2, setting)
+    for setting, partition in (("i.i.d.", {}), ("shards", {"learning.partition": "shards"}))
+    for scheme in (Scheme("receiver", "receiver"), Scheme("greedy", "uncoordinated"), LOSSLESS)
+]
+JOBS = [job for line in LINES for job in line.jobs(TRAINING)]
+
+
+def count(monkeypatch, name):
+    """Record what jobs a step was asked for."""
+    calls, original = [], getattr(store_module, name)
+
+    def counted(first, *arguments):
+        calls.append(first)
+        return original(first, *arguments)
+
+    monkeypatch.setattr(store_module, name, counted)
+    return calls
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A finished store; do not change it."""
+    store = Store(tmp_path_factory.mktemp("done"))
+    store.runs(JOBS, PAIRWISE)
+    return store
+
+
+def result(store, line):
+    return result_of(line, stored_runs(store, line.jobs(TRAINING)))
+
+
+def assert_same(one, other):
+    for line in LINES:
+        pd.testing.assert_frame_equal(result(one, line).curves, result(other, line).curves)
+
+
+def test_nothing_is_done_twice(done, monkeypatch):
+    steps = [count(monkeypatch, name) for name in ("planned", "simulated", "trained")]
+    done.traces(JOBS)
+    done.runs(JOBS, PAIRWISE)
+    assert steps == [[], [], []]
+
+
+def test_partitions_share_their_plans(tmp_path, monkeypatch):
+    planned, simulated = count(monkeypatch, "planned"), count(monkeypatch, "simulated")
+    Store(tmp_path).traces(JOBS)
+    assert sorted(job.planner for job in planned) == ["receiver", "uncoordinated"]
+    assert sorted(jobs[0].planner for jobs in simulated) == ["ideal", "receiver", "uncoordinated"]
+
+
+def test_figures_share_what_is_trained(done, monkeypatch):
+    trained = count(monkeypatch, "trained")
+    again = [replace(line, figure="another", setting="as before", place=1.0) for line in LINES[:2]]
+    done.runs([job for line in again for job in line.jobs(TRAINING)], PAIRWISE)
+    assert trained == []
+    for line, equal in zip(LINES, again, strict=False):
+        pd.testing.assert_frame_equal(result(done, line).curves, result(done, equal).curves)
+        assert final(result(done, equal)).place == 1.0
+
+
+def test_a_result_is_what_the_trainer_gives(done):
+    line = LINES[3]
+    problem = hm.build(line.scenario)
+    trace = hm.simulate(problem, hm.plan(problem, "receiver"), 2, seed=0)
+    found = result(done, line)
+    for seed in range(2):
+        run = hm.train(line.scenario, trace, seed, seed=seed, strategy="loop")
+        own = found.curves[found.curves["seed"] == seed]
+        np.testing.assert_array_equal(own["accuracy_mean"], run.metrics["accuracy_mean"])
+    np.testing.assert_allclose(found.facts["cost"], trace.cost)
+
+
+@pytest.mark.parametrize("runs_at_once", [1, 4, 100])
+def test_stacks_change_nothing(done, tmp_path, runs_at_once):
+    store = Store(tmp_path)
+    store.runs(JOBS, replace(PAIRWISE, runs_at_once=runs_at_once))
+    assert_same(store, done)
+
+
+@pytest.mark.parametrize("killed_at", [1, 4])
+def test_a_killed_reproduction_goes_on(done, tmp_path, monkeypatch, killed_at):
+    store = Store(tmp_path)
+
+    def kill(items, description, total):
+        for number, item in enumerate(items):
+            if number == killed_at:
+                raise KeyboardInterrupt
+            yield item
+
+    killing = replace(PAIRWISE, track=kill)
+    if killed_at < 3:
+        with pytest.raises(KeyboardInterrupt):
+            store.traces(JOBS, killing)
+    store.traces(JOBS)
+    with pytest.raises(KeyboardInterrupt):
+        store.runs(JOBS, killing)
+    assert sum(store.has(job) for job in JOBS) == 2 * killed_at
+    trained = count(monkeypatch, "trained")
+    store.runs(JOBS, PAIRWISE)
+    assert len(trained) == len(LINES) - killed_at
+    assert_same(store, done)
+
+
+def test_the_ideal_loses_nothing():
+    trace = lossless(hm.build(SMALL), 2)
+    assert trace.scheduled.all()
+    assert trace.delivered.all()
+    assert trace.cost.tolist() == [0.0, 0.0]
+
+
+def test_runs_say_where_they_come_from(done):
+    facts = result(done, LINES[0]).facts
+    assert facts["scenario"] == LINES[0].scenario.content_hash
+    assert hm.Scenario.parse(tomllib.loads(facts["scenario_toml"])) == LINES[0].scenario
+    assert facts["identity"] == LINES[0].jobs(TRAINING)[0].identity()
+    assert {"torch", "numpy", "python", "heliomesh"} <= set(facts["versions"])
+    assert facts["device"] == "cpu"
+    assert facts["duration_second"] > 0
+
+
+def test_pairs_are_compared_by_seed(done):
+    finals = [final(result(done, line)) for line in LINES[:3]]
+    pairs = compared(finals, [("ideal", "receiver"), ("receiver", "greedy"), ("greedy", "absent")])
+    assert [(pair.first.scheme, pair.second.scheme) for pair in pairs] == [
+        ("ideal", "receiver"),
+        ("receiver", "greedy"),
+    ]
+    expected = (finals[2].accuracy - finals[0].accuracy).mean()
+    assert pairs[0].at_end.points.mean == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("against", "pairs"),
+    [
+        ("one", [("other", 0, "one", 0), ("other", 1, "one", 1)]),
+        (1.0, [("one", 0, "one", 1), ("other", 0, "other", 1)]),
+    ],
+)
+def test_all_are_compared_with_one_scheme_or_one_place(against, pairs):
+    seeds = np.array([1.0, 2.0])
+    finals = [Final("", name, place, *[seeds] * 4, (0, 1)) for name in ("one", "other") for place in (0.0, 1.0)]
+    found = [(p.first.scheme, p.first.place, p.second.scheme, p.second.place) for p in compared(finals, against)]
+    assert found == pairs
+
+
+def test_reproduce_stores_prints_and_does_not_repeat(tmp_path, monkeypatch):
+    module = catalog.find(EXPERIMENT_CATALOG, "battery")
+    small = [replace(line, scenario=SMALL, figure="battery", place=2.0) for line in LINES[:2]]
+    monkeypatch.setattr(module, "lines", lambda quick: small)
+    arguments = ["reproduce", "battery", "--quick", "--strategy", "loop", "--quiet", "--out", str(tmp_path)]
+    first = CliRunner().invoke(app, arguments)
+    assert first.exit_code == 0, first.output
+    assert "not there yet" not in first.output
+    assert (tmp_path / "quick" / "battery.md").read_text(encoding="utf-8").strip() in first.output
+    assert not list((tmp_path / "quick" / "runs").rglob("*.parquet"))  # they are packed
+    trained = count(monkeypatch, "trained")
+    again = CliRunner().invoke(app, arguments)
+    assert (again.exit_code, again.output, trained) == (0, first.output, [])
+
+
+def test_reproduce_plans_first_where_asked(tmp_path, monkeypatch):
+    module = catalog.find(EXPERIMENT_CATALOG, "battery")
+    monkeypatch.setattr(module, "lines", lambda quick: [replace(LINES[1], figure="battery", place=2.0)])
+    arguments = ["reproduce", "battery", "--only-plan", "--quiet", "--out", str(tmp_path)]
+    found = CliRunner().invoke(app, arguments)
+    assert (
+        f"holds no results of battery yet: `heliomesh reproduce battery --out {tmp_path}` makes them." in found.output
+    )
+    names = sorted(path.name for path in (tmp_path / "traces").rglob("trace.*"))
+    assert names == ["trace.json", "trace.json", "trace.npz", "trace.npz"]  # of two episodes
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_reproduce_refuses_a_device_that_is_not_there_before_it_plans(tmp_path, monkeypatch):
+    planned = count(monkeypatch, "planned")
+    arguments = ["reproduce", "hops", "--quick", "--quiet", "--device", "cuda", "--out", str(tmp_path)]
+    found = CliRunner().invoke(app, arguments)
+    assert str(found.exception) == "device: expected cpu (no CUDA device is present), actual value 'cuda'"
+    assert (planned, list(tmp_path.iterdir())) == ([], [])
+
+
+def test_reproduce_refuses_what_it_does_not_know():
+    found = CliRunner().invoke(app, ["reproduce", "batery"])
+    assert isinstance(found.exception, catalog.UnknownVariantError)
+    assert "did you mean 'battery'?" in str(found.exception)
+
+
+@pytest.mark.parametrize(
+    ("points", "sign"),
+    [([1.0, 1.1, 0.9], 1), ([-1.0, -1.1, -0.9], -1), ([1.0, -1.0, 0.1], 0), ([0.0, 0.0, 0.0], 0)],
+)
+def test_an_estimate_is_told_from_zero_where_its_interval_excludes_it(points, sign):
+    found = estimate(np.array(points))
+    assert found.sign == sign
+    assert np.isnan(found.p_value) == (np.ptp(points) == 0)
+    assert (found.p_value < 0.05) == (sign != 0)
+
+
+def test_the_run_counts_every_evaluation(done):
+    stored = result(done, LINES[0])
+    earlier = stored.curves.assign(slot=stored.curves["slot"] - 1, accuracy_mean=0.0)
+    twice = final(replace(stored, curves=pd.concat([stored.curves, earlier])))
+    np.testing.assert_allclose(twice.accuracy, final(stored).accuracy)
+    np.testing.assert_allclose(twice.accuracy_over_run, final(stored).accuracy / 2)
+
+
+@pytest.mark.parametrize(
+    ("gain_per_joule", "sign"), [([0.4, 0.5, 0.6], 1), ([-0.4, -0.5, -0.6], -1), ([0.4, -0.5, 0.1], 0)]
+)
+def test_a_gain_that_grows_along_the_axis_is_told(gain_per_joule, sign):
+    base, slope = np.array([70.0, 71.0, 72.0]), np.array(gain_per_joule)
+    finals = [
+        Final("Dir", name, place, accuracy, base, accuracy, accuracy, (0, 1, 2))
+        for place in (2.0, 3.0, 8.0)
+        for name, accuracy in (("one", base + 1 + slope * place), ("other", base))
+    ]
+    one, other, trend = trends(finals, [("one", "other"), ("other", "absent")])
+    assert (one.first, one.second, other.first, other.second) == ("one", None, "other", None)
+    assert one.at_end.points.mean == pytest.approx(slope.mean())
+    assert other.at_end.points.mean == pytest.approx(0)
+    assert (trend.setting, trend.first, trend.second, trend.at_end.sign) == ("Dir", "one", "other", sign)
+    assert trend.at_end.points.mean == pytest.approx(slope.mean())
+    assert trend.over_run.points.mean == pytest.approx(0)
+
+
+def test_different_seeds_are_not_paired():
+    """Equally many seeds, but others: differences by position would compare other random numbers."""
+    accuracy = np.array([70.0, 71.0])
+    finals = [
+        Final("Dir", name, place, *[accuracy] * 4, seeds)
+        for place in (2.0, 3.0)
+        for name, seeds in (("one", (0, 1)), ("other", (1, 2)))
+    ]
+    sentence = r"Dir other 2.0: expected the seeds \[0, 1\] of Dir one 2.0, to pair them by, actual \[1, 2\]"
+    with pytest.raises(hm.TrainingError, match=sentence):
+        paired(finals[0], finals[1])
+    with pytest.raises(hm.TrainingError, match=sentence):
+        compared(finals, "other")
+    with pytest.raises(hm.TrainingError, match="to pair them by"):
+        trends(finals, [("one", "other")])
+
+
+def test_results_know_their_seeds(done):
+    stored = result(done, LINES[0])
+    other = replace(stored, curves=stored.curves.assign(seed=stored.curves["seed"] + 5))
+    assert final(stored).seeds == (0, 1)
+    assert final(other).seeds == (5, 6)
+
+
+def test_one_place_has_no_trend():
+    accuracy = np.array([70.0, 71.0])
+    finals = [Final("", name, 2.0, *[accuracy] * 4, (0, 1)) for name in ("one", "other")]
+    assert trends(finals, [("one", "other")]) == []
+
+
+def test_runs_of_another_machine_count_where_a_line_has_no_own(tmp_path):
+    """Published results were trained on a GPU; all runs of a line must come from one machine."""
+    line, store = LINES[1], Store(tmp_path)
+    elsewhere = line.jobs(replace(TRAINING, strategy="unfold"))
+    store.runs(elsewhere, PAIRWISE)
+    assert stored_runs(store, line.jobs(TRAINING)) is None
+    store.pack("figure", elsewhere)
+    found = stored_runs(store, line.jobs(TRAINING))
+    assert [run.provenance["key"] for run in found] == [job.key() for job in elsewhere]
+    assert stored_runs(store, replace(line, num_seeds=3).jobs(TRAINING)) is None
