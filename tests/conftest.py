@@ -1,5 +1,6 @@
 """Import the package first: it sets how OpenMP threads wait before torch is loaded."""
 
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +11,11 @@ import heliomesh  # noqa: F401
 from heliomesh.cli import main
 
 Call = Callable[..., tuple[int, str, str]]
+
+# A shell's background jobs and nohup ignore these signals, and children inherit that; tests send them.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -36,8 +36,8 @@ def test_prune_and_scope_print_both_sides():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("live", "tiny", "--change", "harvest=0.5@0"), "changes: expected a change after slot 0"),
-        (("live", "tiny", "--change", "sun=0@3"), "changes: expected harvest=F"),
+        (("live", "tiny", "--change", "harvest=0.5@0"), "--change: expected a change after slot 0"),
+        (("live", "tiny", "--change", "sun=0@3"), "--change: expected harvest=F"),
         (("live", "tiny", "--change", "harvest=0@3", "--false-alarm-prob", "2"), "--false-alarm-prob: expected"),
         (("prune", "tiny", "--keep-gap", "1.5"), "--keep-gap: expected a share from 0 to 1"),
         (("scope", "tiny", "--keep-gain", "0"), "--keep-gain: expected a share above 0"),
