@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from heliomesh.durable import Sealed, file_sha256, make_folder, read_tensors, write_tensors
-from heliomesh.learning.run import TrainingError
+from heliomesh.learning.run import TrainingError, check_sum
 from heliomesh.learning.same_run import check_same
 from heliomesh.problem.size import readable
 
@@ -109,12 +109,7 @@ class Checkpoints:
         if self._identity is not None:
             check_same(path, content["identity"], self._identity, CheckpointError)
         tensors, expected = self._tensors(done), content["tensors_sha256"]
-        try:
-            actual = file_sha256(tensors)
-        except OSError as error:
-            raise _DamagedError(f"{tensors}: expected a checkpoint's tensors, actual: {error.strerror}") from None
-        if actual != expected:
-            raise _DamagedError(f"{tensors}: expected sha256 {expected}, actual value {actual}")
+        check_sum(tensors, expected, "a checkpoint's tensors", _DamagedError)
         if content["done"] != done:
             raise _DamagedError(f"{path}: expected the checkpoint after slot {done}, actual slot {content['done']}")
         return Checkpoint(done, read_tensors(tensors, _DamagedError), content["facts"], content["identity"])

@@ -67,9 +67,10 @@ class Run:
     def load(cls, folder: str | Path) -> "Run":
         """Read a saved run; raises TrainingError for anything else."""
         source = Path(folder)
-        provenance = read_provenance(source)
+        manifest = read_manifest(source)
+        provenance = manifest["provenance"]
         columns, accuracy, loss = _read_parquet(source / METRICS)
-        if WEIGHTS not in read_sums(source):
+        if WEIGHTS not in manifest["sha256"]:
             return cls(columns, accuracy, loss, torch.empty(accuracy.shape[1], 0), provenance)
         tensors = read_tensors(source / WEIGHTS, TrainingError)
         if list(tensors) != ["weights"]:
@@ -102,31 +103,36 @@ def machine(device: str) -> dict[str, Any]:
     return {"processor": platform.machine(), "cores": os.cpu_count(), "threads": torch.get_num_threads(), "gpu": gpu}
 
 
-def read_sums(folder: Path) -> dict[str, str]:
-    """The files of a finished run with their sha256; raises TrainingError."""
-    sums: dict[str, str] = _MANIFEST_FILE.read(folder / MANIFEST, TrainingError)["sha256"]
+def read_manifest(folder: Path, checked: Sequence[str] | None = None) -> dict[str, Any]:
+    """A finished run's manifest, after a check of its files' sums (or of some); raises TrainingError."""
+    manifest = _MANIFEST_FILE.read(folder / MANIFEST, TrainingError)
+    sums: dict[str, str] = manifest["sha256"]
     if METRICS not in sums:
         raise TrainingError(f"{folder / MANIFEST}: expected the sum of {METRICS}, actual: it is missing")
-    return sums
+    for name in sums if checked is None else checked:
+        check_sum(folder / name, sums.get(name))
+    return manifest
 
 
 def read_provenance(folder: Path, checked: Sequence[str] | None = None) -> dict[str, Any]:
-    """What a finished run was made from, after a check of its files' sums (or of some); raises TrainingError."""
-    sums = read_sums(folder)
-    for name in sums if checked is None else checked:
-        check_sum(folder / name, sums.get(name))
-    provenance: dict[str, Any] = _MANIFEST_FILE.read(folder / MANIFEST, TrainingError)["provenance"]
+    """What a finished run was made from; see `read_manifest`."""
+    provenance: dict[str, Any] = read_manifest(folder, checked)["provenance"]
     return provenance
 
 
-def check_sum(path: Path, expected: str | None) -> None:
-    """Raise TrainingError where a file is missing or not what was written."""
+def check_sum(
+    path: Path,
+    expected: str | None,
+    what: str = "a file of a finished result",
+    error: type[Exception] = TrainingError,
+) -> None:
+    """Raise ``error`` where a file is missing or not what was written."""
     try:
         actual = file_sha256(path)
-    except OSError as error:
-        raise TrainingError(f"{path}: expected a file of a finished result, actual: {error.strerror}") from None
+    except OSError as problem:
+        raise error(f"{path}: expected {what}, actual: {problem.strerror}") from None
     if actual != expected:
-        raise TrainingError(f"{path}: expected sha256 {expected}, actual value {actual}")
+        raise error(f"{path}: expected sha256 {expected}, actual value {actual}")
 
 
 # pyarrow is imported where files are written or read: training itself does not need it.
