@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from heliomesh import catalog
-from heliomesh.planners import receiver
 from heliomesh.problem.context import PlanFunction, Planning
+from heliomesh.problem.dual import Effort, is_quick, raise_bound
 from heliomesh.problem.policy import ParallelMap, Plan, Track, untracked
-from heliomesh.problem.problem import Problem, optimistic
+from heliomesh.problem.problem import Problem
+from heliomesh.problem.receiver_floor import receiver_floor
 from heliomesh.scenario import ScenarioError, Section, validated, variant
 
 PLANNER_CATALOG = "heliomesh.planners"
@@ -84,7 +85,7 @@ def make_plan(
     made = given if isinstance(given, Plan) else Plan(found.name, given)
     made = replace(made, seconds=time.perf_counter() - started)
     wanted = made.lower_bound is None and made.picks_actions and bound is not False
-    if wanted and (bound or receiver.is_quick(problem)):
+    if wanted and (bound or is_quick(problem)):
         made = replace(made, lower_bound=lower_bound(problem, track))
     for name, value in (("expected cost", made.expected_cost), ("lower bound", made.lower_bound)):
         if value is not None and not math.isfinite(value):
@@ -101,45 +102,21 @@ def resolved_options(planner: object, options: Mapping[str, Any]) -> dict[str, A
     return plain
 
 
-def lower_bound(problem: Problem, track: Track = untracked) -> float:
-    """Certified lower bound on the expected cost per slot of every policy on the planning grid; computed once.
+def lower_bound(problem: Problem, track: Track = untracked) -> float | None:
+    """Certified lower bound on the expected cost per slot of the simulated process; computed once.
 
-    It speaks of policies that pick from the problem's action set. Why it is valid is said in
-    `heliomesh/planners/receiver.py` and `heliomesh/problem/dual.py`.
-    """
-    known = problem.remembered.get("lower bound")
-    if known is None:
-        problem.remembered["lower bound"] = known = receiver.least_cost(problem, track)
-    return known
-
-
-def continuous_bound(problem: Problem, track: Track = untracked) -> float | None:
-    """Certified lower bound on the expected cost per slot of the simulated process with its continuous batteries.
-
-    It speaks of policies that pick from the problem's action set. Where batteries never leave the grid it is
-    `lower_bound`. Elsewhere it is a bound by prices on a fine grid that rounds in the devices' favour; computed once.
-    None where harvests are replayed from a random start: planners know their marginal law only.
+    It speaks of every policy that picks from the problem's action set, and of continuous batteries. None where
+    harvests are replayed from a random start: planners know their marginal law only. Why it is valid is said in
+    `heliomesh/problem/dual.py` and `heliomesh/problem/receiver_floor.py`.
     """
     if not problem.law_is_simulated:
         return None
-    if problem.grid_is_exact:
-        return lower_bound(problem, track)
-    known = problem.remembered.get("continuous bound")
+    known = problem.remembered.get("lower bound")
     if known is None:
-        options = receiver.Options(largest_table=0, channel_steps=0)
-        known = receiver.least_cost(optimistic(problem, _refinement(problem)), track, options)
-        problem.remembered["continuous bound"] = known
+        wide = problem.wide
+        found = max(raise_bound(wide, Effort(), track), receiver_floor(wide) or -math.inf)
+        problem.remembered["lower bound"] = known = found / problem.slots
     return known
 
 
-def _refinement(problem: Problem) -> int:
-    """Fine steps per step of the plan's grid: as many as kernels of moderate size allow."""
-    law = problem.harvest.law
-    for refinement in (32, 16, 8, 4, 2):
-        states = law.num_weather * (max(problem.battery.levels - 1, 1) * refinement + 1)
-        if len(law.joule) * problem.num_devices * float(states) ** 2 <= _KERNEL_ENTRIES:
-            return refinement
-    return 1
-
-
-_KERNEL_ENTRIES = 4_000_000
+continuous_bound = lower_bound  # its name while plans had a bound of their own grid

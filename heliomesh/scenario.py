@@ -129,9 +129,12 @@ class Energy(Section):
     cycles_per_sample: PerDevicePositive = Field(2e7, description="c, processor cycles per training sample")
     train_only: bool = Field(False, description="adds the action 'train, don't send'")
     capacity_joule: PerDevicePositive = 4.0
-    battery_levels: Annotated[int, Field(ge=1, le=4096)] = Field(9, description="points of the planning grid")
+    battery_levels: Annotated[int, Field(ge=1, le=4096)] | None = Field(
+        None, description="points of every planner's battery grid; default: each planner chooses its own"
+    )
     initial: Literal["uniform-grid", "uniform"] | PerDeviceNonNegative = Field(
-        "uniform-grid", description="law of the first battery level, or joules per device"
+        "uniform-grid",
+        description="first stored energy: uniform, uniform on battery_levels points (else 9), or joules per device",
     )
     control_bit_per_second: Annotated[float, Field(ge=1e-9)] = Field(
         250e3, description="rate of planning and coordination messages"
@@ -139,6 +142,14 @@ class Energy(Section):
     control_watt: Annotated[float, Field(gt=0, le=MOST_WATT)] = Field(
         0.1, description="power while sending such messages [W]"
     )
+
+    @property
+    def start_points(self) -> int:
+        """Points of the grid on which batteries start with ``initial = "uniform-grid"``."""
+        return _START_POINTS if self.battery_levels is None else self.battery_levels
+
+
+_START_POINTS = 9
 
 
 class Cost(Section):

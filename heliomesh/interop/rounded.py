@@ -63,7 +63,8 @@ class RoundedTables(ActionPolicy):
     @cached_property
     def _exact_futures(self) -> Tensor:
         """Value of the energy left to its device alone; (slot or 1, device, energy)."""
-        futures = self.source.futures
+        source = self.source
+        futures = source.alone.futures if isinstance(source, Coordinated) else source.futures
         if futures is None:
             shape = (1, self.problem.num_devices, self.problem.num_energy)
             return torch.zeros(shape, device=self.problem.device)
@@ -121,7 +122,8 @@ class RoundedTables(ActionPolicy):
         if not isinstance(self.source, ReceiverTables):
             return None
         tables = tuple(table * step for table, step in zip(self.entries, self.steps, strict=True))
-        return replace(self.source, problem=replace(self.problem, dtype=torch.float64), tables=tables)
+        wide = replace(self.problem, dtype=torch.float64)
+        return replace(self.source, problem=wide, grids=dict.fromkeys(self.source.grids, wide), tables=tables)
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Coordinate rounds from the first actions, from silence and from the min-sum messages' advice."""
@@ -133,28 +135,28 @@ class RoundedTables(ActionPolicy):
         left = problem.energy_left[device, state]  # (batch, device, action)
         price = self.futures[min(slot, len(self.futures) - 1)][device.unsqueeze(-1), left] + self.idle
         price = price.masked_fill(~problem.feasible[device, state], torch.inf)
-        tables = coordination.flat((self._tables(slot, group, seen, left) for group in coordination.groups), price)
+        tables = coordination.flat((self._tables(slot, group, seen) for group in coordination.groups), price)
         first = self.first[min(slot, len(self.first) - 1)][device, state].long()
         starts = [first, torch.zeros_like(first)]
         return coordination.decide(tables * unit, price * unit, starts, self.source.rounds, self.source.messages)
 
-    def _tables(self, slot: int, group: Group, seen: Observation, left: Tensor) -> Tensor:
+    def _tables(self, slot: int, group: Group, seen: Observation) -> Tensor:
         """Costs of a group's joint actions; (batch, receiver, joint action)."""
         place = self.problem.device
         sites = torch.tensor([self.problem.sites_into(i) for i in group.receivers.tolist()], device=place)
-        index = torch.zeros(len(left), len(sites), dtype=torch.long, device=place)
+        index = torch.zeros(len(seen.weather), len(sites), dtype=torch.long, device=place)
         for number in range(sites.shape[1]):
             index = index * self.problem.channel.levels + seen.channel_level[:, sites[:, number]]
         table = self.missed[group.offset][index, torch.arange(len(sites), device=place)]
         if self._receivers is not None:
-            table = table + self._receivers.values_left(slot, group, seen, left)
+            table = table + self._receivers.values_left(slot, group, seen)
         return table
 
 
 def check_roundable(source: Coordinated | ReceiverTables) -> None:
     """Refuse plans whose costs are no tables of whole numbers."""
-    if isinstance(source, ReceiverTables) and source.fitted:
-        raise ScenarioError("receiver option.fit", "expected false in a C header, actual value true")
+    if source.problem.battery.rounding != "up":
+        raise ScenarioError("planner option.interpolate", "expected false in a C header, actual value true")
     if source.messages > MOST_MESSAGES:
         raise ScenarioError(
             "planner", f"expected messages of at most {MOST_MESSAGES} in a C header, actual value {source.messages}"

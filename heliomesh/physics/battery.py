@@ -1,15 +1,14 @@
 """The battery: continuous in the simulator, a grid for planning.
 
-On the grid, harvest is split between the two nearest points so that its mean is kept, spending is rounded up and a
-look-up rounds the level down: a plan is always affordable. ``b ← min(b + u − e, b_max)``, 0 ≤ e ≤ b. The grid's
-optimum is no bound for the continuous battery, on either side: rounding costs energy, but a split harvest is a
-lottery, which may pay for an action that its mean would not.
-
-The *optimistic* grid rounds the other way: first level and harvest up, spending down. Along every sequence of actions
-it holds at least as much as the continuous battery, so the optimum on it is a lower bound for the latter.
+``b ← min(b + u − e, b_max)``, 0 ≤ e ≤ b. On a grid, harvest is split between the two nearest points so that its mean
+is kept. Spending goes one of two ways. Rounded *up* it costs whole steps: integers serve as tables' indices, and a
+plan is always affordable. Rounded to the *mean* the left energy is split like harvest: a value there is interpolated
+between its two neighbours. Either grid only approximates the continuous battery: rounding up costs energy, and a
+split is a lottery. `problem/minorant.py` turns a grid into a bound.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -27,11 +26,14 @@ class Battery:
 
     capacity_joule: Tensor  # (device,)
     levels: int
-    optimistic: bool = False
+    rounding: Literal["up", "mean"] = "up"  # of spending
+    chosen_step_joule: Tensor | None = None  # (device,) such that the topmost level is below a full battery
 
     @property
     def step_joule(self) -> Tensor:
         """Distance of grid points; shape (device,). A grid of one level has the point 0 only."""
+        if self.chosen_step_joule is not None:
+            return self.chosen_step_joule
         return self.capacity_joule / max(self.levels - 1, 1)
 
     def level(self, battery_joule: Tensor) -> Tensor:
@@ -39,13 +41,28 @@ class Battery:
         raw = torch.floor(battery_joule / self.step_joule + _TOLERANCE)
         return raw.clamp(0, self.levels - 1).long()
 
+    def place(self, battery_joule: Tensor) -> tuple[Tensor, Tensor]:
+        """Grid level below the stored energy and the share of the next one up; (..., device) each.
+
+        The share is in [0, 1]; a full battery is the topmost level by a share of one.
+        """
+        exact = (battery_joule / self.step_joule).clamp(0, self.levels - 1)
+        low = torch.floor(exact + _TOLERANCE).clamp(max=max(self.levels - 2, 0))
+        return low.long(), (exact - low).clamp(0, 1)
+
     def quanta(self, spent_joule: Tensor) -> Tensor:
-        """Spending in grid steps, rounded up (down if optimistic); (device, action) → (device, action)."""
+        """Spending in grid steps, rounded up; (device, action) → (device, action)."""
         # what no battery can pay for costs one step more than the grid has
-        exact = spent_joule / self.step_joule.unsqueeze(-1)
-        steps = torch.floor(exact + _TOLERANCE) if self.optimistic else torch.ceil(exact - _TOLERANCE)
+        steps = torch.ceil(spent_joule / self.step_joule.unsqueeze(-1) - _TOLERANCE)
         steps = torch.where(spent_joule > self.capacity_joule.unsqueeze(-1) * (1 + _TOLERANCE), self.levels, steps)
         return steps.clamp(0, self.levels).long()
+
+    def change(self, spent_joule: Tensor) -> Tensor:
+        """What `quanta` takes too much, in grid steps, zero where it stays spent; (device, action), in [0, 1)."""
+        exact = spent_joule / self.step_joule.unsqueeze(-1)
+        over = torch.ceil(exact - _TOLERANCE) - exact
+        kept = (over > _TOLERANCE) & (spent_joule <= self.capacity_joule.unsqueeze(-1)) & (self.rounding == "mean")
+        return torch.where(kept, over, 0.0)
 
     def aligned(self, joule: Tensor) -> bool:
         """Whether energies (device, ...) are all whole numbers of grid steps, as `quanta` and `kernel` count them."""
@@ -66,14 +83,11 @@ class Battery:
     def kernel(self, law: HarvestLaw, phase: int) -> Tensor:
         """Law of the next level given the level left after spending: (device, weather, left, next).
 
-        Exact for the grid; the mean of the harvest is kept wherever the battery does not overflow. The optimistic
-        grid rounds it up.
+        Exact for the grid; the mean of the harvest is kept wherever the battery does not overflow.
         """
         quanta = law.joule[phase] * law.scale.reshape(-1, 1, 1) / self.step_joule.reshape(-1, 1, 1)
         low = torch.floor(quanta + _TOLERANCE)
         upper_share = (quanta - low).clamp(0, 1)
-        if self.optimistic:
-            upper_share = (upper_share > _TOLERANCE).to(quanta)
         shift = quanta.new_zeros(*quanta.shape[:2], self.levels + 1)  # (device, weather, gained levels, clipped)
         prob = law.prob[phase].expand_as(quanta)
         for gained, share in ((low, 1 - upper_share), (low + 1, upper_share)):
@@ -85,48 +99,67 @@ class Battery:
         return kernel.clamp_min(0)
 
 
-def build_battery(scenario: Scenario) -> Battery:
-    """Capacities and grid of the scenario."""
+def build_battery(scenario: Scenario, spent_joule: Tensor) -> Battery:
+    """Capacities, and the grid of planners that choose no other; spending (device, action)."""
     energy = scenario.energy
     capacity = torch.tensor(per_device(energy.capacity_joule, scenario.network.devices), dtype=torch.float64)
-    return Battery(capacity, energy.battery_levels)
+    if energy.battery_levels is not None:
+        return Battery(capacity, energy.battery_levels)
+    return aligned_battery(capacity, spent_joule, _DEFAULT_LEVELS)
 
 
-def optimistic_battery(battery: Battery, refinement: int) -> Battery:
-    """The optimistic grid with ``refinement`` steps for each of the plan's."""
-    return Battery(battery.capacity_joule, max(battery.levels - 1, 1) * refinement + 1, optimistic=True)
+_DEFAULT_LEVELS = 9
+_STEPS_TRIED = 64
+
+
+def aligned_battery(capacity_joule: Tensor, spent_joule: Tensor, most_levels: int) -> Battery:
+    """The grid of at most so many levels that rounds spending (device, action) up least.
+
+    With L levels a step may lie between capacity / L and capacity / (L − 1): less than one step is left above the
+    topmost level, which plans do not see. Of grids that round alike the finest is taken.
+    """
+    dear = spent_joule.amax(1, keepdim=True).clamp_min(1e-300)
+    found = None
+    for levels in range(most_levels, 1, -1):
+        parts = torch.linspace(levels - 1, levels, _STEPS_TRIED + 1, dtype=torch.float64)[:-1]
+        step = (capacity_joule.unsqueeze(1) / parts.to(capacity_joule)).unsqueeze(2)  # (device, step, 1)
+        rounded = torch.ceil(spent_joule.unsqueeze(1) / step - _TOLERANCE) * step
+        paid = spent_joule <= capacity_joule.unsqueeze(1) * (1 + _TOLERANCE)
+        excess = ((rounded - spent_joule.unsqueeze(1)) / dear.unsqueeze(1)).masked_fill(~paid.unsqueeze(1), 0).amax(2)
+        least, best = excess.min(1)
+        if found is None or float(least.max()) < found[0] - 1e-3:
+            found = float(least.max()), levels, step.squeeze(2).gather(1, best.unsqueeze(1)).squeeze(1)
+    if found is None:
+        return Battery(capacity_joule, 1)
+    return Battery(capacity_joule, found[1], "up", found[2])
 
 
 def initial_battery(scenario: Scenario, battery: Battery, uniform: Tensor) -> Tensor:
     """First stored energy [J] from uniform numbers (..., device)."""
     initial = scenario.energy.initial
     if isinstance(initial, str):
-        on_grid = initial == "uniform-grid"
-        return (
-            torch.floor(uniform * battery.levels) * battery.step_joule
-            if on_grid
-            else uniform * battery.capacity_joule
-        )
+        if initial == "uniform":
+            return uniform * battery.capacity_joule
+        points = scenario.energy.start_points
+        return torch.floor(uniform * points) * (battery.capacity_joule / max(points - 1, 1))
     joule = torch.tensor(per_device(initial, scenario.network.devices), dtype=torch.float64, device=uniform.device)
     return joule.expand_as(uniform).clone()
 
 
 def initial_level_law(scenario: Scenario, battery: Battery) -> Tensor:
-    """Law of the first grid level, rounded down as a look-up does (up if optimistic); shape (device, level)."""
+    """Law of the first grid level, rounded as spending is: down, or to the mean; shape (device, level)."""
     devices, levels = len(battery.capacity_joule), battery.levels
     initial, place = scenario.energy.initial, battery.capacity_joule.device
     law = torch.zeros(devices, levels, dtype=torch.float64, device=place)
-    if initial == "uniform-grid":  # of the plan's grid, whose points the optimistic one shares
-        points = scenario.energy.battery_levels
-        law[:, :: max((levels - 1) // max(points - 1, 1), 1)][:, :points] = 1 / points
-        return law
     if initial == "uniform":
         # exactly full has probability zero; a grid of one level knows the level 0 only
-        possible = slice(None) if levels == 1 else slice(1, None) if battery.optimistic else slice(None, -1)
-        law[:, possible] = 1 / max(levels - 1, 1)
-        return law
-    start = initial_battery(scenario, battery, torch.zeros_like(battery.capacity_joule))
-    level = battery.level(start)
-    if battery.optimistic:
-        level = torch.ceil(start / battery.step_joule - _TOLERANCE).clamp(0, levels - 1).long()
-    return law.scatter_(1, level.unsqueeze(1), 1.0)
+        law[:, : max(levels - 1, 1)] = 1 / max(levels - 1, 1)
+        return (law + law.flip(1)) / 2 if battery.rounding == "mean" else law
+    points = scenario.energy.start_points if initial == "uniform-grid" else 1
+    middle = (torch.arange(points, dtype=torch.float64, device=place).unsqueeze(1) + 0.5) / points
+    start = initial_battery(scenario, battery, middle.expand(-1, devices))  # (point, device)
+    low, share = battery.place(start)
+    if battery.rounding == "up":
+        low, share = battery.level(start), torch.zeros_like(share)
+    law.scatter_add_(1, low.T, (1 - share).T / points)
+    return law.scatter_add_(1, (low + 1).clamp(max=levels - 1).T, share.T / points)

@@ -23,9 +23,11 @@ from heliomesh.problem.best_response import Descent, descend
 from heliomesh.problem.context import Planning
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.factor import Variable, energy
+from heliomesh.problem.left import Left
+from heliomesh.problem.minorant import dividing_levels
 from heliomesh.problem.overhead import coordination_overhead
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan, untracked
-from heliomesh.problem.problem import Problem
+from heliomesh.problem.problem import Problem, interpolated, with_levels
 from heliomesh.problem.product_form import ProductForm
 from heliomesh.problem.single import action_laws
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB
@@ -42,6 +44,12 @@ class Options(Section):
     messages: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
         None, description="min-sum rounds before them; default 10 under half duplex, else none"
     )
+    levels: Annotated[int, Field(ge=2, le=4096)] | None = Field(
+        None, description="points of its battery grid; default: up to 41, which divide the energies of actions best"
+    )
+    interpolate: bool = Field(
+        True, description="read values between grid points; false: spending is rounded up, as exports do"
+    )
     memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
 
 
@@ -51,12 +59,14 @@ class Alone(ActionPolicy):
 
     problem: Problem
     actions: Tensor  # (slot, device, energy)
+    prices: Tensor  # (slot, device, action): expected cost of what the action touches
+    futures: Tensor  # (slot, device, energy)
 
     def action(self, slot: int, seen: Observation) -> Tensor:
-        """Tabulated action."""
-        state = seen.energy_state(self.problem)
-        device = torch.arange(self.problem.num_devices, device=self.problem.device)
-        return self.actions[slot][device, state].long()
+        """The least of price and future."""
+        left = Left(self.problem, seen)
+        value = left.values(self.futures[slot]) + self.prices[slot]
+        return value.masked_fill(~left.affordable, torch.inf).argmin(-1)
 
     def visible(self, device: int) -> frozenset[Variable]:
         """Its own energy only."""
@@ -70,7 +80,6 @@ class Coordinated(ActionPolicy):
     problem: Problem
     coordination: Coordination
     alone: Alone
-    futures: Tensor  # (slot, device, energy)
     rounds: int
     messages: int
 
@@ -80,7 +89,8 @@ class Coordinated(ActionPolicy):
 
     def _decide(self, slot: int, seen: Observation) -> Tensor:
         coordination, problem = self.coordination, self.problem
-        price = energy_prices(problem, self.futures[slot], seen)
+        left = Left(problem, seen)
+        price = (left.values(self.alone.futures[slot]) + problem.idle_cost).masked_fill(~left.affordable, torch.inf)
         tables = coordination.flat(
             (coordination.slot_costs(g, seen.channel_level) for g in coordination.groups), price
         )
@@ -88,30 +98,22 @@ class Coordinated(ActionPolicy):
         return coordination.decide(tables, price, [own, torch.zeros_like(own)], self.rounds, self.messages)
 
 
-def energy_prices(problem: Problem, future: Tensor, seen: Observation) -> Tensor:
-    """Idle penalty plus expected value of the energy left, infinite where infeasible; (batch, device, action)."""
-    state = seen.energy_state(problem)
-    device = torch.arange(problem.num_devices, device=problem.device)
-    left = problem.energy_left[device, state]  # (batch, device, action)
-    value = future[device.unsqueeze(-1), left] + problem.idle_cost
-    return value.masked_fill(~problem.feasible[device, state], torch.inf)
-
-
 def plan(context: Planning[Options]) -> Plan:
     """Best responses from several starts, or from an earlier plan; the best of them, alone or coordinated."""
-    problem, options = context.problem, context.options
-    starts = _first_laws(context) if context.previous is None else [_laws_of(problem, context.previous)]
+    options = context.options
+    problem = _grid(context.problem, options)
+    starts = _first_laws(context, problem) if context.previous is None else [_laws_of(problem, context.previous)]
     coordination = Coordination(problem)
     if options.coordinate:
         coordination.check_fits(options.memory_gib)
     respond = partial(_respond, problem, ProductForm(problem), options.sweeps)
     results = list(context.track(context.parallel_map(respond, starts), "prices, starts", len(starts)))
     best = min(results, key=lambda result: result.cost)
-    alone = Alone(problem, best.actions)
+    alone = Alone(problem, best.actions, best.prices, best.futures)
     if not options.coordinate:
         return Plan("prices alone", alone, expected_cost=best.cost, converged=best.converged, rounds=best.sweeps)
     messages = coordination.message_rounds(options.messages)
-    policy = Coordinated(problem, coordination, alone, best.futures, options.rounds, messages)
+    policy = Coordinated(problem, coordination, alone, options.rounds, messages)
     return Plan(
         "prices",
         policy,
@@ -127,9 +129,19 @@ def plan(context: Planning[Options]) -> Plan:
     )
 
 
-def _first_laws(context: Planning[Options]) -> list[Tensor]:
+_MOST_LEVELS = 41
+
+
+def _grid(problem: Problem, options: Options) -> Problem:
+    if not options.interpolate:
+        return with_levels(problem, options.levels, problem.battery.levels)
+    levels = options.levels or problem.scenario.energy.battery_levels
+    return interpolated(problem, levels or dividing_levels(problem, _MOST_LEVELS))
+
+
+def _first_laws(context: Planning[Options], problem: Problem) -> list[Tensor]:
     """Even action laws, and random ones for every restart; (slot, device, action) each."""
-    problem, rng = context.problem, context.rng
+    rng = context.rng
     shape = (problem.slots, problem.num_devices, len(problem.actions))
     starts = [torch.full(shape, 1 / shape[-1], dtype=problem.dtype, device=problem.device)]
     for _ in range(context.options.restarts):

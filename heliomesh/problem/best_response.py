@@ -26,6 +26,7 @@ class Descent:
 
     actions: Tensor  # (slot, device, energy)
     futures: Tensor  # (slot, device, energy)
+    prices: Tensor  # (slot, device, action): expected cost of what an action touches, that the actions answer
     laws: Tensor  # (slot, device, action)
     cost: float  # exact expected cost per slot of the actions
     sweeps: int
@@ -43,19 +44,22 @@ def descend(problem: Problem, form: ProductForm, law: Tensor, sweeps: int, track
         device=problem.device,
     )
     futures = torch.zeros(actions.shape, dtype=problem.dtype, device=problem.device)
+    prices = torch.zeros_like(law)
     cost, done, converged = np.inf, 0, False
     for sweep in track(range(sweeps), description, sweeps):
         for turn in range(int(colour.max()) + 1):
             movers = colour == turn
-            response, future = best_responses(problem, _by_slots(form.action_cost, law, problem))
+            price = _by_slots(form.action_cost, law, problem)
+            response, future = best_responses(problem, price)
             actions[:, movers], futures[:, movers] = response[:, movers], future[:, movers]
+            prices[:, movers] = price[:, movers]
             law = torch.where(movers.unsqueeze(-1), action_laws(problem, actions), law)
         after = float(_by_slots(form.cost, law, problem).mean())
         done, converged = sweep + 1, cost - after <= _ENOUGH * abs(after)
         cost = after
         if converged:
             break
-    return Descent(actions, futures, law, cost, done, converged)
+    return Descent(actions, futures, prices, law, cost, done, converged)
 
 
 def _by_slots(function: Callable[[Tensor], Tensor], law: Tensor, problem: Problem) -> Tensor:

@@ -1,18 +1,21 @@
-"""A lower bound for receivers that hear too many devices for a table.
+"""A lower bound on the cost of every policy, by prices of actions; any degree, any size.
 
-Give every pair (receiver i, device j it hears), slot t, level h of the channel between them and action a price
-g_ij(t, h, a). For any prices
+Receivers are gathered in *cells*. Give every pair (cell c, device j that its receivers hear), slot t, level h of the
+channel between them and action a price g_cj(t, h, a). For any prices
 
-    Σ_j V_j[Σ_i g_ij]  +  Σ_t Σ_i E_h min_p ( f_i(h, p) − Σ_j g_ij(t, h, p_j) )   ≤   optimal cost of Σ_i f_i
+    Σ_j V_j[Σ_c g_cj]  +  Σ_t Σ_c E_h min_p ( Σ_{i∈c} f_i(h, p) − Σ_j g_cj(t, h, p_j) )   ≤   optimal cost
 
-where V_j[·] is device j's own dynamic program paying the prices, over its battery and the channels they move with:
-along any policy the prices paid cancel, the first sum is at most what each device pays (what else a policy may know
-is independent of the device's own battery and channels) and the second at most what each receiver loses net of them
-(channels are in their stationary law in every slot, and a receiver's minimum may use its channel but not its devices'
-batteries). The bound is concave in g. It is raised by gradient ascent on a soft minimum of falling temperature:
-first with prices that see no channel, from the expected cost given each device's action under zero-hop best
-responses, then with prices that do. It is certified with the hard minimum. All of it is in float64: float32 would
-round the bound to either side.
+where V_j[·] is device j's own dynamic program paying the prices and its idle penalty, over its battery and the
+channels that prices move with. Along any policy the prices paid cancel. The first sum is at most what each device
+pays: what else a policy may know is independent of the device's own battery and channels. The second is at most what
+each cell loses net of the prices: channels are in their stationary law in every slot, and a cell's minimum may use
+its channels but not its devices' batteries. A cell of several receivers sees that they want different things of one
+device, such as around a cycle of odd length.
+
+The bound is concave in g. It is raised by gradient ascent on a soft minimum of falling temperature, on a coarse
+battery grid: first with prices that see no channel, from the expected cost given each device's action under zero-hop
+best responses, then with prices that do. It is certified with hard minima and with programs that bound continuous
+batteries (`minorant.py`). All of it is in float64: float32 would round the bound to either side.
 
 A receiver that hears so many devices that not even one slot's joint actions can be listed is *pruned*: it is split
 into several that hear some of them each. Interference between these parts is left out, which can only lower the cost.
@@ -20,7 +23,7 @@ into several that hear some of them each. Interference between these parts is le
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -29,25 +32,18 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from heliomesh.problem.best_response import descent_bytes
-from heliomesh.problem.coordination import Coordination, Group
+from heliomesh.problem.best_response import descend, descent_bytes
+from heliomesh.problem.cells import Priced, expected_prices, listed_entries, priced_cells
+from heliomesh.problem.coordination import Coordination
+from heliomesh.problem.minorant import Kind, dividing_levels, first_laws, kinds
 from heliomesh.problem.policy import Track
-from heliomesh.problem.problem import Problem
-from heliomesh.problem.single import best_responses
+from heliomesh.problem.problem import Problem, interpolated
+from heliomesh.problem.product_form import ProductForm
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB
 
 _LAST_SLOTS = 4  # slots near the horizon that have prices of their own
 _MOST_BLOCKS = 12  # groups of earlier slots that share prices
-
-
-@dataclass(frozen=True)
-class Priced:
-    """Receivers that hear equally many devices and are bounded by prices."""
-
-    group: Group
-    cost: Tensor  # f_i: (channel state, receiver, joint action)
-    channel_prob: Tensor  # (channel state,)
-    level: Tensor  # (channel state, heard) level that a price may move with
-    site: Tensor  # (receiver, heard) channel site of that level, −1 for none
+_STEADY = 1e-6  # a slot's rise may vary by so much when it stands for earlier ones
 
 
 @dataclass(frozen=True)
@@ -56,14 +52,6 @@ class Watchers:
 
     devices: Tensor  # (device,)
     axes: tuple[tuple[Tensor, Tensor], ...]  # per channel watched: pairs whose price moves with it, and their devices
-
-
-@dataclass(frozen=True)
-class DualBound:
-    """A certified bound and the devices' values that go with it."""
-
-    bound: float  # on the total cost over the horizon
-    futures: Tensor  # (slot, device, energy): E[v_j(t+1) | state after spending]
 
 
 def slot_blocks(problem: Problem) -> npt.NDArray[np.int64]:
@@ -84,116 +72,81 @@ def slot_blocks(problem: Problem) -> npt.NDArray[np.int64]:
     return np.unique(numbers, return_inverse=True)[1].astype(np.int64)
 
 
-def priced_groups(problem: Problem, coordination: Coordination, dual: set[int]) -> list[Priced]:
-    """Cost tables of the receivers in ``dual`` over all channel states, pruned to what can be listed."""
-    return [_priced(problem, coordination, group) for group in _pruned_groups(problem, coordination, dual)]
-
-
-def _pruned_groups(problem: Problem, coordination: Coordination, dual: set[int]) -> list[Group]:
-    """The receivers in ``dual``, split where they hear too many devices to list a slot's joint actions.
-
-    Very many receivers are several groups, so that what is made on the way to one table stays small.
-    """
-    found = []
-    for group in coordination.groups:
-        chosen = torch.tensor([n for n, i in enumerate(group.receivers.tolist()) if i in dual], dtype=torch.long)
-        for columns in _columns(problem, group) if len(chosen) else ():
-            at_once = max(1, _GROUP_ENTRIES // _listed_entries(problem, len(columns)))
-            for which in torch.split(chosen, at_once):
-                actors = group.actors[which][:, columns]
-                if problem.link.half_duplex:
-                    actors = torch.cat([actors, group.receivers[which].unsqueeze(1)], dim=1)
-                found.append(Group(group.receivers[which], actors, group.edges[which][:, columns], group.offset))
-    return found
-
-
-def _listed_entries(problem: Problem, neighbours: int) -> int:
-    """Channel states × joint actions of a receiver that hears some neighbours."""
-    channel_states = problem.channel.levels ** (1 if _one_level(problem) else neighbours)
-    return int(channel_states * len(problem.actions) ** (neighbours + problem.link.half_duplex))
-
-
-def least_bytes(problem: Problem, coordination: Coordination, dual: set[int]) -> float:
-    """Memory of the leanest way to bound the receivers in ``dual``: by prices that see no channel."""
-    if not dual:
-        return 0.0
-    groups = _pruned_groups(problem, coordination, dual)
-    listed = tuple(len(group.receivers) * _listed_entries(problem, group.edges.shape[1]) for group in groups)
-    ascent = Ascent(problem, listed, ((problem.num_devices, 1),)).num_bytes(sparing=True)
-    return max(ascent, descent_bytes(problem))
-
-
-def is_pruned(problem: Problem, group: Group) -> bool:
-    """Whether receivers of a group hear too many devices to list a slot's joint actions."""
-    return len(_columns(problem, group)) > 1
-
-
-def _columns(problem: Problem, group: Group) -> list[Tensor]:
-    """Positions of the neighbours heard together; several parts where all at once are too many."""
-    neighbours = group.edges.shape[1]
-    per_neighbour = len(problem.actions) * (1 if _one_level(problem) else problem.channel.levels)
-    most = max(1, int(np.log(_LISTED_ENTRIES) / np.log(max(per_neighbour, 2))) - problem.link.half_duplex)
-    parts = -(-neighbours // most)
-    return list(torch.arange(neighbours, device=problem.device).tensor_split(parts))
-
-
-def _one_level(problem: Problem) -> bool:
-    """Whether all links into a receiver share one channel level."""
-    return problem.scenario.channel.state == "receiver"
-
-
-def _priced(problem: Problem, coordination: Coordination, group: Group) -> Priced:
-    levels, gain = problem.channel.levels, problem.channel.gain
-    stationary = problem.channel.stationary.to(problem.dtype)
-    receivers, neighbours = group.edges.shape
-    every = torch.arange(levels, device=problem.device)
-    own = group.receivers.new_full((receivers, group.heard - neighbours), -1)
-    sites = problem.channel.site_of_edge[group.edges]
-    if _one_level(problem):
-        fading = gain.reshape(-1, 1, 1).expand(-1, receivers, neighbours)
-        level, site = every.unsqueeze(1).expand(-1, group.heard), sites[:, :1].expand(-1, group.heard)
-        return Priced(group, coordination.missed(group, fading), stationary, level, site)
-    grid = torch.cartesian_prod(*[every] * neighbours).reshape(-1, neighbours)
-    fading = gain[grid].unsqueeze(1).expand(-1, receivers, -1)
-    level = torch.cat([grid, grid.new_zeros(len(grid), group.heard - neighbours)], 1)
-    cost = coordination.missed(group, fading)
-    return Priced(group, cost, stationary[grid].prod(1), level, torch.cat([sites, own], 1))
+def least_bytes(problem: Problem, coordination: Coordination) -> float:
+    """Memory of the leanest bound: by prices that see no channel."""
+    ascent = Ascent(problem, listed_entries(problem, coordination), ((problem.num_devices, 1),))
+    return max(ascent.num_bytes(sparing=True), descent_bytes(problem))
 
 
 @dataclass(frozen=True)
 class Effort:
     """What an ascent may take."""
 
-    steps: int
-    channel_steps: int  # further ones of prices that see channels
-    memory_gib: float  # less is done where all does not fit
+    steps: int = 60
+    channel_steps: int = 0  # further ones of prices that see channels
+    memory_gib: float = DEFAULT_LIMIT_GIB  # less is done where all does not fit
 
 
-def raise_bound(
-    problem: Problem, priced: list[Priced], laws: Tensor, own_price: Tensor, effort: Effort, track: Track
-) -> DualBound:
-    """Ascend from the laws' expected costs; laws (slot, device, action), own_price (device, action) is fixed."""
-    unwatched = _unwatched(problem)
-    blind = Dual(problem, priced, own_price, unwatched, _is_sparing(problem, priced, unwatched, effort.memory_gib))
-    weight = blind.weight.reshape(-1, 1, 1)
-    mean_law = torch.zeros(len(weight), *laws.shape[1:], dtype=laws.dtype, device=laws.device)
-    mean_law = mean_law.index_add_(0, blind.blocks, laws) / weight
-    at_once = 1 if blind.sparing else len(mean_law)
-    first = [torch.cat([_first_prices(one, part) for part in torch.split(mean_law, at_once)]) for one in priced]
-    bound, prices = blind.ascend(first, effort.steps, track, "dual bound")
-    _, futures = best_responses(problem, blind.paid(prices)[blind.blocks])
-    watched = _watched(problem, priced, effort.memory_gib) if effort.channel_steps else None
+def is_quick(problem: Problem) -> bool:
+    """Whether the bound takes seconds."""
+    rough = _rough(problem)
+    listed = float(sum(listed_entries(rough, Coordination(rough)))) * len(np.unique(slot_blocks(rough)))
+    programs = float(rough.slots * rough.num_devices * rough.num_energy * len(rough.actions))
+    return listed <= _QUICK_LISTED and programs <= _QUICK_PROGRAMS
+
+
+_QUICK_LISTED = 50_000_000  # entries of all cells in all blocks of slots
+_QUICK_PROGRAMS = 5_000_000  # values of all devices' programs
+
+
+def raise_bound(problem: Problem, effort: Effort, track: Track) -> float:
+    """A certified bound on the total cost of the simulated process over the horizon."""
+    wide = problem.wide
+    rough = _rough(wide)
+    priced, own_price = priced_cells(rough, Coordination(rough)), rough.idle_cost
+    blind = _dual(rough, priced, own_price, _unwatched(rough), effort)
+    first = blind.first_prices(_first_laws(rough, track))
+    prices = blind.ascend(first, effort.steps, track, "dual bound")
+    exact = _dual(wide, priced, own_price, _unwatched(wide), effort)
+    bound = exact.certified(prices)
+    watched = _watched(rough, priced, effort.memory_gib) if effort.channel_steps else None
     if watched is not None:
-        seeing = Dual(problem, priced, own_price, watched, _is_sparing(problem, priced, watched, effort.memory_gib))
+        seeing = _dual(rough, priced, own_price, watched, effort)
         wider = [price.expand(-1, problem.channel.levels, -1, -1, -1).clone() for price in prices]
-        better, _ = seeing.ascend(wider, effort.channel_steps, track, "channel prices")
-        bound = max(bound, better)
-    return DualBound(bound, futures)
+        better = seeing.ascend(wider, effort.channel_steps, track, "channel prices")
+        bound = max(bound, _dual(wide, priced, own_price, watched, effort).certified(better))
+    return bound
 
 
-def _is_sparing(problem: Problem, priced: list[Priced], watchers: tuple[Watchers, ...], memory_gib: float) -> bool:
-    """Whether gradients have to be computed in segments to stay below a limit."""
-    return _ascent(problem, priced, watchers).num_bytes(sparing=False) > memory_gib * 2**30
+def _rough(problem: Problem) -> Problem:
+    """The problem on which prices are sought: few battery levels, and fewer slots where these are alike.
+
+    Any prices give a bound, so it need not be exact.
+    """
+    levels = problem.battery.levels if problem.grid_is_exact else dividing_levels(problem, _ROUGH_LEVELS)
+    rough = interpolated(problem, levels)
+    if len(problem.harvest.law.joule) > 1 or problem.slots <= _ROUGH_SLOTS:
+        return rough
+    return replace(rough, scenario=problem.scenario.override({"slots": _ROUGH_SLOTS}))
+
+
+def _first_laws(problem: Problem, track: Track) -> Tensor:
+    """Laws of actions after a few zero-hop best responses, only a starting point; (slot, device, action)."""
+    shape = (problem.slots, problem.num_devices, len(problem.actions))
+    even = torch.full(shape, 1 / shape[-1], dtype=problem.dtype, device=problem.device)
+    return descend(problem, ProductForm(problem), even, _DESCENT_SWEEPS, track, "action laws").laws
+
+
+def _dual(
+    problem: Problem, priced: list[Priced], own_price: Tensor, watchers: tuple[Watchers, ...], effort: Effort
+) -> "Dual":
+    sparing = _ascent(problem, priced, watchers).num_bytes(sparing=False) > effort.memory_gib * 2**30
+    return Dual(problem, priced, own_price, watchers, sparing)
+
+
+_ROUGH_LEVELS = 21
+_ROUGH_SLOTS = 64
+_DESCENT_SWEEPS = 3
 
 
 def _ascent(problem: Problem, priced: list[Priced], watchers: tuple[Watchers, ...]) -> "Ascent":
@@ -202,8 +155,6 @@ def _ascent(problem: Problem, priced: list[Priced], watchers: tuple[Watchers, ..
     return Ascent(problem, tuple(one.cost.numel() for one in priced), programs)
 
 
-_LISTED_ENTRIES = 1 << 18  # channel states × joint actions of one receiver that are listed
-_GROUP_ENTRIES = 1 << 24  # the same of receivers whose minima are taken together
 _FIRST_RATE, _LAST_RATE = 0.03, 0.001
 _FIRST_TEMPERATURE, _LAST_TEMPERATURE = 0.05, 0.001
 
@@ -219,7 +170,7 @@ def _watched(problem: Problem, priced: list[Priced], memory_gib: float) -> tuple
     Programs watch as many of their channels as a limit of states allows, and then as many as the memory allows.
     """
     pairs = zip(
-        torch.cat([one.group.actors.flatten() for one in priced]).tolist(),
+        torch.cat([one.actors.flatten() for one in priced]).tolist(),
         torch.cat([one.site.flatten() for one in priced]).tolist(),
         strict=True,
     )
@@ -254,26 +205,6 @@ def _watchers(problem: Problem, count: int, devices: list[int], by_site: list[di
     return Watchers(torch.tensor(devices, device=problem.device), tuple(axes))
 
 
-def _first_prices(one: Priced, law: Tensor) -> Tensor:
-    """E[f_i | p_j = a], spread so that they add up to E[f_i] once; (block, 1, receiver, heard, action)."""
-    group, actions = one.group, law.shape[-1]
-    expected = torch.tensordot(one.channel_prob, one.cost, dims=([0], [0]))  # (receiver, joint)
-    table = expected.reshape(1, len(group.receivers), *(actions,) * group.heard)
-    prices = []
-    for own in range(group.heard):
-        given = table.expand(len(law), *table.shape[1:])
-        for axis in range(group.heard - 1, -1, -1):
-            if axis != own:
-                other = law[:, group.actors[:, axis]]  # (block, receiver, action)
-                shape = [*other.shape[:2], *[1] * (given.ndim - 2)]
-                shape[2 + axis if axis < own else given.ndim - 1] = actions
-                given = (given * other.reshape(shape)).sum(2 + axis if axis < own else given.ndim - 1)
-        prices.append(given)
-    stacked = torch.stack(prices, dim=2)
-    mean = (stacked * law[:, group.actors]).sum(-1, keepdim=True)
-    return (stacked - mean * (1 - 1 / group.heard)).unsqueeze(1)
-
-
 @dataclass(frozen=True)
 class Dual:
     """The bound as a function of the prices, one tensor (block, level, receiver, heard, action) per priced group.
@@ -297,8 +228,18 @@ class Dual:
         """Slots of every block; (block,)."""
         return torch.bincount(self.blocks).to(self.problem.dtype)
 
-    def ascend(self, prices: list[Tensor], steps: int, track: Track, what: str) -> tuple[float, list[Tensor]]:
-        """The best certified bound met on the way up, and its prices."""
+    def first_prices(self, laws: Tensor) -> list[Tensor]:
+        """Expected costs given each device's action; laws (slot, device, action)."""
+        weight = self.weight.reshape(-1, 1, 1)
+        mean_law = torch.zeros(len(weight), *laws.shape[1:], dtype=laws.dtype, device=laws.device)
+        mean_law = mean_law.index_add_(0, self.blocks, laws) / weight
+        at_once = 1 if self.sparing else len(mean_law)
+        return [
+            torch.cat([expected_prices(one, part) for part in torch.split(mean_law, at_once)]) for one in self.priced
+        ]
+
+    def ascend(self, prices: list[Tensor], steps: int, track: Track, what: str) -> list[Tensor]:
+        """The best prices met on the way up."""
         prices = [price.clone().requires_grad_() for price in prices]
         optimiser = torch.optim.Adam(prices, lr=_FIRST_RATE)
         best, kept = -torch.inf, prices
@@ -315,7 +256,66 @@ class Dual:
                     hard = float(self.value(prices, 0.0))
                 if hard > best:
                     best, kept = hard, [price.detach().clone() for price in prices]
-        return best, kept
+        return kept
+
+    @torch.no_grad()
+    def certified(self, prices: list[Tensor]) -> float:
+        """The bound for continuous batteries, with hard minima."""
+        total = 0.0
+        for one, price in zip(self.priced, self._seen(prices), strict=True):
+            least = torch.cat([_expected_least(one, block, 0.0) for block in torch.split(price, 1)])
+            total += float((least * self.weight).sum())
+        flat = torch.cat([price.flatten(2, 3) for price in prices], dim=2)
+        first = first_laws(self.problem)
+        for watchers in self.watchers:
+            paid = self._watched_prices(watchers, flat)
+            for kind in kinds(self.problem):
+                which = torch.isin(watchers.devices, kind.devices)
+                if bool(which.any()):
+                    value = self._floor(kind, paid[:, which], len(watchers.axes))
+                    value = (value * first[watchers.devices[which]].unsqueeze(1)).sum(-1)
+                    total += float(self._over_channels(value, len(watchers.axes)).sum())
+        return total
+
+    def _floor(self, kind: Kind, paid: Tensor, axes: int) -> Tensor:
+        """Lower bounds on devices' programs; paid (block, device, channel state, action) → (device, channel, energy).
+
+        Where earlier slots of a block have the same law, a slot that raised all numbers alike stands for them.
+        """
+        _, devices, states, actions = paid.shape
+        value = torch.zeros(devices, states, kind.num_energy, dtype=paid.dtype, device=paid.device)
+        steady, blocks = len(kind.law.joule) == 1, self.blocks.tolist()
+        slot = self.problem.slots - 1
+        while slot >= 0:
+            future = value.reshape(-1, kind.num_energy)
+            if slot < self.problem.slots - 1:
+                future = kind.filled(future, int(kind.law.phase_of_slot[slot]))
+                future = self._moved_channels(future.reshape(value.shape), axes).reshape(future.shape)
+            price = paid[blocks[slot]].reshape(-1, actions)
+            after = kind.spent(future, price).reshape(value.shape)
+            rise = (after - value).flatten(1)
+            value, slot = after, slot - 1
+            least = rise.amin(1)
+            alike = steady and slot >= 0 and blocks[slot] == blocks[slot + 1]
+            if alike and bool((rise.amax(1) - least < _STEADY).all()):
+                count = slot + 1 - blocks.index(blocks[slot])
+                value, slot = value + count * least.reshape(-1, 1, 1), slot - count
+        return value
+
+    def _moved_channels(self, value: Tensor, axes: int) -> Tensor:
+        """E[value | channels now]; (device, channel state, energy) likewise."""
+        levels, kernel = self.problem.channel.levels, self.problem.channel.kernel.to(value.dtype)
+        for axis in range(axes):
+            apart = value.reshape(len(value) * levels**axis, levels, -1)
+            value = (kernel @ apart).reshape(value.shape)
+        return value
+
+    def _over_channels(self, value: Tensor, axes: int) -> Tensor:
+        """Mean over the stationary law of the channels watched; (device, channel state) → (device, 1)."""
+        levels, law = self.problem.channel.levels, self.problem.channel.stationary.to(value.dtype)
+        for _ in range(axes):
+            value = torch.einsum("dlr,l->dr", value.reshape(len(value), levels, -1), law)
+        return value
 
     def value(self, prices: list[Tensor], temperature: float) -> Tensor:
         """The bound: with hard minima at temperature 0, else with soft ones, which are smooth and below them."""
@@ -333,18 +333,11 @@ class Dual:
             result = result + self._programs(watchers, flat, temperature)
         return result
 
-    def paid(self, prices: list[Tensor]) -> Tensor:
-        """What each device pays for each action at prices that see no channel; (block, device, action)."""
-        paid = self.own_price.expand(len(self.weight), -1, -1)
-        for one, price in zip(self.priced, prices, strict=True):
-            paid = paid.index_add(1, one.group.actors.flatten(), price.mean(1).flatten(1, 2))
-        return paid
-
     @cached_property
     def _moving(self) -> Tensor:
         """Whether a pair's price moves with its channel; (pair,)."""
         moving = torch.zeros(
-            sum(one.group.actors.numel() for one in self.priced), dtype=torch.bool, device=self.problem.device
+            sum(one.actors.numel() for one in self.priced), dtype=torch.bool, device=self.problem.device
         )
         for watchers in self.watchers:
             for pairs, _ in watchers.axes:
@@ -353,7 +346,7 @@ class Dual:
 
     def _seen(self, prices: list[Tensor]) -> list[Tensor]:
         """Prices with the mean over levels where nobody watches the channel."""
-        masks = torch.split(self._moving, [one.group.actors.numel() for one in self.priced])
+        masks = torch.split(self._moving, [one.actors.numel() for one in self.priced])
         return [
             torch.where(mask.reshape(1, 1, *price.shape[2:4], 1), price, price.mean(1, keepdim=True))
             for price, mask in zip(prices, masks, strict=True)
@@ -361,8 +354,7 @@ class Dual:
 
     def _programs(self, watchers: Watchers, flat: Tensor, temperature: float) -> Tensor:
         """Σ_j V_j of a group of devices, over their energies and the channels they watch."""
-        problem, count = self.problem, len(watchers.axes)
-        devices, levels = watchers.devices, problem.channel.levels
+        problem, devices = self.problem, watchers.devices
         paid = self._watched_prices(watchers, flat)  # (block, device, channel state, action)
         value = torch.zeros(len(devices), paid.shape[2], problem.num_energy, dtype=paid.dtype, device=paid.device)
         if not self.sparing:
@@ -373,30 +365,29 @@ class Dual:
                 segment = range(last, max(last - length, -1), -1)
                 value = _recomputed(self._recursion, watchers, paid, value, segment, temperature)
         value = (value * problem.initial_energy_law[devices].unsqueeze(1)).sum(-1)
-        for _ in range(count):
-            value = value.reshape(len(devices), levels, -1)
-            value = torch.einsum("dlr,l->dr", value, problem.channel.stationary.to(paid.dtype))
-        return value.sum()
+        return self._over_channels(value, len(watchers.axes)).sum()
 
     def _recursion(self, watchers: Watchers, paid: Tensor, value: Tensor, slots: range, temperature: float) -> Tensor:
         """Values (device, channel state, energy) at the last of falling ``slots``, from those after the first.
 
         Steps in place, where autograd allows them, keep one table of choices a slot instead of several.
         """
-        problem, devices, levels = self.problem, watchers.devices, self.problem.channel.levels
+        problem, devices = self.problem, watchers.devices
         unpaid = ~problem.feasible[devices].unsqueeze(1)
         left = problem.energy_left[devices].unsqueeze(1).expand(-1, paid.shape[2], -1, -1)
+        above, interpolates = (left + 1).clamp(max=problem.num_energy - 1), bool(problem.actions.change.any())
+        change = problem.actions.change[devices].reshape(len(devices), 1, 1, -1).to(paid).expand(left.shape)
         kernels: dict[int, Tensor] = {}  # by phase: a copy a slot would be kept for the gradient
         for slot in slots:
             if slot < problem.slots - 1:
                 phase = int(problem.harvest.law.phase_of_slot[slot])
                 if phase not in kernels:
                     kernels[phase] = problem.energy_kernels(slot)[devices].transpose(1, 2)
-                value = value @ kernels[phase]
-                for axis in range(len(watchers.axes)):
-                    apart = value.reshape(len(devices) * levels**axis, levels, -1)
-                    value = (problem.channel.kernel.to(paid.dtype) @ apart).reshape(value.shape)
-            reached = value.unsqueeze(-1).expand(-1, -1, -1, left.shape[-1]).gather(2, left)
+                value = self._moved_channels(value @ kernels[phase], len(watchers.axes))
+            wide = value.unsqueeze(-1).expand(-1, -1, -1, left.shape[-1])
+            reached = wide.gather(2, left)
+            if interpolates:
+                reached = torch.lerp(reached, wide.gather(2, above), change)
             choice = reached.add_(paid[self.blocks[slot]].unsqueeze(2)).masked_fill_(unpaid, torch.inf)
             value = _least(choice, temperature)
         return value
@@ -407,7 +398,7 @@ class Dual:
         count = len(watchers.axes)
         place = torch.full((self.problem.num_devices,), -1, device=flat.device)
         place[watchers.devices] = torch.arange(len(watchers.devices), device=flat.device)
-        actor = place[torch.cat([one.group.actors.flatten() for one in self.priced])]
+        actor = place[torch.cat([one.actors.flatten() for one in self.priced])]
         blind = ((actor >= 0) & ~self._moving).nonzero().squeeze(1)
         base = self.own_price[watchers.devices].expand(blocks, -1, -1)
         total = base.index_add(1, actor[blind], flat[:, :, blind].mean(1))

@@ -99,7 +99,8 @@ class Stage:
     position: int  # of the device within its part
     device: int
     weight: int  # of its action in the joint code
-    quanta: tuple[int, ...]  # battery steps that each action spends
+    quanta: tuple[int, ...]  # battery steps that each action spends, rounded up
+    change: tuple[float, ...]  # what that is too much
     frontier: tuple[int, ...]  # devices whose actions stay open after this stage
     cost: Tensor
 
@@ -126,6 +127,7 @@ def elimination_stages(problem: Problem, part: Part, factors: list[Factor]) -> l
                 device=device,
                 weight=len(problem.actions) ** (len(part.devices) - 1 - position),
                 quanta=tuple(problem.actions.quanta[device].tolist()),
+                change=tuple(problem.actions.change[device].tolist()),
                 frontier=tuple(sorted(frontier)),
                 cost=cost.reshape(-1, *cost.shape[len(sites) :]),
             )
@@ -182,7 +184,8 @@ def minimise(
     """Least cost and its joint action code for a block of channel states, from the post-decision table ``future``.
 
     Tables have axes (channel state, frontier actions..., [weather, battery] per device). An action that spends q
-    reads the battery axis at b − q, so it is open to levels q and above only.
+    reads the battery axis at b − q, so it is open to levels q and above only. Codes of devices eliminated before are
+    those of the level at or below b − q.
     """
     levels, count = problem.battery.levels, len(problem.actions)
     axes = (problem.harvest.law.num_weather, levels) * len(stages)
@@ -202,7 +205,7 @@ def minimise(
             spent = int(stage.quanta[choice])
             if spent >= levels:
                 continue
-            candidate = _aligned(value, frontier, stage, choice).narrow(battery, 0, levels - spent)
+            candidate = _left(_aligned(value, frontier, stage, choice), battery, spent, stage.change[choice])
             candidate = candidate + cost.select(own, choice)
             known = best.narrow(battery, spent, levels - spent)
             if code is not None and best_code is not None:
@@ -215,6 +218,13 @@ def minimise(
             torch.minimum(candidate, known if choice else candidate, out=known)
         value, code, frontier = best, best_code, stage.frontier
     return value.reshape(len(value), -1), None if code is None else code.reshape(len(value), -1)
+
+
+def _left(table: Tensor, axis: int, spent: int, change: float) -> Tensor:
+    """The table at what is left of levels ``spent`` and above, interpolated between two levels where change is."""
+    length = table.shape[axis] - spent
+    low = table.narrow(axis, 0, length)
+    return torch.lerp(low, table.narrow(axis, 1, length), change) if change else low
 
 
 def _keep_better(code: Tensor, known_code: Tensor, cost: Tensor, known: Tensor | None) -> None:

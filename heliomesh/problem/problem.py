@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from heliomesh import catalog
-from heliomesh.physics.battery import Battery, build_battery, initial_level_law, optimistic_battery
+from heliomesh.physics.battery import Battery, aligned_battery, build_battery, initial_level_law
 from heliomesh.physics.channel import Channel, build_channel
 from heliomesh.physics.harvesting import Harvest, HarvestLaw, HarvestReplay
 from heliomesh.physics.link import Radio, build_link, waterfall_error
@@ -30,6 +30,7 @@ class Actions:
     trained: Tensor  # (action,) bool
     spent_joule: Tensor  # (device, action)
     quanta: Tensor  # (device, action) spending in battery grid steps, rounded up
+    change: Tensor  # (device, action) what that is too much, in grid steps; a value left is interpolated by it
 
     def __len__(self) -> int:
         return len(self.power_watt)
@@ -132,7 +133,10 @@ class Problem:
 
     @cached_property
     def energy_left(self) -> Tensor:
-        """Energy state left after an action; (device, energy, action). Infeasible entries keep the state."""
+        """Energy state left after an action, at or below; (device, energy, action). Infeasible ones keep the state.
+
+        What is left is that state by a share of 1 − change and the next one up by a share of change.
+        """
         state = torch.arange(self.num_energy, device=self.device).reshape(1, -1, 1)
         return torch.where(self.feasible, state - self.actions.quanta.unsqueeze(1), state)
 
@@ -247,7 +251,9 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
     channel, link = build_channel(scenario, topology), build_link(scenario, topology)
     _check_received(scenario, channel, link)
     source = variant(HARVEST_CATALOG, scenario.harvest.source, "harvest.source")  # type: ignore[attr-defined]
-    battery = build_battery(scenario)
+    power, trained, spent = action_energies(scenario)
+    battery = build_battery(scenario, spent)
+    actions = Actions(power, trained, spent, battery.quanta(spent), battery.change(spent))
     return Problem(
         scenario=scenario,
         topology=topology,
@@ -255,7 +261,7 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
         harvest=_moved(_checked(catalog.function(source, "build")(scenario.harvest, scenario)), place),
         battery=_moved(battery, place),
         link=_moved(link, place),
-        actions=_moved(build_actions(scenario, battery), place),
+        actions=_moved(actions, place),
         dtype=number,
         device=place,
     )
@@ -271,11 +277,28 @@ def _check_received(scenario: Scenario, channel: Channel, link: Radio) -> None:
         )
 
 
-def optimistic(problem: Problem, refinement: int) -> Problem:
-    """The problem on a finer, optimistic battery grid: its optimum bounds that of continuous batteries from below."""
-    battery = optimistic_battery(problem.battery, refinement)
+def with_levels(problem: Problem, levels: int | None, most: int) -> Problem:
+    """The problem on a grid of so many levels, or of at most ``most`` that round spending up least.
+
+    A scenario that names its levels is followed unless ``levels`` says otherwise.
+    """
+    capacity, spent = problem.battery.capacity_joule, problem.actions.spent_joule
+    if levels is not None:
+        return _with_battery(problem, Battery(capacity, levels))
+    if problem.scenario.energy.battery_levels is not None or problem.battery.levels == most:
+        return problem
+    return _with_battery(problem, aligned_battery(capacity, spent, most))
+
+
+def interpolated(problem: Problem, levels: int) -> Problem:
+    """The problem on a grid between whose points values are interpolated: spending is not rounded."""
+    return _with_battery(problem, Battery(problem.battery.capacity_joule, levels, "mean"))
+
+
+def _with_battery(problem: Problem, battery: Battery) -> Problem:
     spent = problem.actions.spent_joule
-    return replace(problem, battery=battery, actions=replace(problem.actions, quanta=battery.quanta(spent)))
+    actions = replace(problem.actions, quanta=battery.quanta(spent), change=battery.change(spent))
+    return replace(problem, battery=battery, actions=actions)
 
 
 def _checked(harvest: Harvest) -> Harvest:
@@ -322,8 +345,8 @@ def _number_type(dtype: str) -> torch.dtype:
     return known[dtype]
 
 
-def build_actions(scenario: Scenario, battery: Battery) -> Actions:
-    """Action set with energies e = e_cmp·β + p·τ."""
+def action_energies(scenario: Scenario) -> tuple[Tensor, Tensor, Tensor]:
+    """Powers [W] (action,), training (action,) and energies e = e_cmp·β + p·τ [J] (device, action) of all actions."""
     settings = scenario.energy
     powers, trained = list(settings.powers_watt), [power > 0 for power in settings.powers_watt]
     if settings.train_only:
@@ -338,7 +361,7 @@ def build_actions(scenario: Scenario, battery: Battery) -> Actions:
         raise ScenarioError(
             "energy.powers_watt", f"expected spending of at most {MOST_JOULE:g} J, actual value {largest:g}"
         )
-    return Actions(power, beta, spent, battery.quanta(spent))
+    return power, beta, spent
 
 
 def compute_joule(scenario: Scenario) -> list[float]:

@@ -16,9 +16,19 @@ def future_values(problem: Problem, slot: int, value: Tensor) -> Tensor:
 
 def action_values(problem: Problem, price: Tensor, future: Tensor) -> Tensor:
     """Price plus future at the state left, +∞ where infeasible; (device, action) → (device, energy, action)."""
-    left = problem.energy_left
-    reached = future.unsqueeze(-1).expand(-1, -1, left.shape[-1]).gather(1, left)
+    reached = reached_values(problem, future)
     return (price.unsqueeze(1) + reached).masked_fill(~problem.feasible, torch.inf)
+
+
+def reached_values(problem: Problem, future: Tensor) -> Tensor:
+    """Values of what every action leaves, interpolated; (device, energy) → (device, energy, action)."""
+    left, change = problem.energy_left, problem.actions.change
+    wide = future.unsqueeze(-1).expand(-1, -1, left.shape[-1])
+    reached = wide.gather(1, left)
+    if bool(change.any()):
+        above = wide.gather(1, (left + 1).clamp(max=problem.num_energy - 1))
+        reached = torch.lerp(reached, above, change.unsqueeze(1).to(reached))
+    return reached
 
 
 def best_responses(problem: Problem, price: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,6 +62,8 @@ def action_laws(problem: Problem, actions: Tensor) -> Tensor:
         chosen = actions[slot].long()
         laws[slot] = torch.zeros_like(laws[slot]).scatter_add_(1, chosen, law)
         left = problem.energy_left.gather(2, chosen.unsqueeze(-1)).squeeze(-1)
-        stored = torch.zeros_like(law).scatter_add_(1, left, law)
+        above = law * problem.actions.change.to(law).gather(1, chosen)
+        stored = torch.zeros_like(law).scatter_add_(1, left, law - above)
+        stored.scatter_add_(1, (left + 1).clamp(max=problem.num_energy - 1), above)
         law = (stored.unsqueeze(1) @ problem.energy_kernels(slot)).squeeze(1)
     return laws

@@ -115,9 +115,9 @@ def _check_inputs(problem: Problem, policy: Policy, seed: int) -> None:
     if seed < 0:
         raise ValueError(f"seed: expected at least 0, actual value {seed}")
     planned = getattr(policy, "problem", problem)
-    shapes = [(p.num_devices, p.slots, p.num_energy, len(p.actions)) for p in (planned, problem)]
+    shapes = [(p.num_devices, p.slots, p.harvest.law.num_weather, len(p.actions)) for p in (planned, problem)]
     if shapes[0] != shapes[1]:
-        names = "devices, slots, energy states and actions"
+        names = "devices, slots, weather levels and actions"
         raise ValueError(f"plan: expected one for {shapes[1]} {names}, actual value {shapes[0]}")
 
 

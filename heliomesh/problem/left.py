@@ -1,0 +1,54 @@
+"""What each action would leave of the batteries that are seen, on a plan's grid or between its points."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from heliomesh.problem.policy import Observation
+from heliomesh.problem.problem import Problem
+
+
+@dataclass(frozen=True)
+class Left:
+    """Energies left after spending, by device and action; on a grid that rounds, levels are integers."""
+
+    problem: Problem
+    seen: Observation
+
+    @cached_property
+    def affordable(self) -> Tensor:
+        """Whether the stored energy pays; (batch, device, action)."""
+        problem = self.problem
+        if problem.battery.rounding == "up":
+            return problem.feasible[self._device, self._state]
+        return problem.battery.affordable(self.seen.battery_joule, problem.actions.spent_joule)
+
+    @property
+    def _device(self) -> Tensor:
+        return torch.arange(self.problem.num_devices, device=self.problem.device)
+
+    @cached_property
+    def _state(self) -> Tensor:
+        """Energy state at or below; (batch, device)."""
+        return self.seen.energy_state(self.problem)
+
+    @cached_property
+    def place(self) -> tuple[Tensor, Tensor]:
+        """Energy state below what is left and the share of the next one up; (batch, device, action) each."""
+        battery = self.problem.battery
+        if battery.rounding == "up":
+            left = self.problem.energy_left[self._device, self._state]
+            return left, torch.zeros(left.shape, dtype=self.problem.dtype, device=left.device)
+        joule = (self.seen.battery_joule.unsqueeze(-1) - self.problem.actions.spent_joule).clamp_min(0)
+        low, share = battery.place(joule.transpose(1, 2))  # its last axis is the device
+        weather = self.seen.weather.unsqueeze(-1) * battery.levels
+        return weather + low.transpose(1, 2), share.transpose(1, 2).to(self.problem.dtype)
+
+    def values(self, future: Tensor) -> Tensor:
+        """A table (device, energy) at what is left; (batch, device, action)."""
+        low, share = self.place
+        device = self._device.unsqueeze(-1)
+        above = (low + 1).clamp(max=self.problem.num_energy - 1)  # of no weight where it is beyond the top
+        return torch.lerp(future[device, low], future[device, above], share)

@@ -1,0 +1,175 @@
+"""Lower bounds on a device's own dynamic program with a continuous battery, from values on a grid.
+
+The true value v_t(b) of a program that pays prices is no table: batteries are continuous. Here the grid holds numbers
+whose piecewise linear interpolation lies below v_t everywhere. Each step keeps that:
+
+- *Harvest.* Let f interpolate the numbers. E f(b + u) is piecewise linear, with bends off the grid: a harvest that
+  ends a share θ between two points moves the bend of a point into the cell between. Interpolating E f(b + u) again
+  lies above it, by at most Σ p θ (1 − θ) · bend within a cell. That is taken off both ends of the cell. It is of
+  second order in the grid's step.
+- *Spending.* f(b − e) has its bends off the grid likewise. It exists from b = e on; where e lies within a cell, the
+  cell's lower end gets the line's extension, so that the line over the cell is right.
+- *Choice.* The interpolation of a minimum lies below the minimum of interpolations.
+
+The operator of the true problem is monotone and adds constants through. So a step that raised every number by at
+least l stands for every earlier slot with the same prices and the same law: each adds at least l.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from heliomesh.physics.battery import Battery, initial_level_law
+from heliomesh.physics.harvesting import HarvestLaw
+from heliomesh.problem.problem import Problem
+
+_TOLERANCE = 1e-9  # of shares of a step, as in `Battery`
+_LEVELS = 201
+UNPAID = 1e6  # stands for an infinite cost: differences of it are zero
+_KERNEL_ENTRIES = 40_000_000  # of all phases together
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Devices with equal batteries, panels and actions, on a fine grid; its tensors have one device."""
+
+    devices: Tensor  # (device,) which ones
+    battery: Battery
+    law: HarvestLaw
+    spent_joule: Tensor  # (1, action)
+
+    @property
+    def num_energy(self) -> int:
+        """Energy states: weather levels × battery levels."""
+        return self.law.num_weather * self.battery.levels
+
+    @cached_property
+    def fill(self) -> list[Tensor]:
+        """By phase: kernel (energy left, energy next) that splits harvest between the two nearest points."""
+        kernels = [self.battery.kernel(self.law, phase)[0] for phase in range(len(self.law.joule))]
+        joint = [torch.einsum("wln,wv->wlvn", kernel, self.law.kernel) for kernel in kernels]
+        return [kernel.reshape(self.num_energy, self.num_energy) for kernel in joint]
+
+    @cached_property
+    def bend(self) -> list[Tensor]:
+        """By phase: (energy left, energy next), Σ p θ (1 − θ) of harvests that move a point's bend into the cell."""
+        law, found = self.law, []
+        for phase in range(len(law.joule)):
+            steps = law.joule[phase] * law.scale / self.battery.step_joule  # (weather, atom)
+            low = torch.floor(steps + _TOLERANCE)
+            share = (steps - low).clamp(0, 1)
+            strength = law.prob[phase] * torch.where(share > _TOLERANCE, share * (1 - share), 0.0)
+            found.append(self._cells(low.long(), strength))
+        return found
+
+    def _cells(self, low: Tensor, strength: Tensor) -> Tensor:
+        """Bends of all cells, for harvests of ``low`` whole steps (weather, atom) and more."""
+        levels, law = self.battery.levels, self.law
+        left = torch.arange(levels - 1, device=low.device).reshape(1, -1, 1)  # the last point begins no cell
+        point = left + low.unsqueeze(1) + 1  # (weather, left, atom)
+        bend = torch.zeros(law.num_weather, levels, levels + 1, dtype=torch.float64, device=low.device)
+        bend[:, :-1].scatter_add_(2, point.clamp(max=levels), strength.unsqueeze(1).expand_as(point))
+        joint = torch.einsum("wln,wv->wlvn", bend[..., :-1], law.kernel)
+        return joint.reshape(self.num_energy, self.num_energy)
+
+    def filled(self, value: Tensor, phase: int) -> Tensor:
+        """Numbers whose interpolation lies below E[value after harvest]; (row, energy) → (row, energy)."""
+        levels = self.battery.levels
+        gap = (_bends(value, levels, closed=True) @ self.bend[phase].T).reshape(len(value), -1, levels)
+        before = torch.nn.functional.pad(gap[..., :-1], (1, 0))
+        return value @ self.fill[phase].T - torch.maximum(gap, before).reshape(value.shape)
+
+    def spent(self, future: Tensor, price: Tensor) -> Tensor:
+        """Numbers whose interpolation lies below the least of price (row, action) plus future at what is left."""
+        best = future + price[:, :1]  # idle spends nothing
+        for action in range(1, price.shape[1]):
+            torch.minimum(best, self.after(future, action) + price[:, action : action + 1], out=best)
+        return best
+
+    def after(self, future: Tensor, action: int) -> Tensor:
+        """Numbers below the future at what an action leaves, `UNPAID` where it may not be taken; (row, energy)."""
+        levels = self.battery.levels
+        steps, change = int(self._quanta[action]), float(self._change[action])
+        apart = future.reshape(len(future), -1, levels)
+        found = torch.full_like(apart, UNPAID)
+        first = steps - (change > 0)
+        if steps < levels:
+            left = _left(apart, _bends(future, levels, closed=False).reshape(apart.shape), change)
+            found[..., first:] = left[..., : levels - first]
+        return found.reshape(future.shape)
+
+    @cached_property
+    def _quanta(self) -> Tensor:
+        return self.battery.quanta(self.spent_joule)[0]
+
+    @cached_property
+    def _change(self) -> Tensor:
+        return self.battery.change(self.spent_joule)[0]
+
+
+def _left(future: Tensor, bends: Tensor, change: float) -> Tensor:
+    """Numbers below ``future`` (row, weather, level) at points a share ``change`` above a level, from −1 on."""
+    if not change:
+        return future
+    below = torch.cat([2 * future[..., :1] - future[..., 1:2], future], 2)
+    near = torch.nn.functional.pad(bends, (1, 0))
+    lowered = change * (1 - change) * torch.maximum(near[..., :-1], near[..., 1:])
+    return torch.lerp(below[..., :-1], below[..., 1:], change) - lowered
+
+
+def _bends(value: Tensor, levels: int, closed: bool) -> Tensor:
+    """Upward bends of an interpolation at its points; (row, energy) → (row, energy).
+
+    ``closed``: above the topmost point the value stays as it is, since a full battery takes no more.
+    """
+    apart = value.reshape(len(value), -1, levels)
+    wide = torch.cat([apart, apart[..., -1:]], 2) if closed else apart
+    bends = torch.zeros_like(apart)
+    inner = (wide[..., :-2] - 2 * wide[..., 1:-1] + wide[..., 2:]).clamp_min(0)
+    bends[..., 1 : 1 + inner.shape[2]] = inner
+    return bends.reshape(value.shape)
+
+
+def kinds(problem: Problem, levels: int | None = None) -> Iterator[Kind]:
+    """Devices by their kind, each on the finest grid that memory allows, or on one of so many levels."""
+    law, spent = problem.harvest.law, problem.actions.spent_joule
+    looks = torch.cat([problem.battery.capacity_joule.unsqueeze(1), law.scale.unsqueeze(1), spent], 1)
+    different, number = torch.unique(looks, dim=0, return_inverse=True)
+    levels = levels or fine_levels(problem)
+    for kind in range(len(different)):
+        devices = (number == kind).nonzero().squeeze(1)
+        one = devices[:1]
+        battery = Battery(problem.battery.capacity_joule[one], levels, "mean")
+        yield Kind(devices, battery, replace(law, scale=law.scale[one]), spent[one])
+
+
+def first_laws(problem: Problem, levels: int | None = None) -> Tensor:
+    """Law of every device's first energy on the fine grid, or on one of so many levels; (device, energy)."""
+    battery = Battery(problem.battery.capacity_joule, levels or fine_levels(problem), "mean")
+    level = initial_level_law(problem.scenario, battery).to(problem.device)
+    weather = problem.harvest.law.stationary.to(level)
+    return torch.einsum("w,db->dwb", weather, level).reshape(len(level), -1)
+
+
+def fine_levels(problem: Problem) -> int:
+    """Grid levels: the problem's own where batteries never leave them, else as many as kernels allow."""
+    if problem.grid_is_exact:
+        return problem.battery.levels
+    law = problem.harvest.law
+    most = int((_KERNEL_ENTRIES / len(law.joule)) ** 0.5 / law.num_weather)
+    return dividing_levels(problem, max(min(most, _LEVELS), 3))
+
+
+def dividing_levels(problem: Problem, most: int) -> int:
+    """At most ``most`` levels, and more than half of them, whose steps divide what actions spend best."""
+    spent, capacity = problem.actions.spent_joule, problem.battery.capacity_joule.unsqueeze(1)
+    share = (spent / capacity)[(spent > 0) & (spent <= capacity)]
+
+    def off(levels: int) -> float:
+        steps = share * (levels - 1)
+        return round(float((steps - steps.round()).abs().max()), 6) if len(share) else 0.0
+
+    return min(range(most, most // 2, -1), key=off)

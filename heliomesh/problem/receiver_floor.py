@@ -1,0 +1,121 @@
+"""A lower bound on the cost of every policy: the sum of the receivers' own optima, with continuous batteries.
+
+The cost is a sum of terms, one per receiver: the weight f_i that it misses and a share of the idle penalty of each
+device it hears. Let V_i be the optimum of term i alone, as if all devices it hears acted for it alone. The minimum of
+a sum is at least the sum of the minima, so Σ_i V_i bounds every policy's cost. V_i is a dynamic program over the
+channels into i and the energies of the devices heard. It is bounded from below axis by axis as in `minorant.py`:
+numbers on a grid whose multilinear interpolation lies below V_i. Few devices heard have small tables.
+"""
+
+import math
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from heliomesh.problem.contraction import contract_axis
+from heliomesh.problem.coordination import Coordination
+from heliomesh.problem.cost import receiver_factor
+from heliomesh.problem.factor import Factor, action, site, total
+from heliomesh.problem.minorant import Kind, dividing_levels, first_laws, kinds
+from heliomesh.problem.problem import Part, Problem
+from heliomesh.problem.surroundings import booked, surroundings
+
+_WORK = 4_000_000  # states × joint actions of all tables
+_FEWEST_LEVELS, _MOST_LEVELS = 15, 51  # below, the bound is too loose to be worth it
+_TOLERANCE = 1e-3  # a slot's rise may vary by so much when it stands for earlier ones
+
+
+def receiver_floor(problem: Problem) -> float | None:
+    """Certified bound on the total cost over the horizon; None where tables would be large or coarse."""
+    clusters, kind_of = surroundings(problem, Coordination(problem))
+    lonely = any(not neighbours for neighbours in problem.topology.neighbours)
+    levels = _levels(problem, clusters)
+    if lonely or not clusters or levels is None:
+        return None
+    numbers = torch.cat(list(kind_of.values()))
+    sizes = torch.bincount(numbers, minlength=len(clusters)).tolist()
+    known = {int(device): kind for kind in kinds(problem, levels) for device in kind.devices}
+    first = first_laws(problem, levels)
+    terms = [size * _least(problem, cluster, known, first) for size, cluster in zip(sizes, clusters, strict=True)]
+    return math.fsum(terms)
+
+
+def _levels(problem: Problem, clusters: list[Part]) -> int | None:
+    """Grid levels that keep the work small; the problem's own where batteries never leave them."""
+    law, actions = problem.harvest.law, len(problem.actions)
+
+    def work(levels: int) -> float:
+        return sum(
+            float(problem.channel.levels) ** len(cluster.sites)
+            * float(law.num_weather * levels * actions) ** len(cluster.devices)
+            for cluster in clusters
+        )
+
+    if problem.grid_is_exact:
+        return problem.battery.levels if work(problem.battery.levels) <= _WORK else None
+    most = next((levels for levels in range(_MOST_LEVELS, _FEWEST_LEVELS - 1, -1) if work(levels) <= _WORK), None)
+    return None if most is None else dividing_levels(problem, most)
+
+
+def _least(problem: Problem, cluster: Part, known: dict[int, Kind], first: Tensor) -> float:
+    """Bound on one receiver's term over the horizon."""
+    devices, kind = cluster.devices, [known[device] for device in cluster.devices]
+    cost, steady = _costs(problem, cluster), len(problem.harvest.law.joule) == 1
+    shape = (problem.channel.levels,) * len(cluster.sites) + tuple(one.num_energy for one in kind)
+    value, slot = torch.zeros(shape, dtype=torch.float64, device=problem.device), problem.slots - 1
+    while slot >= 0:
+        future = value
+        if slot < problem.slots - 1:
+            future = _filled(problem, cluster, kind, value, slot)
+        after = _chosen(kind, future.reshape(-1, *shape[len(cluster.sites) :]), cost).reshape(shape)
+        rise = after - value
+        value, slot = after, slot - 1
+        if steady and float(rise.max() - rise.min()) <= _TOLERANCE:
+            value, slot = value + (slot + 1) * float(rise.min()), -1
+    for _ in cluster.sites:
+        value = torch.tensordot(problem.channel.stationary, value, dims=([0], [0]))
+    for device in devices:
+        value = torch.tensordot(first[device], value, dims=([0], [0]))
+    return float(value)
+
+
+def _costs(problem: Problem, cluster: Part) -> Tensor:
+    """The receiver's term: (channel state, action of each device heard)."""
+    receiver = cluster.receivers[0]
+    terms = [receiver_factor(problem, receiver)]
+    terms += [Factor((action(j),), booked(problem, receiver, j, None)) for j in cluster.devices]
+    scope = (*map(site, cluster.sites), *map(action, cluster.devices))
+    table = total(terms).aligned(scope).expand(problem.sizes(scope))
+    return table.reshape(-1, *table.shape[len(cluster.sites) :])
+
+
+def _filled(problem: Problem, cluster: Part, kind: list[Kind], value: Tensor, slot: int) -> Tensor:
+    """E[value | channels now, energies left], from below."""
+    sites, phase = len(cluster.sites), int(problem.harvest.law.phase_of_slot[slot])
+    for axis in range(sites):
+        value = contract_axis(value, axis, problem.channel.kernel)
+    for position, one in enumerate(kind):
+        moved = value.movedim(sites + position, -1)
+        filled = one.filled(moved.reshape(-1, one.num_energy), phase)
+        value = filled.reshape(moved.shape).movedim(-1, sites + position)
+    return value
+
+
+def _chosen(kind: list[Kind], future: Tensor, cost: Tensor) -> Tensor:
+    """Least of cost and future over joint actions; (channel state, energies...) likewise."""
+    tables: dict[tuple[int, ...], Tensor] = {(): future}
+    for position, one in enumerate(kind):
+        moved = {key: table.movedim(1 + position, -1) for key, table in tables.items()}
+        tables = {
+            (*key, choice): one.after(table.reshape(-1, one.num_energy), choice)
+            .reshape(table.shape)
+            .movedim(-1, 1 + position)
+            for key, table in moved.items()
+            for choice in range(cost.shape[1])
+        }
+    best = torch.full_like(future, torch.inf)
+    for key in product(range(cost.shape[1]), repeat=len(kind)):
+        now = cost.permute(*range(1, cost.ndim), 0)[key].reshape(-1, *(1,) * len(kind))
+        torch.minimum(best, tables[key] + now, out=best)
+    return best
