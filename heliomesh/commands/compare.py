@@ -40,11 +40,11 @@ from heliomesh.durable import write_text
 from heliomesh.jobs.steps import plan_facts
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run
+from heliomesh.pages.page import report_page
+from heliomesh.pages.pareto import pareto_svg
 from heliomesh.planning import continuous_bound, planner_names
 from heliomesh.problem.problem import Problem, build
 from heliomesh.problem.size import readable
-from heliomesh.report.page import report_page
-from heliomesh.report.pareto import pareto_svg
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.compare import Comparison, Row, compare

@@ -8,8 +8,8 @@ import typer
 from heliomesh.commands.options import check_target
 from heliomesh.commands.terminal import say
 from heliomesh.durable import write_text
+from heliomesh.pages.page import report_page
 from heliomesh.problem.size import readable
-from heliomesh.report.page import report_page
 
 
 def report_command(

@@ -24,9 +24,9 @@ from heliomesh.learning.execution import check_strategy
 from heliomesh.learning.precision import check_precision
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.trainer import TrainSettings, Work
+from heliomesh.pages.figures import draw
+from heliomesh.pages.tables import figure_text
 from heliomesh.problem.problem import torch_device
-from heliomesh.report.figures import draw
-from heliomesh.report.tables import figure_text
 from heliomesh.studies.line import BASELINE
 from heliomesh.studies.reproduce import Figure, carry_out, figures, prepare, store_of
 

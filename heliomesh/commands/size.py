@@ -29,8 +29,8 @@ from heliomesh.durable import write_text
 from heliomesh.jobs.store import Store
 from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.trainer import TrainSettings
-from heliomesh.report.contour import contour_svg, in_words
-from heliomesh.report.sizing_page import sizing_page
+from heliomesh.pages.contour import contour_svg, in_words
+from heliomesh.pages.sizing_page import sizing_page
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.studies.sizing import Measurement, Pair, Prices, Sizing, Target, axes_of, sized
 

@@ -22,8 +22,8 @@ from heliomesh.engine.fleet.clock import FleetRun, run_fleet
 from heliomesh.engine.fleet.post import InProcess
 from heliomesh.engine.fleet.scheme import scheme_of
 from heliomesh.learning.run import Run
+from heliomesh.pages.run_folder import read_run
 from heliomesh.problem.problem import build
-from heliomesh.report.run_folder import read_run
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace
 from tests.conftest import Call

@@ -20,11 +20,11 @@ from heliomesh.learning.dataset import DATASET_CATALOG, Dataset, DatasetError, l
 from heliomesh.learning.partition import split
 from heliomesh.learning.retrieval.search import is_cached
 from heliomesh.learning.run import TrainingError
+from heliomesh.pages.colours import class_colours, scheme_colour
+from heliomesh.pages.packing import Blobs, estimated_characters
+from heliomesh.pages.run_folder import Curves, RunFolder, read_run
+from heliomesh.pages.seed_by_seed import differences
 from heliomesh.problem.size import TooLargeError, readable
-from heliomesh.report.colours import class_colours, scheme_colour
-from heliomesh.report.packing import Blobs, estimated_characters
-from heliomesh.report.run_folder import Curves, RunFolder, read_run
-from heliomesh.report.seed_by_seed import differences
 from heliomesh.scenario import Learning, ScenarioError
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.simulation.trace import Trace

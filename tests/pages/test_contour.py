@@ -8,9 +8,9 @@ import pytest
 from matplotlib.contour import ContourSet
 
 import heliomesh as hm
-from heliomesh.report.contour import contour, contour_svg, description
-from heliomesh.report.page import source_hash
-from heliomesh.report.sizing_page import sizing_page
+from heliomesh.pages.contour import contour, contour_svg, description
+from heliomesh.pages.page import source_hash
+from heliomesh.pages.sizing_page import sizing_page
 from heliomesh.studies.sizing import Axes, Prices, Target, size
 
 SPACE = "{http://www.w3.org/2000/svg}"
