@@ -35,7 +35,11 @@ _HOMES = {
     "heliomesh.learning.run": ("Run", "TrainingError"),
     "heliomesh.learning.theorem1": ("diagnose",),
     "heliomesh.learning.trainer": ("TrainSettings", "TrainingInterrupted", "Work"),
+    "heliomesh.living.pruning": ("prune",),
+    "heliomesh.living.scope": ("adapt_scope",),
+    "heliomesh.living.trial": ("live",),
     "heliomesh.mistakes": ("MistakeError",),
+    "heliomesh.pages.report": ("report",),
     "heliomesh.planning": ("continuous_bound", "lower_bound", "plan", "planner_names"),
     "heliomesh.problem.evaluation": ("exact_cost",),
     "heliomesh.problem.policy": ("Plan",),
@@ -48,6 +52,7 @@ _HOMES = {
     "heliomesh.simulation.trace": ("Trace", "TraceError", "simulate"),
     "heliomesh.studies.compare": ("compare",),
     "heliomesh.studies.reproduce": ("reproduce",),
+    "heliomesh.studies.sizing": ("size",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

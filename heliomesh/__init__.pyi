@@ -25,7 +25,11 @@ from heliomesh.learning.trainer import (
 from heliomesh.learning.trainer import (
     Work as Work,
 )
+from heliomesh.living.pruning import prune as prune
+from heliomesh.living.scope import adapt_scope as adapt_scope
+from heliomesh.living.trial import live as live
 from heliomesh.mistakes import MistakeError as MistakeError
+from heliomesh.pages.report import report as report
 from heliomesh.planning import (
     continuous_bound as continuous_bound,
 )
@@ -53,5 +57,6 @@ from heliomesh.simulation.trace import TraceError as TraceError
 from heliomesh.simulation.trace import simulate as simulate
 from heliomesh.studies.compare import compare as compare
 from heliomesh.studies.reproduce import reproduce as reproduce
+from heliomesh.studies.sizing import size as size
 
 __version__: str

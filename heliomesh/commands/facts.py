@@ -10,7 +10,7 @@ from rich.table import Table
 from heliomesh.commands.terminal import console, say, tell
 from heliomesh.problem.problem import Problem, build
 from heliomesh.scenario import Scenario
-from heliomesh.simulation.diagnostics import Interval, Summary
+from heliomesh.simulation.diagnostics import Summary
 
 
 def network_facts(problem: Problem) -> dict[str, Any]:
@@ -60,12 +60,6 @@ def text_of(value: object) -> str:
     if isinstance(value, list):
         return " ".join(map(text_of, value))
     return str(value)
-
-
-def interval_text(value: Interval, form: str = ".4f", factor: float = 1.0) -> str:
-    """A mean and the half-width of its interval, both times ``factor``; the form's sign is for the mean only."""
-    width = format(factor * value.half_width, form.lstrip("+")) if math.isfinite(value.half_width) else "?"
-    return f"{factor * value.mean:{form}} ± {width}"
 
 
 def number_table(title: str, first: str, *headings: str) -> Table:

@@ -1,12 +1,11 @@
 """One job from its scenario to a trained model: `hm.run`, and `heliomesh run`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from heliomesh.jobs.job import Job
-from heliomesh.jobs.store import Store, scratch_store
+from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_settings
 from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.run import Run
@@ -45,7 +44,7 @@ def run(
         training_seed=seed,
         training=training,
     )
-    with scratch_store() if folder is None else nullcontext(Store(Path(folder), single=True)) as store:
+    with opened(folder, single=True) as store:
         return run_in(store, job, work)
 
 

@@ -73,7 +73,11 @@ def replay_here(
 
 @dataclass(frozen=True)
 class Work:
-    """How work is carried out and who watches it; nothing here decides a result."""
+    """How work is carried out and who watches it; nothing here decides a result.
+
+    ``track`` and ``observer`` may raise any exception to cancel. It reaches the caller, locks are released, and what
+    is finished stays in the store: the same call again goes on from there.
+    """
 
     track: Track = untracked
     observer: Observer = unobserved
@@ -137,14 +141,22 @@ class _Training:
         observer: Observer,
         asked_to_stop: Callable[[], int | None],
     ) -> None:
-        """Train the slots that are left."""
+        """Train the slots that are left; whatever ``track`` or ``observer`` raises ends it after a checkpoint."""
         slots, every = self._stack.num_slots, self._settings.evaluate_every
         last_written, last_second = self._done, time.monotonic()
-        for slot in track(range(self._done, slots), "train", slots - self._done):
+        left = iter(track(range(self._done, slots), "train", slots - self._done))
+        while True:
+            with self._kept_if_cancelled(checkpoints):
+                slot = next(left, None)
+            if slot is None:
+                return
             self._losses.append(self._stack.step(slot))
             self._done = slot + 1
             if self._done % every == 0 or self._done == slots:
-                self._evaluate(observer)
+                evaluations = self._evaluate()
+                with self._kept_if_cancelled(checkpoints):
+                    for run, evaluation in enumerate(evaluations):
+                        observer(run, evaluation.row)
             signal_number = asked_to_stop() if self._done < slots else None
             stopping = signal_number is not None
             if checkpoints and (stopping or self._is_due(last_second)) and self._done > last_written:
@@ -159,12 +171,21 @@ class _Training:
             return self._done % every == 0
         return time.monotonic() - last_second >= self._settings.checkpoint_second
 
-    def _evaluate(self, observer: Observer) -> None:
+    @contextmanager
+    def _kept_if_cancelled(self, checkpoints: Checkpoints | None) -> Iterator[None]:
+        """Around a caller's callback, which may raise to cancel the training."""
+        try:
+            yield
+        except BaseException:
+            if checkpoints and self._done and self._done not in checkpoints.slots():
+                checkpoints.write(self._checkpoint())
+            raise
+
+    def _evaluate(self) -> list[Evaluation]:
         evaluations = self._evaluator.evaluate(self._done, np.stack(self._losses))
         self._losses.clear()
         self._evaluations.append(evaluations)
-        for run, evaluation in enumerate(evaluations):
-            observer(run, evaluation.row)
+        return evaluations
 
     def _checkpoint(self) -> Checkpoint:
         weights = self._stack.gather()
