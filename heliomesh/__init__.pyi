@@ -15,12 +15,10 @@ from heliomesh.learning.dataset import (
 from heliomesh.learning.replay import TrainJob as TrainJob
 from heliomesh.learning.run import Run as Run
 from heliomesh.learning.run import TrainingError as TrainingError
+from heliomesh.learning.settings import TrainSettings as TrainSettings
 from heliomesh.learning.theorem1 import diagnose as diagnose
 from heliomesh.learning.trainer import (
     TrainingInterrupted as TrainingInterrupted,
-)
-from heliomesh.learning.trainer import (
-    TrainSettings as TrainSettings,
 )
 from heliomesh.learning.trainer import (
     Work as Work,

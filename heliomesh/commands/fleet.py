@@ -28,8 +28,9 @@ from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import PLAN
 from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.run import TrainingError, is_finished
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.tracking import unobserved
-from heliomesh.learning.trainer import TrainSettings, Work
+from heliomesh.learning.trainer import Work
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import summarise
 

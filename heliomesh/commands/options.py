@@ -16,7 +16,9 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from heliomesh.commands.terminal import console
-from heliomesh.learning.trainer import MakeStack, TrainSettings, replay_here
+from heliomesh.learning.replay import Replay
+from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.trainer import MakeStack
 from heliomesh.problem.policy import ParallelMap, Track, untracked
 from heliomesh.scenario import Scenario, ScenarioError, parse_override
 
@@ -148,7 +150,7 @@ class EngineOptions:
         for option, value in named.items():
             if value is not None:
                 raise ScenarioError(option, f"expected --engine ray with it, actual value {value!r} with local")
-        return replay_here
+        return Replay
 
 
 def flattened(command: Callable[..., None]) -> Callable[..., None]:

@@ -152,10 +152,22 @@ class RoundHeader:
 
     def text(self) -> str:
         """The header."""
-        policy, problem, prefix = self.policy, self.policy.problem, f"hm{self.device}"
+        values, messages = self.values, self.policy.source.messages
+        numbers = self._names() | self._sizes() | self._steps()
+        if values is not None:
+            states = values.entries.shape[1]
+            rows = {"stored": len(values.row_of_left), "states": states, "step": values.step}
+            numbers |= rows | {"combinations": self.policy.problem.num_energy ** len(self.heard)}
+        valued = VALUED if values is not None else UNVALUED
+        advised = ADVISED if messages else UNADVISED
+        parts = {name: Template(part).substitute(numbers) for name, part in (valued | advised).items()}
+        return HEADER.substitute(numbers | parts)
+
+    def _names(self) -> dict[str, object]:
+        """What the header says of itself, and its arrays."""
+        problem, prefix = self.policy.problem, f"hm{self.device}"
         actions = zip(problem.actions.power_watt.tolist(), problem.actions.trained.tolist(), strict=True)
-        values, messages = self.values, policy.source.messages
-        numbers = {
+        return {
             "prefix": prefix,
             "upper": prefix.upper(),
             "device": self.device,
@@ -166,6 +178,14 @@ class RoundHeader:
             "flash": self.flash_bytes,
             "ram": self.ram_bytes,
             "actions": "\n".join(f" *   {number}: {in_words(*action)}" for number, action in enumerate(actions)),
+            "constants": "\n\n".join(array.declared(prefix) for array in self.constants),
+            "sum_of_sizes": "\n        + ".join(f"sizeof {prefix}_{array.name}" for array in self.constants),
+        }
+
+    def _sizes(self) -> dict[str, object]:
+        """How much there is of everything."""
+        policy, problem = self.policy, self.policy.problem
+        return {
             "count": len(problem.actions),
             "slots": problem.slots,
             "future_slots": len(policy.futures),
@@ -179,8 +199,18 @@ class RoundHeader:
             "heard": len(self.heard),
             "room": self._room,
             "joint": len(problem.actions) ** len(self.heard) if self.heard else 0,
-            "colour": problem.colour[self.device],
-            "colours": max(problem.colour) + 1,
+            "per_byte": 8 // self._bits,
+            "bits": self._bits,
+            "mask": (1 << self._bits) - 1,
+        }
+
+    def _steps(self) -> dict[str, object]:
+        """How devices take turns."""
+        policy, colour = self.policy, self.policy.problem.colour
+        messages = policy.source.messages
+        return {
+            "colour": colour[self.device],
+            "colours": max(colour) + 1,
             "rounds": policy.source.rounds,
             "messages": messages,
             "starts": 3 if messages else 2,
@@ -189,20 +219,7 @@ class RoundHeader:
             "forbidden": f"INT64_C({int(FORBIDDEN * 2**policy.bits)})",
             "unit": 1 << messages,
             "tell_energy": TELL_ENERGY if policy.entries else "",
-            "constants": "\n\n".join(array.declared(prefix) for array in self.constants),
-            "sum_of_sizes": "\n        + ".join(f"sizeof {prefix}_{array.name}" for array in self.constants),
-            "per_byte": 8 // self._bits,
-            "bits": self._bits,
-            "mask": (1 << self._bits) - 1,
         }
-        if values is not None:
-            states = values.entries.shape[1]
-            rows = {"stored": len(values.row_of_left), "states": states, "step": values.step}
-            numbers |= rows | {"combinations": problem.num_energy ** len(self.heard)}
-        valued = VALUED if values is not None else UNVALUED
-        advised = ADVISED if messages else UNADVISED
-        parts = {name: Template(part).substitute(numbers) for name, part in (valued | advised).items()}
-        return HEADER.substitute(numbers | parts)
 
 
 def write_round_headers(

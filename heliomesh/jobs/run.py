@@ -8,8 +8,9 @@ from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_settings
 from heliomesh.learning.readiness import check_trainable
+from heliomesh.learning.replay import Replay
 from heliomesh.learning.run import Run
-from heliomesh.learning.trainer import Work, replay_here
+from heliomesh.learning.trainer import Work
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace
 
@@ -55,7 +56,7 @@ def run_in(store: Store, job: Job, work: Work, watch: Callable[[Trace], Work] | 
     """
     with store.alone(), store.unclaimed():
         if not store.has(job):
-            here = work.make_stack is replay_here
+            here = work.make_stack is Replay
             check_trainable(job.scenario, job.training, job.training_seed, here=here)
         if watch is not None:
             work = watch(store.trace(job, work))

@@ -15,7 +15,8 @@ from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError
 from heliomesh.learning.same_run import first_difference
-from heliomesh.learning.trainer import TrainSettings, Work
+from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.trainer import Work
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace, TraceError
 

@@ -15,19 +15,17 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from heliomesh.learning.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.evaluation import COLUMNS, Evaluation, Evaluator
-from heliomesh.learning.precision import Precision
 from heliomesh.learning.replay import Member, Replay, Stack, TrainJob
 from heliomesh.learning.run import Floats, Run, TrainingError, machine, versions
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.tracking import Observer, unobserved
 from heliomesh.problem.policy import ParallelMap, Track, untracked
-from heliomesh.problem.problem import torch_device
 
 
 class TrainingInterrupted(KeyboardInterrupt):
@@ -38,37 +36,7 @@ class TrainingInterrupted(KeyboardInterrupt):
         self.signal_number = signal_number
 
 
-@dataclass(frozen=True)
-class TrainSettings:
-    """How to train and what to measure; on what, in which episode and by which rule is said by the `TrainJob`."""
-
-    evaluate_every: int = 10  # slots
-    device_samples: int = 500  # test samples for each device before the last slot
-    device: str = "cpu"
-    strategy: str = "auto"
-    precision: Precision = "fp32"
-    checkpoint_every: int | None = None  # slots
-    checkpoint_second: float = 60.0  # at least this long between checkpoints, where no number of slots is given
-    memory_gib: float | None = None  # default: 6 GiB, or what a CUDA device has free
-
-
 MakeStack = Callable[[Sequence[TrainJob], Dataset, TrainSettings], Stack]
-
-
-def replay_here(
-    jobs: Sequence[TrainJob], dataset: Dataset, settings: TrainSettings, own: npt.NDArray[np.int64] | None = None
-) -> Replay:
-    """The stack of weights in this process, of all devices or of a network's ``own``."""
-    return Replay(
-        jobs,
-        dataset,
-        torch_device(settings.device),
-        strategy=settings.strategy,
-        precision=settings.precision,
-        memory_gib=settings.memory_gib,
-        device_samples=settings.device_samples,
-        own=own,
-    )
 
 
 @dataclass(frozen=True)
@@ -82,7 +50,7 @@ class Work:
     track: Track = untracked
     observer: Observer = unobserved
     notify: Callable[[str], None] = warnings.warn  # told if a damaged checkpoint had to be passed over
-    make_stack: MakeStack = replay_here  # who holds the weights; by default this process
+    make_stack: MakeStack = Replay  # who holds the weights; by default this process
     parallel_map: ParallelMap = map  # for planners, and for jobs that do not depend on each other
     train_map: ParallelMap | None = None  # for stacks of runs; default: the same
     keep_weights: bool = True

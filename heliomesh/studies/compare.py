@@ -12,7 +12,8 @@ from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_settings
 from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.run import Run
-from heliomesh.learning.trainer import TrainSettings, Work
+from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.trainer import Work
 from heliomesh.planning import find_planner, make_plan, planner_names
 from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import Problem

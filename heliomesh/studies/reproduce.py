@@ -11,7 +11,8 @@ from heliomesh.jobs.store import Store
 from heliomesh.jobs.training import split_settings
 from heliomesh.learning.execution import check_strategy
 from heliomesh.learning.precision import check_precision
-from heliomesh.learning.trainer import TrainSettings, Work
+from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.trainer import Work
 from heliomesh.problem.problem import torch_device
 from heliomesh.studies.line import Line
 from heliomesh.studies.results import (

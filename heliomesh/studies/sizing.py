@@ -20,7 +20,8 @@ from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_fields
 from heliomesh.learning.readiness import check_trainable
-from heliomesh.learning.trainer import ALONE, TrainSettings, Work
+from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.trainer import ALONE, Work
 from heliomesh.problem.policy import Track, untracked
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.diagnostics import Interval, interval

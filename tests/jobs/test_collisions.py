@@ -10,7 +10,7 @@ import pytest
 import heliomesh as hm
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store, opened
-from heliomesh.learning.trainer import TrainSettings
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.studies.sizing import Measurement
 from tests.conftest import Call
 

@@ -10,7 +10,7 @@ import heliomesh as hm
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.pack import Packs
 from heliomesh.jobs.store import Store
-from heliomesh.learning.trainer import TrainSettings
+from heliomesh.learning.settings import TrainSettings
 
 TINY = hm.Scenario.load("tiny").override({"slots": 4, "learning.local_steps": 1, "learning.dataset": "synthetic"})
 BASE = Job(TINY, "uncoordinated", training=TrainSettings(strategy="loop", evaluate_every=2))

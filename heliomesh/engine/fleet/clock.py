@@ -31,8 +31,9 @@ from heliomesh.learning.execution import Report
 from heliomesh.learning.partition import split
 from heliomesh.learning.replay import Replay, TrainJob
 from heliomesh.learning.run import Run, TrainingError
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.stacked import Scores
-from heliomesh.learning.trainer import ALONE, TrainSettings, Work, replay_here, train_stack
+from heliomesh.learning.trainer import ALONE, Work, train_stack
 from heliomesh.problem.policy import Plan, Track
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.slot_loop import Slot
@@ -108,7 +109,7 @@ def run_fleet(
     made: list[FleetStack] = []
 
     def make_stack(jobs: Sequence[TrainJob], loaded: Dataset, settings: TrainSettings) -> FleetStack:
-        watching = replay_here(jobs, loaded, settings)
+        watching = Replay(jobs, loaded, settings)
         post = make_post(_installations(scheme, world, watching, loaded, jobs[0].training_seed, settings))
         plan = _planned(scheme, post, work.track)
         made.append(FleetStack(scheme.problem, post, world, recorder, watching, plan, dict(deaths or {})))
