@@ -8,6 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from heliomesh.commands.terminal import console, say, tell
+from heliomesh.durable import without_nan
 from heliomesh.problem.problem import Problem, build
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.diagnostics import Summary
@@ -73,16 +74,7 @@ def number_table(title: str, first: str, *headings: str) -> Table:
 
 def print_json(value: object) -> None:
     """Print one JSON value."""
-    say(json.dumps(_finite(value), indent=2), lines=True)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN: replace it by null."""
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    say(json.dumps(without_nan(value), indent=2), lines=True)
 
 
 def build_noted(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:
