@@ -176,7 +176,8 @@ class _Asked:
     def _plan(self, planner: object, options: Mapping[str, Any]) -> Plan:
         if self.store is not None:
             return self.store.plan(_job(self.problem, planner, options), self.work)
-        return make_plan(self.problem, planner, options, track=self.work.track)
+        spread, track = self.work.parallel_map, self.work.track
+        return make_plan(self.problem, planner, options, parallel_map=spread, track=track)
 
 
 def _with_gaps(rows: list[Row], grid_is_exact: bool) -> Comparison:
