@@ -146,7 +146,7 @@ def table_row(cells: list[str]) -> None:
 def measure(work: Task, name: str, options: argparse.Namespace, weights: torch.Tensor) -> tuple[float, Chosen] | None:
     """Seconds a slot; None and a line with the reason where the strategy cannot."""
     weights.copy_(flat_weights(work.model).expand(weights.shape))
-    sizes = (len(work.batches), STEPS, BATCH, work.device)
+    sizes = (len(work.batches), STEPS, BATCH)
     try:
         chosen = choose(work.model, work.samples, *sizes, options.precision, name)
         return seconds(stacked(work, chosen, weights, len(work.batches)), work.device, options.tries), chosen
@@ -160,7 +160,7 @@ def curves(work: Task, options: argparse.Namespace) -> str:
     text = []
     for precision, name in (("fp32", "loop"), (options.precision, "auto")):
         weights = fresh_weights(Task(work.model, work.samples, work.batches[:2], work.device))
-        chosen = choose(work.model, work.samples, 2, STEPS, BATCH, work.device, precision, name)
+        chosen = choose(work.model, work.samples, 2, STEPS, BATCH, precision, name)
         rows = torch.arange(len(weights), device=weights.device)
         losses = [chosen.train(weights, rows, work.batches[:2], work.samples, RATE) for _ in range(20)]
         text.append(f"{precision} {float(losses[0].mean()):.4f} → {float(losses[-1].mean()):.4f}")
@@ -175,7 +175,7 @@ def ratio(slot: Callable[[], None], other: Callable[[], None], work: Task, tries
 def cpu_headline(work: Task, options: argparse.Namespace, weights: torch.Tensor) -> str:
     """The automatic choice against the plain loop, and a slot of 40 % of the devices against one of all."""
     devices = len(work.batches)
-    chosen = choose(work.model, work.samples, devices, STEPS, BATCH, work.device, options.precision)
+    chosen = choose(work.model, work.samples, devices, STEPS, BATCH, options.precision)
     some, everybody = (stacked(work, chosen, weights, active) for active in (round(0.4 * devices), devices))
     against = ratio(everybody, plain_loop(work), work, options.tries) * min(devices, LOOPED) / devices
     share = ratio(some, everybody, work, options.tries)

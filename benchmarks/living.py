@@ -14,9 +14,9 @@ import heliomesh as hm
 from heliomesh.living.change import Era, eras
 from heliomesh.living.conditions import Conditions, problem_under
 from heliomesh.living.pruning import prune
-from heliomesh.living.replanning import answer_to, replanning
+from heliomesh.living.replanning import Watch, answer_to, replanning
 from heliomesh.living.scope import adapt_scope
-from heliomesh.living.trial import costs_by_slot, trial
+from heliomesh.living.trial import Sampling, costs_by_slot, live
 from heliomesh.planning import make_plan
 from heliomesh.simulation.diagnostics import Interval, interval
 
@@ -58,7 +58,7 @@ def recovery(episodes: int) -> str:
     for name, slots, change in STEPS:
         problem = hm.build(hm.Scenario.load(name).override({"slots": slots}))
         started = time.perf_counter()
-        found = trial(problem, eras(problem, [change]), "prices", {}, episodes=episodes)
+        found = live(problem, [change], episodes=episodes)
         costs = [words(interval(cost)) for cost in (found.stale, found.replanned, found.fresh)]
         seconds = f"{time.perf_counter() - started:.0f}"
         row(name, slots, change, *costs, words(found.recovered, 100, ".1f"), f"{found.delays.mean():.1f}", seconds)
@@ -70,8 +70,8 @@ def alarms(episodes: int) -> str:
     head("scenario", "asked %", "episodes with an alarm in an unchanged world %")
     asked = 0.05
     problem = hm.build(hm.Scenario.load("ring10"))
-    policy = replanning(problem, answer_to(problem, Conditions(), "prices", {}), "prices", {}, false_alarm_prob=asked)
-    costs_by_slot(problem, (Era(0, Conditions()),), policy, episodes, seed=7, at_once=episodes)
+    policy = replanning(problem, answer_to(problem, Conditions(), "prices", {}), "prices", {}, Watch(asked))
+    costs_by_slot(problem, (Era(0, Conditions()),), policy, Sampling(episodes, seed=7))
     share = np.mean([bool(a) for a in policy.alarms])
     row("ring10", 100 * asked, f"{100 * share:.1f} of {episodes} episodes")
     return f"false alarms {100 * share:.1f} % at {100 * asked:g} % asked"

@@ -13,7 +13,8 @@ from typing import Any
 
 import heliomesh as hm  # before torch: the package sets how threads wait
 from heliomesh.engine.graph_cut import num_cut_links
-from heliomesh.learning.trainer import MakeStack, replay_here
+from heliomesh.learning.replay import Replay
+from heliomesh.learning.trainer import MakeStack
 from heliomesh.physics.topology import build_topology
 
 import numpy as np  # isort: skip
@@ -56,7 +57,7 @@ def main() -> None:
     )
     problem = hm.build(scenario)
     job = hm.TrainJob(scenario, hm.simulate(problem, hm.plan(problem, "uncoordinated"), 1))
-    alone, alone_second, alone_slots_second = trained(job, replay_here)
+    alone, alone_second, alone_slots_second = trained(job, Replay)
     started = time.perf_counter()
     ray.start()
     start_second = time.perf_counter() - started

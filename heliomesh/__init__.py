@@ -33,9 +33,14 @@ _HOMES = {
     "heliomesh.learning.dataset": ("Dataset", "DatasetError", "dataset_from_arrays"),
     "heliomesh.learning.replay": ("TrainJob",),
     "heliomesh.learning.run": ("Run", "TrainingError"),
+    "heliomesh.learning.settings": ("TrainSettings",),
     "heliomesh.learning.theorem1": ("diagnose",),
-    "heliomesh.learning.trainer": ("TrainSettings", "TrainingInterrupted", "Work"),
+    "heliomesh.learning.trainer": ("TrainingInterrupted", "Work"),
+    "heliomesh.living.pruning": ("prune",),
+    "heliomesh.living.scope": ("adapt_scope",),
+    "heliomesh.living.trial": ("live",),
     "heliomesh.mistakes": ("MistakeError",),
+    "heliomesh.pages.report": ("report",),
     "heliomesh.planning": ("continuous_bound", "lower_bound", "plan", "planner_names"),
     "heliomesh.problem.evaluation": ("exact_cost",),
     "heliomesh.problem.policy": ("Plan",),
@@ -48,6 +53,7 @@ _HOMES = {
     "heliomesh.simulation.trace": ("Trace", "TraceError", "simulate"),
     "heliomesh.studies.compare": ("compare",),
     "heliomesh.studies.reproduce": ("reproduce",),
+    "heliomesh.studies.sizing": ("size",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

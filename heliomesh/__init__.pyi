@@ -15,17 +15,19 @@ from heliomesh.learning.dataset import (
 from heliomesh.learning.replay import TrainJob as TrainJob
 from heliomesh.learning.run import Run as Run
 from heliomesh.learning.run import TrainingError as TrainingError
+from heliomesh.learning.settings import TrainSettings as TrainSettings
 from heliomesh.learning.theorem1 import diagnose as diagnose
 from heliomesh.learning.trainer import (
     TrainingInterrupted as TrainingInterrupted,
 )
 from heliomesh.learning.trainer import (
-    TrainSettings as TrainSettings,
-)
-from heliomesh.learning.trainer import (
     Work as Work,
 )
+from heliomesh.living.pruning import prune as prune
+from heliomesh.living.scope import adapt_scope as adapt_scope
+from heliomesh.living.trial import live as live
 from heliomesh.mistakes import MistakeError as MistakeError
+from heliomesh.pages.report import report as report
 from heliomesh.planning import (
     continuous_bound as continuous_bound,
 )
@@ -53,5 +55,6 @@ from heliomesh.simulation.trace import TraceError as TraceError
 from heliomesh.simulation.trace import simulate as simulate
 from heliomesh.studies.compare import compare as compare
 from heliomesh.studies.reproduce import reproduce as reproduce
+from heliomesh.studies.sizing import size as size
 
 __version__: str

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import signal
 import sys
 import threading
@@ -152,21 +153,30 @@ def main() -> None:
 _FLAGS = {
     "actors": "--actors",
     "address": "--address",
+    "by_slot": "--by-slot",
     "capacity_joule": "--capacity",
     "changes": "--change",
     "device": "--device",
     "dtype": "--dtype",
     "engine": "--engine",
+    "false_alarm_prob": "--false-alarm-prob",
     "gpus_per_actor": "--gpus-per-actor",
+    "keep_gain": "--keep-gain",
+    "keep_gap": "--keep-gap",
     "panel": "--panel",
     "strategy": "--strategy",
+    "target_accuracy": "--target-accuracy",
+    "target_loss": "--target-loss",
 }
 
 
 def _by_flag(error: MistakeError) -> str:
-    """A mistake's sentence, with the option in place of the field that it sets."""
+    """A mistake's sentence, with options in place of the fields that they set."""
     field, text = getattr(error, "field", ""), str(error)
-    return text.replace(field, _FLAGS[field], 1) if field in _FLAGS else text
+    if field not in _FLAGS:
+        return text
+    first, rest = text.split(field, 1)
+    return f"{first}{_FLAGS[field]}{re.sub(r'target_[a-z]+', lambda name: _FLAGS.get(name[0], name[0]), rest)}"
 
 
 def _file(error: OSError) -> str:

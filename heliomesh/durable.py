@@ -178,6 +178,15 @@ def write_set(folder: Path, pattern: str, texts: Mapping[str, str]) -> None:
         write_text(folder / name, text)
 
 
+def without_nan(value: Any) -> Any:
+    """Plain data with None for NaN and infinities, which JSON does not have."""
+    if isinstance(value, dict):
+        return {str(key): without_nan(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def write_json(target: Path, value: object) -> None:
     """Write a JSON file whole."""
     write_text(target, json.dumps(value, indent=2) + "\n")

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +57,42 @@ assert cost() == expected and torch.get_num_threads() == 2
 def test_a_child_forked_after_a_simulation_simulates_too() -> None:
     ended = subprocess.run([sys.executable, "-c", _FORKS], capture_output=True, text=True, check=False)  # noqa: S603
     assert ended.returncode == 0, ended.stderr
+
+
+SHORT = hm.Scenario.load("tiny").override({"slots": 6, "learning.local_steps": 1})
+
+
+def test_sizing_as_a_table() -> None:
+    found = hm.size("tiny", target_loss=0.7, capacity_joule=[1, 3], panel=[0.5, 2.0], episodes=2)
+    table = found.table()
+    assert list(table["capacity_joule"]) == [1, 1, 3, 3]
+    assert table["tried"].all()
+    assert [tuple(row) for row in table[table["smallest"]][["capacity_joule", "panel"]].to_numpy()] == found.smallest
+    with pytest.raises(
+        hm.ScenarioError, match="target_loss: expected exactly one of target_loss and target_accuracy"
+    ):
+        hm.size(SHORT)
+    with pytest.raises(hm.ScenarioError, match="by_slot: expected at most slots = 6"):
+        hm.size(SHORT, target_accuracy=0.5, by_slot=7)
+    with pytest.raises(TypeError, match="epochs: expected one of by_slot"):
+        hm.size(SHORT, target_loss=0.5, epochs=3)
+
+
+def test_a_changing_world_as_a_table() -> None:
+    table = hm.live(hm.build(SHORT), ["harvest=0@3"], "uncoordinated", episodes=4).table()
+    assert list(table["plan"]) == ["stale", "re-planned", "fresh"]
+    assert table["difference"][0] == 0
+    assert (table["cost"] - table["cost"][0]).to_numpy() == pytest.approx(table["difference"].to_numpy())
+
+
+def test_reports_of_run_folders_and_of_a_comparison(tmp_path: Path) -> None:
+    hm.run(SHORT, "uncoordinated", folder=tmp_path / "run")
+    page = hm.report([tmp_path / "run"], tmp_path / "run.html", title="one run")
+    assert "<title>one run</title>" in page.read_text(encoding="utf-8")
+    problem = hm.build(SHORT)
+    compared = hm.compare(problem, ["uncoordinated", "prices"], episodes=2, train=1, store=tmp_path / "store")
+    text = hm.report(compared, tmp_path / "compared.html").read_text(encoding="utf-8")
+    assert '"label":"uncoordinated"' in text
+    assert '"label":"prices"' in text
+    with pytest.raises(hm.ScenarioError, match="store: expected one that the comparison was given"):
+        hm.report(hm.compare(problem, ["uncoordinated"], episodes=2, train=1), tmp_path / "page.html")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from heliomesh.learning.trainer import TrainSettings
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.studies.reproduce import experiment_names, figures, store_of
 
 ROOT = Path(__file__).parents[1]

@@ -20,10 +20,10 @@ from heliomesh.learning.retrieval.archive import untar
 from heliomesh.learning.retrieval.download import download
 from heliomesh.learning.retrieval.pinned import PinnedFile, silent
 from heliomesh.learning.retrieval.source import Address, Archive, DebianPackage, GivenPath, NpmPackage, Source
-from heliomesh.report.page import render
-from heliomesh.report.sizing_page import sizing_page
+from heliomesh.pages.page import render
+from heliomesh.pages.sizing_page import sizing_page
 from tests.conftest import Call
-from tests.report.test_contour import sizing_of
+from tests.pages.test_contour import sizing_of
 
 PACKAGE = Path(heliomesh.__file__).parent
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
@@ -43,7 +43,7 @@ RENAMED_LATER = {
     ("learning/retrieval/download.py", "_continue"),
     ("learning/retrieval/search.py", "_fetch"),
     ("learning/run.py", "_write_parquet"),
-    ("report/drawing.py", "svg_text"),  # to memory
+    ("pages/drawing.py", "svg_text"),  # to memory
 }
 
 

@@ -294,7 +294,8 @@ def test_no_other_command_claims_a_folder_by_a_mistake(call, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("heliomesh.studies.compare.make_plan", pytest.fail)
     monkeypatch.setattr("heliomesh.commands.fleet.start_ray", pytest.fail)
-    monkeypatch.setattr("heliomesh.commands.reproduce.prepare", pytest.fail)
+    monkeypatch.setattr("heliomesh.jobs.store.planned", pytest.fail)
+    monkeypatch.setattr("heliomesh.studies.reproduce.prepare", pytest.fail)
     code, _, told = call(*words, "--quiet")
     assert (code, told.count("\n")) == (2, 1)
     assert list(tmp_path.iterdir()) == []

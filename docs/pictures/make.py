@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import heliomesh as hm
-from heliomesh.report.colours import scheme_colour
+from heliomesh.pages.colours import scheme_colour
 from heliomesh.studies.compare import variants
 
 SLOTS = 60  # shown

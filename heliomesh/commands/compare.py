@@ -1,7 +1,7 @@
 """`heliomesh compare`: all planners on one scenario, and the models they lead to."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -15,7 +15,6 @@ from rich.table import Table
 from heliomesh.catalog import nearest
 from heliomesh.commands.facts import (
     build_noted,
-    interval_text,
     network_facts,
     number_table,
     print_json,
@@ -38,13 +37,13 @@ from heliomesh.commands.options import (
 from heliomesh.commands.terminal import console
 from heliomesh.durable import write_text
 from heliomesh.jobs.steps import plan_facts
-from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run
+from heliomesh.pages.pareto import pareto_svg
+from heliomesh.pages.report import report
+from heliomesh.pages.tables import interval_text
 from heliomesh.planning import continuous_bound, planner_names
 from heliomesh.problem.problem import Problem, build
 from heliomesh.problem.size import readable
-from heliomesh.report.page import report_page
-from heliomesh.report.pareto import pareto_svg
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.compare import Comparison, Row, compare
@@ -69,19 +68,29 @@ class KeepOptions:
         if runs is not None and runs.exists() and (not runs.is_dir() or any(runs.iterdir())):
             raise ScenarioError("--runs", f"expected an empty or new folder, actual value {str(runs)!r}")
 
-    def keep(self, result: Comparison, store: Store, scenario: str) -> None:
+    def keep(self, result: Comparison, scenario: str) -> None:
         """Write the picture, the runs' folders and their page."""
         if self.svg is not None:
             write_text(self.svg, pareto_svg(result, f"{scenario}: cost against computation and messages"))
-        folder = self.runs or store.folder / "views"
-        views = [
-            store.view(job, folder / f"{row.planner.replace(' ', '-')}-{job.episode}")
-            for row in result.rows
-            for job in row.jobs
-            if self.runs or self.report
-        ]
+        folders = None if self.runs is None else result.save_runs(self.runs)
         if self.report is not None:
-            write_text(self.report, report_page(views, None, 1))
+            report(folders or result, self.report)
+
+
+@dataclass(frozen=True)
+class ComparingOptions:
+    """Under what planners are compared."""
+
+    overrides: SetOption = field(default_factory=list)
+    episodes: EpisodesOption = 64
+    seed: SeedOption = 0
+    memory_gib: Annotated[float | None, typer.Option("--memory-gib", help="Memory limit of each plan.")] = None
+    certify: Annotated[bool, typer.Option("--certify", help="Also bound the process with continuous batteries.")] = (
+        False
+    )
+    train: Annotated[int, typer.Option("--train", min=0, help="Also train under so many episodes of each plan.")] = 0
+    device: DeviceOption = "cpu"
+    dtype: TypeOption = "float64"
 
 
 _TABLE_WIDTH = 118  # the comparison table is cut below it
@@ -90,34 +99,26 @@ _TABLE_WIDTH = 118  # the comparison table is cut below it
 @flattened
 def compare_command(
     scenario: ScenarioArgument,
+    names: Annotated[list[str] | None, typer.Argument(help="Planners; all if none is named.")] = None,
+    *,
+    asked: ComparingOptions,
     output: OutputOptions,
     keep: KeepOptions,
-    names: Annotated[list[str] | None, typer.Argument(help="Planners; all if none is named.")] = None,
-    overrides: SetOption = [],  # noqa: B006
-    episodes: EpisodesOption = 64,
-    seed: SeedOption = 0,
-    memory_gib: Annotated[float | None, typer.Option("--memory-gib", help="Memory limit of each plan.")] = None,
-    certify: Annotated[
-        bool, typer.Option("--certify", help="Also bound the process with continuous batteries.")
-    ] = False,
-    train: Annotated[int, typer.Option("--train", min=0, help="Also train under so many episodes of each plan.")] = 0,
-    device: DeviceOption = "cpu",
-    dtype: TypeOption = "float64",
 ) -> None:
     """All planners on one scenario, with common random numbers."""
-    if memory_gib is not None and not memory_gib > 0:
-        raise ScenarioError("--memory-gib", f"expected a number above 0, actual value {memory_gib:g}")
-    keep.check(train)
+    if asked.memory_gib is not None and not asked.memory_gib > 0:
+        raise ScenarioError("--memory-gib", f"expected a number above 0, actual value {asked.memory_gib:g}")
+    keep.check(asked.train)
     _check_names(names or [])
     make = build_noted if output.as_json else build  # the table has remarks of its own
-    problem = make(load(scenario, overrides), device, dtype)
+    problem = make(load(scenario, asked.overrides), asked.device, asked.dtype)
+    limits: dict[str, Any] = {"memory_gib": asked.memory_gib, "track": output.track, "train": asked.train}
     with TemporaryDirectory() as scratch:
-        store = Store(Path(scratch))
-        limits: dict[str, Any] = {"memory_gib": memory_gib, "track": output.track}
-        result = compare(problem, names, episodes, seed, train=train, store=store, **limits)
-        keep.keep(result, store, scenario)
+        store = scratch if asked.train else None
+        result = compare(problem, names, asked.episodes, asked.seed, store=store, **limits)
+        keep.keep(result, scenario)
     facts = network_facts(problem)
-    if certify:
+    if asked.certify:
         facts["lower bound (simulated)"] = continuous_bound(problem, output.track)
     if output.as_json:
         bounds = {"reference": result.reference, "lower bound (grid)": result.lower_bound}
@@ -125,7 +126,7 @@ def compare_command(
         return
     screen = console(width=max(_TABLE_WIDTH, console().width))
     screen.print(", ".join(f"{name} {text_of(value)}" for name, value in facts.items()))
-    screen.print(_comparison_table(result, scenario, episodes))
+    screen.print(_comparison_table(result, scenario, asked.episodes))
     _print_below_table(screen, problem, result)
     if keep.report is not None:
         screen.print(f"{keep.report}: open it in a browser")

@@ -18,8 +18,8 @@ from heliomesh.learning.dataset import DATASET_CATALOG, DatasetError, load_datas
 from heliomesh.learning.partition import split
 from heliomesh.learning.retrieval.search import Found, cache_folder, is_cached, is_started, origin, retrieve, verify
 from heliomesh.learning.retrieval.source import Source
+from heliomesh.pages.label_mix import label_mix_svg
 from heliomesh.problem.size import readable
-from heliomesh.report.label_mix import label_mix_svg
 from heliomesh.streams import stream
 
 app = typer.Typer(no_args_is_help=True, help="List, get and verify datasets; show how they are split.")

@@ -1,6 +1,7 @@
 """`heliomesh export` writes a plan for other tools: tables, C headers, or a schedule for Flower."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,16 +10,12 @@ import typer
 
 from heliomesh.commands.facts import build_noted, print_facts
 from heliomesh.commands.options import (
-    JsonOption,
+    OutputOptions,
     PlannerArgument,
-    PlannerOptions,
-    QuietOption,
     ScenarioArgument,
     SeedOption,
-    SetOption,
-    load,
-    planner_options,
-    track_unless,
+    Settings,
+    flattened,
 )
 from heliomesh.interop.c_header import Header, write_headers
 from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
@@ -29,8 +26,6 @@ from heliomesh.learning.replay import TrainJob
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
 from heliomesh.planning import make_plan
-from heliomesh.problem.policy import Plan, Track
-from heliomesh.problem.problem import Problem
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.trace import simulate
 
@@ -55,40 +50,53 @@ class TableBits(StrEnum):
 _WIDTH: dict[TableBits, ValueWidth] = {TableBits.EIGHT: 8, TableBits.SIXTEEN: 16, TableBits.THIRTY_TWO: 32}
 
 
-def export_command(
-    scenario: ScenarioArgument,
-    planner: PlannerArgument,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the files.")],
+@dataclass(frozen=True)
+class FormOptions:
+    """What is written."""
+
     kind: Annotated[
         Format,
         typer.Option(
             "--format", help="json or npz: tables; c: a C99 header per device; flower: a schedule to replay."
         ),
-    ] = Format.JSON,
+    ] = Format.JSON
     table_bits: Annotated[
         TableBits, typer.Option("--table-bits", help="c, receiver: bits of an entry of the tables of values.")
-    ] = TableBits.SIXTEEN,
-    overrides: SetOption = [],  # noqa: B006
-    options: PlannerOptions = [],  # noqa: B006
-    seed: SeedOption = 0,
-    episode: Annotated[int, typer.Option("--episode", min=0, help="flower: episode of the schedule.")] = 0,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    ] = TableBits.SIXTEEN
+
+
+@dataclass(frozen=True)
+class ScheduleOptions:
+    """The episode of a schedule."""
+
+    seed: SeedOption = 0
+    episode: Annotated[int, typer.Option("--episode", min=0, help="flower: episode of the schedule.")] = 0
+
+
+@flattened
+def export_command(
+    scenario: ScenarioArgument,
+    planner: PlannerArgument,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the files.")],
+    form: FormOptions,
+    settings: Settings,
+    schedule: ScheduleOptions,
+    output: OutputOptions,
 ) -> None:
     """Write a plan for other tools."""
     if out.exists() and not out.is_dir():
         raise ScenarioError("--out", f"expected a folder, actual value {str(out)!r}")
-    loaded, track = load(scenario, overrides), track_unless(quiet or as_json)
-    problem = build_noted(loaded)
-    made = make_plan(problem, planner, planner_options(options), bound=False, track=track)
-    if kind is Format.FLOWER:
-        facts = _schedule(problem, made, out, seed, episode, track)
-    elif kind is Format.C and isinstance(made.policy, Coordinated | ReceiverTables):
-        headers = write_round_headers(problem, made.policy, made.planner, out, _WIDTH[table_bits])
+    problem = build_noted(settings.scenario(scenario))
+    made = make_plan(problem, planner, settings.of_planner, bound=False, track=output.track)
+    if form.kind is Format.FLOWER:
+        trace = simulate(problem, made, [schedule.episode], schedule.seed, track=output.track)
+        facts = _schedule(TrainJob(problem.scenario, trace, 0, schedule.seed), out)
+    elif form.kind is Format.C and isinstance(made.policy, Coordinated | ReceiverTables):
+        headers = write_round_headers(problem, made.policy, made.planner, out, _WIDTH[form.table_bits])
         facts = _header_facts(headers, out)
     else:
-        facts = _tables(tabulate(problem, made, track=track), out, kind)
-    print_facts({"planner": made.planner} | facts, as_json)
+        facts = _tables(tabulate(problem, made, track=output.track), out, form.kind)
+    print_facts({"planner": made.planner} | facts, output.as_json)
 
 
 def _tables(plan: PlanTables, out: Path, kind: Format) -> dict[str, Any]:
@@ -115,14 +123,13 @@ def _header_facts(headers: Sequence[Header | RoundHeader], out: Path) -> dict[st
     }
 
 
-def _schedule(problem: Problem, made: Plan, out: Path, seed: int, episode: int, track: Track) -> dict[str, Any]:
-    trace = simulate(problem, made, [episode], seed, track=track)
-    schedule = make_schedule(TrainJob(problem.scenario, trace, 0, seed))
+def _schedule(job: TrainJob, out: Path) -> dict[str, Any]:
+    schedule = make_schedule(job)
     files = write_schedule(schedule, out)
     return {
         "rounds": len(schedule.rounds),
         "clients": len(schedule.clients),
-        "trained, of all client rounds": float(trace.scheduled.mean()),
+        "trained, of all client rounds": float(job.trace.scheduled.mean()),
         "packets that arrive": sum(len(one.arrivals) for one in schedule.rounds),
         "files": [str(file) for file in files],
     }

@@ -8,9 +8,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from heliomesh.commands.terminal import console, say, tell
+from heliomesh.durable import without_nan
 from heliomesh.problem.problem import Problem, build
 from heliomesh.scenario import Scenario
-from heliomesh.simulation.diagnostics import Interval, Summary
+from heliomesh.simulation.diagnostics import Summary
 
 
 def network_facts(problem: Problem) -> dict[str, Any]:
@@ -62,12 +63,6 @@ def text_of(value: object) -> str:
     return str(value)
 
 
-def interval_text(value: Interval, form: str = ".4f", factor: float = 1.0) -> str:
-    """A mean and the half-width of its interval, both times ``factor``; the form's sign is for the mean only."""
-    width = format(factor * value.half_width, form.lstrip("+")) if math.isfinite(value.half_width) else "?"
-    return f"{factor * value.mean:{form}} ± {width}"
-
-
 def number_table(title: str, first: str, *headings: str) -> Table:
     """An empty table with a column of names and columns of numbers."""
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
@@ -79,16 +74,7 @@ def number_table(title: str, first: str, *headings: str) -> Table:
 
 def print_json(value: object) -> None:
     """Print one JSON value."""
-    say(json.dumps(_finite(value), indent=2), lines=True)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN: replace it by null."""
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    say(json.dumps(without_nan(value), indent=2), lines=True)
 
 
 def build_noted(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,32 +13,26 @@ from heliomesh.commands.options import (
     AddressOption,
     EpisodeOption,
     EvaluateOption,
-    JsonOption,
-    PlannerOptions,
-    QuietOption,
+    OutputOptions,
     ScenarioArgument,
-    SetOption,
+    Settings,
     StrategyOption,
-    load,
-    planner_options,
+    flattened,
     start_ray,
     track_unless,
 )
 from heliomesh.commands.terminal import console, tell
-from heliomesh.durable import write_json
-from heliomesh.engine.fleet.clock import FleetRun, run_fleet
-from heliomesh.engine.fleet.messages import PLANNING, Kind
+from heliomesh.engine.fleet.clock import run_fleet
 from heliomesh.engine.fleet.scheme import FleetScheme, scheme_of
 from heliomesh.jobs.job import Job
-from heliomesh.jobs.store import PLAN, Store
+from heliomesh.jobs.store import PLAN
 from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.run import TrainingError, is_finished
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.tracking import unobserved
-from heliomesh.learning.trainer import TrainSettings, Work
+from heliomesh.learning.trainer import Work
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import summarise
-
-_MESSAGES = "messages.json"
 
 OutOption = Annotated[Path, typer.Option("--out", help="Folder for the finished run.")]
 KillOption = Annotated[
@@ -45,49 +40,67 @@ KillOption = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class FleetOptions:
+    """Which run, on which cluster."""
+
+    address: AddressOption = None
+    episode: EpisodeOption = 0
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Seed of simulation and training; default: the scenario's.")
+    ] = None
+    evaluate_every: EvaluateOption = 10
+    strategy: StrategyOption = "auto"
+    kill: KillOption = field(default_factory=list)
+
+    def job(self, scheme: FleetScheme) -> Job:
+        """What is to be run; refused where it cannot be trained."""
+        scenario = scheme.problem.scenario
+        seed = scenario.seed if self.seed is None else self.seed
+        training = TrainSettings(evaluate_every=self.evaluate_every, strategy=self.strategy)
+        check_trainable(scenario, training, seed, here=False)
+        own: dict[str, Any] = {"seed": seed, "episode": self.episode, "training_seed": seed, "training": training}
+        return Job(scenario, scheme.planner, scheme.options, **own)
+
+
+@flattened
 def fleet_command(
     scenario: ScenarioArgument,
     out: OutOption,
+    *,
     planner: Annotated[
         str, typer.Option("--planner", help="decentralized, skiptrain or uncoordinated.")
     ] = "decentralized",
-    overrides: SetOption = [],  # noqa: B006
-    options: PlannerOptions = [],  # noqa: B006
-    address: AddressOption = None,
-    episode: EpisodeOption = 0,
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Seed of simulation and training; default: the scenario's.")
-    ] = None,
-    evaluate_every: EvaluateOption = 10,
-    strategy: StrategyOption = "auto",
-    kill: KillOption = [],  # noqa: B006
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    settings: Settings,
+    asked: FleetOptions,
+    output: OutputOptions,
 ) -> None:
     """Run every device as a Ray actor of its own; they plan, coordinate and learn by messages between neighbours."""
-    loaded = load(scenario, overrides)
-    problem = build_noted(loaded)
-    scheme = scheme_of(problem, planner, planner_options(options))
-    deaths = dict(_death(text, problem.num_devices, problem.slots) for text in kill)
+    problem = build_noted(settings.scenario(scenario))
+    scheme = scheme_of(problem, planner, settings.of_planner)
+    deaths = dict(_death(text, problem.num_devices, problem.slots) for text in asked.kill)
     _check_out(out)
-    seed = loaded.seed if seed is None else seed
-    training = TrainSettings(evaluate_every=evaluate_every, strategy=strategy)
-    check_trainable(loaded, training, seed, here=False)
-    job = Job(loaded, planner, scheme.options, seed=seed, episode=episode, training_seed=seed, training=training)
+    job = asked.job(scheme)
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(problem.num_devices))  # else Ray warns
-    engine = start_ray(address)
+    engine = start_ray(asked.address)
     from heliomesh.engine.fleet.ray_post import RayPost  # Ray is there only now
 
     try:
-        found = run_fleet(scheme, RayPost, job, deaths=deaths, work=_watched(quiet or as_json))
+        found = run_fleet(scheme, RayPost, job, deaths=deaths, work=_watched(output.silent))
     except (KeyboardInterrupt, SystemExit):  # a signal
         tell("stopped; of an unfinished fleet nothing is kept")
         raise
     finally:
         engine.stop()
-    _keep(Store(out, single=True), found, scheme)
-    facts = {"scenario": loaded.name, "planner": planner, "seed": seed, **found.run.final, "folder": str(out)}
-    print_facts(facts | summary_facts(summarise(found.trace)) | _message_facts(found, scheme), as_json)
+    found.save(out)
+    facts = {
+        "scenario": job.scenario.name,
+        "planner": planner,
+        "seed": job.seed,
+        **found.run.final,
+        "folder": str(out),
+    }
+    print_facts(facts | summary_facts(summarise(found.trace)) | found.message_facts, output.as_json)
 
 
 def _check_out(out: Path) -> None:
@@ -102,31 +115,6 @@ def _watched(quiet: bool) -> Work:
         track=track_unless(quiet),
         observer=unobserved if quiet or console(stderr=True).is_terminal else _tell,
     )
-
-
-def _keep(store: Store, found: FleetRun, scheme: FleetScheme) -> None:
-    """The files of `heliomesh run`, and what was counted."""
-    with store.alone():
-        store.put_plan(found.job, found.plan)
-        store.put_trace(found.job, found.trace)
-        store.put_run(found.job, found.run)
-        write_json(store.folder / _MESSAGES, _message_facts(found, scheme))
-
-
-def _message_facts(found: FleetRun, scheme: FleetScheme) -> dict[str, Any]:
-    """Messages and bytes over single hops as the living devices received them, beside what the model predicts."""
-    slots = scheme.problem.slots
-    kinds: tuple[Kind, ...] = ("share", "policy", "state", "model")
-    totals = {kind: found.total(kind) for kind in kinds}
-    facts: dict[str, Any] = {f"messages: {kind}": count for kind, (count, _) in totals.items()}
-    return facts | {
-        "planning bytes, counted": sum(totals[kind][1] for kind in PLANNING),
-        "planning bytes, predicted": scheme.predicted.offline_bytes,
-        "coordination bytes per slot, counted": totals["state"][1] / slots,
-        "coordination bytes per slot, predicted": scheme.predicted.online_bytes_per_slot,
-        "model bytes per slot, counted": totals["model"][1] / slots,
-        "died": " ".join(f"{device}@{slot}" for device, slot in sorted(found.died.items())) or "none",
-    }
 
 
 def _death(text: str, devices: int, slots: int) -> tuple[int, int]:

@@ -2,35 +2,31 @@
 
 import math
 from collections import Counter
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from heliomesh.commands.facts import build_noted, interval_text, network_facts, number_table, print_json
+from heliomesh.commands.facts import build_noted, network_facts, number_table, print_json
 from heliomesh.commands.options import (
-    EpisodesOption,
-    JsonOption,
+    OutputOptions,
     PlannerNameOption,
-    PlannerOptions,
-    QuietOption,
+    SamplingOptions,
     ScenarioArgument,
-    SeedOption,
-    SetOption,
-    load,
-    planner_options,
-    track_unless,
+    Settings,
+    flattened,
 )
 from heliomesh.commands.terminal import console
-from heliomesh.living.change import eras
 from heliomesh.living.pruning import Pruning, prune
 from heliomesh.living.scope import AdaptedScope, adapt_scope
-from heliomesh.living.trial import Trial, trial
+from heliomesh.living.trial import Trial, live
+from heliomesh.pages.tables import interval_text
 from heliomesh.problem.size import readable
-from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import interval
 
 
+@flattened
 def live_command(
     scenario: ScenarioArgument,
     changes: Annotated[
@@ -41,39 +37,22 @@ def live_command(
             "channel=[[…],…]@50. Repeatable.",
         ),
     ],
+    *,
     planner: PlannerNameOption = "prices",
-    overrides: SetOption = [],  # noqa: B006
-    options: PlannerOptions = [],  # noqa: B006
+    settings: Settings,
     false_alarm_prob: Annotated[
         float, typer.Option("--false-alarm-prob", help="Of an alarm over the horizon if nothing changes.")
     ] = 0.05,
-    episodes: EpisodesOption = 64,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    sampling: SamplingOptions,
+    output: OutputOptions,
 ) -> None:
     """A world that changes: the stale plan, one that notices and plans anew, and one that was told."""
-    if not 0 < false_alarm_prob < 1:
-        raise ScenarioError(
-            "--false-alarm-prob", f"expected a number between 0 and 1, actual value {false_alarm_prob:g}"
-        )
-    problem = build_noted(load(scenario, overrides))
-    truth = eras(problem, changes)
-    if len(truth) < 2:
-        raise ScenarioError("--change", f"expected a change after slot 0, actual value {', '.join(changes)!r}")
-    result = trial(
-        problem,
-        truth,
-        planner,
-        planner_options(options),
-        episodes=episodes,
-        seed=seed,
-        false_alarm_prob=false_alarm_prob,
-        track=track_unless(quiet or as_json),
-    )
+    problem = build_noted(settings.scenario(scenario))
+    own: dict[str, Any] = {"false_alarm_prob": false_alarm_prob, "track": output.track, **asdict(sampling)}
+    result = live(problem, changes, planner, options=settings.of_planner, **own)
     facts = _trial_facts(result)
-    if as_json:
-        asked = {"planner": planner, "changes": list(changes), "episodes": episodes}
+    if output.as_json:
+        asked = {"planner": planner, "changes": list(changes), "episodes": sampling.episodes}
         print_json(network_facts(problem) | asked | facts)
     else:
         _print_trial(result, facts, f"{scenario}, {planner}: {', '.join(changes)}")
@@ -97,7 +76,7 @@ def _trial_facts(result: Trial) -> dict[str, Any]:
 
 def _print_trial(result: Trial, facts: dict[str, Any], title: str) -> None:
     table = number_table(title, "plan", "cost per slot after the change", "against the stale plan")
-    for name, cost in (("stale", result.stale), ("re-planned", result.replanned), ("fresh", result.fresh)):
+    for name, cost in result.costs.items():
         table.add_row(
             name,
             interval_text(interval(cost)),
@@ -120,37 +99,30 @@ def _print_trial(result: Trial, facts: dict[str, Any], title: str) -> None:
     screen.print(f"Alarms by cause: {causes or 'none'}.")
 
 
+@flattened
 def prune_command(
     scenario: ScenarioArgument,
+    *,
     keep_gap: Annotated[
         float, typer.Option("--keep-gap", help="Least share of the mixing matrix's spectral gap to keep.")
     ] = 0.8,
     planner: PlannerNameOption = "prices",
-    overrides: SetOption = [],  # noqa: B006
-    options: PlannerOptions = [],  # noqa: B006
-    episodes: EpisodesOption = 64,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    settings: Settings,
+    sampling: SamplingOptions,
+    output: OutputOptions,
 ) -> None:
     """Leave links that deliver little out of the averaging: cost and spectral gap before and after."""
-    if not 0 <= keep_gap <= 1:
-        raise ScenarioError("--keep-gap", f"expected a share from 0 to 1, actual value {keep_gap:g}")
-    result = prune(
-        build_noted(load(scenario, overrides)),
-        planner,
-        planner_options(options),
-        keep_gap=keep_gap,
-        episodes=episodes,
-        seed=seed,
-        track=track_unless(quiet or as_json),
-    )
-    if as_json:
+    problem = build_noted(settings.scenario(scenario))
+    own: dict[str, Any] = {"keep_gap": keep_gap, "track": output.track, **asdict(sampling)}
+    result = prune(problem, planner, settings.of_planner, **own)
+    if output.as_json:
         print_json(_pruning_facts(result))
-        return
-    table = number_table(
-        f"{scenario}, {planner}: links kept", "network", "links", "cost per slot", "gap", "gap applied"
-    )
+    else:
+        _print_pruning(result, f"{scenario}, {planner}: links kept")
+
+
+def _print_pruning(result: Pruning, title: str) -> None:
+    table = number_table(title, "network", "links", "cost per slot", "gap", "gap applied")
     for name, side in (("before", result.before), ("after", result.after)):
         cells = (str(side.links), interval_text(interval(side.cost)), f"{side.gap:.4f}", f"{side.real_gap:.4f}")
         table.add_row(name, *cells)
@@ -175,37 +147,30 @@ def _pruning_facts(result: Pruning) -> dict[str, Any]:
     return facts | {"saved": result.saved.mean, "saved, 95 % half-width": result.saved.half_width}
 
 
+@flattened
 def scope_command(
     scenario: ScenarioArgument,
+    *,
     hops: Annotated[int, typer.Option("--hops", min=0, max=7, help="Hops that every device sees at least.")] = 0,
     keep_gain: Annotated[
         float, typer.Option("--keep-gain", help="Share of the saving of one hop more for all that must be kept.")
     ] = 0.8,
-    overrides: SetOption = [],  # noqa: B006
-    options: PlannerOptions = [],  # noqa: B006
-    episodes: EpisodesOption = 64,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    settings: Settings,
+    sampling: SamplingOptions,
+    output: OutputOptions,
 ) -> None:
     """One hop more for the devices where it pays (planner `decentralized`), and the traffic saved."""
-    if not 0 < keep_gain <= 1:
-        raise ScenarioError("--keep-gain", f"expected a share above 0 and up to 1, actual value {keep_gain:g}")
-    result = adapt_scope(
-        build_noted(load(scenario, overrides)),
-        hops,
-        planner_options(options),
-        keep_gain=keep_gain,
-        episodes=episodes,
-        seed=seed,
-        track=track_unless(quiet or as_json),
-    )
-    if as_json:
+    problem = build_noted(settings.scenario(scenario))
+    own: dict[str, Any] = {"keep_gain": keep_gain, "track": output.track, **asdict(sampling)}
+    result = adapt_scope(problem, hops, settings.of_planner, **own)
+    if output.as_json:
         print_json(_scope_facts(result))
-        return
-    table = number_table(
-        f"{scenario}, decentralized", "who sees one hop more", "cost per slot", "offline", "online/slot"
-    )
+    else:
+        _print_scope(result, f"{scenario}, decentralized")
+
+
+def _print_scope(result: AdaptedScope, title: str) -> None:
+    table = number_table(title, "who sees one hop more", "cost per slot", "offline", "online/slot")
     for name, scope in (("nobody", result.base), ("where it pays", result.chosen), ("everybody", result.full)):
         overhead = scope.overhead
         table.add_row(

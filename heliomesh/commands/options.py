@@ -3,7 +3,7 @@
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from functools import partial, wraps
 from importlib import import_module
@@ -16,7 +16,9 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from heliomesh.commands.terminal import console
-from heliomesh.learning.trainer import MakeStack, TrainSettings, replay_here
+from heliomesh.learning.replay import Replay
+from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.trainer import MakeStack
 from heliomesh.problem.policy import ParallelMap, Track, untracked
 from heliomesh.scenario import Scenario, ScenarioError, parse_override
 
@@ -63,6 +65,31 @@ OutOption = Annotated[Path, typer.Option("--out", help="Folder for checkpoints a
 
 
 @dataclass(frozen=True)
+class Settings:
+    """What differs from the scenario's file and from the planner's defaults."""
+
+    overrides: SetOption = field(default_factory=list)
+    options: PlannerOptions = field(default_factory=list)
+
+    def scenario(self, name: str) -> Scenario:
+        """The named scenario with the values of --set."""
+        return load(name, self.overrides)
+
+    @property
+    def of_planner(self) -> dict[str, Any]:
+        """The values of --option."""
+        return dict(parse_override(text, "--option") for text in self.options)
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """Which episodes are simulated."""
+
+    episodes: EpisodesOption = 64
+    seed: SeedOption = 0
+
+
+@dataclass(frozen=True)
 class OutputOptions:
     """What a command prints."""
 
@@ -70,9 +97,14 @@ class OutputOptions:
     quiet: QuietOption = False
 
     @property
+    def silent(self) -> bool:
+        """Whether nobody sees progress."""
+        return self.quiet or self.as_json
+
+    @property
     def track(self) -> Track:
         """Progress bars, unless there is nobody to see them."""
-        return track_unless(self.quiet or self.as_json)
+        return track_unless(self.silent)
 
 
 @dataclass(frozen=True)
@@ -118,7 +150,7 @@ class EngineOptions:
         for option, value in named.items():
             if value is not None:
                 raise ScenarioError(option, f"expected --engine ray with it, actual value {value!r} with local")
-        return replay_here
+        return Replay
 
 
 def flattened(command: Callable[..., None]) -> Callable[..., None]:
@@ -127,11 +159,10 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, Any] = {
         name: one.annotation for name, one in own.parameters.items() if is_dataclass(one.annotation)
     }
-    plain = [one for name, one in own.parameters.items() if name not in groups]
     spread = [
-        inspect.Parameter(part.name, inspect.Parameter.KEYWORD_ONLY, default=_default(part), annotation=part.type)
-        for group in groups.values()
-        for part in fields(group)
+        part.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, one in own.parameters.items()
+        for part in (_parameters(groups[name]) if name in groups else [one])
     ]
 
     @wraps(command)
@@ -142,9 +173,15 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(**given, **made)
 
-    keyword_only = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in plain]
-    call.__signature__ = own.replace(parameters=[*keyword_only, *spread])  # type: ignore[attr-defined]
+    call.__signature__ = own.replace(parameters=spread)  # type: ignore[attr-defined]
     return call
+
+
+def _parameters(group: Any) -> list[inspect.Parameter]:
+    return [
+        inspect.Parameter(part.name, inspect.Parameter.KEYWORD_ONLY, default=_default(part), annotation=part.type)
+        for part in fields(group)
+    ]
 
 
 def _default(part: Field[Any]) -> Any:
@@ -154,11 +191,6 @@ def _default(part: Field[Any]) -> Any:
 def load(scenario: str, overrides: list[str]) -> Scenario:
     """The named scenario with the values of --set."""
     return Scenario.load(scenario).override(dict(parse_override(text, "--set") for text in overrides))
-
-
-def planner_options(options: list[str]) -> dict[str, Any]:
-    """The values of --option."""
-    return dict(parse_override(text, "--option") for text in options)
 
 
 def start_ray(address: str | None) -> ModuleType:

@@ -12,19 +12,17 @@ from heliomesh.commands.options import (
     DeviceOption,
     Engine,
     EngineOption,
-    EpisodesOption,
     OutputOptions,
     PlannerArgument,
     PlannerOptions,
+    SamplingOptions,
     ScenarioArgument,
-    SeedOption,
     SetOption,
+    Settings,
     TypeOption,
     check_target,
     engine_maps,
     flattened,
-    load,
-    planner_options,
 )
 from heliomesh.jobs.steps import plan_facts
 from heliomesh.planning import make_plan
@@ -48,18 +46,20 @@ class PlanningOptions:
 
     def made(self, scenario: str, planner: str, track: Track) -> tuple[Problem, Plan]:
         """The problem and its plan."""
-        problem = build_noted(load(scenario, self.overrides), self.device, self.dtype)
+        settings = Settings(self.overrides, self.options)
+        problem = build_noted(settings.scenario(scenario), self.device, self.dtype)
         spread = engine_maps(self.engine, self.address).get("parallel_map", map)
-        return problem, make_plan(problem, planner, planner_options(self.options), parallel_map=spread, track=track)
+        return problem, make_plan(problem, planner, settings.of_planner, parallel_map=spread, track=track)
 
 
 @flattened
 def plan_command(
     scenario: ScenarioArgument,
     planner: PlannerArgument,
+    *,
+    out: Annotated[Path | None, typer.Option("--out", help="Save the plan to this .safetensors file.")] = None,
     planning: PlanningOptions,
     output: OutputOptions,
-    out: Annotated[Path | None, typer.Option("--out", help="Save the plan to this .safetensors file.")] = None,
 ) -> None:
     """Make one plan and say what is known about it."""
     check_target(out, "--out")
@@ -75,16 +75,16 @@ def plan_command(
 def simulate_command(
     scenario: ScenarioArgument,
     planner: PlannerArgument,
+    *,
+    sampling: SamplingOptions,
+    out: Annotated[Path | None, typer.Option("--out", help="Save the trace to this .npz file.")] = None,
     planning: PlanningOptions,
     output: OutputOptions,
-    episodes: EpisodesOption = 64,
-    seed: SeedOption = 0,
-    out: Annotated[Path | None, typer.Option("--out", help="Save the trace to this .npz file.")] = None,
 ) -> None:
     """Plan, then simulate with continuous batteries."""
     check_target(out, "--out")
     problem, made = planning.made(scenario, planner, output.track)
-    trace = simulate(problem, made, episodes, seed, track=output.track)
+    trace = simulate(problem, made, sampling.episodes, sampling.seed, track=output.track)
     facts = network_facts(problem) | plan_facts(made) | summary_facts(summarise(trace))
     facts["energy ledger imbalance [J], largest"] = float(abs(energy_ledger(trace).imbalance_joule).max())
     if out is not None:

@@ -7,9 +7,8 @@ import typer
 
 from heliomesh.commands.options import check_target
 from heliomesh.commands.terminal import say
-from heliomesh.durable import write_text
+from heliomesh.pages.report import report
 from heliomesh.problem.size import readable
-from heliomesh.report.page import report_page
 
 
 def report_command(
@@ -23,8 +22,7 @@ def report_command(
 ) -> None:
     """Write one HTML page of some runs; it opens from the disk and needs no network."""
     check_target(out, "--out")
-    page = report_page(runs, title, every)
-    write_text(out, page)
+    report(runs, out, title=title, every=every)
     if not quiet:
         number = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
         say(f"{out}: {number}, {readable(out.stat().st_size)}")

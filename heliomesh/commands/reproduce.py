@@ -1,7 +1,8 @@
 """`heliomesh reproduce`: the paper's figures and tables, stored as they finish and never computed twice."""
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -18,17 +19,44 @@ from heliomesh.commands.options import (
     track_unless,
 )
 from heliomesh.commands.terminal import say
-from heliomesh.durable import write_text
-from heliomesh.jobs.store import Store
-from heliomesh.learning.execution import check_strategy
-from heliomesh.learning.precision import check_precision
 from heliomesh.learning.run import TrainingError
-from heliomesh.learning.trainer import TrainSettings, Work
-from heliomesh.problem.problem import torch_device
-from heliomesh.report.figures import draw
-from heliomesh.report.tables import figure_text
-from heliomesh.studies.line import BASELINE
-from heliomesh.studies.reproduce import Figure, carry_out, figures, prepare, store_of
+from heliomesh.pages.publishing import publish
+from heliomesh.studies.reproduce import experiments, reproduce, store_of
+
+
+@dataclass(frozen=True)
+class FigureOptions:
+    """How much of the figures."""
+
+    quick: Annotated[bool, typer.Option("--quick", help="A small version of every figure.")] = False
+    only_plan: Annotated[bool, typer.Option("--only-plan", help="Plan and simulate, and train later.")] = False
+    only_print: Annotated[bool, typer.Option("--only-print", help="Tables and figures of what is stored.")] = False
+
+    @property
+    def only(self) -> Literal["plan", "read"] | None:
+        """The same for the study."""
+        return "read" if self.only_print else "plan" if self.only_plan else None
+
+
+@dataclass(frozen=True)
+class StackOptions:
+    """How runs are trained."""
+
+    device: DeviceOption = "cpu"
+    precision: PrecisionOption = "fp32"
+    strategy: StrategyOption = "auto"
+
+
+@dataclass(frozen=True)
+class SpreadOptions:
+    """Who does the work."""
+
+    engine: EngineOption = Engine.local
+    address: AddressOption = None
+
+    def maps(self, device: str) -> dict[str, Any]:
+        """How work is spread, as fields of `Work`."""
+        return engine_maps(self.engine, self.address, device)
 
 
 @flattened
@@ -37,53 +65,28 @@ def reproduce_command(
     out: Annotated[Path, typer.Option("--out", help="Folder of results; what it holds is not repeated.")] = Path(
         "results"
     ),
-    quick: Annotated[bool, typer.Option("--quick", help="A small version of every figure.")] = False,
-    only_plan: Annotated[bool, typer.Option("--only-plan", help="Plan and simulate, and train later.")] = False,
-    only_print: Annotated[bool, typer.Option("--only-print", help="Tables and figures of what is stored.")] = False,
-    device: DeviceOption = "cpu",
-    precision: PrecisionOption = "fp32",
-    strategy: StrategyOption = "auto",
+    *,
+    asked: FigureOptions,
+    training: StackOptions,
     together: Annotated[int, typer.Option("--together", min=1, help="Runs trained in one stack.")] = 10,
-    engine: EngineOption = Engine.local,
-    address: AddressOption = None,
+    spread: SpreadOptions,
     quiet: QuietOption = False,
 ) -> None:
     """Everything in the paper's evaluation, over paired seeds, with 95 % intervals."""
     if out.exists() and not out.is_dir():
         raise TrainingError(f"--out: expected a folder, actual: {out} is a file")
-    check_precision(precision)
-    check_strategy(strategy)
-    store, training = store_of(out, quick), TrainSettings(device=device, precision=precision, strategy=strategy)  # type: ignore[arg-type]
-    figures(names, store, quick, training)  # refuses unknown names before any work
-    if not only_print:
-        if engine is Engine.local and not only_plan:
-            torch_device(device)  # refuse before hours of planning; Ray's workers have devices of their own
-        maps: dict[str, Any] = engine_maps(engine, address, device)
-        work = Work(track=track_unless(quiet), keep_weights=False, runs_at_once=together, **maps)
-        with store.alone():
-            prepare(names, store, quick, training, work)
-            if not only_plan:
-                carry_out(names, store, quick, training, work)
-    _publish(figures(names, store, quick, training), store, f"{' --quick' if quick else ''} --out {out}")
-
-
-def _publish(found: list[Figure], store: Store, settings: str) -> None:
-    """Write each experiment's table and figure, and print the tables."""
+    experiments(names)  # refuses unknown names before Ray is started
+    maps = {} if asked.only_print else spread.maps(training.device)
+    work: dict[str, Any] = {"track": track_unless(quiet), "runs_at_once": together, **maps}
+    found = reproduce(names, out, quick=asked.quick, only=asked.only, **asdict(training), **work)
+    folder = store_of(out, asked.quick).folder
     for figure in found:
         if figure.results:
-            text = figure_text(figure)
-            say(text, lines=True)
-            write_text(store.folder / f"{figure.name}.md", text)
-            target = store.folder / f"{figure.name}.svg"
-            draw(figure.results, figure.title, figure.place, _reference(figure), target)
-    absent = [figure.name for figure in found if not figure.results]
-    if absent:
-        command = f"heliomesh reproduce {' '.join(absent)}{settings}"
-        say(f"{store.folder} holds no results of {', '.join(absent)} yet: `{command}` makes them.")
+            say(publish(figure, folder), lines=True)
+    _tell_absent([figure.name for figure in found if not figure.results], folder, out, asked.quick)
 
 
-def _reference(figure: Figure) -> str | None:
-    """The scheme over which the figure draws gains; places are compared by the table alone."""
-    if isinstance(figure.against, str):
-        return figure.against
-    return None if isinstance(figure.against, int | float) else BASELINE
+def _tell_absent(names: list[str], folder: Path, out: Path, quick: bool) -> None:
+    if names:
+        command = f"heliomesh reproduce {' '.join(names)}{' --quick' if quick else ''} --out {out}"
+        say(f"{folder} holds no results of {', '.join(names)} yet: `{command}` makes them.")

@@ -16,8 +16,8 @@ from heliomesh.durable import alone_in
 from heliomesh.jobs.pack import Packs
 from heliomesh.jobs.store import PACKS, PLAN, TRACE, TRACE_ARRAYS, Store, read_cost, read_result
 from heliomesh.learning.run import CHECKPOINTS, MANIFEST, Run, TrainingError, is_finished
+from heliomesh.pages.run_folder import RunFolder, is_run, read_run
 from heliomesh.problem.size import readable
-from heliomesh.report.run_folder import RunFolder, is_run, read_run
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.trace import Trace, TraceError
 

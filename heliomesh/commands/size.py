@@ -1,6 +1,7 @@
 """`heliomesh size`: the smallest batteries and panels that meet a target, by a sweep over both."""
 
 import math
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,109 +12,127 @@ from rich.table import Table
 from heliomesh.commands.facts import build_noted, print_json
 from heliomesh.commands.options import (
     DeviceOption,
-    JsonOption,
+    OutputOptions,
     PlannerNameOption,
     PlannerOptions,
-    QuietOption,
     ScenarioArgument,
     SeedOption,
     SetOption,
+    Settings,
     StrategyOption,
     check_target,
+    flattened,
     load,
-    planner_options,
-    track_unless,
 )
 from heliomesh.commands.terminal import console, say
 from heliomesh.durable import write_text
-from heliomesh.jobs.store import Store
-from heliomesh.learning.readiness import check_trainable
-from heliomesh.learning.trainer import TrainSettings
-from heliomesh.report.contour import contour_svg, in_words
-from heliomesh.report.sizing_page import sizing_page
+from heliomesh.pages.contour import contour_svg, in_words
+from heliomesh.pages.sizing_page import sizing_page
 from heliomesh.scenario import Scenario, ScenarioError
-from heliomesh.studies.sizing import Measurement, Pair, Prices, Sizing, Target, axes_of, sized
+from heliomesh.studies.sizing import EPISODES, Measurement, Pair, Prices, Sizing, size
 
-_EPISODES = {"update loss": 16, "accuracy": 5}
 _OPTION = {"update loss": "--target-loss", "accuracy": "--target-accuracy"}
 
 
-def size_command(
-    scenario: ScenarioArgument,
+@dataclass(frozen=True)
+class AskedOptions:
+    """What must be reached, and by which planner."""
+
     target_loss: Annotated[
         float | None, typer.Option("--target-loss", help="Largest mean update loss per device and slot, 0 to 1.")
-    ] = None,
+    ] = None
     target_accuracy: Annotated[
         float | None, typer.Option("--target-accuracy", help="Least mean accuracy of the devices, 0 to 1.")
-    ] = None,
+    ] = None
     by_slot: Annotated[
         int | None, typer.Option("--by-slot", min=1, help="When the accuracy counts; default: after the last slot.")
-    ] = None,
-    planner: PlannerNameOption = "receiver",
-    options: PlannerOptions = [],  # noqa: B006
-    overrides: SetOption = [],  # noqa: B006
+    ] = None
+    planner: PlannerNameOption = "receiver"
+    options: PlannerOptions = field(default_factory=list)
+    overrides: SetOption = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PartsOptions:
+    """Batteries and panels to try, and their prices."""
+
     capacity: Annotated[
         str | None,
         typer.Option(
             "--capacity", help="Battery capacities in J, such as 1,2,4; default: ¼ to 4 times the scenario's."
         ),
-    ] = None,
+    ] = None
     panel: Annotated[
         str | None,
         typer.Option("--panel", help="Panel areas in cm², or factors on a harvest without panel; default: likewise."),
-    ] = None,
-    price_battery: Annotated[
-        float | None, typer.Option("--price-battery", help="Price per joule of battery.")
-    ] = None,
-    price_panel: Annotated[float | None, typer.Option("--price-panel", help="Price per cm² of panel.")] = None,
+    ] = None
+    price_battery: Annotated[float | None, typer.Option("--price-battery", help="Price per joule of battery.")] = None
+    price_panel: Annotated[float | None, typer.Option("--price-panel", help="Price per cm² of panel.")] = None
+
+    @property
+    def axes(self) -> dict[str, list[float] | None]:
+        """Values to try."""
+        return {"capacity_joule": _numbers(self.capacity, "--capacity"), "panel": _numbers(self.panel, "--panel")}
+
+    @property
+    def prices(self) -> Prices | None:
+        """Prices, if there are any."""
+        battery, panel = self.price_battery, self.price_panel
+        for option, value in (("--price-battery", battery), ("--price-panel", panel)):
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise ScenarioError(option, f"expected a number of at least 0, actual value {value:g}")
+        return None if battery is None and panel is None else Prices(battery or 0.0, panel or 0.0)
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """How pairs are measured."""
+
     episodes: Annotated[
         int | None, typer.Option("--episodes", min=2, help="Episodes of a pair; default: 16, or 5 to train in.")
-    ] = None,
-    seed: SeedOption = 0,
+    ] = None
+    seed: SeedOption = 0
     every_pair: Annotated[
         bool, typer.Option("--every-pair", help="Train also at pairs whose outcome follows from others.")
-    ] = False,
-    store: Annotated[Path | None, typer.Option("--store", help="Keep what is found here, and go on with it.")] = None,
+    ] = False
+    store: Annotated[Path | None, typer.Option("--store", help="Keep what is found here, and go on with it.")] = None
+
+
+@dataclass(frozen=True)
+class ComputingOptions:
+    """What computes."""
+
+    device: DeviceOption = "cpu"
+    strategy: StrategyOption = "auto"
+
+
+@flattened
+def size_command(
+    scenario: ScenarioArgument,
+    *,
+    asked: AskedOptions,
+    parts: PartsOptions,
+    sweep: SweepOptions,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write a page (.html) or the picture (.svg) here.")
     ] = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    device: DeviceOption = "cpu",
-    strategy: StrategyOption = "auto",
+    output: OutputOptions,
+    computing: ComputingOptions,
 ) -> None:
     """Sweep battery capacity and panel area for the smallest pairs that meet a target."""
-    target = _target(target_loss, target_accuracy)
-    prices = _prices(price_battery, price_panel)
+    prices, axes = parts.prices, parts.axes
     _check_out(out)
-    base = load(scenario, overrides)
-    _check_slot(by_slot, target, base)
+    base = load(scenario, asked.overrides)
     build_noted(base)  # what it says holds for every pair
-    axes = axes_of(base, _numbers(capacity, "--capacity"), _numbers(panel, "--panel"))
-    trial = Measurement(
-        target.measure,
-        planner,
-        planner_options(options),
-        episodes or _EPISODES[target.measure],
-        seed,
-        by_slot,
-        device,
-        strategy,
-    )
-    if target.measure == "accuracy":
-        check_trainable(base, TrainSettings(device=device, strategy=strategy), seed)
-    kept = None if store is None else Store(store)
-    thorough = every_pair or target.measure == "update loss"
-    sizing = sized(base, axes, target, trial, kept, every_pair=thorough, track=track_unless(quiet or as_json))
+    own: dict[str, Any] = axes | asdict(sweep) | asdict(computing)
+    own |= {name: getattr(asked, name) for name in ("target_loss", "target_accuracy", "by_slot", "planner")}
+    sizing = size(base, **own, options=Settings(options=asked.options).of_planner, track=output.track)
+    episodes = sweep.episodes or EPISODES[sizing.target.measure]
+    trial = Measurement(sizing.target.measure, asked.planner, episodes=episodes, by_slot=asked.by_slot)
     if out is not None:
-        _write(out, sizing, base, prices, planner)
-    if not sizing.smallest:
-        raise ScenarioError(
-            _OPTION[target.measure],
-            f"expected a target that some pair reaches, actual value {target.value:g} is missed by all "
-            f"{len(axes.pairs)}, the best being {in_words(sizing, sizing.best)}",
-        )
-    if as_json:
+        _write(out, sizing, base, prices, trial.planner)
+    _check_reached(sizing)
+    if output.as_json:
         print_json(_facts(sizing, base, trial, prices))
         return
     _print(sizing, base, trial, prices)
@@ -121,25 +140,14 @@ def size_command(
         say(f"{out}: written")
 
 
-def _target(loss: float | None, accuracy: float | None) -> Target:
-    given = [Target("update loss", loss)] if loss is not None else []
-    given += [Target("accuracy", accuracy)] if accuracy is not None else []
-    if len(given) != 1:
+def _check_reached(sizing: Sizing) -> None:
+    target = sizing.target
+    if not sizing.smallest:
         raise ScenarioError(
-            "--target-loss",
-            f"expected exactly one of --target-loss and --target-accuracy, actual number of them {len(given)}",
+            _OPTION[target.measure],
+            f"expected a target that some pair reaches, actual value {target.value:g} is missed by all "
+            f"{len(sizing.axes.pairs)}, the best being {in_words(sizing, sizing.best)}",
         )
-    target = given[0]
-    if not 0 <= target.value <= 1:
-        raise ScenarioError(_OPTION[target.measure], f"expected a share from 0 to 1, actual value {target.value:g}")
-    return target
-
-
-def _prices(battery: float | None, panel: float | None) -> Prices | None:
-    for option, value in (("--price-battery", battery), ("--price-panel", panel)):
-        if value is not None and not (math.isfinite(value) and value >= 0):
-            raise ScenarioError(option, f"expected a number of at least 0, actual value {value:g}")
-    return None if battery is None and panel is None else Prices(battery or 0.0, panel or 0.0)
 
 
 def _numbers(text: str | None, option: str) -> list[float] | None:
@@ -155,15 +163,6 @@ def _check_out(out: Path | None) -> None:
     if out is not None and out.suffix not in (".html", ".svg"):
         raise ScenarioError("--out", f"expected a name that ends in .html or .svg, actual value {str(out)!r}")
     check_target(out, "--out")
-
-
-def _check_slot(by_slot: int | None, target: Target, base: Scenario) -> None:
-    if by_slot is None:
-        return
-    if target.measure != "accuracy":
-        raise ScenarioError("--by-slot", f"expected a value with --target-accuracy only, actual value {by_slot}")
-    if by_slot > base.slots:
-        raise ScenarioError("--by-slot", f"expected at most slots = {base.slots}, actual value {by_slot}")
 
 
 def _write(out: Path, sizing: Sizing, base: Scenario, prices: Prices | None, planner: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -20,10 +21,10 @@ from heliomesh.commands.options import (
     PlannerOptions,
     ScenarioArgument,
     SetOption,
+    Settings,
     TrainingOptions,
     flattened,
     load,
-    planner_options,
 )
 from heliomesh.commands.terminal import console, tell
 from heliomesh.jobs.job import Job
@@ -52,30 +53,56 @@ RunSeedOption = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Which training of a trace."""
+
+    episode: EpisodeOption = 0
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False
+    overrides: SetOption = field(default_factory=list)
+    seed: TrainSeedOption = None
+    with_diagnosis: DiagnoseOption = False
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Which run of a planner."""
+
+    overrides: SetOption = field(default_factory=list)
+    options: PlannerOptions = field(default_factory=list)
+    episode: EpisodeOption = 0
+    seed: RunSeedOption = None
+    with_diagnosis: DiagnoseOption = False
+
+    def job(self, scenario: str, planner: str, training: TrainingOptions) -> Job:
+        """What is to be run."""
+        settings = Settings(self.overrides, self.options)
+        loaded = settings.scenario(scenario)
+        seed = loaded.seed if self.seed is None else self.seed
+        own = {"seed": seed, "episode": self.episode, "training_seed": seed, "plan_device": training.device}
+        return Job(loaded, planner, settings.of_planner, training=training.settings, **own)  # type: ignore[arg-type]
+
+
 @flattened
 def train_command(
     scenario: ScenarioArgument,
     trace: Annotated[Path, typer.Argument(help="A trace of the scenario, from `heliomesh simulate --out`.")],
     out: OutOption,
+    asked: ReplayOptions,
     training: TrainingOptions,
     engine: EngineOptions,
     output: OutputOptions,
-    episode: EpisodeOption = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
-    overrides: SetOption = [],  # noqa: B006
-    seed: TrainSeedOption = None,
-    with_diagnosis: DiagnoseOption = False,
 ) -> None:
     """Train the scenario's model under one episode of a trace."""
-    loaded = load(scenario, overrides)
+    loaded = load(scenario, asked.overrides)
     replayed = Trace.load(trace, memory_gib=max(training.memory_gib or 0.0, DEFAULT_LIMIT_GIB))
-    job = given_job(TrainJob(loaded, replayed, episode, seed), training.settings)
-    live = _Live(replayed, episode, output.quiet or output.as_json)
+    job = given_job(TrainJob(loaded, replayed, asked.episode, asked.seed), training.settings)
+    work = _Live(replayed, asked.episode, output.silent).work(training.tensorboard, engine.make_stack())
     with _interruptible("the same command with --resume goes on"):
-        run = train_in(Store(out, single=True), job, live.work(training.tensorboard, engine.make_stack()), resume)
+        run = train_in(Store(out, single=True), job, work, asked.resume)
     facts = _run_facts(run, out)
-    if with_diagnosis:
-        facts |= _theorem_facts(loaded, replayed, run, episode)
+    if asked.with_diagnosis:
+        facts |= _theorem_facts(loaded, replayed, run, asked.episode)
     print_facts(facts, output.as_json)
 
 
@@ -84,37 +111,22 @@ def run_command(
     scenario: ScenarioArgument,
     planner: PlannerArgument,
     out: OutOption,
+    asked: RunOptions,
     training: TrainingOptions,
     engine: EngineOptions,
     output: OutputOptions,
-    overrides: SetOption = [],  # noqa: B006
-    options: PlannerOptions = [],  # noqa: B006
-    episode: EpisodeOption = 0,
-    seed: RunSeedOption = None,
-    with_diagnosis: DiagnoseOption = False,
 ) -> None:
     """Plan, simulate an episode, train under it and save everything; the same command again resumes."""
-    loaded = load(scenario, overrides)
-    seed = loaded.seed if seed is None else seed
-    job = Job(
-        loaded,
-        planner,
-        planner_options(options),
-        seed=seed,
-        episode=episode,
-        training_seed=seed,
-        training=training.settings,
-        plan_device=training.device,
-    )
-    build_noted(loaded, training.device)
+    job = asked.job(scenario, planner, training)
+    build_noted(job.scenario, training.device)
     store = Store(out, single=True)
     was_finished = store.has(job)
     if engine.engine is Engine.ray and not was_finished:
-        check_trainable(loaded, job.training, seed, here=False)  # before Ray is started
+        check_trainable(job.scenario, job.training, job.training_seed, here=False)  # before Ray is started
     make_stack = engine.make_stack()
 
     def watch(trace: Trace) -> Work:
-        return _Live(trace, 0, output.quiet or output.as_json).work(training.tensorboard, make_stack)
+        return _Live(trace, 0, output.silent).work(training.tensorboard, make_stack)
 
     with _interruptible("the same command goes on"):
         run = run_in(store, job, Work(track=output.track, make_stack=make_stack), watch)
@@ -122,8 +134,8 @@ def run_command(
         _note(f"{out}: this run was finished before; nothing was trained")
     trace = store.trace(job)
     facts = _run_facts(run, out) | summary_facts(summarise(trace))
-    if with_diagnosis:
-        facts |= _theorem_facts(loaded, trace, run, 0)
+    if asked.with_diagnosis:
+        facts |= _theorem_facts(job.scenario, trace, run, 0)
     print_facts(facts, output.as_json)
 
 

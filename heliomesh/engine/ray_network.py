@@ -24,9 +24,10 @@ from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.execution import Report
 from heliomesh.learning.replay import Stack, TrainJob, first_model, lined_up, settled_strategy
 from heliomesh.learning.run import TrainingError
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.shard import Border, Indices, Rows, Shard
 from heliomesh.learning.stacked import Scores, layout_of
-from heliomesh.learning.trainer import MakeStack, TrainSettings
+from heliomesh.learning.trainer import MakeStack
 from heliomesh.problem.problem import torch_device
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.scenario import ScenarioError

@@ -6,7 +6,7 @@ those of others and looks its action up; all it remembers is a view of a few byt
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -96,7 +96,7 @@ class Header:
     @property
     def bits(self) -> int:
         """Bits of an action."""
-        return next(bits for bits in (1, 2, 4, 8) if len(self.plan.actions) <= 1 << bits)
+        return action_bits(len(self.plan.actions))
 
     @cached_property
     def packed(self) -> list[int]:
@@ -129,19 +129,13 @@ class Header:
     def text(self, travel: int) -> str:
         """The header; ``travel``: links that every message travels."""
         plan, device, prefix = self.plan, self.device, f"hm{self.device.device}"
-        actions = [f" *   {number}: {in_words(a.power_watt, a.trained)}" for number, a in enumerate(plan.actions)]
+        actions = [(action.power_watt, action.trained) for action in plan.actions]
         slotted, states = len(device.table_of_slot) > 1, len(device.tables[0])
         return _HEADER.substitute(
-            prefix=prefix,
-            upper=prefix.upper(),
-            device=device.device,
+            head_fields(device.device, plan.planner, actions, self.constants, self.ram_bytes),
             devices=len(plan.devices),
-            planner=harmless(plan.planner),
             scenario=harmless(plan.scenario),
             sha=plan.scenario_sha256[:12],
-            flash=self.flash_bytes,
-            ram=self.ram_bytes,
-            actions="\n".join(actions),
             slots=plan.slots,
             hops=travel,
             sites=len(device.reports.sites),
@@ -151,17 +145,45 @@ class Header:
             cuts=len(device.reports.battery_cuts_joule),
             weathers=plan.num_weather,
             levels=plan.channel_levels,
-            constants="\n\n".join(array.declared(prefix) for array in self.constants),
-            sum_of_sizes="\n        + ".join(f"sizeof {prefix}_{array.name}" for array in self.constants),
             select=(
                 f"entry += {states}u * {prefix}_table_of_slot[slot < {plan.slots} ? slot : {plan.slots - 1}];"
                 if slotted
                 else "(void)slot; /* every slot has the same table */"
             ),
-            per_byte=8 // self.bits,
-            bits=self.bits,
-            mask=(1 << self.bits) - 1,
         )
+
+
+def head_fields(
+    device: int, planner: str, actions: Sequence[tuple[float, bool]], constants: Sequence[Constants], ram_bytes: int
+) -> dict[str, object]:
+    """What every header says of itself, of its actions (power [W], trained) and of its arrays."""
+    prefix, bits = f"hm{device}", action_bits(len(actions))
+    return {
+        "prefix": prefix,
+        "upper": prefix.upper(),
+        "device": device,
+        "planner": harmless(planner),
+        "flash": sum(array.num_bytes for array in constants),
+        "ram": ram_bytes,
+        "actions": "\n".join(f" *   {number}: {in_words(*action)}" for number, action in enumerate(actions)),
+        "constants": "\n\n".join(array.declared(prefix) for array in constants),
+        "sum_of_sizes": "\n        + ".join(f"sizeof {prefix}_{array.name}" for array in constants),
+        "per_byte": 8 // bits,
+        "bits": bits,
+        "mask": (1 << bits) - 1,
+    }
+
+
+def action_bits(count: int) -> int:
+    """Bits of an action that is one of so many."""
+    return next(bits for bits in (1, 2, 4, 8) if count <= 1 << bits)
+
+
+def check_limits(limits: Iterable[tuple[str, float, float]]) -> None:
+    """Refuse numbers that C's types do not hold; (field, limit, actual value)."""
+    for field, limit, actual in limits:
+        if actual > limit:
+            raise ScenarioError(field, f"expected at most {limit:g} in a C header, actual value {actual:g}")
 
 
 def microjoule(joule: float) -> int:
@@ -203,15 +225,14 @@ def in_words(power_watt: float, trained: bool) -> str:
 
 def _check(header: Header) -> None:
     device = header.device
-    for field, limit, actual in (
+    limits = (
         ("energy.capacity_joule", (2**32 - 1) / _MICROJOULE, header.plan.capacity_joule[device.device]),
         ("energy.battery_levels", 255, max((seen.size for seen in device.scope), default=1)),
         ("channel.levels", 255, header.plan.channel_levels),
         ("network.devices", 65535, len(header.plan.devices)),
         ("table entries", 2**32 - 1, len(device.tables) * len(device.tables[0])),
-    ):
-        if actual > limit:
-            raise ScenarioError(field, f"expected at most {limit:g} in a C header, actual value {actual:g}")
+    )
+    check_limits(limits)
 
 
 _HEADER = Template("""\

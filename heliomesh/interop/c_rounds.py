@@ -15,7 +15,16 @@ import torch
 from torch import Tensor
 
 from heliomesh.durable import alone_in, write_set
-from heliomesh.interop.c_header import FILE_PATTERN, Constants, harmless, in_words, microjoule, packed_actions
+from heliomesh.interop.c_header import (
+    FILE_PATTERN,
+    Constants,
+    action_bits,
+    check_limits,
+    harmless,
+    head_fields,
+    microjoule,
+    packed_actions,
+)
 from heliomesh.interop.c_round_text import ADVISED, HEADER, TELL_ENERGY, UNADVISED, UNVALUED, VALUED
 from heliomesh.interop.export_tables import DUST
 from heliomesh.interop.rounded import RoundedTables, ValueWidth, check_roundable, num_sites, site_places
@@ -24,7 +33,6 @@ from heliomesh.planners.receiver import ReceiverTables
 from heliomesh.problem.coordination import FORBIDDEN, Group
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
-from heliomesh.scenario import ScenarioError
 
 
 @dataclass(frozen=True)
@@ -148,24 +156,31 @@ class RoundHeader:
 
     @property
     def _bits(self) -> int:
-        return next(bits for bits in (1, 2, 4, 8) if len(self.policy.problem.actions) <= 1 << bits)
+        return action_bits(len(self.policy.problem.actions))
 
     def text(self) -> str:
         """The header."""
-        policy, problem, prefix = self.policy, self.policy.problem, f"hm{self.device}"
+        values, messages = self.values, self.policy.source.messages
+        problem = self.policy.problem
         actions = zip(problem.actions.power_watt.tolist(), problem.actions.trained.tolist(), strict=True)
-        values, messages = self.values, policy.source.messages
-        numbers = {
-            "prefix": prefix,
-            "upper": prefix.upper(),
-            "device": self.device,
+        head = head_fields(self.device, self.planner, list(actions), self.constants, self.ram_bytes)
+        numbers = head | self._sizes() | self._steps()
+        if values is not None:
+            states = values.entries.shape[1]
+            rows = {"stored": len(values.row_of_left), "states": states, "step": values.step}
+            numbers |= rows | {"combinations": problem.num_energy ** len(self.heard)}
+        valued = VALUED if values is not None else UNVALUED
+        advised = ADVISED if messages else UNADVISED
+        parts = {name: Template(part).substitute(numbers) for name, part in (valued | advised).items()}
+        return HEADER.substitute(numbers | parts)
+
+    def _sizes(self) -> dict[str, object]:
+        """How much there is of everything."""
+        policy, problem = self.policy, self.policy.problem
+        return {
             "devices": problem.num_devices,
-            "planner": harmless(self.planner),
             "scenario": harmless(problem.scenario.name),
             "sha": problem.scenario.content_hash[:12],
-            "flash": self.flash_bytes,
-            "ram": self.ram_bytes,
-            "actions": "\n".join(f" *   {number}: {in_words(*action)}" for number, action in enumerate(actions)),
             "count": len(problem.actions),
             "slots": problem.slots,
             "future_slots": len(policy.futures),
@@ -179,8 +194,15 @@ class RoundHeader:
             "heard": len(self.heard),
             "room": self._room,
             "joint": len(problem.actions) ** len(self.heard) if self.heard else 0,
-            "colour": problem.colour[self.device],
-            "colours": max(problem.colour) + 1,
+        }
+
+    def _steps(self) -> dict[str, object]:
+        """How devices take turns."""
+        policy, colour = self.policy, self.policy.problem.colour
+        messages = policy.source.messages
+        return {
+            "colour": colour[self.device],
+            "colours": max(colour) + 1,
             "rounds": policy.source.rounds,
             "messages": messages,
             "starts": 3 if messages else 2,
@@ -189,20 +211,7 @@ class RoundHeader:
             "forbidden": f"INT64_C({int(FORBIDDEN * 2**policy.bits)})",
             "unit": 1 << messages,
             "tell_energy": TELL_ENERGY if policy.entries else "",
-            "constants": "\n\n".join(array.declared(prefix) for array in self.constants),
-            "sum_of_sizes": "\n        + ".join(f"sizeof {prefix}_{array.name}" for array in self.constants),
-            "per_byte": 8 // self._bits,
-            "bits": self._bits,
-            "mask": (1 << self._bits) - 1,
         }
-        if values is not None:
-            states = values.entries.shape[1]
-            rows = {"stored": len(values.row_of_left), "states": states, "step": values.step}
-            numbers |= rows | {"combinations": problem.num_energy ** len(self.heard)}
-        valued = VALUED if values is not None else UNVALUED
-        advised = ADVISED if messages else UNADVISED
-        parts = {name: Template(part).substitute(numbers) for name, part in (valued | advised).items()}
-        return HEADER.substitute(numbers | parts)
 
 
 def write_round_headers(
@@ -224,15 +233,14 @@ def write_round_headers(
     )
     check_fits("costs of one receiver", 64 * largest, memory_gib, "lower the degree, channel.levels or power levels")
     rounded = RoundedTables(problem, policy, value_width)
-    for field, limit, actual in (
+    limits = (
         ("energy.capacity_joule", (2**32 - 1) / 1e6, float(problem.battery.capacity_joule.max())),
         ("network.devices", 65535, problem.num_devices),
         ("energy.battery_levels", 65535, problem.num_energy),
         ("slots", 65535, max(map(len, rounded.entries), default=0)),
         ("table entries", 2**32 - 1, max((table.numel() for table in rounded.entries), default=0)),
-    ):
-        if actual > limit:
-            raise ScenarioError(field, f"expected at most {limit:g} in a C header, actual value {actual:g}")
+    )
+    check_limits(limits)
     headers = [RoundHeader(rounded, planner, device) for device in range(problem.num_devices)]
     with alone_in(folder):
         write_set(folder, FILE_PATTERN, {header.file_name: header.text() for header in headers})

@@ -11,6 +11,7 @@ The action of device i in slot t is ``tables[table_of_slot[t]][s]``; s counts th
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -155,29 +156,24 @@ def tabulate(
         for device in track(range(problem.num_devices), f"export {plan.planner}", problem.num_devices)
     ]
     kept = [_needed_cuts(problem, device, scopes, cuts, whole) for device in range(problem.num_devices)]
-    return _checked(
-        problem,
-        policy,
-        PlanTables(
-            planner=plan.planner,
-            scenario=problem.scenario.name,
-            scenario_sha256=problem.scenario.content_hash,
-            slots=problem.slots,
-            num_weather=problem.harvest.law.num_weather,
-            channel_levels=problem.channel.levels,
-            actions=tuple(
-                Action(power_watt=power, trained=trained)
-                for power, trained in zip(
-                    problem.actions.power_watt.tolist(), problem.actions.trained.tolist(), strict=True
-                )
-            ),
-            capacity_joule=tuple(problem.battery.capacity_joule.tolist()),
-            step_joule=tuple(problem.battery.step_joule.tolist()),
-            devices=tuple(
-                _packed(problem, device, scopes[device], cuts, kept, whole[device])
-                for device in range(problem.num_devices)
-            ),
-        ),
+    devices = [_packed(problem, d, scopes[d], cuts, kept, whole[d]) for d in range(problem.num_devices)]
+    return _checked(problem, policy, _with_head(problem, plan.planner, devices))
+
+
+def _with_head(problem: Problem, planner: str, devices: Sequence[DeviceTables]) -> PlanTables:
+    """The devices' tables with what they share."""
+    powers, trained = problem.actions.power_watt.tolist(), problem.actions.trained.tolist()
+    return PlanTables(
+        planner=planner,
+        scenario=problem.scenario.name,
+        scenario_sha256=problem.scenario.content_hash,
+        slots=problem.slots,
+        num_weather=problem.harvest.law.num_weather,
+        channel_levels=problem.channel.levels,
+        actions=tuple(Action(power_watt=p, trained=t) for p, t in zip(powers, trained, strict=True)),
+        capacity_joule=tuple(problem.battery.capacity_joule.tolist()),
+        step_joule=tuple(problem.battery.step_joule.tolist()),
+        devices=tuple(devices),
     )
 
 

@@ -14,10 +14,11 @@ from pydantic import Field, ValidationError
 from heliomesh.durable import alone_in, write_json, write_text
 from heliomesh.learning.aggregation import check_contraction
 from heliomesh.learning.dataset import Dataset, load_dataset
-from heliomesh.learning.partition import split
+from heliomesh.learning.partition import Partition, split
 from heliomesh.learning.replay import TrainJob, check_trace
-from heliomesh.physics.topology import build_topology
+from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.scenario import BUILT_IN_RULES, ScenarioError, Section
+from heliomesh.simulation.trace import Trace
 from heliomesh.streams import stream
 
 Index = Annotated[int, Field(ge=0)]
@@ -62,7 +63,7 @@ class Schedule(Section):
 
 def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
     """The schedule of a training job, with the partition and the network that `train` would use."""
-    scenario, settings, trace = job.scenario, job.scenario.learning, job.trace.episode(job.episode)
+    scenario, settings = job.scenario, job.scenario.learning
     topology = build_topology(scenario)
     check_trace(job, topology)
     if settings.aggregation not in BUILT_IN_RULES:
@@ -73,8 +74,25 @@ def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
     check_contraction(settings.aggregation, topology, settings.allow_divergence)
     labels = (dataset or load_dataset(settings)).train_labels
     partition = split(labels, settings, topology.num_devices, stream(job.training_seed, "partition"))
+    return Schedule(
+        planner=job.trace.planner,
+        scenario=scenario.name,
+        scenario_sha256=scenario.content_hash,
+        simulation_seed=job.trace.seed,
+        partition_seed=job.training_seed,
+        dataset=settings.dataset,
+        aggregation=settings.aggregation,  # type: ignore[arg-type]
+        local_steps=settings.local_steps,
+        batch=settings.batch,
+        learning_rate=settings.learning_rate,
+        clients=_clients(topology, partition),
+        rounds=_rounds(job.trace.episode(job.episode)),
+    )
+
+
+def _clients(topology: Topology, partition: Partition) -> tuple[Client, ...]:
     start, weight = topology.edge_start, topology.edge_weight
-    clients = tuple(
+    return tuple(
         Client(
             client=device,
             samples=tuple(partition.of(device).tolist()),
@@ -84,30 +102,20 @@ def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
         )
         for device in range(topology.num_devices)
     )
+
+
+def _rounds(trace: Trace) -> tuple[Round, ...]:
+    """The slots of a trace's first episode."""
     sent = trace.power_watt[0] > 0  # (slot, device)
     arrived = trace.delivered[0] & sent[:, trace.edge_sender]  # (slot, edge)
     ends = np.stack([trace.edge_receiver, trace.edge_sender], axis=1)
-    rounds = tuple(
+    return tuple(
         Round(
             trains=tuple(np.flatnonzero(trace.scheduled[0, slot]).tolist()),
             sends=tuple(np.flatnonzero(sent[slot]).tolist()),
             arrivals=tuple((receiver, sender) for receiver, sender in ends[arrived[slot]].tolist()),
         )
         for slot in range(len(sent))
-    )
-    return Schedule(
-        planner=trace.planner,
-        scenario=scenario.name,
-        scenario_sha256=scenario.content_hash,
-        simulation_seed=trace.seed,
-        partition_seed=job.training_seed,
-        dataset=settings.dataset,
-        aggregation=settings.aggregation,  # type: ignore[arg-type]
-        local_steps=settings.local_steps,
-        batch=settings.batch,
-        learning_rate=settings.learning_rate,
-        clients=clients,
-        rounds=rounds,
     )
 
 

@@ -18,7 +18,7 @@ from heliomesh.jobs.fingerprint import of_path, of_variant
 from heliomesh.learning.dataset import DATASET_CATALOG, Dataset
 from heliomesh.learning.model import MODEL_CATALOG
 from heliomesh.learning.replay import TrainJob
-from heliomesh.learning.trainer import TrainSettings
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.planning import PLANNER_CATALOG, resolved_options
 from heliomesh.scenario import AGGREGATION_CATALOG, CHANNEL_CATALOG, HARVEST_CATALOG, OPTIMISER_CATALOG, Scenario
 from heliomesh.simulation.trace import Trace

@@ -1,16 +1,16 @@
 """One job from its scenario to a trained model: `hm.run`, and `heliomesh run`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from heliomesh.jobs.job import Job
-from heliomesh.jobs.store import Store, scratch_store
+from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_settings
 from heliomesh.learning.readiness import check_trainable
+from heliomesh.learning.replay import Replay
 from heliomesh.learning.run import Run
-from heliomesh.learning.trainer import Work, replay_here
+from heliomesh.learning.trainer import Work
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace
 
@@ -45,7 +45,7 @@ def run(
         training_seed=seed,
         training=training,
     )
-    with scratch_store() if folder is None else nullcontext(Store(Path(folder), single=True)) as store:
+    with opened(folder, single=True) as store:
         return run_in(store, job, work)
 
 
@@ -56,7 +56,7 @@ def run_in(store: Store, job: Job, work: Work, watch: Callable[[Trace], Work] | 
     """
     with store.alone(), store.unclaimed():
         if not store.has(job):
-            here = work.make_stack is replay_here
+            here = work.make_stack is Replay
             check_trainable(job.scenario, job.training, job.training_seed, here=here)
         if watch is not None:
             work = watch(store.trace(job, work))

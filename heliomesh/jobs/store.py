@@ -13,7 +13,7 @@ is a store of one job, whose files lie side by side.
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -208,7 +208,10 @@ class Store:
             self.packs.write(self.packs.unused_name(name), new)
             del self.__dict__["packs"]  # it is read anew
         for job in loose:
-            shutil.rmtree(self.place(job, "run"))
+            place = self.place(job, "run")
+            shutil.rmtree(place)
+            with suppress(OSError):  # another run is beside it
+                place.parent.rmdir()
 
     def facts(self, job: Job, step: Step) -> dict[str, Any]:
         """What is noted of a result, after its sums; raises TrainingError where it is damaged or another's."""
@@ -279,10 +282,15 @@ class Store:
 
 
 @contextmanager
-def scratch_store() -> Iterator[Store]:
-    """A store that goes when it is no longer needed."""
-    with TemporaryDirectory() as folder:
-        yield Store(Path(folder))
+def opened(store: Store | str | Path | None, *, single: bool = False) -> Iterator[Store]:
+    """The given store, the one in a folder, or one that goes when it is no longer needed."""
+    if isinstance(store, Store):
+        yield store
+    elif store is not None:
+        yield Store(Path(store), single)
+    else:
+        with TemporaryDirectory() as folder:
+            yield Store(Path(folder))
 
 
 @dataclass(frozen=True)

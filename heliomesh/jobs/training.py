@@ -15,11 +15,10 @@ from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError
 from heliomesh.learning.same_run import first_difference
-from heliomesh.learning.trainer import TrainSettings, Work
+from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.trainer import Work
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace, TraceError
-
-_OF_WORK = {part.name for part in fields(Work)}
 
 
 def train(
@@ -85,12 +84,18 @@ def train_many(
 
 def split_settings(settings: Mapping[str, Any]) -> tuple[TrainSettings, Work]:
     """Keyword arguments sorted into what decides a training and how it is carried out."""
-    known = {part.name for part in fields(TrainSettings)} | _OF_WORK
-    for name in settings:
-        if name not in known:
-            raise TypeError(f"{name}: expected one of {', '.join(sorted(known))}")
-    own = {name: value for name, value in settings.items() if name not in _OF_WORK}
-    return TrainSettings(**own), Work(**{name: value for name, value in settings.items() if name in _OF_WORK})
+    own, work = split_fields(settings, TrainSettings, Work)
+    return TrainSettings(**own), Work(**work)
+
+
+def split_fields(given: Mapping[str, Any], first: type, second: type) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Keyword arguments sorted into the fields of two dataclasses; raises TypeError for what neither has."""
+    of_first, of_second = ({part.name for part in fields(kind)} for kind in (first, second))
+    for name in given:
+        if name not in of_first | of_second:
+            raise TypeError(f"{name}: expected one of {', '.join(sorted(of_first | of_second))}")
+    own = {name: value for name, value in given.items() if name not in of_second}
+    return own, {name: value for name, value in given.items() if name in of_second}
 
 
 def given_job(task: TrainJob, settings: TrainSettings, dataset: Dataset | None = None) -> Job:

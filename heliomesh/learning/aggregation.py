@@ -33,6 +33,7 @@ Bools = npt.NDArray[np.bool_]
 # (row, parameter) views of one range of parameters
 Mix = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, npt.NDArray[np.int64]], None]
 
+WORKSPACE_BYTES = 256 * 2**20  # what averaging in place may hold beside the weights
 _DENSE_EIGENVALUES = 1000  # devices up to which all eigenvalues take less than a second
 _CPU_WIDTH = 32_768  # parameters at once: a few rows of them fit into a core's cache
 _ROUNDING = -1e-9  # rounding of a zero eigenvalue
@@ -60,8 +61,6 @@ def aggregate(
     delivered: Bools,
     trained: Bools,
     out: torch.Tensor,
-    *,
-    workspace_mib: int = 256,
 ) -> None:
     """Write the weights with which every device leaves the slot into ``out``.
 
@@ -69,7 +68,7 @@ def aggregate(
     (run, device, parameter); only `update` reads ``before``, and devices that did not train have equal rows in
     both. ``delivered`` is (edge,) or (run, edge) in the topology's order and implies that the sender sent;
     ``trained`` is (device,) or (run, device). ``out`` has the shape of ``after``, and may be ``before`` or ``after``
-    itself: then results wait in at most ``workspace_mib`` [MiB] until their inputs have been read. No
+    itself: then results wait in at most `WORKSPACE_BYTES` until their inputs have been read. No
     memory is needed where ``out`` is not read.
     """
     if rule not in BUILT_IN_RULES:
@@ -87,7 +86,7 @@ def aggregate(
     if out.data_ptr() != reference.data_ptr():
         terms = replace(terms, rows=np.arange(trained.size))  # rows without terms are copied
     if len(terms.rows):
-        _mix_in_chunks(terms, _matrix(after), _matrix(reference), _matrix(out), workspace_mib * 2**20)
+        _mix_in_chunks(terms, _matrix(after), _matrix(reference), _matrix(out))
 
 
 def _mix_by_device(rule: Rule, topology: Topology, after: torch.Tensor, delivered: Bools, out: torch.Tensor) -> None:
@@ -159,9 +158,7 @@ def _terms(rule: Rule, topology: Topology, delivered: Bools, trained: Bools) -> 
     return _Terms(np.unique(receiver), receiver, sender, anchor, coefficient)
 
 
-def _mix_in_chunks(
-    terms: _Terms, after: torch.Tensor, reference: torch.Tensor, out: torch.Tensor, workspace_bytes: int
-) -> None:
+def _mix_in_chunks(terms: _Terms, after: torch.Tensor, reference: torch.Tensor, out: torch.Tensor) -> None:
     """Mix one range of parameters after the other; where ``out`` is read too, the range's results wait beside it."""
     parameters, num_rows = out.shape[1], len(terms.rows)
     mix, widest = _mix_for(terms, out)
@@ -170,7 +167,7 @@ def _mix_in_chunks(
         for columns in _ranges(parameters, width):
             mix(after[:, columns], reference[:, columns], out[:, columns], terms.rows)
         return
-    width = min(width, max(workspace_bytes // (num_rows * out.element_size()), 1))
+    width = min(width, max(WORKSPACE_BYTES // (num_rows * out.element_size()), 1))
     workspace, rows = out.new_empty(num_rows, width), torch.from_numpy(terms.rows).to(out.device)
     for columns in _ranges(parameters, width):
         waiting = workspace[:, : columns.stop - columns.start]

@@ -169,16 +169,16 @@ def choose(
     rows: int,
     local_steps: int,
     batch: int,
-    device: torch.device,
     precision: Precision = "fp32",
     strategy: str = "auto",
 ) -> Chosen:
     """A strategy for ``rows`` devices that make ``local_steps`` steps of ``batch`` samples.
 
-    The samples are on ``device``. ``strategy`` is "auto", a file of `learning/strategies`, or that with ":compiled"
-    or ":eager" after it; raises ScenarioError where it cannot execute the model.
+    It computes where the samples are. ``strategy`` is "auto", a file of `learning/strategies`, or that with
+    ":compiled" or ":eager" after it; raises ScenarioError where it cannot execute the model.
     """
     check_precision(precision)
+    device = samples.labels.device
     model = model.to(device)
     task = _Task(model, samples, rows, local_steps, batch, device, precision)
     if strategy == "auto" and device.type == "cuda":

@@ -22,12 +22,12 @@ def choose_for(
     learning: Learning, model: nn.Module, samples: Samples, rows: int, precision: Precision, strategy: str
 ) -> Chosen:
     """The strategy that makes a scenario's local steps on so many rows; raises ScenarioError."""
-    steps, batch, device = learning.local_steps, learning.batch, samples.labels.device
+    steps, batch = learning.local_steps, learning.batch
     if learning.optimizer in (None, "sgd"):
-        return choose(model, samples, rows, steps, batch, device, precision, strategy)
+        return choose(model, samples, rows, steps, batch, precision, strategy)
     if strategy.partition(":")[0] not in ("auto", "loop"):
         raise ScenarioError("strategy", f"expected auto or loop with learning.optimizer, actual value {strategy!r}")
-    chosen = choose(model, samples, rows, steps, batch, device, precision, "loop")
+    chosen = choose(model, samples, rows, steps, batch, precision, "loop")
     chosen.inner = replace(build_loop(model, precision), optimiser=_factory(str(learning.optimizer), model))
     return chosen
 

@@ -7,8 +7,8 @@ import numpy as np
 from heliomesh.learning.dataset import Dataset, load_dataset
 from heliomesh.learning.execution import check_strategy
 from heliomesh.learning.precision import check_precision
-from heliomesh.learning.replay import TrainJob, first_model, lined_up
-from heliomesh.learning.trainer import TrainSettings, replay_here
+from heliomesh.learning.replay import Replay, TrainJob, first_model, lined_up
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.physics.topology import build_topology
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace
@@ -25,7 +25,7 @@ def check_trainable(
     dataset = load_dataset(scenario.learning)
     if here:
         named = "loop" if settings.strategy == "auto" else settings.strategy  # measuring would take its time
-        replay_here([job], dataset, replace(settings, strategy=named))
+        Replay([job], dataset, replace(settings, strategy=named))
         return dataset
     check_strategy(settings.strategy)
     check_precision(settings.precision)

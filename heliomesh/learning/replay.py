@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from heliomesh.learning.aggregation import Rule, aggregate, check_contraction
+from heliomesh.learning.aggregation import WORKSPACE_BYTES, Rule, aggregate, check_contraction
 from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.execution import Report, free_bytes, new_weights
 from heliomesh.learning.held_out import HeldOut
@@ -26,14 +26,15 @@ from heliomesh.learning.optimiser import choose_for
 from heliomesh.learning.partition import split
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.run import TrainingError
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.stacked import Layout, Samples, Scores, flat_weights, layout_of
 from heliomesh.physics.topology import Topology, build_topology
+from heliomesh.problem.problem import torch_device
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.scenario import Learning, Scenario, ScenarioError
 from heliomesh.simulation.trace import Trace, TraceError
 from heliomesh.streams import stream
 
-_WORKSPACE_BYTES = 256 * 2**20  # what aggregation in place may hold beside the weights
 # by all runs of a stack
 _SHARED = ("dataset", "path", "model", "buffers", "local_steps", "batch", "learning_rate", "optimizer")
 
@@ -146,12 +147,7 @@ class Replay:
         self,
         jobs: Sequence[TrainJob],
         dataset: Dataset,
-        device: torch.device,
-        *,
-        strategy: str = "auto",
-        precision: Precision = "fp32",
-        memory_gib: float | None = None,
-        device_samples: int = 500,
+        settings: TrainSettings,
         own: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self.learning = _shared_learning(jobs)
@@ -162,14 +158,16 @@ class Replay:
             self.members = (_part(self.members[0], own),)
         model = first_model(jobs[0], dataset)
         self.layout = layout_of(model)
-        self.device = device  # that computes; the weights may be too many for it
-        _check_memory(self.members, dataset, self.layout, device, memory_gib)
+        self.device = device = torch_device(settings.device)  # that computes; the weights may be too many for it
+        _check_memory(self.members, dataset, self.layout, device, settings.memory_gib)
         self.samples = Samples(dataset.train_inputs.to(device), dataset.train_labels.to(device))
         self.weights, self._before = _first_weights(self.members, dataset, self.layout, device)  # (row, parameter)
         # On a CPU a run shall be the same alone and in a stack, so the stack's size must not change the choice.
         num_rows = len(self.weights) if device.type == "cuda" else self.members[0].topology.num_devices
-        self.strategy = choose_for(self.learning, model, self.samples, num_rows, precision, strategy)
-        self._held_out = HeldOut(dataset, device, device_samples)
+        self.strategy = choose_for(
+            self.learning, model, self.samples, num_rows, settings.precision, settings.strategy
+        )
+        self._held_out = HeldOut(dataset, device, settings.device_samples)
 
     @property
     def num_slots(self) -> int:
@@ -241,7 +239,6 @@ class Replay:
                 np.stack([member.delivered[slot] for member in members]),
                 np.stack([member.scheduled[slot] for member in members]),
                 out=after,
-                workspace_mib=_WORKSPACE_BYTES >> 20,
             )
 
     def gather(self) -> Tensor:
@@ -426,7 +423,7 @@ def _check_memory(
         memory_gib = (_host_bytes() + free_bytes(device)) / 2**30 if device.type == "cuda" else DEFAULT_LIMIT_GIB
     remedy = "lower network.devices, take a smaller model, or train fewer runs at once"
     # small stacks are copied whole: differences, their sum, what evaluations gather, and the weights of the result
-    workspace = min(4 * stack, _WORKSPACE_BYTES)
+    workspace = min(4 * stack, WORKSPACE_BYTES)
     check_fits("training", stack + samples + workspace, memory_gib, remedy)
 
 

@@ -12,9 +12,9 @@ import torch
 
 from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.execution import Report
-from heliomesh.learning.replay import TrainJob
+from heliomesh.learning.replay import Replay, TrainJob
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.stacked import Scores
-from heliomesh.learning.trainer import TrainSettings, replay_here
 from heliomesh.physics.topology import Topology, build_topology
 
 Indices = npt.NDArray[np.int64]
@@ -43,7 +43,7 @@ class Shard:
     def __init__(self, job: TrainJob, dataset: Dataset, settings: TrainSettings, part: Indices, number: int) -> None:
         self._own, self._number = np.flatnonzero(part == number), number
         self._border = Border(build_topology(job.scenario), part, job.trace.delivered[job.episode])
-        self._replay = replay_here([job], dataset, settings, self._own)
+        self._replay = Replay([job], dataset, settings, self._own)
         devices = self._replay.members[0].devices
         self._row = np.full(len(part), -1)  # of a device; -1: neither here nor a neighbour
         self._row[devices] = np.arange(len(devices))

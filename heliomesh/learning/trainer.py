@@ -15,19 +15,17 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from heliomesh.learning.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.evaluation import COLUMNS, Evaluation, Evaluator
-from heliomesh.learning.precision import Precision
 from heliomesh.learning.replay import Member, Replay, Stack, TrainJob
 from heliomesh.learning.run import Floats, Run, TrainingError, machine, versions
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.tracking import Observer, unobserved
 from heliomesh.problem.policy import ParallelMap, Track, untracked
-from heliomesh.problem.problem import torch_device
 
 
 class TrainingInterrupted(KeyboardInterrupt):
@@ -38,47 +36,21 @@ class TrainingInterrupted(KeyboardInterrupt):
         self.signal_number = signal_number
 
 
-@dataclass(frozen=True)
-class TrainSettings:
-    """How to train and what to measure; on what, in which episode and by which rule is said by the `TrainJob`."""
-
-    evaluate_every: int = 10  # slots
-    device_samples: int = 500  # test samples for each device before the last slot
-    device: str = "cpu"
-    strategy: str = "auto"
-    precision: Precision = "fp32"
-    checkpoint_every: int | None = None  # slots
-    checkpoint_second: float = 60.0  # at least this long between checkpoints, where no number of slots is given
-    memory_gib: float | None = None  # default: 6 GiB, or what a CUDA device has free
-
-
 MakeStack = Callable[[Sequence[TrainJob], Dataset, TrainSettings], Stack]
-
-
-def replay_here(
-    jobs: Sequence[TrainJob], dataset: Dataset, settings: TrainSettings, own: npt.NDArray[np.int64] | None = None
-) -> Replay:
-    """The stack of weights in this process, of all devices or of a network's ``own``."""
-    return Replay(
-        jobs,
-        dataset,
-        torch_device(settings.device),
-        strategy=settings.strategy,
-        precision=settings.precision,
-        memory_gib=settings.memory_gib,
-        device_samples=settings.device_samples,
-        own=own,
-    )
 
 
 @dataclass(frozen=True)
 class Work:
-    """How work is carried out and who watches it; nothing here decides a result."""
+    """How work is carried out and who watches it; nothing here decides a result.
+
+    ``track`` and ``observer`` may raise any exception to cancel. It reaches the caller, locks are released, and what
+    is finished stays in the store: the same call again goes on from there.
+    """
 
     track: Track = untracked
     observer: Observer = unobserved
     notify: Callable[[str], None] = warnings.warn  # told if a damaged checkpoint had to be passed over
-    make_stack: MakeStack = replay_here  # who holds the weights; by default this process
+    make_stack: MakeStack = Replay  # who holds the weights; by default this process
     parallel_map: ParallelMap = map  # for planners, and for jobs that do not depend on each other
     train_map: ParallelMap | None = None  # for stacks of runs; default: the same
     keep_weights: bool = True
@@ -137,14 +109,22 @@ class _Training:
         observer: Observer,
         asked_to_stop: Callable[[], int | None],
     ) -> None:
-        """Train the slots that are left."""
+        """Train the slots that are left; whatever ``track`` or ``observer`` raises ends it after a checkpoint."""
         slots, every = self._stack.num_slots, self._settings.evaluate_every
         last_written, last_second = self._done, time.monotonic()
-        for slot in track(range(self._done, slots), "train", slots - self._done):
+        left = iter(track(range(self._done, slots), "train", slots - self._done))
+        while True:
+            with self._kept_if_cancelled(checkpoints):
+                slot = next(left, None)
+            if slot is None:
+                return
             self._losses.append(self._stack.step(slot))
             self._done = slot + 1
             if self._done % every == 0 or self._done == slots:
-                self._evaluate(observer)
+                evaluations = self._evaluate()
+                with self._kept_if_cancelled(checkpoints):
+                    for run, evaluation in enumerate(evaluations):
+                        observer(run, evaluation.row)
             signal_number = asked_to_stop() if self._done < slots else None
             stopping = signal_number is not None
             if checkpoints and (stopping or self._is_due(last_second)) and self._done > last_written:
@@ -159,12 +139,21 @@ class _Training:
             return self._done % every == 0
         return time.monotonic() - last_second >= self._settings.checkpoint_second
 
-    def _evaluate(self, observer: Observer) -> None:
+    @contextmanager
+    def _kept_if_cancelled(self, checkpoints: Checkpoints | None) -> Iterator[None]:
+        """Around a caller's callback, which may raise to cancel the training."""
+        try:
+            yield
+        except BaseException:
+            if checkpoints and self._done and self._done not in checkpoints.slots():
+                checkpoints.write(self._checkpoint())
+            raise
+
+    def _evaluate(self) -> list[Evaluation]:
         evaluations = self._evaluator.evaluate(self._done, np.stack(self._losses))
         self._losses.clear()
         self._evaluations.append(evaluations)
-        for run, evaluation in enumerate(evaluations):
-            observer(run, evaluation.row)
+        return evaluations
 
     def _checkpoint(self) -> Checkpoint:
         weights = self._stack.gather()

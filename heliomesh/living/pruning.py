@@ -21,6 +21,7 @@ from heliomesh.living.conditions import Conditions, Pair, links, weights_under
 from heliomesh.planning import make_plan
 from heliomesh.problem.policy import Track, untracked
 from heliomesh.problem.problem import Problem
+from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import Interval, interval, spectral_gap
 from heliomesh.simulation.trace import Trace, simulate
 
@@ -53,8 +54,8 @@ class Pruning:
 
 def prune(
     problem: Problem,
-    planner: str,
-    options: Mapping[str, Any],
+    planner: str = "prices",
+    options: Mapping[str, Any] | None = None,
     *,
     keep_gap: float = 0.8,
     episodes: int = 64,
@@ -62,6 +63,9 @@ def prune(
     track: Track = untracked,
 ) -> Pruning:
     """Drop the links that deliver least while at least ``keep_gap`` of the mixing matrix's spectral gap is kept."""
+    options = options or {}
+    if not 0 <= keep_gap <= 1:
+        raise ScenarioError("keep_gap", f"expected a share from 0 to 1, actual value {keep_gap:g}")
     made = make_plan(problem, planner, options, bound=False, track=track)
     trace = simulate(problem, made, episodes, seed, track=track)
     dropped = links_to_drop(problem, delivery(problem, trace), keep_gap)

@@ -290,17 +290,17 @@ class Replanning:
         return without_links(self.problem, replace(belief, links_off=frozenset(), away=frozenset()), lost)
 
 
-def replanning(
-    problem: Problem,
-    first: Answer,
-    planner: str,
-    options: Mapping[str, Any],
-    *,
-    false_alarm_prob: float = 0.05,
-    calibration_episodes: int = 200,
-    hops_per_slot: int = HOPS_PER_SLOT,
-    seed: int = 0,
-) -> Replanning:
+@dataclass(frozen=True)
+class Watch:
+    """How a policy watches for changes."""
+
+    false_alarm_prob: float = 0.05  # over the horizon, if nothing changes
+    calibration_episodes: int = 200
+    hops_per_slot: int = HOPS_PER_SLOT  # how far an alarm travels in a slot
+    seed: int = 0
+
+
+def replanning(problem: Problem, first: Answer, planner: str, options: Mapping[str, Any], watch: Watch) -> Replanning:
     """A policy that starts with an answer and looks after itself."""
 
     def plan_for(conditions: Conditions) -> Answer:
@@ -308,10 +308,10 @@ def replanning(
         return answer_to(problem, conditions, planner, options, previous=first.plan)
 
     def detector_for(answer: Answer) -> Detector:
-        policy = Switching(problem, ((0, answer),))
-        return calibrated(problem, answer.conditions, policy, false_alarm_prob, calibration_episodes, seed)
+        policy, episodes = Switching(problem, ((0, answer),)), watch.calibration_episodes
+        return calibrated(problem, answer.conditions, policy, watch.false_alarm_prob, episodes, watch.seed)
 
-    return Replanning(problem, first, plan_for, detector_for, hops_per_slot)
+    return Replanning(problem, first, plan_for, detector_for, watch.hops_per_slot)
 
 
 def rounded_factor(factor: float) -> float:

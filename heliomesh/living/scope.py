@@ -18,6 +18,7 @@ from heliomesh.planning import make_plan
 from heliomesh.problem.overhead import Overhead
 from heliomesh.problem.policy import Track, untracked
 from heliomesh.problem.problem import Problem
+from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.simulation.trace import simulate
 
@@ -67,8 +68,8 @@ class AdaptedScope:
 
 def adapt_scope(
     problem: Problem,
-    hops: int,
-    options: Mapping[str, Any],
+    hops: int = 0,
+    options: Mapping[str, Any] | None = None,
     *,
     keep_gain: float = 0.8,
     episodes: int = 64,
@@ -76,9 +77,11 @@ def adapt_scope(
     track: Track = untracked,
 ) -> AdaptedScope:
     """Grow from ``hops`` to one more where it pays; nobody where the full growth saves nothing significant."""
+    if not 0 < keep_gain <= 1:
+        raise ScenarioError("keep_gain", f"expected a share above 0 and up to 1, actual value {keep_gain:g}")
 
     def measured(grown: tuple[int, ...]) -> Scope:
-        chosen = {**options, "hops": hops, "grown": grown}
+        chosen = {**(options or {}), "hops": hops, "grown": grown}
         made = make_plan(problem, "decentralized", chosen, bound=False, track=track)
         trace = simulate(problem, made, episodes, seed, track=track)
         return Scope(grown, trace.update_loss.mean(1), made.overhead)

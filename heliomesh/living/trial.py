@@ -11,20 +11,24 @@ devices that are there. Its interval is that of a ratio of means (delta method),
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from scipy import stats
 
-from heliomesh.living.change import Era
+from heliomesh.living.change import Era, eras
 from heliomesh.living.conditions import Conditions, present, world_under
-from heliomesh.living.replanning import Alarm, Replanning, Switching, answer_to, replanning
+from heliomesh.living.replanning import Alarm, Replanning, Switching, Watch, answer_to, replanning
 from heliomesh.problem.policy import Policy, Track, untracked
 from heliomesh.problem.problem import Problem
-from heliomesh.simulation.diagnostics import Interval
+from heliomesh.scenario import ScenarioError
+from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.simulation.slot_loop import run_slots
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Array = npt.NDArray[np.float64]
 _EPISODES_AT_ONCE = 256
@@ -40,6 +44,22 @@ class Trial:
     fresh: Array  # (episode,)
     alarms: tuple[tuple[Alarm, ...], ...]  # by episode
     beliefs: tuple[Conditions, ...]  # by episode, at the end
+
+    @property
+    def costs(self) -> dict[str, Array]:
+        """Costs by policy, (episode,) each."""
+        return {"stale": self.stale, "re-planned": self.replanned, "fresh": self.fresh}
+
+    def table(self) -> "pd.DataFrame":
+        """One line per policy: cost per slot after the change, and its difference from the stale plan's, paired."""
+        import pandas as pd
+
+        lines = []
+        for name, cost in self.costs.items():
+            own, against = interval(cost), interval(cost - self.stale)
+            line = {"plan": name, "cost": own.mean, "cost_half_width": own.half_width}
+            lines.append(line | {"difference": against.mean, "difference_half_width": against.half_width})
+        return pd.DataFrame(lines)
 
     @property
     def recovered(self) -> Interval:
@@ -73,66 +93,66 @@ def ratio_interval(numerator: Array, denominator: Array) -> Interval:
     return Interval(ratio, float(stats.t.ppf(0.975, count - 1)) * spread)
 
 
-def trial(
+@dataclass(frozen=True)
+class Sampling:
+    """The episodes of a trial, the same for all policies."""
+
+    episodes: int = 64
+    seed: int = 0
+    track: Track = untracked
+
+
+def live(
     problem: Problem,
-    truth: Sequence[Era],
-    planner: str,
-    options: Mapping[str, Any],
+    changes: Sequence[str],
+    planner: str = "prices",
     *,
-    episodes: int = 64,
-    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
     false_alarm_prob: float = 0.05,
-    track: Track = untracked,
+    **sampling: Any,
 ) -> Trial:
-    """Run the three policies through the truth with common random numbers."""
+    """Compare a stale plan, one that notices changes of the world and plans anew, and one that was told.
+
+    ``changes`` are texts such as ``"harvest=0.5@50"``. ``false_alarm_prob`` is that of an alarm over the horizon if
+    nothing changes. ``sampling`` has fields of `Sampling`: ``episodes``, ``seed``, ``track``. Raises ScenarioError.
+    """
+    if not 0 < false_alarm_prob < 1:
+        raise ScenarioError(
+            "false_alarm_prob", f"expected a number between 0 and 1, actual value {false_alarm_prob:g}"
+        )
+    truth, options = eras(problem, changes), options or {}
     if len(truth) < 2:
-        raise ValueError(f"truth: expected at least 2 eras, since a trial needs a change, actual value {len(truth)}")
+        raise ScenarioError("changes", f"expected a change after slot 0, actual value {', '.join(changes)!r}")
+    under, change = Sampling(**sampling), truth[1].first_slot
     first = answer_to(problem, truth[0].conditions, planner, options)
     told = [(0, first)]
     for era in truth[1:]:
         told.append((era.first_slot, answer_to(problem, era.conditions, planner, options, previous=first.plan)))
-    watching = replanning(problem, first, planner, options, false_alarm_prob=false_alarm_prob, seed=seed)
-    stale, fresh = Switching(problem, told[:1]), Switching(problem, told)
-    change = truth[1].first_slot
-    replanned, alarms, beliefs = _watched(problem, truth, watching, episodes, seed, track)
-    return Trial(
-        change_slot=change,
-        stale=costs_by_slot(problem, truth, stale, episodes, seed, "stale", track)[:, change:].mean(1),
-        replanned=replanned[:, change:].mean(1),
-        fresh=costs_by_slot(problem, truth, fresh, episodes, seed, "fresh", track)[:, change:].mean(1),
-        alarms=tuple(tuple(a) for a in alarms),
-        beliefs=tuple(beliefs),
+    watching = replanning(problem, first, planner, options, Watch(false_alarm_prob, seed=under.seed))
+    policies: tuple[Policy, ...] = (watching, Switching(problem, told[:1]), Switching(problem, told))
+    replanned, stale, fresh = (
+        costs_by_slot(problem, truth, policy, under, name)[:, change:].mean(1)
+        for name, policy in zip(("re-planned", "stale", "fresh"), policies, strict=True)
     )
-
-
-def _watched(
-    problem: Problem, truth: Sequence[Era], policy: Replanning, episodes: int, seed: int, track: Track
-) -> tuple[Array, list[list[Alarm]], list[Conditions]]:
-    """Costs of the re-planning policy, with its alarms and last beliefs; all episodes in one batch."""
-    costs = costs_by_slot(problem, truth, policy, episodes, seed, "re-planned", track, at_once=episodes)
-    return costs, policy.alarms, policy.beliefs
+    alarms = tuple(tuple(raised) for raised in watching.alarms)
+    return Trial(change, stale, replanned, fresh, alarms, tuple(watching.beliefs))
 
 
 def costs_by_slot(
-    problem: Problem,
-    truth: Sequence[Era],
-    policy: Policy,
-    episodes: int,
-    seed: int,
-    what: str = "",
-    track: Track = untracked,
-    at_once: int = _EPISODES_AT_ONCE,
+    problem: Problem, truth: Sequence[Era], policy: Policy, sampling: Sampling, what: str = ""
 ) -> Array:
     """Σ_j x_j over the devices that are there; (episode, slot)."""
     worlds = {era.first_slot: world_under(problem, era.conditions) for era in truth}
     counted = torch.ones(problem.num_devices, dtype=torch.bool, device=problem.device)
+    # a policy that watches keeps the alarms and beliefs of one batch
+    at_once = sampling.episodes if isinstance(policy, Replanning) else _EPISODES_AT_ONCE
     parts = []
-    for start in range(0, episodes, at_once):
-        numbers = list(range(start, min(start + at_once, episodes)))
+    for start in range(0, sampling.episodes, at_once):
+        numbers = list(range(start, min(start + at_once, sampling.episodes)))
         rows = []
-        steps = run_slots(problem, policy, numbers, seed, worlds)
+        steps = run_slots(problem, policy, numbers, sampling.seed, worlds)
         members = {era.first_slot: present(problem, era.conditions) for era in truth}
-        for number, slot in enumerate(track(steps, f"simulate {what}", problem.slots)):
+        for number, slot in enumerate(sampling.track(steps, f"simulate {what}", problem.slots)):
             counted = members.get(number, counted)
             rows.append(slot.update_loss[:, counted].sum(-1))
         parts.append(torch.stack(rows, 1))

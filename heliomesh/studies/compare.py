@@ -1,22 +1,24 @@
 """All planners on one scenario, with common random numbers, and the models they lead to."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from heliomesh.jobs.job import Job
-from heliomesh.jobs.store import Store, scratch_store
+from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_settings
 from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.run import Run
-from heliomesh.learning.trainer import TrainSettings, Work
+from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.trainer import Work
 from heliomesh.planning import find_planner, make_plan, planner_names
-from heliomesh.problem.policy import Plan, Track
+from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import TooLargeError
+from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import Interval, Summary, interval, summarise
 from heliomesh.simulation.trace import simulate
 
@@ -47,12 +49,20 @@ class Comparison:
     rows: tuple[Row, ...]
     reference: str
     lower_bound: float | None = None  # best of all planners', for the process on the planning grid
+    store: Store | None = None  # of plans, traces and runs, where they were kept
 
     def table(self) -> "pd.DataFrame":
         """One line per planner: cost and gap with 95 % half-widths, shares, seconds and, if trained, accuracies."""
         import pandas as pd
 
         return pd.DataFrame([_line(row) for row in self.rows])
+
+    def save_runs(self, folder: str | Path) -> list[Path]:
+        """Copy every trained run with its plan and trace to a folder of its own, as `heliomesh run` leaves them."""
+        if self.store is None:
+            raise ScenarioError("store", "expected one that the comparison was given, actual value None")
+        names = [(job, f"{row.planner.replace(' ', '-')}-{job.episode}") for row in self.rows for job in row.jobs]
+        return [self.store.view(job, Path(folder) / name) for job, name in names]
 
 
 @dataclass(frozen=True)
@@ -86,36 +96,41 @@ def compare(
     *,
     memory_gib: float | None = None,
     train: int = 0,
-    store: Store | None = None,
+    store: Store | str | Path | None = None,
     **settings: Any,
 ) -> Comparison:
     """Plan and simulate with every planner (or those given by name, function or module), on common random numbers.
 
-    ``train`` also trains under so many episodes of each plan; with a ``store`` plans, traces and runs are kept there.
-    ``settings`` are fields of `TrainSettings` and of `Work`.
+    ``train`` also trains under so many episodes of each plan. With a ``store`` plans, traces and runs are kept there,
+    and the same call again does not repeat them. ``settings`` are fields of `TrainSettings` and of `Work`.
     """
     training, work = split_settings({"evaluate_every": 5, **settings})
     if train:
         check_trainable(problem.scenario, training, seed)
-    under, rows = Comparing(episodes, seed, memory_gib), []
-    for planner in names if names is not None else planner_names():
-        for options in variants(planner):
-            rows += list(_rows(problem, planner, options, under, work.track))
-    result = _with_gaps(rows, problem.grid_is_exact)
-    if not train:
-        return result
-    with nullcontext(store) if store else scratch_store() as kept:
-        with_jobs = [replace(row, jobs=_jobs(problem, row, under, train, training)) for row in result.rows]
-        return replace(result, rows=_trained(with_jobs, kept, work))
+    under = Comparing(episodes, seed, memory_gib)
+    with opened(store) as kept, kept.alone():
+        asked = _Asked(problem, under, work, kept if store else None)
+        planners = names if names is not None else planner_names()
+        rows = [row for planner in planners for options in variants(planner) for row in asked.rows(planner, options)]
+        result = _with_gaps(rows, problem.grid_is_exact)
+        if train:
+            with_jobs = [replace(row, jobs=_jobs(problem, row, under, train, training)) for row in result.rows]
+            result = replace(result, rows=_trained(with_jobs, kept, work))
+        return replace(result, store=kept) if store else result
 
 
 def _jobs(problem: Problem, row: Row, under: Comparing, train: int, training: TrainSettings) -> tuple[Job, ...]:
     """The trainings of a row, one per episode: episode e is trained with seed + e."""
     if row.plan is None:
         return ()
-    base = Job(problem.scenario, row.name, row.options, seed=under.seed, training=training)
-    base = replace(base, plan_device=str(problem.device), plan_dtype=str(problem.dtype).removeprefix("torch."))
+    base = replace(_job(problem, row.name, row.options), seed=under.seed, training=training)
     return tuple(replace(base, episode=e, training_seed=under.seed + e) for e in range(train))
+
+
+def _job(problem: Problem, planner: object, options: Mapping[str, Any]) -> Job:
+    """A job that plans as the problem is computed."""
+    dtype = str(problem.dtype).removeprefix("torch.")
+    return Job(problem.scenario, planner, options, plan_device=str(problem.device), plan_dtype=dtype)
 
 
 def _trained(rows: Sequence[Row], store: Store, work: Work) -> tuple[Row, ...]:
@@ -132,24 +147,37 @@ def variants(planner: object) -> tuple[dict[str, Any], ...]:
     return find_planner(planner).variants
 
 
-def _rows(
-    problem: Problem, planner: object, options: Mapping[str, Any], under: Comparing, track: Track
-) -> Iterator[Row]:
-    """The planner's row; where it does not fit, its refusal and then the next smaller variant it offers."""
-    found = find_planner(planner)
-    limited = under.memory_gib is not None and "memory_gib" in found.options.model_fields
-    asked = {**options, "memory_gib": under.memory_gib} if limited else dict(options)
-    label = " ".join([found.name, *(str(value) for value in options.values())])
-    try:
-        made = make_plan(problem, planner, asked, track=track)
-    except TooLargeError as error:
-        yield Row(label, planner, asked, None, None, None, refusal=str(error))
-        smaller = found.smaller(dict(options))
-        if smaller is not None:
-            yield from _rows(problem, planner, smaller, under, track)
-        return
-    trace = simulate(problem, made, under.episodes, under.seed, track=track)
-    yield Row(made.planner, planner, asked, made, summarise(trace), trace.cost)
+@dataclass(frozen=True)
+class _Asked:
+    """What all planners are asked."""
+
+    problem: Problem
+    under: Comparing
+    work: Work
+    store: Store | None  # of plans, where they are kept
+
+    def rows(self, planner: object, options: Mapping[str, Any]) -> Iterator[Row]:
+        """The planner's row; where it does not fit, its refusal and then the next smaller variant it offers."""
+        found, under, track = find_planner(planner), self.under, self.work.track
+        limited = under.memory_gib is not None and "memory_gib" in found.options.model_fields
+        asked = {**options, "memory_gib": under.memory_gib} if limited else dict(options)
+        label = " ".join([found.name, *(str(value) for value in options.values())])
+        try:
+            made = self._plan(planner, asked)
+        except TooLargeError as error:
+            yield Row(label, planner, asked, None, None, None, refusal=str(error))
+            smaller = found.smaller(dict(options))
+            if smaller is not None:
+                yield from self.rows(planner, smaller)
+            return
+        trace = simulate(self.problem, made, under.episodes, under.seed, track=track)
+        yield Row(made.planner, planner, asked, made, summarise(trace), trace.cost)
+
+    def _plan(self, planner: object, options: Mapping[str, Any]) -> Plan:
+        if self.store is not None:
+            return self.store.plan(_job(self.problem, planner, options), self.work)
+        spread, track = self.work.parallel_map, self.work.track
+        return make_plan(self.problem, planner, options, parallel_map=spread, track=track)
 
 
 def _with_gaps(rows: list[Row], grid_is_exact: bool) -> Comparison:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heliomesh.jobs.job import IDEAL, Job
-from heliomesh.learning.trainer import TrainSettings
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.scenario import Scenario
 
 

@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from heliomesh import catalog
 from heliomesh.jobs.store import Store
 from heliomesh.jobs.training import split_settings
-from heliomesh.learning.trainer import TrainSettings, Work
+from heliomesh.learning.execution import check_strategy
+from heliomesh.learning.precision import check_precision
+from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.trainer import Work
+from heliomesh.problem.problem import torch_device
 from heliomesh.studies.line import Line
 from heliomesh.studies.results import (
     Against,
@@ -84,17 +88,30 @@ def experiment_names() -> list[str]:
 
 
 def reproduce(
-    names: Sequence[str] | None = None, folder: str | Path = "results", *, quick: bool = False, **settings: Any
+    names: Sequence[str] | None = None,
+    folder: str | Path = "results",
+    *,
+    quick: bool = False,
+    only: Literal["plan", "read"] | None = None,
+    **settings: Any,
 ) -> list[Figure]:
     """Run experiments (or all of them) and return what they show; what the folder holds is not repeated.
 
-    ``quick`` makes a small version of every figure. ``settings`` are fields of `TrainSettings` and of `Work`.
+    ``quick`` makes a small version of every figure. ``only="plan"`` plans and simulates, to train later;
+    ``only="read"`` returns what is stored. ``settings`` are fields of `TrainSettings` and of `Work`.
     """
-    training, work = split_settings(settings)
+    training, work = split_settings({"keep_weights": False, "runs_at_once": 10, **settings})
+    check_precision(training.precision)
+    check_strategy(training.strategy)
     store = store_of(Path(folder), quick)
-    with store.alone():
-        prepare(names, store, quick, training, work)
-        carry_out(names, store, quick, training, work)
+    experiments(names)  # refuses unknown names before any work
+    if only != "read":
+        if only is None and work.train_map is None:
+            torch_device(training.device)  # refuse before hours of planning; Ray's workers have devices of their own
+        with store.alone():
+            prepare(names, store, quick, training, work)
+            if only is None:
+                carry_out(names, store, quick, training, work)
     return figures(names, store, quick, training)
 
 
@@ -103,7 +120,8 @@ def store_of(folder: Path, quick: bool) -> Store:
     return Store(folder / "quick" if quick else folder)
 
 
-def _modules(names: Sequence[str] | None) -> list[ModuleType]:
+def experiments(names: Sequence[str] | None) -> list[ModuleType]:
+    """The experiments of these names, or all; raises UnknownVariantError."""
     return [catalog.find(EXPERIMENT_CATALOG, name) for name in dict.fromkeys(names or experiment_names())]
 
 
@@ -114,13 +132,13 @@ def _absent(module: ModuleType, store: Store, quick: bool, training: TrainSettin
 
 def prepare(names: Sequence[str] | None, store: Store, quick: bool, training: TrainSettings, work: Work) -> None:
     """Plan and simulate what is not there."""
-    lines = [line for module in _modules(names) for line in _absent(module, store, quick, training)]
+    lines = [line for module in experiments(names) for line in _absent(module, store, quick, training)]
     store.traces([job for line in lines for job in line.jobs(training)], work)
 
 
 def carry_out(names: Sequence[str] | None, store: Store, quick: bool, training: TrainSettings, work: Work) -> None:
     """Train what is not there, and pack every experiment's runs when they are complete."""
-    for module in _modules(names):
+    for module in experiments(names):
         lines = _absent(module, store, quick, training)
         store.runs([job for line in lines for job in line.jobs(training)], work)
         store.pack(module.NAME, [job for line in module.lines(quick) for job in line.jobs(training)])
@@ -128,7 +146,7 @@ def carry_out(names: Sequence[str] | None, store: Store, quick: bool, training: 
 
 def figures(names: Sequence[str] | None, store: Store, quick: bool, training: TrainSettings) -> list[Figure]:
     """The experiments with the results that are there."""
-    return [_figure(module, store, quick, training) for module in _modules(names)]
+    return [_figure(module, store, quick, training) for module in experiments(names)]
 
 
 def _figure(module: ModuleType, store: Store, quick: bool, training: TrainSettings) -> Figure:

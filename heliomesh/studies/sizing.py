@@ -9,23 +9,30 @@ one meets the target or a larger one misses it.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from heliomesh.jobs.job import Job
-from heliomesh.jobs.store import Store, scratch_store
-from heliomesh.learning.trainer import ALONE, TrainSettings, Work
+from heliomesh.jobs.store import Store, opened
+from heliomesh.jobs.training import split_fields
+from heliomesh.learning.readiness import check_trainable
+from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.trainer import ALONE, Work
 from heliomesh.problem.policy import Track, untracked
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.diagnostics import Interval, interval
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Floats = npt.NDArray[np.float64]
 Measure = Literal["update loss", "accuracy"]
 
+EPISODES: dict[Measure, int] = {"update loss": 16, "accuracy": 5}  # of a pair, where no number is given
 _FACTORS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # on the scenario's own values, where none are named
 _PANEL_FIELDS = {"panel_cm2": "cm²", "scale": "times the harvest"}  # a source's setting and its unit
 
@@ -130,6 +137,21 @@ class Target:
         return found.mean + found.half_width - self.value
 
 
+def target_of(loss: float | None, accuracy: float | None) -> Target:
+    """The one target of two that is given."""
+    given = {"target_loss": loss, "target_accuracy": accuracy}
+    found = [(name, value) for name, value in given.items() if value is not None]
+    if len(found) != 1:
+        raise ScenarioError(
+            "target_loss",
+            f"expected exactly one of target_loss and target_accuracy, actual number of them {len(found)}",
+        )
+    name, value = found[0]
+    if not 0 <= value <= 1:
+        raise ScenarioError(name, f"expected a share from 0 to 1, actual value {value:g}")
+    return Target("update loss" if name == "target_loss" else "accuracy", value)
+
+
 @dataclass(frozen=True)
 class Prices:
     """What a device's parts cost, in any currency."""
@@ -172,12 +194,29 @@ class Sizing:
         """The pair that comes nearest to the target or goes farthest beyond it."""
         return min(self.found, key=lambda pair: self.target.missed_by(self.found[pair]))
 
+    def table(self) -> "pd.DataFrame":
+        """One line per pair, by rising capacity and panel: mean and 95 % half-width where it was tried."""
+        import pandas as pd
+
+        smallest = self.smallest
+        lines = []
+        for pair in sorted(self.axes.pairs):
+            found = self.found.get(pair)
+            line: dict[str, Any] = {
+                "capacity_joule": pair.capacity_joule,
+                "panel": pair.panel,
+                "tried": found is not None,
+            }
+            line |= {"mean": found and found.mean, "half_width": found and found.half_width}
+            lines.append(line | {"meets": self.meets(pair), "smallest": pair in smallest})
+        return pd.DataFrame(lines)
+
     def cheapest(self, prices: Prices) -> Pair:
         """The pair of least price that meets the target; there must be one."""
         return min(self.smallest, key=prices.of)
 
 
-def size(
+def search(
     axes: Axes, target: Target, samples: Callable[[Pair], Floats], every_pair: bool = True, track: Track = untracked
 ) -> Sizing:
     """Try pairs; ``samples`` gives the measure of a pair in independent episodes, (episode,).
@@ -228,6 +267,15 @@ class Measurement:
         base = replace(base, plan_device=self.device)
         return [replace(base, episode=e, training_seed=self.seed + e) for e in range(self.episodes)]
 
+    def check(self, scenario: Scenario) -> None:
+        """Refuse what cannot be measured before anything is planned."""
+        if self.by_slot is not None and self.measure != "accuracy":
+            raise ScenarioError("by_slot", f"expected a value with target_accuracy only, actual value {self.by_slot}")
+        if self.by_slot is not None and self.by_slot > scenario.slots:
+            raise ScenarioError("by_slot", f"expected at most slots = {scenario.slots}, actual value {self.by_slot}")
+        if self.measure == "accuracy":
+            check_trainable(scenario, TrainSettings(device=self.device, strategy=self.strategy), self.seed)
+
     def samples(self, scenario: Scenario, store: Store, work: Work = ALONE) -> Floats:
         """The measure in every episode, from the store or computed; (episode,)."""
         jobs = self.jobs(scenario)
@@ -236,21 +284,37 @@ class Measurement:
         return np.array(store.costs(jobs, work)) / scenario.network.devices
 
 
-def sized(
-    scenario: Scenario,
-    axes: Axes,
-    target: Target,
-    measurement: Measurement,
-    store: Store | None = None,
+def size(
+    scenario: Scenario | str | Path,
     *,
-    every_pair: bool = True,
-    track: Track = untracked,
+    target_loss: float | None = None,
+    target_accuracy: float | None = None,
+    capacity_joule: Sequence[float] | None = None,
+    panel: Sequence[float] | None = None,
+    every_pair: bool = False,
+    store: Store | str | Path | None = None,
+    **settings: Any,
 ) -> Sizing:
-    """Size a network; with a store, what was measured before is not measured again."""
-    with nullcontext(store) if store else scratch_store() as kept, kept.alone():
-        work = Work(keep_weights=False)
+    """Sweep batteries and panels for the smallest pairs that meet a target.
+
+    The target is a largest mean update loss per device and slot, or a least mean accuracy, each from 0 to 1.
+    ``capacity_joule`` and ``panel`` are the values to try, panels in cm² or as factors on a harvest without a panel;
+    by default from a quarter to four times the scenario's own. ``every_pair`` also trains at pairs whose outcome
+    follows from others. With a ``store`` what was measured before is not measured again. ``settings`` are fields of
+    `Measurement` and of `Work`, such as ``planner``, ``episodes`` or ``track``. Raises ScenarioError.
+    """
+    base = scenario if isinstance(scenario, Scenario) else Scenario.load(scenario)
+    target = target_of(target_loss, target_accuracy)
+    own, work = split_fields(settings, Measurement, Work)
+    own["episodes"] = own.get("episodes") or EPISODES[target.measure]
+    measurement = Measurement(target.measure, **own)
+    measurement.check(base)
+    axes = axes_of(base, capacity_joule, panel)
+    quiet = Work(**{"keep_weights": False, **work, "track": untracked})
+    with opened(store) as kept, kept.alone():
 
         def samples(pair: Pair) -> Floats:
-            return measurement.samples(axes.scenario(scenario, pair), kept, work)
+            return measurement.samples(axes.scenario(base, pair), kept, quiet)
 
-        return size(axes, target, samples, every_pair, track)
+        thorough = every_pair or target.measure == "update loss"
+        return search(axes, target, samples, thorough, work.get("track", untracked))

@@ -20,7 +20,7 @@ from heliomesh.engine.fleet.scheme import ALONE, WITH_OTHERS, FleetScheme, schem
 from heliomesh.engine.fleet.view import next_hop, view_of
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.training import train
-from heliomesh.learning.trainer import TrainSettings
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.planners.decentralized.planner import LocalTables, Options
 from heliomesh.planning import make_plan, planner_names
 from heliomesh.problem.factor import Factor, Variable, site

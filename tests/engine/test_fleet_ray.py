@@ -22,8 +22,8 @@ from heliomesh.engine.fleet.clock import FleetRun, run_fleet
 from heliomesh.engine.fleet.post import InProcess
 from heliomesh.engine.fleet.scheme import scheme_of
 from heliomesh.learning.run import Run
+from heliomesh.pages.run_folder import read_run
 from heliomesh.problem.problem import build
-from heliomesh.report.run_folder import read_run
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace
 from tests.conftest import Call
@@ -56,13 +56,11 @@ def test_actors_do_what_objects_do_and_a_killed_one_is_dead(local_ray: None) -> 
     _assert_same(ours, theirs)
 
 
-def test_absent_ray_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from heliomesh.commands.fleet import fleet_command
-    from heliomesh.scenario import ScenarioError
-
+def test_absent_ray_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: Call) -> None:
     monkeypatch.setattr(command_options, "find_spec", lambda name: None)
-    with pytest.raises(ScenarioError, match=r"pip install heliomesh\[ray\]"):
-        fleet_command("tiny", tmp_path / "run", planner="uncoordinated")
+    code, _, said = call("fleet", "tiny", "--planner", "uncoordinated", "--out", tmp_path / "run")
+    assert code == 2
+    assert "pip install heliomesh[ray]" in said
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ from heliomesh.commands import options
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
 from heliomesh.learning.trainer import Work
+from heliomesh.pages.tables import figure_text
 from heliomesh.planning import make_plan
 from heliomesh.problem.problem import build
-from heliomesh.report.tables import figure_text
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.studies import reproduce as study
 from tests.faults.experiments import small

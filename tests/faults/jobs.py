@@ -10,7 +10,7 @@ import numpy as np
 
 import heliomesh as hm
 from heliomesh.jobs.store import Store
-from heliomesh.learning.trainer import TrainSettings
+from heliomesh.learning.settings import TrainSettings
 from tests.faults.experiments import small
 from tests.faults.forked import Job, command
 

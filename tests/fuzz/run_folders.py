@@ -19,7 +19,7 @@ from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
 from heliomesh.learning.evaluation import COLUMNS
 from heliomesh.learning.run import Run
-from heliomesh.learning.trainer import TrainSettings
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.simulation.trace import Trace
 from heliomesh.studies.experiments import hops
 from tests.fuzz.mutation import Rng, spoiled_array, spoiled_arrays, spoiled_bytes, spoiled_text, spoiled_tree

@@ -9,8 +9,8 @@ import pytest
 
 import heliomesh as hm
 from heliomesh.jobs.job import Job
-from heliomesh.jobs.store import Store, scratch_store
-from heliomesh.learning.trainer import TrainSettings
+from heliomesh.jobs.store import Store, opened
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.studies.sizing import Measurement
 from tests.conftest import Call
 
@@ -54,7 +54,7 @@ def test_a_killed_device_is_a_change_of_the_world(call: Call, tmp_path: Path) ->
     scenario = hm.Scenario.load("tiny").override({"slots": 6, "learning.local_steps": 2})
     job = Job(scenario, "uncoordinated", changes=("device.1=killed@2",))
     whole, store = replace(job, changes=()), Store(tmp_path, single=True)
-    with scratch_store() as scratch:
+    with opened(None) as scratch:
         store.put_plan(job, scratch.plan(whole))
         store.put_trace(job, scratch.trace(whole))
     assert "changes.0: expected 'device.1=killed@2'" in refused(

@@ -13,7 +13,7 @@ import heliomesh as hm
 from heliomesh.jobs import job as job_module
 from heliomesh.jobs.fingerprint import of_code, of_path
 from heliomesh.jobs.job import Job
-from heliomesh.learning.trainer import TrainSettings
+from heliomesh.learning.settings import TrainSettings
 
 SETTINGS = TrainSettings(evaluate_every=3, device_samples=50)
 BASE = hm.Scenario.load("tiny").override({"slots": 6, "learning.local_steps": 2, "learning.batch": 8})

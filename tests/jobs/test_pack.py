@@ -10,7 +10,7 @@ import heliomesh as hm
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.pack import Packs
 from heliomesh.jobs.store import Store
-from heliomesh.learning.trainer import TrainSettings
+from heliomesh.learning.settings import TrainSettings
 
 TINY = hm.Scenario.load("tiny").override({"slots": 4, "learning.local_steps": 1, "learning.dataset": "synthetic"})
 BASE = Job(TINY, "uncoordinated", training=TrainSettings(strategy="loop", evaluate_every=2))
@@ -98,6 +98,7 @@ def test_a_store_moves_runs_into_packs_and_keeps_each_once(tmp_path: Path, monke
     store.pack("first", JOBS[:2])
     assert _kept(store) == [JOBS[2].key()]
     store.pack("second", JOBS)  # two of which the first holds
+    assert list((tmp_path / "runs").iterdir()) == []
     assert _kept(store) == []
     assert [len(store.packs.runs(name)) for name in ("first", "second")] == [2, 1]
     monkeypatch.setattr("heliomesh.jobs.store.trained", pytest.fail)

@@ -13,7 +13,8 @@ from heliomesh.jobs import store as store_module
 from heliomesh.jobs.job import Job, Step
 from heliomesh.jobs.steps import planned
 from heliomesh.jobs.store import Store
-from heliomesh.learning.trainer import ALONE, TrainSettings
+from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.trainer import ALONE
 from heliomesh.problem.policy import Decision, Observation, Plan
 
 TINY = hm.Scenario.load("tiny").override({"slots": 4, "learning.local_steps": 1, "learning.dataset": "synthetic"})

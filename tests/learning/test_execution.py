@@ -31,7 +31,7 @@ def _model() -> nn.Module:
 
 
 def _chosen(strategy: str = "auto", model: nn.Module | None = None) -> Chosen:
-    return choose(model or _model(), _samples(), ROWS, STEPS, BATCH, DEVICE, "fp32", strategy)
+    return choose(model or _model(), _samples(), ROWS, STEPS, BATCH, "fp32", strategy)
 
 
 def _train(strategy, device: torch.device = DEVICE) -> tuple[torch.Tensor, torch.Tensor]:
@@ -55,10 +55,9 @@ def _measured(model: nn.Module | None = None, batch: int = BATCH) -> Report:
 def test_on_a_cpu_the_choice_follows_from_the_inputs(tmp_path, monkeypatch):
     """No clock is read and nothing remembered: other machines would choose otherwise, and round otherwise."""
     monkeypatch.setattr(execution, "time", None)
-    cpu = torch.device("cpu")
     samples = Samples(_samples().inputs.cpu(), _samples().labels.cpu())
     for rows in (1, ROWS, 500):
-        chosen = choose(_model().cpu(), samples, rows, STEPS, BATCH, cpu)
+        chosen = choose(_model().cpu(), samples, rows, STEPS, BATCH)
         assert chosen.name == "loop"
         assert str(chosen.report) == "loop, fp32"
     assert not (tmp_path / "strategies").exists()
@@ -211,7 +210,7 @@ def test_an_unknown_strategy_is_refused(strategy, hint):
 
 def test_an_unknown_precision_is_refused():
     with pytest.raises(ScenarioError, match=r"^learning\.precision: expected one of fp32, tf32, bf16"):
-        choose(_model(), _samples(), ROWS, STEPS, BATCH, DEVICE, "half")  # type: ignore[arg-type]
+        choose(_model(), _samples(), ROWS, STEPS, BATCH, "half")  # type: ignore[arg-type]
 
 
 def test_weights_live_where_they_fit():

@@ -40,7 +40,7 @@ def test_parts_train_as_the_whole_does(rule, strategy):
     job = job_of(**RULES[rule])
     data, part = load_dataset(job.scenario.learning), np.array([0, 1, 2, 1, 1, 0, 2, 0, 1])
     settings = hm.TrainSettings(strategy=strategy, device_samples=100)
-    whole = Replay([job], data, torch.device("cpu"), strategy=strategy, device_samples=100)
+    whole = Replay([job], data, settings)
     shards = [Shard(job, data, settings, part, number) for number in range(3)]
     assert job.trace.delivered.any()
     for slot in range(job.scenario.slots):

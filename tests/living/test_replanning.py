@@ -9,8 +9,8 @@ import torch
 import heliomesh as hm
 from heliomesh.living.change import Era, eras
 from heliomesh.living.conditions import Conditions
-from heliomesh.living.replanning import Switching, answer_to, replanning, rounded_factor, without_links
-from heliomesh.living.trial import costs_by_slot, ratio_interval, trial
+from heliomesh.living.replanning import Switching, Watch, answer_to, replanning, rounded_factor, without_links
+from heliomesh.living.trial import Sampling, costs_by_slot, live, ratio_interval
 from heliomesh.planning import make_plan
 from heliomesh.problem.policy import Plan
 
@@ -24,13 +24,13 @@ def problem():
 
 def watching(problem, **settings):
     first = answer_to(problem, Conditions(), "uncoordinated", {})
-    return replanning(problem, first, "uncoordinated", {}, **{"calibration_episodes": 60} | settings)
+    return replanning(problem, first, "uncoordinated", {}, Watch(**{"calibration_episodes": 60} | settings))
 
 
 def test_false_alarms_are_as_rare_as_asked_for(problem):
     asked, episodes = 0.1, 200
     policy = watching(problem, false_alarm_prob=asked, calibration_episodes=200)
-    costs_by_slot(problem, NOTHING, policy, episodes, seed=5, at_once=episodes)
+    costs_by_slot(problem, NOTHING, policy, Sampling(episodes, seed=5))
     share = np.mean([bool(alarms) for alarms in policy.alarms])
     # 200 episodes, and a threshold from 150: three standard deviations of both together
     assert share <= asked + 3 * np.sqrt(asked * (1 - asked) * (1 / episodes + 1 / 150))
@@ -49,7 +49,7 @@ def test_false_alarms_are_as_rare_as_asked_for(problem):
 )
 def test_a_step_change_is_noticed_and_named(problem, change, causes, believed):
     policy = watching(problem)
-    costs_by_slot(problem, eras(problem, [change]), policy, 12, seed=0)
+    costs_by_slot(problem, eras(problem, [change]), policy, Sampling(12))
     first = [next((a for a in alarms if a.slot >= 10), None) for alarms in policy.alarms]
     assert sum(alarm is not None for alarm in first) >= 11
     most = Counter(alarm.cause for alarm in first if alarm is not None).most_common(1)[0][0]
@@ -60,8 +60,8 @@ def test_a_step_change_is_noticed_and_named(problem, change, causes, believed):
 def test_a_device_that_joins_is_heard_and_counted_on(problem):
     truth = eras(problem, ["device.3=dead@0", "device.3=alive@15"])
     first = answer_to(problem, truth[0].conditions, "uncoordinated", {})
-    policy = replanning(problem, first, "uncoordinated", {}, calibration_episodes=80)
-    costs_by_slot(problem, truth, policy, 8, seed=0)
+    policy = replanning(problem, first, "uncoordinated", {}, Watch(calibration_episodes=80))
+    costs_by_slot(problem, truth, policy, Sampling(8))
     assert sum(not belief.away and not belief.links_off for belief in policy.beliefs) >= 7
     assert all(alarm.slot >= 15 for alarms in policy.alarms for alarm in alarms if alarm.cause == "life")
 
@@ -70,7 +70,7 @@ def test_nothing_is_known_before_it_can_be_noticed(problem):
     """Two truths that part in slot 20 lead to the same costs up to there: a policy knows the past only."""
     policy = watching(problem)
     ends = (["harvest=0.2@20"], ["link.0-1=off@20", "device.3=dead@20"])
-    one, other = (costs_by_slot(problem, eras(problem, end), policy, 8, seed=0) for end in ends)
+    one, other = (costs_by_slot(problem, eras(problem, end), policy, Sampling(8)) for end in ends)
     np.testing.assert_array_equal(one[:, :20], other[:, :20])
     assert not np.array_equal(one[:, 20:], other[:, 20:])
 
@@ -79,7 +79,7 @@ def test_weights_in_force_decide_what_is_lost(problem):
     """Over a dead link the old weights lose a_ij each way in every slot; the new weights lose nothing there."""
     truth = eras(problem, ["link.0-1=off@0"])
     old, new = (answer_to(problem, c, "uncoordinated", {}) for c in (Conditions(), truth[0].conditions))
-    costs = [costs_by_slot(problem, truth, Switching(problem, ((0, a),)), 8, 0) for a in (old, new)]
+    costs = [costs_by_slot(problem, truth, Switching(problem, ((0, a),)), Sampling(8)) for a in (old, new)]
     plan = Plan("uncoordinated", old.plan.policy)
     sent = hm.simulate(problem, plan, 8, 0).power_watt > 0  # batteries do not depend on packets
     # the five-ring has weights of a third, and they stay a third where one end lost a link; idle costs 1 both times
@@ -89,13 +89,13 @@ def test_weights_in_force_decide_what_is_lost(problem):
 def test_who_is_away_loses_nothing(problem):
     truth = eras(problem, ["device.3=dead@0"])
     answer = answer_to(problem, truth[0].conditions, "uncoordinated", {})
-    costs = costs_by_slot(problem, truth, Switching(problem, ((0, answer),)), 4, 0)
+    costs = costs_by_slot(problem, truth, Switching(problem, ((0, answer),)), Sampling(4))
     assert costs.max() <= 4
 
 
 def test_replanning_wins_back_most_of_what_a_lost_link_costs():
     problem = hm.build(hm.Scenario.load("tiny").override({"slots": 100}))
-    found = trial(problem, eras(problem, ["link.0-1=off@10"]), "prices", {}, episodes=12)
+    found = live(problem, ["link.0-1=off@10"], episodes=12)
     assert (found.stale - found.fresh).mean() > 0.1
     assert found.recovered.mean - found.recovered.half_width > 0.7
     assert found.detected_share == 1

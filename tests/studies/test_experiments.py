@@ -11,7 +11,7 @@ from heliomesh.cli import app
 from heliomesh.jobs.store import Store
 from heliomesh.learning.evaluation import COLUMNS
 from heliomesh.learning.run import TrainingError
-from heliomesh.learning.trainer import TrainSettings
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.planning import resolved_options
 from heliomesh.studies.line import LOSSLESS
 from heliomesh.studies.reproduce import EXPERIMENT_CATALOG, experiment_names

@@ -15,7 +15,8 @@ from heliomesh.cli import app
 from heliomesh.jobs import store as store_module
 from heliomesh.jobs.steps import lossless
 from heliomesh.jobs.store import Store
-from heliomesh.learning.trainer import TrainSettings, Work
+from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.trainer import Work
 from heliomesh.studies.line import LOSSLESS, Line, Scheme
 from heliomesh.studies.reproduce import EXPERIMENT_CATALOG
 from heliomesh.studies.results import Final, compared, estimate, final, paired, result_of, stored_runs, trends

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
-from heliomesh.jobs.store import Store, scratch_store
+from heliomesh.jobs.store import Store, opened
 from heliomesh.simulation.diagnostics import Interval
-from heliomesh.studies.sizing import Axes, Measurement, Pair, Prices, Sizing, Target, axes_of, size, sized
+from heliomesh.studies.sizing import Axes, Measurement, Pair, Prices, Sizing, Target, axes_of, search
 
 TINY = hm.Scenario.load("tiny")
 AXES = Axes((1.0, 2.0, 3.0, 4.0), (10.0, 20.0, 30.0), "harvest.panel_cm2", "cm²", 1.0)
@@ -22,7 +22,7 @@ def falling(pair):
 
 def test_smallest_pairs_by_hand():
     # the loss is at most 40/81 where capacity × panel is at least 41: nothing lies on the border
-    sizing = size(AXES, Target("update loss", 40 / 81), falling)
+    sizing = search(AXES, Target("update loss", 40 / 81), falling)
     assert sizing.smallest == [Pair(2.0, 30.0), Pair(3.0, 20.0)]
     assert {pair for pair in AXES.pairs if sizing.meets(pair)} == {
         Pair(2.0, 30.0),
@@ -39,8 +39,8 @@ def test_smallest_pairs_by_hand():
 @pytest.mark.parametrize("value", [0.0, 0.2, 0.3, 0.4, 0.45, 0.55, 0.6, 0.7, 0.79, 1.0])
 def test_what_follows_from_others_need_not_be_tried(value):
     target = Target("update loss", value)
-    every = size(AXES, target, falling)
-    walked = size(AXES, target, falling, every_pair=False)
+    every = search(AXES, target, falling)
+    walked = search(AXES, target, falling, every_pair=False)
     assert [walked.meets(pair) for pair in AXES.pairs] == [every.meets(pair) for pair in AXES.pairs]
     assert walked.smallest == every.smallest
     assert len(walked.found) <= len(AXES.capacity_joule) + len(AXES.panel) - 1
@@ -56,13 +56,13 @@ def test_the_worse_end_of_the_interval_must_meet_the_target():
 
 
 def test_accuracy_grows_where_loss_falls():
-    walked = size(AXES, Target("accuracy", 41 / 81), lambda pair: 1 - falling(pair), every_pair=False)
+    walked = search(AXES, Target("accuracy", 41 / 81), lambda pair: 1 - falling(pair), every_pair=False)
     assert walked.smallest == [Pair(2.0, 30.0), Pair(3.0, 20.0)]
     assert walked.best in walked.found
 
 
 def test_a_target_out_of_reach():
-    sizing = size(AXES, Target("update loss", 0.1), falling, every_pair=False)
+    sizing = search(AXES, Target("update loss", 0.1), falling, every_pair=False)
     assert sizing.smallest == []
     assert sizing.best == Pair(4.0, 30.0)
 
@@ -120,7 +120,7 @@ def test_axes_that_cannot_be(changes, capacity, panel, words):
 
 def losses(scenario, **settings):
     """Update losses, measured anew."""
-    with scratch_store() as store:
+    with opened(None) as store:
         return Measurement("update loss", **settings).samples(scenario, store)
 
 
@@ -132,16 +132,15 @@ def test_update_loss_is_the_cost_per_device_on_common_luck():
 
 
 def test_more_of_both_loses_less():
-    axes = axes_of(TINY, [2, 3, 6], [0.5, 1, 2])
-    sizing = sized(TINY, axes, LOSS, Measurement("update loss"))
-    means = np.array([[sizing.found[Pair(c, p)].mean for c in axes.capacity_joule] for p in axes.panel])
+    sizing = hm.size(TINY, target_loss=0.5, capacity_joule=[2, 3, 6], panel=[0.5, 1, 2])
+    means = np.array([[sizing.found[Pair(c, p)].mean for c in (2, 3, 6)] for p in (0.5, 1, 2)])
     assert (np.diff(means, axis=0) < 0).all()
     assert (np.diff(means, axis=1) < 0).all()
 
 
 def test_no_sun_and_no_first_charge_loses_everything():
     dark = TINY.override({"energy.initial": 0.0})
-    sizing = sized(dark, axes_of(dark, [1, 3], [0.0]), LOSS, Measurement("update loss", episodes=2))
+    sizing = hm.size(dark, target_loss=0.5, capacity_joule=[1, 3], panel=[0.0], episodes=2)
     assert {(found.mean, found.half_width) for found in sizing.found.values()} == {(1.0, 0.0)}
     assert sizing.smallest == []
 
@@ -153,7 +152,7 @@ def test_batteries_too_small_to_train_lose_everything():
 def test_accuracy_by_a_slot_is_that_of_the_run_so_far():
     scenario = TINY.override({"learning.local_steps": 2})
     measurement = Measurement("accuracy", episodes=2, seed=3, by_slot=5, strategy="loop")
-    with scratch_store() as store:
+    with opened(None) as store:
         found = measurement.samples(scenario, store)
     problem = hm.build(scenario)
     trace = hm.simulate(problem, hm.plan(problem, "receiver"), 2, seed=3)

@@ -7,6 +7,7 @@ no device ever sees. Towards the trainer a fleet is a `Stack`: whoever holds the
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,27 +15,32 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from heliomesh.durable import write_json
 from heliomesh.engine.fleet.device import Happened, Installation
 from heliomesh.engine.fleet.learner import lesson_of
-from heliomesh.engine.fleet.messages import Kind, Receipt
+from heliomesh.engine.fleet.messages import PLANNING, Kind, Receipt
 from heliomesh.engine.fleet.planning import Timetable
 from heliomesh.engine.fleet.post import Post
 from heliomesh.engine.fleet.scheme import FleetScheme
 from heliomesh.engine.fleet.world import World
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.steps import origin
+from heliomesh.jobs.store import Store
 from heliomesh.learning.dataset import Dataset, load_dataset
 from heliomesh.learning.execution import Report
 from heliomesh.learning.partition import split
 from heliomesh.learning.replay import Replay, TrainJob
 from heliomesh.learning.run import Run, TrainingError
+from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.stacked import Scores
-from heliomesh.learning.trainer import ALONE, TrainSettings, Work, replay_here, train_stack
+from heliomesh.learning.trainer import ALONE, Work, train_stack
 from heliomesh.problem.policy import Plan, Track
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.slot_loop import Slot
 from heliomesh.simulation.trace import Recorder, Trace
 from heliomesh.streams import stream
+
+_MESSAGES = "messages.json"
 
 MakePost = Callable[[Sequence[Installation]], Post]
 Logbooks = dict[int, dict[Receipt, tuple[int, int]]]  # by device that received
@@ -44,6 +50,7 @@ Logbooks = dict[int, dict[Receipt, tuple[int, int]]]  # by device that received
 class FleetRun:
     """A finished run of a fleet."""
 
+    scheme: FleetScheme
     job: Job  # with the deaths among the changes of its world
     plan: Plan
     trace: Trace
@@ -57,6 +64,31 @@ class FleetRun:
             size for logbook in self.logbooks.values() for receipt, size in logbook.items() if receipt.kind in kinds
         ]
         return sum(count for count, _ in found), sum(num_bytes for _, num_bytes in found)
+
+    @property
+    def message_facts(self) -> dict[str, Any]:
+        """Messages and bytes over single hops as the living devices received them, beside what the model predicts."""
+        slots, predicted = self.scheme.problem.slots, self.scheme.predicted
+        kinds: tuple[Kind, ...] = ("share", "policy", "state", "model")
+        totals = {kind: self.total(kind) for kind in kinds}
+        facts: dict[str, Any] = {f"messages: {kind}": count for kind, (count, _) in totals.items()}
+        return facts | {
+            "planning bytes, counted": sum(totals[kind][1] for kind in PLANNING),
+            "planning bytes, predicted": predicted.offline_bytes,
+            "coordination bytes per slot, counted": totals["state"][1] / slots,
+            "coordination bytes per slot, predicted": predicted.online_bytes_per_slot,
+            "model bytes per slot, counted": totals["model"][1] / slots,
+            "died": " ".join(f"{device}@{slot}" for device, slot in sorted(self.died.items())) or "none",
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write the files of `heliomesh run`, and what was counted."""
+        store = Store(folder, single=True)
+        with store.alone():
+            store.put_plan(self.job, self.plan)
+            store.put_trace(self.job, self.trace)
+            store.put_run(self.job, self.run)
+            write_json(folder / _MESSAGES, self.message_facts)
 
 
 def run_fleet(
@@ -72,26 +104,15 @@ def run_fleet(
     ``deaths`` maps devices to the slot in which they are killed, before they do anything in it. A device that ends
     by itself is treated alike.
     """
-    problem = scheme.problem
-    recorder = Recorder(problem, 1)
-    for array in recorder.arrays.values():
-        array.fill(0)
-    trace = Trace(
-        scenario_toml=problem.scenario.to_toml(),
-        planner=scheme.planner,
-        seed=job.seed,
-        edge_receiver=problem.topology.edge_receiver,
-        edge_sender=problem.topology.edge_sender,
-        **recorder.arrays,
-    )
-    world = World(problem, job.episode, job.seed)
+    recorder, trace = _recorded(scheme, job.seed)
+    world = World(scheme.problem, job.episode, job.seed)
     made: list[FleetStack] = []
 
     def make_stack(jobs: Sequence[TrainJob], loaded: Dataset, settings: TrainSettings) -> FleetStack:
-        watching = replay_here(jobs, loaded, settings)
+        watching = Replay(jobs, loaded, settings)
         post = make_post(_installations(scheme, world, watching, loaded, jobs[0].training_seed, settings))
         plan = _planned(scheme, post, work.track)
-        made.append(FleetStack(problem, post, world, recorder, watching, plan, dict(deaths or {})))
+        made.append(FleetStack(scheme.problem, post, world, recorder, watching, plan, dict(deaths or {})))
         return made[0]
 
     dataset = job.dataset or load_dataset(job.scenario.learning)
@@ -100,7 +121,24 @@ def run_fleet(
     killed = tuple(f"device.{device}=killed@{slot}" for device, slot in sorted(fleet.died.items()))
     done = replace(job, changes=job.changes + killed)  # who died, and so the trace, is known only now
     facts = {**run.provenance, **origin(done, trace), "trace": job.train_job(trace).trace_hash}
-    return FleetRun(done, fleet.plan, trace, replace(run, provenance=facts), fleet.logbooks(), fleet.died)
+    return FleetRun(scheme, done, fleet.plan, trace, replace(run, provenance=facts), fleet.logbooks(), fleet.died)
+
+
+def _recorded(scheme: FleetScheme, seed: int) -> tuple[Recorder, Trace]:
+    """A recorder, and the trace that it fills slot by slot."""
+    problem = scheme.problem
+    recorder = Recorder(problem, 1)
+    for array in recorder.arrays.values():
+        array.fill(0)
+    trace = Trace(
+        scenario_toml=problem.scenario.to_toml(),
+        planner=scheme.planner,
+        seed=seed,
+        edge_receiver=problem.topology.edge_receiver,
+        edge_sender=problem.topology.edge_sender,
+        **recorder.arrays,
+    )
+    return recorder, trace
 
 
 def _installations(

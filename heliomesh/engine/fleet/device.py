@@ -148,13 +148,10 @@ class Device:
     def deliver(self, sender: int, messages: Sequence[Message]) -> Outgoing:
         """Take what a neighbour sent; what is meant for others is passed on."""
         self._logbook.enter(sender, messages)
-        outgoing: Outgoing = {}
         for message in messages:
             if message.destination == self._number:
                 self._keep(message)
-            else:
-                outgoing.setdefault(self._view.next_hop[message.destination], []).append(message)
-        return outgoing
+        return self._posted([message for message in messages if message.destination != self._number])
 
     def _keep(self, message: Message) -> None:
         content = message.content

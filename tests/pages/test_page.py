@@ -19,16 +19,16 @@ from heliomesh.durable import Sealed, file_sha256
 from heliomesh.learning.dataset import load_dataset
 from heliomesh.learning.partition import split
 from heliomesh.learning.run import TrainingError
+from heliomesh.pages import page_data as page_data_module
+from heliomesh.pages.colours import SCHEMES, class_colours, scheme_colour
+from heliomesh.pages.page import render, report_page, source_hash
+from heliomesh.pages.page_data import _label, page_data
+from heliomesh.pages.run_folder import read_run
+from heliomesh.pages.seed_by_seed import differences
 from heliomesh.problem.size import TooLargeError
-from heliomesh.report import page_data as page_data_module
-from heliomesh.report.colours import SCHEMES, class_colours, scheme_colour
-from heliomesh.report.page import render, report_page, source_hash
-from heliomesh.report.page_data import _label, page_data
-from heliomesh.report.run_folder import read_run
-from heliomesh.report.seed_by_seed import differences
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.streams import stream
-from tests.report.conftest import make_run
+from tests.pages.conftest import make_run
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 KINDS = {"u1": "<u1", "u2": "<u2", "u4": "<u4", "f4": "<f4"}
@@ -124,7 +124,7 @@ def test_a_run_with_powers_of_its_own_has_no_gap(finished_runs, monkeypatch):
     *others, last = map(read_run, finished_runs)
     outside = replace(last, trace=replace(last.trace, power_watt=last.trace.power_watt * 0.9))
     runs = dict(zip(finished_runs, [*others, outside], strict=True))
-    monkeypatch.setattr("heliomesh.report.page_data.read_run", runs.__getitem__)
+    monkeypatch.setattr("heliomesh.pages.page_data.read_run", runs.__getitem__)
     receiver, uncoordinated = page_data(finished_runs)["schemes"]
     assert receiver["headline"]["gap"]["mean"] > 0
     assert uncoordinated["headline"]["cost"]["mean"] > 0

@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from heliomesh.report.page_data import page_data
+from heliomesh.pages.page_data import page_data
 
 # one script in the page, in this order: what is used while a file is read stands in an earlier one
 _SCRIPTS = ("arrays", "elements", "tables", "series", "charts", "player", "network", "device", "page")
@@ -54,4 +54,4 @@ def source_hash(text: str) -> str:
 
 
 def _asset(name: str) -> str:
-    return files("heliomesh.report").joinpath("assets", name).read_text(encoding="utf-8")
+    return files("heliomesh.pages").joinpath("assets", name).read_text(encoding="utf-8")

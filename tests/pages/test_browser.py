@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
-from heliomesh.report.page import render, report_page
-from heliomesh.report.page_data import page_data
-from heliomesh.report.sizing_page import sizing_page
-from tests.report.conftest import make_run
-from tests.report.test_contour import sizing_of
+from heliomesh.pages.page import render, report_page
+from heliomesh.pages.page_data import page_data
+from heliomesh.pages.sizing_page import sizing_page
+from tests.pages.conftest import make_run
+from tests.pages.test_contour import sizing_of
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 

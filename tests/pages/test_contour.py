@@ -8,10 +8,10 @@ import pytest
 from matplotlib.contour import ContourSet
 
 import heliomesh as hm
-from heliomesh.report.contour import contour, contour_svg, description
-from heliomesh.report.page import source_hash
-from heliomesh.report.sizing_page import sizing_page
-from heliomesh.studies.sizing import Axes, Prices, Target, size
+from heliomesh.pages.contour import contour, contour_svg, description
+from heliomesh.pages.page import source_hash
+from heliomesh.pages.sizing_page import sizing_page
+from heliomesh.studies.sizing import Axes, Prices, Target, search
 
 SPACE = "{http://www.w3.org/2000/svg}"
 AXES = Axes((1.0, 2.0, 3.0), (10.0, 20.0, 30.0), "harvest.panel_cm2", "cm²", 1.0)
@@ -24,7 +24,7 @@ def plane(pair):
 
 
 def sizing_of(value=0.6, every_pair=True, measure="update loss", samples=plane, axes=AXES):
-    return size(axes, Target(measure, value), samples, every_pair)
+    return search(axes, Target(measure, value), samples, every_pair)
 
 
 def drawn(sizing, prices=None):

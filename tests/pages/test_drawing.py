@@ -8,8 +8,8 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from heliomesh.report.colours import LINES, OTHER, SCHEMES
-from heliomesh.report.drawing import drawing, svg_text
+from heliomesh.pages.colours import LINES, OTHER, SCHEMES
+from heliomesh.pages.drawing import drawing, svg_text
 
 SPACE = "{http://www.w3.org/2000/svg}"
 
@@ -46,5 +46,5 @@ def test_every_line_stands_out_from_white(colour: str) -> None:
 
 
 def test_commands_that_draw_nothing_start_without_matplotlib() -> None:
-    code = "import sys, heliomesh.cli, heliomesh.report.page; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, heliomesh.cli, heliomesh.pages.page; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603

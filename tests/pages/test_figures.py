@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import heliomesh as hm
-from heliomesh.report.figures import _gains, draw
+from heliomesh.pages.figures import _gains, draw
 from heliomesh.studies.line import LOSSLESS, Line, Scheme
 from heliomesh.studies.results import Result
 

@@ -3,7 +3,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from heliomesh.report.label_mix import label_mix, label_mix_svg
+from heliomesh.pages.label_mix import label_mix, label_mix_svg
 
 _SVG = "{http://www.w3.org/2000/svg}"
 

@@ -9,10 +9,10 @@ from matplotlib.lines import Line2D
 from typer.testing import CliRunner
 
 from heliomesh.cli import app
+from heliomesh.pages.colours import SCHEMES
+from heliomesh.pages.pareto import pareto, pareto_svg
 from heliomesh.problem.overhead import Overhead
 from heliomesh.problem.policy import Plan
-from heliomesh.report.colours import SCHEMES
-from heliomesh.report.pareto import pareto, pareto_svg
 from heliomesh.simulation.diagnostics import Interval
 from heliomesh.studies.compare import Comparison, Row
 

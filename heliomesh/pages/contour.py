@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.report.drawing import INK, drawing, svg_text
+from heliomesh.pages.drawing import INK, drawing, svg_text
 from heliomesh.studies.sizing import Axes, Pair, Prices, Sizing
 
 if TYPE_CHECKING:

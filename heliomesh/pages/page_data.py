@@ -16,15 +16,16 @@ import numpy.typing as npt
 from scipy import stats
 
 from heliomesh import catalog
+from heliomesh.durable import without_nan
 from heliomesh.learning.dataset import DATASET_CATALOG, Dataset, DatasetError, load_dataset
 from heliomesh.learning.partition import split
 from heliomesh.learning.retrieval.search import is_cached
 from heliomesh.learning.run import TrainingError
+from heliomesh.pages.colours import class_colours, scheme_colour
+from heliomesh.pages.packing import Blobs, estimated_characters
+from heliomesh.pages.run_folder import Curves, RunFolder, read_run
+from heliomesh.pages.seed_by_seed import differences
 from heliomesh.problem.size import TooLargeError, readable
-from heliomesh.report.colours import class_colours, scheme_colour
-from heliomesh.report.packing import Blobs, estimated_characters
-from heliomesh.report.run_folder import Curves, RunFolder, read_run
-from heliomesh.report.seed_by_seed import differences
 from heliomesh.scenario import Learning, ScenarioError
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.simulation.trace import Trace
@@ -92,7 +93,7 @@ def page_data(folders: Sequence[str | Path], title: str | None = None, every: in
     for number, scheme in enumerate(schemes):
         for index in scheme.runs:
             data["runs"][index]["scheme"] = number
-    return _finite(data | {"blobs": blobs.texts})  # type: ignore[no-any-return]
+    return without_nan(data | {"blobs": blobs.texts})  # type: ignore[no-any-return]
 
 
 def _check_distinct(folders: Sequence[str | Path]) -> None:
@@ -393,12 +394,3 @@ def _dataset(name: str, path: str | None) -> Dataset:
     if source is not None and not is_cached(source):
         raise DatasetError(f"the dataset is not here; heliomesh data get {name} fetches it")
     return load_dataset(Learning(dataset=name, path=path))
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN: replace it by null."""
-    if isinstance(value, dict):
-        return {str(key): _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from heliomesh.report.run_folder import RunFolder
+from heliomesh.pages.run_folder import RunFolder
 from heliomesh.simulation.diagnostics import interval
 
 Seeds = tuple[str, int, int | None, int]  # scenario with its seed, seeds of training and simulation, episode

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from heliomesh.durable import make_folder, write_text
 from heliomesh.jobs.job import IDEAL
-from heliomesh.report.colours import LINES, OTHER, SCHEMES
-from heliomesh.report.drawing import drawing, svg_text
+from heliomesh.pages.colours import LINES, OTHER, SCHEMES
+from heliomesh.pages.drawing import drawing, svg_text
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.results import Result, accuracy_curve, check_same_seeds, final, seeds_of
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from heliomesh.report.colours import scheme_colour
-from heliomesh.report.drawing import drawing, svg_text
+from heliomesh.pages.colours import scheme_colour
+from heliomesh.pages.drawing import drawing, svg_text
 from heliomesh.studies.compare import Comparison
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.report.colours import class_colours
-from heliomesh.report.drawing import drawing, svg_text
+from heliomesh.pages.colours import class_colours
+from heliomesh.pages.drawing import drawing, svg_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
