@@ -25,7 +25,7 @@ from heliomesh.interop.rounded import ValueWidth
 from heliomesh.learning.replay import TrainJob
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
-from heliomesh.planning import make_plan
+from heliomesh.planning import find_planner, make_plan
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.trace import simulate
 
@@ -87,15 +87,18 @@ def export_command(
     if out.exists() and not out.is_dir():
         raise ScenarioError("--out", f"expected a folder, actual value {str(out)!r}")
     problem = build_noted(settings.scenario(scenario))
-    made = make_plan(problem, planner, settings.of_planner, bound=False, track=output.track)
+    options = settings.of_planner
+    if form.kind is not Format.FLOWER and "interpolate" in find_planner(planner).options.model_fields:
+        options = {"interpolate": False} | options  # tables are looked up by integers
+    made = make_plan(problem, planner, options, bound=False, track=output.track)
     if form.kind is Format.FLOWER:
         trace = simulate(problem, made, [schedule.episode], schedule.seed, track=output.track)
         facts = _schedule(TrainJob(problem.scenario, trace, 0, schedule.seed), out)
     elif form.kind is Format.C and isinstance(made.policy, Coordinated | ReceiverTables):
-        headers = write_round_headers(problem, made.policy, made.planner, out, _WIDTH[form.table_bits])
+        headers = write_round_headers(made.policy.problem, made.policy, made.planner, out, _WIDTH[form.table_bits])
         facts = _header_facts(headers, out)
     else:
-        facts = _tables(tabulate(problem, made, track=output.track), out, form.kind)
+        facts = _tables(tabulate(made, track=output.track), out, form.kind)
     print_facts({"planner": made.planner} | facts, output.as_json)
 
 

@@ -103,10 +103,10 @@ def remarks(problem: Problem) -> list[str]:
     found = _deaf_links(problem)
     if not bool((problem.actions.quanta[:, 1:] < problem.battery.levels).any()):
         found.append("no device can ever afford to train; raise energy.capacity_joule or lower the energies")
-    elif problem.rounding_excess() > _COARSE:
+    elif problem.scenario.energy.battery_levels is not None and problem.rounding_excess() > _COARSE:
         found.append(
-            f"the planning grid rounds spending up by as much as {problem.rounding_excess():.0%}, so plans are too "
-            "timid; choose energy.battery_levels such that actions cost just under whole steps"
+            f"energy.battery_levels rounds spending up by as much as {problem.rounding_excess():.0%} where "
+            "planners do not interpolate; leave it out, and every planner chooses its own grid"
         )
     return found
 

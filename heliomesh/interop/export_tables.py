@@ -138,13 +138,12 @@ class Tabulated(ActionPolicy):
         return frozenset(seen.variable for seen in self.plan.devices[device].scope)
 
 
-def tabulate(
-    problem: Problem, plan: Plan, memory_gib: float = DEFAULT_LIMIT_GIB, track: Track = untracked
-) -> PlanTables:
+def tabulate(plan: Plan, memory_gib: float = DEFAULT_LIMIT_GIB, track: Track = untracked) -> PlanTables:
     """The plan's tables; raises ScenarioError for a plan whose devices do not look their actions up."""
     policy = plan.policy
     if not isinstance(policy, ActionPolicy):
         raise refused(plan.planner, _JOINT)
+    problem = policy.problem
     scopes = _scopes(problem, policy, plan.planner)
     cuts = [_cuts(problem, device) for device in range(problem.num_devices)]
     slots = 1 if policy.stationary else problem.slots

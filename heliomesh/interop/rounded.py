@@ -118,8 +118,8 @@ class RoundedTables(ActionPolicy):
 
     @cached_property
     def _receivers(self) -> ReceiverTables | None:
-        """The planner's own look-up in the rounded W."""
-        if not isinstance(self.source, ReceiverTables):
+        """The planner's own look-up in the rounded W; None where devices' own values take its place."""
+        if not isinstance(self.source, ReceiverTables) or self.source.futures is not None:
             return None
         tables = tuple(table * step for table, step in zip(self.entries, self.steps, strict=True))
         wide = replace(self.problem, dtype=torch.float64)

@@ -91,7 +91,7 @@ def plan_facts(made: Plan) -> dict[str, Any]:
     return {
         "planner": made.planner,
         "expected cost (grid)": made.expected_cost,
-        "lower bound (grid)": made.lower_bound,
+        "lower bound": made.lower_bound,
         "converged": made.converged,
         "rounds": made.rounds,
         "fixed-point residual": made.residual,

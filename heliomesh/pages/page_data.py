@@ -227,7 +227,7 @@ def _bounds(runs: Sequence[RunFolder]) -> dict[str, float]:
     """The best lower bound known for each scenario: a bound holds for every planner that picks its powers."""
     bounds: dict[str, float] = {}
     for run in runs:
-        bound = run.plan.get("lower bound (grid)")
+        bound = run.plan.get("lower bound")
         if isinstance(bound, int | float):
             bounds[_hash(run)] = max(float(bound), bounds.get(_hash(run), -math.inf))
     return bounds

@@ -8,8 +8,8 @@ messages, as
     p = argmin  Σ_i [ f_i(h_i, p_{N_i}) + W_i(h_i, b_{N_i} − e(p)) ]    (W_i: expected next V_i after spending)
 
 W_i is a table over a battery grid, and values between its points are interpolated. Receivers with equal surroundings
-share one table. Far from the horizon a slot only adds a constant to V_i; the recursion stops there. Where tables would
-have to be coarse, every device's own value, as the planner `prices` has it, takes their place.
+share one table. Far from the horizon a slot only adds a constant to V_i; the recursion stops there. Where tables
+would have to be coarse, every device's own value, as the planner `prices` has it, takes their place.
 """
 
 from collections.abc import Mapping
@@ -82,7 +82,7 @@ class ReceiverTables(ActionPolicy):
     coordination: Coordination
     grids: Mapping[int, Problem]  # by number of devices heard: the problem on its tables' grid
     tables: tuple[Tensor, ...]  # per kind of surroundings: (stored slot, state), counted from the horizon
-    kind_of: Mapping[int, Tensor]  # per group offset: (receiver,) kind of surroundings
+    kind_of: Mapping[int, Tensor]  # per group offset: (receiver,) kind of surroundings, −1 for no table
     futures: Tensor | None  # (slot, device, energy): value of the energy left, instead of tables
     rounds: int
     messages: int
@@ -214,7 +214,8 @@ def _by_values(context: Planning[Options], coordination: Coordination, messages:
     shape = (problem.slots, problem.num_devices, len(problem.actions))
     even = torch.full(shape, 1 / shape[-1], dtype=problem.dtype, device=problem.device)
     found = descend(problem, ProductForm(problem), even, options.sweeps, context.track, "best responses")
-    policy = ReceiverTables(problem, coordination, {}, (), {}, found.futures, options.rounds, messages)
+    none = {group.offset: torch.full_like(group.receivers, -1) for group in coordination.groups}
+    policy = ReceiverTables(problem, coordination, {}, (), none, found.futures, options.rounds, messages)
     note = f"no tables: devices' own values, {problem.battery.levels} battery levels"
     return _as_plan(policy, note, found.futures.shape[0] * found.futures.shape[2])
 
@@ -243,25 +244,28 @@ class Layout:
 def _layout(problem: Problem, coordination: Coordination, options: Options) -> Layout | None:
     """Grids as fine as work and memory allow; None where tables would be coarse or larger than asked for."""
     clusters, kind_of = surroundings(problem, coordination)
+    named = options.levels or problem.scenario.energy.battery_levels or not options.interpolate
     grids: dict[int, Problem] = {}
     for cluster in clusters:
         heard = len(cluster.devices)
         if heard not in grids:
             most = _most_levels(problem, cluster, _TABLE_WORK // len(clusters))
-            if most < _FEWEST_LEVELS and options.levels is None and options.largest_table is None:
+            if most < _FEWEST_LEVELS and not named and options.largest_table is None:
                 return None
             grids[heard] = _grid(problem, options, most)
     sizes = [table_size(grids[len(cluster.devices)], cluster) for cluster in clusters]
     needed = _table_bytes(grids, clusters)
-    if options.largest_table is not None and max(sizes, default=0) > options.largest_table:
-        return None
-    if options.largest_table is None and options.levels is None and needed > options.memory_gib * 2**30:
+    fits = sum(sizes) <= _NAMED_WORK and needed <= options.memory_gib * 2**30
+    if options.largest_table is not None:
+        fits = max(sizes, default=0) <= options.largest_table
+    if not fits:
         return None
     check_fits("receiver tables", needed, options.memory_gib, _REMEDY)
     return Layout(next(iter(grids.values()), problem), grids, clusters, kind_of)
 
 
 _TABLE_WORK = 20_000_000  # states × joint actions of all tables
+_NAMED_WORK = 600_000_000  # the same where levels are named
 _MOST_LEVELS, _FEWEST_LEVELS = 25, 9  # coarser tables decide no better than devices' own values
 
 

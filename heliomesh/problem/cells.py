@@ -65,7 +65,8 @@ def receiver_cells(problem: Problem) -> list[tuple[int, ...]]:
 
 def _merged(problem: Problem, receivers: tuple[int, ...]) -> list[tuple[int, ...]]:
     cells: list[tuple[int, ...]] = [(i,) for i in receivers]
-    most = max(_CELL_ENTRIES // len(receivers), max(_cell_entries(problem, cell) for cell in cells))
+    widest = max(_cell_entries(problem, cell) for cell in cells)
+    most = min(max(_CELL_ENTRIES // len(receivers), widest), _CELL_ENTRIES)
     while True:
         heard = [set(_cell_part(problem, cell).devices) for cell in cells]
         merges = [

@@ -109,7 +109,7 @@ def raise_bound(problem: Problem, effort: Effort, track: Track) -> float:
     prices = blind.ascend(first, effort.steps, track, "dual bound")
     exact = _dual(wide, priced, own_price, _unwatched(wide), effort)
     bound = exact.certified(prices)
-    watched = _watched(rough, priced, effort.memory_gib) if effort.channel_steps else None
+    watched = _watched(rough, priced, effort.memory_gib) if priced and effort.channel_steps else None
     if watched is not None:
         seeing = _dual(rough, priced, own_price, watched, effort)
         wider = [price.expand(-1, problem.channel.levels, -1, -1, -1).clone() for price in prices]
@@ -239,7 +239,9 @@ class Dual:
         ]
 
     def ascend(self, prices: list[Tensor], steps: int, track: Track, what: str) -> list[Tensor]:
-        """The best prices met on the way up."""
+        """The best prices met on the way up; none where nobody hears anybody."""
+        if not prices:
+            return prices
         prices = [price.clone().requires_grad_() for price in prices]
         optimiser = torch.optim.Adam(prices, lr=_FIRST_RATE)
         best, kept = -torch.inf, prices
@@ -265,7 +267,7 @@ class Dual:
         for one, price in zip(self.priced, self._seen(prices), strict=True):
             least = torch.cat([_expected_least(one, block, 0.0) for block in torch.split(price, 1)])
             total += float((least * self.weight).sum())
-        flat = torch.cat([price.flatten(2, 3) for price in prices], dim=2)
+        flat = self._by_pair(prices)
         first = first_laws(self.problem)
         for watchers in self.watchers:
             paid = self._watched_prices(watchers, flat)
@@ -328,10 +330,16 @@ class Dual:
             else:
                 least = _expected_least(one, price, temperature)
             result = result + (least * self.weight).sum()
-        flat = torch.cat([price.flatten(2, 3) for price in prices], dim=2)  # (block, level, pair, action)
+        flat = self._by_pair(prices)
         for watchers in self.watchers:
             result = result + self._programs(watchers, flat, temperature)
         return result
+
+    def _by_pair(self, prices: list[Tensor]) -> Tensor:
+        """All cells' prices; (block, level, pair, action)."""
+        levels = prices[0].shape[1] if prices else 1
+        none = self.own_price.new_zeros(len(self.weight), levels, 0, self.own_price.shape[1])
+        return torch.cat([none, *(price.flatten(2, 3) for price in prices)], dim=2)
 
     @cached_property
     def _moving(self) -> Tensor:
@@ -398,7 +406,8 @@ class Dual:
         count = len(watchers.axes)
         place = torch.full((self.problem.num_devices,), -1, device=flat.device)
         place[watchers.devices] = torch.arange(len(watchers.devices), device=flat.device)
-        actor = place[torch.cat([one.actors.flatten() for one in self.priced])]
+        none = watchers.devices.new_zeros(0)
+        actor = place[torch.cat([none, *(one.actors.flatten() for one in self.priced)])]
         blind = ((actor >= 0) & ~self._moving).nonzero().squeeze(1)
         base = self.own_price[watchers.devices].expand(blocks, -1, -1)
         total = base.index_add(1, actor[blind], flat[:, :, blind].mean(1))

@@ -2,7 +2,7 @@
 
 A policy is a tree of dataclasses, settings, tuples, numbers and tensors. Only dataclasses and settings of heliomesh
 itself are read back, so a file can name no other code; ``trust`` lets it name classes of installed packages. The
-problem is not stored: it is built anew from the scenario, which is.
+problem is not stored: it is built anew from the scenario, which is. What is stored of it is its battery grid.
 """
 
 import importlib
@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,12 +20,13 @@ from torch import Tensor
 
 from heliomesh.durable import read_header, read_tensors, write_tensors
 from heliomesh.mistakes import MistakeError
+from heliomesh.physics.battery import Battery
 from heliomesh.problem.overhead import Overhead
 from heliomesh.problem.policy import Plan
-from heliomesh.problem.problem import Problem, build
+from heliomesh.problem.problem import Problem, build, with_battery
 from heliomesh.scenario import Scenario
 
-_FORMAT = "1"
+_FORMAT = "2"
 _KNOWN = ("lower_bound", "expected_cost", "converged", "rounds", "residual", "seconds")
 
 
@@ -98,9 +99,11 @@ class _Writer:
 
     def _object(self, value: Any) -> dict[str, Any]:
         if isinstance(value, Problem):
-            if value is not self._problem:
+            if value.scenario != self._problem.scenario:
                 raise PlanError("policy: expected one problem, actual: parts of it have another")
-            return {"problem": True}
+            battery = value.battery
+            step = self.encoded(battery.chosen_step_joule)
+            return {"problem": {"levels": battery.levels, "rounding": battery.rounding, "step": step}}
         name = f"{type(value).__module__}:{type(value).__qualname__}"
         if isinstance(value, BaseModel):
             return {"settings": name, "values": value.model_dump(mode="json")}
@@ -124,6 +127,7 @@ class _Reader:
 
     def __init__(self, problem: Problem, tensors: Mapping[str, Tensor], trust: bool) -> None:
         self._problem, self._trust = problem, trust
+        self._grids: dict[tuple[int, str], Problem] = {}
         self._arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         self._tensors = {name: tensor.to(problem.device) for name, tensor in tensors.items()}
 
@@ -136,7 +140,7 @@ class _Reader:
         tag, content = next(iter(value.items()), ("nothing", None))
         match tag:
             case "problem":
-                return self._problem
+                return self._on_grid(content["levels"], content["rounding"], self.decoded(content["step"]))
             case "tensor":
                 return self._tensors[content]
             case "array":
@@ -151,6 +155,14 @@ class _Reader:
             case "object":
                 return self._class(content)(**{name: self.decoded(own) for name, own in value["values"].items()})
         raise PlanError(f"expected a known kind of value, actual {tag!r}")
+
+    def _on_grid(self, levels: int, rounding: Literal["up", "mean"], step_joule: Tensor | None) -> Problem:
+        """The problem on a battery grid; the same object for the same grid."""
+        if (levels, rounding) not in self._grids:
+            capacity = self._problem.battery.capacity_joule
+            grid = Battery(capacity, int(levels), rounding, step_joule)
+            self._grids[levels, rounding] = with_battery(self._problem, grid)
+        return self._grids[levels, rounding]
 
     def _class(self, name: str) -> Any:
         module, _, path = name.partition(":")

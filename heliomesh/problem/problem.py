@@ -284,18 +284,19 @@ def with_levels(problem: Problem, levels: int | None, most: int) -> Problem:
     """
     capacity, spent = problem.battery.capacity_joule, problem.actions.spent_joule
     if levels is not None:
-        return _with_battery(problem, Battery(capacity, levels))
+        return with_battery(problem, Battery(capacity, levels))
     if problem.scenario.energy.battery_levels is not None or problem.battery.levels == most:
         return problem
-    return _with_battery(problem, aligned_battery(capacity, spent, most))
+    return with_battery(problem, aligned_battery(capacity, spent, most))
 
 
 def interpolated(problem: Problem, levels: int) -> Problem:
     """The problem on a grid between whose points values are interpolated: spending is not rounded."""
-    return _with_battery(problem, Battery(problem.battery.capacity_joule, levels, "mean"))
+    return with_battery(problem, Battery(problem.battery.capacity_joule, levels, "mean"))
 
 
-def _with_battery(problem: Problem, battery: Battery) -> Problem:
+def with_battery(problem: Problem, battery: Battery) -> Problem:
+    """The problem with another battery grid."""
     spent = problem.actions.spent_joule
     actions = replace(problem.actions, quanta=battery.quanta(spent), change=battery.change(spent))
     return replace(problem, battery=battery, actions=actions)

@@ -14,7 +14,8 @@ from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.run import Run
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import Work
-from heliomesh.planning import find_planner, make_plan, planner_names
+from heliomesh.planning import find_planner, lower_bound, make_plan, planner_names
+from heliomesh.problem.dual import is_quick
 from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import TooLargeError
@@ -48,7 +49,7 @@ class Comparison:
 
     rows: tuple[Row, ...]
     reference: str
-    lower_bound: float | None = None  # best of all planners', for the process on the planning grid
+    lower_bound: float | None = None  # certified, for the process that is simulated
     store: Store | None = None  # of plans, traces and runs, where they were kept
 
     def table(self) -> "pd.DataFrame":
@@ -95,14 +96,16 @@ def compare(
     seed: int = 0,
     *,
     memory_gib: float | None = None,
+    certify: bool | None = None,
     train: int = 0,
     store: Store | str | Path | None = None,
     **settings: Any,
 ) -> Comparison:
     """Plan and simulate with every planner (or those given by name, function or module), on common random numbers.
 
-    ``train`` also trains under so many episodes of each plan. With a ``store`` plans, traces and runs are kept there,
-    and the same call again does not repeat them. ``settings`` are fields of `TrainSettings` and of `Work`.
+    ``certify``: whether a lower bound on the simulated cost of every policy is computed; by default if it takes
+    seconds. ``train`` also trains under so many episodes of each plan. With a ``store`` plans, traces and runs are
+    kept there, and the same call again does not repeat them. ``settings`` are fields of `TrainSettings` and `Work`.
     """
     training, work = split_settings({"evaluate_every": 5, **settings})
     if train:
@@ -112,7 +115,8 @@ def compare(
         asked = _Asked(problem, under, work, kept if store else None)
         planners = names if names is not None else planner_names()
         rows = [row for planner in planners for options in variants(planner) for row in asked.rows(planner, options)]
-        result = _with_gaps(rows, problem.grid_is_exact)
+        bound = _bound(problem, rows, work) if certify or (certify is None and is_quick(problem)) else None
+        result = _with_gaps(rows, bound)
         if train:
             with_jobs = [replace(row, jobs=_jobs(problem, row, under, train, training)) for row in result.rows]
             result = replace(result, rows=_trained(with_jobs, kept, work))
@@ -177,30 +181,34 @@ class _Asked:
         if self.store is not None:
             return self.store.plan(_job(self.problem, planner, options), self.work)
         spread, track = self.work.parallel_map, self.work.track
-        return make_plan(self.problem, planner, options, parallel_map=spread, track=track)
+        return make_plan(self.problem, planner, options, bound=False, parallel_map=spread, track=track)
 
 
-def _with_gaps(rows: list[Row], grid_is_exact: bool) -> Comparison:
-    """Relative gaps to the simulated optimum, else to the best lower bound, else to the best planner.
+def _bound(problem: Problem, rows: Sequence[Row], work: Work) -> float | None:
+    """Certified lower bound; where batteries never leave the grid, the exact optimum is one too."""
+    known = lower_bound(problem, work.track)
+    if known is None or not problem.grid_is_exact:
+        return known
+    exact = [row.plan.expected_cost for row in rows if row.plan is not None and row.planner == "centralized"]
+    return max([known, *(cost for cost in exact if cost is not None)])
 
-    Optimum and bound speak of the problem's action set, so plans with other powers have no gap to them.
+
+def _with_gaps(rows: list[Row], bound: float | None) -> Comparison:
+    """Relative gaps to the certified bound, else to the best planner.
+
+    The bound speaks of the problem's action set, so plans with other powers have no gap to it.
     """
     costs = [(row.planner, row.cost) for row in rows if row.cost is not None]
     if not costs:
-        return Comparison(tuple(rows), "nothing: no planner fits")
-    optimum = next((cost for planner, cost in costs if planner == "centralized"), None)
-    bounds = [row.plan.lower_bound for row in rows if row.plan and row.plan.lower_bound is not None]
-    best_bound = max(bounds, default=None)
-    of_all = False  # whether the reference may be compared with any plan
-    if optimum is not None:
-        reference, base = "the optimum" if grid_is_exact else "the grid's optimum", optimum
-    elif best_bound is not None:
-        reference, base = "the lower bound", np.full_like(costs[0][1], best_bound)
+        return Comparison(tuple(rows), "nothing: no planner fits", bound)
+    if bound is not None:
+        reference, base = "the certified bound", np.full_like(costs[0][1], bound)
     else:
         planner, base = min(costs, key=lambda entry: float(np.mean(entry[1])))
-        reference, of_all = f"the best planner ({planner})", True
-    with_gap = [_with_gap(row, base) if row.plan and (of_all or row.plan.picks_actions) else row for row in rows]
-    return Comparison(tuple(with_gap), reference, best_bound)
+        reference = f"the best planner ({planner})"
+    bounded = [row.plan is not None and (bound is None or row.plan.picks_actions) for row in rows]
+    with_gap = [_with_gap(row, base) if whether else row for row, whether in zip(rows, bounded, strict=True)]
+    return Comparison(tuple(with_gap), reference, bound)
 
 
 def _with_gap(row: Row, base: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Row:

@@ -56,7 +56,6 @@ class Axes:
     panel: tuple[float, ...]  # rising
     panel_field: str  # the setting of the scenario, such as ``harvest.panel_cm2``
     panel_unit: str
-    step_joule: float  # of the planning grid, which all capacities share
 
     @property
     def pairs(self) -> list[Pair]:
@@ -64,23 +63,14 @@ class Axes:
         return [Pair(capacity, panel) for capacity in reversed(self.capacity_joule) for panel in self.panel]
 
     def scenario(self, base: Scenario, pair: Pair) -> Scenario:
-        """The scenario with every device built so; the planning grid keeps its step."""
-        return base.override(
-            {
-                "energy.capacity_joule": pair.capacity_joule,
-                "energy.battery_levels": round(pair.capacity_joule / self.step_joule) + 1,
-                self.panel_field: pair.panel,
-            }
-        )
+        """The scenario with every device built so."""
+        return base.override({"energy.capacity_joule": pair.capacity_joule, self.panel_field: pair.panel})
 
 
 def axes_of(
     scenario: Scenario, capacity_joule: Sequence[float] | None = None, panel: Sequence[float] | None = None
 ) -> Axes:
-    """The axes with these values; by default from a quarter to four times the scenario's own.
-
-    Capacities are whole multiples of the planning grid's step, so that actions cost as many steps at each of them.
-    """
+    """The axes with these values; by default from a quarter to four times the scenario's own."""
     energy, harvest = scenario.energy, scenario.harvest
     name = next((name for name in _PANEL_FIELDS if name in type(harvest).model_fields), None)
     if name is None:
@@ -91,28 +81,19 @@ def axes_of(
     for path, value in (("energy.capacity_joule", energy.capacity_joule), (f"harvest.{name}", own_panel)):
         if not isinstance(value, float):
             raise ScenarioError(path, f"expected one number for all devices, actual number of values {len(value)}")
-    if energy.battery_levels < 2:
-        raise ScenarioError("energy.battery_levels", "expected at least 2 to size batteries by, actual value 1")
-    steps = energy.battery_levels - 1
-    step_joule = float(energy.capacity_joule) / steps  # type: ignore[arg-type]
-    default = [max(round(factor * steps), 1) * step_joule for factor in _FACTORS]
+    default = [factor * float(energy.capacity_joule) for factor in _FACTORS]  # type: ignore[arg-type]
     return Axes(
-        _capacities(step_joule, default if capacity_joule is None else capacity_joule),
+        _capacities(default if capacity_joule is None else capacity_joule),
         _panels([factor * own_panel for factor in _FACTORS] if panel is None else panel),
         f"harvest.{name}",
         _PANEL_FIELDS[name],
-        step_joule,
     )
 
 
-def _capacities(step_joule: float, values: Sequence[float]) -> tuple[float, ...]:
+def _capacities(values: Sequence[float]) -> tuple[float, ...]:
     for value in values:
-        steps = value / step_joule
-        if not (math.isfinite(steps) and steps > 0.5 and abs(steps - round(steps)) < 1e-6):
-            raise ScenarioError(
-                "capacity_joule",
-                f"expected whole multiples of the planning grid's step of {step_joule:g} J, actual value {value:g}",
-            )
+        if not (math.isfinite(value) and value > 0):
+            raise ScenarioError("capacity_joule", f"expected numbers above 0, actual value {value:g}")
     return tuple(sorted(set(values)))
 
 

@@ -28,8 +28,8 @@ PLANS = {
         {},
     ),
     "battery_threshold": ({"harvest.scale": [0.3, 0.6, 1.0, 1.5, 2.0]}, "battery_threshold", {}),
-    "prices alone": ({}, "prices", {"coordinate": False}),
-    "prices alone, weather": (WEATHER, "prices", {"coordinate": False}),
+    "prices alone": ({}, "prices", {"coordinate": False, "interpolate": False}),
+    "prices alone, weather": (WEATHER, "prices", {"coordinate": False, "interpolate": False}),
     "zero hops": ({}, "decentralized", {"hops": 0}),
     "one hop, links": ({"channel.state": "link"}, "decentralized", {"hops": 1}),
     "one hop, reciprocal": ({"channel.state": "reciprocal"}, "decentralized", {"hops": 1}),
@@ -127,7 +127,7 @@ def compiled(folder, *arguments):
 @pytest.mark.parametrize(("changes", "planner", "options"), PLANS.values(), ids=PLANS)
 def test_tables_and_files_are_the_policy(changes, planner, options, tmp_path):
     problem, plan = planned(changes, planner, options)
-    tables = tabulate(problem, plan)
+    tables = tabulate(plan)
     for kind in ("json", "npz"):
         assert read_tables(write_tables(tables, tmp_path, kind)[0]) == tables
     one, other = (
@@ -141,7 +141,7 @@ def test_tables_and_files_are_the_policy(changes, planner, options, tmp_path):
 @pytest.mark.parametrize(("changes", "planner", "options"), PLANS.values(), ids=PLANS)
 def test_c_is_python_on_random_states(changes, planner, options, tmp_path):
     problem, plan = planned(changes, planner, options)
-    headers = write_headers(tabulate(problem, plan), tmp_path)
+    headers = write_headers(tabulate(plan), tmp_path)
     seen, micro, slots = random_states(problem, STATES)
     expected = actions_in_python(problem, plan.policy, seen, slots)
     np.testing.assert_array_equal(actions_in_c(tmp_path, problem, program(headers), seen, micro, slots), expected)
@@ -180,7 +180,7 @@ def check_object(folder, i, functions, header):
 def test_two_hops_on_a_ring_of_ten_in_constant_memory(slots, tmp_path):
     problem = hm.build(hm.Scenario.load("ring10").override({"slots": slots}))
     plan = hm.plan(problem, "decentralized", bound=False, hops=2)
-    headers = write_headers(tabulate(problem, plan), tmp_path)
+    headers = write_headers(tabulate(plan), tmp_path)
     assert {header.hops for header in headers} == {2}
     check_constant_memory(tmp_path, headers)
     seen, micro, at = random_states(problem, STATES)
@@ -190,8 +190,8 @@ def test_two_hops_on_a_ring_of_ten_in_constant_memory(slots, tmp_path):
 
 @needs_gcc
 def test_damaged_and_foreign_messages_change_nothing(tmp_path):
-    problem, plan = planned({}, "decentralized", {"hops": 1})
-    headers = write_headers(tabulate(problem, plan), tmp_path)
+    _, plan = planned({}, "decentralized", {"hops": 1})
+    headers = write_headers(tabulate(plan), tmp_path)
     assert headers[1].device.scope[0].variable == ("site", 0)
     (tmp_path / "main.c").write_text(
         '#include "device_1.h"\n'
@@ -211,16 +211,16 @@ def test_damaged_and_foreign_messages_change_nothing(tmp_path):
 
 @needs_gcc
 def test_names_cannot_leave_their_comment(tmp_path):
-    problem, plan = planned({"name": '*/ int x; /* "\n#error'}, "uncoordinated", {})
-    write_headers(tabulate(problem, plan), tmp_path)
+    _, plan = planned({"name": '*/ int x; /* "\n#error'}, "uncoordinated", {})
+    write_headers(tabulate(plan), tmp_path)
     (tmp_path / "main.c").write_text('#include "device_0.h"\nint main(void) { return 0; }\n', encoding="utf-8")
     compiled(tmp_path, "main.c", "-o", str(tmp_path / "main"))
 
 
 def test_a_table_that_never_changes_has_no_slots():
-    problem, plan = planned({}, "battery_threshold", {})
-    for device in tabulate(problem, plan).devices:
-        header = Header(tabulate(problem, plan), device)
+    _, plan = planned({}, "battery_threshold", {})
+    for device in tabulate(plan).devices:
+        header = Header(tabulate(plan), device)
         assert device.table_of_slot == (0,)
         assert "table_of_slot" not in header.text(0)
 
@@ -235,9 +235,9 @@ def test_a_table_that_never_changes_has_no_slots():
     ],
 )
 def test_plans_without_tables_are_refused(planner, options, reason):
-    problem, plan = planned({}, planner, options)
+    _, plan = planned({}, planner, options)
     with pytest.raises(hm.ScenarioError, match=reason):
-        tabulate(problem, plan)
+        tabulate(plan)
 
 
 class Peeking(Greedy):
@@ -250,21 +250,21 @@ class Peeking(Greedy):
 def test_a_policy_that_looks_closer_is_refused():
     problem, plan = planned({}, "uncoordinated", {})
     with pytest.raises(hm.ScenarioError, match="looks at more than tables hold"):
-        tabulate(problem, replace(plan, policy=Peeking(problem)))
+        tabulate(replace(plan, policy=Peeking(problem)))
 
 
 def test_too_large_tables_and_numbers_are_refused(tmp_path):
-    problem, plan = planned({}, "decentralized", {"hops": 1})
+    _, plan = planned({}, "decentralized", {"hops": 1})
     with pytest.raises(hm.TooLargeError, match="export"):
-        tabulate(problem, plan, memory_gib=1e-8)
-    problem, plan = planned({"energy.capacity_joule": 5000.0}, "uncoordinated", {})
+        tabulate(plan, memory_gib=1e-8)
+    _, plan = planned({"energy.capacity_joule": 5000.0}, "uncoordinated", {})
     with pytest.raises(hm.ScenarioError, match=r"energy.capacity_joule: expected at most 4294.97 in a C header"):
-        write_headers(tabulate(problem, plan), tmp_path)
+        write_headers(tabulate(plan), tmp_path)
 
 
 def test_damaged_files_are_refused(tmp_path):
-    problem, plan = planned({}, "uncoordinated", {})
-    tables = tabulate(problem, plan)
+    _, plan = planned({}, "uncoordinated", {})
+    tables = tabulate(plan)
     target = write_tables(tables, tmp_path, "json")[0]
     other = json.loads(target.read_text(encoding="utf-8")) | {"version": 2}
     (tmp_path / "new.json").write_text(json.dumps(other), encoding="utf-8")
@@ -277,16 +277,16 @@ def test_damaged_files_are_refused(tmp_path):
 
 
 def test_tables_that_would_unpack_to_too_much_are_refused(tmp_path, monkeypatch):
-    problem, plan = planned({}, "uncoordinated", {})
-    target = write_tables(tabulate(problem, plan), tmp_path, "npz")[0]
+    _, plan = planned({}, "uncoordinated", {})
+    target = write_tables(tabulate(plan), tmp_path, "npz")[0]
     monkeypatch.setattr(export_tables, "DEFAULT_LIMIT_GIB", 1e-7)
     with pytest.raises(hm.TooLargeError, match=r"plan.npz: expected at most 1e-07 GiB .* actual estimate"):
         read_tables(target)
 
 
 def test_schema_describes_the_file(tmp_path):
-    problem, plan = planned({}, "uncoordinated", {})
-    target, schema = write_tables(tabulate(problem, plan), tmp_path, "json")
+    _, plan = planned({}, "uncoordinated", {})
+    target, schema = write_tables(tabulate(plan), tmp_path, "json")
     described, written = (
         json.loads(schema.read_text(encoding="utf-8")),
         json.loads(target.read_text(encoding="utf-8")),

@@ -132,8 +132,8 @@ def test_a_cut_file_is_refused(saved: Path, kept: float) -> None:
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
-        ({"format": "2"}, "expected a plan in format 1, actual format '2'"),
-        ({"format": None}, "expected a plan in format 1, actual format None"),
+        ({"format": "1"}, "expected a plan in format 2, actual format '1'"),
+        ({"format": None}, "expected a plan in format 2, actual format None"),
         ({"plan": "{"}, "expected a plan as it was written"),
         ({"plan": "[]"}, "expected a plan as it was written"),
         ({"plan": "{}"}, "expected a plan as it was written"),

@@ -1,0 +1,171 @@
+"""No bound lies above the true optimum of continuous batteries, found independently on a fine lattice.
+
+All energies of a generated problem are whole numbers of a lattice unit, so its continuous batteries never leave the
+lattice and a plain dynamic program over it is exact. The bounds know nothing of it: their grids are coarse here.
+"""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heliomesh as hm
+from heliomesh.problem import dual, minorant, receiver_floor
+from heliomesh.problem.dual import Effort, raise_bound
+from heliomesh.problem.policy import untracked
+
+PROBLEMS = 504
+UNIT = 0.05  # joule
+CHANNELS = ("receiver", "link", "reciprocal")
+
+
+def drawn(number: int) -> hm.Scenario:
+    """A small network whose energies are multiples of the unit; all modes come in turn."""
+    rng = np.random.default_rng([number, 7])
+    devices = int(rng.integers(1, 4))
+    pairs = [[i, j] for i in range(devices) for j in range(i)]
+    edges = [pair for pair in pairs if rng.random() < 0.85] or pairs[:1]
+    top = 30 if devices < 3 else 12
+    capacity = rng.integers(top // 2, top, devices)
+    weathers = 1 + number % 2
+    atoms = rng.integers(0, top // 2, (weathers, 2)) * UNIT
+    harvest: dict[str, Any] = {"source": "table", "joule": atoms[0].tolist(), "prob": [0.6, 0.4]}
+    if weathers == 2:
+        kernel = rng.dirichlet([2.0, 1.0], size=2).tolist()
+        harvest = {"source": "markov", "joule": atoms.tolist(), "prob": [[0.6, 0.4], [0.3, 0.7]], "kernel": kernel}
+    return hm.Scenario.parse(
+        {
+            "slots": int(rng.integers(2, 7)),
+            "network": {
+                "topology": "edges",
+                "devices": devices,
+                "edges": edges,
+                "allow_disconnected": True,
+                "mixing": ["metropolis", "lazy-metropolis"][number % 2],
+            },
+            "channel": {
+                "source": "table",
+                "state": CHANNELS[number % 3],
+                "gains": [float(g) for g in np.cumsum(rng.random(2) + 0.1)],
+                "kernel": rng.dirichlet([2.0, 1.0], size=2).tolist(),
+            },
+            "link": {
+                "waterfall": float(rng.choice([0.1, 0.5, 1.5])),
+                "noise_watt": rng.uniform(0.05, 1.0, devices).tolist(),
+                "half_duplex": number // 3 % 2 == 1,
+            },
+            "energy": {
+                "powers_watt": [0.0, 0.1, 0.3] if devices < 3 else [0.0, 0.2],
+                "transmit_second": 1.0,
+                "slot_second": 1.0,
+                "compute_joule": (rng.integers(1, top // 3, devices) * UNIT).tolist(),
+                "train_only": number // 6 % 2 == 1,
+                "capacity_joule": (capacity * UNIT).tolist(),
+                "initial": (rng.integers(0, capacity + 1) * UNIT).tolist(),
+            },
+            "harvest": harvest,
+            "cost": {"idle_penalty": float(rng.choice([0.0, 0.5, 1.0]))},
+        }
+    )
+
+
+def lattice_optimum(scenario: hm.Scenario) -> float:
+    """Least expected cost per slot, by plain loops over joint actions on tables over joint lattice states."""
+    problem = hm.build(scenario)
+    law, channel = problem.harvest.law, problem.channel
+    devices, sites, weathers = problem.num_devices, channel.num_sites, law.num_weather
+    top = np.rint(problem.battery.capacity_joule.numpy() / UNIT).astype(int)
+    spent = np.rint(problem.actions.spent_joule.numpy() / UNIT).astype(int)
+    gained = np.rint(law.joule[0].numpy() / UNIT).astype(int)  # (weather, atom)
+    prob, moves = law.prob[0].numpy(), law.kernel.numpy()
+    shape = (channel.levels,) * sites + sum(((weathers, t + 1) for t in top), ())
+    value = np.zeros(shape)
+    actions = len(problem.actions)
+    for _ in range(scenario.slots):
+        future = value
+        for axis in range(sites):
+            future = np.moveaxis(np.tensordot(channel.kernel.numpy(), future, (1, axis)), 0, axis)
+        for device in range(devices):
+            at = sites + 2 * device
+            mixed = np.moveaxis(np.tensordot(moves, future, (1, at)), 0, at)
+            filled = np.zeros_like(mixed)
+            for weather, atom in itertools.product(range(weathers), range(gained.shape[1])):
+                after = np.minimum(np.arange(top[device] + 1) + gained[weather, atom], top[device])
+                now = np.take(np.take(mixed, [weather], axis=at), after, axis=at + 1)
+                where = [slice(None)] * filled.ndim
+                where[at] = slice(weather, weather + 1)
+                filled[tuple(where)] += prob[weather, atom] * now
+            future = filled
+        best = np.full(shape, np.inf)
+        for joint in itertools.product(range(actions), repeat=devices):
+            left, target = [slice(None)] * future.ndim, [slice(None)] * future.ndim
+            for device, chosen in enumerate(joint):
+                cost = spent[device, chosen]
+                left[sites + 2 * device + 1] = slice(0, max(top[device] + 1 - cost, 0))
+                target[sites + 2 * device + 1] = slice(min(cost, top[device] + 1), None)
+            paid = future[tuple(left)]
+            for levels in itertools.product(range(channel.levels), repeat=sites):
+                here = (*levels, *target[sites:])
+                candidate = slot_cost(problem, levels, joint) + paid[(*levels, *[slice(None)] * (2 * devices))]
+                best[here] = np.minimum(best[here], candidate)
+        value = best
+    for _ in range(sites):
+        value = np.tensordot(channel.stationary.numpy(), value, (0, 0))
+    first = np.rint(np.array(scenario.energy.initial) / UNIT).astype(int)
+    for device in range(devices):
+        value = np.tensordot(law.stationary.numpy(), value, (0, 0))[first[device]]
+    return float(value) / scenario.slots
+
+
+def slot_cost(problem: hm.Problem, levels: tuple[int, ...], joint: tuple[int, ...]) -> float:
+    """Σ_j Σ_i a_ij q_ij and idle penalties of one joint action, link by link."""
+    topology, link, actions = problem.topology, problem.link, problem.actions
+    gain = problem.channel.gain.numpy()
+    power = [float(actions.power_watt[chosen]) for chosen in joint]
+    received = [
+        power[j] * float(link.path_gain[e]) * gain[levels[int(problem.channel.site_of_edge[e])]]
+        for e, j in enumerate(topology.edge_sender)
+    ]
+    cost = 0.0
+    for edge, (i, own) in enumerate(zip(topology.edge_receiver, received, strict=True)):
+        others = sum(r for e, r in enumerate(received) if topology.edge_receiver[e] == i and e != edge)
+        silent = own == 0 or (link.half_duplex and power[i] > 0)
+        noise = float(link.noise_watt[i])
+        error = 1.0 if silent else 1 - np.exp(-link.waterfall * (others + noise) / own)
+        cost += float(topology.edge_weight[edge]) * error
+    idle = [not bool(actions.trained[chosen]) for chosen in joint]
+    penalty = problem.scenario.cost.idle_penalty
+    return cost + penalty * sum(float(topology.self_weight[j]) for j, is_idle in enumerate(idle) if is_idle)
+
+
+# the slow batches go on where the others end
+@pytest.mark.parametrize(
+    "batch", [*range(8), *(pytest.param(batch, marks=pytest.mark.slow) for batch in range(8, 42))]
+)
+def test_no_bound_lies_above_the_optimum(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiver_floor, "_FEWEST_LEVELS", 2)
+    for number in range(batch, PROBLEMS, 42):
+        rng = np.random.default_rng(number)
+        monkeypatch.setattr(minorant, "_LEVELS", int(rng.integers(4, 14)))  # coarse: what is taken off matters
+        monkeypatch.setattr(receiver_floor, "_MOST_LEVELS", int(rng.integers(3, 10)))
+        monkeypatch.setattr(dual, "_ROUGH_LEVELS", 5)
+        scenario = drawn(number)
+        problem, optimum = hm.build(scenario), lattice_optimum(scenario)
+        prices = raise_bound(problem, Effort(20, 10), untracked) / scenario.slots
+        tables = receiver_floor.receiver_floor(problem)
+        assert prices <= optimum + 1e-9, number
+        if tables is not None:
+            assert tables / scenario.slots <= optimum + 1e-9, number
+
+
+def test_fine_grids_are_tight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One device has no neighbours to disagree with: only the grid stands between bound and optimum."""
+    scenario = next(s for s in map(drawn, range(100)) if s.network.devices == 1 and s.slots > 3)
+    problem, optimum = hm.build(scenario), lattice_optimum(scenario)
+    gaps = []
+    for levels in (7, 201):
+        monkeypatch.setattr(minorant, "_LEVELS", levels)
+        gaps.append(optimum - raise_bound(problem, Effort(20), untracked) / scenario.slots)
+    assert -1e-9 <= gaps[1] <= gaps[0] + 1e-9
+    assert gaps[1] <= 0.02 * max(optimum, 1e-9)
