@@ -17,14 +17,15 @@ the first sweep over the horizon and, from the second on, the forward law of the
 computes its own and tells its neighbourhood.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from heliomesh.planners.decentralized.device_step import DeviceStep, action_table, average_change, blend
+from heliomesh.planners.decentralized.device_step import DeviceStep, action_table, average_change
 from heliomesh.planners.decentralized.literal import uniform_policy
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
+from heliomesh.planners.decentralized.turn import Network, Turn
 from heliomesh.problem.factor import Factor, Variable, action, energy
 from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem
@@ -58,6 +59,10 @@ class Consistent:
         # R = 0: no exchange, the first policy stays; simultaneous best responses only chase each other
         self.best_responses = num_best_responses(len(gammas), len(self.turns))
         self.residual = 0.0
+        self._network = Network(
+            problem, roles, [area.states for area in areas], self.scopes, [tuple(area.members) for area in areas]
+        )
+        self._prepared: dict[Hashable, Turn] = {}  # turns, by the scopes of all tables
 
     def run(self, track: Track) -> tuple[list[tuple[Variable, ...]], list[list[Tensor]], float]:
         """Scopes by device, action tables [slot][device] (state...), and the last rounds' largest change."""
@@ -92,11 +97,12 @@ class Consistent:
         policies = {i: uniform_policy(self.problem, i) for i in self.representatives}
         raw = self._raw_tables(futures, policies, slot, {})
         for gamma in self.gammas:
-            _, policies = self._round(policies, raw, slot, gamma, self.damping)
+            policies = self._round(policies, raw, slot, gamma, self.damping)
             raw = self._raw_tables(futures, policies, slot, raw)
         change = 0.0
         for _ in range(self.best_responses):
-            change, policies = self._round(policies, raw, slot, torch.inf, 1.0)
+            before, policies = policies, self._round(policies, raw, slot, torch.inf, 1.0)
+            change = max(average_change(policies[i], before[i]) for i in self.representatives)
             raw = self._raw_tables(futures, policies, slot, raw)
             if change == 0:
                 break
@@ -105,16 +111,16 @@ class Consistent:
 
     def _round(
         self, policies: dict[int, Factor], raw: Mapping[int, Factor], slot: int, gamma: float, rate: float
-    ) -> tuple[float, dict[int, Factor]]:
-        """Every device improves its policy once, turn by turn; the largest mean change and the new policies."""
-        tables, change = self._for_all(raw), 0.0
-        for turn in self.turns:
-            everyone = self._for_all(policies)
-            improved = {i: self._improve(i, tables, everyone, slot, gamma) for i in turn}
-            blended = {i: blend(policies[i], new, rate) for i, new in improved.items()}
-            change = max(change, *(average_change(new, policies[i]) for i, new in blended.items()))
-            policies = policies | blended
-        return change, policies
+    ) -> dict[int, Factor]:
+        """Every device improves its policy once, turn by turn; the new policies."""
+        raw_scopes = tuple(table.scope for table in raw.values())
+        for number, movers in enumerate(self.turns):
+            scopes = (number, raw_scopes, tuple(policy.scope for policy in policies.values()))
+            if scopes not in self._prepared:
+                self._prepared[scopes] = Turn(self._network, movers, raw, policies)
+            improved = self._prepared[scopes].improved(raw, policies, (self._reference, slot), (gamma, rate))
+            policies = {**policies, **improved}
+        return policies
 
     def _raw_tables(
         self,
@@ -124,18 +130,6 @@ class Consistent:
         known: Mapping[int, Factor],
     ) -> dict[int, Factor]:
         return {i: self.steps[i].raw(futures.get(i), policies[i], slot, known.get(i)) for i in self.representatives}
-
-    def _improve(
-        self, device: int, raw: Mapping[int, Factor], policies: Mapping[int, Factor], slot: int, gamma: float
-    ) -> Factor:
-        """Response to the shares of all devices in sight whose cost the device's action enters."""
-        own, scope = action(device), self.scopes[device]
-        shares = [
-            self.steps[source].share(raw[source], policies, device, scope, slot)
-            for source in self.areas[device].members
-            if own in raw[source].scope
-        ]
-        return self.steps[device].improved(shares, gamma)
 
     def _reference(self, variable: Variable, slot: int) -> Tensor:
         """Law used for a state variable out of sight."""

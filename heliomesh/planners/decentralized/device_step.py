@@ -9,19 +9,21 @@
 Only `improved` needs what others computed, and `share` and `value` only policies of devices in l's sight.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from heliomesh.planners.decentralized.literal import softmin_policy
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
+from heliomesh.planners.decentralized.response import infeasible, response
+from heliomesh.planners.decentralized.shares import Pair, Reference, ShareBatch, stored
 from heliomesh.problem.contraction import expectation, spread_action
 from heliomesh.problem.factor import Factor, Variable, action, energy, total
 from heliomesh.problem.problem import Problem
-
-Reference = Callable[[Variable, int], Tensor]  # law of a state variable out of sight, by slot
+from heliomesh.problem.size import entries
 
 
 @dataclass(frozen=True)
@@ -55,19 +57,37 @@ class DeviceStep:
         self, raw: Factor, policies: Mapping[int, Factor], mover: int, scope: tuple[Variable, ...], slot: int
     ) -> Factor:
         """E_{others ∼ π}[Q_l] over the mover's action and what its policy's ``scope`` has of the rest."""
-        known, share = (*self.area.states, *scope), raw
-        for variable in raw.scope:
-            if variable.kind == "action" and variable.owner != mover:
-                other = self.seen_by(policies[variable.owner], known, slot)
-                share = share.average(other, over=[variable])
-        return self.seen_by(share, scope, slot)
+        others = [v.owner for v in raw.scope if v.kind == "action" and v.owner != mover]
+        scopes = {other: policies[other].scope for other in others}
+        told = frozenset(scope)
+        pair = Pair(self.area.device, mover, told.union(self.area.states), told, raw.scope, scopes)
+        batch, flat = self._batch(pair), [stored(policies[other]) for other in pair.others]
+        law = torch.cat(flat) if flat else raw.table.new_empty(0)
+        share = batch.run([raw.table], law, self.reference, slot)
+        return Factor(pair.scope, share.view(self.problem.sizes(pair.scope)))
+
+    def _batch(self, pair: Pair) -> ShareBatch:
+        """The pair's share, prepared; the policies of its others lie one after another."""
+        key = (pair.mover, pair.raw_scope, tuple(pair.policy_scopes.items()))
+        if key not in self._batches:
+            sizes = [entries(self.problem.sizes(pair.policy_scopes[other])) for other in pair.others]
+            offsets = dict(zip(pair.others, accumulate([0, *sizes]), strict=False))
+            self._batches[key] = ShareBatch(self.problem, [pair], [offsets])
+        return self._batches[key]
+
+    @cached_property
+    def _batches(self) -> dict[Hashable, ShareBatch]:
+        return {}
 
     def improved(self, shares: Collection[Factor], gamma: float) -> Factor:
         """Logit (γ finite) or best (γ = ∞) response of the device to what all shares tell."""
+        problem, own = self.problem, action(self.area.device)
         expected = total(shares)
-        if gamma < torch.inf:
-            return softmin_policy(self.problem, self.area.device, expected, gamma)
-        return best_policy(self.problem, self.area.device, expected)
+        states = tuple(dict.fromkeys([*(v for v in expected.scope if v != own), energy(self.area.device)]))
+        order = (own, *states)
+        table = expected.aligned(order).expand(problem.sizes(order)).reshape(1, len(problem.actions), -1)
+        new = response(table, infeasible(problem, self.area.device, order).unsqueeze(0), gamma)
+        return Factor((*states, own), new.view(problem.sizes(order)).movedim(0, -1))
 
     def value(self, raw: Factor, policies: Mapping[int, Factor], slot: int) -> Factor:
         """V_l: the expectation of Q_l under the policies of all actors."""
@@ -82,16 +102,6 @@ class DeviceStep:
         hidden = [v for v in factor.scope if v.kind != "action" and v not in states]
         laws = (Factor((variable,), self.reference(variable, slot)) for variable in hidden)
         return factor.average(*laws, over=hidden) if hidden else factor
-
-
-def best_policy(problem: Problem, device: int, expected: Factor) -> Factor:
-    """The feasible action of least expected cost, the first of equals; the own action is the last axis."""
-    own = action(device)
-    states = tuple(dict.fromkeys([*(v for v in expected.scope if v != own), energy(device)]))
-    scope = (*states, own)
-    feasible = Factor((energy(device), own), problem.feasible[device]).aligned(scope)
-    best = expected.aligned(scope).masked_fill(~feasible, torch.inf).argmin(-1)
-    return Factor(scope, torch.nn.functional.one_hot(best, len(problem.actions)).to(problem.dtype))
 
 
 def blend(old: Factor, new: Factor, rate: float) -> Factor:

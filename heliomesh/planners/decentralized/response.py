@@ -1,0 +1,24 @@
+"""Logit and best responses to expected costs, for many devices at once; the action is the first axis of each table."""
+
+import torch
+from torch import Tensor
+
+from heliomesh.problem.factor import Factor, Variable, action, energy
+from heliomesh.problem.problem import Problem
+
+
+def response(expected: Tensor, blocked: Tensor, gamma: float) -> Tensor:
+    """Policies of least expected cost or, where γ is finite, ∝ exp(−γ E[Q]); (device, action, state) each.
+
+    Of equally good actions the first is taken; ``blocked`` ones never are.
+    """
+    if gamma < torch.inf:
+        return torch.softmax((-gamma * expected).masked_fill(blocked, -torch.inf), dim=1)
+    best = expected.masked_fill(blocked, torch.inf).argmin(1, keepdim=True)
+    return torch.zeros_like(expected).scatter_(1, best, 1.0)
+
+
+def infeasible(problem: Problem, device: int, order: tuple[Variable, ...]) -> Tensor:
+    """What the device's energy does not pay for, over its action and the states of ``order``; (action, state) bool."""
+    blocked = Factor((energy(device), action(device)), ~problem.feasible[device]).aligned(order)
+    return blocked.expand(problem.sizes(order)).reshape(len(problem.actions), -1)

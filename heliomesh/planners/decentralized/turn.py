@@ -1,0 +1,172 @@
+"""One turn of a round in one process: all movers of the turn improve their policies at once.
+
+What is computed is what `DeviceStep.share` and `DeviceStep.improved` compute device by device, with the same bits. A turn
+is prepared for given scopes of all tables: scopes grow in the first rounds of a slot and stay the same from then on, so
+that a few prepared turns serve the whole horizon.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from heliomesh.planners.decentralized.response import infeasible, response
+from heliomesh.planners.decentralized.shares import (
+    Pair,
+    Reference,
+    Scope,
+    ShareBatch,
+    action_first,
+    entry_numbers,
+    grouped,
+    stored,
+)
+from heliomesh.problem.factor import Factor, action, energy
+from heliomesh.problem.problem import Problem
+from heliomesh.problem.size import entries
+from heliomesh.problem.symmetry import Role
+
+Tables = Mapping[int, Factor]  # one per representative
+
+
+@dataclass(frozen=True)
+class Network:
+    """What all turns have in common."""
+
+    problem: Problem
+    roles: Sequence[Role]
+    own_states: Sequence[Scope]  # (device,) what each device's value depends on
+    policy_states: Mapping[int, Scope]  # per representative, all that its policy may depend on
+    members: Sequence[Sequence[int]]  # (device,) devices in sight of each
+
+    def scope_of(self, device: int, tables: Tables) -> Scope:
+        """Scope of a device's table, which is that of its representative renamed."""
+        role = self.roles[device]
+        return tuple(map(role.rename, tables[role.representative].scope))
+
+    def pair(self, source: int, mover: int, raw: Tables, policies: Tables) -> Pair:
+        """The tables that meet in a source's share for a mover."""
+        told, raw_scope = frozenset(self.policy_states[mover]), self.scope_of(source, raw)
+        actors = [v.owner for v in raw_scope if v.kind == "action" and v.owner != mover]
+        known = told.union(self.own_states[source])
+        return Pair(source, mover, known, told, raw_scope, {a: self.scope_of(a, policies) for a in actors})
+
+
+class Turn:
+    """Movers of one turn, prepared for the scopes of given tables."""
+
+    def __init__(self, network: Network, movers: Sequence[int], raw: Tables, policies: Tables) -> None:
+        self._network, problem = network, network.problem
+        self._representatives = tuple(policies)
+        offsets = _offsets(problem, policies)
+        by_device = {d: offsets[role.representative] for d, role in enumerate(network.roles)}
+        pairs = {mover: self._pairs(mover, raw, policies) for mover in movers}
+        self._batches = [
+            ShareBatch(problem, group, [by_device] * len(group))
+            for group in grouped(problem, (pair for row in pairs.values() for pair in row))
+        ]
+        where = _Stored(self._share_offsets(), offsets, {i: policy.scope for i, policy in policies.items()})
+        self._responses = _responses(problem, pairs, where)
+
+    def _pairs(self, mover: int, raw: Tables, policies: Tables) -> list[Pair]:
+        own, network = action(mover), self._network
+        sources = [s for s in network.members[mover] if own in network.scope_of(s, raw)]
+        return [network.pair(source, mover, raw, policies) for source in sources]
+
+    def _share_offsets(self) -> dict[tuple[int, int], int]:
+        """Where each pair's share begins once all are put one after another."""
+        found, first = {}, 0
+        for batch in self._batches:
+            for pair in batch.pairs:
+                found[pair.source, pair.mover] = first
+                first += batch.row_entries
+        return found
+
+    def improved(self, raw: Tables, policies: Tables, laws: tuple[Reference, int], step: tuple[float, float]) -> Tables:
+        """New policies of all movers; ``laws`` are the reference and the slot, ``step`` is γ and the new one's weight."""
+        flat = torch.cat([stored(policies[i]) for i in self._representatives])
+        roles = self._network.roles
+        shares = [
+            batch.run([raw[roles[pair.source].representative].table for pair in batch.pairs], flat, *laws).reshape(-1)
+            for batch in self._batches
+        ]
+        told = torch.cat(shares)
+        return {mover: new for response in self._responses for mover, new in response.run(told, flat, *step).items()}
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Where tables begin once they are put one after another."""
+
+    shares: Mapping[tuple[int, int], int]  # by source and mover
+    policies: Mapping[int, int]
+    policy_scopes: Mapping[int, Scope]
+
+
+class _Response:
+    """Movers whose responses have one shape."""
+
+    def __init__(self, problem: Problem, pairs: Mapping[int, Sequence[Pair]], where: _Stored) -> None:
+        self._scopes = {mover: response_scope(mover, row) for mover, row in pairs.items()}
+        orders = {mover: action_first(scope) for mover, scope in self._scopes.items()}
+        self._shape = problem.sizes(next(iter(orders.values())))  # action, states...
+        sources = range(len(next(iter(pairs.values()))))
+        # (mover · action · state,) entries among all shares, by source, and among all policies
+        self._shares = [
+            _in_line(
+                problem,
+                [
+                    (where.shares[row[k].source, mover], row[k].scope, orders[mover])
+                    for mover, row in pairs.items()
+                ],
+            )
+            for k in sources
+        ]
+        self._before = _in_line(
+            problem,
+            [(where.policies[m], action_first(where.policy_scopes[m]), order) for m, order in orders.items()],
+        )
+        self._infeasible = torch.stack([infeasible(problem, m, order) for m, order in orders.items()])
+
+    def run(self, told: Tensor, flat: Tensor, gamma: float, rate: float) -> dict[int, Factor]:
+        """Logit (γ finite) or best (γ = ∞) responses, blended into the old policies."""
+        expected = told.index_select(0, self._shares[0])
+        for share in self._shares[1:]:  # in the order in which a device alone adds them
+            expected = expected + told.index_select(0, share)
+        new = response(expected.view(self._infeasible.shape), self._infeasible, gamma)
+        if rate != 1:
+            new = (1 - rate) * flat.index_select(0, self._before).view(new.shape) + rate * new
+        tables = new.view(-1, *self._shape).movedim(1, -1)
+        return {m: Factor(scope, table) for (m, scope), table in zip(self._scopes.items(), tables, strict=True)}
+
+
+def _offsets(problem: Problem, policies: Tables) -> dict[int, int]:
+    """Where each representative's policy begins once all are put one after another."""
+    found, first = {}, 0
+    for device, policy in policies.items():
+        found[device] = first
+        first += entries(problem.sizes(policy.scope))
+    return found
+
+
+def _responses(problem: Problem, pairs: Mapping[int, Sequence[Pair]], where: _Stored) -> list[_Response]:
+    """Movers in batches of one shape."""
+    groups: defaultdict[Hashable, dict[int, Sequence[Pair]]] = defaultdict(dict)
+    for mover, row in pairs.items():
+        groups[problem.sizes(response_scope(mover, row)), len(row)][mover] = row
+    return [_Response(problem, group, where) for group in groups.values()]
+
+
+def _in_line(problem: Problem, tables: Sequence[tuple[int, Scope, Scope]]) -> Tensor:
+    """Positions of entries of tables, each with its offset, its scope and the order wanted."""
+    numbers = [first + entry_numbers(problem, scope, order).reshape(-1) for first, scope, order in tables]
+    return torch.cat(numbers).to(problem.device)
+
+
+def response_scope(mover: int, pairs: Sequence[Pair]) -> Scope:
+    """States of all shares in order, the own energy, and the own action last."""
+    own = action(mover)
+    states = [v for pair in pairs for v in pair.scope if v != own]
+    return (*dict.fromkeys([*states, energy(mover)]), own)
