@@ -17,7 +17,7 @@ the first sweep over the horizon and, from the second on, the forward law of the
 computes its own and tells its neighbourhood.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -25,7 +25,8 @@ from torch import Tensor
 from heliomesh.planners.decentralized.device_step import DeviceStep, action_table, average_change
 from heliomesh.planners.decentralized.literal import uniform_policy
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
-from heliomesh.planners.decentralized.turn import Network, Turn
+from heliomesh.planners.decentralized.shares import Stacks
+from heliomesh.planners.decentralized.turn import Network, OwnShares, Turn
 from heliomesh.problem.factor import Factor, Variable, action, energy
 from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem
@@ -63,6 +64,8 @@ class Consistent:
             problem, roles, [area.states for area in areas], self.scopes, [tuple(area.members) for area in areas]
         )
         self._prepared: dict[Hashable, Turn] = {}  # turns, by the scopes of all tables
+        self._prepared_values: dict[Hashable, OwnShares] = {}
+        self._stacks = Stacks()
 
     def run(self, track: Track) -> tuple[list[tuple[Variable, ...]], list[list[Tensor]], float]:
         """Scopes by device, action tables [slot][device] (state...), and the last rounds' largest change."""
@@ -72,7 +75,8 @@ class Consistent:
             if sweep + 1 < self.sweeps:
                 self._forward(policies)
         scopes = [tuple(map(role.rename, self.scopes[role.representative])) for role in self.roles]
-        tables = [[self._table(row, role.representative) for role in self.roles] for row in policies]
+        found = [{i: self._table(row, i) for i in self.representatives} for row in policies]
+        tables = [[row[role.representative] for role in self.roles] for row in found]
         return scopes, tables, self.residual
 
     def _table(self, policies: Mapping[int, Factor], device: int) -> Tensor:
@@ -84,12 +88,13 @@ class Consistent:
         values: dict[int, Factor] = {}
         found: list[Mapping[int, Factor]] = [{} for _ in range(slots)]
         self.residual = 0.0
+        self._prepared.clear()  # they hold the laws of the sweep before
+        self._prepared_values.clear()
         for slot in track(range(slots - 1, -1, -1), description, slots):
             futures = {i: self.steps[i].future(values[i], slot) for i in self.representatives if values}
             policies, raw = self._rounds(slot, futures)
             found[slot] = policies
-            everyone = self._for_all(policies)
-            values = {i: self.steps[i].value(raw[i], everyone, slot) for i in self.representatives}
+            values = self._values(raw, policies, slot)
         return found
 
     def _rounds(self, slot: int, futures: Mapping[int, Factor]) -> tuple[dict[int, Factor], dict[int, Factor]]:
@@ -113,14 +118,21 @@ class Consistent:
         self, policies: dict[int, Factor], raw: Mapping[int, Factor], slot: int, gamma: float, rate: float
     ) -> dict[int, Factor]:
         """Every device improves its policy once, turn by turn; the new policies."""
-        raw_scopes = tuple(table.scope for table in raw.values())
         for number, movers in enumerate(self.turns):
-            scopes = (number, raw_scopes, tuple(policy.scope for policy in policies.values()))
+            scopes = (number, *_scopes(raw), *_scopes(policies))
             if scopes not in self._prepared:
-                self._prepared[scopes] = Turn(self._network, movers, raw, policies)
+                self._prepared[scopes] = Turn(self._network, movers, raw, policies, self._stacks)
             improved = self._prepared[scopes].improved(raw, policies, (self._reference, slot), (gamma, rate))
             policies = {**policies, **improved}
         return policies
+
+    def _values(self, raw: Mapping[int, Factor], policies: Mapping[int, Factor], slot: int) -> dict[int, Factor]:
+        """V_l of every representative under the policies of all."""
+        scopes = (*_scopes(raw), *_scopes(policies))
+        if scopes not in self._prepared_values:
+            self._prepared_values[scopes] = OwnShares(self._network, raw, policies, self._stacks)
+        shares = self._prepared_values[scopes].run(raw, policies, self._reference, slot)
+        return {i: self.steps[i].value_of(shares[i], policies[i], slot) for i in self.representatives}
 
     def _raw_tables(
         self,
@@ -151,11 +163,9 @@ class Consistent:
                 law = left @ problem.kernel(energy(device), slot)
             self.energy_law[device] = laws
 
-    def _for_all(self, of_representative: Mapping[int, Factor]) -> dict[int, Factor]:
-        return {
-            device: of_representative[role.representative].renamed(role.rename)
-            for device, role in enumerate(self.roles)
-        }
+
+def _scopes(tables: Mapping[int, Factor]) -> Iterator[tuple[Variable, ...]]:
+    return (table.scope for table in tables.values())
 
 
 def policy_scope(areas: Sequence[Neighbourhood], device: int) -> tuple[Variable, ...]:

@@ -45,9 +45,11 @@ class DeviceStep:
 
     def raw(self, future: Factor | None, policy: Factor, slot: int, known: Factor | None = None) -> Factor:
         """Q_l = c_l + future; ``policy`` is the own one, ``known`` the table of an earlier round of the slot."""
-        hidden = self.area.hidden(self.area.cost_scope)
+        hidden = self._out_of_sight
         if known is not None and not hidden:
             return known  # nothing depends on the current policies
+        if not hidden:
+            return self._cost_in_sight if future is None else self._cost_in_sight + future
         own_law = self.seen_by(policy, (), slot).table  # of the own action
         laws = [Factor((v,), own_law if v.kind == "action" else self.reference(v, slot)) for v in hidden]
         cost = self.area.cost(laws)
@@ -68,12 +70,20 @@ class DeviceStep:
 
     def _batch(self, pair: Pair) -> ShareBatch:
         """The pair's share, prepared; the policies of its others lie one after another."""
-        key = (pair.mover, pair.raw_scope, tuple(pair.policy_scopes.items()))
+        key = (pair.mover, pair.told, pair.raw_scope, tuple(pair.policy_scopes.items()))
         if key not in self._batches:
             sizes = [entries(self.problem.sizes(pair.policy_scopes[other])) for other in pair.others]
             offsets = dict(zip(pair.others, accumulate([0, *sizes]), strict=False))
-            self._batches[key] = ShareBatch(self.problem, [pair], [offsets])
+            self._batches[key] = ShareBatch(self.problem, [pair], offsets)
         return self._batches[key]
+
+    @cached_property
+    def _out_of_sight(self) -> list[Variable]:
+        return self.area.hidden(self.area.cost_scope)
+
+    @cached_property
+    def _cost_in_sight(self) -> Factor:
+        return self.area.cost(())
 
     @cached_property
     def _batches(self) -> dict[Hashable, ShareBatch]:
@@ -91,10 +101,14 @@ class DeviceStep:
 
     def value(self, raw: Factor, policies: Mapping[int, Factor], slot: int) -> Factor:
         """V_l: the expectation of Q_l under the policies of all actors."""
+        share = self.share(raw, policies, self.area.device, self.area.states, slot)
+        return self.value_of(share, policies[self.area.device], slot)
+
+    def value_of(self, share: Factor, policy: Factor, slot: int) -> Factor:
+        """V_l from its own share for itself, over all that it sees, and its own policy."""
         area = self.area
-        for actor in area.actors:
-            raw = raw.average(self.seen_by(policies[actor], area.states, slot), over=[action(actor)])
-        table = raw.aligned(area.states).expand(self.problem.sizes(area.states))
+        mean = share.average(self.seen_by(policy, area.states, slot), over=[action(area.device)])
+        table = mean.aligned(area.states).expand(self.problem.sizes(area.states))
         return Factor(area.states, table)
 
     def seen_by(self, factor: Factor, states: Collection[Variable], slot: int) -> Factor:

@@ -13,7 +13,9 @@ def response(expected: Tensor, blocked: Tensor, gamma: float) -> Tensor:
     Of equally good actions the first is taken; ``blocked`` ones never are.
     """
     if gamma < torch.inf:
-        return torch.softmax((-gamma * expected).masked_fill(blocked, -torch.inf), dim=1)
+        score = (-gamma * expected).masked_fill_(blocked, -torch.inf)
+        weight = (score - score.amax(1, keepdim=True)).exp_()  # torch.softmax wakes threads for the smallest table
+        return weight / weight.sum(1, keepdim=True)
     best = expected.masked_fill(blocked, torch.inf).argmin(1, keepdim=True)
     return torch.zeros_like(expected).scatter_(1, best, 1.0)
 

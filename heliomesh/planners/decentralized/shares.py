@@ -58,13 +58,12 @@ class Pair:
         brought = [v for other in self.others for v in self.policy_scopes[other][:-1] if v in self.known]
         return tuple(sorted(dict.fromkeys([*own, *brought]), key=self._look))
 
-    def _look(self, variable: Variable) -> tuple[bool, str, int, tuple[bool, ...], bool, int]:
+    def _look(self, variable: Variable) -> tuple[bool, str, int, int]:
         """A variable by its part in the pair; its number decides among equals only."""
         owners = [self.mover, self.source, *self.others]
-        by_owner = variable.kind == "energy" and variable.owner in owners
-        met = tuple(variable in self.policy_scopes[other] for other in self.others)
-        part = owners.index(variable.owner) if by_owner else len(owners)
-        return variable in self.told, variable.kind, part, met, variable in self.raw_scope, variable.owner
+        known = variable.kind == "energy" and variable.owner in owners
+        part = owners.index(variable.owner) if known else len(owners)
+        return variable in self.told, variable.kind, part, variable.owner
 
     @cached_property
     def untold(self) -> Scope:
@@ -93,10 +92,30 @@ class Pair:
         return problem.sizes(self.states), len(self.untold), self.met_states, hidden
 
 
+class Stacks:
+    """Raw tables of pairs in line, (pair, others' actions..., own action, U...), copied once for all rounds of a slot."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[Sequence[Tensor], Tensor]] = {}
+
+    def stacked(self, pairs: Sequence[Pair], raw: Sequence[Tensor]) -> Tensor:
+        """One copy; a pair alone is not copied."""
+        aligned = (Factor(p.raw_scope, table).aligned(p.raw_axes) for p, table in zip(pairs, raw, strict=True))
+        if len(pairs) == 1:
+            return next(aligned).unsqueeze(0)
+        key = tuple(pair.raw_axes for pair in pairs)
+        known = self._known.get(key)
+        if known is None or any(a is not b for a, b in zip(known[0], raw, strict=True)):
+            known = self._known[key] = (raw, torch.stack(list(aligned)))
+        return known[1]
+
+
 class ShareBatch:
     """Pairs of one structure; policies lie one after another in a flat tensor, each at a known offset."""
 
-    def __init__(self, problem: Problem, pairs: Sequence[Pair], offsets: Sequence[Mapping[int, int]]) -> None:
+    def __init__(
+        self, problem: Problem, pairs: Sequence[Pair], offsets: Mapping[int, int], stacks: Stacks | None = None
+    ) -> None:
         self.pairs = pairs
         self._problem = problem
         first, count = pairs[0], len(problem.actions)
@@ -105,20 +124,24 @@ class ShareBatch:
         self._folded = all(first.met_states[0])
         self._gathers = [self._gather(position, offsets) for position in range(len(first.others))]
         self._hidden = [entries(problem.sizes(first.hidden(other))) for other in first.others]
+        self._views = [self._shapes(position) for position in range(len(first.others))]
         told = entries(problem.sizes(first.scope[1:]))
         self._last_view = (len(pairs), count, entries(problem.sizes(first.untold)), told)
         self.row_entries = count * told
-        self._laws: tuple[list[Tensor], list[Tensor]] = ([], [])
+        self._slot = -1  # of the laws below
+        self._single: list[Tensor] = []
+        self._laws: list[Tensor] = []
+        self._stacks = stacks or Stacks()
         self._raw: tuple[Sequence[Tensor], Tensor] | None = None
 
-    def _gather(self, position: int, offsets: Sequence[Mapping[int, int]]) -> Tensor:
+    def _gather(self, position: int, offsets: Mapping[int, int]) -> Tensor:
         """Where the entries of each pair's policy lie, by what is hidden, action and kept states; flat."""
         rows = []
-        for pair, offset in zip(self.pairs, offsets, strict=True):
+        for pair in self.pairs:
             other = pair.others[position]
             scope, hidden = pair.policy_scopes[other], pair.hidden(other)
             order = (*hidden, action(other), *(v for v in pair.states if v in scope))
-            rows.append(offset[other] + entry_numbers(self._problem, action_first(scope), order).reshape(-1))
+            rows.append(offsets[other] + entry_numbers(self._problem, action_first(scope), order).reshape(-1))
         return torch.cat(rows).to(self._problem.device)
 
     def run(self, raw: Sequence[Tensor], policies: Tensor, reference: Reference, slot: int) -> Tensor:
@@ -129,30 +152,30 @@ class ShareBatch:
             seen = policies.index_select(0, gather)
             if self._hidden[position] > 1:
                 seen = (seen.view(len(self.pairs), self._hidden[position], -1) * laws[position]).sum(1)
-            table = _averaged(table, self._spread(seen, position, table.ndim))
+            gathered, spread, aligned = self._views[position]
+            table = _averaged(table, seen.view(gathered).expand(spread).reshape(aligned))
         table = table.reshape(self._last_view)
         return (table * laws[-1].unsqueeze(1)).sum(2) if self._last_view[2] > 1 else table.squeeze(2)
 
-    def _spread(self, seen: Tensor, position: int, axes: int) -> Tensor:
-        """A policy (pair, action, 1..., U) as the raw table has its axes; a copy in line is faster than strides."""
-        batch, count = len(self.pairs), len(self._problem.actions)
+    def _shapes(self, position: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Of a policy as gathered, as spread over U, and as the raw table has its axes; all begin (pair, action)."""
+        first = (len(self.pairs), len(self._problem.actions))
         met = self.pairs[0].met_states[1 + position]
         kept = [size if depends else 1 for size, depends in zip(self._sizes, met, strict=True)]
-        seen = seen.view(batch, count, *kept)
-        if self._folded:
-            seen = seen.expand(batch, count, *self._sizes).reshape(batch, count, -1)
-        return seen.view(batch, count, *(1,) * (axes - seen.ndim), *seen.shape[2:])
+        spread = self._sizes if self._folded else tuple(kept)
+        still_open = (1,) * (len(self._gathers) - position)  # actions that are averaged out later, and the mover's
+        return (*first, *kept), (*first, *spread), (*first, *still_open, *((-1,) if self._folded else spread))
 
     def _joint_laws(self, reference: Reference, slot: int) -> list[Tensor]:
         """Law of what is averaged out of each policy, and last of what the mover does not see; (pair, H, 1) each."""
-        scopes = [[pair.hidden(pair.others[k]) for pair in self.pairs] for k in range(len(self._gathers))]
-        scopes.append([pair.untold for pair in self.pairs])
-        single = [reference(variable, slot) for row in scopes for scope in row for variable in scope]
-        known, laws = self._laws
-        if not laws or len(known) != len(single) or any(a is not b for a, b in zip(known, single, strict=True)):
-            laws = [torch.stack([self._product(scope, reference, slot) for scope in row]) for row in scopes]
-            self._laws = single, laws
-        return laws
+        if slot != self._slot:
+            scopes = [[pair.hidden(pair.others[k]) for pair in self.pairs] for k in range(len(self._gathers))]
+            scopes.append([pair.untold for pair in self.pairs])
+            single = [reference(variable, slot) for row in scopes for scope in row for variable in scope]
+            if not self._laws or any(a is not b for a, b in zip(self._single, single, strict=True)):
+                self._laws = [torch.stack([self._product(scope, reference, slot) for scope in row]) for row in scopes]
+            self._slot, self._single = slot, single
+        return self._laws
 
     def _product(self, scope: Scope, reference: Reference, slot: int) -> Tensor:
         """Joint law of independent variables, (H, 1)."""
@@ -162,13 +185,9 @@ class ShareBatch:
         return law.unsqueeze(1)
 
     def _stacked(self, raw: Sequence[Tensor]) -> Tensor:
-        """Raw tables (pair, others' actions..., own action, U...), copied once for all rounds of a slot."""
+        """Raw tables with U folded into one axis where that costs no copy."""
         if self._raw is None or any(a is not b for a, b in zip(self._raw[0], raw, strict=True)):
-            aligned = [
-                Factor(pair.raw_scope, table).aligned(pair.raw_axes)
-                for pair, table in zip(self.pairs, raw, strict=True)
-            ]
-            table = torch.stack(aligned) if len(aligned) > 1 else aligned[0].unsqueeze(0)
+            table = self._stacks.stacked(self.pairs, raw)
             self._raw = raw, table.reshape(*table.shape[: -len(self._sizes)], -1) if self._folded else table
         return self._raw[1]
 
@@ -179,7 +198,7 @@ def _averaged(table: Tensor, law: Tensor) -> Tensor:
         return (table * law).sum(1)
     mean = table[:, 0] * law[:, 0]
     for choice in range(1, table.shape[1]):
-        mean = mean + table[:, choice] * law[:, choice]
+        mean += table[:, choice] * law[:, choice]
     return mean
 
 

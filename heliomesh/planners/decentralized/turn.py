@@ -18,6 +18,7 @@ from heliomesh.planners.decentralized.shares import (
     Reference,
     Scope,
     ShareBatch,
+    Stacks,
     action_first,
     entry_numbers,
     grouped,
@@ -46,37 +47,27 @@ class Network:
         role = self.roles[device]
         return tuple(map(role.rename, tables[role.representative].scope))
 
-    def pair(self, source: int, mover: int, raw: Tables, policies: Tables) -> Pair:
-        """The tables that meet in a source's share for a mover."""
-        told, raw_scope = frozenset(self.policy_states[mover]), self.scope_of(source, raw)
+    def pair(self, source: int, mover: int, told: Scope, raw: Tables, policies: Tables) -> Pair:
+        """The tables that meet in a source's share for a mover that is ``told`` about these states."""
+        told_set, raw_scope = frozenset(told), self.scope_of(source, raw)
         actors = [v.owner for v in raw_scope if v.kind == "action" and v.owner != mover]
-        known = told.union(self.own_states[source])
-        return Pair(source, mover, known, told, raw_scope, {a: self.scope_of(a, policies) for a in actors})
+        known = told_set.union(self.own_states[source])
+        return Pair(source, mover, known, told_set, raw_scope, {a: self.scope_of(a, policies) for a in actors})
 
 
-class Turn:
-    """Movers of one turn, prepared for the scopes of given tables."""
+class Shares:
+    """Shares of some pairs, prepared for the scopes of given tables."""
 
-    def __init__(self, network: Network, movers: Sequence[int], raw: Tables, policies: Tables) -> None:
-        self._network, problem = network, network.problem
-        self._representatives = tuple(policies)
-        offsets = _offsets(problem, policies)
-        by_device = {d: offsets[role.representative] for d, role in enumerate(network.roles)}
-        pairs = {mover: self._pairs(mover, raw, policies) for mover in movers}
+    def __init__(self, network: Network, pairs: Sequence[Pair], policies: Tables, stacks: Stacks) -> None:
+        self._roles, self._representatives = network.roles, tuple(policies)
+        self.policy_offsets = _offsets(network.problem, policies)
+        by_device = {d: self.policy_offsets[role.representative] for d, role in enumerate(network.roles)}
         self._batches = [
-            ShareBatch(problem, group, [by_device] * len(group))
-            for group in grouped(problem, (pair for row in pairs.values() for pair in row))
+            ShareBatch(network.problem, group, by_device, stacks) for group in grouped(network.problem, pairs)
         ]
-        where = _Stored(self._share_offsets(), offsets, {i: policy.scope for i, policy in policies.items()})
-        self._responses = _responses(problem, pairs, where)
 
-    def _pairs(self, mover: int, raw: Tables, policies: Tables) -> list[Pair]:
-        own, network = action(mover), self._network
-        sources = [s for s in network.members[mover] if own in network.scope_of(s, raw)]
-        return [network.pair(source, mover, raw, policies) for source in sources]
-
-    def _share_offsets(self) -> dict[tuple[int, int], int]:
-        """Where each pair's share begins once all are put one after another."""
+    def offsets(self) -> dict[tuple[int, int], int]:
+        """Where each pair's share begins once all are put one after another, by source and mover."""
         found, first = {}, 0
         for batch in self._batches:
             for pair in batch.pairs:
@@ -84,15 +75,62 @@ class Turn:
                 first += batch.row_entries
         return found
 
-    def improved(self, raw: Tables, policies: Tables, laws: tuple[Reference, int], step: tuple[float, float]) -> Tables:
-        """New policies of all movers; ``laws`` are the reference and the slot, ``step`` is γ and the new one's weight."""
-        flat = torch.cat([stored(policies[i]) for i in self._representatives])
-        roles = self._network.roles
-        shares = [
-            batch.run([raw[roles[pair.source].representative].table for pair in batch.pairs], flat, *laws).reshape(-1)
+    def run(self, raw: Tables, flat: Tensor, reference: Reference, slot: int) -> list[tuple[Sequence[Pair], Tensor]]:
+        """Shares (pair, mover's action, told states) of each batch of pairs; ``flat`` are all policies in line."""
+        return [
+            (
+                batch.pairs,
+                batch.run(
+                    [raw[self._roles[pair.source].representative].table for pair in batch.pairs], flat, reference, slot
+                ),
+            )
             for batch in self._batches
         ]
-        told = torch.cat(shares)
+
+    def in_line(self, policies: Tables) -> Tensor:
+        """Policies of all representatives, one after another."""
+        return torch.cat([stored(policies[i]) for i in self._representatives])
+
+
+class OwnShares:
+    """Every representative's share for itself over all that it sees, from which its value follows."""
+
+    def __init__(self, network: Network, raw: Tables, policies: Tables, stacks: Stacks) -> None:
+        pairs = [network.pair(i, i, network.own_states[i], raw, policies) for i in policies]
+        self._problem, self._shares = network.problem, Shares(network, pairs, policies, stacks)
+
+    def run(self, raw: Tables, policies: Tables, reference: Reference, slot: int) -> dict[int, Factor]:
+        """Shares of all representatives."""
+        found = self._shares.run(raw, self._shares.in_line(policies), reference, slot)
+        return {
+            pair.source: Factor(pair.scope, row.view(self._problem.sizes(pair.scope)))
+            for pairs, shares in found
+            for pair, row in zip(pairs, shares, strict=True)
+        }
+
+
+class Turn:
+    """Movers of one turn, prepared for the scopes of given tables."""
+
+    def __init__(
+        self, network: Network, movers: Sequence[int], raw: Tables, policies: Tables, stacks: Stacks
+    ) -> None:
+        self._network = network
+        pairs = {mover: self._pairs(mover, raw, policies) for mover in movers}
+        self._shares = Shares(network, [pair for row in pairs.values() for pair in row], policies, stacks)
+        scopes = {i: policy.scope for i, policy in policies.items()}
+        where = _Stored(self._shares.offsets(), self._shares.policy_offsets, scopes)
+        self._responses = _responses(network.problem, pairs, where)
+
+    def _pairs(self, mover: int, raw: Tables, policies: Tables) -> list[Pair]:
+        own, network = action(mover), self._network
+        sources = [s for s in network.members[mover] if own in network.scope_of(s, raw)]
+        return [network.pair(source, mover, network.policy_states[mover], raw, policies) for source in sources]
+
+    def improved(self, raw: Tables, policies: Tables, laws: tuple[Reference, int], step: tuple[float, float]) -> Tables:
+        """New policies of all movers; ``laws`` are the reference and the slot, ``step`` is γ and the new one's weight."""
+        flat = self._shares.in_line(policies)
+        told = torch.cat([share.reshape(-1) for _, share in self._shares.run(raw, flat, *laws)])
         return {mover: new for response in self._responses for mover, new in response.run(told, flat, *step).items()}
 
 
