@@ -134,26 +134,27 @@ class ShareBatch:
         self._stacks = stacks or Stacks()
         self._raw: tuple[Sequence[Tensor], Tensor] | None = None
 
-    def _gather(self, position: int, offsets: Mapping[int, int]) -> Tensor:
-        """Where the entries of each pair's policy lie, by what is hidden, action and kept states; flat."""
-        rows = []
+    def _gather(self, position: int, offsets: Mapping[int, int]) -> "Reader":
+        """Reads each pair's policy by what is hidden, action and kept states."""
+        tables = []
         for pair in self.pairs:
             other = pair.others[position]
             scope, hidden = pair.policy_scopes[other], pair.hidden(other)
             order = (*hidden, action(other), *(v for v in pair.states if v in scope))
-            rows.append(offsets[other] + entry_numbers(self._problem, action_first(scope), order).reshape(-1))
-        return torch.cat(rows).to(self._problem.device)
+            tables.append((offsets[other], action_first(scope), order))
+        return Reader(self._problem, tables)
 
     def run(self, raw: Sequence[Tensor], policies: Tensor, reference: Reference, slot: int) -> Tensor:
         """Shares of all pairs, (pair, mover's action, told states)."""
         laws = self._joint_laws(reference, slot)
         table = self._stacked(raw)
         for position, gather in enumerate(self._gathers):
-            seen = policies.index_select(0, gather)
+            seen = gather(policies)
             if self._hidden[position] > 1:
                 seen = (seen.view(len(self.pairs), self._hidden[position], -1) * laws[position]).sum(1)
             gathered, spread, aligned = self._views[position]
-            table = _averaged(table, seen.view(gathered).expand(spread).reshape(aligned))
+            law = seen.view(gathered).expand(spread).reshape(aligned)
+            table = _averaged(table, law) if self._folded else _contracted(table, law)
         table = table.reshape(self._last_view)
         return (table * laws[-1].unsqueeze(1)).sum(2) if self._last_view[2] > 1 else table.squeeze(2)
 
@@ -202,6 +203,19 @@ def _averaged(table: Tensor, law: Tensor) -> Tensor:
     return mean
 
 
+def _contracted(table: Tensor, law: Tensor) -> Tensor:
+    """The same where table and law depend on different states: a product of matrices, nothing spread over all states."""
+    axes = list(range(table.ndim))
+    kept = [axis for axis in axes if law.shape[axis] > 1 or axis < 2]
+    squeezed = law.reshape([law.shape[axis] for axis in kept])
+    used = [axis for axis in axes if table.shape[axis] > 1 or axis < 2]
+    slim = table.reshape([table.shape[axis] for axis in used])
+    left = [axis for axis in axes if axis != 1 and (axis in used or axis in kept)]
+    mean = torch.einsum(slim, used, squeezed, kept, left)
+    sizes = [max(table.shape[axis], law.shape[axis]) for axis in axes if axis != 1]
+    return mean.reshape(sizes)
+
+
 def action_first(scope: Scope) -> Scope:
     """A policy's scope with its action, the last, as the first axis: so policies are stored."""
     return (scope[-1], *scope[:-1])
@@ -212,10 +226,30 @@ def stored(policy: Factor) -> Tensor:
     return policy.table.movedim(-1, 0).reshape(-1)
 
 
-def entry_numbers(problem: Problem, scope: Scope, order: Scope) -> Tensor:
-    """Flat positions of a table's entries once its axes stand in another order; axes it lacks are repeated."""
-    numbers = torch.arange(entries(problem.sizes(scope))).reshape(problem.sizes(scope))
-    return Factor(scope, numbers).aligned(order).expand(problem.sizes(order))
+class Reader:
+    """Reads tables that lie in line, each at its offset and with its scope, in the order wanted; axes it lacks are repeated.
+
+    Small tables are read by one list of positions, large ones by views, since such a list would be as large as they are.
+    """
+
+    def __init__(self, problem: Problem, tables: Sequence[tuple[int, Scope, Scope]]) -> None:
+        self._problem, self._tables = problem, tables
+        self._positions: Tensor | None = None
+        if sum(entries(problem.sizes(order)) for _, _, order in tables) <= len(tables) * BATCHED_ENTRIES:
+            numbers = [first + self._read(scope, order) for first, scope, order in tables]
+            self._positions = torch.cat(numbers).to(problem.device)
+
+    def __call__(self, line: Tensor) -> Tensor:
+        """All entries, in line."""
+        if self._positions is not None:
+            return line.index_select(0, self._positions)
+        return torch.cat([self._read(scope, order, line[first:]) for first, scope, order in self._tables])
+
+    def _read(self, scope: Scope, order: Scope, line: Tensor | None = None) -> Tensor:
+        sizes = self._problem.sizes(scope)
+        number = entries(sizes)
+        table = (torch.arange(number) if line is None else line[:number]).reshape(sizes)
+        return Factor(scope, table).aligned(order).expand(self._problem.sizes(order)).reshape(-1)
 
 
 def grouped(problem: Problem, pairs: Iterable[Pair]) -> list[list[Pair]]:

@@ -15,12 +15,12 @@ from torch import Tensor
 from heliomesh.planners.decentralized.response import infeasible, response
 from heliomesh.planners.decentralized.shares import (
     Pair,
+    Reader,
     Reference,
     Scope,
     ShareBatch,
     Stacks,
     action_first,
-    entry_numbers,
     grouped,
     stored,
 )
@@ -81,7 +81,10 @@ class Shares:
             (
                 batch.pairs,
                 batch.run(
-                    [raw[self._roles[pair.source].representative].table for pair in batch.pairs], flat, reference, slot
+                    [raw[self._roles[pair.source].representative].table for pair in batch.pairs],
+                    flat,
+                    reference,
+                    slot,
                 ),
             )
             for batch in self._batches
@@ -127,7 +130,9 @@ class Turn:
         sources = [s for s in network.members[mover] if own in network.scope_of(s, raw)]
         return [network.pair(source, mover, network.policy_states[mover], raw, policies) for source in sources]
 
-    def improved(self, raw: Tables, policies: Tables, laws: tuple[Reference, int], step: tuple[float, float]) -> Tables:
+    def improved(
+        self, raw: Tables, policies: Tables, laws: tuple[Reference, int], step: tuple[float, float]
+    ) -> Tables:
         """New policies of all movers; ``laws`` are the reference and the slot, ``step`` is γ and the new one's weight."""
         flat = self._shares.in_line(policies)
         told = torch.cat([share.reshape(-1) for _, share in self._shares.run(raw, flat, *laws)])
@@ -151,18 +156,15 @@ class _Response:
         orders = {mover: action_first(scope) for mover, scope in self._scopes.items()}
         self._shape = problem.sizes(next(iter(orders.values())))  # action, states...
         sources = range(len(next(iter(pairs.values()))))
-        # (mover · action · state,) entries among all shares, by source, and among all policies
+        # (mover · action · state,) out of all shares, by source, and out of all policies
         self._shares = [
-            _in_line(
+            Reader(
                 problem,
-                [
-                    (where.shares[row[k].source, mover], row[k].scope, orders[mover])
-                    for mover, row in pairs.items()
-                ],
+                [(where.shares[row[k].source, mover], row[k].scope, orders[mover]) for mover, row in pairs.items()],
             )
             for k in sources
         ]
-        self._before = _in_line(
+        self._before = Reader(
             problem,
             [(where.policies[m], action_first(where.policy_scopes[m]), order) for m, order in orders.items()],
         )
@@ -170,12 +172,12 @@ class _Response:
 
     def run(self, told: Tensor, flat: Tensor, gamma: float, rate: float) -> dict[int, Factor]:
         """Logit (γ finite) or best (γ = ∞) responses, blended into the old policies."""
-        expected = told.index_select(0, self._shares[0])
+        expected = self._shares[0](told)
         for share in self._shares[1:]:  # in the order in which a device alone adds them
-            expected = expected + told.index_select(0, share)
+            expected = expected + share(told)
         new = response(expected.view(self._infeasible.shape), self._infeasible, gamma)
         if rate != 1:
-            new = (1 - rate) * flat.index_select(0, self._before).view(new.shape) + rate * new
+            new = (1 - rate) * self._before(flat).view(new.shape) + rate * new
         tables = new.view(-1, *self._shape).movedim(1, -1)
         return {m: Factor(scope, table) for (m, scope), table in zip(self._scopes.items(), tables, strict=True)}
 
@@ -195,12 +197,6 @@ def _responses(problem: Problem, pairs: Mapping[int, Sequence[Pair]], where: _St
     for mover, row in pairs.items():
         groups[problem.sizes(response_scope(mover, row)), len(row)][mover] = row
     return [_Response(problem, group, where) for group in groups.values()]
-
-
-def _in_line(problem: Problem, tables: Sequence[tuple[int, Scope, Scope]]) -> Tensor:
-    """Positions of entries of tables, each with its offset, its scope and the order wanted."""
-    numbers = [first + entry_numbers(problem, scope, order).reshape(-1) for first, scope, order in tables]
-    return torch.cat(numbers).to(problem.device)
 
 
 def response_scope(mover: int, pairs: Sequence[Pair]) -> Scope:
