@@ -64,6 +64,7 @@ class Consistent:
             problem, roles, [area.states for area in areas], self.scopes, [tuple(area.members) for area in areas]
         )
         self._prepared: dict[Hashable, Turn] = {}  # turns, by the scopes of all tables
+        self._last: dict[int, tuple[list[tuple[Variable, ...]], Turn]] = {}  # by turn, what served last
         self._prepared_values: dict[Hashable, OwnShares] = {}
         self._stacks = Stacks()
 
@@ -90,6 +91,7 @@ class Consistent:
         self.residual = 0.0
         self._prepared.clear()  # they hold the laws of the sweep before
         self._prepared_values.clear()
+        self._last.clear()
         for slot in track(range(slots - 1, -1, -1), description, slots):
             futures = {i: self.steps[i].future(values[i], slot) for i in self.representatives if values}
             policies, raw = self._rounds(slot, futures)
@@ -119,12 +121,23 @@ class Consistent:
     ) -> dict[int, Factor]:
         """Every device improves its policy once, turn by turn; the new policies."""
         for number, movers in enumerate(self.turns):
-            scopes = (number, *_scopes(raw), *_scopes(policies))
-            if scopes not in self._prepared:
-                self._prepared[scopes] = Turn(self._network, movers, raw, policies, self._stacks)
-            improved = self._prepared[scopes].improved(raw, policies, (self._reference, slot), (gamma, rate))
-            policies = {**policies, **improved}
+            turn = self._turn(number, movers, raw, policies)
+            policies = {**policies, **turn.improved(raw, policies, (self._reference, slot), (gamma, rate))}
         return policies
+
+    def _turn(
+        self, number: int, movers: list[int], raw: Mapping[int, Factor], policies: Mapping[int, Factor]
+    ) -> Turn:
+        """The turn prepared for these scopes; mostly they are the very objects of the round before."""
+        scopes = [*_scopes(raw), *_scopes(policies)]
+        known, last = self._last.get(number, (scopes, None))
+        if last is not None and all(a is b for a, b in zip(known, scopes, strict=True)):
+            return last
+        key = (number, *scopes)
+        if key not in self._prepared:
+            self._prepared[key] = Turn(self._network, movers, raw, policies, self._stacks)
+        self._last[number] = scopes, self._prepared[key]
+        return self._prepared[key]
 
     def _values(self, raw: Mapping[int, Factor], policies: Mapping[int, Factor], slot: int) -> dict[int, Factor]:
         """V_l of every representative under the policies of all."""

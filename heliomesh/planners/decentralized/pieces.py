@@ -1,9 +1,9 @@
 """Two hops where joint tables do not fit: values and policies are sums of pieces, one per receiver.
 
-The cost of the network is a sum over receivers, and what is lost at receiver r depends on the sites into r and on the
+The cost of the network is a sum over receivers. What is lost at receiver r depends on the sites into r and on the
 actions of the devices that r hears, N_r. All of these lie within two hops of each device of N_r. So a device i keeps
-one piece per receiver, over the channel of r, its own energy in full, and the batteries of the other devices of N_r in
-a few classes. Per slot, backwards:
+one piece per receiver: over the channel of r, its own energy in full, and the batteries of the other devices of N_r
+in a few classes. Per slot, backwards:
 
     Q_ir = f_r + shares of idle penalties + E[V_ir,t+1]      over (h_r, e_i, classes, all actions of N_r)
     S_ir = E_{others ∼ π|r}[Q_ir]                            over (h_r, e_i, classes, p_i)
@@ -11,8 +11,9 @@ a few classes. Per slot, backwards:
     π_i|r = E[π_i | what r's piece knows]                    the other receivers' states drawn from reference laws
     V_ir = E_{p_i ∼ π_i|r}[S_ir]
 
-Class 0 of a battery pays for nothing, so that few pairs of class and action remain. The last slot has R soft rounds as
-the joint form has them; every earlier slot starts from the policies of the slot after it and makes best responses only.
+Class 0 of a battery pays for nothing, so that few pairs of class and action remain. The last slot has R soft rounds
+as the joint form has them. Every earlier slot starts from the policies of the slot after it and makes best responses
+only.
 """
 
 from collections import defaultdict
@@ -30,8 +31,8 @@ from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import entries
 
-_PIECE_ENTRIES = 40_000  # of a piece's Q table; decides the number of battery classes
-_SAMPLES = 8  # states of the other receivers, from which a piece's policy is averaged
+_PIECE_ENTRIES = 20_000  # of a piece's Q table; decides the number of battery classes
+_SAMPLES = 4  # states of the other receivers, from which a piece's policy is averaged
 BEST_RESPONSES = 2  # rounds of a slot that starts from the policies of the next
 
 
@@ -158,7 +159,7 @@ def pieces_bytes(problem: Problem, found: Sequence[Shape]) -> float:
 class PieceRun:
     """One run of the default form by pieces.
 
-    Tables are kept per shape n and position p among the devices that a receiver hears; all have a leading receiver axis.
+    Tables are kept per shape n and position p among the devices that a receiver hears; receivers are the first axis.
     """
 
     def __init__(
@@ -192,6 +193,10 @@ class PieceRun:
         )
         self.energy_law = [uniform] * problem.slots  # (device, energy) reference law, by slot
         self.residual = 0.0
+        self.total = uniform.new_zeros(
+            problem.num_devices, _SAMPLES, problem.num_energy, len(problem.actions)
+        )  # sums of all pieces of a device at the drawn states
+        self._entered: tuple[Tensor, Tensor] | None = None
 
     def run(self, track: Track) -> list[Tensor]:
         """What actions cost more than idling, per shape: (slot, receiver, position, states..., action)."""
@@ -229,7 +234,7 @@ class PieceRun:
         """Laws of a slot; they are the same objects in all slots of the first sweep."""
         law = self.energy_law[slot]
         kernels = self.problem.energy_kernels(slot)
-        if getattr(self, "_entered", None) is None or self._entered[0] is not law or self._entered[1] is not kernels:
+        if self._entered is None or self._entered[0] is not law or self._entered[1] is not kernels:
             self._entered = law, kernels
             self.class_law = [_class_law(law, shape.classes) for shape in self.shapes]
             self.class_kernel = [self._class_kernel(shape.classes, law, kernels) for shape in self.shapes]
@@ -441,7 +446,7 @@ def _class_law(law: Tensor, classes: Classes) -> Tensor:
 
 
 def _normalised(weight: Tensor, inside: Tensor) -> Tensor:
-    """Weights as laws over the last axis; uniform inside where all are zero, and everywhere where nothing is inside."""
+    """Weights as laws over the last axis: uniform inside where all are zero, everywhere where nothing is inside."""
     flat = inside.to(weight.dtype)
     flat = torch.where(flat.sum(-1, keepdim=True) > 0, flat, torch.ones_like(flat))
     weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, flat)
@@ -449,7 +454,7 @@ def _normalised(weight: Tensor, inside: Tensor) -> Tensor:
 
 
 def _contract_last(table: Tensor, kernel: Tensor) -> Tensor:
-    """Contract the last axis with kernels (receiver, now, next); the new axis becomes the first after the receiver."""
+    """Contract the last axis with kernels (receiver, now, next); the new axis comes right after the receiver."""
     rest = table.shape[1:-1]
     moved = table.movedim(-1, 1).reshape(len(table), table.shape[-1], -1)
     return torch.bmm(kernel, moved).reshape(len(table), kernel.shape[1], *rest)

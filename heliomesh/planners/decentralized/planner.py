@@ -192,8 +192,8 @@ def _pieces_overhead(
 ) -> Overhead:
     """Bytes on the air, every hop counted.
 
-    Offline, each round of each slot index a device tells its policy's piece, by classes, to all whom the receiver hears,
-    two hops away. Online it is told one byte per state variable of its neighbourhood, as with joint tables.
+    Offline, each round of each slot index a device tells its policy's piece, by classes, to all whom the receiver
+    hears, two hops away. Online it is told one byte per state variable of its neighbourhood, as with joint tables.
     """
     count = len(problem.actions)
     exchanges = sweeps * (rounds + BEST_RESPONSES * problem.slots)

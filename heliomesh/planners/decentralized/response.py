@@ -1,4 +1,4 @@
-"""Logit and best responses to expected costs, for many devices at once; the action is the first axis of each table."""
+"""Logit and best responses to expected costs, for many devices at once."""
 
 import torch
 from torch import Tensor
@@ -21,6 +21,6 @@ def response(expected: Tensor, blocked: Tensor, gamma: float) -> Tensor:
 
 
 def infeasible(problem: Problem, device: int, order: tuple[Variable, ...]) -> Tensor:
-    """What the device's energy does not pay for, over its action and the states of ``order``; (action, state) bool."""
+    """What the device's energy does not pay for, by its action and the states of ``order``; (action, state)."""
     blocked = Factor((energy(device), action(device)), ~problem.feasible[device]).aligned(order)
     return blocked.expand(problem.sizes(order)).reshape(len(problem.actions), -1)

@@ -1,7 +1,7 @@
 """Shares of many pairs of devices in a few operations: pairs whose tables have the same structure form one batch.
 
-A source l tells a mover i its share, E_{others ∼ π}[Q_l] over what i sees. With small tables the time goes into calls,
-not into numbers, so that all pairs of equal structure are computed at once:
+A source l tells a mover i its share, E_{others ∼ π}[Q_l] over what i sees. With small tables the time goes into
+calls, not into numbers, so that all pairs of equal structure are computed at once:
 
     seen    π_j[a_j, kept]      ← Σ over what neither l nor i sees of law · π_j     one gather, product and sum
     share   Q_l[a_i, U]         ← Σ over a_j of Q_l[a_j, ..., a_i, U] · π_j         for each other actor j in turn
@@ -53,7 +53,7 @@ class Pair:
 
     @cached_property
     def states(self) -> Scope:
-        """U: all state variables that meet, those out of the mover's sight first; alike for pairs of like structure."""
+        """U: all state variables that meet, those out of the mover's sight first."""
         own = [v for v in self.raw_scope if v.kind != "action"]
         brought = [v for other in self.others for v in self.policy_scopes[other][:-1] if v in self.known]
         return tuple(sorted(dict.fromkeys([*own, *brought]), key=self._look))
@@ -93,7 +93,7 @@ class Pair:
 
 
 class Stacks:
-    """Raw tables of pairs in line, (pair, others' actions..., own action, U...), copied once for all rounds of a slot."""
+    """Raw tables (pair, others' actions..., own action, U...), copied once for all rounds of a slot."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, tuple[Sequence[Tensor], Tensor]] = {}
@@ -120,7 +120,7 @@ class ShareBatch:
         self._problem = problem
         first, count = pairs[0], len(problem.actions)
         self._sizes = problem.sizes(first.states)
-        # Q_l depends on all of U, but where a policy brings a variable that only the mover knows: then U stays unfolded
+        # Q_l depends on all of U, unless a policy brings a variable that only the mover knows: then U stays unfolded
         self._folded = all(first.met_states[0])
         self._gathers = [self._gather(position, offsets) for position in range(len(first.others))]
         self._hidden = [entries(problem.sizes(first.hidden(other))) for other in first.others]
@@ -204,7 +204,7 @@ def _averaged(table: Tensor, law: Tensor) -> Tensor:
 
 
 def _contracted(table: Tensor, law: Tensor) -> Tensor:
-    """The same where table and law depend on different states: a product of matrices, nothing spread over all states."""
+    """The same as a product of matrices, where table and law depend on different states."""
     axes = list(range(table.ndim))
     kept = [axis for axis in axes if law.shape[axis] > 1 or axis < 2]
     squeezed = law.reshape([law.shape[axis] for axis in kept])
@@ -227,9 +227,10 @@ def stored(policy: Factor) -> Tensor:
 
 
 class Reader:
-    """Reads tables that lie in line, each at its offset and with its scope, in the order wanted; axes it lacks are repeated.
+    """Reads tables that lie in line, each at its offset and with its scope, in the order wanted.
 
-    Small tables are read by one list of positions, large ones by views, since such a list would be as large as they are.
+    Axes that a table lacks are repeated. Small tables are read by a list of positions. Large ones are read by views,
+    since such a list would be as large as they are.
     """
 
     def __init__(self, problem: Problem, tables: Sequence[tuple[int, Scope, Scope]]) -> None:

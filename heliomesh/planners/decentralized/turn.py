@@ -1,8 +1,8 @@
 """One turn of a round in one process: all movers of the turn improve their policies at once.
 
-What is computed is what `DeviceStep.share` and `DeviceStep.improved` compute device by device, with the same bits. A turn
-is prepared for given scopes of all tables: scopes grow in the first rounds of a slot and stay the same from then on, so
-that a few prepared turns serve the whole horizon.
+What is computed is what `DeviceStep.share` and `DeviceStep.improved` compute device by device, with the same bits.
+A turn is prepared for given scopes of all tables. Scopes grow in the first rounds of a slot and stay the same from
+then on, so that a few prepared turns serve the whole horizon.
 """
 
 from collections import defaultdict
@@ -133,7 +133,7 @@ class Turn:
     def improved(
         self, raw: Tables, policies: Tables, laws: tuple[Reference, int], step: tuple[float, float]
     ) -> Tables:
-        """New policies of all movers; ``laws`` are the reference and the slot, ``step`` is γ and the new one's weight."""
+        """New policies of all movers; ``laws``: reference and slot, ``step``: γ and the new policy's weight."""
         flat = self._shares.in_line(policies)
         told = torch.cat([share.reshape(-1) for _, share in self._shares.run(raw, flat, *laws)])
         return {mover: new for response in self._responses for mover, new in response.run(told, flat, *step).items()}
