@@ -59,11 +59,14 @@ class Shares:
     """Shares of some pairs, prepared for the scopes of given tables."""
 
     def __init__(self, network: Network, pairs: Sequence[Pair], policies: Tables, stacks: Stacks) -> None:
-        self._roles, self._representatives = network.roles, tuple(policies)
+        self._representatives = tuple(policies)
         self.policy_offsets = _offsets(network.problem, policies)
         by_device = {d: self.policy_offsets[role.representative] for d, role in enumerate(network.roles)}
         self._batches = [
             ShareBatch(network.problem, group, by_device, stacks) for group in grouped(network.problem, pairs)
+        ]
+        self._sources = [
+            [network.roles[pair.source].representative for pair in batch.pairs] for batch in self._batches
         ]
 
     def offsets(self) -> dict[tuple[int, int], int]:
@@ -78,16 +81,8 @@ class Shares:
     def run(self, raw: Tables, flat: Tensor, reference: Reference, slot: int) -> list[tuple[Sequence[Pair], Tensor]]:
         """Shares (pair, mover's action, told states) of each batch of pairs; ``flat`` are all policies in line."""
         return [
-            (
-                batch.pairs,
-                batch.run(
-                    [raw[self._roles[pair.source].representative].table for pair in batch.pairs],
-                    flat,
-                    reference,
-                    slot,
-                ),
-            )
-            for batch in self._batches
+            (batch.pairs, batch.run([raw[i].table for i in sources], flat, reference, slot))
+            for batch, sources in zip(self._batches, self._sources, strict=True)
         ]
 
     def in_line(self, policies: Tables) -> Tensor:
