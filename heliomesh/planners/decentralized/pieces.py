@@ -152,7 +152,7 @@ def pieces_bytes(problem: Problem, found: Sequence[Shape]) -> float:
     raw = [float(number * shape.raw_entries) for number, shape in zip(pairs, found, strict=True)]
     shares = [float(n * entries(shape.state_shape) * count) for n, shape in zip(pairs, found, strict=True)]
     drawn = max(_SAMPLES * share / shape.heard for share, shape in zip(shares, found, strict=True))
-    stored = sum(shares) * problem.slots * stored_width
+    stored = 2 * sum(shares) * problem.slots * stored_width  # by slot, and put together at the end
     return width * (sum(raw) + 4 * max(raw) + 4 * sum(shares) + 4 * drawn) + stored
 
 

@@ -15,7 +15,7 @@ from heliomesh.planners.decentralized.literal import Literal as LiteralForm
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.piece_tables import Piece, PieceTables
 from heliomesh.planners.decentralized.pieces import BEST_RESPONSES, PieceRun, Shape, pieces_bytes, shapes
-from heliomesh.planners.decentralized.shares import BATCHED_ENTRIES
+from heliomesh.planners.decentralized.shares import BATCHED_ENTRIES, KEPT_ENTRIES
 from heliomesh.problem.context import Planning
 from heliomesh.problem.factor import Variable, action
 from heliomesh.problem.overhead import Overhead, control_joule
@@ -322,11 +322,19 @@ def estimate_bytes(
     stored = sum(policy) * problem.slots * width  # an upper bound: roles share
     actors = max(len(a.actors) for a in areas)
     widest = max(policy) * (1.0 if default else float(count) ** max(actors - 1, 0))
-    # in the default form: all shares of a turn in line, and small tables once more in batches, with their positions
-    shares = sum(len(a.actors) * entered for a, entered in zip(areas, policy, strict=True)) if default else 0.0
-    batched = 4.0 * sum(len(a.actors) for a in areas) * BATCHED_ENTRIES if default else 0.0
-    small = min(batched, 4.0 * sum(len(a.actors) * (r + p) for a, r, p in zip(areas, raw, policy, strict=True)))
-    return width * (4 * max(max(raw), widest) + 2 * sum(raw) + max(cost) + 2 * shares + small) + stored
+    if default:
+        stored += width * _exchange_entries(areas, raw, policy)
+    return width * (4 * max(max(raw), widest) + 2 * sum(raw) + max(cost)) + stored
+
+
+def _exchange_entries(areas: tuple[Neighbourhood, ...], raw: list[float], policy: list[float]) -> float:
+    """Entries that a round's shares take besides: all in line, and of small tables copies and positions."""
+    total = 0.0
+    for area, own_raw, own_policy in zip(areas, raw, policy, strict=True):
+        sources = len(area.actors) + 1  # and once for its value
+        total += sources * (2 * own_policy + 4 * min(own_policy, BATCHED_ENTRIES))
+        total += sources * (own_raw if own_raw <= KEPT_ENTRIES else 0.0)
+    return total
 
 
 def _kept_cost_scope(area: Neighbourhood) -> tuple[Variable, ...]:

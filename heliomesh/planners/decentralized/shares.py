@@ -27,6 +27,7 @@ Scope = tuple[Variable, ...]
 Reference = Callable[[Variable, int], Tensor]  # law of a state variable out of sight, by slot
 
 BATCHED_ENTRIES = 1 << 15  # tables up to this size are copied into batches; calls on larger ones are long anyway
+KEPT_ENTRIES = 1 << 21  # tables up to this size are kept in the order of their axes that a share needs
 _FEW_ACTIONS = 8  # up to here a sum over actions is written out, which is twice as fast
 
 
@@ -186,11 +187,14 @@ class ShareBatch:
         return law.unsqueeze(1)
 
     def _stacked(self, raw: Sequence[Tensor]) -> Tensor:
-        """Raw tables with U folded into one axis where that costs no copy."""
-        if self._raw is None or any(a is not b for a, b in zip(self._raw[0], raw, strict=True)):
-            table = self._stacks.stacked(self.pairs, raw)
-            self._raw = raw, table.reshape(*table.shape[: -len(self._sizes)], -1) if self._folded else table
-        return self._raw[1]
+        """Raw tables, with U folded into one axis where all of it is there; kept for a slot's rounds unless large."""
+        if self._raw is not None and all(a is b for a, b in zip(self._raw[0], raw, strict=True)):
+            return self._raw[1]
+        table = self._stacks.stacked(self.pairs, raw)
+        if self._folded:
+            table = table.reshape(*table.shape[: -len(self._sizes)], -1)
+        self._raw = (raw, table) if raw[0].numel() <= KEPT_ENTRIES else None
+        return table
 
 
 def _averaged(table: Tensor, law: Tensor) -> Tensor:
