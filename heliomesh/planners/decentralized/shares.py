@@ -201,10 +201,10 @@ def _averaged(table: Tensor, law: Tensor) -> Tensor:
     """Σ over the second axis of table · law, added in the order of the axis."""
     if table.shape[1] > _FEW_ACTIONS:
         return (table * law).sum(1)
-    mean = table[:, 0] * law[:, 0]
-    for choice in range(1, table.shape[1]):
-        mean += table[:, choice] * law[:, choice]
-    return mean
+    first, *rest = (part * weight for part, weight in zip(table.unbind(1), law.unbind(1), strict=True))
+    for product in rest:
+        first += product
+    return first
 
 
 def _contracted(table: Tensor, law: Tensor) -> Tensor:
