@@ -17,14 +17,16 @@ the first sweep over the horizon and, from the second on, the forward law of the
 computes its own and tells its neighbourhood.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from heliomesh.planners.decentralized.device_step import DeviceStep, action_table, average_change, blend
+from heliomesh.planners.decentralized.device_step import DeviceStep, action_table, average_change
 from heliomesh.planners.decentralized.literal import uniform_policy
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
+from heliomesh.planners.decentralized.shares import Stacks
+from heliomesh.planners.decentralized.turn import Network, OwnShares, Turn
 from heliomesh.problem.factor import Factor, Variable, action, energy
 from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem
@@ -58,6 +60,13 @@ class Consistent:
         # R = 0: no exchange, the first policy stays; simultaneous best responses only chase each other
         self.best_responses = num_best_responses(len(gammas), len(self.turns))
         self.residual = 0.0
+        self._network = Network(
+            problem, roles, [area.states for area in areas], self.scopes, [tuple(area.members) for area in areas]
+        )
+        self._prepared: dict[Hashable, Turn] = {}  # turns, by the scopes of all tables
+        self._last: dict[int, tuple[list[tuple[Variable, ...]], Turn]] = {}  # by turn, what served last
+        self._prepared_values: dict[Hashable, OwnShares] = {}
+        self._stacks = Stacks()
 
     def run(self, track: Track) -> tuple[list[tuple[Variable, ...]], list[list[Tensor]], float]:
         """Scopes by device, action tables [slot][device] (state...), and the last rounds' largest change."""
@@ -67,7 +76,8 @@ class Consistent:
             if sweep + 1 < self.sweeps:
                 self._forward(policies)
         scopes = [tuple(map(role.rename, self.scopes[role.representative])) for role in self.roles]
-        tables = [[self._table(row, role.representative) for role in self.roles] for row in policies]
+        found = [{i: self._table(row, i) for i in self.representatives} for row in policies]
+        tables = [[row[role.representative] for role in self.roles] for row in found]
         return scopes, tables, self.residual
 
     def _table(self, policies: Mapping[int, Factor], device: int) -> Tensor:
@@ -79,12 +89,14 @@ class Consistent:
         values: dict[int, Factor] = {}
         found: list[Mapping[int, Factor]] = [{} for _ in range(slots)]
         self.residual = 0.0
+        self._prepared.clear()  # they hold the laws of the sweep before
+        self._prepared_values.clear()
+        self._last.clear()
         for slot in track(range(slots - 1, -1, -1), description, slots):
             futures = {i: self.steps[i].future(values[i], slot) for i in self.representatives if values}
             policies, raw = self._rounds(slot, futures)
             found[slot] = policies
-            everyone = self._for_all(policies)
-            values = {i: self.steps[i].value(raw[i], everyone, slot) for i in self.representatives}
+            values = self._values(raw, policies, slot)
         return found
 
     def _rounds(self, slot: int, futures: Mapping[int, Factor]) -> tuple[dict[int, Factor], dict[int, Factor]]:
@@ -92,11 +104,12 @@ class Consistent:
         policies = {i: uniform_policy(self.problem, i) for i in self.representatives}
         raw = self._raw_tables(futures, policies, slot, {})
         for gamma in self.gammas:
-            _, policies = self._round(policies, raw, slot, gamma, self.damping)
+            policies = self._round(policies, raw, slot, gamma, self.damping)
             raw = self._raw_tables(futures, policies, slot, raw)
         change = 0.0
         for _ in range(self.best_responses):
-            change, policies = self._round(policies, raw, slot, torch.inf, 1.0)
+            before, policies = policies, self._round(policies, raw, slot, torch.inf, 1.0)
+            change = max(average_change(policies[i], before[i]) for i in self.representatives)
             raw = self._raw_tables(futures, policies, slot, raw)
             if change == 0:
                 break
@@ -105,16 +118,34 @@ class Consistent:
 
     def _round(
         self, policies: dict[int, Factor], raw: Mapping[int, Factor], slot: int, gamma: float, rate: float
-    ) -> tuple[float, dict[int, Factor]]:
-        """Every device improves its policy once, turn by turn; the largest mean change and the new policies."""
-        tables, change = self._for_all(raw), 0.0
-        for turn in self.turns:
-            everyone = self._for_all(policies)
-            improved = {i: self._improve(i, tables, everyone, slot, gamma) for i in turn}
-            blended = {i: blend(policies[i], new, rate) for i, new in improved.items()}
-            change = max(change, *(average_change(new, policies[i]) for i, new in blended.items()))
-            policies = policies | blended
-        return change, policies
+    ) -> dict[int, Factor]:
+        """Every device improves its policy once, turn by turn; the new policies."""
+        for number, movers in enumerate(self.turns):
+            turn = self._turn(number, movers, raw, policies)
+            policies = {**policies, **turn.improved(raw, policies, (self._reference, slot), (gamma, rate))}
+        return policies
+
+    def _turn(
+        self, number: int, movers: list[int], raw: Mapping[int, Factor], policies: Mapping[int, Factor]
+    ) -> Turn:
+        """The turn prepared for these scopes; mostly they are the very objects of the round before."""
+        scopes = [*_scopes(raw), *_scopes(policies)]
+        known, last = self._last.get(number, (scopes, None))
+        if last is not None and all(a is b for a, b in zip(known, scopes, strict=True)):
+            return last
+        key = (number, *scopes)
+        if key not in self._prepared:
+            self._prepared[key] = Turn(self._network, movers, raw, policies, self._stacks)
+        self._last[number] = scopes, self._prepared[key]
+        return self._prepared[key]
+
+    def _values(self, raw: Mapping[int, Factor], policies: Mapping[int, Factor], slot: int) -> dict[int, Factor]:
+        """V_l of every representative under the policies of all."""
+        scopes = (*_scopes(raw), *_scopes(policies))
+        if scopes not in self._prepared_values:
+            self._prepared_values[scopes] = OwnShares(self._network, raw, policies, self._stacks)
+        shares = self._prepared_values[scopes].run(raw, policies, self._reference, slot)
+        return {i: self.steps[i].value_of(shares[i], policies[i], slot) for i in self.representatives}
 
     def _raw_tables(
         self,
@@ -124,18 +155,6 @@ class Consistent:
         known: Mapping[int, Factor],
     ) -> dict[int, Factor]:
         return {i: self.steps[i].raw(futures.get(i), policies[i], slot, known.get(i)) for i in self.representatives}
-
-    def _improve(
-        self, device: int, raw: Mapping[int, Factor], policies: Mapping[int, Factor], slot: int, gamma: float
-    ) -> Factor:
-        """Response to the shares of all devices in sight whose cost the device's action enters."""
-        own, scope = action(device), self.scopes[device]
-        shares = [
-            self.steps[source].share(raw[source], policies, device, scope, slot)
-            for source in self.areas[device].members
-            if own in raw[source].scope
-        ]
-        return self.steps[device].improved(shares, gamma)
 
     def _reference(self, variable: Variable, slot: int) -> Tensor:
         """Law used for a state variable out of sight."""
@@ -157,11 +176,9 @@ class Consistent:
                 law = left @ problem.kernel(energy(device), slot)
             self.energy_law[device] = laws
 
-    def _for_all(self, of_representative: Mapping[int, Factor]) -> dict[int, Factor]:
-        return {
-            device: of_representative[role.representative].renamed(role.rename)
-            for device, role in enumerate(self.roles)
-        }
+
+def _scopes(tables: Mapping[int, Factor]) -> Iterator[tuple[Variable, ...]]:
+    return (table.scope for table in tables.values())
 
 
 def policy_scope(areas: Sequence[Neighbourhood], device: int) -> tuple[Variable, ...]:

@@ -9,19 +9,21 @@
 Only `improved` needs what others computed, and `share` and `value` only policies of devices in l's sight.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from heliomesh.planners.decentralized.literal import softmin_policy
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
+from heliomesh.planners.decentralized.response import infeasible, response
+from heliomesh.planners.decentralized.shares import Pair, Reference, ShareBatch, stored
 from heliomesh.problem.contraction import expectation, spread_action
 from heliomesh.problem.factor import Factor, Variable, action, energy, total
 from heliomesh.problem.problem import Problem
-
-Reference = Callable[[Variable, int], Tensor]  # law of a state variable out of sight, by slot
+from heliomesh.problem.size import entries
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,11 @@ class DeviceStep:
 
     def raw(self, future: Factor | None, policy: Factor, slot: int, known: Factor | None = None) -> Factor:
         """Q_l = c_l + future; ``policy`` is the own one, ``known`` the table of an earlier round of the slot."""
-        hidden = self.area.hidden(self.area.cost_scope)
+        hidden = self._out_of_sight
         if known is not None and not hidden:
             return known  # nothing depends on the current policies
+        if not hidden:
+            return self._cost_in_sight if future is None else self._cost_in_sight + future
         own_law = self.seen_by(policy, (), slot).table  # of the own action
         laws = [Factor((v,), own_law if v.kind == "action" else self.reference(v, slot)) for v in hidden]
         cost = self.area.cost(laws)
@@ -55,26 +59,56 @@ class DeviceStep:
         self, raw: Factor, policies: Mapping[int, Factor], mover: int, scope: tuple[Variable, ...], slot: int
     ) -> Factor:
         """E_{others ∼ π}[Q_l] over the mover's action and what its policy's ``scope`` has of the rest."""
-        known, share = (*self.area.states, *scope), raw
-        for variable in raw.scope:
-            if variable.kind == "action" and variable.owner != mover:
-                other = self.seen_by(policies[variable.owner], known, slot)
-                share = share.average(other, over=[variable])
-        return self.seen_by(share, scope, slot)
+        others = [v.owner for v in raw.scope if v.kind == "action" and v.owner != mover]
+        scopes = {other: policies[other].scope for other in others}
+        told = frozenset(scope)
+        pair = Pair(self.area.device, mover, told.union(self.area.states), told, raw.scope, scopes)
+        batch, flat = self._batch(pair), [stored(policies[other]) for other in pair.others]
+        law = torch.cat(flat) if flat else raw.table.new_empty(0)
+        share = batch.run([raw.table], law, self.reference, slot)
+        return Factor(pair.scope, share.view(self.problem.sizes(pair.scope)))
+
+    def _batch(self, pair: Pair) -> ShareBatch:
+        """The pair's share, prepared; the policies of its others lie one after another."""
+        key = (pair.mover, pair.told, pair.raw_scope, tuple(pair.policy_scopes.items()))
+        if key not in self._batches:
+            sizes = [entries(self.problem.sizes(pair.policy_scopes[other])) for other in pair.others]
+            offsets = dict(zip(pair.others, accumulate([0, *sizes]), strict=False))
+            self._batches[key] = ShareBatch(self.problem, [pair], offsets)
+        return self._batches[key]
+
+    @cached_property
+    def _out_of_sight(self) -> list[Variable]:
+        return self.area.hidden(self.area.cost_scope)
+
+    @cached_property
+    def _cost_in_sight(self) -> Factor:
+        return self.area.cost(())
+
+    @cached_property
+    def _batches(self) -> dict[Hashable, ShareBatch]:
+        return {}
 
     def improved(self, shares: Collection[Factor], gamma: float) -> Factor:
         """Logit (γ finite) or best (γ = ∞) response of the device to what all shares tell."""
+        problem, own = self.problem, action(self.area.device)
         expected = total(shares)
-        if gamma < torch.inf:
-            return softmin_policy(self.problem, self.area.device, expected, gamma)
-        return best_policy(self.problem, self.area.device, expected)
+        states = tuple(dict.fromkeys([*(v for v in expected.scope if v != own), energy(self.area.device)]))
+        order = (own, *states)
+        table = expected.aligned(order).expand(problem.sizes(order)).reshape(1, len(problem.actions), -1)
+        new = response(table, infeasible(problem, self.area.device, order).unsqueeze(0), gamma)
+        return Factor((*states, own), new.view(problem.sizes(order)).movedim(0, -1))
 
     def value(self, raw: Factor, policies: Mapping[int, Factor], slot: int) -> Factor:
         """V_l: the expectation of Q_l under the policies of all actors."""
+        share = self.share(raw, policies, self.area.device, self.area.states, slot)
+        return self.value_of(share, policies[self.area.device], slot)
+
+    def value_of(self, share: Factor, policy: Factor, slot: int) -> Factor:
+        """V_l from its own share for itself, over all that it sees, and its own policy."""
         area = self.area
-        for actor in area.actors:
-            raw = raw.average(self.seen_by(policies[actor], area.states, slot), over=[action(actor)])
-        table = raw.aligned(area.states).expand(self.problem.sizes(area.states))
+        mean = share.average(self.seen_by(policy, area.states, slot), over=[action(area.device)])
+        table = mean.aligned(area.states).expand(self.problem.sizes(area.states))
         return Factor(area.states, table)
 
     def seen_by(self, factor: Factor, states: Collection[Variable], slot: int) -> Factor:
@@ -82,16 +116,6 @@ class DeviceStep:
         hidden = [v for v in factor.scope if v.kind != "action" and v not in states]
         laws = (Factor((variable,), self.reference(variable, slot)) for variable in hidden)
         return factor.average(*laws, over=hidden) if hidden else factor
-
-
-def best_policy(problem: Problem, device: int, expected: Factor) -> Factor:
-    """The feasible action of least expected cost, the first of equals; the own action is the last axis."""
-    own = action(device)
-    states = tuple(dict.fromkeys([*(v for v in expected.scope if v != own), energy(device)]))
-    scope = (*states, own)
-    feasible = Factor((energy(device), own), problem.feasible[device]).aligned(scope)
-    best = expected.aligned(scope).masked_fill(~feasible, torch.inf).argmin(-1)
-    return Factor(scope, torch.nn.functional.one_hot(best, len(problem.actions)).to(problem.dtype))
 
 
 def blend(old: Factor, new: Factor, rate: float) -> Factor:

@@ -1,5 +1,6 @@
 """Options, policy object and overhead of the decentralised planner; the two forms are in their own files."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -12,6 +13,9 @@ from heliomesh.planners.decentralized.consistent import Consistent, num_best_res
 from heliomesh.planners.decentralized.literal import Default
 from heliomesh.planners.decentralized.literal import Literal as LiteralForm
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
+from heliomesh.planners.decentralized.piece_tables import Piece, PieceTables
+from heliomesh.planners.decentralized.pieces import BEST_RESPONSES, PieceRun, Shape, pieces_bytes, shapes
+from heliomesh.planners.decentralized.shares import BATCHED_ENTRIES, KEPT_ENTRIES
 from heliomesh.problem.context import Planning
 from heliomesh.problem.factor import Variable, action
 from heliomesh.problem.overhead import Overhead, control_joule
@@ -50,6 +54,9 @@ class Options(Section):
     )
     bellman: Literal["closed-loop", "open-loop"] = Field(
         "closed-loop", description="literal: minimum inside or, as printed, outside the expectation"
+    )
+    tables: Literal["auto", "joint", "pieces"] = Field(
+        "auto", description="default form: 'pieces' per receiver where, with two hops, joint tables do not fit"
     )
     share_tables: bool = Field(True, description="devices of equal role share one table")
     memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
@@ -100,13 +107,11 @@ def plan(context: Planning[Options]) -> Plan:
     rounds = num_rounds(options)
     scopes = _policy_scopes(areas, default)
     # the search for symmetries is cheap only beside the tables it saves, so the memory check comes first
-    check_fits(
-        f"decentralized plan with hops = {options.hops}",
-        estimate_bytes(problem, areas, scopes, default),
-        options.memory_gib,
-        "lower hops, energy.battery_levels, channel.levels or the degree, or raise memory_gib",
-    )
-    colour = turns(problem) if default and options.order == "turns" else (0,) * problem.num_devices
+    needed = estimate_bytes(problem, areas, scopes, default)
+    if _by_pieces(options, needed):
+        return _plan_by_pieces(context, areas)
+    _check_memory(options, needed)
+    colour = _colour(problem, options)
     # devices of one role must also see equally far
     looks = [2 * turn + (device in options.grown) for device, turn in enumerate(colour)]
     role = roles(problem, looks) if options.share_tables else _own_roles(problem)
@@ -127,6 +132,88 @@ def plan(context: Planning[Options]) -> Plan:
         rounds=rounds,
         residual=residual,
         overhead=local_overhead(problem, areas, scopes, rounds, len(set(colour)), options),
+    )
+
+
+def _colour(problem: Problem, options: Options) -> tuple[int, ...]:
+    """Turn of every device."""
+    taken = options.form == "default" and options.order == "turns"
+    return turns(problem) if taken else (0,) * problem.num_devices
+
+
+def _check_memory(options: Options, needed: float) -> None:
+    check_fits(
+        f"decentralized plan with hops = {options.hops}",
+        needed,
+        options.memory_gib,
+        "lower hops, energy.battery_levels, channel.levels or the degree, or raise memory_gib",
+    )
+
+
+def _by_pieces(options: Options, needed: float) -> bool:
+    """Whether pieces are asked for, or joint tables of the default form do not fit and pieces can stand in."""
+    able = options.form == "default" and options.hops == 2 and not options.grown and num_rounds(options) > 0
+    if options.tables == "pieces" and not able:
+        raise ScenarioError(
+            "decentralized option.tables",
+            "expected pieces with form = default, hops = 2, rounds above 0 and nobody grown, actual value 'pieces'",
+        )
+    return options.tables == "pieces" or (options.tables == "auto" and able and needed > options.memory_gib * 2**30)
+
+
+def _plan_by_pieces(context: Planning[Options], areas: tuple[Neighbourhood, ...]) -> Plan:
+    """The default form by pieces; refused where even these do not fit."""
+    problem, options = context.problem, context.options
+    colour, rounds = _colour(problem, options), num_rounds(options)
+    found = shapes(problem, colour)
+    _check_memory(options, pieces_bytes(problem, found))
+    run = PieceRun(
+        problem, found, colour, rising_gammas(options, rounds), options.damping, options.sweeps, context.rng
+    )
+    tables = run.run(context.track)
+    pieces = [
+        Piece(shape.senders, shape.sites, shape.classes.of_energy, shape.classes.count, table)
+        for shape, table in zip(found, tables, strict=True)
+    ]
+    fewest, most = min(shape.classes.count for shape in found), max(shape.classes.count for shape in found)
+    return Plan(
+        "decentralized",
+        PieceTables(problem, tuple(pieces)),
+        converged=run.residual < 1e-3,
+        rounds=rounds,
+        residual=run.residual,
+        overhead=_pieces_overhead(problem, areas, found, rounds, options.sweeps),
+        notes=(f"by pieces: one table per device and receiver, other batteries in {fewest} to {most} classes",),
+    )
+
+
+def _pieces_overhead(
+    problem: Problem, areas: tuple[Neighbourhood, ...], found: Sequence[Shape], rounds: int, sweeps: int
+) -> Overhead:
+    """Bytes on the air, every hop counted.
+
+    Offline, each round of each slot index a device tells its policy's piece, by classes, to all whom the receiver
+    hears, two hops away. Online it is told one byte per state variable of its neighbourhood, as with joint tables.
+    """
+    count = len(problem.actions)
+    exchanges = sweeps * (rounds + BEST_RESPONSES * problem.slots)
+    offline = 0
+    for shape in found:
+        policy = count * shape.num_channels * shape.classes.count**shape.heard
+        offline += len(shape.receivers) * shape.heard * (shape.heard - 1) * 2 * policy * exchanges * BYTES_ON_AIR
+    offline += (sweeps - 1) * sum(sum(area.members.values()) for area in areas) * problem.num_energy * BYTES_ON_AIR
+    online = float(sum(_told_per_slot(problem, area) for area in areas))
+    largest = dict.fromkeys(range(problem.num_devices), 0)
+    for shape in found:
+        for device in shape.senders.flatten().tolist():
+            largest[device] += shape.raw_entries + count * entries(shape.state_shape)
+    return Overhead(
+        table_entries=max(largest.values()) * problem.slots,
+        offline_bytes=offline,
+        online_bytes_per_slot=online,
+        offline_joule=control_joule(problem, offline),
+        online_joule_per_slot=control_joule(problem, online),
+        paper_table_entries=max(_paper_entries(problem, area) for area in areas) * problem.slots,
     )
 
 
@@ -235,7 +322,19 @@ def estimate_bytes(
     stored = sum(policy) * problem.slots * width  # an upper bound: roles share
     actors = max(len(a.actors) for a in areas)
     widest = max(policy) * (1.0 if default else float(count) ** max(actors - 1, 0))
+    if default:
+        stored += width * _exchange_entries(areas, raw, policy)
     return width * (4 * max(max(raw), widest) + 2 * sum(raw) + max(cost)) + stored
+
+
+def _exchange_entries(areas: tuple[Neighbourhood, ...], raw: list[float], policy: list[float]) -> float:
+    """Entries that a round's shares take besides: all in line, and of small tables copies and positions."""
+    total = 0.0
+    for area, own_raw, own_policy in zip(areas, raw, policy, strict=True):
+        sources = len(area.actors) + 1  # and once for its value
+        total += sources * (2 * own_policy + 4 * min(own_policy, BATCHED_ENTRIES))
+        total += sources * (own_raw if own_raw <= KEPT_ENTRIES else 0.0)
+    return total
 
 
 def _kept_cost_scope(area: Neighbourhood) -> tuple[Variable, ...]:
