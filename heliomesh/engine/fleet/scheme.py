@@ -117,6 +117,7 @@ def _checked(options: Mapping[str, Any]) -> Options:
         ("form", "default", "whose steps devices take by messages"),
         ("sweeps", 1, "since later sweeps need the energy laws of devices beyond k hops"),
         ("grown", (), "since devices install views of one size"),
+        ("tables", "auto", "since devices fill joint tables"),
     ):
         actual = getattr(settings, name)
         if actual != expected:
