@@ -89,6 +89,13 @@ class HarvestSettings(Section):
     """What the settings of every harvest source have; a source without settings of its own has only these."""
 
     source: str
+    sky: Literal["independent", "mixed", "common"] = Field(
+        "independent",
+        description="weather and harvest of every device on its own, one weather for all, or one weather and harvest",
+    )
+    forecast: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="devices see a forecast of the next slot's weather that is right with this probability"
+    )
 
 
 class ChannelSettings(Section):

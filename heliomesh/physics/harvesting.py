@@ -4,7 +4,7 @@ A source file in `physics/harvest/` turns its settings into one of the two class
 """
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from heliomesh.physics.chain import draw, stationary_law
+
+Sky = Literal["independent", "mixed", "common"]
 
 _MAX_ATOMS = 64
 
@@ -38,7 +40,8 @@ class HarvestLaw:
     """Finite harvest law, by phase (time of day) and weather (a Markov state of each device).
 
     A device of scale s in weather w and phase f harvests ``s · joule[f, w, k]`` with probability ``prob[f, w, k]``,
-    then its weather moves by ``kernel[now, next]``. Devices are independent.
+    then its weather moves by ``kernel[now, next]``. Under an independent sky devices are so too; a mixed sky has one
+    weather for all, and under a common one all draw the same k besides.
     """
 
     joule: Tensor  # (phase, weather, atom)
@@ -46,6 +49,7 @@ class HarvestLaw:
     scale: Tensor  # (device,)
     kernel: Tensor  # (weather, weather)
     phase_of_slot: npt.NDArray[np.int64]  # (slot,)
+    sky: Sky = "independent"
 
     @property
     def law(self) -> "HarvestLaw":
@@ -69,7 +73,7 @@ class HarvestLaw:
 
     def start(self, uniform: Tensor) -> Tensor:
         """Stationary weather."""
-        return draw(self.stationary.expand(*uniform.shape, -1), uniform)
+        return draw(self.stationary.expand(*uniform.shape, -1), _shared(uniform, self.sky != "independent"))
 
     def weather(self, state: Tensor) -> Tensor:
         """All of the hidden state is visible."""
@@ -78,13 +82,14 @@ class HarvestLaw:
     def step(self, slot: int, state: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """Harvest [J] by the current weather, then the next weather."""
         phase = self.phase_of_slot[slot]
-        atom = draw(self.prob[phase][state], uniform[..., 0])
-        return self.scale * self.joule[phase][state, atom], draw(self.kernel[state], uniform[..., 1])
+        atom = draw(self.prob[phase][state], _shared(uniform[..., 0], self.sky == "common"))
+        following = draw(self.kernel[state], _shared(uniform[..., 1], self.sky != "independent"))
+        return self.scale * self.joule[phase][state, atom], following
 
 
 @dataclass(frozen=True)
 class HarvestReplay:
-    """A recorded series replayed from each device's own starting point, around the end to the beginning.
+    """A recorded series replayed from each device's own starting point, or from a common one, and around its end.
 
     Planners see ``law``: with random starts the marginal of the series, with a fixed start the series itself.
     """
@@ -98,7 +103,7 @@ class HarvestReplay:
         length = len(self.series_joule)
         if self.fixed_start is not None:
             return torch.full_like(uniform, self.fixed_start % length, dtype=torch.long)
-        return torch.floor(uniform * length).long()
+        return torch.floor(_shared(uniform, self.law.sky == "common") * length).long()
 
     def weather(self, state: Tensor) -> Tensor:
         """The position is hidden: devices see no weather."""
@@ -107,6 +112,34 @@ class HarvestReplay:
     def step(self, slot: int, state: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """Harvest [J] at the current position, then the next position."""
         return self.law.scale * self.series_joule[state], (state + 1) % len(self.series_joule)
+
+
+def _shared(uniform: Tensor, whether: bool) -> Tensor:
+    """Uniform numbers (..., device), or those of the first device for all."""
+    return uniform[..., :1].expand_as(uniform) if whether else uniform
+
+
+def under_sky(harvest: Harvest, sky: Sky) -> Harvest:
+    """The same harvest model under another sky."""
+    return harvest if sky == "independent" else with_law(harvest, replace(harvest.law, sky=sky))
+
+
+def with_forecast(law: HarvestLaw, accuracy: float) -> HarvestLaw:
+    """The law of devices that see the weather w and a forecast φ of the next one, as weather w · |w| + φ.
+
+    A forecast is the next weather with probability ``accuracy`` and else any other, each equally likely. It tells of
+    the next slot only, so (w, φ) is a Markov chain: w' follows given both, then φ' given w'.
+    """
+    weathers = law.num_weather
+    wrong = (1 - accuracy) / max(weathers - 1, 1)
+    tells = torch.full_like(law.kernel, wrong).fill_diagonal_(accuracy)  # [next, forecast]
+    said = law.kernel @ tells  # [now, forecast]
+    joint = law.kernel.unsqueeze(2) * tells  # [now, next, forecast]
+    never = said.unsqueeze(1) <= 0  # a forecast that is never made: any row is a law
+    given = torch.where(never, law.kernel.unsqueeze(2), joint / said.unsqueeze(1).clamp_min(1e-300))
+    kernel = torch.einsum("wvf,vg->wfvg", given, said).reshape(weathers**2, weathers**2)
+    joule, prob = (table.repeat_interleave(weathers, dim=1) for table in (law.joule, law.prob))
+    return replace(law, joule=joule, prob=prob, kernel=kernel)
 
 
 def rescaled(harvest: Harvest, factor: Tensor) -> Harvest:

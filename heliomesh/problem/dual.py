@@ -12,6 +12,9 @@ each cell loses net of the prices: channels are in their stationary law in every
 its channels but not its devices' batteries. A cell of several receivers sees that they want different things of one
 device, such as around a cycle of odd length.
 
+Where all devices share their weather, prices move with it as well: a program has it in its state, and it is in its
+stationary law in every slot.
+
 The bound is concave in g. It is raised by gradient ascent on a soft minimum of falling temperature, on a coarse
 battery grid: first with prices that see no channel, from the expected cost given each device's action under zero-hop
 best responses, then with prices that do. It is certified with hard minima and with programs that bound continuous
@@ -54,6 +57,12 @@ class Watchers:
     axes: tuple[tuple[Tensor, Tensor], ...]  # per channel watched: pairs whose price moves with it, and their devices
 
 
+def num_skies(problem: Problem) -> int:
+    """Weather levels that all devices share; 1 where each has a weather of its own."""
+    law = problem.harvest.law
+    return 1 if law.sky == "independent" else law.num_weather
+
+
 def slot_blocks(problem: Problem) -> npt.NDArray[np.int64]:
     """Slots that share prices; (slot,) block numbers.
 
@@ -90,7 +99,8 @@ class Effort:
 def is_quick(problem: Problem) -> bool:
     """Whether the bound takes seconds."""
     rough = _rough(problem)
-    listed = float(sum(listed_entries(rough, Coordination(rough)))) * len(np.unique(slot_blocks(rough)))
+    blocks = len(np.unique(slot_blocks(rough))) * num_skies(rough)
+    listed = float(sum(listed_entries(rough, Coordination(rough)))) * blocks
     programs = float(rough.slots * rough.num_devices * rough.num_energy * len(rough.actions))
     return listed <= _QUICK_LISTED and programs <= _QUICK_PROGRAMS
 
@@ -223,16 +233,23 @@ class Dual:
         """Block of every slot; (slot,)."""
         return torch.from_numpy(slot_blocks(self.problem)).to(self.problem.device)
 
+    @property
+    def skies(self) -> int:
+        """Weather levels that all devices see and prices move with; 1 where each has a weather of its own."""
+        return num_skies(self.problem)
+
     @cached_property
     def weight(self) -> Tensor:
-        """Slots of every block; (block,)."""
-        return torch.bincount(self.blocks).to(self.problem.dtype)
+        """Slots of every block, by the stationary law of a shared weather; (block × sky,)."""
+        slots = torch.bincount(self.blocks).to(self.problem.dtype)
+        weather = self.problem.harvest.law.stationary.to(slots) if self.skies > 1 else torch.ones_like(slots[:1])
+        return torch.outer(slots, weather).flatten()
 
     def first_prices(self, laws: Tensor) -> list[Tensor]:
         """Expected costs given each device's action; laws (slot, device, action)."""
-        weight = self.weight.reshape(-1, 1, 1)
-        mean_law = torch.zeros(len(weight), *laws.shape[1:], dtype=laws.dtype, device=laws.device)
-        mean_law = mean_law.index_add_(0, self.blocks, laws) / weight
+        slots = torch.bincount(self.blocks).to(laws).reshape(-1, 1, 1)
+        mean_law = torch.zeros(len(slots), *laws.shape[1:], dtype=laws.dtype, device=laws.device)
+        mean_law = (mean_law.index_add_(0, self.blocks, laws) / slots).repeat_interleave(self.skies, dim=0)
         at_once = 1 if self.sparing else len(mean_law)
         return [
             torch.cat([expected_prices(one, part) for part in torch.split(mean_law, at_once)]) for one in self.priced
@@ -280,7 +297,9 @@ class Dual:
         return total
 
     def _floor(self, kind: Kind, paid: Tensor, axes: int) -> Tensor:
-        """Lower bounds on devices' programs; paid (block, device, channel state, action) → (device, channel, energy).
+        """Lower bounds on devices' programs (device, channel state, energy).
+
+        paid (block × sky, device, channel state, action).
 
         Where earlier slots of a block have the same law, a slot that raised all numbers alike stands for them.
         """
@@ -293,7 +312,7 @@ class Dual:
             if slot < self.problem.slots - 1:
                 future = kind.filled(future, int(kind.law.phase_of_slot[slot]))
                 future = self._moved_channels(future.reshape(value.shape), axes).reshape(future.shape)
-            price = paid[blocks[slot]].reshape(-1, actions)
+            price = self._paid_in(paid, slot).reshape(-1, self.skies, actions)
             after = kind.spent(future, price).reshape(value.shape)
             rise = (after - value).flatten(1)
             value, slot = after, slot - 1
@@ -396,9 +415,16 @@ class Dual:
             reached = wide.gather(2, left)
             if interpolates:
                 reached = torch.lerp(reached, wide.gather(2, above), change)
-            choice = reached.add_(paid[self.blocks[slot]].unsqueeze(2)).masked_fill_(unpaid, torch.inf)
+            price = self._paid_in(paid, slot)
+            if self.skies > 1:
+                price = price.repeat_interleave(problem.battery.levels, dim=2)
+            choice = reached.add_(price).masked_fill_(unpaid, torch.inf)
             value = _least(choice, temperature)
         return value
+
+    def _paid_in(self, paid: Tensor, slot: int) -> Tensor:
+        """Prices of a slot by the shared weather; (device, channel state, sky, action)."""
+        return paid.reshape(-1, self.skies, *paid.shape[1:])[self.blocks[slot]].movedim(0, 2)
 
     def _watched_prices(self, watchers: Watchers, flat: Tensor) -> Tensor:
         """Σ_i g_ij of a group of devices for the joint levels of the channels watched."""
@@ -454,7 +480,7 @@ class Ascent:
         A sparing gradient keeps values where segments begin, and one segment or one block of minima at a time.
         """
         problem, width = self.problem, torch.empty((), dtype=self.problem.dtype).element_size()
-        blocks, slots = len(np.unique(slot_blocks(problem))), problem.slots
+        blocks, slots = len(np.unique(slot_blocks(problem))) * num_skies(problem), problem.slots
         values = [float(devices * states * problem.num_energy) for devices, states in self.programs]
         choices = [value * (1 + len(problem.actions)) for value in values]
         paid = sum(devices * states * blocks * len(problem.actions) for devices, states in self.programs)

@@ -10,11 +10,12 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from heliomesh.problem.contraction import expectation
 from heliomesh.problem.cost import part_factors
+from heliomesh.problem.exact import expected_first
 from heliomesh.problem.factor import Factor, Variable, action, energy, site
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan
 from heliomesh.problem.problem import Part, Problem
+from heliomesh.problem.shared_sky import expected_next
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.scenario import ScenarioError
 
@@ -58,14 +59,12 @@ def _part_cost(problem: Problem, policy: ActionPolicy, part: Part) -> float:
     shape = problem.sizes(part.states)
     value = torch.zeros(shape, dtype=problem.dtype, device=problem.device)
     for slot in range(problem.slots - 1, -1, -1):
-        future = Factor(part.states, expectation(value, [problem.kernel(v, slot) for v in part.states]))
+        future = Factor(part.states, expected_next(problem, part.states, value, slot))
         if slot == problem.slots - 1 or not policy.stationary:
             prob = policy.checked_prob(slot, seen)[:, list(part.devices)]  # (state, device, action)
             _check_feasible(problem, policy, part, state, prob)
         value = _expected(problem, part, factors, future, state, prob).reshape(shape)
-    for variable in part.states:
-        value = torch.tensordot(problem.initial_law(variable), value, dims=([0], [0]))
-    return float(value)
+    return expected_first(problem, part.states, value)
 
 
 def _check_feasible(

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heliomesh.problem.contraction import expectation
 from heliomesh.problem.factor import Factor, Variable, action, site, total
 from heliomesh.problem.problem import Part, Problem
+from heliomesh.problem.shared_sky import expected_next, shared_first
 from heliomesh.problem.size import TooLargeError, entries
 
 MOST_AXES = 64  # of a torch tensor; a device has two for its energy
@@ -57,7 +57,7 @@ def backward_induction(problem: Problem, part: Part, factors: list[Factor], with
     rows = _rows_at_once(value.numel() // channel_states * widest)
     for slot in range(problem.slots - 1, -1, -1):
         if slot < problem.slots - 1:  # nothing follows the last slot
-            value = expectation(value, [problem.kernel(variable, slot) for variable in part.states])
+            value = expected_next(problem, part.states, value, slot)
         future = value.reshape(channel_states, -1)
         value = torch.empty_like(future)
         code = torch.zeros(future.shape if with_code else (0,), dtype=code_type(problem, part), device=problem.device)
@@ -83,6 +83,8 @@ def _check_axes(problem: Problem, part: Part) -> None:
 
 def expected_first(problem: Problem, states: tuple[Variable, ...], value: Tensor) -> float:
     """Mean of a table over the law of the first state."""
+    if problem.harvest.law.sky != "independent":
+        return float(shared_first(problem, states, value))
     for variable in states:
         value = torch.tensordot(problem.initial_law(variable), value, dims=([0], [0]))
     return float(value)

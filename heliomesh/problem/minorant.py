@@ -83,11 +83,16 @@ class Kind:
         return value @ self.fill[phase].T - torch.maximum(gap, before).reshape(value.shape)
 
     def spent(self, future: Tensor, price: Tensor) -> Tensor:
-        """Numbers whose interpolation lies below the least of price (row, action) plus future at what is left."""
-        best = future + price[:, :1]  # idle spends nothing
-        for action in range(1, price.shape[1]):
-            torch.minimum(best, self.after(future, action) + price[:, action : action + 1], out=best)
-        return best
+        """Numbers whose interpolation lies below the least of price plus future at what is left.
+
+        future (row, energy), price (row, weather or 1, action) → (row, energy).
+        """
+        shape = (len(future), self.law.num_weather, self.battery.levels)
+        best = future.reshape(shape) + price[..., :1]  # idle spends nothing
+        for action in range(1, price.shape[2]):
+            after = self.after(future, action).reshape(shape) + price[..., action : action + 1]
+            torch.minimum(best, after, out=best)
+        return best.reshape(future.shape)
 
     def after(self, future: Tensor, action: int) -> Tensor:
         """Numbers below the future at what an action leaves, `UNPAID` where it may not be taken; (row, energy)."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import networkx as nx
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 from heliomesh import catalog
 from heliomesh.physics.battery import Battery, aligned_battery, build_battery, initial_level_law
 from heliomesh.physics.channel import Channel, build_channel
-from heliomesh.physics.harvesting import Harvest, HarvestLaw, HarvestReplay
+from heliomesh.physics.harvesting import Harvest, HarvestLaw, HarvestReplay, Sky, under_sky, with_forecast, with_law
 from heliomesh.physics.link import Radio, build_link, waterfall_error
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.problem.factor import Variable, energy, site
@@ -250,7 +250,6 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
     topology = build_topology(scenario)
     channel, link = build_channel(scenario, topology), build_link(scenario, topology)
     _check_received(scenario, channel, link)
-    source = variant(HARVEST_CATALOG, scenario.harvest.source, "harvest.source")  # type: ignore[attr-defined]
     power, trained, spent = action_energies(scenario)
     battery = build_battery(scenario, spent)
     actions = Actions(power, trained, spent, battery.quanta(spent), battery.change(spent))
@@ -258,7 +257,7 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
         scenario=scenario,
         topology=topology,
         channel=_moved(channel, place),
-        harvest=_moved(_checked(catalog.function(source, "build")(scenario.harvest, scenario)), place),
+        harvest=_moved(_build_harvest(scenario), place),
         battery=_moved(battery, place),
         link=_moved(link, place),
         actions=_moved(actions, place),
@@ -322,6 +321,24 @@ def _checked(harvest: Harvest) -> Harvest:
             "harvest.source", f"expected harvests of at most {MOST_JOULE:g} J, actual value {highest:g}"
         )
     return harvest
+
+
+def _build_harvest(scenario: Scenario) -> Harvest:
+    """The source's harvest under the scenario's sky, with its forecast."""
+    settings: Any = scenario.harvest
+    source = variant(HARVEST_CATALOG, settings.source, "harvest.source")
+    harvest = _checked(catalog.function(source, "build")(settings, scenario))
+    sky: Sky = getattr(settings, "sky", "independent")
+    accuracy: float | None = getattr(settings, "forecast", None)
+    if sky == "mixed" and isinstance(harvest, HarvestReplay):
+        raise ScenarioError("harvest.sky", "expected independent or common for a replayed series, actual 'mixed'")
+    if accuracy is not None and harvest.law.num_weather == 1:
+        raise ScenarioError(
+            "harvest.forecast", f"expected a source with weather, such as markov, actual value {accuracy:g}"
+        )
+    if accuracy is not None:
+        harvest = with_law(harvest, with_forecast(harvest.law, accuracy))
+    return under_sky(harvest, sky)
 
 
 _LAW_TOLERANCE = 1e-6

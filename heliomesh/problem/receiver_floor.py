@@ -27,7 +27,12 @@ _TOLERANCE = 1e-3  # a slot's rise may vary by so much when it stands for earlie
 
 
 def receiver_floor(problem: Problem) -> float | None:
-    """Certified bound on the total cost over the horizon; None where tables would be large or coarse."""
+    """Certified bound on the total cost over the horizon; None where tables would be large or coarse.
+
+    Also None where devices share their weather: their energies do not move independently then.
+    """
+    if problem.harvest.law.sky != "independent":
+        return None
     clusters, kind_of = surroundings(problem, Coordination(problem))
     lonely = any(not neighbours for neighbours in problem.topology.neighbours)
     levels = _levels(problem, clusters)

@@ -18,6 +18,7 @@ from heliomesh.problem.policy import untracked
 PROBLEMS = 504
 UNIT = 0.05  # joule
 CHANNELS = ("receiver", "link", "reciprocal")
+SKIES = ("independent", "common", "independent", "mixed", "independent", "common", "independent")
 
 
 def drawn(number: int) -> hm.Scenario:
@@ -34,6 +35,8 @@ def drawn(number: int) -> hm.Scenario:
     if weathers == 2:
         kernel = rng.dirichlet([2.0, 1.0], size=2).tolist()
         harvest = {"source": "markov", "joule": atoms.tolist(), "prob": [[0.6, 0.4], [0.3, 0.7]], "kernel": kernel}
+        harvest |= {"forecast": 0.8} if number % 14 == 1 else {}
+    harvest["sky"] = SKIES[number % 7]
     return hm.Scenario.parse(
         {
             "slots": int(rng.integers(2, 7)),
@@ -79,43 +82,79 @@ def lattice_optimum(scenario: hm.Scenario) -> float:
     spent = np.rint(problem.actions.spent_joule.numpy() / UNIT).astype(int)
     gained = np.rint(law.joule[0].numpy() / UNIT).astype(int)  # (weather, atom)
     prob, moves = law.prob[0].numpy(), law.kernel.numpy()
-    shape = (channel.levels,) * sites + sum(((weathers, t + 1) for t in top), ())
+    shared = law.sky != "independent"
+    shape = (channel.levels,) * sites + ((weathers,) if shared else ())
+    shape += sum((((t + 1,) if shared else (weathers, t + 1)) for t in top), ())
+    battery = [sites + 1 + device if shared else sites + 2 * device + 1 for device in range(devices)]
     value = np.zeros(shape)
     actions = len(problem.actions)
     for _ in range(scenario.slots):
         future = value
         for axis in range(sites):
-            future = np.moveaxis(np.tensordot(channel.kernel.numpy(), future, (1, axis)), 0, axis)
-        for device in range(devices):
-            at = sites + 2 * device
-            mixed = np.moveaxis(np.tensordot(moves, future, (1, at)), 0, at)
-            filled = np.zeros_like(mixed)
-            for weather, atom in itertools.product(range(weathers), range(gained.shape[1])):
-                after = np.minimum(np.arange(top[device] + 1) + gained[weather, atom], top[device])
-                now = np.take(np.take(mixed, [weather], axis=at), after, axis=at + 1)
-                where = [slice(None)] * filled.ndim
-                where[at] = slice(weather, weather + 1)
-                filled[tuple(where)] += prob[weather, atom] * now
-            future = filled
+            future = along(channel.kernel.numpy(), future, axis)
+        if shared:
+            future = along(moves, future, sites)
+            future = filled_together(future, sites, battery, (gained, prob), top, law.sky)
+        else:
+            for device, axis in enumerate(battery):
+                future = filled_alone(along(moves, future, axis - 1), axis, gained, prob, top[device])
         best = np.full(shape, np.inf)
         for joint in itertools.product(range(actions), repeat=devices):
             left, target = [slice(None)] * future.ndim, [slice(None)] * future.ndim
             for device, chosen in enumerate(joint):
                 cost = spent[device, chosen]
-                left[sites + 2 * device + 1] = slice(0, max(top[device] + 1 - cost, 0))
-                target[sites + 2 * device + 1] = slice(min(cost, top[device] + 1), None)
+                left[battery[device]] = slice(0, max(top[device] + 1 - cost, 0))
+                target[battery[device]] = slice(min(cost, top[device] + 1), None)
             paid = future[tuple(left)]
             for levels in itertools.product(range(channel.levels), repeat=sites):
                 here = (*levels, *target[sites:])
-                candidate = slot_cost(problem, levels, joint) + paid[(*levels, *[slice(None)] * (2 * devices))]
+                candidate = slot_cost(problem, levels, joint) + paid[levels]
                 best[here] = np.minimum(best[here], candidate)
         value = best
     for _ in range(sites):
         value = np.tensordot(channel.stationary.numpy(), value, (0, 0))
     first = np.rint(np.array(scenario.energy.initial) / UNIT).astype(int)
+    if shared:
+        return float(np.tensordot(law.stationary.numpy(), value, (0, 0))[tuple(first)]) / scenario.slots
     for device in range(devices):
         value = np.tensordot(law.stationary.numpy(), value, (0, 0))[first[device]]
     return float(value) / scenario.slots
+
+
+def along(kernel: Any, table: Any, axis: int) -> Any:
+    """Σ_next kernel[now, next] · table[..., next, ...]."""
+    return np.moveaxis(np.tensordot(kernel, table, (1, axis)), 0, axis)
+
+
+def filled_alone(table: Any, axis: int, gained: Any, prob: Any, top: int) -> Any:
+    """E[table after one device's harvest], its weather on the axis before its battery."""
+    filled = np.zeros_like(table)
+    for weather, atom in itertools.product(*map(range, gained.shape)):
+        after = np.minimum(np.arange(top + 1) + gained[weather, atom], top)
+        where = [slice(None)] * filled.ndim
+        where[axis - 1] = slice(weather, weather + 1)
+        filled[tuple(where)] += prob[weather, atom] * np.take(table[tuple(where)], after, axis=axis)
+    return filled
+
+
+def filled_together(table: Any, at: int, battery: list[int], law: tuple[Any, Any], top: Any, sky: str) -> Any:
+    """E[table after all devices' harvests] given the weather on axis ``at`` that they share."""
+    (gained, prob), filled = law, np.zeros_like(table)
+    weathers, atoms = gained.shape
+    if sky == "common":
+        draws = [(k,) * len(battery) for k in range(atoms)]
+    else:
+        draws = list(itertools.product(range(atoms), repeat=len(battery)))
+    for weather in range(weathers):
+        where = (slice(None),) * at + (slice(weather, weather + 1),)
+        for drawn_atoms in draws:
+            part = table[where]
+            share = prob[weather, drawn_atoms[0]] if sky == "common" else prob[weather, list(drawn_atoms)].prod()
+            for device, axis in enumerate(battery):
+                after = np.minimum(np.arange(top[device] + 1) + gained[weather, drawn_atoms[device]], top[device])
+                part = np.take(part, after, axis=axis)
+            filled[where] += share * part
+    return filled
 
 
 def slot_cost(problem: hm.Problem, levels: tuple[int, ...], joint: tuple[int, ...]) -> float:
@@ -157,6 +196,13 @@ def test_no_bound_lies_above_the_optimum(batch: int, monkeypatch: pytest.MonkeyP
         assert prices <= optimum + 1e-9, number
         if tables is not None:
             assert tables / scenario.slots <= optimum + 1e-9, number
+
+
+def test_skies_and_forecasts_are_among_the_problems() -> None:
+    laws = [hm.build(drawn(number)).harvest.law for number in range(PROBLEMS)]
+    assert sum(law.sky == "common" for law in laws) >= 100
+    assert sum(law.sky == "mixed" for law in laws) >= 50
+    assert sum(law.num_weather == 4 for law in laws) >= 10
 
 
 def test_fine_grids_are_tight(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,18 +7,18 @@ import torch
 
 from heliomesh.physics.harvesting import HarvestLaw
 from heliomesh.scenario import (
+    HarvestSettings,
     Matrix,
     PerDeviceNonNegative,
     Scenario,
     ScenarioError,
-    Section,
     check_kernel,
     check_law,
     per_device,
 )
 
 
-class Settings(Section):
+class Settings(HarvestSettings):
     """Weather kernel, and values with probabilities by weather."""
 
     per_device: ClassVar[tuple[str, ...]] = ("scale",)

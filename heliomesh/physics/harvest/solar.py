@@ -18,10 +18,10 @@ from pydantic import Field
 from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay, marginal_atoms, memoryless, replay
 from heliomesh.scenario import (
     Fraction,
+    HarvestSettings,
     PerDeviceNonNegative,
     Scenario,
     ScenarioError,
-    Section,
     Vector,
     check_law,
     per_device,
@@ -45,7 +45,7 @@ _NEEDED = {
 }
 
 
-class Settings(Section):
+class Settings(HarvestSettings):
     """Irradiance data, the part of it that counts, the panel, and the kind of law."""
 
     per_device: ClassVar[tuple[str, ...]] = ("panel_cm2", "efficiency")

@@ -5,10 +5,18 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from heliomesh.physics.harvesting import HarvestLaw, memoryless
-from heliomesh.scenario import PerDeviceNonNegative, Scenario, ScenarioError, Section, Vector, check_law, per_device
+from heliomesh.scenario import (
+    HarvestSettings,
+    PerDeviceNonNegative,
+    Scenario,
+    ScenarioError,
+    Vector,
+    check_law,
+    per_device,
+)
 
 
-class Settings(Section):
+class Settings(HarvestSettings):
     """Values and their probabilities."""
 
     per_device: ClassVar[tuple[str, ...]] = ("scale",)

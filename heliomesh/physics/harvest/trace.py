@@ -8,17 +8,17 @@ from pydantic import Field
 
 from heliomesh.physics.harvesting import HarvestReplay, replay
 from heliomesh.scenario import (
+    HarvestSettings,
     PerDeviceNonNegative,
     Scenario,
     ScenarioError,
-    Section,
     Vector,
     per_device,
     read_text,
 )
 
 
-class Settings(Section):
+class Settings(HarvestSettings):
     """The series in joules per slot; exactly one of ``joule`` and ``file``."""
 
     per_device: ClassVar[tuple[str, ...]] = ("scale",)
