@@ -1,12 +1,12 @@
-"""Living networks: what re-planning recovers, a warm start saves, pruning and scopes cost, and how good fits are.
+"""Living networks: what re-planning recovers, what a warm start saves, and what pruning and scopes cost.
 
-Prints one Markdown table per part and last a line of figures: the least recovered share, the median ratio of planning
-times warm over cold, the share of offline traffic that adaptive scope avoids, and the fit's cost against the tables.
+Prints one Markdown table per part and last a line of figures: the least recovered share, the share of false alarms,
+the median ratio of planning times warm over cold, what pruning saves, and the share of offline traffic that adaptive
+scope avoids.
 """
 
 import argparse
 import time
-from typing import Any
 
 import numpy as np
 
@@ -29,15 +29,6 @@ STEPS = (
     ("grid25", 200, "link.7-12=off@50"),
 )
 UNEQUAL_PANELS = [25.0] * 5 + [6.25] * 5
-DENSE: dict[str, Any] = {
-    "slots": 50,
-    "network.topology": "regular",
-    "link.waterfall": 1.0,
-    "channel.source": "rayleigh",
-    "channel.levels": 4,
-    "energy.battery_levels": 5,
-    "energy.capacity_joule": 4.0,
-}
 
 
 def words(value: Interval, factor: float = 1.0, form: str = ".3f") -> str:
@@ -132,32 +123,7 @@ def scope(episodes: int) -> str:
     return f"scope keeps {100 * kept:.0f} % of the gain without {100 * saved:.0f} % of the extra offline traffic"
 
 
-def fit(episodes: int) -> str:
-    head("degree", "devices", "fit − table %", "prices − table %", "fit − prices %", "fit s", "prices s")
-    worst = -np.inf
-    for degree, devices in ((2, 16), (4, 16), (6, 20), (8, 20)):
-        changes = DENSE | {"network.degree": degree, "network.devices": devices}
-        problem = hm.build(hm.Scenario.load("tiny").override(changes))
-        plans = {"fit": _planned(problem, fit=True, largest_table=0), "prices": _planned(problem, largest_table=0)}
-        if degree <= 4:
-            plans["table"] = _planned(problem)
-        cost = {name: hm.simulate_costs(problem, plan, episodes) for name, plan in plans.items()}
-        cells = [
-            words(interval(100 * (cost[a] - cost[b]) / cost[b].mean())) if b in cost else "no table"
-            for a, b in (("fit", "table"), ("prices", "table"), ("fit", "prices"))
-        ]
-        row(degree, devices, *cells, *(f"{plans[name].seconds:.1f}" for name in ("fit", "prices")))
-        if "table" in cost:
-            worst = max(worst, 100 * float((cost["fit"] - cost["table"]).mean() / cost["table"].mean()))
-    return f"fit at most {worst:.3f} % above the tables"
-
-
-def _planned(problem: hm.Problem, **options: Any) -> hm.Plan:
-    """A receiver plan; a short ascent, for only decisions count here."""
-    return hm.plan(problem, "receiver", bound=False, steps=40, channel_steps=0, **options)
-
-
-PARTS = {"recovery": recovery, "alarms": alarms, "warm": warm, "pruning": pruning, "scope": scope, "fit": fit}
+PARTS = {"recovery": recovery, "alarms": alarms, "warm": warm, "pruning": pruning, "scope": scope}
 
 
 def main() -> None:

@@ -102,6 +102,14 @@ def resolved_options(planner: object, options: Mapping[str, Any]) -> dict[str, A
     return plain
 
 
+def chosen_options(planner: object, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a planner that are not its defaults, as plain data; raises ScenarioError."""
+    found = find_planner(planner)
+    settings = validated(found.options, options, f"{found.name} option")
+    plain: dict[str, Any] = settings.model_dump(mode="json", exclude_defaults=True)
+    return plain
+
+
 def lower_bound(problem: Problem, track: Track = untracked) -> float | None:
     """Certified lower bound on the expected cost per slot of the simulated process; computed once.
 

@@ -367,6 +367,13 @@ class Scenario(Section):
         """Nested plain data without unset optional values; `parse` reads it back to an equal scenario."""
         return self.model_dump(mode="json", exclude_none=True)
 
+    def chosen(self) -> dict[str, Any]:
+        """`as_dict` without what equals its default, sources named all the same; `parse` reads it back too."""
+        data = self.model_dump(mode="json", exclude_defaults=True)
+        sources = self.model_dump(mode="json", include={name: {"source"} for name in _SOURCES})
+        named = {name: source | data.get(name, {}) for name, source in sources.items()}
+        return {name: part for name, part in (data | named).items() if part != {}}
+
     def to_toml(self) -> str:
         """The scenario as TOML text."""
         return tomli_w.dumps(self.as_dict())

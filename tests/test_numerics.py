@@ -66,9 +66,9 @@ def test_one_battery_level_on_the_grid_is_an_empty_battery(planner: str) -> None
     problem = tiny({"energy.battery_levels": 1})
     plan, trace = simulated(problem, planner, {})
     assert hm.exact_cost(problem, plan.policy) == pytest.approx(3.0)
-    assert plan.lower_bound == pytest.approx(3.0)
-    sees_joules = planner in ("uncoordinated", "skiptrain", "myopic")
+    sees_joules = planner in ("uncoordinated", "skiptrain", "myopic", "receiver", "prices")
     assert bool(trace.scheduled.any()) == sees_joules
+    assert plan.lower_bound is None or plan.lower_bound < 3.0  # it speaks of continuous batteries, which can pay
 
 
 def test_a_finer_grid_that_holds_the_coarse_one_changes_nothing() -> None:

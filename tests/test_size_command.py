@@ -75,7 +75,7 @@ def test_a_target_out_of_reach_says_the_best_and_still_draws(size, tmp_path):
         (["--target-loss", 50], "--target-loss: expected a share from 0 to 1, actual value 50"),
         (["--target-accuracy", "nan"], "--target-accuracy: expected a share from 0 to 1, actual value nan"),
         (["--target-loss", 0.5, "--capacity", "1;2"], "--capacity: expected numbers with commas between"),
-        (["--target-loss", 0.5, "--capacity", "1.5"], "--capacity: expected whole multiples of the planning grid"),
+        (["--target-loss", 0.5, "--capacity", "1,0"], "--capacity: expected numbers above 0, actual value 0"),
         (["--target-loss", 0.5, "--panel", "1,-2"], "--panel: expected numbers of at least 0, actual value -2"),
         (["--target-loss", 0.5, "--panel", ""], "--panel: expected numbers with commas between, actual value ''"),
         (["--target-loss", 0.5, "--price-panel", "inf"], "--price-panel: expected a number of at least 0"),

@@ -4,6 +4,10 @@ A job has three results, each a step further: a plan, the trace of one simulated
 an *identity*, plain data with all that decides it, and a key, the sha256 of that identity. Equal keys mean equal bits
 on one machine; whatever changes the bits changes the key. Another processor or number of threads rounds differently:
 results say what they were computed on, keys do not.
+
+A setting of the scenario or option of a planner that equals its default is left out of the identity, so that a new
+setting with a harmless default leaves all keys alone. A default decides results nevertheless: whoever changes one
+raises `RESULTS_VERSION`.
 """
 
 from collections.abc import Mapping
@@ -19,11 +23,12 @@ from heliomesh.learning.dataset import DATASET_CATALOG, Dataset
 from heliomesh.learning.model import MODEL_CATALOG
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.planning import PLANNER_CATALOG, resolved_options
+from heliomesh.planning import PLANNER_CATALOG, chosen_options
 from heliomesh.scenario import AGGREGATION_CATALOG, CHANNEL_CATALOG, HARVEST_CATALOG, OPTIMISER_CATALOG, Scenario
 from heliomesh.simulation.trace import Trace
 
-RESULTS_VERSION = 1  # raise it when the same inputs give other numbers
+# raise it when the same inputs give other numbers, and when a default changes: identities leave defaults out
+RESULTS_VERSION = 2
 IDEAL = "ideal"  # in place of a planner: everyone trains and sends in every slot, and nothing is lost
 
 Step = Literal["plan", "trace", "run"]
@@ -60,7 +65,7 @@ class Job:
         return {step: json_sha256(self.identity(step)) for step in STEPS}
 
     def identity(self, step: Step = "run") -> dict[str, Any]:
-        """All that decides a result, as plain data."""
+        """All that decides a result, as plain data; what equals its default is left out."""
         return {"plan": self._plan, "trace": self._trace, "run": self._run}[step]
 
     @cached_property
@@ -70,10 +75,10 @@ class Job:
         known = self.planner == IDEAL
         return {
             "results version": RESULTS_VERSION,
-            "scenario": world_of(self.scenario),
+            "scenario": _world(self.scenario.chosen()),
             "planner": spelled(self.planner),
             "planner source": None if known else of_variant(PLANNER_CATALOG, self.planner),
-            "options": {} if known else resolved_options(self.planner, self.options),
+            "options": {} if known else chosen_options(self.planner, self.options),
             "planned on": self.plan_device.partition(":")[0],
             "planned in": self.plan_dtype,
         }
@@ -87,7 +92,7 @@ class Job:
 
     @cached_property
     def _run(self) -> dict[str, Any]:
-        learning, training = self.scenario.as_dict()["learning"], self.training
+        learning, training = self.scenario.chosen().get("learning", {}), self.training
         path = learning.pop("path", None)
         return self._trace | {
             "learning": learning,
@@ -133,10 +138,14 @@ def _strategy(training: TrainSettings) -> str:
 
 def world_of(scenario: Scenario) -> dict[str, Any]:
     """What decides plans and traces: the scenario without its name, files by content; of learning only its energy."""
-    data = scenario.as_dict()
-    del data["name"]
-    learning = data.pop("learning")
-    data["learning"] = {name: learning[name] for name in ("local_steps", "batch")}
+    return _world(scenario.as_dict())
+
+
+def _world(data: dict[str, Any]) -> dict[str, Any]:
+    data.pop("name", None)
+    learning = data.pop("learning", {})
+    energy = {name: learning[name] for name in ("local_steps", "batch") if name in learning}
+    data |= {"learning": energy} if energy else {}
     file = data["harvest"].get("file")
     if file is not None:
         data["harvest"]["file"] = of_path(Path(file))

@@ -13,7 +13,7 @@ def check_same(place: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any]
     if found is not None:
         field, expected, actual = found
         raise error(
-            f"{place}: {field}: expected {_short(expected)} (as in the folder), actual {_short(actual)}; "
+            f"{place}: {field}: expected {_short(field, expected)} (as in the folder), actual {_short(field, actual)}; "
             "another run needs an empty folder"
         )
 
@@ -22,7 +22,7 @@ def first_difference(path: str, one: object, other: object) -> tuple[str, object
     """Dotted path and both values of the first difference of nested data; None where nothing differs."""
     if one == other:
         return None
-    ones, others = _parts(one), _parts(other)
+    ones, others = _parts(one, other), _parts(other, one)
     if ones is None or others is None:
         return path, one, other
     for name in [*ones, *(name for name in others if name not in ones)]:
@@ -30,14 +30,21 @@ def first_difference(path: str, one: object, other: object) -> tuple[str, object
         found = first_difference(inner, ones.get(name, _ABSENT), others.get(name, _ABSENT))
         if found:
             return found
-    return None
+    return path, one, other
 
 
-def _parts(value: object) -> Mapping[object, object] | None:
+def _parts(value: object, beside: object) -> Mapping[object, object] | None:
     if isinstance(value, Mapping):
         return value
+    if value is _ABSENT and isinstance(beside, Mapping):
+        return {}  # a section of defaults
     return dict(enumerate(value)) if isinstance(value, list) else None
 
 
-def _short(value: object) -> str:
-    return "nothing" if value is _ABSENT else f"{value!r:.40}"
+_SHORTENED = ("scenario.", "learning.", "options.")  # parts of an identity in which defaults are left out
+
+
+def _short(field: str, value: object) -> str:
+    if value is _ABSENT:
+        return "the default" if field.startswith(_SHORTENED) else "nothing"
+    return f"{value!r:.40}"

@@ -16,8 +16,8 @@ def interval_text(value: Interval, form: str = ".4f", factor: float = 1.0) -> st
 def figure_text(figure: Figure) -> str:
     """An experiment's page: its lines, then what they are compared by."""
     lines = [f"## {figure.title}", ""]
-    if len(figure.results) < figure.num_lines:
-        lines += [f"{figure.num_lines - len(figure.results)} of {figure.num_lines} lines are not there yet.", ""]
+    if figure.absent:
+        lines += [f"{len(figure.absent)} of {figure.num_lines} lines are not there yet.", ""]
     return "\n".join([*lines, *_table(figure), *_comparisons(figure)]) + "\n"
 
 
@@ -33,6 +33,9 @@ def _table(figure: Figure) -> list[str]:
         cells += [interval_text(interval(percent), ".2f") for percent in percents]
         cells += [interval_text(interval(one.cost), ".3f"), *_shares(result), str(len(one.accuracy))]
         lines.append(f"| {' | '.join(cells)} |")
+    for line in figure.absent:
+        cells = [line.setting, line.scheme.label, "" if line.place is None else f"{line.place:g}"]
+        lines.append(f"| {' | '.join([*cells, 'not run yet', *[''] * 6])} |")
     return [*lines, ""]
 
 

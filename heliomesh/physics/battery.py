@@ -154,6 +154,9 @@ def initial_level_law(scenario: Scenario, battery: Battery) -> Tensor:
     if initial == "uniform":
         # exactly full has probability zero; a grid of one level knows the level 0 only
         law[:, : max(levels - 1, 1)] = 1 / max(levels - 1, 1)
+        if battery.chosen_step_joule is not None:  # the topmost level is what is left above the others
+            law[:, :-1] = (battery.chosen_step_joule / battery.capacity_joule).unsqueeze(1)
+            law[:, -1] = 1 - law[:, :-1].sum(1)
         return (law + law.flip(1)) / 2 if battery.rounding == "mean" else law
     points = scenario.energy.start_points if initial == "uniform-grid" else 1
     middle = (torch.arange(points, dtype=torch.float64, device=place).unsqueeze(1) + 0.5) / points

@@ -213,7 +213,8 @@ class Problem:
         """Whether batteries never leave the planning grid, so that plans and simulation share one process."""
         law = self.harvest.law
         harvests = law.joule.reshape(1, -1) * law.scale.unsqueeze(1)
-        aligned = self.battery.aligned(self.actions.spent_joule) and self.battery.aligned(harvests)
+        first = self.battery.capacity_joule / max(self.scenario.energy.start_points - 1, 1)  # and its multiples
+        aligned = all(map(self.battery.aligned, (self.actions.spent_joule, harvests, first)))
         return aligned and self.scenario.energy.initial == "uniform-grid" and self.battery.levels > 1
 
     @cached_property

@@ -42,8 +42,13 @@ class Figure:
     title: str
     place: str | None  # of the horizontal axis; None: slots
     against: Against  # what its lines are compared with
-    num_lines: int
     results: tuple[Result, ...]
+    absent: tuple[Line, ...] = ()  # lines that were not run yet, or not with the planner as it is now
+
+    @property
+    def num_lines(self) -> int:
+        """Lines of the experiment, those included that are not there."""
+        return len(self.results) + len(self.absent)
 
     @property
     def finals(self) -> list[Final]:
@@ -153,5 +158,6 @@ def _figure(module: ModuleType, store: Store, quick: bool, training: TrainSettin
     lines: list[Line] = module.lines(quick)
     found = [(line, stored_runs(store, line.jobs(training))) for line in lines]
     results = tuple(result_of(line, runs) for line, runs in found if runs is not None)
+    absent = tuple(line for line, runs in found if runs is None)
     title = f"{module.TITLE} (quick version, {lines[0].scenario.learning.dataset})" if quick else module.TITLE
-    return Figure(module.NAME, title, module.PLACE, module.AGAINST, len(lines), results)
+    return Figure(module.NAME, title, module.PLACE, module.AGAINST, results, absent)

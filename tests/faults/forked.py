@@ -18,7 +18,9 @@ _CONTEXT.set_forkserver_preload(
         "pyarrow.parquet",
         "safetensors.torch",
         "sklearn.datasets",
-        "encodings.cp437",  # of zip files; a child without rights may not be able to read Python's own folder
+        # a child without rights may not be able to read Python's own folder
+        "encodings.cp437",  # of zip files
+        "torch._dynamo",  # of torch's optimisers
     ]
 )
 _PATIENCE_SECOND = 300.0

@@ -1,7 +1,9 @@
 """Jobs with equal keys give equal bits, and whatever changes the bits changes the key."""
 
 import importlib
+import json
 import sys
+import tomllib
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -12,8 +14,11 @@ import pytest
 import heliomesh as hm
 from heliomesh.jobs import job as job_module
 from heliomesh.jobs.fingerprint import of_code, of_path
-from heliomesh.jobs.job import Job
+from heliomesh.jobs.job import STEPS, Job
 from heliomesh.learning.settings import TrainSettings
+from heliomesh.planners import prices
+from heliomesh.planning import resolved_options
+from heliomesh.scenario import shipped
 
 SETTINGS = TrainSettings(evaluate_every=3, device_samples=50)
 BASE = hm.Scenario.load("tiny").override({"slots": 6, "learning.local_steps": 2, "learning.batch": 8})
@@ -92,6 +97,36 @@ def test_what_decides_nothing_leaves_the_key_alone() -> None:
     for name, job in DECIDES_NOT.items():
         twin = DECIDES["other options"] if name == "the default option" else base()
         assert job.key() == twin.key(), name
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_scenario_written_out_with_all_defaults_has_the_key_of_the_short_one(name: str) -> None:
+    short = hm.Scenario.load(name)
+    whole = hm.Scenario.parse(tomllib.loads(short.to_toml()))
+    bare = hm.Scenario.parse(short.chosen())
+    for planner in ("prices", "decentralized"):
+        options = resolved_options(planner, {})
+        jobs = [Job(short, planner), Job(whole, planner, options), Job(bare, planner)]
+        for step in STEPS:
+            assert len({job.key(step) for job in jobs}) == 1
+    assert len(json.dumps(short.chosen())) < len(json.dumps(short.as_dict())) / 2
+
+
+def test_sources_are_named_although_one_is_the_default() -> None:
+    """Two sources may have settings of the same names."""
+    assert hm.Scenario.parse({}).chosen() == {"channel": {"source": "rayleigh"}, "harvest": {"source": "solar"}}
+
+
+def test_a_new_setting_or_option_leaves_keys_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [base(planner="prices").key(step) for step in STEPS]
+
+    class More(prices.Options):
+        new: int = 3
+
+    monkeypatch.setattr(prices, "Options", More)
+    assert [base(planner="prices").key(step) for step in STEPS] == before
+    assert base(planner="prices", options={"new": 3}).key() == before[-1]
+    assert base(planner="prices", options={"new": 4}).key() != before[-1]
 
 
 def test_another_results_version_is_another_job(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from heliomesh.pages.sizing_page import sizing_page
 from heliomesh.studies.sizing import Axes, Prices, Target, search
 
 SPACE = "{http://www.w3.org/2000/svg}"
-AXES = Axes((1.0, 2.0, 3.0), (10.0, 20.0, 30.0), "harvest.panel_cm2", "cm²", 1.0)
+AXES = Axes((1.0, 2.0, 3.0), (10.0, 20.0, 30.0), "harvest.panel_cm2", "cm²")
 NOISE = np.array([-1e-9, 1e-9])
 
 
@@ -100,7 +100,7 @@ def test_pairs_that_follow_say_what_follows():
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
-@pytest.mark.parametrize("axes", [AXES, Axes((1.0,), (10.0,), "harvest.scale", "times the harvest", 1.0)])
+@pytest.mark.parametrize("axes", [AXES, Axes((1.0,), (10.0,), "harvest.scale", "times the harvest")])
 def test_all_or_none_meet(value, axes):
     sizing = sizing_of(value, axes=axes)
     panel = drawn(sizing, Prices(1.0, 1.0))

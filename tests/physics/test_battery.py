@@ -1,6 +1,7 @@
 """The battery: continuous steps by hand, rounding rules of the grid, and its kernel against plain loops."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliomesh as hm
-from heliomesh.physics.battery import Battery, build_battery, initial_battery, initial_level_law
+from heliomesh.physics.battery import Battery, aligned_battery, build_battery, initial_battery, initial_level_law
 from heliomesh.physics.harvesting import HarvestLaw
+from heliomesh.problem.problem import action_energies
 
 energies = st.floats(0, 20, allow_subnormal=False)
 capacities = st.floats(0.1, 20)
@@ -21,8 +23,8 @@ def tensor(values):
     return torch.tensor(values, dtype=torch.float64)
 
 
-def battery_of(*capacity, levels=4):
-    return Battery(tensor(list(capacity)), levels)
+def battery_of(*capacity, levels=4, rounding="up"):
+    return Battery(tensor(list(capacity)), levels, rounding)
 
 
 def law_of(joule, prob, scale=(1.0,)):
@@ -150,6 +152,99 @@ def test_affordable_by_hand_and_with_dust():
     ]
 
 
+# between the points
+
+
+@pytest.mark.parametrize(
+    ("joule", "low", "share"),
+    [
+        (0.0, 0, 0.0),
+        (0.25, 0, 0.25),
+        (1.0, 1, 0.0),
+        (2.5, 2, 0.5),
+        (3.0, 2, 1.0),
+        (9.0, 2, 1.0),
+        (1 - 1e-12, 1, 0.0),
+    ],
+)
+def test_a_place_by_hand(joule, low, share):
+    """A full battery is the topmost point by a share of one."""
+    found, above = battery_of(3.0).place(tensor([joule]))
+    assert found.item() == low
+    assert above.item() == pytest.approx(share, abs=1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(capacity=capacities, levels=st.integers(2, 12), filled=st.floats(0, 1))
+def test_a_place_interpolates_the_energy_itself(capacity, levels, filled):
+    battery = battery_of(capacity, levels=levels)
+    low, share = battery.place(tensor([capacity * filled]))
+    assert 0 <= low.item() <= levels - 2
+    assert 0 <= share.item() <= 1
+    assert (low + share).item() * float(battery.step_joule) == pytest.approx(capacity * filled, abs=1e-8 * capacity)
+
+
+def test_one_level_has_one_place():
+    low, share = battery_of(3.0, levels=1).place(tensor([0.0, 1.0, 3.0]))
+    assert low.tolist() == [0, 0, 0]
+    assert share.tolist() == [0, 0, 0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(capacity=capacities, levels=st.integers(2, 12), spent=energies)
+def test_change_is_what_rounding_up_takes_too_much(capacity, levels, spent):
+    paying, rounding = battery_of(capacity, levels=levels, rounding="mean"), battery_of(capacity, levels=levels)
+    joule, step = tensor([[spent]]), float(paying.step_joule)
+    change = float(paying.change(joule))
+    assert 0 <= change < 1
+    assert float(rounding.change(joule)) == 0
+    if spent <= capacity:
+        assert (int(paying.quanta(joule)) - change) * step == pytest.approx(spent, abs=1e-8 * step)
+    else:
+        assert change == 0
+
+
+def test_change_by_hand():
+    spent = tensor([[0.0, 0.25, 1.0, 2.9, 3.0, 3.5]])
+    np.testing.assert_allclose(battery_of(3.0, rounding="mean").change(spent), [[0, 0.75, 0, 0.1, 0, 0]], atol=1e-12)
+
+
+# the grid of planners that round
+
+
+def excess(battery, spent):
+    """What affordable spending is rounded up by at most, over the dearest action; (device,)."""
+    rounded = battery.quanta(spent) * battery.step_joule.unsqueeze(1)
+    paid = spent <= battery.capacity_joule.unsqueeze(1)
+    return ((rounded - spent) / spent.amax(1, keepdim=True)).masked_fill(~paid, 0).amax(1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(capacity=st.floats(1, 20), first=st.floats(0.1, 3), more=st.floats(0.1, 5), most=st.integers(2, 12))
+def test_an_aligned_grid_rounds_no_more_than_the_plain_one(capacity, first, more, most):
+    spent = tensor([[0.0, first, first + more]])
+    battery = aligned_battery(tensor([capacity]), spent, most)
+    assert 2 <= battery.levels <= most
+    assert battery.rounding == "up"
+    plain = battery_of(capacity, levels=battery.levels)
+    finest = battery_of(capacity, levels=most)
+    assert float(excess(battery, spent)) <= float(excess(plain, spent)) + 1e-9
+    assert float(excess(battery, spent)) <= float(excess(finest, spent)) + 1e-9
+    above = capacity - (battery.levels - 1) * float(battery.step_joule)
+    assert -1e-9 * capacity <= above < float(battery.step_joule)
+
+
+def test_an_aligned_grid_of_one_level():
+    assert aligned_battery(tensor([3.0]), tensor([[0.0, 1.0]]), 1).levels == 1
+
+
+@pytest.mark.parametrize(("name", "most"), [("ring10", 0.05), ("paper", 0.12), ("grid25", 0.12)])
+def test_shipped_scenarios_lose_little_to_rounding(name, most):
+    problem = hm.build(hm.Scenario.load(name))
+    assert problem.battery.levels <= 9
+    assert problem.rounding_excess() <= most
+
+
 # the kernel
 
 
@@ -223,7 +318,7 @@ def test_grid_aligned_harvest_is_not_split_by_rounding():
 
 def first(initial, uniform, **changes):
     scenario = hm.Scenario.load("tiny").override({"energy.initial": initial, **changes})
-    battery = build_battery(scenario)
+    battery = build_battery(scenario, action_energies(scenario)[2])
     return scenario, battery, initial_battery(scenario, battery, tensor(uniform))
 
 
@@ -235,14 +330,46 @@ def test_first_battery_by_hand():
     assert first([0.0, 1.0, 2.0, 3.0, 0.5], uniform)[2].tolist() == [[0, 1, 2, 3, 0.5]]
 
 
-@pytest.mark.parametrize("initial", ["uniform", "uniform-grid", 0.0, 2.0])
+@pytest.mark.parametrize("initial", ["uniform", "uniform-grid", 0.0, 2.0, 2.3])
 @pytest.mark.parametrize("levels", [1, 2, 7])
-def test_first_level_law_is_a_distribution(initial, levels):
+@pytest.mark.parametrize("rounding", ["up", "mean"])
+def test_first_level_law_is_a_distribution(initial, levels, rounding):
     scenario, battery, _ = first(initial, [0.0] * 5, **{"energy.battery_levels": levels})
-    law = initial_level_law(scenario, battery)
+    law = initial_level_law(scenario, replace(battery, rounding=rounding))
     assert law.shape == (5, levels)
     assert (law >= 0).all()
     np.testing.assert_allclose(law.sum(-1), 1, atol=1e-12)
+
+
+@pytest.mark.parametrize("initial", ["uniform", "uniform-grid", 0.0, 1.9])
+@pytest.mark.parametrize("levels", [2, 5, 8])
+def test_the_first_law_keeps_the_mean_or_rounds_down(initial, levels):
+    """`tiny` starts on four points of 3 J, whatever the grid of a plan is."""
+    scenario, battery, _ = first(initial, [0.0] * 5)
+    uniform = tensor(np.linspace(0.0005, 0.9995, 1000))[:, None].expand(-1, 5)
+    mean = float(initial_battery(scenario, battery, uniform).mean())
+    joule = torch.arange(levels, dtype=torch.float64) * 3 / (levels - 1)
+    kept = initial_level_law(scenario, battery_of(*[3.0] * 5, levels=levels, rounding="mean"))
+    down = initial_level_law(scenario, battery_of(*[3.0] * 5, levels=levels))
+    assert float(kept[0] @ joule) == pytest.approx(mean, abs=1e-9)
+    assert mean - 3 / (levels - 1) <= float(down[0] @ joule) <= mean + 1e-9
+
+
+def test_a_uniform_start_may_lie_above_the_topmost_level_of_an_aligned_grid():
+    scenario = hm.Scenario.load("ring10").override({"energy.capacity_joule": 3.3})
+    battery = build_battery(scenario, action_energies(scenario)[2])
+    uniform = tensor(np.linspace(0.00005, 0.99995, 10_000))[:, None].expand(-1, 10)
+    level = battery.level(initial_battery(scenario, battery, uniform))[:, 0]
+    counted = np.bincount(level, minlength=battery.levels) / 10_000
+    assert counted[-1] > 0
+    np.testing.assert_allclose(initial_level_law(scenario, battery)[0], counted, atol=2e-4)
+
+
+def test_batteries_start_on_nine_points_where_a_scenario_names_no_levels():
+    scenario = hm.Scenario.load("ring10").override({"energy.initial": "uniform-grid"})
+    battery = build_battery(scenario, action_energies(scenario)[2])
+    uniform = tensor(np.arange(9) / 9 + 0.01)[:, None].expand(-1, 10)
+    np.testing.assert_allclose(initial_battery(scenario, battery, uniform)[:, 0], np.arange(9) / 2)
 
 
 def test_capacities_by_device():

@@ -1,0 +1,79 @@
+"""The battery grid is a planner's own affair: finer ones do no harm, and any capacity can be planned for."""
+
+import numpy as np
+import pytest
+
+import heliomesh as hm
+from heliomesh.studies.compare import compare
+
+EPISODES = 64
+RING = hm.Scenario.load("ring10")
+
+
+def cost(problem: hm.Problem, planner: str, **options: object) -> float:
+    """Mean simulated cost; all plans meet the same random numbers."""
+    plan = hm.plan(problem, planner, bound=False, **options)
+    return float(hm.simulate_costs(problem, plan, EPISODES).mean())
+
+
+@pytest.mark.parametrize("planner", ["receiver", "prices"])
+def test_a_finer_grid_costs_no_more(planner: str) -> None:
+    problem = hm.build(RING)
+    coarse, fine = (cost(problem, planner, levels=levels) for levels in (5, 11))
+    assert fine <= 1.01 * coarse
+
+
+def test_named_levels_are_those_of_the_plan() -> None:
+    problem = hm.build(RING)
+    prices = hm.plan(problem, "prices", bound=False, levels=7, sweeps=1, restarts=0)
+    assert prices.policy.alone.futures.shape[2] == problem.harvest.law.num_weather * 7
+    receiver = hm.plan(problem, "receiver", bound=False, levels=7)
+    assert {grid.battery.levels for grid in receiver.policy.grids.values()} == {7}
+    assert {grid.battery.rounding for grid in receiver.policy.grids.values()} == {"mean"}
+    rounded = hm.plan(problem, "receiver", bound=False, levels=7, interpolate=False)
+    assert {grid.battery.rounding for grid in rounded.policy.grids.values()} == {"up"}
+    named = hm.build(RING.override({"energy.battery_levels": 6}))
+    followed = hm.plan(named, "receiver", bound=False)
+    assert {grid.battery.levels for grid in followed.policy.grids.values()} == {6}
+
+
+@pytest.mark.parametrize(("planner", "options"), [("receiver", {}), ("prices", {"sweeps": 5, "restarts": 0})])
+def test_more_battery_costs_no_more(planner: str, options: dict[str, int]) -> None:
+    """No capacity is a whole number of what an action spends."""
+    found = []
+    for capacity in (3.3, 5.0, 8.0, 16.0):
+        problem = hm.build(RING.override({"energy.capacity_joule": capacity}))
+        found.append(cost(problem, planner, **options))
+        assert found[-1] < cost(problem, "uncoordinated")
+    for smaller, larger in zip(found, found[1:], strict=False):
+        assert larger <= 1.005 * smaller
+
+
+@pytest.mark.parametrize(("name", "episodes", "tightest"), [("tiny", 400, 0.15), ("ring10", 64, 0.012)])
+def test_compare_certifies_small_networks_unasked(name: str, episodes: int, tightest: float) -> None:
+    problem = hm.build(hm.Scenario.load(name))
+    asked = ["receiver", "myopic", "uncoordinated"]
+    compared = compare(problem, asked, episodes)
+    assert compared.reference == "the certified bound"
+    assert compared.lower_bound is not None
+    for row in compared.rows:
+        assert row.cost is not None
+        assert row.gap is not None
+        noise = 3 * row.cost.std() / np.sqrt(episodes)
+        assert compared.lower_bound <= row.cost.mean() + noise
+        assert row.gap.mean == pytest.approx(row.cost.mean() / compared.lower_bound - 1)
+    gaps = {row.planner: row.gap.mean for row in compared.rows if row.gap is not None}
+    assert gaps["receiver"] == min(gaps.values()) <= tightest
+    unasked = compare(problem, asked[-1:], 2, certify=False)
+    assert unasked.lower_bound is None
+    assert unasked.reference == "the best planner (uncoordinated)"
+
+
+def test_where_the_grid_is_exact_the_optimum_is_the_bound() -> None:
+    problem = hm.build(hm.Scenario.load("tiny"))
+    assert problem.grid_is_exact
+    compared = compare(problem, ["centralized"], 2)
+    assert compared.rows[0].plan is not None
+    assert compared.lower_bound == compared.rows[0].plan.expected_cost
+    off = hm.build(hm.Scenario.load("tiny").override({"energy.capacity_joule": 3.3, "network.devices": 3}))
+    assert compare(off, ["centralized"], 2).lower_bound == hm.lower_bound(off)
