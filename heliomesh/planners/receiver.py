@@ -243,6 +243,8 @@ class Layout:
 
 def _layout(problem: Problem, coordination: Coordination, options: Options) -> Layout | None:
     """Grids as fine as work and memory allow; None where tables would be coarse or larger than asked for."""
+    if options.largest_table == 0:
+        return None
     clusters, kind_of = surroundings(problem, coordination)
     named = options.levels or problem.scenario.energy.battery_levels or not options.interpolate
     grids: dict[int, Problem] = {}
