@@ -8,7 +8,7 @@ from typing import Any
 
 from heliomesh import catalog
 from heliomesh.problem.context import PlanFunction, Planning
-from heliomesh.problem.dual import Effort, is_quick, raise_bound
+from heliomesh.problem.dual import is_quick, raise_bound, usual_effort
 from heliomesh.problem.policy import ParallelMap, Plan, Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.receiver_floor import receiver_floor
@@ -122,7 +122,7 @@ def lower_bound(problem: Problem, track: Track = untracked) -> float | None:
     known = problem.remembered.get("lower bound")
     if known is None:
         wide = problem.wide
-        found = max(raise_bound(wide, Effort(), track), receiver_floor(wide) or -math.inf)
+        found = max(raise_bound(wide, usual_effort(wide), track), receiver_floor(wide) or -math.inf)
         problem.remembered["lower bound"] = known = found / problem.slots
     return known
 

@@ -112,26 +112,35 @@ _DEFAULT_LEVELS = 9
 _STEPS_TRIED = 64
 
 
-def aligned_battery(capacity_joule: Tensor, spent_joule: Tensor, most_levels: int) -> Battery:
-    """The grid of at most so many levels that rounds spending (device, action) up least.
+def aligned_battery(capacity_joule: Tensor, spent_joule: Tensor, most_levels: int, fewest_levels: int = 2) -> Battery:
+    """The grid of so many levels that rounds spending (device, action) up least; of those nearly as good the coarsest.
 
-    With L levels a step may lie between capacity / L and capacity / (L − 1): less than one step is left above the
-    topmost level, which plans do not see. Of grids that round alike the finest is taken.
+    Tables grow steeply with the levels. With L of them a step may lie between capacity / L and capacity / (L − 1): less
+    than one step is left above the topmost level, which plans do not see.
     """
-    dear = spent_joule.amax(1, keepdim=True).clamp_min(1e-300)
-    found = None
-    for levels in range(most_levels, 1, -1):
-        parts = torch.linspace(levels - 1, levels, _STEPS_TRIED + 1, dtype=torch.float64)[:-1]
-        step = (capacity_joule.unsqueeze(1) / parts.to(capacity_joule)).unsqueeze(2)  # (device, step, 1)
-        rounded = torch.ceil(spent_joule.unsqueeze(1) / step - _TOLERANCE) * step
-        paid = spent_joule <= capacity_joule.unsqueeze(1) * (1 + _TOLERANCE)
-        excess = ((rounded - spent_joule.unsqueeze(1)) / dear.unsqueeze(1)).masked_fill(~paid.unsqueeze(1), 0).amax(2)
-        least, best = excess.min(1)
-        if found is None or float(least.max()) < found[0] - 1e-3:
-            found = float(least.max()), levels, step.squeeze(2).gather(1, best.unsqueeze(1)).squeeze(1)
-    if found is None:
-        return Battery(capacity_joule, 1)
-    return Battery(capacity_joule, found[1], "up", found[2])
+    if most_levels < 2:
+        return Battery(capacity_joule, most_levels)
+    tried = {
+        levels: _aligned_step(capacity_joule, spent_joule, levels) for levels in range(fewest_levels, most_levels + 1)
+    }
+    least = min(excess for excess, _ in tried.values())
+    levels = next(levels for levels, (excess, _) in tried.items() if excess <= least + _NEARLY)
+    return Battery(capacity_joule, levels, "up", tried[levels][1])
+
+
+_NEARLY = 0.02  # of the dearest action's energy
+
+
+def _aligned_step(capacity_joule: Tensor, spent_joule: Tensor, levels: int) -> tuple[float, Tensor]:
+    """By how much of the dearest action a grid rounds spending up at most, and its steps [J] (device,)."""
+    parts = torch.linspace(levels - 1, levels, _STEPS_TRIED + 1, dtype=torch.float64)[:-1]
+    step = (capacity_joule.unsqueeze(1) / parts.to(capacity_joule)).unsqueeze(2)  # (device, step, 1)
+    spent = spent_joule.unsqueeze(1)
+    paid = spent <= capacity_joule.reshape(-1, 1, 1) * (1 + _TOLERANCE)
+    dear = spent.masked_fill(~paid, 0).amax(2, keepdim=True).clamp_min(1e-300)
+    rounded = torch.ceil(spent / step - _TOLERANCE) * step
+    excess, best = ((rounded - spent) / dear).masked_fill(~paid, 0).amax(2).min(1)
+    return float(excess.max()), step.squeeze(2).gather(1, best.unsqueeze(1)).squeeze(1)
 
 
 def initial_battery(scenario: Scenario, battery: Battery, uniform: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from torch import Tensor
 from heliomesh.problem.context import Planning
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan
-from heliomesh.problem.problem import Problem
+from heliomesh.problem.problem import Problem, with_levels
 from heliomesh.problem.product_form import ProductForm
 from heliomesh.problem.single import action_laws
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
@@ -34,6 +34,9 @@ _ENOUGH = 1e-9  # relative improvement of a sweep below which the search stops
 class Options(Section):
     """Options of the search."""
 
+    levels: Annotated[int, Field(ge=2, le=4096)] | None = Field(
+        None, description="points of its battery grid; default: up to 9, as few as round spending up little"
+    )
     thresholds: Annotated[tuple[Fraction, ...], Field(strict=False, min_length=1)] | None = Field(
         None,
         description="shares of the capacity, one per action but idle, rounded up to the planning grid; "
@@ -64,7 +67,8 @@ class Thresholds(ActionPolicy):
 
 def plan(context: Planning[Options]) -> Plan:
     """Thresholds as given, or the best that the search finds."""
-    problem, options = context.problem, context.options
+    options = context.options
+    problem = with_levels(context.problem, options.levels)
     form, given = ProductForm(problem), options.thresholds
     if given is not None:
         actions = threshold_actions(problem, _given_levels(problem, given))

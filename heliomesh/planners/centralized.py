@@ -8,6 +8,7 @@ joint actions is taken one device at a time.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -25,7 +26,7 @@ from heliomesh.problem.exact import (
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.overhead import central_overhead
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan, Track
-from heliomesh.problem.problem import Part, Problem
+from heliomesh.problem.problem import Part, Problem, with_levels
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.problem.symmetry import same_part
 from heliomesh.scenario import Section
@@ -34,6 +35,9 @@ from heliomesh.scenario import Section
 class Options(Section):
     """Options of the exact planner."""
 
+    levels: Annotated[int, Field(ge=2, le=4096)] | None = Field(
+        None, description="points of its battery grid; default: up to 9, as few as round spending up little"
+    )
     memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
 
 
@@ -73,7 +77,7 @@ class JointTable(ActionPolicy):
 
 def plan(context: Planning[Options]) -> Plan:
     """Solve every part exactly; parts that are renamed copies of a solved one share its table."""
-    asked = problem = context.problem
+    asked = problem = with_levels(context.problem, context.options.levels)
     limit_gib = context.options.memory_gib
     if estimate_bytes(problem.wide) <= limit_gib * 2**30:
         problem = problem.wide  # float32 may round the optimum upward, and then it is no bound

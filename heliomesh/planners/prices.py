@@ -134,7 +134,7 @@ _MOST_LEVELS = 41
 
 def _grid(problem: Problem, options: Options) -> Problem:
     if not options.interpolate:
-        return with_levels(problem, options.levels, problem.battery.levels)
+        return with_levels(problem, options.levels)
     levels = options.levels or problem.scenario.energy.battery_levels
     return interpolated(problem, levels or dividing_levels(problem, _MOST_LEVELS))
 

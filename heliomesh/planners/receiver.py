@@ -226,7 +226,7 @@ _OWN_LEVELS = 41
 def _grid(problem: Problem, options: Options, most: int) -> Problem:
     """The problem on the grid of a table of at most so many levels."""
     if not options.interpolate:
-        return with_levels(problem, options.levels, problem.battery.levels)
+        return with_levels(problem, options.levels)
     levels = options.levels or problem.scenario.energy.battery_levels
     return interpolated(problem, levels or dividing_levels(problem, most))
 

@@ -92,8 +92,14 @@ class Effort:
     """What an ascent may take."""
 
     steps: int = 60
-    channel_steps: int = 0  # further ones of prices that see channels
+    channel_steps: int = 0  # further ones of prices that see channels; worth it for link channels and half duplex
     memory_gib: float = DEFAULT_LIMIT_GIB  # less is done where all does not fit
+
+
+def usual_effort(problem: Problem) -> Effort:
+    """What is tried where nothing else is asked for."""
+    moving = problem.link.half_duplex or problem.scenario.channel.state != "receiver"
+    return Effort(channel_steps=40 if moving else 0)
 
 
 def is_quick(problem: Problem) -> bool:
@@ -102,6 +108,9 @@ def is_quick(problem: Problem) -> bool:
     blocks = len(np.unique(slot_blocks(rough))) * num_skies(rough)
     listed = float(sum(listed_entries(rough, Coordination(rough)))) * blocks
     programs = float(rough.slots * rough.num_devices * rough.num_energy * len(rough.actions))
+    if usual_effort(problem).channel_steps:
+        most = max(map(len, problem.topology.neighbours), default=0)
+        programs *= min(float(problem.channel.levels) ** most, _WATCHED_STATES / problem.num_devices)
     return listed <= _QUICK_LISTED and programs <= _QUICK_PROGRAMS
 
 

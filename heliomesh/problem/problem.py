@@ -277,17 +277,13 @@ def _check_received(scenario: Scenario, channel: Channel, link: Radio) -> None:
         )
 
 
-def with_levels(problem: Problem, levels: int | None, most: int) -> Problem:
-    """The problem on a grid of so many levels, or of at most ``most`` that round spending up least.
-
-    A scenario that names its levels is followed unless ``levels`` says otherwise.
-    """
-    capacity, spent = problem.battery.capacity_joule, problem.actions.spent_joule
-    if levels is not None:
-        return with_battery(problem, Battery(capacity, levels))
-    if problem.scenario.energy.battery_levels is not None or problem.battery.levels == most:
+def with_levels(problem: Problem, levels: int | None) -> Problem:
+    """The problem on a grid of so many levels that rounds spending up least; as it is for None."""
+    if levels is None:
         return problem
-    return with_battery(problem, aligned_battery(capacity, spent, most))
+    return with_battery(
+        problem, aligned_battery(problem.battery.capacity_joule, problem.actions.spent_joule, levels, levels)
+    )
 
 
 def interpolated(problem: Problem, levels: int) -> Problem:

@@ -1,7 +1,7 @@
 """Options, policy object and overhead of the decentralised planner; the two forms are in their own files."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import torch
@@ -20,7 +20,7 @@ from heliomesh.problem.context import Planning
 from heliomesh.problem.factor import Variable, action
 from heliomesh.problem.overhead import Overhead, control_joule
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan
-from heliomesh.problem.problem import Problem
+from heliomesh.problem.problem import Problem, with_levels
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.problem.symmetry import Role, roles, turns
 from heliomesh.scenario import ScenarioError, Section
@@ -31,6 +31,9 @@ BYTES_ON_AIR = 4  # table entries travel as 32-bit floats
 class Options(Section):
     """Options of Algorithm 1."""
 
+    levels: Annotated[int, Field(ge=2, le=4096)] | None = Field(
+        None, description="points of its battery grid; default: up to 9, as few as round spending up little"
+    )
     form: Literal["default", "literal"] = Field("default", description="'literal' follows the paper's lines")
     hops: Annotated[int, Field(ge=0, le=8)] = Field(2, description="k of the k-hop neighbourhood")
     grown: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)] = Field(
@@ -100,7 +103,8 @@ class LocalTables(ActionPolicy):
 
 def plan(context: Planning[Options]) -> Plan:
     """Run Algorithm 1 in the chosen form."""
-    problem, options = context.problem, context.options
+    options = context.options
+    problem = with_levels(context.problem, options.levels)
     areas = neighbourhoods(problem, options)
     default = options.form == "default"
     default_values = _defaults(problem, options)
@@ -109,7 +113,7 @@ def plan(context: Planning[Options]) -> Plan:
     # the search for symmetries is cheap only beside the tables it saves, so the memory check comes first
     needed = estimate_bytes(problem, areas, scopes, default)
     if _by_pieces(options, needed):
-        return _plan_by_pieces(context, areas)
+        return _plan_by_pieces(replace(context, problem=problem), areas)
     _check_memory(options, needed)
     colour = _colour(problem, options)
     # devices of one role must also see equally far
