@@ -81,9 +81,8 @@ def reproduce_command(
     found = reproduce(names, out, quick=asked.quick, only=asked.only, **asdict(training), **work)
     folder = store_of(out, asked.quick).folder
     for figure in found:
-        if (
-            figure.results or (folder / f"{figure.name}.md").exists()
-        ):  # a page of what is no longer there is made anew
+        page = folder / f"{figure.name}.md"
+        if figure.results or page.exists():  # an old page of what is no longer there is made anew
             say(publish(figure, folder), lines=True)
     _tell_absent([figure.name for figure in found if not figure.results], folder, out, asked.quick)
 

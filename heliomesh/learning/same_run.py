@@ -11,9 +11,10 @@ def check_same(place: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any]
     """Raise ``error`` with the first part of an identity that is not stored as it is wanted."""
     found = first_difference("", stored, wanted)
     if found is not None:
-        field, expected, actual = found
+        field, *values = found
+        expected, actual = (_short(field, value) for value in values)
         raise error(
-            f"{place}: {field}: expected {_short(field, expected)} (as in the folder), actual {_short(field, actual)}; "
+            f"{place}: {field}: expected {expected} (as in the folder), actual {actual}; "
             "another run needs an empty folder"
         )
 

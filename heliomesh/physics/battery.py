@@ -113,10 +113,10 @@ _STEPS_TRIED = 64
 
 
 def aligned_battery(capacity_joule: Tensor, spent_joule: Tensor, most_levels: int, fewest_levels: int = 2) -> Battery:
-    """The grid of so many levels that rounds spending (device, action) up least; of those nearly as good the coarsest.
+    """The grid of so many levels that rounds spending (device, action) up least; of nearly as good ones the coarsest.
 
-    Tables grow steeply with the levels. With L of them a step may lie between capacity / L and capacity / (L − 1): less
-    than one step is left above the topmost level, which plans do not see.
+    Tables grow steeply with the levels. With L of them a step may lie between capacity / L and capacity / (L − 1):
+    less than one step is left above the topmost level, which plans do not see.
     """
     if most_levels < 2:
         return Battery(capacity_joule, most_levels)

@@ -97,6 +97,21 @@ def test_a_trace_of_another_world_is_refused(call: Call, tmp_path: Path) -> None
     assert call(*train, "--set", "learning.learning_rate=0.1")[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("network.mixing=lazy-metropolis", "scenario.network.mixing: expected the default (as in the folder)"),
+        ("cost.idle_penalty=0.5", "scenario.cost.idle_penalty: expected the default (as in the folder), actual 0.5"),
+        ("learning.learning_rate=0.2", "learning.learning_rate: expected the default (as in the folder), actual 0.2"),
+        ("link.noise_watt=0.01", "scenario.link.noise_watt: expected 0.3 (as in the folder), actual the default"),
+    ],
+)
+def test_a_value_against_a_default_is_told(call: Call, tmp_path: Path, change: str, words: str) -> None:
+    run = ("run", "tiny", "uncoordinated", "--out", tmp_path / "r", *SHORT)
+    assert call(*run)[0] == 0
+    assert words in refused(call, *run, "--set", change)
+
+
 @pytest.mark.parametrize("step", ["plan", "trace", "run"])
 def test_a_result_under_another_key_is_refused(tmp_path: Path, step: str) -> None:
     """As if two jobs had one key, or somebody had moved folders."""

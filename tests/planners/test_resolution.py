@@ -1,5 +1,7 @@
 """The battery grid is a planner's own affair: finer ones do no harm, and any capacity can be planned for."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -45,7 +47,7 @@ def test_more_battery_costs_no_more(planner: str, options: dict[str, int]) -> No
         problem = hm.build(RING.override({"energy.capacity_joule": capacity}))
         found.append(cost(problem, planner, **options))
         assert found[-1] < cost(problem, "uncoordinated")
-    for smaller, larger in zip(found, found[1:], strict=False):
+    for smaller, larger in pairwise(found):
         assert larger <= 1.005 * smaller
 
 

@@ -84,6 +84,22 @@ def test_only_print_of_some_results(tmp_path):
     assert f"{len(lines) - 1} of {len(lines)} lines are not there yet." in result.output
     assert "| 50.00 ± 0.00 | 50.00 ± 0.00 | 62.50 ± 0.00 | 1.000 ± 0.000 | 50.0 | 25.0 | 3 |" in result.output
     assert "holds no results of rounds yet: `heliomesh reproduce rounds --quick --out" in result.output
+    assert result.output.count("| not run yet |") == len(lines) - 1
+    assert "not run yet: proposal" in (tmp_path / "quick" / "hops.svg").read_text(encoding="utf-8")
+
+
+def test_a_page_of_what_is_gone_is_made_anew(tmp_path):
+    lines = catalog.find(EXPERIMENT_CATALOG, "hops").lines(True)
+    store = Store(tmp_path / "quick")
+    store.packs.write("hops", [_stored(job) for job in lines[0].jobs(TrainSettings())])
+    command = ["reproduce", "hops", "--quick", "--only-print", "--out", str(tmp_path)]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    for place in (tmp_path / "quick" / "packs").iterdir():
+        place.unlink()
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "quick" / "hops.md").read_text(encoding="utf-8").count("| not run yet |") == len(lines)
+    assert not (tmp_path / "quick" / "hops.svg").exists()
 
 
 def _stored(job):

@@ -32,7 +32,7 @@ function headlineColumns() {
     { head: "least – most", unit: "device, %", cell: range },
     { head: "accuracy", unit: "average model, %", cell: one("average_accuracy", 100, 2), name: "average_accuracy", sign: 1 },
     { head: "update loss", unit: "per slot", cell: one("cost", 1, 3), name: "cost", sign: -1 },
-    { head: "lower bound", unit: "grid", cell: (row) => fixed(row.bound?.mean, 3) },
+    { head: "lower bound", unit: "certified", cell: (row) => fixed(row.bound?.mean, 3) },
     { head: "above bound", unit: "%", cell: one("gap", 100, 1) },
     { head: "training", unit: "% of slots", cell: one("participation", 100, 1) },
     { head: "arrived", unit: "% of packets", cell: one("delivery", 100, 1) },
@@ -104,7 +104,7 @@ function resultsNote() {
       + "seed by seed in the next table.");
   }
   if (page.schemes.some((scheme) => scheme.headline.bound)) {
-    sentences.push("The bound holds for every policy on the planning grid; continuous batteries may do better.");
+    sentences.push("No policy with the scenario's powers is expected to lose less than the bound.");
   }
   const early = page.runs.filter((run) => !run.finished && run.done);
   for (const run of early) sentences.push(`Accuracy of ${runLabel(run)} is that after slot ${run.done} of ${run.slots}.`);
