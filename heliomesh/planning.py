@@ -8,7 +8,7 @@ from typing import Any
 
 from heliomesh import catalog
 from heliomesh.problem.context import PlanFunction, Planning
-from heliomesh.problem.dual import is_quick, raise_bound, usual_effort
+from heliomesh.problem.dual import raise_bound, usual_effort
 from heliomesh.problem.policy import ParallelMap, Plan, Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.receiver_floor import receiver_floor
@@ -52,11 +52,11 @@ def find_planner(planner: object) -> Planner:
     )
 
 
-def plan(problem: Problem, planner: object, *, bound: bool | None = None, **options: Any) -> Plan:
+def plan(problem: Problem, planner: object, *, bound: bool = False, **options: Any) -> Plan:
     """Make a plan with a planner's name, module or function; its options are checked before any work is done.
 
-    ``bound``: whether a lower bound is added where the planner itself gives none; by default if it takes seconds. A
-    policy that picks powers outside the action set gets none.
+    ``bound``: whether a lower bound is added where the planner itself gives none; it takes seconds or more. A policy
+    that picks powers outside the action set gets none.
     """
     return make_plan(problem, planner, options, bound=bound)
 
@@ -66,7 +66,7 @@ def make_plan(
     planner: object,
     options: Mapping[str, Any],
     *,
-    bound: bool | None = None,
+    bound: bool = False,
     previous: Plan | None = None,
     parallel_map: ParallelMap = map,
     track: Track = untracked,
@@ -84,8 +84,7 @@ def make_plan(
     given = found.plan(context)
     made = given if isinstance(given, Plan) else Plan(found.name, given)
     made = replace(made, seconds=time.perf_counter() - started)
-    wanted = made.lower_bound is None and made.picks_actions and bound is not False
-    if wanted and (bound or is_quick(problem)):
+    if bound and made.lower_bound is None and made.picks_actions:
         made = replace(made, lower_bound=lower_bound(problem, track))
     for name, value in (("expected cost", made.expected_cost), ("lower bound", made.lower_bound)):
         if value is not None and not math.isfinite(value):

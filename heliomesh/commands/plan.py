@@ -26,6 +26,7 @@ from heliomesh.commands.options import (
 )
 from heliomesh.jobs.steps import plan_facts
 from heliomesh.planning import make_plan
+from heliomesh.problem.dual import is_quick
 from heliomesh.problem.policy import Plan, Track
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.diagnostics import summarise
@@ -49,7 +50,10 @@ class PlanningOptions:
         settings = Settings(self.overrides, self.options)
         problem = build_noted(settings.scenario(scenario), self.device, self.dtype)
         spread = engine_maps(self.engine, self.address).get("parallel_map", map)
-        return problem, make_plan(problem, planner, settings.of_planner, parallel_map=spread, track=track)
+        bound = is_quick(problem)
+        return problem, make_plan(
+            problem, planner, settings.of_planner, bound=bound, parallel_map=spread, track=track
+        )
 
 
 @flattened

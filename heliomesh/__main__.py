@@ -1,0 +1,5 @@
+"""``python -m heliomesh``: the command line."""
+
+from heliomesh.cli import main
+
+main()
