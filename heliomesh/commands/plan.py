@@ -50,10 +50,8 @@ class PlanningOptions:
         settings = Settings(self.overrides, self.options)
         problem = build_noted(settings.scenario(scenario), self.device, self.dtype)
         spread = engine_maps(self.engine, self.address).get("parallel_map", map)
-        bound = is_quick(problem)
-        return problem, make_plan(
-            problem, planner, settings.of_planner, bound=bound, parallel_map=spread, track=track
-        )
+        options, quick = settings.of_planner, is_quick(problem)
+        return problem, make_plan(problem, planner, options, bound=quick, parallel_map=spread, track=track)
 
 
 @flattened
