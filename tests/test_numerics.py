@@ -133,7 +133,9 @@ FLOAT32 = 1e-5  # relative difference of expected costs and bounds; 3e-6 is the 
 
 @pytest.mark.parametrize("planner", ["centralized", "prices", "receiver", "battery_threshold"])
 def test_float32_keeps_five_digits(planner: str) -> None:
-    wide, narrow = (hm.plan(tiny({"slots": 60}, dtype=dtype), planner) for dtype in ("float64", "float32"))
+    wide, narrow = (
+        hm.plan(tiny({"slots": 60}, dtype=dtype), planner, bound=True) for dtype in ("float64", "float32")
+    )
     assert narrow.lower_bound == pytest.approx(wide.lower_bound, rel=FLOAT32)
     if wide.expected_cost is not None:
         assert narrow.expected_cost == pytest.approx(wide.expected_cost, rel=FLOAT32)

@@ -231,7 +231,8 @@ def test_override_by_none_unsets():
 def test_a_new_source_drops_the_old_settings_in_any_order(backward):
     overrides = {"harvest.source": "trace", "harvest.joule": [1.0, 2.0], "channel.source": "rayleigh"}
     changed = Scenario.load("tiny").override(backwards(overrides) if backward else overrides)
-    assert changed.as_dict()["harvest"] == {"source": "trace", "joule": [1.0, 2.0], "start": "random", "scale": 1.0}
+    settings = {"source": "trace", "joule": [1.0, 2.0], "start": "random", "scale": 1.0, "sky": "independent"}
+    assert changed.as_dict()["harvest"] == settings
     assert changed.channel == rayleigh.Settings()
 
 

@@ -17,7 +17,7 @@ from heliomesh.problem.product_form import ProductForm
 from heliomesh.problem.single import action_laws, best_responses
 
 _SLOT_ENTRIES = 1 << 24  # wedge-action entries handled at a time
-_ENOUGH = 1e-7  # relative improvement of a sweep below which best responses stop
+_ENOUGH = 1e-5  # relative improvement of a sweep below which best responses stop
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from heliomesh.problem.cost import receiver_factor
 from heliomesh.problem.factor import action, site, total
 from heliomesh.problem.problem import Part, Problem
 
-_LISTED_ENTRIES = 1 << 18  # channel states × joint actions of one receiver that are listed
+_LISTED_ENTRIES = {"cpu": 1 << 18, "cuda": 1 << 22}  # channel states × joint actions of one receiver, listed
 _GROUP_ENTRIES = 1 << 24  # the same of receivers whose minima are taken together
 _CELL_ENTRIES = 1 << 21  # the same of a cell of several receivers, and of all cells of a part together
 _MERGED_RECEIVERS = 500  # larger networks have cells of one receiver
@@ -156,7 +156,10 @@ def _columns(problem: Problem, group: Group) -> list[Tensor]:
     """Positions of the neighbours heard together; several parts where all at once are too many."""
     neighbours = group.edges.shape[1]
     per_neighbour = len(problem.actions) * (1 if _one_level(problem) else problem.channel.levels)
-    most = max(1, int(np.log(_LISTED_ENTRIES) / np.log(max(per_neighbour, 2))) - problem.link.half_duplex)
+    most = max(
+        1,
+        int(np.log(_LISTED_ENTRIES[problem.device.type]) / np.log(max(per_neighbour, 2))) - problem.link.half_duplex,
+    )
     parts = -(-neighbours // most)
     return list(torch.arange(neighbours, device=problem.device).tensor_split(parts))
 

@@ -229,7 +229,7 @@ def test_an_aligned_grid_rounds_no_more_than_the_plain_one(capacity, first, more
     plain = battery_of(capacity, levels=battery.levels)
     finest = battery_of(capacity, levels=most)
     assert float(excess(battery, spent)) <= float(excess(plain, spent)) + 1e-9
-    assert float(excess(battery, spent)) <= float(excess(finest, spent)) + 1e-9
+    assert float(excess(battery, spent)) <= float(excess(finest, spent)) + 0.02 + 1e-9  # coarser where nearly as good
     above = capacity - (battery.levels - 1) * float(battery.step_joule)
     assert -1e-9 * capacity <= above < float(battery.step_joule)
 

@@ -139,7 +139,7 @@ def test_best_responses_only_lower_the_cost_and_know_it_exactly() -> None:
     start = torch.full((problem.slots, 5, 3), 1 / 3, dtype=torch.float64)
     costs = [descend(problem, form, start, sweeps, untracked, "").cost for sweeps in (1, 2, 3, 5)]
     assert costs == sorted(costs, reverse=True)
-    plan = hm.plan(problem, "prices", coordinate=False)
+    plan = hm.plan(problem, "prices", coordinate=False, bound=True)
     assert hm.exact_cost(problem, plan.policy) == pytest.approx(plan.expected_cost, abs=1e-12)
     assert plan.gap is not None
     assert plan.gap > 0
@@ -240,6 +240,8 @@ def test_float32_does_not_round_a_bound_upward(changes: dict[str, Any]) -> None:
         "bound": hm.lower_bound,
     }
     for name, bound in bounds.items():
+        if name == "optimum" and not wide.grid_is_exact:
+            continue  # the grid's optimum is no bound there
         exact, rounded = bound(wide), bound(narrow)
         assert exact is not None, name
         assert rounded is not None, name
