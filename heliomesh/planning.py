@@ -9,6 +9,7 @@ from typing import Any
 from heliomesh import catalog
 from heliomesh.problem.context import PlanFunction, Planning
 from heliomesh.problem.dual import raise_bound, usual_effort
+from heliomesh.problem.exact import small_optimum
 from heliomesh.problem.policy import ParallelMap, Plan, Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.receiver_floor import receiver_floor
@@ -121,7 +122,9 @@ def lower_bound(problem: Problem, track: Track = untracked) -> float | None:
     known = problem.remembered.get("lower bound")
     if known is None:
         wide = problem.wide
-        found = max(raise_bound(wide, usual_effort(wide), track), receiver_floor(wide) or -math.inf)
+        found = small_optimum(wide)
+        if found is None:
+            found = max(raise_bound(wide, usual_effort(wide), track), receiver_floor(wide) or -math.inf)
         problem.remembered["lower bound"] = known = found / problem.slots
     return known
 

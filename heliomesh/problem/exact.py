@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from heliomesh.problem.cost import part_factors
 from heliomesh.problem.factor import Factor, Variable, action, site, total
 from heliomesh.problem.problem import Part, Problem
 from heliomesh.problem.shared_sky import expected_next, shared_first
@@ -68,6 +69,22 @@ def backward_induction(problem: Problem, part: Part, factors: list[Factor], with
                 code[block] = found
         value = value.reshape(shape)
         yield Step(slot, future.reshape(shape), value, code.reshape(shape) if with_code else code)
+
+
+def small_optimum(problem: Problem) -> float | None:
+    """Least expected total cost where batteries never leave the grid and it takes about a second; else None."""
+    states = sum(float(entries(problem.sizes(part.states))) for part in problem.parts)
+    if not problem.grid_is_exact or states * problem.slots > _SMALL_WORK:
+        return None
+    total = 0.0
+    for part in problem.parts:
+        factors = part_factors(problem, part.devices, part.receivers)
+        *_, first = backward_induction(problem, part, factors, with_code=False)
+        total += expected_first(problem, part.states, first.value)
+    return total
+
+
+_SMALL_WORK = 1_000_000  # states × slots
 
 
 def _check_axes(problem: Problem, part: Part) -> None:
