@@ -19,15 +19,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.problem.best_response import Descent, descend
+from heliomesh.problem.best_response import Descent, descend, even_laws
 from heliomesh.problem.context import Planning
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.left import Left
-from heliomesh.problem.minorant import dividing_levels
+from heliomesh.problem.minorant import plan_grid
 from heliomesh.problem.overhead import coordination_overhead
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan, untracked
-from heliomesh.problem.problem import Problem, interpolated, with_levels
+from heliomesh.problem.problem import Problem
 from heliomesh.problem.product_form import ProductForm
 from heliomesh.problem.single import action_laws
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB
@@ -101,7 +101,7 @@ class Coordinated(ActionPolicy):
 def plan(context: Planning[Options]) -> Plan:
     """Best responses from several starts, or from an earlier plan; the best of them, alone or coordinated."""
     options = context.options
-    problem = _grid(context.problem, options)
+    problem = plan_grid(context.problem, options.levels, options.interpolate, _MOST_LEVELS)
     starts = _first_laws(context, problem) if context.previous is None else [_laws_of(problem, context.previous)]
     coordination = Coordination(problem)
     if options.coordinate:
@@ -132,18 +132,11 @@ def plan(context: Planning[Options]) -> Plan:
 _MOST_LEVELS = 41
 
 
-def _grid(problem: Problem, options: Options) -> Problem:
-    if not options.interpolate:
-        return with_levels(problem, options.levels)
-    levels = options.levels or problem.scenario.energy.battery_levels
-    return interpolated(problem, levels or dividing_levels(problem, _MOST_LEVELS))
-
-
 def _first_laws(context: Planning[Options], problem: Problem) -> list[Tensor]:
     """Even action laws, and random ones for every restart; (slot, device, action) each."""
     rng = context.rng
-    shape = (problem.slots, problem.num_devices, len(problem.actions))
-    starts = [torch.full(shape, 1 / shape[-1], dtype=problem.dtype, device=problem.device)]
+    starts = [even_laws(problem)]
+    shape = starts[0].shape
     for _ in range(context.options.restarts):
         drawn = torch.from_numpy(rng.dirichlet(np.ones(shape[-1]), size=shape[1])).to(starts[0])
         starts.append(drawn.expand(shape).contiguous())

@@ -21,20 +21,18 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.problem.best_response import descend
+from heliomesh.problem.best_response import descend, even_laws
 from heliomesh.problem.context import Planning
 from heliomesh.problem.coordination import Coordination, Group
-from heliomesh.problem.cost import receiver_factor
 from heliomesh.problem.exact import backward_induction, induction_bytes
-from heliomesh.problem.factor import Factor, action
 from heliomesh.problem.left import Left
-from heliomesh.problem.minorant import dividing_levels
+from heliomesh.problem.minorant import plan_grid
 from heliomesh.problem.overhead import coordination_overhead
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan
-from heliomesh.problem.problem import Part, Problem, interpolated, with_levels
+from heliomesh.problem.problem import Part, Problem, interpolated
 from heliomesh.problem.product_form import ProductForm
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
-from heliomesh.problem.surroundings import booked, surroundings
+from heliomesh.problem.surroundings import receiver_terms, surroundings
 from heliomesh.scenario import Section
 
 _REMEDY = "lower the degree, levels or channel.levels, raise memory_gib, or use the planner 'prices'"
@@ -110,8 +108,7 @@ class ReceiverTables(ActionPolicy):
         """W_i for all joint actions of a group; (batch, receiver, joint action)."""
         grid = self.grids[group.heard]
         low, share = Left(grid, seen).place
-        stacked = self._stacked[group.offset]
-        kinds = torch.unique(self.kind_of[group.offset], return_inverse=True)[1]
+        stacked, kinds = self._stacked[group.offset]
         index = min(grid.slots - 1 - slot, stacked.shape[1] - 1)
         value = stacked[kinds, index, self._channel_state(group, seen)]  # (batch, receiver, joint energy)
         value = value.reshape(*value.shape[:2], 1, -1)
@@ -121,15 +118,19 @@ class ReceiverTables(ActionPolicy):
         return value.flatten(2)
 
     @cached_property
-    def _stacked(self) -> dict[int, Tensor]:
-        """Per group offset: tables (kind, stored slot, channel state, joint energy), short ones continued."""
+    def _stacked(self) -> dict[int, tuple[Tensor, Tensor]]:
+        """Per group offset: tables (kind, stored slot, channel state, joint energy), and every receiver's kind.
+
+        Short tables are continued.
+        """
         found = {}
         for group in self.coordination.groups:
-            tables = [self.tables[kind] for kind in torch.unique(self.kind_of[group.offset]).tolist()]
+            used, kinds = torch.unique(self.kind_of[group.offset], return_inverse=True)
+            tables = [self.tables[kind] for kind in used.tolist()]
             longest = max(map(len, tables))
             whole = [torch.cat([table, table[-1:].expand(longest - len(table), -1)]) for table in tables]
             shape = (len(tables), longest, -1, self.grids[group.heard].num_energy ** group.heard)
-            found[group.offset] = torch.stack(whole).reshape(shape)
+            found[group.offset] = torch.stack(whole).reshape(shape), kinds
         return found
 
     def _channel_state(self, group: Group, seen: Observation) -> Tensor:
@@ -210,10 +211,10 @@ def _as_plan(policy: ReceiverTables, note: str, table_entries: int) -> Plan:
 def _by_values(context: Planning[Options], coordination: Coordination, messages: int) -> Plan:
     """Devices' values under zero-hop best responses, as the planner `prices` has them."""
     options = context.options
-    problem = _grid(context.problem, options, _OWN_LEVELS)
-    shape = (problem.slots, problem.num_devices, len(problem.actions))
-    even = torch.full(shape, 1 / shape[-1], dtype=problem.dtype, device=problem.device)
-    found = descend(problem, ProductForm(problem), even, options.sweeps, context.track, "best responses")
+    problem = plan_grid(context.problem, options.levels, options.interpolate, _OWN_LEVELS)
+    found = descend(
+        problem, ProductForm(problem), even_laws(problem), options.sweeps, context.track, "best responses"
+    )
     none = {group.offset: torch.full_like(group.receivers, -1) for group in coordination.groups}
     policy = ReceiverTables(problem, coordination, {}, (), none, found.futures, options.rounds, messages)
     note = f"no tables: devices' own values, {problem.battery.levels} battery levels"
@@ -221,14 +222,6 @@ def _by_values(context: Planning[Options], coordination: Coordination, messages:
 
 
 _OWN_LEVELS = 41
-
-
-def _grid(problem: Problem, options: Options, most: int) -> Problem:
-    """The problem on the grid of a table of at most so many levels."""
-    if not options.interpolate:
-        return with_levels(problem, options.levels)
-    levels = options.levels or problem.scenario.energy.battery_levels
-    return interpolated(problem, levels or dividing_levels(problem, most))
 
 
 @dataclass(frozen=True)
@@ -254,7 +247,7 @@ def _layout(problem: Problem, coordination: Coordination, options: Options) -> L
             most = _most_levels(problem, cluster, _TABLE_WORK // len(clusters))
             if most < _FEWEST_LEVELS and not named and options.largest_table is None:
                 return None
-            grids[heard] = _grid(problem, options, most)
+            grids[heard] = plan_grid(problem, options.levels, options.interpolate, most)
     sizes = [table_size(grids[len(cluster.devices)], cluster) for cluster in clusters]
     needed = _table_bytes(grids, clusters)
     fits = sum(sizes) <= _NAMED_WORK and needed <= options.memory_gib * 2**30
@@ -298,7 +291,9 @@ def _futures(options: Options, grids: Mapping[int, Problem], cluster: Part) -> T
     """Values W of one receiver's term, down to where further slots only add a constant; (stored slot, state)."""
     problem = grids[len(cluster.devices)]
     futures, previous = [], None
-    for step in backward_induction(problem, cluster, _terms(problem, cluster, options), with_code=False):
+    for step in backward_induction(
+        problem, cluster, receiver_terms(problem, cluster, options.own_share), with_code=False
+    ):
         futures.append(step.future.flatten())
         if previous is not None and len(problem.harvest.law.joule) == 1:
             rise = step.value - previous
@@ -306,12 +301,3 @@ def _futures(options: Options, grids: Mapping[int, Problem], cluster: Part) -> T
                 break
         previous = step.value
     return torch.stack(futures)
-
-
-def _terms(problem: Problem, cluster: Part, options: Options) -> list[Factor]:
-    """The receiver's own cost term: f_i and what it books for the actions of the devices heard."""
-    receiver = cluster.receivers[0]
-    terms = [receiver_factor(problem, receiver)]
-    for device in cluster.devices:
-        terms.append(Factor((action(device),), booked(problem, receiver, device, options.own_share)))
-    return terms

@@ -33,6 +33,12 @@ class Descent:
     converged: bool
 
 
+def even_laws(problem: Problem) -> Tensor:
+    """All actions equally likely; (slot, device, action)."""
+    shape = (problem.slots, problem.num_devices, len(problem.actions))
+    return torch.full(shape, 1 / shape[-1], dtype=problem.dtype, device=problem.device)
+
+
 def descend(problem: Problem, form: ProductForm, law: Tensor, sweeps: int, track: Track, description: str) -> Descent:
     """Best responses colour by colour until a sweep gains nothing; laws (slot, device, action)."""
     colour = torch.tensor(problem.colour, device=problem.device)

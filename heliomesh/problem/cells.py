@@ -147,11 +147,6 @@ def listed_entries(problem: Problem, coordination: Coordination) -> tuple[int, .
     return (*single, *(int(_cell_entries(problem, cell)) for cell in cells if len(cell) > 1))
 
 
-def is_pruned(problem: Problem, group: Group) -> bool:
-    """Whether receivers of a group hear too many devices to list a slot's joint actions."""
-    return len(_columns(problem, group)) > 1
-
-
 def _columns(problem: Problem, group: Group) -> list[Tensor]:
     """Positions of the neighbours heard together; several parts where all at once are too many."""
     neighbours = group.edges.shape[1]

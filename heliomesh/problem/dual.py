@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from heliomesh.problem.best_response import descend, descent_bytes
+from heliomesh.problem.best_response import descend, descent_bytes, even_laws
 from heliomesh.problem.cells import Priced, expected_prices, listed_entries, priced_cells
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.minorant import Kind, dividing_levels, first_laws, kinds
@@ -151,9 +151,8 @@ def _rough(problem: Problem) -> Problem:
 
 def _first_laws(problem: Problem, track: Track) -> Tensor:
     """Laws of actions after a few zero-hop best responses, only a starting point; (slot, device, action)."""
-    shape = (problem.slots, problem.num_devices, len(problem.actions))
-    even = torch.full(shape, 1 / shape[-1], dtype=problem.dtype, device=problem.device)
-    return descend(problem, ProductForm(problem), even, _DESCENT_SWEEPS, track, "action laws").laws
+    form = ProductForm(problem)
+    return descend(problem, form, even_laws(problem), _DESCENT_SWEEPS, track, "action laws").laws
 
 
 def _dual(
@@ -294,10 +293,10 @@ class Dual:
             least = torch.cat([_expected_least(one, block, 0.0) for block in torch.split(price, 1)])
             total += float((least * self.weight).sum())
         flat = self._by_pair(prices)
-        first = first_laws(self.problem)
+        first, alike = first_laws(self.problem), list(kinds(self.problem))  # their kernels serve all watchers
         for watchers in self.watchers:
             paid = self._watched_prices(watchers, flat)
-            for kind in kinds(self.problem):
+            for kind in alike:
                 which = torch.isin(watchers.devices, kind.devices)
                 if bool(which.any()):
                     value = self._floor(kind, paid[:, which], len(watchers.axes))

@@ -22,9 +22,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from heliomesh.physics.battery import Battery, initial_level_law
+from heliomesh.physics.battery import Battery
 from heliomesh.physics.harvesting import HarvestLaw
-from heliomesh.problem.problem import Problem
+from heliomesh.problem.problem import Problem, interpolated, with_levels
 
 _TOLERANCE = 1e-9  # of shares of a step, as in `Battery`
 _LEVELS = 201
@@ -153,10 +153,7 @@ def kinds(problem: Problem, levels: int | None = None) -> Iterator[Kind]:
 
 def first_laws(problem: Problem, levels: int | None = None) -> Tensor:
     """Law of every device's first energy on the fine grid, or on one of so many levels; (device, energy)."""
-    battery = Battery(problem.battery.capacity_joule, levels or fine_levels(problem), "mean")
-    level = initial_level_law(problem.scenario, battery).to(problem.device)
-    weather = problem.harvest.law.stationary.to(level)
-    return torch.einsum("w,db->dwb", weather, level).reshape(len(level), -1)
+    return interpolated(problem.wide, levels or fine_levels(problem)).initial_energy_law
 
 
 def fine_levels(problem: Problem) -> int:
@@ -178,3 +175,14 @@ def dividing_levels(problem: Problem, most: int) -> int:
         return round(float((steps - steps.round()).abs().max()), 6) if len(share) else 0.0
 
     return min(range(most, most // 2, -1), key=off)
+
+
+def plan_grid(problem: Problem, levels: int | None, interpolate: bool, most: int) -> Problem:
+    """The problem on a plan's grid: of ``levels``, or the scenario's, or at most ``most`` that divide spending best.
+
+    Without interpolation spending is rounded up.
+    """
+    if not interpolate:
+        return with_levels(problem, levels)
+    named = levels or problem.scenario.energy.battery_levels
+    return interpolated(problem, named or dividing_levels(problem, most))

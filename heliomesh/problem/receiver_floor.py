@@ -15,11 +15,10 @@ from torch import Tensor
 
 from heliomesh.problem.contraction import contract_axis
 from heliomesh.problem.coordination import Coordination
-from heliomesh.problem.cost import receiver_factor
-from heliomesh.problem.factor import Factor, action, site, total
+from heliomesh.problem.factor import action, site, total
 from heliomesh.problem.minorant import Kind, dividing_levels, first_laws, kinds
 from heliomesh.problem.problem import Part, Problem
-from heliomesh.problem.surroundings import booked, surroundings
+from heliomesh.problem.surroundings import receiver_terms, surroundings
 
 _WORK = 4_000_000  # states × joint actions of all tables
 _FEWEST_LEVELS, _MOST_LEVELS = 15, 51  # below, the bound is too loose to be worth it
@@ -87,11 +86,8 @@ def _least(problem: Problem, cluster: Part, known: dict[int, Kind], first: Tenso
 
 def _costs(problem: Problem, cluster: Part) -> Tensor:
     """The receiver's term: (channel state, action of each device heard)."""
-    receiver = cluster.receivers[0]
-    terms = [receiver_factor(problem, receiver)]
-    terms += [Factor((action(j),), booked(problem, receiver, j, None)) for j in cluster.devices]
     scope = (*map(site, cluster.sites), *map(action, cluster.devices))
-    table = total(terms).aligned(scope).expand(problem.sizes(scope))
+    table = total(receiver_terms(problem, cluster, None)).aligned(scope).expand(problem.sizes(scope))
     return table.reshape(-1, *table.shape[len(cluster.sites) :])
 
 

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 
 from heliomesh.problem.coordination import Coordination, Group
+from heliomesh.problem.cost import receiver_factor
+from heliomesh.problem.factor import Factor, action
 from heliomesh.problem.problem import Part, Problem
 
 
@@ -41,3 +43,10 @@ def booked(problem: Problem, receiver: int, device: int, own_share: float | None
     lazy = problem.scenario.network.mixing == "lazy-metropolis"
     own = own_share if own_share is not None else (0.6 if lazy else 0.7)
     return (own if receiver == device else (1 - own) / receivers) * problem.idle_cost[device]
+
+
+def receiver_terms(problem: Problem, cluster: Part, own_share: float | None) -> list[Factor]:
+    """One receiver's own cost term: f_i and what it books for the actions of the devices heard."""
+    receiver = cluster.receivers[0]
+    booking = [Factor((action(j),), booked(problem, receiver, j, own_share)) for j in cluster.devices]
+    return [receiver_factor(problem, receiver), *booking]
