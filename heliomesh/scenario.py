@@ -134,7 +134,10 @@ class Energy(Section):
     capacitance: Positive = Field(1e-28, description="κ, effective switched capacitance")
     cpu_hz: PerDevicePositive = Field(1.5e9, description="I, processor frequency [Hz]")
     cycles_per_sample: PerDevicePositive = Field(2e7, description="c, processor cycles per training sample")
-    train_only: bool = Field(False, description="adds the action 'train, don't send'")
+    actions: Literal["coupled", "separate"] = Field(
+        "coupled", description="whoever trains sends and the reverse, as in the paper, or each on its own as well"
+    )
+    train_only: bool = Field(False, description="coupled actions: adds 'train, don't send'")
     capacity_joule: PerDevicePositive = 4.0
     battery_levels: Annotated[int, Field(ge=1, le=4096)] | None = Field(
         None, description="points of every planner's battery grid; default: each planner chooses its own"

@@ -24,7 +24,7 @@ _Holder = TypeVar("_Holder")
 
 @dataclass(frozen=True)
 class Actions:
-    """What a device may do in a slot: idle, optionally train only, or train and send at some power."""
+    """What a device may do in a slot: idle, send, train, or both; those that train come last, then powers rise."""
 
     power_watt: Tensor  # (action,)
     trained: Tensor  # (action,) bool
@@ -363,12 +363,12 @@ def _number_type(dtype: str) -> torch.dtype:
 def action_energies(scenario: Scenario) -> tuple[Tensor, Tensor, Tensor]:
     """Powers [W] (action,), training (action,) and energies e = e_cmp·β + p·τ [J] (device, action) of all actions."""
     settings = scenario.energy
-    powers, trained = list(settings.powers_watt), [power > 0 for power in settings.powers_watt]
-    if settings.train_only:
-        powers.insert(1, 0.0)
-        trained.insert(1, True)
-    power = torch.tensor(powers, dtype=torch.float64)
-    beta = torch.tensor(trained)
+    separate = settings.actions == "separate"
+    silent = [0.0] if separate or settings.train_only else []
+    sending = list(settings.powers_watt[1:])
+    untrained = [0.0, *(sending if separate else [])]
+    power = torch.tensor([*untrained, *silent, *sending], dtype=torch.float64)
+    beta = torch.arange(len(power)) >= len(untrained)
     compute = torch.tensor(compute_joule(scenario), dtype=torch.float64)
     spent = compute.unsqueeze(1) * beta + power * settings.transmit_second
     largest = float(spent.max())
