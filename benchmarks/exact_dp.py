@@ -17,7 +17,7 @@ import scipy.sparse
 
 import heliomesh as hm
 from heliomesh.problem.cost import part_factors
-from heliomesh.problem.exact import backward_induction, expected_first
+from heliomesh.problem.exact import backward_induction, expected_first, part_terms
 from heliomesh.problem.factor import action, energy, site, total
 from heliomesh.problem.problem import Part
 
@@ -78,7 +78,7 @@ def unsplit_optimum(problem: hm.Problem) -> float:
     """Our solver on the joint problem without its split into two halves."""
     everyone = tuple(range(problem.num_devices))
     whole = Part(everyone, tuple(range(problem.channel.num_sites)), everyone)
-    *_, first = backward_induction(problem, whole, part_factors(problem, everyone, everyone))
+    *_, first = backward_induction(problem, whole, part_terms(whole))
     return expected_first(problem, whole.states, first.value) / problem.slots
 
 

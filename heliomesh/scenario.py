@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.resources import files
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
@@ -61,6 +61,11 @@ PerDevicePositive = Positive | Annotated[tuple[Positive, ...], Field(strict=Fals
 PerDeviceNonNegative = NonNegative | Annotated[tuple[NonNegative, ...], Field(strict=False)]
 Edge = Annotated[tuple[int, int], Field(strict=False)]
 Samples = Annotated[tuple[int, ...], Field(strict=False)]
+# how many slots, u and v; larger weights would rival the numbers that stand for infinite costs
+CostPhase = Annotated[
+    tuple[Count, Annotated[float, Field(ge=-1000, le=1000)], Annotated[float, Field(ge=0, le=1000)]],
+    Field(strict=False),
+]
 
 
 class Network(Section):
@@ -166,6 +171,14 @@ class Cost(Section):
     """What an update that does not arrive costs."""
 
     idle_penalty: Fraction = Field(1.0, description="share of its own weight a_jj that an idle device pays")
+    objective: Literal["update-loss", "learning"] = Field(
+        "update-loss", description="share of updates lost, or a sum of both kinds of loss with weights by phase"
+    )
+    phases: Annotated[tuple[CostPhase, ...], Field(strict=False, min_length=1)] | None = Field(
+        None,
+        description="learning: [slots, u, v] of each phase: a device that does not train pays u, and v is the factor "
+        "on the weight that receivers miss; default: one phase with u = v = 1",
+    )
 
 
 class Learning(Section):
@@ -366,6 +379,18 @@ class Scenario(Section):
             _set_path(data, path, _as_text(path, changes[path]))
         return type(self).parse(data)
 
+    def first_slots(self, slots: int) -> Self:
+        """The scenario of its first slots, with the phases of its cost that they have."""
+        changes: dict[str, Any] = {"slots": slots}
+        if self.cost.phases is not None:
+            ends = list(accumulate(length for length, _, _ in self.cost.phases))
+            changes["cost.phases"] = [
+                (min(length, slots - end + length), train, deliver)
+                for end, (length, train, deliver) in zip(ends, self.cost.phases, strict=True)
+                if end - length < slots
+            ]
+        return self.override(changes)
+
     def as_dict(self) -> dict[str, Any]:
         """Nested plain data without unset optional values; `parse` reads it back to an equal scenario."""
         return self.model_dump(mode="json", exclude_none=True)
@@ -485,6 +510,7 @@ def _check_together(scenario: Scenario) -> None:
                     f"actual number of values {len(value)}",
                 )
     _check_energy(scenario.energy)
+    _check_cost(scenario.cost, scenario.slots)
     _check_name("learning.aggregation", scenario.learning.aggregation, BUILT_IN_RULES, AGGREGATION_CATALOG)
     _check_name("learning.optimizer", scenario.learning.optimizer or "sgd", ("sgd",), OPTIMISER_CATALOG)
     if network.topology == "edges" and network.edges is None:
@@ -526,6 +552,18 @@ def _check_energy(energy: Energy) -> None:
         )
     if not isinstance(energy.initial, str):
         _check_initial(energy.initial, energy.capacity_joule)
+
+
+def _check_cost(cost: Cost, slots: int) -> None:
+    if cost.phases is None:
+        return
+    if cost.objective != "learning":
+        raise ScenarioError(
+            "cost.phases", f"expected a value with objective 'learning' only, actual objective {cost.objective!r}"
+        )
+    total = sum(length for length, _, _ in cost.phases)
+    if total != slots:
+        raise ScenarioError("cost.phases", f"expected {slots} slots in all phases (slots), actual sum {total}")
 
 
 def _check_initial(initial: float | tuple[float, ...], capacity: float | tuple[float, ...]) -> None:

@@ -51,14 +51,22 @@ class RoundedTables(ActionPolicy):
 
     @cached_property
     def _exact_missed(self) -> dict[int, Tensor]:
-        """Update weight missed, per group offset; (level combination, receiver, joint action)."""
+        """Cost of the weight missed, v f_i, per group offset; (level combination, receiver, joint action)."""
         problem, missed = self.problem, {}
         for group in self.source.coordination.groups:
             levels = torch.tensor(list(product(range(problem.channel.levels), repeat=num_sites(problem, group))))
             place = torch.tensor([site_places(problem, group, n) for n in range(len(group.receivers))])
             fading = problem.channel.gain[levels[:, place].to(problem.device)]  # (combination, receiver, neighbour)
-            missed[group.offset] = self.source.coordination.missed(group, fading)
+            missed[group.offset] = problem.phase_weights.deliver * self.source.coordination.missed(group, fading)
         return missed
+
+    @cached_property
+    def _exact_idle(self) -> Tensor:
+        """What an action costs by not training, above the device's cheapest; (device, action)."""
+        cost = self.problem.idle_cost
+        return cost - cost.amin(
+            -1, keepdim=True
+        )  # a constant per device decides nothing, and C's numbers have no sign
 
     @cached_property
     def _exact_futures(self) -> Tensor:
@@ -82,7 +90,7 @@ class RoundedTables(ActionPolicy):
         listeners = max(len(self.problem.heard_by(j)) for j in range(self.problem.num_devices))
         table = max((float(t.abs().max()) for t in self._exact_missed.values()), default=0.0)
         table += max((float(t.max()) for t in self._exact_values), default=0.0)
-        largest = table * listeners + float(self._exact_futures.max()) + float(self.problem.idle_cost.abs().max())
+        largest = table * listeners + float(self._exact_futures.max()) + float(self._exact_idle.max())
         finest = min(_FINEST, _DOUBLE_BITS - self.source.messages)
         return max((k for k in range(finest + 1) if largest * 2**k <= _LARGEST), default=0)
 
@@ -101,8 +109,8 @@ class RoundedTables(ActionPolicy):
 
     @cached_property
     def idle(self) -> Tensor:
-        """Idle penalties; (device, action)."""
-        return self._whole(self.problem.idle_cost)
+        """What actions cost that do not train; (device, action)."""
+        return self._whole(self._exact_idle)
 
     @cached_property
     def steps(self) -> tuple[int, ...]:
@@ -154,7 +162,10 @@ class RoundedTables(ActionPolicy):
 
 
 def check_roundable(source: Coordinated | ReceiverTables) -> None:
-    """Refuse plans whose costs are no tables of whole numbers."""
+    """Refuse plans whose costs are no tables of whole numbers, or not the same ones in every slot."""
+    phases = len(source.problem.phases)
+    if phases > 1:
+        raise ScenarioError("cost.phases", f"expected one phase in a C header, actual number of phases {phases}")
     if source.problem.battery.rounding != "up":
         raise ScenarioError("planner option.interpolate", "expected false in a C header, actual value true")
     if source.messages > MOST_MESSAGES:

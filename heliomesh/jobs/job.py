@@ -111,7 +111,7 @@ class Job:
         """The training as the trainer takes it; a trace that was simulated for the job has one episode."""
         scenario, episode = self.scenario, 0 if self.given is None else self.episode
         if self.until is not None:
-            scenario, trace = scenario.override({"slots": self.until}), trace.first_slots(self.until)
+            scenario, trace = scenario.first_slots(self.until), trace.first_slots(self.until)
         return TrainJob(scenario, trace, episode, self.training_seed)
 
 

@@ -140,7 +140,7 @@ def _laws(problem: Problem, actions: Tensor) -> Tensor:
 
 def _cost(form: ProductForm, laws: Tensor) -> float:
     """Exact expected cost per slot."""
-    return float(torch.stack([form.cost(law.unsqueeze(0)) for law in laws]).mean())
+    return float(torch.stack([form.cost(law.unsqueeze(0), slot) for slot, law in enumerate(laws)]).mean())
 
 
 def _descend(
@@ -158,7 +158,7 @@ def _descend(
             now = laws[choice, :, device].transpose(0, 1)  # (slot, device, action)
             score = torch.zeros(len(laws), problem.num_devices, dtype=laws.dtype, device=laws.device)
             for slot, law in enumerate(now):
-                score += (laws[:, slot] * form.action_cost(law.unsqueeze(0))).sum(-1)
+                score += (laws[:, slot] * form.action_cost(law.unsqueeze(0), slot)).sum(-1)
             gained = score.gather(0, choice.unsqueeze(0)).squeeze(0) - score.amin(0)
             moves = (colour == turn) & (gained > _ENOUGH * problem.slots)
             choice = torch.where(moves, score.argmin(0), choice)

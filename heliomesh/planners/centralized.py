@@ -1,6 +1,6 @@
 """The exact optimum by backward induction over the joint state.
 
-    V_t(s) = min over feasible p of  c(h, p) + W_t(h, b − e(p)),   W_t = E[V_{t+1} | state after spending]
+    V_t(s) = min over feasible p of  c_t(h, p) + W_t(h, b − e(p)),   W_t = E[V_{t+1} | state after spending]
 
 Independent parts of the network (a bipartite network under full duplex has two) are solved one by one. Only the
 post-decision table W, the value V and the best action per state exist; Q(s, p) is never stored, and the minimum over
@@ -15,13 +15,13 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.problem.context import Planning
-from heliomesh.problem.cost import part_factors
 from heliomesh.problem.exact import (
     backward_induction,
     code_type,
     decode,
     expected_first,
     induction_bytes,
+    part_terms,
 )
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.overhead import central_overhead
@@ -123,10 +123,9 @@ def estimate_bytes(problem: Problem) -> float:
 
 def _solve_part(problem: Problem, part: Part, track: Track, description: str) -> tuple[Tensor, Tensor]:
     """Optimal total cost from every first state (site axes, energy axes) and best actions (slot, state)."""
-    factors = part_factors(problem, part.devices, part.receivers)
     shape = (problem.slots, entries(problem.sizes(part.states)))
     best = torch.empty(shape, dtype=code_type(problem, part), device=problem.device)
-    for step in track(backward_induction(problem, part, factors), description, problem.slots):
+    for step in track(backward_induction(problem, part, part_terms(part)), description, problem.slots):
         best[step.slot] = step.code.flatten()
         value = step.value
     return value, best

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from heliomesh.physics.link import error_prob
 from heliomesh.problem.context import Planning
-from heliomesh.problem.cost import part_factors
+from heliomesh.problem.cost import part_factors, update_loss
 from heliomesh.problem.exact import decode
 from heliomesh.problem.factor import Variable, action, site, total
 from heliomesh.problem.overhead import central_overhead
@@ -47,7 +47,7 @@ def plan(context: Planning[Options]) -> Plan:
     stored = 0
     if options.mode == "exhaustive":
         costs = joint_costs(problem, options.memory_gib)
-        policy, stored = Exhaustive(problem, costs), sum(table.numel() for table in costs)
+        policy, stored = Exhaustive(problem, costs), sum(table.numel() for tables in costs for table in tables)
     else:
         solver = build_solver(problem, options, context.rng)
         policy = Rounded(problem, solver) if options.mode == "rounded" else Continuous(problem, solver)
@@ -57,11 +57,15 @@ def plan(context: Planning[Options]) -> Plan:
     return Plan(name, policy, overhead=overhead)
 
 
-def joint_costs(problem: Problem, memory_gib: float) -> tuple[Tensor, ...]:
-    """One-slot cost of every part for every channel state and joint action; (channel state, joint action)."""
+def joint_costs(problem: Problem, memory_gib: float) -> tuple[tuple[Tensor, ...], ...]:
+    """One-slot costs by phase and part, for every channel state and joint action; (channel state, joint action)."""
     scopes = [(*map(site, part.sites), *map(action, part.devices)) for part in problem.parts]
     size = sum(8.0 * entries(problem.sizes(scope)) for scope in scopes)
-    check_fits("exhaustive one-slot search", 3 * size, memory_gib, "use mode = 'rounded'")
+    check_fits("exhaustive one-slot search", (2 + len(problem.phases)) * size, memory_gib, "use mode = 'rounded'")
+    return tuple(_phase_costs(phase, scopes) for phase in problem.phases)
+
+
+def _phase_costs(problem: Problem, scopes: list[tuple[Variable, ...]]) -> tuple[Tensor, ...]:
     tables = []
     for part, scope in zip(problem.parts, scopes, strict=True):
         cost = total(part_factors(problem, part.devices, part.receivers)).aligned(scope)
@@ -75,15 +79,20 @@ class Exhaustive(ActionPolicy):
     """The cheapest affordable joint action of every part."""
 
     problem: Problem
-    costs: tuple[Tensor, ...]
-    stationary = True
+    costs: tuple[tuple[Tensor, ...], ...]  # by phase of the cost and part: (channel state, joint action)
+
+    @property
+    def stationary(self) -> bool:
+        """Whether all slots have one cost."""
+        return len(self.costs) == 1
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Search all joint actions; states of equal channels and batteries share one search."""
         problem, count = self.problem, len(self.problem.actions)
         affordable = problem.battery.affordable(seen.battery_joule, problem.actions.spent_joule)
         chosen = torch.zeros(len(seen.battery_joule), problem.num_devices, dtype=torch.long, device=problem.device)
-        for part, cost in zip(problem.parts, self.costs, strict=True):
+        costs = self.costs[int(problem.weights.phase_of_slot[slot])]
+        for part, cost in zip(problem.parts, costs, strict=True):
             level = torch.zeros(len(chosen), dtype=torch.long, device=problem.device)
             for index in part.sites:
                 level = level * problem.channel.levels + seen.channel_level[:, index]
@@ -114,7 +123,7 @@ class Solver:
     active_starts: Tensor  # (start, device) who may send
     part_of_device: Tensor  # (device,)
 
-    def powers(self, fading: Tensor, limit_watt: Tensor) -> Tensor:
+    def powers(self, fading: Tensor, limit_watt: Tensor, slot: int) -> Tensor:
         """Best powers found, part by part, from all starts; fading (batch, edge), limits (batch, device)."""
         batch, starts = len(fading), len(self.active_starts)
         gain = (fading * self.problem.link.path_gain).repeat(starts, 1)
@@ -125,7 +134,7 @@ class Solver:
             power = self.convex_step(gain, limit, power, self.tangent(gain, power), self.options.passes)
             if bool(((power - previous).abs() <= 1e-6 * limit).all()):
                 break
-        return self._best_per_part(power.reshape(starts, batch, -1), gain.reshape(starts, batch, -1))
+        return self._best_per_part(power.reshape(starts, batch, -1), gain.reshape(starts, batch, -1), slot)
 
     def tangent(self, gain: Tensor, power: Tensor) -> Tensor:
         """v_ij = a_ij e^{−z_ij}, zero where nothing is sent or, under half duplex, heard; (batch, edge)."""
@@ -153,17 +162,19 @@ class Solver:
                 power = torch.where((self.colour == colour) & (limit > 0), best, power)
         return power
 
-    def device_costs(self, gain: Tensor, power: Tensor) -> Tensor:
-        """Weight lost by receivers and by idling, booked on the part's devices; (..., device)."""
-        topology = self.problem.topology
-        error = error_prob(self.problem.link, topology, power, gain / self.problem.link.path_gain)
-        lost = torch.zeros_like(power).index_add_(-1, self._sender, self._edge_weight * error)
-        self_weight = torch.from_numpy(topology.self_weight).to(power)
-        return lost + self.problem.scenario.cost.idle_penalty * self_weight * (power <= 0)
+    def device_costs(self, gain: Tensor, power: Tensor, slot: int) -> Tensor:
+        """What powers decide of the cost, booked on the part's devices; (..., device).
 
-    def _best_per_part(self, power: Tensor, gain: Tensor) -> Tensor:
+        With coupled actions the silent do not train. With separate ones powers do not decide who trains.
+        """
+        problem = self.problem
+        error = error_prob(problem.link, problem.topology, power, gain / problem.link.path_gain)
+        separate = problem.scenario.energy.actions == "separate"
+        return update_loss(problem, slot, error, torch.full_like(power, separate, dtype=torch.bool) | (power > 0))
+
+    def _best_per_part(self, power: Tensor, gain: Tensor, slot: int) -> Tensor:
         parts = len(self.problem.parts)
-        cost = self.device_costs(gain, power)  # (start, batch, device)
+        cost = self.device_costs(gain, power, slot)  # (start, batch, device)
         by_part = cost.new_zeros(*cost.shape[:2], parts).index_add_(2, self.part_of_device, cost)
         best = by_part.argmin(0)[:, self.part_of_device]  # (batch, device)
         return power.gather(0, best.unsqueeze(0)).squeeze(0)
@@ -212,16 +223,20 @@ class Continuous:
     continuous_powers: ClassVar[bool] = True
 
     def decide(self, slot: int, seen: Observation) -> Decision:
-        """Powers of the best start; who stays silent trains if training alone is an action and affordable."""
-        problem = self.problem
+        """Powers of the best start; who may train without sending does so where it is affordable and costs nothing.
+
+        With separate actions such devices train first, and all send with the energy that is left.
+        """
+        problem, settings = self.problem, self.problem.scenario.energy
         compute = problem.compute_joule
-        limit = (seen.battery_joule - compute) / problem.scenario.energy.transmit_second
-        limit = limit.clamp(0, float(problem.actions.power_watt[-1]))
-        power = self.solver.powers(_fading(problem, seen.channel_level), limit)
-        trained = power > 0
-        if problem.scenario.energy.train_only:
-            trained = trained | (seen.battery_joule >= compute)
-        return Decision(power, trained)
+        able = (seen.battery_joule >= compute) & (problem.during(slot).idle_cost[:, 0] >= 0)
+        separate = settings.actions == "separate"
+        left = seen.battery_joule - (compute * able if separate else compute)
+        limit = (left / settings.transmit_second).clamp(0, float(problem.actions.power_watt.max()))
+        power = self.solver.powers(_fading(problem, seen.channel_level), limit, slot)
+        if separate:
+            return Decision(power, able)
+        return Decision(power, (power > 0) | able if settings.train_only else power > 0)
 
 
 @dataclass(frozen=True)
@@ -231,7 +246,10 @@ class Rounded(ActionPolicy):
     problem: Problem
     solver: Solver
 
-    stationary = True
+    @property
+    def stationary(self) -> bool:
+        """Whether all slots have one cost."""
+        return len(self.problem.phases) == 1
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Solve once per distinct channel state and set of affordable actions."""
@@ -239,42 +257,43 @@ class Rounded(ActionPolicy):
         key = torch.cat([seen.channel_level, affordable.flatten(1)], dim=1)
         distinct, which = torch.unique(key, dim=0, return_inverse=True)
         level, pays = distinct.split([seen.channel_level.shape[1], affordable[0].numel()], dim=1)
-        return self._solve(_fading(self.problem, level), pays.bool().reshape(-1, *affordable.shape[1:]))[which]
+        return self._solve(slot, _fading(self.problem, level), pays.bool().reshape(-1, *affordable.shape[1:]))[which]
 
-    def _solve(self, fading: Tensor, affordable: Tensor) -> Tensor:
+    def _solve(self, slot: int, fading: Tensor, affordable: Tensor) -> Tensor:
         """Round, then let devices of one colour switch to their cheapest action until nobody gains."""
-        problem, actions = self.problem, self.problem.actions
+        problem, actions = self.problem.during(slot), self.problem.actions
         limit = (affordable * actions.power_watt).amax(-1)
-        power = self.solver.powers(fading, limit)
+        power = self.solver.powers(fading, limit, slot)
         distance = (power.unsqueeze(-1) - actions.power_watt).abs().masked_fill(~affordable, torch.inf)
-        chosen = _train_if_silent(problem, distance.argmin(-1), affordable)
+        chosen = _cheapest_of_power(problem, distance.argmin(-1), affordable)
         for _ in range(_MOST_POLISHING):
-            improved = self._polish(chosen, fading, affordable)
+            improved = self._polish(problem, chosen, fading, affordable)
             if torch.equal(improved, chosen):
                 break
             chosen = improved
         return chosen
 
-    def _polish(self, chosen: Tensor, fading: Tensor, affordable: Tensor) -> Tensor:
-        """One pass of best single-device changes."""
+    def _polish(self, problem: Problem, chosen: Tensor, fading: Tensor, affordable: Tensor) -> Tensor:
+        """One pass of best single-device changes under the problem during the slot."""
         for colour in range(int(self.solver.colour.max()) + 1):
             movers = self.solver.colour == colour
-            costs = [self._shared_cost(torch.where(movers, a, chosen), fading) for a in range(affordable.shape[-1])]
+            trials = [torch.where(movers, a, chosen) for a in range(affordable.shape[-1])]
+            costs = [self._shared_cost(problem, trial, fading) for trial in trials]
             best = torch.stack(costs, dim=-1).masked_fill(~affordable, torch.inf).argmin(-1)
             chosen = torch.where(movers, best, chosen)
         return chosen
 
-    def _shared_cost(self, chosen: Tensor, fading: Tensor) -> Tensor:
+    def _shared_cost(self, problem: Problem, chosen: Tensor, fading: Tensor) -> Tensor:
         """Per device, all cost at the receivers that hear it, and its own idling; (batch, device)."""
-        problem, topology, solver = self.problem, self.problem.topology, self.solver
-        error = error_prob(problem.link, topology, problem.actions.power_watt[chosen], fading)
+        solver = self.solver
+        error = error_prob(problem.link, problem.topology, problem.actions.power_watt[chosen], fading)
         missed = error.new_zeros(len(error), problem.num_devices)
         missed.index_add_(1, solver._receiver, solver._edge_weight * error)
         heard = torch.zeros_like(missed).index_add_(1, solver._sender, missed[:, solver._receiver])
         if problem.link.half_duplex:
             heard = heard + missed
-        idle = torch.from_numpy(topology.self_weight).to(missed) * problem.scenario.cost.idle_penalty
-        return heard + idle * ~problem.actions.trained[chosen]
+        device = torch.arange(problem.num_devices, device=problem.device)
+        return problem.phase_weights.deliver * heard + problem.wide.idle_cost[device, chosen]
 
     def visible(self, device: int) -> frozenset[Variable]:
         """The whole state of its part of the network."""
@@ -284,8 +303,8 @@ class Rounded(ActionPolicy):
 _MOST_POLISHING = 10
 
 
-def _train_if_silent(problem: Problem, chosen: Tensor, affordable: Tensor) -> Tensor:
-    """With "train, don't send" (action 1), an affordable one is never worse this slot than idling."""
-    if not problem.scenario.energy.train_only:
-        return chosen
-    return torch.where((chosen == 0) & affordable[..., 1], 1, chosen)
+def _cheapest_of_power(problem: Problem, chosen: Tensor, affordable: Tensor) -> Tensor:
+    """Of the affordable actions with the power of those chosen, the one whose training or not costs least."""
+    power = problem.actions.power_watt
+    same = affordable & (power == power[chosen].unsqueeze(-1))
+    return problem.idle_cost.masked_fill(~same, torch.inf).argmin(-1)

@@ -90,9 +90,10 @@ class Coordinated(ActionPolicy):
     def _decide(self, slot: int, seen: Observation) -> Tensor:
         coordination, problem = self.coordination, self.problem
         left = Left(problem, seen)
-        price = (left.values(self.alone.futures[slot]) + problem.idle_cost).masked_fill(~left.affordable, torch.inf)
+        price = left.values(self.alone.futures[slot]) + problem.during(slot).idle_cost
+        price = price.masked_fill(~left.affordable, torch.inf)
         tables = coordination.flat(
-            (coordination.slot_costs(g, seen.channel_level) for g in coordination.groups), price
+            (coordination.slot_costs(slot, g, seen.channel_level) for g in coordination.groups), price
         )
         own = self.alone.action(slot, seen)
         return coordination.decide(tables, price, [own, torch.zeros_like(own)], self.rounds, self.messages)

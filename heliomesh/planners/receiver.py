@@ -1,11 +1,11 @@
 """Receiver-centric planning: near-optimal, local, with a certificate.
 
-The cost is a sum of terms, one per receiver: c = Σ_i (f_i(h_i, p_{N_i}) + a share of the idle penalty of each device
-heard). Let V_i be the optimum of receiver i's own term, as if all devices it hears acted for it alone: a dynamic
-program over the few variables (h_i, b_{N_i}) that the term depends on. Each slot is decided jointly, by neighbour
-messages, as
+The cost is a sum of terms, one per receiver: c_t = Σ_i (v_t f_i(h_i, p_{N_i}) + a share of the idle cost of each
+device heard). Let V_i be the optimum of receiver i's own term, as if all devices it hears acted for it alone: a
+dynamic program over the few variables (h_i, b_{N_i}) that the term depends on. Each slot is decided jointly, by
+neighbour messages, as
 
-    p = argmin  Σ_i [ f_i(h_i, p_{N_i}) + W_i(h_i, b_{N_i} − e(p)) ]    (W_i: expected next V_i after spending)
+    p = argmin  Σ_i [ v_t f_i(h_i, p_{N_i}) + W_i(h_i, b_{N_i} − e(p)) ]    (W_i: expected next V_i after spending)
 
 W_i is a table over a battery grid, and values between its points are interpolated. Receivers with equal surroundings
 share one table. Far from the horizon a slot only adds a constant to V_i; the recursion stops there. Where tables
@@ -92,7 +92,7 @@ class ReceiverTables(ActionPolicy):
     def _decide(self, slot: int, seen: Observation) -> Tensor:
         problem, coordination = self.problem, self.coordination
         left = Left(problem, seen)
-        price = problem.idle_cost.masked_fill(~left.affordable, torch.inf)
+        price = problem.during(slot).idle_cost.masked_fill(~left.affordable, torch.inf)
         if self.futures is not None:
             price = price + left.values(self.futures[slot])
         tables = coordination.flat((self._objective(slot, g, seen) for g in coordination.groups), price)
@@ -100,8 +100,8 @@ class ReceiverTables(ActionPolicy):
         return coordination.decide(tables, price, [greedy, torch.zeros_like(greedy)], self.rounds, self.messages)
 
     def _objective(self, slot: int, group: Group, seen: Observation) -> Tensor:
-        """f_i + W_i for all joint actions of a group; (batch, receiver, joint action)."""
-        now = self.coordination.slot_costs(group, seen.channel_level)
+        """v_t f_i + W_i for all joint actions of a group; (batch, receiver, joint action)."""
+        now = self.coordination.slot_costs(slot, group, seen.channel_level)
         return now if self.futures is not None else now + self.values_left(slot, group, seen)
 
     def values_left(self, slot: int, group: Group, seen: Observation) -> Tensor:
@@ -291,11 +291,10 @@ def _futures(options: Options, grids: Mapping[int, Problem], cluster: Part) -> T
     """Values W of one receiver's term, down to where further slots only add a constant; (stored slot, state)."""
     problem = grids[len(cluster.devices)]
     futures, previous = [], None
-    for step in backward_induction(
-        problem, cluster, receiver_terms(problem, cluster, options.own_share), with_code=False
-    ):
+    terms = partial(receiver_terms, cluster=cluster, own_share=options.own_share)
+    for step in backward_induction(problem, cluster, terms, with_code=False):
         futures.append(step.future.flatten())
-        if previous is not None and len(problem.harvest.law.joule) == 1:
+        if previous is not None and problem.is_steady:
             rise = step.value - previous
             if float(rise.max() - rise.min()) <= options.tolerance:
                 break

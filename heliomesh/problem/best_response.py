@@ -68,9 +68,11 @@ def descend(problem: Problem, form: ProductForm, law: Tensor, sweeps: int, track
     return Descent(actions, futures, prices, law, cost, done, converged)
 
 
-def _by_slots(function: Callable[[Tensor], Tensor], law: Tensor, problem: Problem) -> Tensor:
-    """Apply a slot-wise function in pieces that fit the cache and the memory."""
-    return torch.cat([function(piece) for piece in torch.split(law, max(1, _SLOT_ENTRIES // _entries(problem)))])
+def _by_slots(function: Callable[[Tensor, int], Tensor], law: Tensor, problem: Problem) -> Tensor:
+    """Apply a function of laws and their first slot in pieces that fit the cache and the memory."""
+    at_once = max(1, _SLOT_ENTRIES // _entries(problem))
+    pieces = torch.split(law, at_once)
+    return torch.cat([function(piece, number * at_once) for number, piece in enumerate(pieces)])
 
 
 def _entries(problem: Problem) -> int:

@@ -1,14 +1,17 @@
 """The one-slot cost as a sum of local terms.
 
 x_j = Σ_{i∈N_j} a_ij q_ij + idle_penalty · a_jj · (1 − β_j), with q_ij = 1 where j does not send: the share of device
-j's update weight that is lost. The network's cost c = Σ_j x_j is a sum of receiver factors f_i = Σ_{j∈N_i} a_ij q_ij
-plus one idle term per device.
+j's update weight that is lost. The network's cost c = Σ_j x_j is a sum of the weights f_i = Σ_{j∈N_i} a_ij q_ij that
+receivers miss plus one idle term per device. The objective "learning" has c_t = v_t Σ_i f_i + Σ_j u_t (1 − β_j)
+instead; `Problem.during` gives the problem with the weights of a slot.
 """
 
 import torch
+from torch import Tensor
 
 from heliomesh.physics.link import waterfall_error
 from heliomesh.problem.factor import Factor, Variable, action, site, total
+from heliomesh.problem.policy import Weights
 from heliomesh.problem.problem import Problem
 
 
@@ -41,7 +44,7 @@ def edge_errors(problem: Problem, receiver: int) -> dict[int, Factor]:
     return errors
 
 
-def receiver_factor(problem: Problem, receiver: int) -> Factor:
+def missed_factor(problem: Problem, receiver: int) -> Factor:
     """f_i = Σ_{j∈N_i} a_ij q_ij: the weight that receiver i misses."""
     topology = problem.topology
     return total(
@@ -52,11 +55,34 @@ def receiver_factor(problem: Problem, receiver: int) -> Factor:
     )
 
 
+def receiver_factor(problem: Problem, receiver: int) -> Factor:
+    """v_t f_i: what receiver i adds to the cost."""
+    return missed_factor(problem, receiver).scaled(problem.phase_weights.deliver)
+
+
 def idle_factor(problem: Problem, device: int) -> Factor:
-    """idle_penalty · a_jj where device j does not train."""
+    """idle_penalty · a_jj, or u_t, where device j does not train."""
     return Factor((action(device),), problem.idle_cost[device])
 
 
 def part_factors(problem: Problem, devices: tuple[int, ...], receivers: tuple[int, ...]) -> list[Factor]:
     """All cost terms of an independent part of the network; their sum is its one-slot cost."""
     return [receiver_factor(problem, i) for i in receivers] + [idle_factor(problem, j) for j in devices]
+
+
+def update_loss(problem: Problem, slot: int, error: Tensor, trained: Tensor, mixing: Weights | None = None) -> Tensor:
+    """x_j, the cost of a slot booked on senders and on devices that do not train.
+
+    error (..., edge) and trained (..., device) → (..., device); the mixing weights are the network's own where none
+    are given.
+    """
+    weights, topology = problem.weights.in_slot(slot), problem.topology
+    sender, edge, own = (
+        torch.from_numpy(array).to(error.device)
+        for array in (topology.edge_sender, topology.edge_weight, topology.self_weight)
+    )
+    mixing = mixing or Weights(edge, own)
+    lost = torch.zeros(trained.shape, dtype=error.dtype, device=error.device)
+    lost.index_add_(-1, sender, mixing.edge * error)
+    idle = problem.scenario.cost.idle_penalty * mixing.own if weights.train is None else weights.train
+    return weights.deliver * lost + idle * ~trained

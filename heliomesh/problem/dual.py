@@ -3,9 +3,9 @@
 Receivers are gathered in *cells*. Give every pair (cell c, device j that its receivers hear), slot t, level h of the
 channel between them and action a price g_cj(t, h, a). For any prices
 
-    Σ_j V_j[Σ_c g_cj]  +  Σ_t Σ_c E_h min_p ( Σ_{i∈c} f_i(h, p) − Σ_j g_cj(t, h, p_j) )   ≤   optimal cost
+    Σ_j V_j[Σ_c g_cj]  +  Σ_t Σ_c E_h min_p ( v_t Σ_{i∈c} f_i(h, p) − Σ_j g_cj(t, h, p_j) )   ≤   optimal cost
 
-where V_j[·] is device j's own dynamic program paying the prices and its idle penalty, over its battery and the
+where V_j[·] is device j's own dynamic program paying the prices and its idle cost, over its battery and the
 channels that prices move with. Along any policy the prices paid cancel. The first sum is at most what each device
 pays: what else a policy may know is independent of the device's own battery and channels. The second is at most what
 each cell loses net of the prices: channels are in their stationary law in every slot, and a cell's minimum may use
@@ -25,7 +25,7 @@ into several that hear some of them each. Interference between these parts is le
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -66,19 +66,22 @@ def num_skies(problem: Problem) -> int:
 def slot_blocks(problem: Problem) -> npt.NDArray[np.int64]:
     """Slots that share prices; (slot,) block numbers.
 
-    Each of the last slots is alone. Earlier ones are grouped: evenly under a law that changes with the time of day,
-    else finely at both ends, where batteries still leave their first level or see the horizon.
+    Each of the last slots is alone. Earlier ones are grouped: evenly where harvest or cost change with time, else
+    finely at both ends, where batteries still leave their first level or see the horizon. Slots of different cost
+    share no prices.
     """
     slots = problem.slots
     early = max(slots - _LAST_SLOTS, 0)
-    if len(problem.harvest.law.joule) > 1:
+    if not problem.is_steady:
         blocks = min(_MOST_BLOCKS, early)
         grouped = (np.arange(early) * blocks) // max(early, 1)
     else:
         edges = np.unique(np.clip([4, 12, early - 8], 0, early))
         grouped = np.searchsorted(edges, np.arange(early), side="right")
     numbers = np.concatenate([grouped, slots + np.arange(slots - early)])
-    return np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+    begins = np.diff(numbers, prepend=numbers[0]) != 0
+    begins[problem.weights.borders[1:]] = True
+    return np.cumsum(begins, dtype=np.int64)
 
 
 def least_bytes(problem: Problem, coordination: Coordination) -> float:
@@ -122,18 +125,18 @@ def raise_bound(problem: Problem, effort: Effort, track: Track) -> float:
     """A certified bound on the total cost of the simulated process over the horizon."""
     wide = problem.wide
     rough = _rough(wide)
-    priced, own_price = priced_cells(rough, Coordination(rough)), rough.idle_cost
-    blind = _dual(rough, priced, own_price, _unwatched(rough), effort)
+    priced = priced_cells(rough, Coordination(rough))
+    blind = _dual(rough, priced, _unwatched(rough), effort)
     first = blind.first_prices(_first_laws(rough, track))
     prices = blind.ascend(first, effort.steps, track, "dual bound")
-    exact = _dual(wide, priced, own_price, _unwatched(wide), effort)
+    exact = _dual(wide, priced, _unwatched(wide), effort)
     bound = exact.certified(prices)
     watched = _watched(rough, priced, effort.memory_gib) if priced and effort.channel_steps else None
     if watched is not None:
-        seeing = _dual(rough, priced, own_price, watched, effort)
+        seeing = _dual(rough, priced, watched, effort)
         wider = [price.expand(-1, problem.channel.levels, -1, -1, -1).clone() for price in prices]
         better = seeing.ascend(wider, effort.channel_steps, track, "channel prices")
-        bound = max(bound, _dual(wide, priced, own_price, watched, effort).certified(better))
+        bound = max(bound, _dual(wide, priced, watched, effort).certified(better))
     return bound
 
 
@@ -144,9 +147,9 @@ def _rough(problem: Problem) -> Problem:
     """
     levels = problem.battery.levels if problem.grid_is_exact else dividing_levels(problem, _ROUGH_LEVELS)
     rough = interpolated(problem, levels)
-    if len(problem.harvest.law.joule) > 1 or problem.slots <= _ROUGH_SLOTS:
+    if not problem.is_steady or problem.slots <= _ROUGH_SLOTS:
         return rough
-    return replace(rough, scenario=problem.scenario.override({"slots": _ROUGH_SLOTS}))
+    return replace(rough, scenario=problem.scenario.first_slots(_ROUGH_SLOTS))
 
 
 def _first_laws(problem: Problem, track: Track) -> Tensor:
@@ -155,11 +158,9 @@ def _first_laws(problem: Problem, track: Track) -> Tensor:
     return descend(problem, form, even_laws(problem), _DESCENT_SWEEPS, track, "action laws").laws
 
 
-def _dual(
-    problem: Problem, priced: list[Priced], own_price: Tensor, watchers: tuple[Watchers, ...], effort: Effort
-) -> "Dual":
+def _dual(problem: Problem, priced: list[Priced], watchers: tuple[Watchers, ...], effort: Effort) -> "Dual":
     sparing = _ascent(problem, priced, watchers).num_bytes(sparing=False) > effort.memory_gib * 2**30
-    return Dual(problem, priced, own_price, watchers, sparing)
+    return Dual(problem, priced, watchers, sparing)
 
 
 _ROUGH_LEVELS = 21
@@ -232,7 +233,6 @@ class Dual:
 
     problem: Problem
     priced: list[Priced]
-    own_price: Tensor  # (device, action), paid in every slot
     watchers: tuple[Watchers, ...]
     sparing: bool = False  # time for memory: gradients go through segments of slots and single blocks
 
@@ -253,6 +253,24 @@ class Dual:
         weather = self.problem.harvest.law.stationary.to(slots) if self.skies > 1 else torch.ones_like(slots[:1])
         return torch.outer(slots, weather).flatten()
 
+    @cached_property
+    def own_price(self) -> Tensor:
+        """What a device pays itself: the cost of not training; (block × sky, device, action)."""
+        return self.problem.idle_costs[self._phase_of_block]
+
+    @cached_property
+    def deliver(self) -> Tensor:
+        """v_t; (block × sky,)."""
+        weights = [phase.deliver for phase in self.problem.weights.phases]
+        return torch.tensor(weights, dtype=self.problem.dtype, device=self.problem.device)[self._phase_of_block]
+
+    @cached_property
+    def _phase_of_block(self) -> Tensor:
+        """Phase of the cost; (block × sky,)."""
+        first = np.unique(slot_blocks(self.problem), return_index=True)[1]
+        phase = self.problem.weights.phase_of_slot[first].repeat(self.skies)
+        return torch.from_numpy(phase).to(self.problem.device)
+
     def first_prices(self, laws: Tensor) -> list[Tensor]:
         """Expected costs given each device's action; laws (slot, device, action)."""
         slots = torch.bincount(self.blocks).to(laws).reshape(-1, 1, 1)
@@ -260,7 +278,9 @@ class Dual:
         mean_law = (mean_law.index_add_(0, self.blocks, laws) / slots).repeat_interleave(self.skies, dim=0)
         at_once = 1 if self.sparing else len(mean_law)
         return [
-            torch.cat([expected_prices(one, part) for part in torch.split(mean_law, at_once)]) for one in self.priced
+            torch.cat([expected_prices(one, part) for part in torch.split(mean_law, at_once)])
+            * self.deliver.reshape(-1, 1, 1, 1, 1)
+            for one in self.priced
         ]
 
     def ascend(self, prices: list[Tensor], steps: int, track: Track, what: str) -> list[Tensor]:
@@ -268,13 +288,13 @@ class Dual:
         if not prices:
             return prices
         prices = [price.clone().requires_grad_() for price in prices]
-        optimiser = torch.optim.Adam(prices, lr=_FIRST_RATE)
+        optimiser, scale = torch.optim.Adam(prices, lr=_FIRST_RATE), self.problem.weights.largest
         best, kept = -torch.inf, prices
         for step in track(range(steps), what, steps):
             fade = step / max(steps - 1, 1)
-            temperature = _FIRST_TEMPERATURE * (_LAST_TEMPERATURE / _FIRST_TEMPERATURE) ** fade
+            temperature = scale * _FIRST_TEMPERATURE * (_LAST_TEMPERATURE / _FIRST_TEMPERATURE) ** fade
             for entry in optimiser.param_groups:
-                entry["lr"] = _FIRST_RATE * (_LAST_RATE / _FIRST_RATE) ** fade
+                entry["lr"] = scale * _FIRST_RATE * (_LAST_RATE / _FIRST_RATE) ** fade
             optimiser.zero_grad()
             (-self.value(prices, temperature)).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
@@ -290,7 +310,7 @@ class Dual:
         """The bound for continuous batteries, with hard minima."""
         total = 0.0
         for one, price in zip(self.priced, self._seen(prices), strict=True):
-            least = torch.cat([_expected_least(one, block, 0.0) for block in torch.split(price, 1)])
+            least = torch.cat([_expected_least(one, *block, 0.0) for block in self._single_blocks(price)])
             total += float((least * self.weight).sum())
         flat = self._by_pair(prices)
         first, alike = first_laws(self.problem), list(kinds(self.problem))  # their kernels serve all watchers
@@ -352,20 +372,24 @@ class Dual:
         for one, price in zip(self.priced, self._seen(prices), strict=True):
             if self.sparing:
                 least = torch.cat(
-                    [_recomputed(_expected_least, one, block, temperature) for block in torch.split(price, 1)]
+                    [_recomputed(_expected_least, one, *block, temperature) for block in self._single_blocks(price)]
                 )
             else:
-                least = _expected_least(one, price, temperature)
+                least = _expected_least(one, price, self.deliver, temperature)
             result = result + (least * self.weight).sum()
         flat = self._by_pair(prices)
         for watchers in self.watchers:
             result = result + self._programs(watchers, flat, temperature)
         return result
 
+    def _single_blocks(self, price: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """A cell's prices and v_t of every block alone."""
+        return zip(torch.split(price, 1), torch.split(self.deliver, 1), strict=True)
+
     def _by_pair(self, prices: list[Tensor]) -> Tensor:
         """All cells' prices; (block, level, pair, action)."""
         levels = prices[0].shape[1] if prices else 1
-        none = self.own_price.new_zeros(len(self.weight), levels, 0, self.own_price.shape[1])
+        none = self.own_price.new_zeros(len(self.weight), levels, 0, self.own_price.shape[2])
         return torch.cat([none, *(price.flatten(2, 3) for price in prices)], dim=2)
 
     @cached_property
@@ -443,7 +467,7 @@ class Dual:
         none = watchers.devices.new_zeros(0)
         actor = place[torch.cat([none, *(one.actors.flatten() for one in self.priced)])]
         blind = ((actor >= 0) & ~self._moving).nonzero().squeeze(1)
-        base = self.own_price[watchers.devices].expand(blocks, -1, -1)
+        base = self.own_price[:, watchers.devices]
         total = base.index_add(1, actor[blind], flat[:, :, blind].mean(1))
         total = total.reshape(blocks, len(watchers.devices), *[1] * count, actions)
         for axis, (pairs, places) in enumerate(watchers.axes):
@@ -456,14 +480,14 @@ class Dual:
         return total.reshape(blocks, len(watchers.devices), -1, actions)
 
 
-def _expected_least(one: Priced, price: Tensor, temperature: float) -> Tensor:
-    """Σ_i E_h min_p (f_i − Σ_j g_ij) of a group of receivers; (block,)."""
-    least = _least(_net(one, price), temperature)
+def _expected_least(one: Priced, price: Tensor, deliver: Tensor, temperature: float) -> Tensor:
+    """Σ_i E_h min_p (v_t f_i − Σ_j g_ij) of a group of receivers; v_t (block,) → (block,)."""
+    least = _least(_net(one, price, deliver), temperature)
     return torch.einsum("bcr,c->b", least, one.channel_prob)
 
 
-def _net(one: Priced, price: Tensor) -> Tensor:
-    """f_i − Σ_j g_ij for all joint actions; (block, channel state, receiver, joint action)."""
+def _net(one: Priced, price: Tensor, deliver: Tensor) -> Tensor:
+    """v_t f_i − Σ_j g_ij for all joint actions; (block, channel state, receiver, joint action)."""
     blocks, levels, receivers, heard, actions = price.shape
     joint = torch.zeros((), dtype=price.dtype, device=price.device)
     for axis in range(heard):
@@ -471,7 +495,10 @@ def _net(one: Priced, price: Tensor) -> Tensor:
         shape = [blocks, seen.shape[1], receivers, *[1] * heard]
         shape[3 + axis] = actions
         joint = joint + seen.reshape(shape)
-    return one.cost.unsqueeze(0) - joint.flatten(3)
+    cost = one.cost.unsqueeze(0)
+    if bool((deliver != 1).any()):
+        cost = cost * deliver.reshape(-1, 1, 1, 1)
+    return cost - joint.flatten(3)
 
 
 @dataclass(frozen=True)

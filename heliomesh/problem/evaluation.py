@@ -55,10 +55,13 @@ def _separable_parts(problem: Problem, policy: ActionPolicy) -> tuple[Part, ...]
 def _part_cost(problem: Problem, policy: ActionPolicy, part: Part) -> float:
     """Total expected cost of one part over the horizon."""
     seen, state = _all_states(problem, part)
-    factors = part_factors(problem, part.devices, part.receivers)
     shape = problem.sizes(part.states)
+    now, factors = None, list[Factor]()
     value = torch.zeros(shape, dtype=problem.dtype, device=problem.device)
     for slot in range(problem.slots - 1, -1, -1):
+        if now is not problem.during(slot):
+            now = problem.during(slot)
+            factors = part_factors(now, part.devices, part.receivers)
         future = Factor(part.states, expected_next(problem, part.states, value, slot))
         if slot == problem.slots - 1 or not policy.stationary:
             prob = policy.checked_prob(slot, seen)[:, list(part.devices)]  # (state, device, action)

@@ -3,7 +3,7 @@
 Only the post-decision table W, the value V and the best action per state exist; Q(s, p) is never stored.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -42,21 +42,27 @@ class Step:
     code: Tensor  # the joint action that attains it, in base |P| with the first device most significant; or empty
 
 
-def backward_induction(problem: Problem, part: Part, factors: list[Factor], with_code: bool = True) -> Iterator[Step]:
+Terms = Callable[[Problem], list[Factor]]  # cost terms of a slot, from the problem during it
+
+
+def backward_induction(problem: Problem, part: Part, terms: Terms, with_code: bool = True) -> Iterator[Step]:
     """Exact optimal values of a set of devices and sites under a sum of cost terms, from the last slot to the first.
 
-        V_t(s) = min over feasible p of  c(h, p) + W_t(h, b − e(p)),   W_t = E[V_{t+1} | state after spending]
+        V_t(s) = min over feasible p of  c_t(h, p) + W_t(h, b − e(p)),   W_t = E[V_{t+1} | state after spending]
 
     Without codes the minimum alone is computed, in about half the time.
     """
     _check_axes(problem, part)
     shape = problem.sizes(part.states)
     channel_states = entries(shape[: len(part.sites)])
-    stages = elimination_stages(problem, part, factors)
     value = torch.zeros(shape, dtype=problem.dtype, device=problem.device)
-    widest = max(entries(stage.cost.shape[1:-1]) for stage in stages)
-    rows = _rows_at_once(value.numel() // channel_states * widest)
+    now, stages, rows = None, list[Stage](), 1
     for slot in range(problem.slots - 1, -1, -1):
+        if now is not problem.during(slot):
+            now = problem.during(slot)
+            stages = elimination_stages(problem, part, terms(now))
+            widest = max(entries(stage.cost.shape[1:-1]) for stage in stages)
+            rows = _rows_at_once(value.numel() // channel_states * widest)
         if slot < problem.slots - 1:  # nothing follows the last slot
             value = expected_next(problem, part.states, value, slot)
         future = value.reshape(channel_states, -1)
@@ -78,13 +84,17 @@ def small_optimum(problem: Problem) -> float | None:
         return None
     total = 0.0
     for part in problem.parts:
-        factors = part_factors(problem, part.devices, part.receivers)
-        *_, first = backward_induction(problem, part, factors, with_code=False)
+        *_, first = backward_induction(problem, part, part_terms(part), with_code=False)
         total += expected_first(problem, part.states, first.value)
     return total
 
 
 _SMALL_WORK = 1_000_000  # states × slots
+
+
+def part_terms(part: Part) -> Terms:
+    """All cost terms of an independent part of the network, by the problem during a slot."""
+    return lambda problem: part_factors(problem, part.devices, part.receivers)
 
 
 def _check_axes(problem: Problem, part: Part) -> None:

@@ -58,8 +58,8 @@ class Factor:
         return Factor(scope, self.aligned(scope) + other.aligned(scope))
 
     def scaled(self, weight: float) -> "Factor":
-        """The factor times a number."""
-        return Factor(self.scope, self.table * weight)
+        """The factor times a number; itself times one."""
+        return self if weight == 1 else Factor(self.scope, self.table * weight)
 
     def restrict(self, values: Mapping[Variable, int]) -> "Factor":
         """Fix variables to values; those that do not occur are ignored."""

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -134,7 +134,11 @@ class ActionPolicy(ABC):
     """A policy that picks from the problem's action set."""
 
     problem: Problem
-    stationary: ClassVar[bool] = False  # whether the slot number does not matter
+
+    @property
+    def stationary(self) -> bool:
+        """Whether the slot number does not matter."""
+        return False
 
     @abstractmethod
     def action(self, slot: int, seen: Observation) -> Tensor:
@@ -217,6 +221,8 @@ class Plan:
         """Relative distance of the expected cost from the lower bound."""
         if self.expected_cost is None or self.lower_bound is None:
             return None
+        if self.lower_bound < 0:
+            return (self.expected_cost - self.lower_bound) / -self.lower_bound
         return self.expected_cost / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
 
 

@@ -17,6 +17,7 @@ from heliomesh.physics.harvesting import Harvest, HarvestLaw, HarvestReplay, Sky
 from heliomesh.physics.link import Radio, build_link, waterfall_error
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.problem.factor import Variable, energy, site
+from heliomesh.problem.weights import CostWeights, PhaseWeights, cost_weights
 from heliomesh.scenario import HARVEST_CATALOG, MOST_JOULE, MOST_WATT, Scenario, ScenarioError, per_device, variant
 
 _Holder = TypeVar("_Holder")
@@ -66,6 +67,7 @@ class Problem:
     battery: Battery
     link: Radio
     actions: Actions
+    weights: CostWeights
     dtype: torch.dtype
     device: torch.device
 
@@ -88,6 +90,31 @@ class Problem:
     def wide(self) -> "Problem":
         """The same problem in float64, in which bounds are certified: float32 may round them upward."""
         return self if self.dtype == torch.float64 else replace(self, dtype=torch.float64)
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether all slots have one harvest law and one cost, so that far from the horizon they are alike."""
+        return len(self.harvest.law.joule) == 1 and len(self.weights.phases) == 1
+
+    def during(self, slot: int) -> "Problem":
+        """The problem with the cost of a slot in all slots; the same object for slots of one phase."""
+        return self.phases[int(self.weights.phase_of_slot[slot])]
+
+    @cached_property
+    def phases(self) -> tuple["Problem", ...]:
+        """One problem per phase of the cost."""
+        count = len(self.weights.phases)
+        return (self,) if count == 1 else tuple(replace(self, weights=self.weights.only(k)) for k in range(count))
+
+    @property
+    def phase_weights(self) -> PhaseWeights:
+        """Weights of the cost, where all slots have the same."""
+        if len(self.weights.phases) > 1:
+            raise ValueError(
+                "problem: expected one phase of the cost, as problem.during(slot) has, "
+                f"actual number of phases {len(self.weights.phases)}"
+            )
+        return self.weights.phases[0]
 
     def size(self, variable: Variable) -> int:
         """Number of values of a variable."""
@@ -233,9 +260,18 @@ class Problem:
 
     @cached_property
     def idle_cost(self) -> Tensor:
-        """idle_penalty · a_jj where an action does not train; (device, action)."""
+        """idle_penalty · a_jj, or u_t, where an action does not train; (device, action)."""
         own = torch.from_numpy(self.topology.self_weight).to(self.device, self.dtype)
-        return self.scenario.cost.idle_penalty * torch.outer(own, (~self.actions.trained).to(self.dtype))
+        train = self.phase_weights.train
+        untrained = (~self.actions.trained).to(self.dtype)
+        if train is None:
+            return self.scenario.cost.idle_penalty * torch.outer(own, untrained)
+        return train * untrained.expand(len(own), -1)
+
+    @property
+    def idle_costs(self) -> Tensor:
+        """`idle_cost` of every phase; (phase, device, action)."""
+        return torch.stack([phase.idle_cost for phase in self.phases])
 
     @cached_property
     def compute_joule(self) -> Tensor:
@@ -262,6 +298,7 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
         battery=_moved(battery, place),
         link=_moved(link, place),
         actions=_moved(actions, place),
+        weights=cost_weights(scenario),
         dtype=number,
         device=place,
     )

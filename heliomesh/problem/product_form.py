@@ -5,7 +5,8 @@ With independent actions the success of a packet factorises over the other sende
     E[1 − q_ij | p_j] = Σ_h P(h) e^{−φσ²/(p_j g_ij h)} Π_{j'≠j} E[e^{−φ p_j' g_ij' / (p_j g_ij)}]
 
 so a receiver of degree d costs d² terms instead of |P|^d. A *wedge* is a pair of edges (e, f) into one receiver: f
-disturbs e. All tensors have a leading slot axis, and channels are in their stationary law.
+disturbs e. All tensors have a leading slot axis, and channels are in their stationary law. Laws of actions
+begin at any slot; its number decides which weights costs have.
 """
 
 from dataclasses import dataclass
@@ -100,37 +101,45 @@ class ProductForm:
             return torch.ones_like(law[..., 0])
         return law[..., self.problem.actions.power_watt == 0].sum(-1)
 
-    def cost(self, law: Tensor) -> Tensor:
+    def _weights(self, first_slot: int, slots: int) -> tuple[Tensor, Tensor]:
+        """v_t a_ij of every edge (slot, edge), and what actions cost that do not train (slot, device, action)."""
+        weights, place = self.problem.weights, self.problem.device
+        phase = torch.from_numpy(weights.phase_of_slot[first_slot : first_slot + slots]).to(place)
+        deliver = torch.tensor([one.deliver for one in weights.phases], dtype=self.problem.dtype, device=place)
+        return torch.outer(deliver[phase], self._edges[2]), self.problem.idle_costs[phase]
+
+    def cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
         """Expected one-slot cost of the network; (slot,)."""
-        receiver, sender, weight = self._edges
+        receiver, sender, _ = self._edges
+        weight, idle_cost = self._weights(first_slot, len(law))
         _, everyone = self._crowd(law)
         success = (self._alone * everyone.exp()).sum(-1)  # (slot, edge, action)
         arrived = (law[:, sender] * success).sum(-1) * self._listening(law)[:, receiver]
         lost = (weight * (1 - arrived)).sum(-1)
-        return lost + (law * self.problem.idle_cost).sum((-1, -2))
+        return lost + (law * idle_cost).sum((-1, -2))
 
-    def action_cost(self, law: Tensor) -> Tensor:
+    def action_cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
         """Expected cost of everything a device's action touches, per own action; (slot, device, action).
 
         Differences between actions are differences of the network's expected cost.
         """
         problem = self.problem
-        receiver, sender, weight = self._edges
+        receiver, sender, _ = self._edges
+        weight, cost = self._weights(first_slot, len(law))
         disturbed, disturbing = self._wedges
         each, everyone = self._crowd(law)
         hears = self._listening(law)[:, receiver]  # (slot, edge)
         success = (self._alone * everyone.exp()).sum(-1)  # (slot, edge, action)
-        cost = problem.idle_cost.expand(len(law), -1, -1).clone()
         # its own packets
-        cost.index_add_(1, sender, weight.reshape(-1, 1) * (1 - success * hears.unsqueeze(-1)))
+        cost.index_add_(1, sender, weight.unsqueeze(-1) * (1 - success * hears.unsqueeze(-1)))
         # the packets it disturbs: survival of all the rest times its own, averaged over the disturbed sender's action
         others = (everyone[:, disturbed] - each).exp() * self._alone[disturbed]
         given = torch.einsum("twah,wahb,twa->twb", others, self._survival, law[:, sender[disturbed]])
         given = given * hears[:, disturbed].unsqueeze(-1)
-        cost.index_add_(1, sender[disturbing], weight[disturbed].reshape(-1, 1) * (1 - given))
+        cost.index_add_(1, sender[disturbing], weight[:, disturbed].unsqueeze(-1) * (1 - given))
         if problem.link.half_duplex:  # the packets it misses while it sends
             arrived = (law[:, sender] * success).sum(-1)
             silent = (problem.actions.power_watt == 0).to(problem.dtype)
-            missed = weight.reshape(-1, 1) * (1 - arrived.unsqueeze(-1) * silent)
+            missed = weight.unsqueeze(-1) * (1 - arrived.unsqueeze(-1) * silent)
             cost.index_add_(1, receiver, missed)
         return cost

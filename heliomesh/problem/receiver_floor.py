@@ -1,6 +1,6 @@
 """A lower bound on the cost of every policy: the sum of the receivers' own optima, with continuous batteries.
 
-The cost is a sum of terms, one per receiver: the weight f_i that it misses and a share of the idle penalty of each
+The cost is a sum of terms, one per receiver: the weight f_i that it misses and a share of the idle cost of each
 device it hears. Let V_i be the optimum of term i alone, as if all devices it hears acted for it alone. The minimum of
 a sum is at least the sum of the minima, so Σ_i V_i bounds every policy's cost. V_i is a dynamic program over the
 channels into i and the energies of the devices heard. It is bounded from below axis by axis as in `minorant.py`:
@@ -65,18 +65,24 @@ def _levels(problem: Problem, clusters: list[Part]) -> int | None:
 def _least(problem: Problem, cluster: Part, known: dict[int, Kind], first: Tensor) -> float:
     """Bound on one receiver's term over the horizon."""
     devices, kind = cluster.devices, [known[device] for device in cluster.devices]
-    cost, steady = _costs(problem, cluster), len(problem.harvest.law.joule) == 1
+    steady, now = len(problem.harvest.law.joule) == 1, problem.during(problem.slots - 1)
+    cost = _costs(now, cluster)
     shape = (problem.channel.levels,) * len(cluster.sites) + tuple(one.num_energy for one in kind)
     value, slot = torch.zeros(shape, dtype=torch.float64, device=problem.device), problem.slots - 1
     while slot >= 0:
+        if now is not problem.during(slot):
+            now = problem.during(slot)
+            cost = _costs(now, cluster)
         future = value
         if slot < problem.slots - 1:
             future = _filled(problem, cluster, kind, value, slot)
         after = _chosen(kind, future.reshape(-1, *shape[len(cluster.sites) :]), cost).reshape(shape)
         rise = after - value
         value, slot = after, slot - 1
-        if steady and float(rise.max() - rise.min()) <= _TOLERANCE:
-            value, slot = value + (slot + 1) * float(rise.min()), -1
+        alike = steady and slot >= 0 and problem.during(slot) is now
+        if alike and float(rise.max() - rise.min()) <= _TOLERANCE:
+            count = slot + 1 - problem.weights.first_alike(slot)
+            value, slot = value + count * float(rise.min()), slot - count
     for _ in cluster.sites:
         value = torch.tensordot(problem.channel.stationary, value, dims=([0], [0]))
     for device in devices:

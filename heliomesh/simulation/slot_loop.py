@@ -15,7 +15,8 @@ from torch import Tensor
 from heliomesh.physics.battery import initial_battery
 from heliomesh.physics.link import error_prob
 from heliomesh.problem import guard
-from heliomesh.problem.policy import Noticed, Observation, Policy, Weights, decided
+from heliomesh.problem.cost import update_loss
+from heliomesh.problem.policy import Noticed, Observation, Policy, decided
 from heliomesh.problem.problem import Problem
 from heliomesh.streams import Purpose, stream
 
@@ -55,11 +56,6 @@ def run_slots(
     """
     _check_inputs(problem, policy, seed)
     topology, settings = problem.topology, problem.scenario.energy
-    usual = Weights(
-        torch.from_numpy(topology.edge_weight).to(problem.device),
-        torch.from_numpy(topology.self_weight).to(problem.device),
-    )
-    sender = torch.from_numpy(topology.edge_sender).to(problem.device)
     dust_joule = guard.DUST * problem.battery.capacity_joule
 
     numbers = RandomNumbers(problem, episodes, seed)
@@ -85,9 +81,7 @@ def run_slots(
         fading = world.channel.gain[channel_level[:, world.channel.site_of_edge]]
         error = error_prob(world.link, topology, decision.power_watt, fading)
         delivered = now.link >= error
-        weights = decision.weights or usual
-        idle = problem.scenario.cost.idle_penalty * weights.own * ~decision.trained
-        loss = torch.zeros_like(battery).index_add_(-1, sender, weights.edge * error) + idle
+        loss = update_loss(problem, slot, error, decision.trained, decision.weights)
         # 4. energy
         harvested, hidden = world.harvest.step(slot, hidden, now.harvest)
         after, overflow = world.battery.step(battery, spent, harvested)

@@ -214,4 +214,4 @@ def _with_gaps(rows: list[Row], bound: float | None) -> Comparison:
 def _with_gap(row: Row, base: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Row:
     if row.cost is None:
         return row
-    return replace(row, gap=interval((row.cost - base) / (float(base.mean()) or 1.0)))
+    return replace(row, gap=interval((row.cost - base) / (abs(float(base.mean())) or 1.0)))

@@ -71,10 +71,10 @@ def test_true_cost_never_rises(tiny: Make, half_duplex: bool) -> None:
     solver = build_solver(problem, Options(), np.random.default_rng(0))
     gain, limit = _instance(problem, 40)
     limit[:, 2] = 0.0  # a silent device
-    power, previous = limit, solver.device_costs(gain, limit).sum(1)
+    power, previous = limit, solver.device_costs(gain, limit, 0).sum(1)
     for _ in range(15):
         power = solver.convex_step(gain, limit, power, solver.tangent(gain, power), passes=1)
-        cost = solver.device_costs(gain, power).sum(1)
+        cost = solver.device_costs(gain, power, 0).sum(1)
         assert bool((cost <= previous + 1e-12).all())
         assert bool((power <= limit).all())
         assert bool((power[:, 2] == 0).all())
@@ -95,7 +95,7 @@ def test_silent_starts_pay_where_taking_turns_does(tiny: Make) -> None:
     )
     solver = build_solver(problem, Options(), np.random.default_rng(0))
     gain = torch.ones(1, problem.topology.num_edges, dtype=torch.float64)
-    power = solver.powers(gain, torch.ones(1, 3, dtype=torch.float64))
+    power = solver.powers(gain, torch.ones(1, 3, dtype=torch.float64), 0)
     assert int((power[0, [0, 2]] > 1e-6).sum()) == 1
 
 

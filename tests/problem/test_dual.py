@@ -30,8 +30,7 @@ def priced(changes, scenario="tiny"):
 
 
 def duals(problem, groups, watchers):
-    own = torch.rand(problem.idle_cost.shape, dtype=problem.dtype, generator=torch.Generator().manual_seed(1))
-    return [dual.Dual(problem, groups, own, watchers, sparing) for sparing in (False, True)]
+    return [dual.Dual(problem, groups, watchers, sparing) for sparing in (False, True)]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -34,6 +34,7 @@ from heliomesh.learning.run import Run, TrainingError
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.stacked import Scores
 from heliomesh.learning.trainer import ALONE, Work, train_stack
+from heliomesh.problem.cost import update_loss
 from heliomesh.problem.policy import Plan, Track
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.slot_loop import Slot
@@ -250,7 +251,7 @@ class FleetStack:
             self.died.setdefault(device, slot)
         seen = [happened.get(device) or self._dead(device) for device in range(len(fates))]
         self._battery_joule = [one.battery_after_joule for one in seen]
-        self._recorder.add(self._slot(seen, level, weather))
+        self._recorder.add(self._slot(slot, seen, level, weather))
         return np.array([one.loss for one in seen])
 
     def _dead(self, device: int) -> Happened:
@@ -270,14 +271,10 @@ class FleetStack:
             loss=float("nan"),
         )
 
-    def _slot(self, seen: Sequence[Happened], channel_level: Tensor, weather: Tensor) -> Slot:
-        """What the observer saw, as the simulator records it; x_j as in `simulation/slot_loop.py`."""
-        problem, topology = self._problem, self._problem.topology
+    def _slot(self, slot: int, seen: Sequence[Happened], channel_level: Tensor, weather: Tensor) -> Slot:
+        """What the observer saw, as the simulator records it."""
         error = torch.from_numpy(np.concatenate([one.error_prob for one in seen])).unsqueeze(0)
         trained = torch.tensor([[one.trained for one in seen]])
-        sender, weight = torch.from_numpy(topology.edge_sender), torch.from_numpy(topology.edge_weight)
-        idle = problem.scenario.cost.idle_penalty * torch.from_numpy(topology.self_weight) * ~trained
-        lost = torch.zeros(1, len(seen), dtype=torch.float64).index_add_(-1, sender, weight * error)
         column = {
             name: torch.tensor([[getattr(one, name) for one in seen]], dtype=torch.float64) for name in _COLUMNS
         }
@@ -287,7 +284,7 @@ class FleetStack:
             scheduled=trained,
             error_prob=error,
             delivered=torch.from_numpy(np.concatenate([one.delivered for one in seen])).unsqueeze(0),
-            update_loss=lost + idle,
+            update_loss=update_loss(self._problem, slot, error, trained),
             **column,
         )
 

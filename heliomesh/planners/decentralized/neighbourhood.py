@@ -53,20 +53,22 @@ class Neighbourhood:
         return [v for v in scope if (v.owner not in self.members if v.kind == "action" else v not in self.visible)]
 
     @cached_property
-    def _cost_terms(self) -> list[Factor]:
-        """x_j as the idle term and one term per receiver, nothing averaged yet."""
+    def _lost_terms(self) -> list[Factor]:
+        """The weight of the device's update that each receiver misses, nothing averaged yet."""
         problem, device = self.problem, self.device
-        terms = [idle_factor(problem, device)]
+        terms = []
         for receiver in problem.topology.neighbours[device]:
             weight = float(problem.topology.edge_weight[problem.topology.edge(receiver, device)])
             terms.append(edge_errors(problem, receiver)[device].scaled(weight))
         return terms
 
-    def cost(self, out_of_sight: Iterable[Factor]) -> Factor:
-        """The device's cost x_j with what is out of sight averaged over given laws, one factor per variable."""
+    def cost(self, out_of_sight: Iterable[Factor], slot: int) -> Factor:
+        """The device's cost x_j in a slot; what is out of sight is averaged over given laws, one per variable."""
         laws = {law.scope[0]: law for law in out_of_sight}
-        terms = []
-        for term in self._cost_terms:
+        now = self.problem.during(slot)
+        terms = [idle_factor(now, self.device)]
+        for term in self._lost_terms:
             hidden = self.hidden(term.scope)
-            terms.append(term.average(*(laws[v] for v in hidden), over=hidden) if hidden else term)
+            seen = term.average(*(laws[v] for v in hidden), over=hidden) if hidden else term
+            terms.append(seen.scaled(now.phase_weights.deliver))
         return total(terms)

@@ -5,7 +5,7 @@ actions of the devices that r hears, N_r. All of these lie within two hops of ea
 one piece per receiver: over the channel of r, its own energy in full, and the batteries of the other devices of N_r
 in a few classes. Per slot, backwards:
 
-    Q_ir = f_r + shares of idle penalties + E[V_ir,t+1]      over (h_r, e_i, classes, all actions of N_r)
+    Q_ir = v_t f_r + shares of idle costs + E[V_ir,t+1]      over (h_r, e_i, classes, all actions of N_r)
     S_ir = E_{others ∼ π|r}[Q_ir]                            over (h_r, e_i, classes, p_i)
     π_i  = argmin over p_i of Σ_r S_ir                       in turns; online this sum is looked up
     π_i|r = E[π_i | what r's piece knows]                    the other receivers' states drawn from reference laws
@@ -184,7 +184,8 @@ class PieceRun:
             for number in sorted(set(turn))
         ]
         self.drawn = [torch.from_numpy(_strata(rng, count)).to(problem.device) for count in _drawn_variables(problem)]
-        self.cost = {key: self._cost(*key) for key in self.keys}
+        self.cost: dict[tuple[int, int], Tensor] = {}  # of the phase of the cost that the run is in
+        self._costed: Problem | None = None
         uniform = torch.full(
             (problem.num_devices, problem.num_energy),
             1 / problem.num_energy,
@@ -231,7 +232,10 @@ class PieceRun:
         return stored, acted
 
     def _enter(self, slot: int) -> None:
-        """Laws of a slot; they are the same objects in all slots of the first sweep."""
+        """Costs and laws of a slot; laws are the same objects in all slots of the first sweep."""
+        if self._costed is not self.problem.during(slot):
+            self._costed = self.problem.during(slot)
+            self.cost = {key: self._cost(*key, self._costed) for key in self.keys}
         law = self.energy_law[slot]
         kernels = self.problem.energy_kernels(slot)
         if self._entered is None or self._entered[0] is not law or self._entered[1] is not kernels:
@@ -273,9 +277,9 @@ class PieceRun:
             entry = entry * shape.classes.count + classes[shape.senders[:, other]]
         return entry
 
-    def _cost(self, n: int, p: int) -> Tensor:
-        """f_r and shares of idle penalties; (receiver, channel, 1, own action, choice of each other...)."""
-        shape, problem = self.shapes[n], self.problem
+    def _cost(self, n: int, p: int, problem: Problem) -> Tensor:
+        """v_t f_r and shares of idle costs; (receiver, channel, 1, own action, choice of each other...)."""
+        shape = self.shapes[n]
         order, tables = [p, *shape.others(p)], []
         parts = torch.zeros(problem.num_devices, dtype=problem.dtype, device=problem.device)
         for other in self.shapes:
