@@ -85,4 +85,4 @@ def update_loss(problem: Problem, slot: int, error: Tensor, trained: Tensor, mix
     lost = torch.zeros(trained.shape, dtype=error.dtype, device=error.device)
     lost.index_add_(-1, sender, mixing.edge * error)
     idle = problem.scenario.cost.idle_penalty * mixing.own if weights.train is None else weights.train
-    return weights.deliver * lost + idle * ~trained
+    return weights.deliver * lost + idle * (~trained).to(error.dtype)
