@@ -43,10 +43,12 @@ SMALL = {
 }
 UNEVEN = {"link.half_duplex": True, "network.mixing": "lazy-metropolis", "cost.idle_penalty": 0.4}
 
+WEIGHTED = {"cost.objective": "learning", "cost.phases": [[1, 0.8, 0.3], [1, 0.2, 1.5], [1, -0.3, 2.0]]}
+
 
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-@pytest.mark.parametrize("extra", [{}, UNEVEN], ids=["full duplex", "half duplex"])
+@pytest.mark.parametrize("extra", [{}, UNEVEN, WEIGHTED], ids=["full duplex", "half duplex", "weights by phase"])
 def test_literal_form_equals_the_slow_reference(
     tiny: Make, graph: str, settings: dict[str, Any], extra: dict[str, Any]
 ) -> None:

@@ -121,18 +121,18 @@ def _slot_cost(problem: hm.Problem, seen: Observation, chosen: torch.Tensor) -> 
     return total(factors).at(assignment)
 
 
+MODES = {
+    "coupled": {},
+    "train only": {"energy.train_only": True},
+    "separate": {"energy.actions": "separate", "energy.powers_watt": [0.0, 1.0]},
+}
+
+
 @pytest.mark.parametrize("half_duplex", [False, True])
-@pytest.mark.parametrize("train_only", [False, True])
-def test_exhaustive_search_is_exhaustive_and_rounding_is_close(
-    tiny: Make, half_duplex: bool, train_only: bool
-) -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_exhaustive_search_is_exhaustive_and_rounding_is_close(tiny: Make, half_duplex: bool, mode: str) -> None:
     problem = tiny(
-        {
-            "network.devices": 3,
-            "link.half_duplex": half_duplex,
-            "energy.train_only": train_only,
-            "link.waterfall": 0.5,
-        }
+        {"network.devices": 3, "link.half_duplex": half_duplex, "link.waterfall": 0.5, **MODES[mode]},
     )
     seen = _all_observations(problem)
     best = torch.full((len(seen.weather),), torch.inf, dtype=torch.float64)
@@ -148,7 +148,9 @@ def test_exhaustive_search_is_exhaustive_and_rounding_is_close(
     assert bool((problem.actions.quanta[torch.arange(3), rounded] <= level).all())
     excess = _slot_cost(problem, seen, rounded) / best - 1
     assert float(excess.min()) >= -1e-12
-    assert float(excess.mean()) < 0.02
+    assert float(excess.mean()) < (
+        0.05 if mode == "separate" else 0.02
+    )  # six actions: single moves get stuck more often
 
 
 def test_continuous_powers_are_affordable_and_no_worse_than_rounded(tiny: Make) -> None:
@@ -160,6 +162,28 @@ def test_continuous_powers_are_affordable_and_no_worse_than_rounded(tiny: Make) 
         for mode in ("continuous", "rounded")
     ]
     assert first[0].mean() <= first[1].mean() + 1e-3
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("planner", ["rounded", "continuous", "exhaustive"])
+def test_who_trains_follows_the_weights_of_the_slot(tiny: Make, mode: str, planner: str) -> None:
+    """Where nothing but training counts, whoever can pay for it trains; where it is harmful, nobody does."""
+    phases = [[4, 1.0, 0.0], [4, -1.0, 0.0]]
+    changes = {"slots": 8, "cost.objective": "learning", "cost.phases": phases, "harvest.joule": [3.0, 3.0, 3.0]}
+    problem = tiny({**changes, "energy.initial": 3.0, "network.devices": 4, **MODES[mode]})
+    trace = hm.simulate(problem, hm.plan(problem, "myopic", mode=planner), 3)
+    assert trace.scheduled[:, :4].all()
+    assert not trace.scheduled[:, 4:].any()
+
+
+def test_separate_actions_send_what_training_leaves(tiny: Make) -> None:
+    """A battery below the energy of training still sends; one above it trains first."""
+    pair = {"network.devices": 2, "network.topology": "complete"}  # nobody disturbs anybody
+    changes = {"energy.actions": "separate", "energy.compute_joule": 1.0, "energy.initial": [0.5, 2.25], "slots": 1}
+    problem = tiny({**pair, **changes})
+    trace = hm.simulate(problem, hm.plan(problem, "myopic", mode="continuous"), 3)
+    assert (trace.scheduled == [False, True]).all()
+    np.testing.assert_allclose(trace.power_watt, np.broadcast_to([0.5, 1.25], trace.power_watt.shape), rtol=1e-6)
 
 
 def test_a_bound_on_the_power_set_is_not_said_of_any_power(tiny: Make) -> None:

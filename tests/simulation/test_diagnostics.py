@@ -182,6 +182,14 @@ def test_lost_updates_are_the_triple_sum_of_the_theorem(idle_penalty, train_only
         assert terms["lost updates"] == pytest.approx(cost_factor(problem, CONSTANTS) * trace.cost[0])
 
 
+def test_the_theorem_knows_no_weights_of_the_cost():
+    weights = {"cost.objective": "learning", "cost.phases": [[5, 0.3, 0.0], [7, 2.0, 3.0]]}
+    plain, weighted = problem_of(), problem_of(**weights)
+    traces = [hm.simulate(problem, hm.plan(problem, "uncoordinated"), episodes=1) for problem in (plain, weighted)]
+    assert traces[0].cost != traces[1].cost
+    assert theorem1_cost(traces[1]) == pytest.approx(theorem1_cost(traces[0]))
+
+
 def test_only_the_last_term_stays_as_the_horizon_grows():
     short = theorem1_terms(problem_of(slots=100), 1.0, CONSTANTS)
     long = theorem1_terms(problem_of(slots=10_000), 1.0, CONSTANTS)
