@@ -18,7 +18,7 @@ class Options(Section):
 
 @dataclass(frozen=True)
 class Greedy(ActionPolicy):
-    """Largest affordable action; powers rise with the action index."""
+    """Last affordable action: those that train come last, and among them powers rise."""
 
     problem: Problem
     stationary = True

@@ -17,6 +17,7 @@ from heliomesh.problem.policy import untracked
 
 PROBLEMS = 504
 UNIT = 0.05  # joule
+EPISODES = 200
 CHANNELS = ("receiver", "link", "reciprocal")
 SKIES = ("independent", "common", "independent", "mixed", "independent", "common", "independent")
 
@@ -216,13 +217,17 @@ def test_no_bound_lies_above_the_optimum(batch: int, monkeypatch: pytest.MonkeyP
 def test_no_bound_lies_above_the_optimum_of_separate_actions_with_weights_by_phase(
     batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    planners = ("receiver", "uncoordinated", "myopic")
+    excess, variance = np.zeros(len(planners)), np.zeros(len(planners))
     for number in range(batch, PROBLEMS, 42):
         scenario = weighted(number)
         optimum = check_bounds(scenario, number, monkeypatch)
         problem = hm.build(scenario)
-        for planner in ("receiver", "uncoordinated", "myopic"):
-            cost = hm.simulate_costs(problem, hm.plan(problem, planner), 200)
-            assert cost.mean() + 5 * cost.std() / 200**0.5 >= optimum - 1e-9, (number, planner)
+        costs = np.stack([hm.simulate_costs(problem, hm.plan(problem, planner), EPISODES) for planner in planners])
+        excess += costs.mean(1) - optimum
+        variance += costs.var(1) / EPISODES
+    # of all networks together: on a single one a rare event, such as an empty battery, may not be among the episodes
+    assert (excess >= -4 * np.sqrt(variance)).all(), dict(zip(planners, excess, strict=True))
 
 
 def check_bounds(scenario: hm.Scenario, number: int, monkeypatch: pytest.MonkeyPatch) -> float:
