@@ -163,9 +163,16 @@ _START_POINTS = 9
 
 
 class Cost(Section):
-    """What an update that does not arrive costs."""
+    """What an update that does not arrive costs, and when which models are wanted."""
 
     idle_penalty: Fraction = Field(1.0, description="share of its own weight a_jj that an idle device pays")
+    unlikeness: NonNegative | None = Field(
+        None,
+        description="what uneven training costs, in slots of training; default: guessed from learning.partition",
+    )
+    deadline: Literal["end", "always"] | Annotated[tuple[Count, ...], Field(strict=False, min_length=1)] = Field(
+        "end", description="when models must be good: at the end, all along, or after so many slots each"
+    )
 
 
 class Learning(Section):

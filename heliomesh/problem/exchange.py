@@ -1,0 +1,139 @@
+"""One slot's joint decision where every packet has a value: no tables, so any degree.
+
+Devices choose actions that minimise, by neighbour messages,
+
+    Σ_j price_j(action_j) − Σ_ij value_ij(β_i, β_j) (1 − q_ij)
+
+with q_ij the error rate of the packet from j to i and β whether its receiver and its sender train in this slot.
+Devices of one colour share no receiver, so they move at once. A mover needs to know what its move does to the
+packets that its receivers get, and to those that it gets itself.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from heliomesh.physics.link import error_prob
+from heliomesh.problem.problem import Problem
+
+
+@dataclass(frozen=True)
+class Network:
+    """What does not change from slot to slot."""
+
+    problem: Problem
+
+    @cached_property
+    def receiver(self) -> Tensor:
+        """Device that hears; (edge,)."""
+        return torch.from_numpy(self.problem.topology.edge_receiver).to(self.problem.device)
+
+    @cached_property
+    def sender(self) -> Tensor:
+        """Device that is heard; (edge,)."""
+        return torch.from_numpy(self.problem.topology.edge_sender).to(self.problem.device)
+
+    @cached_property
+    def edge_weight(self) -> Tensor:
+        """Mixing weights a_ij; (edge,)."""
+        return torch.from_numpy(self.problem.topology.edge_weight).to(self.problem.device)
+
+    @cached_property
+    def own_weight(self) -> Tensor:
+        """Mixing weights a_ii; (device,)."""
+        return torch.from_numpy(self.problem.topology.self_weight).to(self.problem.device)
+
+    @cached_property
+    def power_watt(self) -> Tensor:
+        """Powers of the action set, each once; (power,)."""
+        return torch.unique(self.problem.actions.power_watt)
+
+    @cached_property
+    def power_of_action(self) -> Tensor:
+        """Index of every action's power; (action,)."""
+        return torch.searchsorted(self.power_watt, self.problem.actions.power_watt)
+
+    @cached_property
+    def colours(self) -> list[Tensor]:
+        """Devices of each colour; (device,) bool."""
+        colour = torch.tensor(self.problem.colour, device=self.problem.device)
+        return [colour == turn for turn in range(int(colour.max()) + 1)]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One slot of a batch of episodes."""
+
+    network: Network
+    fading: Tensor  # (batch, edge)
+    value: Tensor  # (batch, edge, receiver trains, sender trains), or of length one where that does not matter
+    price: Tensor  # (batch, device, action), infinite where a battery does not pay
+
+    @property
+    def _trains(self) -> Tensor:
+        return self.network.problem.actions.trained
+
+    def _arrival(self, power_watt: Tensor) -> Tensor:
+        """1 − q of all edges; (batch, device) → (batch, edge)."""
+        problem = self.network.problem
+        return 1 - error_prob(problem.link, problem.topology, power_watt, self.fading)
+
+    def _worth(self, receiver_trains: Tensor, sender_trains: Tensor) -> Tensor:
+        """Packets' values for given training of both ends, (batch, edge) bool each; (batch, edge)."""
+        value = self.value.expand(*self.value.shape[:2], 2, 2).flatten(2)
+        return value.gather(2, (2 * receiver_trains + sender_trains.long()).unsqueeze(-1)).squeeze(-1)
+
+    def gains(self, chosen: Tensor, movers: Tensor) -> Tensor:
+        """What each action of every mover gains, all others as chosen, up to a constant; (batch, device, action)."""
+        network, (receiver, sender) = self.network, (self.network.receiver, self.network.sender)
+        power, trains = network.problem.actions.power_watt[chosen], self._trains[chosen]
+        arrival = torch.stack([self._arrival(torch.where(movers, watt, power)) for watt in network.power_watt])
+        others = (~movers)[sender]  # movers' own packets are counted apart
+        worth = self._worth(trains[:, receiver], trains[:, sender])
+        zero = torch.zeros(len(arrival), *power.shape, dtype=arrival.dtype, device=arrival.device)
+        heard = zero.index_add(2, receiver, arrival * (worth * others))
+        disturbed = zero.index_add(2, sender, heard[:, :, receiver])
+        by_training = []
+        for own in (torch.zeros_like(trains), torch.ones_like(trains)):
+            sent = zero.index_add(2, sender, arrival * self._worth(trains[:, receiver], own[:, sender]))
+            got = zero.index_add(
+                2, receiver, arrival * (self._worth(own[:, receiver], trains[:, sender]) * others)
+            )
+            by_training.append(disturbed + sent + got)
+        gain = torch.stack(by_training)[self._trains.long(), network.power_of_action]  # (action, batch, device)
+        return gain.permute(1, 2, 0)
+
+    def _rounds(self, chosen: Tensor, rounds: int) -> Tensor:
+        """Best single moves, colour by colour, until nobody moves."""
+        for _ in range(rounds):
+            before = chosen
+            for movers in self.network.colours:
+                best = (self.price - self.gains(chosen, movers)).argmin(-1)
+                chosen = torch.where(movers, best, chosen)
+            if torch.equal(before, chosen):
+                break
+        return chosen
+
+    def total(self, chosen: Tensor) -> Tensor:
+        """The objective; (batch,)."""
+        network, trains = self.network, self._trains[chosen]
+        paid = self.price.gather(2, chosen.unsqueeze(-1)).squeeze(-1).sum(1)
+        worth = self._worth(trains[:, network.receiver], trains[:, network.sender])
+        return paid - (self._arrival(network.problem.actions.power_watt[chosen]) * worth).sum(1)
+
+    def decide(self, rounds: int) -> Tensor:
+        """The better result of rounds from silence and from the largest affordable actions; (batch, device)."""
+        order = torch.arange(self.price.shape[-1], device=self.price.device)
+        largest = torch.where(self.price.isinf(), -1, order).argmax(-1)
+        ends = [self._rounds(start, rounds) for start in (torch.zeros_like(largest), largest)]
+        better = self.total(ends[1]) < self.total(ends[0])
+        return torch.where(better.unsqueeze(1), ends[1], ends[0])
+
+    def opportunities(self, chosen: Tensor) -> Tensor:
+        """What each action would have gained over idling, the others as chosen; (batch, device, action)."""
+        gain = torch.zeros_like(self.price)
+        for movers in self.network.colours:
+            gain = torch.where(movers.unsqueeze(-1), self.gains(chosen, movers), gain)
+        return gain - gain[..., :1]
