@@ -61,6 +61,11 @@ class Schedule:
         """Clients that train in a round."""
         return list(self.content["rounds"][number]["trains"])
 
+    def learning_rate(self, number: int) -> float:
+        """Learning rate of a round."""
+        by_round = self.content.get("learning_rates")
+        return float(self.content["learning_rate"] if by_round is None else by_round[number])
+
     def mixed(self, number: int, models: Array) -> Array:
         """Models (client, parameter) after a round's packets; lost weight stays with oneself or is shared."""
         after = models.copy()
@@ -140,7 +145,7 @@ def apps(schedule_file: str, data_file: str, report: Any = print) -> tuple[Any, 
             labels[own],
             settings["local_steps"],
             settings["batch"],
-            settings["learning_rate"],
+            schedule.learning_rate(int(config["round"])),
             rng,
         )
         return Message(RecordDict({"weights": ArrayRecord([trained])}), reply_to=message)

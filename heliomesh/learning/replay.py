@@ -26,6 +26,7 @@ from heliomesh.learning.optimiser import choose_for
 from heliomesh.learning.partition import split
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.run import TrainingError
+from heliomesh.learning.schedule import learning_rates
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.stacked import Layout, Samples, Scores, flat_weights, layout_of
 from heliomesh.physics.topology import Topology, build_topology
@@ -35,8 +36,10 @@ from heliomesh.scenario import Learning, Scenario, ScenarioError
 from heliomesh.simulation.trace import Trace, TraceError
 from heliomesh.streams import stream
 
-# by all runs of a stack
-_SHARED = ("dataset", "path", "model", "buffers", "local_steps", "batch", "learning_rate", "optimizer")
+# settings that all runs of a stack have in common
+_OF_DATA = ("dataset", "path", "model", "buffers", "local_steps", "batch")
+_OF_STEPS = ("learning_rate", "schedule", "final_rate", "schedule_slots", "optimizer", "momentum", "second_momentum")
+SHARED = (*_OF_DATA, *_OF_STEPS)
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,7 @@ class Replay:
         own: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self.learning = _shared_learning(jobs)
+        self._learning_rates = learning_rates(jobs[0].scenario)
         self.members = lined_up(jobs, dataset)
         if own is not None:
             if len(jobs) != 1:
@@ -200,7 +204,7 @@ class Replay:
             return losses
         rows = torch.from_numpy(np.flatnonzero(active)).to(self.device)
         batches = torch.from_numpy(np.concatenate([_batches(member, slot) for member in self.members]))
-        learning_rate = self.learning.learning_rate
+        learning_rate = self._learning_rates[slot]
         trained = self.strategy.train(self.weights, rows, batches.to(self.device), self.samples, learning_rate)
         losses[active] = trained.double().cpu().numpy()
         self._check_finite(losses, active, slot)
@@ -379,7 +383,7 @@ def _shared_learning(jobs: Sequence[TrainJob]) -> Learning:
     """The ``[learning]`` of the stack; refuses runs that cannot train in one stack."""
     first = jobs[0].scenario
     for job in jobs[1:]:
-        pairs = [(f"learning.{name}", first.learning, job.scenario.learning) for name in _SHARED]
+        pairs = [(f"learning.{name}", first.learning, job.scenario.learning) for name in SHARED]
         for field, one, other in [*pairs, ("slots", first, job.scenario)]:
             expected, actual = (getattr(owner, field.rpartition(".")[2]) for owner in (one, other))
             if expected != actual:

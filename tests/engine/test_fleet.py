@@ -83,7 +83,7 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
 @pytest.mark.parametrize(
     ("planner", "options", "changes"),
     [
-        ("uncoordinated", {}, {"learning.aggregation": "renormalized"}),
+        ("uncoordinated", {}, {"learning.aggregation": "renormalized", "learning.schedule": "step"}),
         ("uncoordinated", {}, {"link.half_duplex": True, "channel.state": "reciprocal", **PATH, **UNLIKE}),
         ("skiptrain", {"train_rounds": 2, "sync_rounds": 1}, {"energy.train_only": True}),
         ("decentralized", {"rounds": 2}, {**PATH, **UNLIKE}),

@@ -155,7 +155,7 @@ def _installations(
             dataset,
             partition,
             device,
-            view.problem.scenario.learning,
+            view.problem.scenario,
             seed,
             watching.report.setting,
             settings.precision,

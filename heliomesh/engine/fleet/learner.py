@@ -19,9 +19,10 @@ from heliomesh.learning.optimiser import choose_for
 from heliomesh.learning.partition import Partition
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.replay import diverged
+from heliomesh.learning.schedule import learning_rates
 from heliomesh.learning.stacked import Samples, flat_weights
 from heliomesh.physics.topology import Topology
-from heliomesh.scenario import Learning
+from heliomesh.scenario import Learning, Scenario
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Lesson:
 
     device: int
     settings: Learning
+    learning_rates: tuple[float, ...]  # (slot,)
     seed: int  # of the first weights, which are common, and of the device's own minibatches
     samples: Samples  # its own
     input_shape: InputShape
@@ -42,15 +44,25 @@ def lesson_of(
     dataset: Dataset,
     partition: Partition,
     device: int,
-    settings: Learning,
+    scenario: Scenario,
     seed: int,
     strategy: str,
     precision: Precision,
 ) -> Lesson:
-    """The lesson of one device; ``settings`` must not tell whose samples are whose."""
+    """The lesson of one device; ``scenario`` must not tell whose samples are whose."""
     own = torch.from_numpy(partition.of(device))
     samples = Samples(dataset.train_inputs[own], dataset.train_labels[own])
-    return Lesson(device, settings, seed, samples, dataset.input_shape, dataset.num_classes, strategy, precision)
+    return Lesson(
+        device=device,
+        settings=scenario.learning,
+        learning_rates=learning_rates(scenario),
+        seed=seed,
+        samples=samples,
+        input_shape=dataset.input_shape,
+        num_classes=dataset.num_classes,
+        strategy=strategy,
+        precision=precision,
+    )
 
 
 class Learner:
@@ -82,7 +94,7 @@ class Learner:
         """K local steps; the mean training loss."""
         own, before = np.array([self._lesson.device]), np.array([self._slots_trained])
         batches = torch.from_numpy(self._minibatches.of(own, before))
-        rate = self._settings.learning_rate
+        rate = self._lesson.learning_rates[slot]
         loss = float(self._strategy.train(self._weights, torch.tensor([0]), batches, self._lesson.samples, rate)[0])
         self._slots_trained += 1
         if not np.isfinite(loss) or not bool(self.weights.sum().isfinite()):
