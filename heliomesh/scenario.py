@@ -179,6 +179,7 @@ class Learning(Section):
     shards_per_device: Count = 2  # shards
     indices: Annotated[tuple[Samples, ...], Field(strict=False)] | None = None  # the training samples of each device
     aggregation: str = "model"  # model, update, renormalized, or a rule of the catalog
+    quasi_global: Decay | None = None  # β of quasi-global momentum; None: without
     allow_divergence: bool = False  # accept `update` although the mixing matrix has a negative eigenvalue
     local_steps: Count = 5
     batch: Count = 32

@@ -181,6 +181,7 @@ OVERRIDES = [
     (["learning.local_steps=2.5"], "learning.local_steps", "expected a whole number, actual value 2.5"),
     (["learning.dataset=true"], "learning.dataset", "expected text, actual value True"),
     (["learning.learning_rate=0"], "learning.learning_rate", "greater than 0"),
+    (["learning.quasi_global=1"], "learning.quasi_global", "expected a number less than 1, actual value 1"),
     (["learning.schedule=linear"], "learning.schedule", "expected 'constant', 'cosine', 'inverse' or 'step'"),
     (["learning.final_rate=0"], "learning.final_rate", "greater than 0"),
     (["learning.final_rate=1.5"], "learning.final_rate", "less than or equal to 1, actual value 1.5"),

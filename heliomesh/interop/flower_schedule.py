@@ -73,6 +73,10 @@ def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
         raise ScenarioError("learning.aggregation", f"expected one of {known}, actual value {settings.aggregation!r}")
     if settings.optimizer not in (None, "sgd"):
         raise ScenarioError("learning.optimizer", f"expected sgd in a schedule, actual value {settings.optimizer!r}")
+    if settings.quasi_global:
+        raise ScenarioError(
+            "learning.quasi_global", f"expected none in a schedule, actual value {settings.quasi_global}"
+        )
     check_contraction(settings.aggregation, topology, settings.allow_divergence)
     labels = (dataset or load_dataset(settings)).train_labels
     partition = split(labels, settings, topology.num_devices, stream(job.training_seed, "partition"))
