@@ -40,7 +40,7 @@ class Schedule:
         if found != ("heliomesh-schedule", 1):
             raise ValueError(f"{path}: expected a heliomesh-schedule of version 1, actual {found}")
         if content["aggregation"] == "update":
-            raise ValueError(f"{path}: expected the aggregation 'model' or 'renormalized', actual 'update'")
+            raise ValueError(f"{path}: expected another aggregation than 'update', actual 'update'")
         return cls(content)
 
     @property
@@ -73,9 +73,11 @@ class Schedule:
         for receiver, sender in self.content["rounds"][number]["arrivals"]:
             client = self.content["clients"][receiver]
             arrived[receiver, sender] = client["weights"][client["neighbours"].index(sender)]
+        own = np.array([client["self_weight"] for client in self.content["clients"]])
         if self.content["aggregation"] == "renormalized":
-            own = np.array([client["self_weight"] for client in self.content["clients"]])
             arrived /= (own + arrived.sum(1))[:, None]
+        if self.content["aggregation"] == "reassigned":
+            arrived *= ((1 - own) / np.maximum(arrived.sum(1), 1e-12))[:, None]
         for receiver, sender in zip(*np.nonzero(arrived), strict=True):
             after[receiver] += arrived[receiver, sender] * (models[sender] - models[receiver])
         return after

@@ -178,7 +178,7 @@ class Learning(Section):
     min_samples: Count = 10  # dirichlet: fewest samples of a device
     shards_per_device: Count = 2  # shards
     indices: Annotated[tuple[Samples, ...], Field(strict=False)] | None = None  # the training samples of each device
-    aggregation: str = "model"  # model, update, renormalized, or a rule of the catalog
+    aggregation: str = "model"  # model, update, renormalized, reassigned, or a rule of the catalog
     quasi_global: Decay | None = None  # β of quasi-global momentum; None: without
     allow_divergence: bool = False  # accept `update` although the mixing matrix has a negative eigenvalue
     local_steps: Count = 5
@@ -512,7 +512,7 @@ def _check_momentum(learning: Learning) -> None:
             )
 
 
-BUILT_IN_RULES = ("model", "update", "renormalized")
+BUILT_IN_RULES = ("model", "update", "renormalized", "reassigned")
 
 
 def _check_name(field: str, name: str, built_in: tuple[str, ...], package: str) -> None:

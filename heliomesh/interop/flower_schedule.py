@@ -54,7 +54,7 @@ class Schedule(Section):
     simulation_seed: Index
     partition_seed: Index
     dataset: str
-    aggregation: Literal["model", "update", "renormalized"]
+    aggregation: Literal["model", "update", "renormalized", "reassigned"]
     local_steps: Index
     batch: Index
     learning_rate: float

@@ -71,7 +71,7 @@ def test_files_come_back_and_damage_is_refused(job, tmp_path):
         read_schedule(target)
 
 
-@pytest.mark.parametrize("rule", ["model", "renormalized"])
+@pytest.mark.parametrize("rule", ["model", "renormalized", "reassigned"])
 def test_the_example_mixes_as_the_trainer_does(rule, job, example, tmp_path):
     scenario = job.scenario.override({"learning.aggregation": rule})
     job = hm.TrainJob(scenario, job.trace, 1, 6)

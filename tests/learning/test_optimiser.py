@@ -101,6 +101,6 @@ def test_unknown_names_list_the_known():
     ):
         hm.Scenario.load("tiny").override({"learning.optimizer": "adm"})
     with pytest.raises(
-        ScenarioError, match="aggregation: expected one of median, model, renormalized, update, actual"
+        ScenarioError, match="aggregation: expected one of median, model, reassigned, renormalized, update, actual"
     ):
         hm.Scenario.load("tiny").override({"learning.aggregation": "mean"})

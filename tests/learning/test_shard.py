@@ -13,6 +13,7 @@ from heliomesh.physics.topology import build_topology
 RULES = {
     "model": {},
     "renormalized": {"learning.aggregation": "renormalized"},
+    "reassigned": {"learning.aggregation": "reassigned"},
     "update": {"learning.aggregation": "update", "network.mixing": "lazy-metropolis"},
     "quasi-global model": {"learning.quasi_global": 0.8},
     "quasi-global update": {
