@@ -74,7 +74,8 @@ class ActorNetwork:
         self.num_cut_links = num_cut_links(topology, self._part)
         self._own = [np.flatnonzero(self._part == number) for number in range(num_parts)]
         self._pairs = Border(topology, self._part, self.members[0].delivered).pairs
-        size = 4.0 * topology.num_devices * self.layout.num_parameters
+        copies = 2 if job.scenario.learning.quasi_global else 1  # momentum too
+        size = 4.0 * copies * topology.num_devices * self.layout.num_parameters
         limit = DEFAULT_LIMIT_GIB if settings.memory_gib is None else settings.memory_gib
         check_fits("weights at the driver", size, limit, "lower network.devices or take a smaller model")
         self._settings = replace(settings, strategy=_settled(job, dataset, settings))
