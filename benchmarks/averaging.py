@@ -4,8 +4,8 @@ All candidates train under the same episodes of the planner `receiver`, with com
 minibatches. So they spend the same joules and lose the same packets. The table has the mean accuracy of the devices
 after the last slot, and its paired difference from the rule `model` ± 95 % (Student's t), in points.
 
-Two candidates are not in the package and are written out here. The first does no better than `reassigned`, which needs
-no estimates; the second lost.
+Two candidates are not in the package and are written out here. The first does no better than `reassigned`, which
+needs no estimates; the second lost.
 
 - arrival-weighted: c_ij = a_ij / p_ij, with p_ij the share of earlier slots in which a packet of j reached i, scaled
   down where a device would keep less than a_ii of itself;
@@ -138,9 +138,8 @@ def main() -> None:
     base = hm.Scenario.load(options.scenario).override(changes)
     problem = hm.build(base)
     trace = hm.simulate(problem, hm.plan(problem, "receiver", bound=False), episodes=options.seeds)
-    print(
-        f"{base.name}: devices train in {trace.scheduled.mean():.1%} of the slots, links deliver in {trace.delivered.mean():.1%}"
-    )
+    active, arrived = trace.scheduled.mean(), trace.delivered.mean()
+    print(f"{base.name}: devices train in {active:.1%} of the slots, a link delivers in {arrived:.1%}")
     chosen = [one for one in CANDIDATES[1:] if not options.only or any(part in one.name for part in options.only)]
     for rate in options.rates:
         for partition, split in PARTITIONS.items():
