@@ -22,6 +22,7 @@ from heliomesh.jobs.fingerprint import of_path, of_variant
 from heliomesh.learning.dataset import DATASET_CATALOG, Dataset
 from heliomesh.learning.model import MODEL_CATALOG
 from heliomesh.learning.replay import TrainJob
+from heliomesh.learning.schedule import schedule_slots
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.planning import PLANNER_CATALOG, chosen_options
 from heliomesh.scenario import AGGREGATION_CATALOG, CHANNEL_CATALOG, HARVEST_CATALOG, OPTIMISER_CATALOG, Scenario
@@ -111,7 +112,10 @@ class Job:
         """The training as the trainer takes it; a trace that was simulated for the job has one episode."""
         scenario, episode = self.scenario, 0 if self.given is None else self.episode
         if self.until is not None:
-            scenario, trace = scenario.override({"slots": self.until}), trace.first_slots(self.until)
+            changes: dict[str, Any] = {"slots": self.until}
+            if scenario.learning.schedule is not None:  # the first slots of the whole training
+                changes["learning.schedule_slots"] = schedule_slots(scenario)
+            scenario, trace = scenario.override(changes), trace.first_slots(self.until)
         return TrainJob(scenario, trace, episode, self.training_seed)
 
 

@@ -83,7 +83,8 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
 @pytest.mark.parametrize(
     ("planner", "options", "changes"),
     [
-        ("uncoordinated", {}, {"learning.aggregation": "renormalized"}),
+        ("uncoordinated", {}, {"learning.aggregation": "renormalized", "learning.schedule": "step"}),
+        ("uncoordinated", {}, {"learning.aggregation": "reassigned", "learning.quasi_global": 0.5}),
         ("uncoordinated", {}, {"link.half_duplex": True, "channel.state": "reciprocal", **PATH, **UNLIKE}),
         ("skiptrain", {"train_rounds": 2, "sync_rounds": 1}, {"energy.train_only": True}),
         ("decentralized", {"rounds": 2}, {**PATH, **UNLIKE}),
@@ -91,7 +92,7 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
         ("decentralized", {"rounds": 3, "hops": 1}, {"link.half_duplex": True, "network.devices": 6}),
         ("decentralized", {"rounds": 2, "hops": 1, "order": "simultaneous"}, {**WEATHER, "network.devices": 6}),
         ("decentralized", {"rounds": 2, "hops": 0}, {}),
-        ("decentralized", {"rounds": 0}, PATH),
+        ("decentralized", {"rounds": 0}, {**PATH, "learning.quasi_global": 0.9}),
         (
             "decentralized",
             {"rounds": 2},

@@ -24,6 +24,7 @@ RING = {
 RULES = {
     "model": {},
     "renormalized": {"learning.aggregation": "renormalized"},
+    "reassigned": {"learning.aggregation": "reassigned"},
     "update": {"learning.aggregation": "update", "network.mixing": "lazy-metropolis"},
 }
 
@@ -73,8 +74,13 @@ def plainly(scenario, trace, seed):
                 new = before[i] + sum(a[j] * (half[j] - before[j]) for j in range(m))
             elif settings.aggregation == "model":
                 new = half[i] + sum(a[j] * (half[j] - half[i]) for j in range(m))
-            else:
+            elif settings.aggregation == "renormalized":
                 new = sum(a[j] * half[j] for j in range(m)) / a.sum()
+            elif a.sum() == a[i]:
+                new = half[i]
+            else:
+                others = sum(a[j] * half[j] for j in range(m) if j != i) / (a.sum() - a[i])
+                new = a[i] * half[i] + (1 - a[i]) * others
             torch.nn.utils.vector_to_parameters(new.float(), model.parameters())
     return torch.stack([torch.nn.utils.parameters_to_vector(model.parameters()).detach() for model in models])
 
