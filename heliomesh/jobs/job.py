@@ -94,18 +94,28 @@ class Job:
     def _run(self) -> dict[str, Any]:
         learning, training = self.scenario.chosen().get("learning", {}), self.training
         path = learning.pop("path", None)
-        return self._trace | {
-            "learning": learning,
-            "data": _data(self.dataset, path),
-            "code": _learning_code(self.scenario),
-            "training seed": self.scenario.seed if self.training_seed is None else self.training_seed,
-            "train until": self.until or self.scenario.slots,
-            "evaluate every": training.evaluate_every,
-            "device samples": training.device_samples,
-            "device": training.device.partition(":")[0],
-            "precision": training.precision,
-            "strategy": _strategy(training),
-        }
+        return (
+            self._trace
+            | self._weights_of_given
+            | {
+                "learning": learning,
+                "data": _data(self.dataset, path),
+                "code": _learning_code(self.scenario),
+                "training seed": self.scenario.seed if self.training_seed is None else self.training_seed,
+                "train until": self.until or self.scenario.slots,
+                "evaluate every": training.evaluate_every,
+                "device samples": training.device_samples,
+                "device": training.device.partition(":")[0],
+                "precision": training.precision,
+                "strategy": _strategy(training),
+            }
+        )
+
+    @property
+    def _weights_of_given(self) -> dict[str, Any]:
+        """How a given trace is averaged: its arrays name the links, not their weights."""
+        mixing = self.scenario.chosen().get("network", {}).get("mixing")
+        return {} if self.given is None or mixing is None else {"mixing": mixing}
 
     def train_job(self, trace: Trace) -> TrainJob:
         """The training as the trainer takes it; a trace that was simulated for the job has one episode."""

@@ -28,6 +28,7 @@ from heliomesh.durable import Sealed, make_folder
 from heliomesh.jobs.job import IDEAL, Job
 from heliomesh.jobs.store import Store, opened
 from heliomesh.learning.readiness import check_trainable
+from heliomesh.learning.replay import Replay
 from heliomesh.learning.run import Run, TrainingError
 from heliomesh.learning.trainer import ALONE, Work
 from heliomesh.simulation.diagnostics import Interval, interval
@@ -70,15 +71,18 @@ class GapLedger:
         """Lost by the average model, which devices that average late lead elsewhere; (seed,)."""
         return 100 * (self.all_arrive_average - self.average)
 
-    def intervals(self) -> dict[str, Interval]:
-        """The gap and its parts by the names that tables give them, with 95 % intervals over seeds."""
-        named = {
+    def points(self) -> dict[str, Floats]:
+        """The gap and then its parts, by the names that tables give them; (seed,) each."""
+        return {
             "gap to the ideal": self.gap,
             "steps not trained": self.untrained,
             "disagreement": self.disagreement,
             "optimiser": self.drift,
         }
-        return {name: interval(points) for name, points in named.items()}
+
+    def intervals(self) -> dict[str, Interval]:
+        """The same as means with 95 % intervals over seeds."""
+        return {name: interval(points) for name, points in self.points().items()}
 
 
 def joined(ledgers: Sequence[GapLedger]) -> GapLedger:
@@ -96,13 +100,14 @@ def gap_ledger(jobs: Job | Sequence[Job], store: Store | str | Path | None = Non
     With a ``store`` runs, counterfactuals and ledgers are kept there, and the same call again goes on or returns
     them. ``work`` has fields of `Work`. Raises ScenarioError, TrainingError or TooLargeError.
     """
-    several = [jobs] if isinstance(jobs, Job) else list(jobs)
+    several, how = [jobs] if isinstance(jobs, Job) else list(jobs), Work(**work)
     if not several:
         raise TrainingError("jobs: expected at least one, actual number 0")
-    for job in several:
-        check_trainable(job.scenario, job.training, job.training_seed)
+    first = several[0]
     with opened(store) as kept, kept.alone():
-        return joined(ledgers_in(kept, several, Work(**work)))
+        if first.dataset is None and not kept.has(first):
+            check_trainable(first.scenario, first.training, first.training_seed, here=how.make_stack is Replay)
+        return joined(ledgers_in(kept, several, how))
 
 
 def ledgers_in(store: Store, jobs: Sequence[Job], work: Work = ALONE) -> list[GapLedger]:
