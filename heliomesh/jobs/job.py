@@ -94,22 +94,19 @@ class Job:
     def _run(self) -> dict[str, Any]:
         learning, training = self.scenario.chosen().get("learning", {}), self.training
         path = learning.pop("path", None)
-        return (
-            self._trace
-            | self._weights_of_given
-            | {
-                "learning": learning,
-                "data": _data(self.dataset, path),
-                "code": _learning_code(self.scenario),
-                "training seed": self.scenario.seed if self.training_seed is None else self.training_seed,
-                "train until": self.until or self.scenario.slots,
-                "evaluate every": training.evaluate_every,
-                "device samples": training.device_samples,
-                "device": training.device.partition(":")[0],
-                "precision": training.precision,
-                "strategy": _strategy(training),
-            }
-        )
+        return self._trace | {
+            **self._weights_of_given,
+            "learning": learning,
+            "data": _data(self.dataset, path),
+            "code": _learning_code(self.scenario),
+            "training seed": self.scenario.seed if self.training_seed is None else self.training_seed,
+            "train until": self.until or self.scenario.slots,
+            "evaluate every": training.evaluate_every,
+            "device samples": training.device_samples,
+            "device": training.device.partition(":")[0],
+            "precision": training.precision,
+            "strategy": _strategy(training),
+        }
 
     @property
     def _weights_of_given(self) -> dict[str, Any]:

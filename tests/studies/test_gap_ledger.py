@@ -63,7 +63,7 @@ def test_nothing_is_lost_where_everyone_trains_and_everything_arrives(trace: hm.
 def test_without_packets_nothing_is_lost_through_steps(trace: hm.Trace) -> None:
     ledger = ledger_of(trace, scheduled=True, delivered=False)
     assert not ledger.untrained.any()
-    assert ledger.disagreement > 5  # of dozens: a device that hears nobody knows its own classes only
+    assert ledger.gap > 10  # 36 here: a device that hears nobody knows its own classes only
     np.testing.assert_allclose(ledger.disagreement + ledger.drift, ledger.gap, atol=1e-9)
 
 
@@ -76,7 +76,7 @@ def test_without_losses_only_steps_are_missing(trace: hm.Trace) -> None:
 def test_who_never_trains_loses_every_step(trace: hm.Trace) -> None:
     ledger = ledger_of(trace, scheduled=False)
     assert nonzero(ledger) == {"untrained"}
-    assert ledger.gap > 10
+    assert ledger.gap > 10  # 73 here
 
 
 def test_all_arrive_keeps_who_trained_and_loses_no_packet(trace: hm.Trace) -> None:
