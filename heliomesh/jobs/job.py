@@ -96,6 +96,7 @@ class Job:
         learning, training = self.scenario.chosen().get("learning", {}), self.training
         path = learning.pop("path", None)
         return self._trace | {
+            **self._weights_of_given,
             "learning": learning,
             "data": _data(self.dataset, path),
             "code": _learning_code(self.scenario),
@@ -107,6 +108,12 @@ class Job:
             "precision": training.precision,
             "strategy": _strategy(training),
         }
+
+    @property
+    def _weights_of_given(self) -> dict[str, Any]:
+        """How a given trace is averaged: its arrays name the links, not their weights."""
+        mixing = self.scenario.chosen().get("network", {}).get("mixing")
+        return {} if self.given is None or mixing is None else {"mixing": mixing}
 
     def train_job(self, trace: Trace) -> TrainJob:
         """The training as the trainer takes it; a trace that was simulated for the job has one episode."""

@@ -34,6 +34,7 @@ from heliomesh.scenario import Learning, Scenario, ScenarioError
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.simulation.trace import Trace
 from heliomesh.streams import stream
+from heliomesh.studies.gap_ledger import GapLedger, joined
 
 LIMIT_MIB = 16  # of slot data in one page
 _WINDOW = 10  # slots of a moving mean
@@ -215,7 +216,17 @@ def _scheme_facts(
         "finished": own[0].finished,
         "t": float(stats.t.ppf(0.975, len(own) - 1)) if len(own) > 1 else None,  # Student's quantile of 95 % bands
         "headline": {name: _interval([row[name] for row in rows]) for name in rows[0]},
+        "gap_ledger": _gap_ledger([run.gap_ledger for run in own]),
     }
+
+
+def _gap_ledger(ledgers: Sequence[GapLedger | None]) -> Facts | None:
+    """The gap to the lossless ideal and its parts in points; None where some run has no ledger."""
+    known = [ledger for ledger in ledgers if ledger is not None]
+    if len(known) < len(ledgers):
+        return None
+    found = joined(known).intervals()
+    return {name: {"mean": value.mean, "half": value.half_width} for name, value in found.items()}
 
 
 def _interval(values: Sequence[float | None]) -> Facts | None:

@@ -78,9 +78,9 @@ class LearningModel:
         return rows - rows.mean(0)
 
     @property
-    def renormalizes(self) -> bool:
-        """Whether what arrived shares the weight of what did not; else it stays with the receiver."""
-        return self.problem.scenario.learning.aggregation != "model"
+    def _keeps(self) -> str:
+        """Who takes the weight of packets that did not arrive: nobody else, all, or those that did."""
+        return {"model": "oneself", "reassigned": "arrived"}.get(self.problem.scenario.learning.aggregation, "all")
 
     def first(self, batch: int) -> Contributions:
         """Nobody has trained."""
@@ -94,13 +94,17 @@ class LearningModel:
 
     def averaged(self, now: Contributions, arrived: Tensor) -> Contributions:
         """After averaging with what arrived, (batch, edge) bool."""
-        network = self.network
-        weight = network.edge_weight * arrived
-        share = weight
-        if self.renormalizes:
-            total = network.own_weight.expand(len(weight), -1).index_add(1, network.receiver, weight)
-            share = weight / total[:, network.receiver]
+        share = self._shares(self.network.edge_weight * arrived)
         return Contributions(self._mixed(now.progress.unsqueeze(-1), share).squeeze(-1), self._mixed(now.pull, share))
+
+    def _shares(self, weight: Tensor) -> Tensor:
+        """What receivers make of the weights a_ij of packets that arrived, 0 for others; (batch, edge)."""
+        network, own = self.network, self.network.own_weight
+        if self._keeps == "oneself":
+            return weight
+        total = torch.zeros_like(own).expand(len(weight), -1).index_add(1, network.receiver, weight)
+        scale = 1 / (own + total) if self._keeps == "all" else (1 - own) / total.clamp_min(_NOTHING)
+        return weight * scale[:, network.receiver]
 
     def _mixed(self, rows: Tensor, share: Tensor) -> Tensor:
         """rows_i + Σ_j share_ij (rows_j − rows_i); (batch, device, column), (batch, edge)."""
@@ -139,10 +143,11 @@ class LearningModel:
     @cached_property
     def _lone_share(self) -> Tensor:
         """Weight of a packet that arrives alone; (edge,)."""
-        network = self.network
-        if not self.renormalizes:
-            return network.edge_weight
-        return network.edge_weight / (network.edge_weight + network.own_weight[network.receiver])
+        weight, own = self.network.edge_weight, self.network.own_weight[self.network.receiver]
+        return {"oneself": weight, "all": weight / (weight + own), "arrived": 1 - own}[self._keeps]
+
+
+_NOTHING = 1e-300  # keeps a quotient finite where nothing arrived
 
 
 def slots_to_deadline(problem: Problem) -> npt.NDArray[np.float64]:

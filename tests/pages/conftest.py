@@ -34,3 +34,9 @@ def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def own_run(finished_runs: list[Path], tmp_path: Path) -> Path:
     """A copy that a test may spoil."""
     return Path(shutil.copytree(finished_runs[0], tmp_path / "run"))
+
+
+@pytest.fixture(scope="session")
+def run_with_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of which the gap ledger was asked; do not change it."""
+    return make_run(tmp_path_factory.mktemp("ledger") / "run", "uncoordinated", 0, "--ledger")

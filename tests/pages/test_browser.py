@@ -99,6 +99,28 @@ def test_it_loads_without_complaints_and_requests(opened: Any) -> None:
     assert _complaints(opened) == []
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_gap_ledger_has_a_line_and_a_bar(
+    browser: Any, finished_runs: list[Path], run_with_ledger: Path, tmp_path: Path, theme: str
+) -> None:
+    page = _open(browser, report_page([finished_runs[0], run_with_ledger]), tmp_path)
+    if page.execute_script("return document.documentElement.dataset.theme") != theme:
+        _click(page, "theme")
+    (row,) = page.find_elements(By.CSS_SELECTOR, "#gap-ledger-table tbody tr")
+    cells = [cell.text.replace("−", "-") for cell in row.find_elements(By.TAG_NAME, "td")]
+    gap, *parts = map(float, cells[:4])
+    assert sum(parts) == pytest.approx(gap, abs=0.02)  # four numbers of two digits
+    (bar,) = row.find_elements(By.CLASS_NAME, "stack")
+    assert "steps not trained" in bar.get_attribute("aria-label")
+    assert any(part.size["width"] > 0 for part in bar.find_elements(By.TAG_NAME, "span"))
+    assert _complaints(page) == []
+
+
+def test_without_a_gap_ledger_there_is_no_table_of_it(opened: Any) -> None:
+    assert not _by_id(opened, "gap-ledger").is_displayed()
+    assert _complaints(opened) == []
+
+
 def test_the_policy_stops_what_is_not_the_pages_own(opened: Any) -> None:
     script = (
         "const s = document.createElement('script'); s.textContent = 'window.broken = 1'; document.body.append(s);"

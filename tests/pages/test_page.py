@@ -167,6 +167,34 @@ def test_the_ledger_balances(finished_runs):
         )
 
 
+def test_the_gap_ledger_is_shown_where_every_seed_has_one(finished_runs, run_with_ledger):
+    receiver, uncoordinated = page_data([finished_runs[0], run_with_ledger])["schemes"]
+    assert receiver["gap_ledger"] is None
+    means = {name: fact["mean"] for name, fact in uncoordinated["gap_ledger"].items()}
+    gap = means.pop("gap to the ideal")
+    assert list(means) == ["steps not trained", "disagreement", "optimiser"]
+    assert sum(means.values()) == pytest.approx(gap, abs=1e-9)
+    assert {fact["half"] for fact in uncoordinated["gap_ledger"].values()} == {None}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"key": "another", "accuracies": {}}, "expected the gap ledger of run"),
+        ({"accuracies": {"ideal": 2}}, "expected ideal from 0 to 1, actual value 2"),
+        ({"accuracies": []}, "expected the gap ledger of a run with accuracies (dict)"),
+    ],
+)
+def test_a_damaged_gap_ledger_is_one_sentence(call, run_with_ledger, tmp_path, content, words):
+    run = Path(shutil.copytree(run_with_ledger, tmp_path / "run"))
+    kind = Sealed("the gap ledger of a run", 1)
+    kind.write(run / "gap_ledger.json", kind.read(run / "gap_ledger.json", ValueError) | content)
+    code, _, told = call("report", run, "--out", tmp_path / "report.html")
+    assert code == 2
+    assert words in told
+    assert told.count("\n") == 1
+
+
 def test_a_folder_of_runs_is_told_from_a_run(finished_runs):
     with pytest.raises(TrainingError, match="runs are inside it, such as receiver-0"):
         read_run(finished_runs[0].parent)

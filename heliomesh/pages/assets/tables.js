@@ -62,6 +62,7 @@ function showResults() {
   byId("results-note").textContent = resultsNote();
   if (columns.some((one) => Number.isInteger(one.best))) byId("results-note").append(" Bold: the best mean.");
   showDifferences();
+  showGapLedger();
   showEachRun();
 }
 
@@ -95,6 +96,28 @@ function showDifferences() {
   };
   select.addEventListener("change", show);
   show();
+}
+
+const GAP_PARTS = [["steps not trained", "sun"], ["disagreement", "drops"], ["optimiser", "battery"]];
+
+/** Why devices are less accurate than without any loss, for schemes of which that was asked. */
+function showGapLedger() {
+  const known = page.schemes.filter((scheme) => scheme.gap_ledger);
+  byId("gap-ledger").hidden = !known.length;
+  const lost = (scheme, name) => Math.max(0, scheme.gap_ledger[name].mean);
+  const total = (scheme) => GAP_PARTS.reduce((sum, [name]) => sum + lost(scheme, name), 0);
+  const largest = Math.max(...known.map(total));
+  const points = (name) => ({ head: name, unit: "points", cell: (scheme) => difference(scheme.gap_ledger[name], 1, 2) });
+  const bar = (scheme) => {
+    const text = GAP_PARTS.map(([name]) => `${name} ${fixed(scheme.gap_ledger[name].mean, 2)} points`).join(", ");
+    return stackedBar(GAP_PARTS.map(([name, ink]) => [lost(scheme, name), ink]), largest, text);
+  };
+  const columns = [
+    { head: "scheme" }, points("gap to the ideal"), ...GAP_PARTS.map(([name]) => points(name)),
+    { head: "where it went", unit: "steps, disagreement, optimiser", cell: bar },
+  ];
+  byId("gap-ledger-table").append(table(columns, known, (scheme) =>
+    [lineSwatch(page.schemes.indexOf(scheme)), ...breakable(scheme.label)]));
 }
 
 function resultsNote() {
@@ -151,9 +174,14 @@ function showLedger() {
 function stack(ledger) {
   const parts = [["spent", "arrives"], ["overflow", "drops"], ["stored", "battery"]];
   const total = parts.reduce((sum, [name]) => sum + ledger[name], 0) || 1;
-  const bars = parts.map(([name, ink]) =>
-    html("span", { style: { width: `${100 * ledger[name] / total}%`, background: `var(--${ink})` } }));
   const text = parts.map(([name]) => `${name} ${percent(ledger[name] / total)} %`).join(", ");
+  return stackedBar(parts.map(([name, ink]) => [ledger[name], ink]), total, text);
+}
+
+/** Values with their inks, side by side on a scale that ends at a total. */
+function stackedBar(values, total, text) {
+  const bars = values.map(([value, ink]) =>
+    html("span", { style: { width: `${100 * value / (total || 1)}%`, background: `var(--${ink})` } }));
   return html("div", { class: "stack", role: "img", "aria-label": text, title: text }, ...bars);
 }
 
