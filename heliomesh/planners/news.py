@@ -1,7 +1,7 @@
 """A rule without planning: who has news speaks, and energy costs more the emptier the battery is.
 
-The *news* n_ij of a link counts the sender's training slots that its receiver has not heard. Every slot devices choose
-jointly, by neighbour messages,
+The *news* n_ij of a link counts the sender's training slots that its receiver has not heard. Every slot devices
+choose jointly, by neighbour messages,
 
     min  Σ_j (1 − β_j) + θ Σ_j (1 − b_j / capacity) e_j − v Σ_ij a_ij (n_ij + β_j) (1 − q_ij).
 

@@ -138,7 +138,7 @@ class LearningModel:
                 product = xy + i_trains * y_dx + j_trains * x_dy + i_trains * j_trains * dxy
                 after = (1 - share) ** 2 * before + share**2 * other + 2 * share * (1 - share) * product
                 found.append(share * (ahead + j_trains - i_trains) + bias_weight * (before - after))
-        return torch.stack(found, -1).unflatten(-1, (2, 2))
+        return torch.stack(found, -1).reshape(*ahead.shape, 2, 2)
 
     @cached_property
     def _lone_share(self) -> Tensor:

@@ -48,7 +48,8 @@ class Network:
     @cached_property
     def power_watt(self) -> Tensor:
         """Powers of the action set, each once; (power,)."""
-        return torch.unique(self.problem.actions.power_watt)
+        powers: Tensor = torch.unique(self.problem.actions.power_watt)
+        return powers
 
     @cached_property
     def power_of_action(self) -> Tensor:
@@ -80,28 +81,36 @@ class Exchange:
         problem = self.network.problem
         return 1 - error_prob(problem.link, problem.topology, power_watt, self.fading)
 
-    def _worth(self, receiver_trains: Tensor, sender_trains: Tensor) -> Tensor:
-        """Packets' values for given training of both ends, (batch, edge) bool each; (batch, edge)."""
-        value = self.value.expand(*self.value.shape[:2], 2, 2).flatten(2)
-        return value.gather(2, (2 * receiver_trains + sender_trains.long()).unsqueeze(-1)).squeeze(-1)
+    @cached_property
+    def _values(self) -> tuple[Tensor, ...]:
+        """Values of packets by who trains: nobody, the sender, the receiver, both; (batch, edge) each."""
+        return self.value.expand(*self.value.shape[:2], 2, 2).flatten(2).unbind(-1)
+
+    def _sent(self, receiver_trains: Tensor) -> tuple[Tensor, Tensor]:
+        """Packets' values where their sender does not train, and where it does; (batch, edge) each."""
+        nobody, sender, receiver, both = self._values
+        return torch.where(receiver_trains, receiver, nobody), torch.where(receiver_trains, both, sender)
+
+    def _got(self, sender_trains: Tensor) -> tuple[Tensor, Tensor]:
+        """Packets' values where their receiver does not train, and where it does; (batch, edge) each."""
+        nobody, sender, receiver, both = self._values
+        return torch.where(sender_trains, sender, nobody), torch.where(sender_trains, both, receiver)
 
     def gains(self, chosen: Tensor, movers: Tensor) -> Tensor:
         """What each action of every mover gains, all others as chosen, up to a constant; (batch, device, action)."""
         network, (receiver, sender) = self.network, (self.network.receiver, self.network.sender)
         power, trains = network.problem.actions.power_watt[chosen], self._trains[chosen]
-        arrival = torch.stack([self._arrival(torch.where(movers, watt, power)) for watt in network.power_watt])
-        others = (~movers)[sender]  # movers' own packets are counted apart
-        worth = self._worth(trains[:, receiver], trains[:, sender])
-        zero = torch.zeros(len(arrival), *power.shape, dtype=arrival.dtype, device=arrival.device)
-        heard = zero.index_add(2, receiver, arrival * (worth * others))
+        levels = network.power_watt.reshape(-1, 1, 1)
+        arrival = self._arrival(torch.where(movers, levels, power))  # (power, batch, edge)
+        sent, got = self._sent(trains[:, receiver]), self._got(trains[:, sender])
+        kept = arrival * (~movers)[sender]  # movers' own packets are counted apart
+        zero = torch.zeros(len(levels), *power.shape, dtype=arrival.dtype, device=arrival.device)
+        heard = zero.index_add(2, receiver, kept * torch.where(trains[:, sender], sent[1], sent[0]))
         disturbed = zero.index_add(2, sender, heard[:, :, receiver])
-        by_training = []
-        for own in (torch.zeros_like(trains), torch.ones_like(trains)):
-            sent = zero.index_add(2, sender, arrival * self._worth(trains[:, receiver], own[:, sender]))
-            got = zero.index_add(
-                2, receiver, arrival * (self._worth(own[:, receiver], trains[:, sender]) * others)
-            )
-            by_training.append(disturbed + sent + got)
+        by_training = [
+            disturbed.index_add(2, sender, arrival * sent[own]).index_add(2, receiver, kept * got[own])
+            for own in (0, 1)
+        ]
         gain = torch.stack(by_training)[self._trains.long(), network.power_of_action]  # (action, batch, device)
         return gain.permute(1, 2, 0)
 
@@ -120,16 +129,24 @@ class Exchange:
         """The objective; (batch,)."""
         network, trains = self.network, self._trains[chosen]
         paid = self.price.gather(2, chosen.unsqueeze(-1)).squeeze(-1).sum(1)
-        worth = self._worth(trains[:, network.receiver], trains[:, network.sender])
+        silent, training = self._sent(trains[:, network.receiver])
+        worth = torch.where(trains[:, network.sender], training, silent)
         return paid - (self._arrival(network.problem.actions.power_watt[chosen]) * worth).sum(1)
+
+    def _twice(self) -> "Exchange":
+        """Every episode two times."""
+        twice = [torch.cat([part, part]) for part in (self.fading, self.value, self.price)]
+        return Exchange(self.network, *twice)
 
     def decide(self, rounds: int) -> Tensor:
         """The better result of rounds from silence and from the largest affordable actions; (batch, device)."""
         order = torch.arange(self.price.shape[-1], device=self.price.device)
         largest = torch.where(self.price.isinf(), -1, order).argmax(-1)
-        ends = [self._rounds(start, rounds) for start in (torch.zeros_like(largest), largest)]
-        better = self.total(ends[1]) < self.total(ends[0])
-        return torch.where(better.unsqueeze(1), ends[1], ends[0])
+        both = self._twice()
+        ends = both._rounds(torch.cat([torch.zeros_like(largest), largest]), rounds)
+        silent, loud = ends.chunk(2)
+        cost = both.total(ends).unsqueeze(1)
+        return torch.where(cost[len(silent) :] < cost[: len(silent)], loud, silent)
 
     def opportunities(self, chosen: Tensor) -> Tensor:
         """What each action would have gained over idling, the others as chosen; (batch, device, action)."""

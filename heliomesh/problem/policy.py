@@ -35,7 +35,7 @@ ParallelMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 @dataclass(frozen=True)
 class Noticed:
-    """What devices noticed in the slot before: each its own harvest and training, each receiver the packets it got."""
+    """What devices noticed in the slot before: their own harvests, their training, and the packets they got."""
 
     harvested_joule: Tensor  # (batch, device)
     arrived: Tensor  # (batch, edge) bool
@@ -80,7 +80,7 @@ class Observation:
         """The same observations in pieces of at most ``batch``."""
         fields = (self.channel_level, self.battery_joule, self.weather, self.uniform, *self.memory)
         pieces = zip(*(torch.split(f, batch) for f in fields), strict=True)
-        return [Observation(*piece[:4], memory=piece[4:]) for piece in pieces]
+        return [Observation(a, b, c, d, memory=tuple(memory)) for a, b, c, d, *memory in pieces]
 
     def of(self, episodes: Tensor) -> "Observation":
         """What is seen in some of the episodes; their positions (chosen,)."""
