@@ -5,8 +5,8 @@ Devices choose actions that minimise, by neighbour messages,
     Σ_j price_j(action_j) − Σ_ij value_ij(β_i, β_j) (1 − q_ij)
 
 with q_ij the error rate of the packet from j to i and β whether its receiver and its sender train in this slot.
-Devices of one colour share no receiver, so they move at once. A mover needs to know what its move does to the
-packets that its receivers get, and to those that it gets itself.
+Devices of one colour neither hear each other nor share a receiver, so they move at once. A mover needs to know what
+its move does to the packets that its receivers get, and to those that it gets itself.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.physics.link import error_prob
-from heliomesh.problem.problem import Problem
+from heliomesh.problem.problem import Problem, coloured
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,10 @@ class Network:
 
     @cached_property
     def colours(self) -> list[Tensor]:
-        """Devices of each colour; (device,) bool."""
-        colour = torch.tensor(self.problem.colour, device=self.problem.device)
+        """Devices of each colour, which neither hear each other nor share a receiver; (device,) bool."""
+        neighbours = self.problem.topology.neighbours
+        crowds = ((device, *heard) for device, heard in enumerate(neighbours))
+        colour = torch.tensor(coloured(self.problem.num_devices, crowds), device=self.problem.device)
         return [colour == turn for turn in range(int(colour.max()) + 1)]
 
 
