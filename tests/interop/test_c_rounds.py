@@ -28,6 +28,7 @@ SHAPES = {
     "links": {"channel.state": "link"},
     "reciprocal, star": {"channel.state": "reciprocal", "network.topology": "star", "network.devices": 4},
     "half duplex, train only": {"link.half_duplex": True, "energy.train_only": True},
+    "separate": {"energy.actions": "separate", "energy.compute_joule": 0.5},
     "weather, uneven": {**WEATHER, "energy.compute_joule": 0.77, "energy.capacity_joule": 3.3},
     "one device alone": {
         "network.topology": "edges",
