@@ -70,7 +70,11 @@ def test_each_rule_equals_its_equation_written_in_loops(rule, changes):
 
 @pytest.mark.parametrize(
     ("rule", "both_arrive", "one_arrives"),
-    [("update", [2.0, 10.0], [2.0, 9.0]), ("model", [6.0, 6.0], [6.0, 9.0]), ("renormalized", [6.0, 6.0], [6.0, 9.0])],
+    [
+        ("update", [2.0, 10.0], [2.0, 9.0]),
+        ("model", [6.0, 6.0], [6.0, 9.0]),
+        ("renormalized", [6.0, 6.0], [6.0, 9.0]),
+    ],
 )
 def test_a_packet_without_training_brings_current_weights_and_no_update(rule, both_arrive, one_arrives):
     """Two devices with weights 1/2: device 0 trains from 1 to 3, device 1 stays at 9, and both send."""
