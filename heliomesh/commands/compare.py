@@ -153,7 +153,7 @@ def _print_below_table(
         screen.print(f"Note: {remark}")
     if result.lower_bound is not None:
         screen.print(
-            "Certified: no policy with the scenario's powers is expected to cost less than "
+            "Certified: no policy with the scenario's actions is expected to cost less than "
             f"{result.lower_bound:.4f} per slot."
         )
     _explain_centralized(screen, problem, result)
@@ -223,7 +223,7 @@ def _row_facts(row: Row, ledger: GapLedger | None) -> dict[str, Any]:
 
 def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table:
     title = f"{scenario}: cost per slot, {episodes} episodes, 95 % intervals; gap to {result.reference}"
-    headings = ("cost", "gap %", "active %", "arrived %", "offline", "online/slot", "seconds")
+    headings = ("cost", "gap %", "trains %", "arrived %", "offline", "online/slot", "seconds")
     table = number_table(title, "planner", *headings)
     for row in result.rows:
         if row.plan is None or row.summary is None:

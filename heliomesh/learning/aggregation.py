@@ -10,7 +10,8 @@ from j reached i in this slot (ζ_ii = 1), device i ends the slot with
   a_ii w_i½ + (1 − a_ii) Σ_j ζ_ij a_ij w_j½ / Σ_j ζ_ij a_ij, j ≠ i.
 
 All four are sums of terms c · (w_j½ − anchor) on top of a reference: `update` has the reference w and the anchor
-w_j, the others have w_i½ for both. Terms are added in one fixed order, element by element, so results depend
+w_j, the others have w_i½ for both. Who sends without training sends w_j½ = w_j: its Δ_j is zero, and β_j changes
+nothing. Terms are added in one fixed order, element by element, so results depend
 neither on chunks nor on who else is in the stack. A device without terms keeps its weights bit for bit.
 
 Any other rule is a function of what one device holds and receives, `Arrived`: one file of `learning/aggregations`, or

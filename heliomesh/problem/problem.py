@@ -41,6 +41,14 @@ class Actions:
         """Smallest type that holds an action's index; the scenario allows 1000 powers."""
         return torch.int8 if len(self) <= 128 else torch.int16
 
+    def last_of(self, allowed: Tensor) -> Tensor:
+        """Last allowed action, idle always being allowed: train if possible, then send as strongly as possible.
+
+        allowed (..., action) → (...).
+        """
+        order = torch.arange(1, len(self) + 1, device=allowed.device)
+        return (allowed * order).argmax(-1)
+
 
 @dataclass(frozen=True)
 class Part:

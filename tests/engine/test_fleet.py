@@ -40,6 +40,7 @@ SMALL: dict[str, Any] = {
 }
 PATH = {"network.topology": "edges", "network.edges": [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]], "network.devices": 6}
 UNLIKE = {"channel.gain": [1.0, 0.9, 0.8, 1.2, 1.1, 0.7], "harvest.scale": [1.0, 0.8, 1.1, 0.9, 1.2, 0.7]}
+SEPARATE = {"energy.actions": "separate", "energy.compute_joule": 1.5}  # a battery of 1 J pays for sending only
 WEATHER = {
     "harvest.source": "markov",
     "harvest.joule": [[0.0, 1.0], [1.0, 2.0]],
@@ -87,6 +88,10 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
         ("uncoordinated", {}, {"learning.aggregation": "reassigned", "learning.quasi_global": 0.5}),
         ("uncoordinated", {}, {"link.half_duplex": True, "channel.state": "reciprocal", **PATH, **UNLIKE}),
         ("skiptrain", {"train_rounds": 2, "sync_rounds": 1}, {"energy.train_only": True}),
+        ("uncoordinated", {}, SEPARATE),
+        ("uncoordinated", {}, {**SEPARATE, "learning.aggregation": "renormalized", "link.half_duplex": True}),
+        ("uncoordinated", {}, {**SEPARATE, "learning.aggregation": "update", "network.mixing": "lazy-metropolis"}),
+        ("decentralized", {"rounds": 2, "hops": 1}, {**SEPARATE, **PATH}),
         ("decentralized", {"rounds": 2}, {**PATH, **UNLIKE}),
         ("decentralized", {"rounds": 2}, {"network.devices": 6, "channel.state": "link", "slots": 3}),
         ("decentralized", {"rounds": 3, "hops": 1}, {"link.half_duplex": True, "network.devices": 6}),
@@ -118,6 +123,8 @@ def test_a_fleet_does_what_plan_simulator_and_trainer_do(
             found.plan.overhead,
         )
     assert trace.scheduled.any()
+    if problem.scenario.energy.actions == "separate":
+        assert ((trace.power_watt > 0) & ~trace.scheduled).any()
     assert_same_traces(found.trace, trace)
     assert_same_runs(found, trace, problem.scenario)
 

@@ -29,6 +29,7 @@ from ray.cluster_utils import Cluster  # isort: skip
 
 GEOMETRIC = {"network.topology": "geometric", "network.mean_degree": 4.0, "network.devices": 14}
 RING = {"network.devices": 10}
+SEPARATE = {"energy.actions": "separate", "energy.compute_joule": 2.5}  # many batteries pay for sending only
 LOOPBACK = "127.0.0.1"
 
 
@@ -58,8 +59,10 @@ def assert_equal(ours, theirs):
     assert torch.equal(ours.weights, theirs.weights)
 
 
-def test_three_actors_train_as_one_process_does(local_ray):
-    job = job_of(**GEOMETRIC)
+@pytest.mark.parametrize("actions", [{}, SEPARATE], ids=["coupled", "separate"])
+def test_three_actors_train_as_one_process_does(local_ray, actions):
+    job = job_of(**GEOMETRIC, **actions)
+    assert ((job.trace.power_watt > 0) & ~job.trace.scheduled).any() == bool(actions)
     spread = train(job, make_stack=over_actors(3))
     assert_equal(train(job), spread)
     facts = spread.provenance

@@ -52,6 +52,17 @@ def test_rounds_are_the_trace(job):
         assert {sender for _, sender in one.arrivals} <= set(one.sends)
 
 
+def test_who_sends_without_training_is_listed_under_sends_only():
+    scenario = hm.Scenario.load("tiny").override({"energy.actions": "separate", "energy.compute_joule": 1.5})
+    problem = hm.build(scenario)
+    trace = hm.simulate(problem, hm.plan(problem, "uncoordinated"), 1)
+    schedule = make_schedule(hm.TrainJob(scenario, trace))
+    for slot, one in enumerate(schedule.rounds):
+        assert list(one.sends) == np.flatnonzero(trace.power_watt[0, slot] > 0).tolist()
+        assert list(one.trains) == np.flatnonzero(trace.scheduled[0, slot]).tolist()
+    assert any(set(one.sends) - set(one.trains) for one in schedule.rounds)
+
+
 def test_samples_are_the_trainers_partition(job):
     schedule = make_schedule(job)
     labels = load_dataset(job.scenario.learning).train_labels

@@ -18,6 +18,7 @@ SCENARIOS = {
     "tiny": {},
     "uneven": {"energy.initial": "uniform", "energy.compute_joule": 0.77, "link.half_duplex": True},
     "link, train only": {"channel.state": "link", "energy.train_only": True, "network.topology": "star"},
+    "separate": {"energy.actions": "separate", "energy.compute_joule": 1.5},
 }
 
 

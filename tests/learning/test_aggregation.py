@@ -21,10 +21,10 @@ def _topology(changes):
 
 
 def _slot(topology, runs=1, parameters=23, seed=0, dtype=torch.float64):
-    """Random weights around training, and who trained and what arrived."""
+    """Random weights around training, and who trained and what arrived; some send without training."""
     rng = np.random.default_rng(seed)
-    trained = rng.random((runs, topology.num_devices)) < 0.6
-    delivered = trained[:, topology.edge_sender] & (rng.random((runs, topology.num_edges)) < 0.7)
+    trained, sent = rng.random((2, runs, topology.num_devices)) < 0.6
+    delivered = sent[:, topology.edge_sender] & (rng.random((runs, topology.num_edges)) < 0.7)
     before = torch.from_numpy(rng.normal(size=(runs, topology.num_devices, parameters))).to(dtype)
     step = torch.from_numpy(rng.normal(size=before.shape)).to(dtype)
     return before, before + step * torch.from_numpy(trained)[..., None], delivered, trained
@@ -85,6 +85,25 @@ def test_who_gets_the_weight_of_a_lost_packet(rule, expected):
     out, delivered = torch.empty_like(after), (topology.edge_receiver == 1) & (topology.edge_sender == 0)
     aggregate(rule, topology, before, after, delivered, np.array([True, True, True]), out)
     assert float(out[1]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("rule", "both_arrive", "one_arrives"),
+    [
+        ("update", [2.0, 10.0], [2.0, 9.0]),
+        ("model", [6.0, 6.0], [6.0, 9.0]),
+        ("renormalized", [6.0, 6.0], [6.0, 9.0]),
+    ],
+)
+def test_a_packet_without_training_brings_current_weights_and_no_update(rule, both_arrive, one_arrives):
+    """Two devices with weights 1/2: device 0 trains from 1 to 3, device 1 stays at 9, and both send."""
+    topology = _topology({"network.topology": "complete", "network.devices": 2})
+    before, after = torch.tensor([[1.0], [9.0]]), torch.tensor([[3.0], [9.0]])
+    trained, to_device_0 = np.array([True, False]), topology.edge_receiver == 0
+    for delivered, expected in ((np.ones(2, bool), both_arrive), (to_device_0, one_arrives)):
+        out = torch.empty_like(after)
+        aggregate(rule, topology, before, after, delivered, trained, out)
+        assert out.flatten().tolist() == expected
 
 
 @pytest.mark.parametrize("target", ["before", "after"])

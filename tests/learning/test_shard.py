@@ -10,6 +10,7 @@ from heliomesh.learning.replay import Replay
 from heliomesh.learning.shard import Border, Shard
 from heliomesh.physics.topology import build_topology
 
+SEPARATE = {"energy.actions": "separate", "energy.compute_joule": 2.5}  # many batteries pay for sending only
 RULES = {
     "model": {},
     "renormalized": {"learning.aggregation": "renormalized"},
@@ -42,9 +43,12 @@ def slot_of(shards, slot):
 
 
 @pytest.mark.parametrize("strategy", ["loop", "vmap"])
+@pytest.mark.parametrize("actions", [{}, SEPARATE], ids=["coupled", "separate"])
 @pytest.mark.parametrize("rule", RULES)
-def test_parts_train_as_the_whole_does(rule, strategy):
-    job = job_of(**RULES[rule])
+def test_parts_train_as_the_whole_does(rule, actions, strategy):
+    job = job_of(**RULES[rule], **actions)
+    sends_only = (job.trace.power_watt > 0) & ~job.trace.scheduled
+    assert job.trace.delivered[sends_only[..., job.trace.edge_sender]].any() == bool(actions)
     data, part = load_dataset(job.scenario.learning), np.array([0, 1, 2, 1, 1, 0, 2, 0, 1])
     settings = hm.TrainSettings(strategy=strategy, device_samples=100)
     whole = Replay([job], data, settings)

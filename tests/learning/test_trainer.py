@@ -28,6 +28,8 @@ RULES = {
     "update": {"learning.aggregation": "update", "network.mixing": "lazy-metropolis"},
 }
 
+SEPARATE = {"energy.actions": "separate", "energy.compute_joule": 1.5}  # a battery of 1 J pays for sending only
+
 
 def scenario_of(**changes):
     return hm.Scenario.load("tiny").override(RING | changes)
@@ -85,10 +87,13 @@ def plainly(scenario, trace, seed):
     return torch.stack([torch.nn.utils.parameters_to_vector(model.parameters()).detach() for model in models])
 
 
+@pytest.mark.parametrize("actions", [{}, SEPARATE], ids=["coupled", "separate"])
 @pytest.mark.parametrize("rule", RULES)
-def test_equals_the_equations(rule):
-    scenario = scenario_of(**RULES[rule])
+def test_equals_the_equations(rule, actions):
+    scenario = scenario_of(**RULES[rule], **actions)
     trace = trace_of(scenario)
+    sends_only = (trace.power_watt[0] > 0) & ~trace.scheduled[0]
+    assert trace.delivered[0][sends_only[:, trace.edge_sender]].any() == bool(actions)
     assert 0 < trace.scheduled[0].mean() < 1  # some idle, some trained
     assert trace.delivered[0].any()
     run = hm.train(scenario, trace, seed=3)

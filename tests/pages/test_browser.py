@@ -183,8 +183,28 @@ def test_the_player_tells_the_trace(opened: Any, finished_runs: list[Path]) -> N
     facts = opened.find_element(By.CSS_SELECTOR, ".player .facts").text.replace("\n", " ")
     sent = (trace.power_watt[0, 4] > 0)[trace.edge_sender]
     assert f"training {trace.scheduled[0, 4].sum()} of 5" in facts
+    assert f"sending {(trace.power_watt[0, 4] > 0).sum()} of 5" in facts
     assert f"arrived {trace.delivered[0, 4].sum()} of {sent.sum()} packet" in facts
     assert f"update loss {trace.update_loss[0, 4].sum():.2f}"[:-1] in facts
+
+
+def test_all_kinds_of_actions_have_their_colours(browser: Any, separate_run: Path, tmp_path: Path) -> None:
+    page = _open(browser, report_page([separate_run]), tmp_path)
+    trace = hm.Trace.load(separate_run / "trace.npz")
+    for device in range(5):
+        Select(_by_id(page, "device-number")).select_by_value(str(device))
+        sends, trains = trace.power_watt[0, :, device] > 0, trace.scheduled[0, :, device]
+        slots = {"both": sends & trains, "sends": sends & ~trains, "trains": trains & ~sends}
+        bars = page.find_elements(By.CSS_SELECTOR, "#device-view path[data-kind]")
+        drawn = {bar.get_attribute("data-kind"): bar.get_attribute("d").count("M") for bar in bars}
+        assert drawn == {kind: int(where.sum()) for kind, where in slots.items() if where.any()}
+        inks = {bar.value_of_css_property("fill") for bar in bars}
+        assert len(inks) == len(bars)
+        titles = [lane.text for lane in page.find_elements(By.CSS_SELECTOR, "#device-view .lane")]
+        assert any("sends only" in title for title in titles) == bool(slots["sends"].any())
+        assert f"sends in {100 * sends.mean():.0f} %" in _by_id(page, "device-facts").text
+    assert "sending" in _by_id(page, "results-table").text
+    assert not _complaints(page)
 
 
 def test_charts_have_the_data(opened: Any, finished_runs: list[Path]) -> None:

@@ -32,6 +32,7 @@ from tests.pages.conftest import make_run
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 KINDS = {"u1": "<u1", "u2": "<u2", "u4": "<u4", "f4": "<f4"}
+FOUR_KINDS = {(False, False), (False, True), (True, False), (True, True)}  # sends, trains
 
 
 class Elements(HTMLParser):
@@ -94,6 +95,18 @@ def test_slots_survive_the_packing(finished_runs):
     np.testing.assert_allclose(decoded(data, shown["cost_recent"])[3], cost[:4].mean(), rtol=1e-6)
 
 
+def test_training_and_sending_are_told_apart(separate_run):
+    data, trace = page_data([separate_run]), hm.Trace.load(separate_run / "trace.npz")
+    shown, headline = data["runs"][0]["trace"], data["schemes"][0]["headline"]
+    action = decoded(data, shown["action"]).astype(int)
+    sends = np.array(shown["powers_watt"])[action % 128] > 0
+    np.testing.assert_array_equal(sends, trace.power_watt[0] > 0)
+    np.testing.assert_array_equal(action >= 128, trace.scheduled[0])
+    assert {(bool(s), bool(t)) for s, t in zip(sends.flat, trace.scheduled[0].flat, strict=True)} == FOUR_KINDS
+    assert headline["participation"]["mean"] == pytest.approx(trace.scheduled[0].mean())
+    assert headline["sending"]["mean"] == pytest.approx(sends.mean())
+
+
 def test_curves_and_network_survive_the_packing(finished_runs):
     data = page_data(finished_runs)
     run, shown = hm.Run.load(finished_runs[1]), data["runs"][1]["curves"]
@@ -130,6 +143,14 @@ def test_a_run_with_powers_of_its_own_has_no_gap(finished_runs, monkeypatch):
     assert uncoordinated["headline"]["cost"]["mean"] > 0
     assert uncoordinated["headline"]["bound"] is None
     assert uncoordinated["headline"]["gap"] is None
+
+
+def test_a_run_that_sends_without_training_has_no_gap_to_coupled_actions(finished_runs, monkeypatch):
+    last = read_run(finished_runs[2])
+    outside = replace(last, trace=replace(last.trace, scheduled=np.zeros_like(last.trace.scheduled)))
+    monkeypatch.setattr("heliomesh.pages.page_data.read_run", {finished_runs[2]: outside}.__getitem__)
+    (scheme,) = page_data(finished_runs[2:])["schemes"]
+    assert scheme["headline"]["bound"] is None
 
 
 def test_differences_are_paired_by_seed(finished_runs):

@@ -76,7 +76,14 @@ def test_progress_flows_from_who_trained_to_who_did_not():
     trained[0, hub] = False
     now = model.averaged(model.trained(model.first(1), trained), torch.ones(1, 8, dtype=torch.bool))
     assert float(now.progress[0, hub]) > 0
-    assert float(model.averaged(model.trained(model.first(1), trained), torch.zeros(1, 8, dtype=torch.bool)).progress[0, hub]) == 0
+    assert (
+        float(
+            model.averaged(model.trained(model.first(1), trained), torch.zeros(1, 8, dtype=torch.bool)).progress[
+                0, hub
+            ]
+        )
+        == 0
+    )
 
 
 def test_random_directions_keep_bias_on_large_networks():

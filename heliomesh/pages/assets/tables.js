@@ -26,6 +26,7 @@ function spread(fact, factor, digits) {
 function headlineColumns() {
   const one = (name, factor, digits) => (row) => spread(row[name], factor, digits);
   const range = (row) => (row.accuracy_min ? `${percent(row.accuracy_min.low)} – ${percent(row.accuracy_max.high)}` : UNKNOWN);
+  const sending = { head: "sending", unit: "% of slots", cell: one("sending", 100, 1) };
   return [
     { head: "scheme" },
     { head: "accuracy", unit: "mean device, %", cell: one("accuracy_mean", 100, 2), name: "accuracy_mean", sign: 1 },
@@ -35,12 +36,16 @@ function headlineColumns() {
     { head: "lower bound", unit: "certified", cell: (row) => fixed(row.bound?.mean, 3) },
     { head: "above bound", unit: "%", cell: one("gap", 100, 1) },
     { head: "training", unit: "% of slots", cell: one("participation", 100, 1) },
+    ...(page.schemes.some(trainsOrSendsAlone) ? [sending] : []),
     { head: "arrived", unit: "% of packets", cell: one("delivery", 100, 1) },
     { head: "spent", unit: "J", cell: one("spent_joule", 1, 0) },
     { head: "harvested", unit: "J", cell: one("harvested_joule", 1, 0) },
     { head: "overflow", unit: "J", cell: one("overflow_joule", 1, 1) },
   ];
 }
+
+/** Whether some device trains without sending, or the reverse. */
+const trainsOrSendsAlone = ({ headline }) => headline.sending?.mean !== headline.participation?.mean;
 
 /** Which row is best in a column; none where scenarios or seeds differ, for then luck differs too. */
 function bestRow(name, sign, schemes) {
@@ -127,7 +132,7 @@ function resultsNote() {
       + "seed by seed in the next table.");
   }
   if (page.schemes.some((scheme) => scheme.headline.bound)) {
-    sentences.push("No policy with the scenario's powers is expected to lose less than the bound.");
+    sentences.push("No policy with the scenario's actions is expected to lose less than the bound.");
   }
   const early = page.runs.filter((run) => !run.finished && run.done);
   for (const run of early) sentences.push(`Accuracy of ${runLabel(run)} is that after slot ${run.done} of ${run.slots}.`);
