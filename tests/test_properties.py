@@ -24,7 +24,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "skiptrain": [{"train_rounds": 1, "sync_rounds": 1}],
 }
 # Devices that share a receiver take turns in the order of their numbers, so these may end in another local optimum.
-TURN_TAKING = {"decentralized", "myopic", "prices", "receiver", "battery_threshold"}
+TURN_TAKING = {"decentralized", "myopic", "prices", "receiver", "battery_threshold", "turns"}
 EPISODES = 8
 
 numbers = st.integers(0, 10**6)  # of a generated network
@@ -212,7 +212,7 @@ def test_units_that_round(joule: float, watt: float, second: float, number: int)
     """Other factors may turn a tie, but not a cost."""
     scenario = random_network(number)
     problem, other = hm.build(scenario), hm.build(in_other_units(scenario, joule, watt, second))
-    for planner in ("centralized", "uncoordinated", "skiptrain"):
+    for planner in ("centralized", "uncoordinated", "skiptrain", "turns", "fixed_fraction"):
         cost, same = (hm.exact_cost(p, hm.plan(p, planner, bound=False).policy) for p in (problem, other))
         assert same == pytest.approx(cost, rel=1e-9), planner
     assert hm.lower_bound(other) == pytest.approx(hm.lower_bound(problem), rel=1e-6)
