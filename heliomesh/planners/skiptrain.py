@@ -16,7 +16,7 @@ harvests; e_j is the energy of training, p_j τ that of sharing, and T_train the
 
 The authors' budget is a number of training rounds. Ours counts harvests, and sharing is paid first. A device whose
 battery does not pay for training and sharing only shares. Where it does not pay for that either, the device tries the
-next lower power, and idles below all of them.
+next lower power, and idles below all of them. Where sharing takes all of E_j the device never trains; a note says so.
 
 Coupled actions have no sharing without training, so the cycle is adapted. Training slots train and send, and
 synchronisation slots are idle: they save and harvest. With ``energy.train_only = true`` training slots only train,
@@ -102,7 +102,16 @@ def plan(context: Planning[Options]) -> Plan:
     drawing = drawn - passed
     spare = (supply_joule(problem) - passed).clamp_min(0)
     participation = torch.where(drawing > 0, spare / drawing.clamp_min(1e-300), 1.0).clamp_max(1.0)
-    return Plan("skiptrain", Cycle(problem, training, prefers, participation.to(problem.dtype)))
+    policy = Cycle(problem, training, prefers, participation.to(problem.dtype))
+    return Plan("skiptrain", policy, notes=_notes(problem, participation))
+
+
+def _notes(problem: Problem, participation: Tensor) -> tuple[str, ...]:
+    """What to know about devices whose energy goes into sharing."""
+    never = int((participation == 0).sum())
+    if not never or not _separate(problem):
+        return ()
+    return (f"{never} of {problem.num_devices} devices never train: sharing in every slot takes all their energy",)
 
 
 def preferences(problem: Problem, most_watt: Tensor) -> Tensor:

@@ -86,7 +86,11 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
         ("uncoordinated", {}, {"learning.aggregation": "renormalized"}),
         ("uncoordinated", {}, {"link.half_duplex": True, "channel.state": "reciprocal", **PATH, **UNLIKE}),
         ("skiptrain", {"train_rounds": 2, "sync_rounds": 1}, {"energy.train_only": True}),
-        ("skiptrain", {"train_rounds": 2, "sync_rounds": 1}, {"energy.actions": "separate", **PATH, **UNLIKE}),
+        (
+            "skiptrain",
+            {"train_rounds": 2, "sync_rounds": 1},
+            {"energy.actions": "separate", "harvest.joule": [1.0, 1.5, 2.0], **PATH, **UNLIKE},
+        ),
         ("fixed_fraction", {"share": 0.6}, {"energy.actions": "separate", **PATH, **UNLIKE}),
         ("turns", {"most_loss": 0.3, "last_slots": 2}, {"energy.actions": "separate", **PATH, **UNLIKE}),
         ("turns", {}, {"link.half_duplex": True}),
