@@ -6,7 +6,7 @@ Device j with b joules stored takes the costliest action a with
 
 and prefers training among actions of equal energy. The fuller the battery, the more it spends, so that it neither
 runs dry nor overflows for long. By default share_j is the energy of the costliest action that a full battery pays
-for, over the capacity: a full battery just allows that action, and a half full one allows half as much. A share of one
+for, over the capacity: a full battery just allows that action, a half full one half as much. A share of one
 spends as much as the battery pays for.
 """
 

@@ -59,7 +59,7 @@ def test_separate_devices_that_are_not_drawn_share(tiny):
 
 
 def test_separate_probability_counts_harvests_and_sharing(tiny):
-    """2 J in the battery and twelve times 1.25 J are 17 J; sharing at 1 W takes 12 J, eight rounds of training 8 J."""
+    """2 J in the battery and twelve times 1.25 J are 17 J; sharing at 1 W takes 12 J, eight trainings 8 J."""
     problem = tiny({**SEPARATE, "harvest.joule": [1.25], "harvest.prob": [1.0], "energy.initial": 2.0})
     policy = hm.plan(problem, "skiptrain", train_rounds=2, sync_rounds=1).policy
     torch.testing.assert_close(policy.participation, torch.full((5,), 5 / 8, dtype=torch.float64))
