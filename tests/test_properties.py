@@ -24,7 +24,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "skiptrain": [{"train_rounds": 1, "sync_rounds": 1}],
 }
 # Devices that share a receiver take turns in the order of their numbers, so these may end in another local optimum.
-TURN_TAKING = {"decentralized", "myopic", "prices", "receiver", "battery_threshold", "turns"}
+TURN_TAKING = {"decentralized", "myopic", "prices", "receiver", "battery_threshold"}
+NUMBERED = {"turns"}  # numbers decide who is first in the cycle, and a short horizon shows it
 EPISODES = 8
 
 numbers = st.integers(0, 10**6)  # of a generated network
@@ -155,6 +156,8 @@ def check_numbering(number: int) -> None:
         plan, replan = (hm.plan(p, planner, bound=False, **options) for p in (problem, other))
         cost, recost = hm.exact_cost(problem, plan.policy), hm.exact_cost(other, replan.policy)
         assert cost >= bound - 1e-9
+        if planner in NUMBERED:
+            continue
         tolerance = 0.02 if planner in TURN_TAKING else 1e-9
         assert recost == pytest.approx(cost, rel=tolerance, abs=1e-9), (planner, options)
 
