@@ -16,7 +16,7 @@ from heliomesh.engine.fleet.device import Installation
 from heliomesh.engine.fleet.messages import PLANNING, Message
 from heliomesh.engine.fleet.planning import partners_of, timetable
 from heliomesh.engine.fleet.post import InProcess
-from heliomesh.engine.fleet.scheme import ALONE, WITH_OTHERS, FleetScheme, scheme_of
+from heliomesh.engine.fleet.scheme import ALONE, IN_TURN, WITH_OTHERS, FleetScheme, scheme_of
 from heliomesh.engine.fleet.view import next_hop, view_of
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.training import train
@@ -92,6 +92,14 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
         ("uncoordinated", {}, {**SEPARATE, "learning.aggregation": "renormalized", "link.half_duplex": True}),
         ("uncoordinated", {}, {**SEPARATE, "learning.aggregation": "update", "network.mixing": "lazy-metropolis"}),
         ("decentralized", {"rounds": 2, "hops": 1}, {**SEPARATE, **PATH}),
+        (
+            "skiptrain",
+            {"train_rounds": 2, "sync_rounds": 1},
+            {"energy.actions": "separate", "harvest.joule": [1.0, 1.5, 2.0], **PATH, **UNLIKE},
+        ),
+        ("fixed_fraction", {"share": 0.6}, {"energy.actions": "separate", **PATH, **UNLIKE}),
+        ("turns", {"most_loss": 0.3, "last_slots": 2}, {"energy.actions": "separate", **PATH, **UNLIKE}),
+        ("turns", {}, {"link.half_duplex": True}),
         ("decentralized", {"rounds": 2}, {**PATH, **UNLIKE}),
         ("decentralized", {"rounds": 2}, {"network.devices": 6, "channel.state": "link", "slots": 3}),
         ("decentralized", {"rounds": 3, "hops": 1}, {"link.half_duplex": True, "network.devices": 6}),
@@ -384,7 +392,7 @@ def test_a_death_during_planning_is_said() -> None:
         (
             "decentralised",
             {},
-            "expected one of decentralized, skiptrain, uncoordinated, actual value 'decentralised'",
+            "expected one of decentralized, fixed_fraction, skiptrain, turns, uncoordinated, actual value 'decent",
         ),
         ("decentralized", {"form": "literal"}, "option.form: expected 'default' in a fleet"),
         ("decentralized", {"sweeps": 2}, "option.sweeps: expected 1 in a fleet"),
@@ -402,7 +410,7 @@ def test_what_needs_more_than_the_neighbourhood_is_refused(
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("planner", sorted(set(planner_names()) - {WITH_OTHERS, *ALONE}))
+@pytest.mark.parametrize("planner", sorted(set(planner_names()) - {WITH_OTHERS, IN_TURN, *ALONE}))
 def test_every_other_planner_is_refused_with_a_reason(planner: str) -> None:
     with pytest.raises(ScenarioError, match="a device would need"):
         scheme_of(small(), planner, {})

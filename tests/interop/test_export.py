@@ -30,6 +30,7 @@ PLANS = {
     ),
     "uncoordinated, separate": ({**SEPARATE, "energy.initial": "uniform"}, "uncoordinated", {}),
     "battery_threshold": ({"harvest.scale": [0.3, 0.6, 1.0, 1.5, 2.0]}, "battery_threshold", {}),
+    "turns, separate": ({"energy.actions": "separate"}, "turns", {"last_slots": 3}),
     "prices alone": ({}, "prices", {"coordinate": False, "interpolate": False}),
     "prices alone, weather": (WEATHER, "prices", {"coordinate": False, "interpolate": False}),
     "zero hops": ({}, "decentralized", {"hops": 0}),
