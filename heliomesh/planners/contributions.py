@@ -37,7 +37,8 @@ _BIN_SLOTS, _BINS = 6, 9  # opportunities within so many slots of a deadline sha
 _ATOMS = 16  # opportunities that stand for a law
 _FIRST_SLOTS = 10  # nobody's model has much to tell yet: not counted among the opportunities
 _PRACTICE_SEED = 2**62  # practice and evaluation never share random numbers
-_FIRST_KEPT = 0.85  # share of bias that a slot leaves, until practice has shown it
+_FIRST_KEPT = 0.85  # share of bias that a slot's averaging leaves, until practice has shown it
+_LAST_SLOTS = 12  # before a deadline, in which that is measured
 _FIRST_PRICE = 2.5  # of a joule from an empty battery, in slots of training, until values are planned
 _MOST_LEVELS = 81
 
@@ -60,7 +61,7 @@ class Options(Section):
 
 @dataclass(frozen=True)
 class Learners(ActionPolicy):
-    """Joint choices; the memory has progress (batch, device) and pulls (batch, device, direction)."""
+    """Joint choices; the memory has progress (batch, device) and leans (batch, device, direction)."""
 
     problem: Problem  # on the grid of the values
     bias_weight: tuple[float, ...]  # (slot,)
@@ -77,7 +78,7 @@ class Learners(ActionPolicy):
         now = Contributions(*seen.memory) if seen.memory else self.model.first(len(seen.battery_joule))
         if seen.noticed is not None:
             now = self.model.averaged(self.model.trained(now, seen.noticed.trained), seen.noticed.arrived)
-        return now.progress, now.pull
+        return now.progress, now.lean
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """The joint choice, in pieces that fit the memory."""
@@ -115,7 +116,7 @@ class Practice:
 
     policy: Learners
     gains: list[Tensor] = field(default_factory=list)  # by slot: (episode, device, action)
-    bias: list[tuple[float, float]] = field(default_factory=list)  # after training, and after averaging
+    bias: list[tuple[float, float]] = field(default_factory=list)  # by slot: its sum before and after averaging
 
     @property
     def problem(self) -> Problem:
@@ -140,9 +141,10 @@ class Practice:
 
     @property
     def kept(self) -> float:
-        """ρ: the share of bias that averaging left, over all slots."""
-        before, after = np.array(self.bias).sum(0) if self.bias else (1.0, 1.0)
-        return float(after / before) if before > 0 else 1.0
+        """ρ: the share of bias that averaging left, but in the last slots before deadlines."""
+        last = slots_to_deadline(self.problem)[: len(self.bias)] >= _LAST_SLOTS
+        before, after = np.array(self.bias)[last].sum(0) if last.any() else (0.0, 0.0)
+        return float(after / before) if before > 0 else _FIRST_KEPT
 
 
 def plan(context: Planning[Options]) -> Plan:
@@ -151,7 +153,7 @@ def plan(context: Planning[Options]) -> Plan:
     problem = plan_grid(context.problem, options.levels, interpolate=True, most=_MOST_LEVELS)
     model = LearningModel(problem)
     _check_fits(problem, model, options)
-    policy = Learners(problem, tuple(bias_weights(problem, _FIRST_KEPT)), None, options.rounds)
+    policy = Learners(problem, bias_weights(problem, _FIRST_KEPT), None, options.rounds)
     kept = _FIRST_KEPT
     for number in range(options.passes):
         practice = Practice(policy)
@@ -159,15 +161,15 @@ def plan(context: Planning[Options]) -> Plan:
         _exhaust(context.track(steps, f"practice {number + 1}", problem.slots))
         kept = practice.kept
         values = opportunity_values(problem, -opportunities(practice, context.rng))
-        policy = replace(policy, bias_weight=tuple(bias_weights(problem, kept)), values=values)
+        policy = replace(policy, bias_weight=bias_weights(problem, kept), values=values)
     overhead = coordination_overhead(
         problem,
-        first_bytes=8 + 4 * model.directions.shape[1],  # its progress, and its pulls
+        first_bytes=8 + 4 * model.directions.shape[1],  # its progress, and its lean
         messages=0,
         rounds=options.rounds,
         table_entries=problem.slots * problem.num_energy,
     )
-    note = f"averaging leaves {kept:.2f} of the bias a slot; bias weight {policy.bias_weight[0]:.3g}"
+    note = f"a slot's averaging leaves {kept:.2f} of the bias, whose weight is {policy.bias_weight[0]:.3g}"
     return Plan("contributions", policy, rounds=options.passes, overhead=overhead, notes=(note,))
 
 
@@ -196,6 +198,6 @@ def _check_fits(problem: Problem, model: LearningModel, options: Options) -> Non
     actions, devices = len(problem.actions), problem.num_devices
     practised = 8.0 * options.practice * problem.slots * devices * actions
     stored = 8.0 * problem.slots * devices * (problem.num_energy + _ATOMS * actions)
-    pulls = 8.0 * options.practice * model.directions.shape[1] * (devices + 4 * problem.topology.num_edges)
+    leans = 8.0 * options.practice * model.directions.shape[1] * (devices + 4 * problem.topology.num_edges)
     remedy = "lower practice or levels, or use the planner 'news'"
-    check_fits("opportunities and pulls", practised + stored + pulls, options.memory_gib, remedy)
+    check_fits("opportunities and leans", practised + stored + leans, options.memory_gib, remedy)

@@ -1,26 +1,23 @@
-"""A small model of learning: whose training is in whose model.
+"""A small model of learning: how much training is in a model, and towards whose data it leans.
 
-Let C_ik be how many slots of device k's training are in device i's model. Training adds one to C_ii. Averaging mixes
-the rows of C exactly as it mixes weights. Suppose that a slot of training at device k moves a model by g + d_k: by
-progress g that all data share, and by a pull d_k towards k's own data. Device i's model has then moved by
+A slot of training at device k moves a model in two ways: by a step of progress that all data share, and by a share ε
+of its way to where k's own data alone would lead, d_k. So a model has *progress* S, in slots of training, and a *lean*
+X, and training at home does
 
-    S_i g + Σ_k C_ik d_k,    S_i = Σ_k C_ik,
+    S_i ← S_i + 1,    X_i ← (1 − ε) X_i + ε d_i.
 
-and its loss is, in units of one slot of training,
+Averaging mixes both as it mixes weights. Progress is therefore not the number of slots trained: averaging with whoever
+has more raises it, with whoever has less lowers it. The leans of all devices together cancel, Σ_k d_k = 0: a model in
+which all have their equal part leans nowhere. A model's loss is, in units of one slot of training,
 
-    −S_i + λ B_i,    B_i = Σ_k (C_ik − S_i / m)².
+    −S_i + λ_t B_i,    B_i = |X_i|²,    λ_t = λ + λ_end ρ^(deadline − t).
 
-S_i is *progress*. It is not the number of slots trained: averaging with whoever has more progress raises it, with
-whoever has less lowers it. B_i is *bias*: how unevenly devices' training is in the model. Averaging lowers it by a
-share 1 − ρ a slot. So bias matters at a deadline, by λ_end, and before it as far as it is still there by then; and
-all along, by λ_run, since a biased model trains less well:
+*Bias* B_i costs all along, since a biased model trains less well (λ), and costs most when the model is used (λ_end),
+so far as averaging, which leaves a share ρ of it a slot, will not have undone it by then. A device that trains gains
+1 − λ_t (rise of B_i). Close to a deadline that turns negative where data are unlike: devices then only send.
 
-    λ_t = λ_run + λ_end ρ^(deadline − t).
-
-A device that trains gains 1 − λ_t (its rise of B_i). Close to a deadline that turns negative where data are unlike:
-devices then only send. Rows are kept in the coordinates of the pulls: X_i = Σ_k C_ik d_k with centred, orthogonal
-d_k, so that B_i = |X_i|². Networks of more devices than `_EXACT_DIRECTIONS` have random directions, which keep
-lengths on average.
+The d_k are taken as orthogonal but for their sum, which is zero. Networks of more devices than `_EXACT_DIRECTIONS`
+have random directions, which keep lengths on average.
 """
 
 import math
@@ -38,7 +35,8 @@ from heliomesh.scenario import Scenario
 from heliomesh.streams import stream
 
 _EXACT_DIRECTIONS = 256
-END_OVER_RUN = 40.0  # λ_end / λ_run
+_PULL = 0.5  # ε, of a slot's training
+_END_OVER_RUN = 30.0  # λ_end / λ
 PERIOD_SLOTS = 25  # between deadlines where models must be good all along
 
 
@@ -47,12 +45,12 @@ class Contributions:
     """What every device's model is made of."""
 
     progress: Tensor  # (batch, device) S_i, in slots of training
-    pull: Tensor  # (batch, device, direction) X_i
+    lean: Tensor  # (batch, device, direction) X_i
 
     @property
     def bias(self) -> Tensor:
         """B_i = |X_i|²; (batch, device)."""
-        return self.pull.square().sum(-1)
+        return self.lean.square().sum(-1)
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class LearningModel:
 
     @cached_property
     def directions(self) -> Tensor:
-        """Pulls d_k of all devices, centred; (device, direction)."""
+        """Where each device's own data lead, d_k, centred; (device, direction)."""
         devices, place = self.problem.num_devices, self.problem.device
         if devices <= _EXACT_DIRECTIONS:
             rows = torch.eye(devices, dtype=torch.float64, device=place)
@@ -90,12 +88,13 @@ class LearningModel:
 
     def trained(self, now: Contributions, trained: Tensor) -> Contributions:
         """After the training of some devices, (batch, device) bool."""
-        return Contributions(now.progress + trained, now.pull + trained.unsqueeze(-1) * self.directions)
+        moved = torch.lerp(now.lean, self.directions.expand_as(now.lean), _PULL)
+        return Contributions(now.progress + trained, torch.where(trained.unsqueeze(-1), moved, now.lean))
 
     def averaged(self, now: Contributions, arrived: Tensor) -> Contributions:
         """After averaging with what arrived, (batch, edge) bool."""
         share = self._shares(self.network.edge_weight * arrived)
-        return Contributions(self._mixed(now.progress.unsqueeze(-1), share).squeeze(-1), self._mixed(now.pull, share))
+        return Contributions(self._mixed(now.progress.unsqueeze(-1), share).squeeze(-1), self._mixed(now.lean, share))
 
     def _shares(self, weight: Tensor) -> Tensor:
         """What receivers make of the weights a_ij of packets that arrived, 0 for others; (batch, edge)."""
@@ -113,32 +112,29 @@ class LearningModel:
         return rows.index_add(1, network.receiver, share.unsqueeze(-1) * difference)
 
     def training_value(self, now: Contributions, bias_weight: float) -> Tensor:
-        """What a slot of training is worth to the device itself: 1 − λ (2 X_i·d_i + |d_i|²); (batch, device)."""
-        rise = 2 * (now.pull * self.directions).sum(-1) + self.directions.square().sum(-1)
-        return 1 - bias_weight * rise
+        """What a slot of training is worth to the device itself: 1 − λ_t (rise of B_i); (batch, device)."""
+        moved = torch.lerp(now.lean, self.directions.expand_as(now.lean), _PULL)
+        return 1 - bias_weight * (moved.square().sum(-1) - now.bias)
 
     def packet_value(self, now: Contributions, bias_weight: float) -> Tensor:
         """What one packet is worth to its receiver, by the training of both ends in this slot.
 
-        The receiver moves a share α towards the sender: α (S_j − S_i) + λ (|x|² − |(1 − α) x + α y|²), x and y their
-        pulls. (batch, edge, receiver trains, sender trains).
+        The receiver moves a share α towards the sender: α (S_j − S_i) + λ_t (|x|² − |(1 − α) x + α y|²), x and y
+        their leans. The receiver's own training counts by a_ij in S_i and not at all in x: several packets would else
+        each be charged, or credited, with undoing it. (batch, edge, receiver trains, sender trains).
         """
-        network, own = self.network, self.directions
-        receiver, sender, share = network.receiver, network.sender, self._lone_share
-        x, y, dx, dy = now.pull[:, receiver], now.pull[:, sender], own[receiver], own[sender]
-        xx, yy, xy = x.square().sum(-1), y.square().sum(-1), (x * y).sum(-1)
-        x_dx, y_dx, x_dy, y_dy = (x * dx).sum(-1), (y * dx).sum(-1), (x * dy).sum(-1), (y * dy).sum(-1)
-        dxx, dyy, dxy = dx.square().sum(-1), dy.square().sum(-1), (dx * dy).sum(-1)
+        network, share = self.network, self._lone_share
+        receiver, sender = network.receiver, network.sender
+        x, before = now.lean[:, receiver], now.bias[:, receiver]
+        moved = torch.lerp(now.lean, self.directions.expand_as(now.lean), _PULL)
         ahead = now.progress[:, sender] - now.progress[:, receiver]
         found = []
-        for i_trains in (0, 1):
-            for j_trains in (0, 1):
-                before = xx + i_trains * (2 * x_dx + dxx)
-                other = yy + j_trains * (2 * y_dy + dyy)
-                product = xy + i_trains * y_dx + j_trains * x_dy + i_trains * j_trains * dxy
-                after = (1 - share) ** 2 * before + share**2 * other + 2 * share * (1 - share) * product
-                found.append(share * (ahead + j_trains - i_trains) + bias_weight * (before - after))
-        return torch.stack(found, -1).reshape(*ahead.shape, 2, 2)
+        for j_trains, lean in enumerate((now.lean, moved)):
+            y = lean[:, sender]
+            after = (1 - share) ** 2 * before + share**2 * y.square().sum(-1) + 2 * share * (1 - share) * (x * y).sum(-1)
+            found.append(share * (ahead + j_trains) + bias_weight * (before - after))
+        by_sender = torch.stack(found, -1)
+        return torch.stack([by_sender, by_sender - network.edge_weight.unsqueeze(-1)], 2)
 
     @cached_property
     def _lone_share(self) -> Tensor:
@@ -165,15 +161,14 @@ def slots_to_deadline(problem: Problem) -> npt.NDArray[np.float64]:
     return ahead
 
 
-def bias_weights(problem: Problem, kept: float) -> list[float]:
+def bias_weights(problem: Problem, kept: float) -> tuple[float, ...]:
     """λ_t of every slot; ``kept`` is ρ, the share of bias that a slot's averaging leaves."""
     near = kept ** slots_to_deadline(problem)
-    weights: list[float] = (unlikeness(problem.scenario) * (1 + END_OVER_RUN * near)).tolist()
-    return weights
+    return tuple((unlikeness(problem.scenario) * (1 + _END_OVER_RUN * near)).tolist())
 
 
 def unlikeness(scenario: Scenario) -> float:
-    """λ_run: given, as a pilot finds it, or guessed from how labels are spread over devices.
+    """λ: given, as a pilot finds it, or guessed from how labels are spread over devices.
 
     The guess is of the mean squared distance between a device's label law and the law of all, h = Σ_l E (p_l − p̄_l)²,
     for ten labels: 0 for equal parts, .9 / (10 α + 1) for Dirichlet ones, 1/n − 1/10 for n labels a device.
@@ -191,10 +186,10 @@ def unlikeness(scenario: Scenario) -> float:
 
 
 def guessed_unlikeness(label_distance: float) -> float:
-    """λ_run from the mean squared distance of label laws; fitted to the best of a grid on Fashion-MNIST."""
+    """λ from the mean squared distance of label laws; fitted to the best of a grid on Fashion-MNIST."""
     return _ALIKE + _PER_DISTANCE * label_distance
 
 
 _LABELS = 10
 _ANY_DISTANCE = 0.1  # between equal parts and very unlike ones
-_ALIKE, _PER_DISTANCE = 0.005, 0.12
+_ALIKE, _PER_DISTANCE = 0.3, 12.0

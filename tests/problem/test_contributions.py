@@ -6,7 +6,14 @@ import torch
 
 import heliomesh as hm
 from heliomesh.learning.aggregation import aggregate
-from heliomesh.problem.contributions import Contributions, LearningModel, bias_weights, slots_to_deadline, unlikeness
+from heliomesh.problem.contributions import (
+    BiasWeight,
+    Contributions,
+    LearningModel,
+    bias_weights,
+    slots_to_deadline,
+    unlikeness,
+)
 
 STAR = {"network.topology": "star", "network.devices": 5, "energy.actions": "separate"}
 RULES = ("model", "renormalized", "reassigned")
@@ -30,8 +37,8 @@ def random_state(model: LearningModel, rng: np.random.Generator) -> tuple[Contri
     return now, matrix
 
 
-def loss(progress: torch.Tensor, pull: torch.Tensor, weight: float) -> torch.Tensor:
-    return -progress + weight * pull.square().sum(-1)
+def loss(now: Contributions, weight: BiasWeight) -> torch.Tensor:
+    return -now.progress + weight.squared * now.bias + weight.root * now.bias.sqrt()
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -42,12 +49,12 @@ def test_rows_mix_as_weights_do(rule):
     torch.testing.assert_close(now.bias[0], (matrix - matrix.mean(1, keepdim=True)).square().sum(1))
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.3])
+@pytest.mark.parametrize("weight", [BiasWeight(0.0, 0.0), BiasWeight(0.3, 0.0), BiasWeight(0.1, 2.0)])
 def test_training_is_worth_the_fall_of_the_loss(weight):
     model = LearningModel(build({}))
     now, _ = random_state(model, np.random.default_rng(4))
     after = model.trained(now, torch.ones_like(now.progress, dtype=torch.bool))
-    fall = loss(now.progress, now.pull, weight) - loss(after.progress, after.pull, weight)
+    fall = loss(now, weight) - loss(after, weight)
     torch.testing.assert_close(model.training_value(now, weight), fall)
 
 
@@ -55,7 +62,8 @@ def test_training_is_worth_the_fall_of_the_loss(weight):
 def test_a_packet_is_worth_the_fall_of_its_receivers_loss(rule):
     model = LearningModel(build({"learning.aggregation": rule}))
     now, _ = random_state(model, np.random.default_rng(5))
-    found, topology = model.packet_value(now, 0.2), model.problem.topology
+    weight = BiasWeight(0.2, 1.5)
+    found, topology = model.packet_value(now, weight), model.problem.topology
     for edge in range(topology.num_edges):
         receiver, sender = int(topology.edge_receiver[edge]), int(topology.edge_sender[edge])
         arrived = (torch.arange(topology.num_edges) == edge).unsqueeze(0)
@@ -64,7 +72,7 @@ def test_a_packet_is_worth_the_fall_of_its_receivers_loss(rule):
             trained[0, receiver], trained[0, sender] = bool(training // 2), bool(training % 2)
             before = model.trained(now, trained)
             after = model.averaged(before, arrived)
-            fall = loss(before.progress, before.pull, 0.2) - loss(after.progress, after.pull, 0.2)
+            fall = loss(before, weight) - loss(after, weight)
             assert float(found[0, edge, training // 2, training % 2]) == pytest.approx(float(fall[0, receiver]))
 
 
@@ -98,7 +106,7 @@ def test_random_directions_keep_bias_on_large_networks():
 
 
 def test_bias_weighs_most_at_deadlines():
-    at_end = bias_weights(build({"slots": 60}), 0.8)
+    at_end = [weight.root for weight in bias_weights(build({"slots": 60}), 0.8)]
     assert at_end[-1] == max(at_end)
     assert sorted(at_end) == at_end
     listed = slots_to_deadline(build({"slots": 60, "cost.deadline": [20, 40]}))
