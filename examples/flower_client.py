@@ -40,7 +40,7 @@ class Schedule:
         if found != ("heliomesh-schedule", 1):
             raise ValueError(f"{path}: expected a heliomesh-schedule of version 1, actual {found}")
         if content["aggregation"] == "update":
-            raise ValueError(f"{path}: expected the aggregation 'model' or 'renormalized', actual 'update'")
+            raise ValueError(f"{path}: expected another aggregation than 'update', actual 'update'")
         return cls(content)
 
     @property
@@ -61,6 +61,11 @@ class Schedule:
         """Clients that train in a round."""
         return list(self.content["rounds"][number]["trains"])
 
+    def learning_rate(self, number: int) -> float:
+        """Learning rate of a round."""
+        by_round = self.content.get("learning_rates")
+        return float(self.content["learning_rate"] if by_round is None else by_round[number])
+
     def mixed(self, number: int, models: Array) -> Array:
         """Models (client, parameter) after a round's packets; lost weight stays with oneself or is shared."""
         after = models.copy()
@@ -68,9 +73,11 @@ class Schedule:
         for receiver, sender in self.content["rounds"][number]["arrivals"]:
             client = self.content["clients"][receiver]
             arrived[receiver, sender] = client["weights"][client["neighbours"].index(sender)]
+        own = np.array([client["self_weight"] for client in self.content["clients"]])
         if self.content["aggregation"] == "renormalized":
-            own = np.array([client["self_weight"] for client in self.content["clients"]])
             arrived /= (own + arrived.sum(1))[:, None]
+        if self.content["aggregation"] == "reassigned":
+            arrived *= ((1 - own) / np.maximum(arrived.sum(1), 1e-12))[:, None]
         for receiver, sender in zip(*np.nonzero(arrived), strict=True):
             after[receiver] += arrived[receiver, sender] * (models[sender] - models[receiver])
         return after
@@ -140,7 +147,7 @@ def apps(schedule_file: str, data_file: str, report: Any = print) -> tuple[Any, 
             labels[own],
             settings["local_steps"],
             settings["batch"],
-            settings["learning_rate"],
+            schedule.learning_rate(int(config["round"])),
             rng,
         )
         return Message(RecordDict({"weights": ArrayRecord([trained])}), reply_to=message)

@@ -55,6 +55,7 @@ Matrix = Annotated[tuple[Vector, ...], Field(strict=False, min_length=1)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Decay = Annotated[float, Field(ge=0, lt=1)]  # what an average over time keeps of its past
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 # One number for all devices, or a list with one number per device.
 PerDevicePositive = Positive | Annotated[tuple[Positive, ...], Field(strict=False)]
@@ -168,7 +169,7 @@ _START_POINTS = 9
 
 
 class Cost(Section):
-    """What an update that does not arrive costs."""
+    """What an update that does not arrive costs, and when which models are wanted."""
 
     idle_penalty: Fraction = Field(1.0, description="share of its own weight a_jj that an idle device pays")
     objective: Literal["update-loss", "learning"] = Field(
@@ -178,6 +179,13 @@ class Cost(Section):
         None,
         description="learning: [slots, u, v] of each phase: a device that does not train pays u, and v is the factor "
         "on the weight that receivers miss; default: one phase with u = v = 1",
+    )
+    unlikeness: NonNegative | None = Field(
+        None,
+        description="what uneven training costs, in slots of training; default: guessed from learning.partition",
+    )
+    deadline: Literal["end", "always"] | Annotated[tuple[Count, ...], Field(strict=False, min_length=1)] = Field(
+        "end", description="when models must be good: at the end, all along, or after so many slots each"
     )
 
 
@@ -193,12 +201,18 @@ class Learning(Section):
     min_samples: Count = 10  # dirichlet: fewest samples of a device
     shards_per_device: Count = 2  # shards
     indices: Annotated[tuple[Samples, ...], Field(strict=False)] | None = None  # the training samples of each device
-    aggregation: str = "model"  # model, update, renormalized, or a rule of the catalog
+    aggregation: str = "model"  # model, update, renormalized, reassigned, or a rule of the catalog
+    quasi_global: Decay | None = None  # β of quasi-global momentum; None: without
     allow_divergence: bool = False  # accept `update` although the mixing matrix has a negative eigenvalue
     local_steps: Count = 5
     batch: Count = 32
     learning_rate: Positive = 0.01
+    schedule: Literal["constant", "cosine", "inverse", "step"] | None = None  # of the learning rate; None: constant
+    final_rate: Annotated[float, Field(gt=0, le=1)] | None = None  # share of the first rate at the end; None: 0.1
+    schedule_slots: Count | None = None  # over which the rate falls; None: all
     optimizer: str | None = None  # None or sgd: plain SGD; else one of the catalog, whose state lives for a slot
+    momentum: Decay | None = None  # of optimizers that take it, adam's β1; None: their default, 0.9
+    second_momentum: Decay | None = None  # adam's β2; None: 0.999
 
 
 _FIXED: dict[str, type[Section]] = {
@@ -513,6 +527,7 @@ def _check_together(scenario: Scenario) -> None:
     _check_cost(scenario.cost, scenario.slots)
     _check_name("learning.aggregation", scenario.learning.aggregation, BUILT_IN_RULES, AGGREGATION_CATALOG)
     _check_name("learning.optimizer", scenario.learning.optimizer or "sgd", ("sgd",), OPTIMISER_CATALOG)
+    _check_momentum(scenario.learning)
     if network.topology == "edges" and network.edges is None:
         raise ScenarioError("network.edges", "expected a list of pairs for topology 'edges', actual value missing")
     if network.topology != "edges" and network.edges is not None:
@@ -522,7 +537,18 @@ def _check_together(scenario: Scenario) -> None:
         )
 
 
-BUILT_IN_RULES = ("model", "update", "renormalized")
+def _check_momentum(learning: Learning) -> None:
+    """Refuse momentum for plain SGD, which has none."""
+    for name in ("momentum", "second_momentum"):
+        value = getattr(learning, name)
+        if value is not None and learning.optimizer in (None, "sgd"):
+            raise ScenarioError(
+                f"learning.{name}",
+                f"expected a value with learning.optimizer only, since plain SGD has none, actual value {value:g}",
+            )
+
+
+BUILT_IN_RULES = ("model", "update", "renormalized", "reassigned")
 
 
 def _check_name(field: str, name: str, built_in: tuple[str, ...], package: str) -> None:

@@ -137,6 +137,7 @@ OVERRIDES = [
     (["energy.initial=[]"], "energy.initial", "actual number of values 0"),
     (["energy.initial=3.5"], "energy.initial", "at most energy.capacity_joule = 3, actual value 3.5"),
     (["energy.initial=[1, 1, 1, 1, 4]"], "energy.initial", "actual value 4"),
+    (["energy.actions=apart"], "energy.actions", "expected 'coupled' or 'separate', actual value 'apart'"),
     (["energy.train_only=0"], "energy.train_only", "expected true or false, actual value 0"),
     # harvest
     (["harvest.source=wind"], "harvest.source", "actual value 'wind'"),
@@ -196,6 +197,13 @@ OVERRIDES = [
     (["learning.local_steps=2.5"], "learning.local_steps", "expected a whole number, actual value 2.5"),
     (["learning.dataset=true"], "learning.dataset", "expected text, actual value True"),
     (["learning.learning_rate=0"], "learning.learning_rate", "greater than 0"),
+    (["learning.quasi_global=1"], "learning.quasi_global", "expected a number less than 1, actual value 1"),
+    (["learning.schedule=linear"], "learning.schedule", "expected 'constant', 'cosine', 'inverse' or 'step'"),
+    (["learning.final_rate=0"], "learning.final_rate", "greater than 0"),
+    (["learning.final_rate=1.5"], "learning.final_rate", "less than or equal to 1, actual value 1.5"),
+    (["learning.schedule_slots=0"], "learning.schedule_slots", "actual value 0"),
+    (["learning.optimizer=adam", "learning.second_momentum=1"], "learning.second_momentum", "less than 1"),
+    (["learning.momentum=0.5"], "learning.momentum", "with learning.optimizer only, since plain SGD has none"),
 ]
 
 # contents of a scenario file, the field at fault, and words of the sentence

@@ -35,6 +35,24 @@ def test_prints_accuracies_for_people(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_ledger_for_people_programs_and_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    arguments = [*SHORT, "--train", "2", "--ledger"]
+    printed = CliRunner().invoke(app, arguments).stdout
+    assert "accuracy lost against the lossless ideal, percentage points, 95 % intervals" in printed
+    heads = next(line for line in printed.splitlines() if "steps not trained" in line)
+    assert heads.split("  ")[0].strip() == "planner"
+    result = CliRunner().invoke(app, [*arguments, "--report", str(page), "--json"])
+    assert result.exit_code == 0, result.output
+    for row in json.loads(result.stdout)["rows"]:
+        ledger = row["ledger"]
+        parts = zip(ledger["steps not trained"], ledger["disagreement"], ledger["optimiser"], strict=True)
+        assert [sum(part) for part in parts] == pytest.approx(ledger["gap to the ideal"], abs=1e-9)
+        gaps = [100 * (a - b) for a, b in zip(ledger["accuracy of the ideal"], row["accuracy"], strict=True)]
+        assert ledger["gap to the ideal"] == pytest.approx(gaps, abs=1e-9)
+    assert '"gap_ledger":{"gap to the ideal":{"mean":' in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("yardstick", ["receiver", "centralized"])
 def test_powers_outside_the_action_set_have_no_gap(yardstick: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bound and optimum speak of the scenario's powers only."""
@@ -59,6 +77,7 @@ def test_powers_outside_the_action_set_have_no_gap(yardstick: str, monkeypatch: 
     [
         (["--report", "page.html"], "--report: expected --train"),
         (["--runs", "folder"], "--runs: expected --train"),
+        (["--ledger"], "--ledger: expected --train"),
         (["--train", "1", "--runs", "."], "--runs: expected an empty or new folder"),
         (["--train", "1", "--report", "nowhere/page.html"], "--report: expected a file in an existing folder"),
     ],

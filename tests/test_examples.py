@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 EXTEND = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
 PLUGIN = ROOT / "examples" / "plugin"
 OFFERED = {
-    PLANNER_CATALOG: "turns",
+    PLANNER_CATALOG: "frames",
     HARVEST_CATALOG: "wind",
     DATASET_CATALOG: "rings",
     MODEL_CATALOG: "linear",
@@ -111,7 +111,7 @@ def test_nothing_is_left_behind(package, name):
 
 @pytest.mark.usefixtures("installed")
 def test_every_variant_keeps_its_contract():
-    testing.check_planner("turns", rest=1)
+    testing.check_planner("frames", rest=1)
     testing.check_harvest("wind", speed=6.0)
     testing.check_dataset("rings")
     testing.check_model("linear", (2,), 3)
@@ -120,7 +120,7 @@ def test_every_variant_keeps_its_contract():
 
 @pytest.mark.usefixtures("installed")
 def test_the_command_line_uses_all_of_it(tmp_path):
-    assert "turns" in invoke("compare", "tiny", "turns", "uncoordinated", "--episodes", "2")
+    assert "frames" in invoke("compare", "tiny", "frames", "uncoordinated", "--episodes", "2")
     assert "rings" in invoke("data", "list")
     changes = [
         "harvest.source=wind",
@@ -130,19 +130,19 @@ def test_the_command_line_uses_all_of_it(tmp_path):
     ]
     settings = [part for change in changes for part in ("--set", change)]
     out = tmp_path / "run"
-    invoke("run", "tiny", "turns", *settings, "--out", str(out), "--quiet")
+    invoke("run", "tiny", "frames", *settings, "--out", str(out), "--quiet")
     invoke("report", str(out), "--out", str(tmp_path / "page.html"))
     assert (tmp_path / "page.html").exists()
 
 
 @pytest.mark.usefixtures("installed")
 def test_python_takes_names_and_objects_alike():
-    from heliomesh_example import linear, rings, trimmed, turns, wind
+    from heliomesh_example import frames, linear, rings, trimmed, wind
 
     named = {"harvest.source": "wind", "learning.dataset": "rings", "learning.model": "linear"}
     given = {"harvest.source": wind, "learning.dataset": rings.load, "learning.model": linear}
     runs = []
-    for planner, rule, changes in (("turns", "trimmed", named), (turns, trimmed.mix, given)):
+    for planner, rule, changes in (("frames", "trimmed", named), (frames, trimmed.mix, given)):
         scenario = TINY.override({**changes, "learning.aggregation": rule, "harvest.speed": 8.0})
         problem = hm.build(scenario)
         runs.append(hm.train(scenario, hm.simulate(problem, hm.plan(problem, planner), episodes=1), strategy="loop"))
@@ -151,17 +151,17 @@ def test_python_takes_names_and_objects_alike():
 
 
 @pytest.mark.usefixtures("installed")
-def test_turns_meet_no_interference():
+def test_frames_meet_no_interference():
     problem = hm.build(TINY)
-    trace = hm.simulate(problem, hm.plan(problem, "turns"), episodes=8)
+    trace = hm.simulate(problem, hm.plan(problem, "frames"), episodes=8)
     sending = np.take(trace.power_watt > 0, trace.edge_sender, axis=2)
     for receiver in range(problem.num_devices):
         assert sending[:, :, trace.edge_receiver == receiver].sum(-1).max() <= 1
     assert sending.any()
-    rested = hm.simulate(problem, hm.plan(problem, "turns", rest=9), episodes=8)
+    rested = hm.simulate(problem, hm.plan(problem, "frames", rest=9), episodes=8)
     assert rested.scheduled.mean() < trace.scheduled.mean()
-    with pytest.raises(hm.ScenarioError, match=r"turns option\.rest: expected a number greater than or equal to 0"):
-        hm.plan(problem, "turns", rest=-1)
+    with pytest.raises(hm.ScenarioError, match=r"frames option\.rest: expected a number greater than or equal to 0"):
+        hm.plan(problem, "frames", rest=-1)
 
 
 @pytest.mark.usefixtures("installed")

@@ -119,6 +119,21 @@ def test_the_ways_in_lead_to_every_planner(start):
         assert f"[`{planner}`](" in text, f"link {planner}'s page in docs/{start}"
 
 
+def test_who_only_sends_or_only_trains_is_marked(make):
+    changes = {"energy.actions": "separate", "energy.compute_joule": 1.5, "energy.powers_watt": [0.0, 1.0]}
+    problem = hm.build(hm.Scenario.load("tiny").override(changes))
+    trace = hm.simulate(problem, hm.plan(problem, "uncoordinated"), episodes=1)
+    text = make.episode_svg(problem, trace, "separate")
+    marks = [p for p in ElementTree.fromstring(text).findall(f"{SPACE}path") if p.get("stroke") == make._GREY]  # noqa: S314
+    drawn = {path.get("stroke-linecap"): path.attrib["d"].count("M") for path in marks}
+    sends, trains = trace.power_watt[0] > 0, trace.scheduled[0]
+    assert drawn == {"round": (sends & ~trains).sum(), None: (trains & ~sends).sum()}
+    assert "sends without training" in text
+    coupled = hm.build(hm.Scenario.load("tiny"))
+    plain = hm.simulate(coupled, hm.plan(coupled, "uncoordinated"), episodes=1)
+    assert "sends without training" not in make.episode_svg(coupled, plain, "coupled")
+
+
 def test_a_dot_for_every_packet_and_a_hole_for_every_loss(make):
     problem = hm.build(hm.Scenario.load("tiny"))
     trace = hm.simulate(problem, hm.plan(problem, "uncoordinated"), episodes=1)

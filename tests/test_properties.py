@@ -25,6 +25,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
 }
 # Devices that share a receiver take turns in the order of their numbers, so these may end in another local optimum.
 TURN_TAKING = {"decentralized", "myopic", "prices", "receiver", "battery_threshold"}
+NUMBERED = {"turns"}  # numbers decide who is first in the cycle, and a short horizon shows it
 EPISODES = 8
 
 numbers = st.integers(0, 10**6)  # of a generated network
@@ -155,6 +156,8 @@ def check_numbering(number: int) -> None:
         plan, replan = (hm.plan(p, planner, bound=False, **options) for p in (problem, other))
         cost, recost = hm.exact_cost(problem, plan.policy), hm.exact_cost(other, replan.policy)
         assert cost >= bound - 1e-9
+        if planner in NUMBERED:
+            continue
         tolerance = 0.02 if planner in TURN_TAKING else 1e-9
         assert recost == pytest.approx(cost, rel=tolerance, abs=1e-9), (planner, options)
 
@@ -212,7 +215,7 @@ def test_units_that_round(joule: float, watt: float, second: float, number: int)
     """Other factors may turn a tie, but not a cost."""
     scenario = random_network(number)
     problem, other = hm.build(scenario), hm.build(in_other_units(scenario, joule, watt, second))
-    for planner in ("centralized", "uncoordinated", "skiptrain"):
+    for planner in ("centralized", "uncoordinated", "skiptrain", "turns", "fixed_fraction"):
         cost, same = (hm.exact_cost(p, hm.plan(p, planner, bound=False).policy) for p in (problem, other))
         assert same == pytest.approx(cost, rel=1e-9), planner
     assert hm.lower_bound(other) == pytest.approx(hm.lower_bound(problem), rel=1e-6)

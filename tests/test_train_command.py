@@ -141,6 +141,35 @@ def test_a_signal_and_the_same_command_again(call, tmp_path, monkeypatch, number
     assert {name: resumed[name] for name in kept} == {name: whole[name] for name in kept}
 
 
+def test_the_ledger_of_a_run_that_is_stopped_and_goes_on(call, tmp_path, monkeypatch):
+    arguments = ["run", "tiny", "uncoordinated", "--out", tmp_path / "run", "--ledger", "--json", *TRAIN]
+
+    def press(items, description, total):
+        for item in items:
+            if description == "train" and item == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield item
+
+    with monkeypatch.context() as patch:  # the training of the run itself is tracked elsewhere
+        patch.setattr("heliomesh.commands.options.untracked", press)
+        code, printed, told = call(*arguments)
+    assert (code, printed, told) == (130, "", "stopped after slot 4 of 6; the same command goes on\n")
+    assert hm.Run.load(tmp_path / "run").final["slot"] == 6
+    code, printed, told = call(*arguments)
+    assert (code, told) == (0, "")
+    facts = json.loads(printed)
+    ledger = facts["ledger"]
+    parts = [ledger[name][0] for name in ("steps not trained", "disagreement", "optimiser")]
+    assert sum(parts) == pytest.approx(ledger["gap to the ideal"][0], abs=1e-9)
+    gap = 100 * (ledger["accuracy of the ideal"][0] - facts["accuracy_mean"])
+    assert ledger["gap to the ideal"][0] == pytest.approx(gap, abs=1e-9)
+    code, again, told = call(*arguments)
+    assert (code, again) == (0, printed)
+    assert "this run was finished before; nothing was trained" in told
+    table = call(*arguments[: -len(TRAIN) - 1], *TRAIN)[1]
+    assert "accuracy lost against the lossless ideal" in table
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_before_the_training_leaves_no_folder(call, tmp_path, monkeypatch, number):
     def press(*arguments, **options):

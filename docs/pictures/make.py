@@ -17,6 +17,7 @@ SLOTS = 60  # shown
 _LEFT, _TOP, _STEP, _ROW, _BARS = 74, 46, 11, 17, 46  # [px]
 _SHADES = 8  # of a battery, from empty to full
 _EMPTY, _FULL = (255, 255, 255), (95, 174, 156)
+_GREY = "#566171"
 
 
 def episode_svg(problem: hm.Problem, trace: hm.Trace, title: str, slots: int = SLOTS) -> str:
@@ -24,7 +25,8 @@ def episode_svg(problem: hm.Problem, trace: hm.Trace, title: str, slots: int = S
     slots, devices = min(slots, problem.slots), problem.num_devices
     filled = trace.battery_joule[0] / problem.battery.capacity_joule.numpy()  # (slot + 1, device) share
     width, base = _LEFT + slots * _STEP + 16, _TOP + devices * _ROW
-    height, colour = base + _BARS + 62, scheme_colour(trace.planner).light
+    colour, apart = scheme_colour(trace.planner).light, _trains_or_sends_alone(trace)
+    height = base + _BARS + 62 + 18 * apart
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" font-family="sans-serif" font-size="11" fill="#222222">',
@@ -35,7 +37,8 @@ def episode_svg(problem: hm.Problem, trace: hm.Trace, title: str, slots: int = S
         f'<text x="{_LEFT}" y="35" fill="#566171">{escape(_facts(trace))}</text>',
     ]
     parts += _batteries(filled[:slots])
-    parts += _packets(problem, trace, slots, colour) + _bars(trace.update_loss[0, :slots].sum(-1), base, devices)
+    parts += _packets(problem, trace, slots, colour) + _silent_training(trace, slots)
+    parts += _bars(trace.update_loss[0, :slots].sum(-1), base, devices)
     for device in range(devices):
         y = _TOP + device * _ROW + 12
         parts.append(f'<text x="{_LEFT - 6}" y="{y}" text-anchor="end">{"device " * (device == 0)}{device}</text>')
@@ -44,8 +47,13 @@ def episode_svg(problem: hm.Problem, trace: hm.Trace, title: str, slots: int = S
         parts.append(
             f'<text x="{x}" y="{base + _BARS + 20}" text-anchor="middle">{"slot " * (slot == 0)}{slot}</text>'
         )
-    parts += _legend(base + _BARS + 44, colour)
+    parts += _legend(base + _BARS + 44, colour) + (_second_legend(base + _BARS + 62) if apart else [])
     return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _trains_or_sends_alone(trace: hm.Trace) -> bool:
+    """Whether some device trains without sending, or the reverse, in the first episode."""
+    return bool((trace.scheduled[0] != (trace.power_watt[0] > 0)).any())
 
 
 def _facts(trace: hm.Trace) -> str:
@@ -80,18 +88,33 @@ def _batteries(filled: np.ndarray) -> list[str]:
 
 
 def _packets(problem: hm.Problem, trace: hm.Trace, slots: int, colour: str) -> list[str]:
-    """Dots where a device sends, larger with more power; hollow where a neighbour does not get it."""
-    power = trace.power_watt[0, :slots]
+    """Dots where a device sends, larger with more power; hollow where a neighbour does not get it.
+
+    They have the scheme's colour where the device trains too, and are grey where it only sends.
+    """
+    power, trained = trace.power_watt[0, :slots], trace.scheduled[0, :slots]
     lost = np.zeros_like(power, dtype=bool)  # (slot, device) whether some packet of a device is lost
     np.logical_or.at(lost, (slice(None), trace.edge_sender), ~trace.delivered[0, :slots])
     paths = []
     for watt in np.unique(power[power > 0]):
         size = 4.5 + 4.0 * watt / float(problem.actions.power_watt.max())
         sent = power == watt
-        paths.append(f'<path stroke="{colour}" stroke-width="{size:.1f}" stroke-linecap="round" d="{_dots(sent)}"/>')
+        for ink, where in ((colour, sent & trained), (_GREY, sent & ~trained)):
+            if where.any():
+                dots = f'stroke-width="{size:.1f}" stroke-linecap="round" d="{_dots(where)}"'
+                paths.append(f'<path stroke="{ink}" {dots}/>')
         hollow = _dots(sent & lost)
         paths.append(f'<path stroke="#ffffff" stroke-width="{size - 2.4:.1f}" stroke-linecap="round" d="{hollow}"/>')
     return paths
+
+
+def _silent_training(trace: hm.Trace, slots: int) -> list[str]:
+    """Short lines where a device trains without sending."""
+    where = trace.scheduled[0, :slots] & (trace.power_watt[0, :slots] == 0)
+    if not where.any():
+        return []
+    lines = _dots(where).replace("h0", "m-3 0h6")
+    return [f'<path stroke="{_GREY}" stroke-width="2" d="{lines}"/>']
 
 
 def _dots(where: np.ndarray) -> str:
@@ -123,7 +146,19 @@ def _legend(y: int, colour: str) -> list[str]:
         (dot + hole, "some neighbour does not"),
         ('<rect y="-9" width="8" height="12" fill="#9aa4b0"/>', "updates lost (full height: all)"),
     ]
-    places = (_LEFT, _LEFT + 98, _LEFT + 302, _LEFT + 468)
+    return _marked((_LEFT, _LEFT + 98, _LEFT + 302, _LEFT + 468), y, marks)
+
+
+def _second_legend(y: int) -> list[str]:
+    """Marks of devices that only send, or only train."""
+    marks = [
+        (f'<path stroke="{_GREY}" stroke-width="8" stroke-linecap="round" d="M7 -3h0"/>', "sends without training"),
+        (f'<path stroke="{_GREY}" stroke-width="2" d="M4 -3h6"/>', "trains without sending"),
+    ]
+    return _marked((_LEFT + 98, _LEFT + 302), y, marks)
+
+
+def _marked(places: tuple[int, ...], y: int, marks: list[tuple[str, str]]) -> list[str]:
     return [
         f'<g transform="translate({x} {y})">{mark}<text x="20" y="1">{text}</text></g>'
         for x, (mark, text) in zip(places, marks, strict=True)

@@ -22,6 +22,7 @@ from heliomesh.commands.facts import (
     summary_facts,
     text_of,
 )
+from heliomesh.commands.ledger import ledger_facts, ledger_table
 from heliomesh.commands.options import (
     DeviceOption,
     EpisodesOption,
@@ -47,6 +48,7 @@ from heliomesh.problem.size import readable
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.compare import Comparison, Row, compare
+from heliomesh.studies.gap_ledger import GapLedger
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,16 @@ class KeepOptions:
     report: Annotated[Path | None, typer.Option("--report", help="Write a page of the trained runs here.")] = None
     runs: Annotated[Path | None, typer.Option("--runs", help="Keep the trained runs in this empty folder.")] = None
 
+    ledger: Annotated[
+        bool, typer.Option("--ledger", help="Say through what accuracy is lost against the lossless ideal.")
+    ] = False
+
     def check(self, train: int) -> None:
         """Refuse what could not be kept before any work is done."""
         check_target(self.svg, "--svg")
         check_target(self.report, "--report")
-        for path, option in ((self.report, "--report"), (self.runs, "--runs")):
-            if path is not None and not train:
+        for wanted, option in ((self.report, "--report"), (self.runs, "--runs"), (self.ledger, "--ledger")):
+            if wanted and not train:
                 raise ScenarioError(option, "expected --train with a number of episodes, actual value 0")
         runs = self.runs
         if runs is not None and runs.exists() and (not runs.is_dir() or any(runs.iterdir())):
@@ -118,30 +124,36 @@ def compare_command(
     with TemporaryDirectory() as scratch:
         store = scratch if asked.train else None
         result = compare(problem, names, asked.episodes, asked.seed, store=store, **limits)
+        fits = any(row.runs for row in result.rows)
+        ledgers = result.gap_ledgers(track=output.track) if keep.ledger and fits else {}
         keep.keep(result, scenario)
     facts = network_facts(problem)
     if output.as_json:
         bounds = {"reference": result.reference, "lower bound": result.lower_bound}
-        print_json(facts | bounds | {"rows": [_row_facts(row) for row in result.rows]})
+        print_json(facts | bounds | {"rows": [_row_facts(row, ledgers.get(row.planner)) for row in result.rows]})
         return
     screen = console(width=max(_TABLE_WIDTH, console().width))
     screen.print(", ".join(f"{name} {text_of(value)}" for name, value in facts.items()))
     screen.print(_comparison_table(result, scenario, asked.episodes))
-    _print_below_table(screen, problem, result)
+    _print_below_table(screen, problem, result, ledgers)
     if keep.report is not None:
         screen.print(f"{keep.report}: open it in a browser")
 
 
-def _print_below_table(screen: Console, problem: Problem, result: Comparison) -> None:
+def _print_below_table(
+    screen: Console, problem: Problem, result: Comparison, ledgers: Mapping[str, GapLedger]
+) -> None:
     """Accuracies, remarks on the scenario, what the bound says, and why planners refused."""
     trained = {row.planner: row.runs for row in result.rows if row.runs}
     if trained:
         screen.print(_accuracy_table(trained, problem))
+    if ledgers:
+        screen.print(ledger_table(ledgers))
     for remark in remarks(problem):
         screen.print(f"Note: {remark}")
     if result.lower_bound is not None:
         screen.print(
-            "Certified: no policy with the scenario's powers is expected to cost less than "
+            "Certified: no policy with the scenario's actions is expected to cost less than "
             f"{result.lower_bound:.4f} per slot."
         )
     _explain_centralized(screen, problem, result)
@@ -193,7 +205,7 @@ def _finals(runs: Sequence[Run], name: str) -> npt.NDArray[np.float64]:
     return np.array([run.final[name] for run in runs])
 
 
-def _row_facts(row: Row) -> dict[str, Any]:
+def _row_facts(row: Row, ledger: GapLedger | None) -> dict[str, Any]:
     facts: dict[str, Any] = {"planner": row.planner}
     if row.plan is not None and row.summary is not None:
         facts |= plan_facts(row.plan) | summary_facts(row.summary)
@@ -204,12 +216,14 @@ def _row_facts(row: Row) -> dict[str, Any]:
     if row.runs:
         facts["accuracy"] = [run.final["accuracy_mean"] for run in row.runs]
         facts["accuracy of the average model"] = [run.final["average_accuracy"] for run in row.runs]
+    if ledger is not None:
+        facts["ledger"] = ledger_facts(ledger)
     return facts
 
 
 def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table:
     title = f"{scenario}: cost per slot, {episodes} episodes, 95 % intervals; gap to {result.reference}"
-    headings = ("cost", "gap %", "active %", "arrived %", "offline", "online/slot", "seconds")
+    headings = ("cost", "gap %", "trains %", "arrived %", "offline", "online/slot", "seconds")
     table = number_table(title, "planner", *headings)
     for row in result.rows:
         if row.plan is None or row.summary is None:

@@ -33,6 +33,7 @@ def summary_facts(summary: Summary) -> dict[str, Any]:
         "cost": summary.cost.mean,
         **({} if math.isnan(summary.cost.half_width) else {"cost, 95 % half-width": summary.cost.half_width}),
         "participation": summary.participation,
+        "sending": summary.sending,
         "delivery": summary.delivery,
         "update loss per device": [float(x) for x in summary.update_loss],
         "update loss spread": summary.update_loss_spread,
@@ -101,7 +102,8 @@ def _deaf_links(problem: Problem) -> list[str]:
 def remarks(problem: Problem) -> list[str]:
     """What is valid but probably not meant."""
     found = _deaf_links(problem)
-    if not bool((problem.actions.quanta[:, 1:] < problem.battery.levels).any()):
+    actions = problem.actions
+    if not bool((actions.quanta[:, actions.trained] < problem.battery.levels).any()):
         found.append("no device can ever afford to train; raise energy.capacity_joule or lower the energies")
     elif problem.scenario.energy.battery_levels is not None and problem.rounding_excess() > _COARSE:
         found.append(

@@ -69,7 +69,7 @@ def fleet_command(
     out: OutOption,
     *,
     planner: Annotated[
-        str, typer.Option("--planner", help="decentralized, skiptrain or uncoordinated.")
+        str, typer.Option("--planner", help="decentralized, fixed_fraction, skiptrain, turns or uncoordinated.")
     ] = "decentralized",
     settings: Settings,
     asked: FleetOptions,

@@ -11,6 +11,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from heliomesh.commands.facts import build_noted, print_facts, summary_facts
+from heliomesh.commands.ledger import ledger_facts, ledger_table
 from heliomesh.commands.options import (
     Engine,
     EngineOptions,
@@ -41,6 +42,7 @@ from heliomesh.problem.size import DEFAULT_LIMIT_GIB
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import Trace
+from heliomesh.studies.gap_ledger import LEDGER, gap_ledger
 
 _Item = TypeVar("_Item")
 
@@ -73,6 +75,9 @@ class RunOptions:
     episode: EpisodeOption = 0
     seed: RunSeedOption = None
     with_diagnosis: DiagnoseOption = False
+    ledger: Annotated[
+        bool, typer.Option("--ledger", help="Say through what accuracy is lost against the lossless ideal.")
+    ] = False
 
     def job(self, scenario: str, planner: str, training: TrainingOptions) -> Job:
         """What is to be run."""
@@ -120,7 +125,7 @@ def run_command(
     job = asked.job(scenario, planner, training)
     build_noted(job.scenario, training.device)
     store = Store(out, single=True)
-    was_finished = store.has(job)
+    was_finished = store.has(job) and (not asked.ledger or (out / LEDGER).exists())
     if engine.engine is Engine.ray and not was_finished:
         check_trainable(job.scenario, job.training, job.training_seed, here=False)  # before Ray is started
     make_stack = engine.make_stack()
@@ -130,13 +135,18 @@ def run_command(
 
     with _interruptible("the same command goes on"):
         run = run_in(store, job, Work(track=output.track, make_stack=make_stack), watch)
+        ledger = gap_ledger(job, store, track=output.track, make_stack=make_stack) if asked.ledger else None
     if was_finished:
         _note(f"{out}: this run was finished before; nothing was trained")
     trace = store.trace(job)
     facts = _run_facts(run, out) | summary_facts(summarise(trace))
     if asked.with_diagnosis:
         facts |= _theorem_facts(job.scenario, trace, run, 0)
+    if ledger is not None and output.as_json:
+        facts["ledger"] = ledger_facts(ledger)
     print_facts(facts, output.as_json)
+    if ledger is not None and not output.as_json:
+        console().print(ledger_table({trace.planner: ledger}))
 
 
 class _Live:

@@ -74,14 +74,16 @@ class ActorNetwork:
         self.num_cut_links = num_cut_links(topology, self._part)
         self._own = [np.flatnonzero(self._part == number) for number in range(num_parts)]
         self._pairs = Border(topology, self._part, self.members[0].delivered).pairs
-        size = 4.0 * topology.num_devices * self.layout.num_parameters
+        copies = 2 if job.scenario.learning.quasi_global else 1  # momentum too
+        size = 4.0 * copies * topology.num_devices * self.layout.num_parameters
         limit = DEFAULT_LIMIT_GIB if settings.memory_gib is None else settings.memory_gib
         check_fits("weights at the driver", size, limit, "lower network.devices or take a smaller model")
         self._settings = replace(settings, strategy=_settled(job, dataset, settings))
         sent_job = replace(job, trace=job.trace.episode(job.episode), episode=0)
         self._shared = ray.put((sent_job, dataset, self._settings, self._part))
         self._actors: list[Any] = []
-        self._weights: Tensor | None = None  # (device, parameter) when they were gathered last; None: first weights
+        # weights and, where there is one, momentum (device, parameter) when they were gathered last; none: the first
+        self._state: tuple[Tensor, ...] = ()
         self._gathered = self._done = 0  # slots done then, and now
         self.sent_bytes: list[int] = []  # by trained slot, from actor to actor
         self.gathered_bytes = 0
@@ -140,18 +142,31 @@ class ActorNetwork:
 
     def gather(self) -> Tensor:
         """The weights after the last step; (device, parameter)."""
-        if self._weights is None or self._gathered != self._done:
-            parts = self._insist(lambda: self._all("weights"))  # all of them, before any is taken over
-            gathered = torch.empty(len(self._part), self.layout.num_parameters)
-            for own, part in zip(self._own, parts, strict=True):
-                gathered.numpy()[own] = part
-            self._weights, self._gathered = gathered, self._done
-            self.gathered_bytes += gathered.nbytes
-        return self._weights
+        return self._gather()[0]
 
-    def restore(self, weights: Tensor, done: int) -> None:
-        """Go back to weights (device, parameter) as they were after ``done`` slots."""
-        self._weights, self._gathered, self._done = weights, done, done
+    def gather_momentum(self) -> Tensor | None:
+        """Quasi-global momentum after the last step, where the scenario has it; (device, parameter)."""
+        return self._gather()[1] if len(self._gather()) > 1 else None
+
+    def _gather(self) -> tuple[Tensor, ...]:
+        if not self._state or self._gathered != self._done:
+            parts = self._insist(lambda: self._all("state"))  # all of them, before any is taken over
+            self._state = tuple(self._joined(rows) for rows in zip(*parts, strict=True))
+            self._gathered = self._done
+            self.gathered_bytes += sum(one.nbytes for one in self._state)
+        return self._state
+
+    def _joined(self, parts: Sequence[Rows]) -> Tensor:
+        """Rows of all actors in the order of devices; (device, parameter)."""
+        joined = torch.empty(len(self._part), self.layout.num_parameters)
+        for own, part in zip(self._own, parts, strict=True):
+            joined.numpy()[own] = part
+        return joined
+
+    def restore(self, weights: Tensor, momentum: Tensor | None, done: int) -> None:
+        """Go back to weights and momentum (device, parameter) as they were after ``done`` slots."""
+        self._state = (weights,) if momentum is None else (weights, momentum)
+        self._gathered = self._done = done
         self._insist(self._hand_out)
 
     def score_devices(self, run: int, done: int) -> Scores:
@@ -201,11 +216,10 @@ class ActorNetwork:
             self._step(slot)
 
     def _hand_out(self) -> None:
-        """Give actors the weights that were gathered last."""
-        if self._weights is not None:
-            weights = self._weights.numpy()
-            pairs = zip(self._actors, self._own, strict=True)
-            ray.get([actor.restore.remote(weights[own]) for actor, own in pairs])
+        """Give actors what was gathered last."""
+        if self._state:
+            state, pairs = [one.numpy() for one in self._state], zip(self._actors, self._own, strict=True)
+            ray.get([actor.restore.remote(*(one[own] for one in state)) for actor, own in pairs])
 
     def _drop(self) -> None:
         for actor in self._actors:
@@ -234,11 +248,11 @@ class _Actor:
     def average(self, slot: int, sources: Sequence[int], *sent: Rows) -> None:
         self._shard.average(slot, dict(zip(sources, sent, strict=True)))
 
-    def weights(self) -> Rows:
-        return self._shard.weights()
+    def state(self) -> list[Rows]:
+        return self._shard.state()
 
-    def restore(self, weights: Rows) -> None:
-        self._shard.restore(weights)
+    def restore(self, *state: Rows) -> None:
+        self._shard.restore(*state)
 
     def score_devices(self, done: int) -> Scores:
         return self._shard.score_devices(done)

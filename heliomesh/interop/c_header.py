@@ -219,7 +219,7 @@ def harmless(name: str) -> str:
 def in_words(power_watt: float, trained: bool) -> str:
     """What an action is."""
     if power_watt > 0:
-        return f"train and send at {power_watt:g} W"
+        return f"{'train and send' if trained else 'send only'} at {power_watt:g} W"
     return "train only" if trained else "idle"
 
 

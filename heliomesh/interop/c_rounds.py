@@ -1,7 +1,7 @@
 """Joint decisions of the planners `prices` and `receiver` as C99 headers: message rounds between neighbours.
 
 All costs are whole numbers, and `RoundedTables` in `interop/rounded.py` is the same policy in Python. Rounds start
-from two first actions, the devices' own or the largest powers and silence; min-sum messages, where the plan has any,
+from two first actions, the devices' own or the last affordable, and silence; min-sum messages, where a plan has any,
 advise a third. Which end costs least is a sum over the network: each device offers its share of it, and collecting
 the shares is left to the application.
 """

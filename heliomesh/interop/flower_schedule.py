@@ -16,6 +16,7 @@ from heliomesh.learning.aggregation import check_contraction
 from heliomesh.learning.dataset import Dataset, load_dataset
 from heliomesh.learning.partition import Partition, split
 from heliomesh.learning.replay import TrainJob, check_trace
+from heliomesh.learning.schedule import learning_rates
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.scenario import BUILT_IN_RULES, ScenarioError, Section
 from heliomesh.simulation.trace import Trace
@@ -53,10 +54,11 @@ class Schedule(Section):
     simulation_seed: Index
     partition_seed: Index
     dataset: str
-    aggregation: Literal["model", "update", "renormalized"]
+    aggregation: Literal["model", "update", "renormalized", "reassigned"]
     local_steps: Index
     batch: Index
     learning_rate: float
+    learning_rates: tuple[float, ...] | None = None  # of each round; None: the same in all
     clients: tuple[Client, ...]
     rounds: tuple[Round, ...]
 
@@ -71,6 +73,10 @@ def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
         raise ScenarioError("learning.aggregation", f"expected one of {known}, actual value {settings.aggregation!r}")
     if settings.optimizer not in (None, "sgd"):
         raise ScenarioError("learning.optimizer", f"expected sgd in a schedule, actual value {settings.optimizer!r}")
+    if settings.quasi_global:
+        raise ScenarioError(
+            "learning.quasi_global", f"expected none in a schedule, actual value {settings.quasi_global}"
+        )
     check_contraction(settings.aggregation, topology, settings.allow_divergence)
     labels = (dataset or load_dataset(settings)).train_labels
     partition = split(labels, settings, topology.num_devices, stream(job.training_seed, "partition"))
@@ -85,6 +91,7 @@ def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
         local_steps=settings.local_steps,
         batch=settings.batch,
         learning_rate=settings.learning_rate,
+        learning_rates=None if settings.schedule in (None, "constant") else learning_rates(scenario),
         clients=_clients(topology, partition),
         rounds=_rounds(job.trace.episode(job.episode)),
     )
@@ -124,7 +131,7 @@ def write_schedule(schedule: Schedule, folder: Path) -> list[Path]:
     target, schema = folder / "schedule.json", folder / "schedule.schema.json"
     with alone_in(folder):
         write_json(schema, Schedule.model_json_schema())
-        write_text(target, schedule.model_dump_json() + "\n")
+        write_text(target, schedule.model_dump_json(exclude_none=True) + "\n")
     return [target, schema]
 
 

@@ -7,8 +7,8 @@ idles; only batteries follow from actions.
 
 Each agent ``device_0``, ``device_1``, … has
 
-- *actions* ``Discrete(A)``: indices of the scenario's action set, 0 idle, then "train only" if the scenario has it,
-  then train and send with rising power;
+- *actions* ``Discrete(A)``: indices of the scenario's action set, 0 idle, then "send only" with rising power and
+  "train only" where the scenario has them, then train and send with rising power;
 - *observations*, a dictionary of ``observation``, numbers in [0, 1] (see `Sight`), and ``action_mask``, 1 where the
   battery pays for an action. An action that it does not pay for counts as idle, and ``infos`` says so;
 - *rewards*, ``"own"``: −x_j, the share of the device's own update weight that is lost in the slot; ``"shared"``:

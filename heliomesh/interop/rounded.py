@@ -43,11 +43,10 @@ class RoundedTables(ActionPolicy):
 
     @cached_property
     def first(self) -> Tensor:
-        """Actions of the first start: own choices, or the largest powers; (slot or 1, device, energy)."""
+        """Actions of the first start: own choices, or the last affordable; (slot or 1, device, energy)."""
         if isinstance(self.source, Coordinated):
             return self.source.alone.actions
-        power_watt = self.problem.actions.power_watt.expand(self.problem.feasible.shape)
-        return power_watt.masked_fill(~self.problem.feasible, -1.0).argmax(-1).unsqueeze(0)
+        return self.problem.actions.last_of(self.problem.feasible).unsqueeze(0)
 
     @cached_property
     def _exact_missed(self) -> dict[int, Tensor]:

@@ -22,6 +22,7 @@ from heliomesh.jobs.fingerprint import of_path, of_variant
 from heliomesh.learning.dataset import DATASET_CATALOG, Dataset
 from heliomesh.learning.model import MODEL_CATALOG
 from heliomesh.learning.replay import TrainJob
+from heliomesh.learning.schedule import schedule_slots
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.planning import PLANNER_CATALOG, chosen_options
 from heliomesh.scenario import AGGREGATION_CATALOG, CHANNEL_CATALOG, HARVEST_CATALOG, OPTIMISER_CATALOG, Scenario
@@ -95,6 +96,7 @@ class Job:
         learning, training = self.scenario.chosen().get("learning", {}), self.training
         path = learning.pop("path", None)
         return self._trace | {
+            **self._weights_of_given,
             "learning": learning,
             "data": _data(self.dataset, path),
             "code": _learning_code(self.scenario),
@@ -107,11 +109,20 @@ class Job:
             "strategy": _strategy(training),
         }
 
+    @property
+    def _weights_of_given(self) -> dict[str, Any]:
+        """How a given trace is averaged: its arrays name the links, not their weights."""
+        mixing = self.scenario.chosen().get("network", {}).get("mixing")
+        return {} if self.given is None or mixing is None else {"mixing": mixing}
+
     def train_job(self, trace: Trace) -> TrainJob:
         """The training as the trainer takes it; a trace that was simulated for the job has one episode."""
         scenario, episode = self.scenario, 0 if self.given is None else self.episode
         if self.until is not None:
-            scenario, trace = scenario.first_slots(self.until), trace.first_slots(self.until)
+            whole, scenario = scenario, scenario.first_slots(self.until)
+            if whole.learning.schedule is not None:  # the first slots of the whole training
+                scenario = scenario.override({"learning.schedule_slots": schedule_slots(whole)})
+            trace = trace.first_slots(self.until)
         return TrainJob(scenario, trace, episode, self.training_seed)
 
 

@@ -26,6 +26,7 @@ from heliomesh.jobs.job import RESULTS_VERSION, Job, Step, trace_key
 from heliomesh.jobs.pack import Packs
 from heliomesh.jobs.steps import needs_plan, plan_facts, planned, simulated, simulated_costs, trained
 from heliomesh.learning.checkpoint import Checkpoints
+from heliomesh.learning.replay import SHARED
 from heliomesh.learning.run import CHECKPOINTS, MANIFEST, Run, TrainingError, check_sum, read_provenance
 from heliomesh.learning.same_run import check_same
 from heliomesh.learning.trainer import ALONE, Work
@@ -356,5 +357,5 @@ def _batch(job: Job) -> str:
 def _stack(job: Job) -> str:
     """Jobs that may train in one stack: of one dataset, model, horizon and way to train."""
     own = job.scenario.learning
-    shared = (own.dataset, own.path, own.model, own.buffers, own.local_steps, own.batch, own.learning_rate)
+    shared = [getattr(own, name) for name in SHARED]
     return f"{shared} {job.scenario.slots} {job.training} {id(job.dataset)}"

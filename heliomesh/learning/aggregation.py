@@ -1,14 +1,17 @@
-"""Averaging with neighbours: three built-in rules, one pass over the stacked weights of all devices and runs.
+"""Averaging with neighbours: four built-in rules, one pass over the stacked weights of all devices and runs.
 
 With w = weights before local training, w½ after it, Δ = w½ − w, mixing weights a_ij and ζ_ij = 1 where the packet
 from j reached i in this slot (ζ_ii = 1), device i ends the slot with
 
 - ``update``, eq. (update_global) of the paper:  w_i + Σ_j β_j ζ_ij a_ij Δ_j, own term a_ii Δ_i included;
 - ``model``, where lost weight stays with oneself:  w_i½ + Σ_j ζ_ij a_ij (w_j½ − w_i½);
-- ``renormalized``, where what arrived and oneself share lost weight:  Σ_j ζ_ij a_ij w_j½ / Σ_j ζ_ij a_ij, j = i too.
+- ``renormalized``, where what arrived and oneself share lost weight:  Σ_j ζ_ij a_ij w_j½ / Σ_j ζ_ij a_ij, j = i too;
+- ``reassigned``, where only what arrived shares it and oneself keeps a_ii:
+  a_ii w_i½ + (1 − a_ii) Σ_j ζ_ij a_ij w_j½ / Σ_j ζ_ij a_ij, j ≠ i.
 
-All three are sums of terms c · (w_j½ − anchor) on top of a reference: `update` has the reference w and the anchor
-w_j, the others have w_i½ for both. Terms are added in one fixed order, element by element, so results depend
+All four are sums of terms c · (w_j½ − anchor) on top of a reference: `update` has the reference w and the anchor
+w_j, the others have w_i½ for both. Who sends without training sends w_j½ = w_j: its Δ_j is zero, and β_j changes
+nothing. Terms are added in one fixed order, element by element, so results depend
 neither on chunks nor on who else is in the stack. A device without terms keeps its weights bit for bit.
 
 Any other rule is a function of what one device holds and receives, `Arrived`: one file of `learning/aggregations`, or
@@ -27,7 +30,7 @@ from heliomesh import catalog
 from heliomesh.physics.topology import Topology
 from heliomesh.scenario import AGGREGATION_CATALOG, BUILT_IN_RULES, ScenarioError, variant
 
-Rule = str  # model, update, renormalized, or a name of the catalog
+Rule = str  # model, update, renormalized, reassigned, or a name of the catalog
 Bools = npt.NDArray[np.bool_]
 # (after, reference, target, landing): row ``landing[n]`` of ``target`` becomes the n-th mixed row; matrices are
 # (row, parameter) views of one range of parameters
@@ -151,9 +154,13 @@ def _terms(rule: Rule, topology: Topology, delivered: Bools, trained: Bools) -> 
         coefficient = np.concatenate([topology.self_weight[own % devices], coefficient])
         order = np.argsort(receiver, kind="stable")
         receiver, sender, coefficient = receiver[order], sender[order], coefficient[order]
-    if rule == "renormalized":
+    if rule in ("renormalized", "reassigned"):
         arrived = np.bincount(receiver, weights=coefficient, minlength=trained.size)
-        coefficient = coefficient / (np.tile(topology.self_weight, len(trained)) + arrived)[receiver]
+        own_weight = np.tile(topology.self_weight, len(trained))
+        if rule == "renormalized":
+            coefficient = coefficient / (own_weight + arrived)[receiver]
+        else:
+            coefficient = coefficient * ((1 - own_weight)[receiver] / arrived[receiver])
     anchor = sender if rule == "update" else receiver
     return _Terms(np.unique(receiver), receiver, sender, anchor, coefficient)
 

@@ -1,10 +1,12 @@
 """The rule of the local steps: plain SGD by any strategy, or any PyTorch optimiser by the loop.
 
 An optimiser is made for each device in each slot, so its state lives for the slot's K steps: nothing but weights is
-averaged, sent or kept in checkpoints.
+averaged, sent or kept in checkpoints. `learning.momentum` and `learning.second_momentum`, where given, are arguments
+of those names.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,19 +30,24 @@ def choose_for(
     if strategy.partition(":")[0] not in ("auto", "loop"):
         raise ScenarioError("strategy", f"expected auto or loop with learning.optimizer, actual value {strategy!r}")
     chosen = choose(model, samples, rows, steps, batch, precision, "loop")
-    chosen.inner = replace(build_loop(model, precision), optimiser=_factory(str(learning.optimizer), model))
+    chosen.inner = replace(build_loop(model, precision), optimiser=_factory(learning, model))
     return chosen
 
 
-def _factory(name: str, model: nn.Module) -> Any:
+def _factory(learning: Learning, model: nn.Module) -> Any:
     """What makes an optimiser of parameters and a learning rate, tried once."""
-    factory = catalog.function(variant(OPTIMISER_CATALOG, name, "learning.optimizer"), "build")
+    name = str(learning.optimizer)
+    given = {"momentum": learning.momentum, "second_momentum": learning.second_momentum}
+    options = {option: value for option, value in given.items() if value is not None}
+    build = catalog.function(variant(OPTIMISER_CATALOG, name, "learning.optimizer"), "build")
+    factory = partial(build, **options)
     try:
         made = factory([parameter.detach().clone() for parameter in model.parameters()], 0.1)
     except Exception as error:  # the user's code may raise anything
         raise ScenarioError(
             "learning.optimizer",
-            f"expected build(parameters, learning_rate), actual {name!r} raised {type(error).__name__}: {error}",
+            f"expected build({', '.join(('parameters', 'learning_rate', *options))}), "
+            f"actual {name!r} raised {type(error).__name__}: {error}",
         ) from error
     if not isinstance(made, torch.optim.Optimizer):
         raise ScenarioError(

@@ -25,7 +25,9 @@ from heliomesh.learning.model import build_model
 from heliomesh.learning.optimiser import choose_for
 from heliomesh.learning.partition import split
 from heliomesh.learning.precision import Precision
+from heliomesh.learning.quasi_global import lean, remember
 from heliomesh.learning.run import TrainingError
+from heliomesh.learning.schedule import learning_rates
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.stacked import Layout, Samples, Scores, flat_weights, layout_of
 from heliomesh.physics.topology import Topology, build_topology
@@ -35,8 +37,10 @@ from heliomesh.scenario import Learning, Scenario, ScenarioError
 from heliomesh.simulation.trace import Trace, TraceError
 from heliomesh.streams import stream
 
-# by all runs of a stack
-_SHARED = ("dataset", "path", "model", "buffers", "local_steps", "batch", "learning_rate", "optimizer")
+# settings that all runs of a stack have in common
+_OF_DATA = ("dataset", "path", "model", "buffers", "local_steps", "batch")
+_OF_STEPS = ("learning_rate", "schedule", "final_rate", "schedule_slots", "optimizer", "momentum", "second_momentum")
+SHARED = (*_OF_DATA, *_OF_STEPS, "quasi_global")
 
 
 @dataclass(frozen=True)
@@ -123,8 +127,12 @@ class Stack(Protocol):
         """The weights after the last step; (row, parameter)."""
         ...
 
-    def restore(self, weights: Tensor, done: int) -> None:
-        """Go back to weights (row, parameter) as they were after ``done`` slots."""
+    def gather_momentum(self) -> Tensor | None:
+        """Quasi-global momentum after the last step, where the scenario has it; (row, parameter)."""
+        ...
+
+    def restore(self, weights: Tensor, momentum: Tensor | None, done: int) -> None:
+        """Go back to weights and momentum (row, parameter) as they were after ``done`` slots."""
         ...
 
     def score_devices(self, run: int, done: int) -> Scores:
@@ -151,6 +159,7 @@ class Replay:
         own: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self.learning = _shared_learning(jobs)
+        self._learning_rates, self._decay = learning_rates(jobs[0].scenario), self.learning.quasi_global or 0.0
         self.members = lined_up(jobs, dataset)
         if own is not None:
             if len(jobs) != 1:
@@ -161,7 +170,8 @@ class Replay:
         self.device = device = torch_device(settings.device)  # that computes; the weights may be too many for it
         _check_memory(self.members, dataset, self.layout, device, settings.memory_gib)
         self.samples = Samples(dataset.train_inputs.to(device), dataset.train_labels.to(device))
-        self.weights, self._before = _first_weights(self.members, dataset, self.layout, device)  # (row, parameter)
+        # (row, parameter)
+        self.weights, self._before, self._momentum = _first_weights(self.members, dataset, self.layout, device)
         # On a CPU a run shall be the same alone and in a stack, so the stack's size must not change the choice.
         num_rows = len(self.weights) if device.type == "cuda" else self.members[0].topology.num_devices
         self.strategy = choose_for(
@@ -198,9 +208,11 @@ class Replay:
         losses = np.full(len(active), np.nan)
         if not active.any():
             return losses
+        if self._momentum is not None:
+            lean(self.weights, self._momentum, np.flatnonzero(active).tolist(), self._decay)
         rows = torch.from_numpy(np.flatnonzero(active)).to(self.device)
         batches = torch.from_numpy(np.concatenate([_batches(member, slot) for member in self.members]))
-        learning_rate = self.learning.learning_rate
+        learning_rate = self._learning_rates[slot]
         trained = self.strategy.train(self.weights, rows, batches.to(self.device), self.samples, learning_rate)
         losses[active] = trained.double().cpu().numpy()
         self._check_finite(losses, active, slot)
@@ -217,12 +229,16 @@ class Replay:
     def send(self, rows: npt.NDArray[np.int64]) -> Tensor:
         """What neighbours elsewhere need of rows after training: w½, or Δ where they average updates."""
         after = self.weights[rows]
-        return after if self._before is None else after - self._before[rows]
+        return after - self._before[rows] if self._before is not None and self._sends_updates else after
+
+    @property
+    def _sends_updates(self) -> bool:
+        return self.learning.aggregation == "update"
 
     def receive(self, rows: npt.NDArray[np.int64], sent: Tensor) -> None:
         """Keep what was sent for the rows of neighbours; an update Δ is one from weights of zero, Δ − 0."""
         self.weights[rows] = sent.to(self.weights.device)
-        if self._before is not None:
+        if self._before is not None and self._sends_updates:
             self._before[rows] = 0.0
 
     def average(self, slot: int) -> None:
@@ -240,14 +256,22 @@ class Replay:
                 np.stack([member.scheduled[slot] for member in members]),
                 out=after,
             )
+        if self._momentum is not None and self._before is not None:
+            remember(self._momentum, self._before, self.weights, self._decay)
 
     def gather(self) -> Tensor:
         """The weights after the last step; (row, parameter)."""
         return self.weights
 
-    def restore(self, weights: Tensor, done: int) -> None:
-        """Go back to weights (row, parameter); slots follow from the trace, whichever were done."""
+    def gather_momentum(self) -> Tensor | None:
+        """Quasi-global momentum after the last step, where the scenario has it; (row, parameter)."""
+        return self._momentum
+
+    def restore(self, weights: Tensor, momentum: Tensor | None, done: int) -> None:
+        """Go back to weights and momentum (row, parameter); slots follow from the trace, whichever were done."""
         self.weights.copy_(weights)
+        if self._momentum is not None and momentum is not None:
+            self._momentum.copy_(momentum)
 
     def score_devices(self, run: int, done: int) -> Scores:
         """Every own device of a run on its part of the test set, after the last slot on all of it; (device,)."""
@@ -379,7 +403,7 @@ def _shared_learning(jobs: Sequence[TrainJob]) -> Learning:
     """The ``[learning]`` of the stack; refuses runs that cannot train in one stack."""
     first = jobs[0].scenario
     for job in jobs[1:]:
-        pairs = [(f"learning.{name}", first.learning, job.scenario.learning) for name in _SHARED]
+        pairs = [(f"learning.{name}", first.learning, job.scenario.learning) for name in SHARED]
         for field, one, other in [*pairs, ("slots", first, job.scenario)]:
             expected, actual = (getattr(owner, field.rpartition(".")[2]) for owner in (one, other))
             if expected != actual:
@@ -400,23 +424,29 @@ def _alike(members: Sequence[Member]) -> list[tuple[Rule, list[Member]]]:
 
 def _first_weights(
     members: Sequence[Member], dataset: Dataset, layout: Layout, device: torch.device
-) -> tuple[Tensor, Tensor | None]:
-    """Every device with its run's first model, and room for a copy where a rule needs the weights before training."""
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Every device with its run's first model, and room for weights before training and momentum where needed."""
     num_rows, copies = members[-1].rows.stop, _num_copies(members)
     stack = new_weights(copies * num_rows, layout.num_parameters, device)
     for member in members:
         stack[member.rows] = flat_weights(first_model(member.job, dataset)).to(stack.device)
-    return stack[:num_rows], stack[num_rows:] if copies > 1 else None
+    before = stack[num_rows : 2 * num_rows] if copies > 1 else None
+    momentum = stack[2 * num_rows :].zero_() if copies > 2 else None
+    return stack[:num_rows], before, momentum
 
 
 def _num_copies(members: Sequence[Member]) -> int:
-    return 2 if any(member.job.scenario.learning.aggregation == "update" for member in members) else 1
+    """Weights; those before training, which `update` and momentum ask for; and momentum."""
+    settings = [member.job.scenario.learning for member in members]
+    if any(one.quasi_global for one in settings):
+        return 3
+    return 2 if any(one.aggregation == "update" for one in settings) else 1
 
 
 def _check_memory(
     members: Sequence[Member], dataset: Dataset, layout: Layout, device: torch.device, memory_gib: float | None
 ) -> None:
-    """Refuse a stack that would not fit: weights, their copy for `update`, samples, and space to work in."""
+    """Refuse a stack that would not fit: weights, their copies, samples, and space to work in."""
     stack = 4.0 * _num_copies(members) * members[-1].rows.stop * layout.num_parameters
     samples = sum(inputs.nbytes for inputs in (dataset.train_inputs, dataset.test_inputs))
     if memory_gib is None:

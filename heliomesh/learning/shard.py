@@ -71,14 +71,18 @@ class Shard:
             self._replay.receive(rows, torch.tensor(sent))  # a copy: what comes from elsewhere may be read-only
         self._replay.average(slot)
 
-    def weights(self) -> Rows:
-        """Weights of the own devices; (own, parameter)."""
-        own: Rows = self._replay.weights[: len(self._own)].cpu().numpy()
-        return own
+    def state(self) -> list[Rows]:
+        """Weights of the own devices and, where the scenario has it, their momentum; (own, parameter)."""
+        return [one.cpu().numpy() for one in self._own_state()]
 
-    def restore(self, weights: Rows) -> None:
-        """Go back to weights of the own devices; (own, parameter)."""
-        self._replay.weights[: len(self._own)] = torch.tensor(weights).to(self._replay.weights.device)
+    def restore(self, *state: Rows) -> None:
+        """Go back to a `state` of the own devices."""
+        for own, kept in zip(self._own_state(), state, strict=True):
+            own.copy_(torch.tensor(kept))
+
+    def _own_state(self) -> list[torch.Tensor]:
+        both = (self._replay.weights, self._replay.gather_momentum())
+        return [one[: len(self._own)] for one in both if one is not None]
 
     def score_devices(self, done: int) -> Scores:
         """The own devices on the test set; (own,)."""

@@ -159,6 +159,9 @@ class _Training:
         weights = self._stack.gather()
         losses = np.stack(self._losses) if self._losses else np.empty((0, len(weights)))
         tensors = {"weights": weights, "losses": torch.from_numpy(losses)}
+        momentum = self._stack.gather_momentum()
+        if momentum is not None:
+            tensors["momentum"] = momentum
         for run, member in enumerate(self._stack.members):
             metrics, accuracy, loss = self._curves(run, member)
             table = np.stack(list(metrics.values()))
@@ -171,7 +174,7 @@ class _Training:
         """Go back to a checkpoint."""
         tensors = checkpoint.tensors
         self._check_shapes(tensors)
-        self._stack.restore(tensors["weights"], checkpoint.done)
+        self._stack.restore(tensors["weights"], tensors.get("momentum"), checkpoint.done)
         self._done, self._losses = checkpoint.done, list(tensors["losses"].numpy())
         self._second_before = float(checkpoint.facts["second"])
         runs = range(len(self._stack.members))
@@ -187,6 +190,8 @@ class _Training:
             "weights": (rows, self._stack.layout.num_parameters),
             "losses": (*shapes.get("losses", (0,))[:1], rows),
         }
+        if self._stack.members[0].job.scenario.learning.quasi_global:
+            expected["momentum"] = expected["weights"]
         evaluated = shapes.get("metrics 0", (0, 0))[1:2]
         for run, member in enumerate(self._stack.members):
             by_device = (*evaluated, member.topology.num_devices)

@@ -48,7 +48,8 @@ class Glimpse:
 
     def of(self, episodes: Tensor) -> "Glimpse":
         """The same of some episodes."""
-        noticed = Noticed(self.noticed.harvested_joule[episodes], self.noticed.arrived[episodes])
+        before = self.noticed
+        noticed = Noticed(before.harvested_joule[episodes], before.arrived[episodes], before.trained[episodes])
         return Glimpse(self.slot, self.weather[episodes], self.level[episodes], self.next_level[episodes], noticed)
 
 
@@ -188,7 +189,11 @@ def _glimpses(problem: Problem, world: Problem, policy: Policy, numbers: list[in
     slots = list(run_slots(problem, policy, numbers, seed, {0: world}))
     return [
         Glimpse(
-            number, now.weather, now.channel_level, after.channel_level, Noticed(now.harvested_joule, now.delivered)
+            number,
+            now.weather,
+            now.channel_level,
+            after.channel_level,
+            Noticed(now.harvested_joule, now.delivered, now.scheduled),
         )
         for number, (now, after) in enumerate(pairwise(slots))
     ]

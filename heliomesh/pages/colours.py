@@ -27,6 +27,8 @@ SCHEMES = {
     # beyond the palette, by lightness and dash
     "battery_threshold": Colour("#7a3b2e", "#d9a08f"),
     "skiptrain": Colour("#5e4fa2", "#b7aee6"),
+    "turns": Colour("#4d7a1f", "#a3d168"),
+    "fixed_fraction": Colour("#a3123f", "#f08aa8"),
 }
 OTHER = Colour("#666666", "#a6a6a6")  # schemes without a colour of their own, such as a lossless ideal
 

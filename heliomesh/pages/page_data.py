@@ -28,12 +28,13 @@ from heliomesh.pages.run_folder import Curves, RunFolder, read_run
 from heliomesh.pages.seed_by_seed import differences
 from heliomesh.planning import lower_bound
 from heliomesh.problem.dual import is_quick
-from heliomesh.problem.problem import build
+from heliomesh.problem.problem import action_energies, build
 from heliomesh.problem.size import TooLargeError, readable
 from heliomesh.scenario import Learning, Scenario, ScenarioError
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.simulation.trace import Trace
 from heliomesh.streams import stream
+from heliomesh.studies.gap_ledger import GapLedger, joined
 
 LIMIT_MIB = 16  # of slot data in one page
 _WINDOW = 10  # slots of a moving mean
@@ -215,7 +216,17 @@ def _scheme_facts(
         "finished": own[0].finished,
         "t": float(stats.t.ppf(0.975, len(own) - 1)) if len(own) > 1 else None,  # Student's quantile of 95 % bands
         "headline": {name: _interval([row[name] for row in rows]) for name in rows[0]},
+        "gap_ledger": _gap_ledger([run.gap_ledger for run in own]),
     }
+
+
+def _gap_ledger(ledgers: Sequence[GapLedger | None]) -> Facts | None:
+    """The gap to the lossless ideal and its parts in points; None where some run has no ledger."""
+    known = [ledger for ledger in ledgers if ledger is not None]
+    if len(known) < len(ledgers):
+        return None
+    found = joined(known).intervals()
+    return {name: {"mean": value.mean, "half": value.half_width} for name, value in found.items()}
 
 
 def _interval(values: Sequence[float | None]) -> Facts | None:
@@ -228,7 +239,7 @@ def _interval(values: Sequence[float | None]) -> Facts | None:
 
 
 def _bounds(runs: Sequence[RunFolder]) -> dict[str, float]:
-    """A certified bound on every planner that picks the scenario's powers, by scenario, where it takes seconds."""
+    """A certified bound on every planner that picks the scenario's actions, by scenario, where it takes seconds."""
     found = {_hash(run): _certified(run.scenario.to_toml()) for run in runs}
     return {name: bound for name, bound in found.items() if bound is not None}
 
@@ -244,29 +255,35 @@ def _headline(run: RunFolder, bounds: Mapping[str, float]) -> dict[str, float | 
     names = ("accuracy_mean", "accuracy_min", "accuracy_max", "average_accuracy", "consensus_distance")
     facts: dict[str, float | None] = {name: float(run.curves.metrics[name][-1]) if rows else None for name in names}
     facts |= {"cost": None, "spent_joule": None, "harvested_joule": None, "overflow_joule": None}
-    facts |= {"participation": None, "delivery": None}
+    facts |= {"participation": None, "sending": None, "delivery": None}
     if run.trace is not None:
         facts |= _trace_headline(run.trace, run.episode)
-    bound, cost = bounds.get(_hash(run)) if _picks_powers(run) else None, facts["cost"]
+    bound, cost = bounds.get(_hash(run)) if _picks_actions(run) else None, facts["cost"]
     facts["bound"] = bound
     facts["gap"] = cost / bound - 1 if cost is not None and bound is not None and bound > 0 else None
     return facts
 
 
-def _picks_powers(run: RunFolder) -> bool:
-    """Whether all powers seen are the scenario's: a bound speaks of no others."""
-    powers = run.scenario.energy.powers_watt
-    return run.trace is None or bool(np.isin(run.trace.power_watt[run.episode], powers).all())
+def _picks_actions(run: RunFolder) -> bool:
+    """Whether all powers seen, with and without training, are the scenario's: a bound speaks of no others."""
+    if run.trace is None:
+        return True
+    powers, trained, _ = action_energies(run.scenario)
+    seen, scheduled = run.trace.power_watt[run.episode], run.trace.scheduled[run.episode]
+    known = [np.isin(seen, powers[trained == with_training].numpy()) for with_training in (False, True)]
+    return bool(np.where(scheduled, known[1], known[0]).all())
 
 
 def _trace_headline(trace: Trace, episode: int) -> dict[str, float | None]:
-    sent = (trace.power_watt[episode] > 0)[:, trace.edge_sender]
+    sends = trace.power_watt[episode] > 0  # (slot, device)
+    sent = sends[:, trace.edge_sender]
     joules = {name: float(getattr(trace, name)[episode].sum()) for name in ("spent_joule", "harvested_joule")}
     return {
         "cost": float(trace.cost[episode]),
         **joules,
         "overflow_joule": float(trace.overflow_joule[episode].sum()),
         "participation": float(trace.scheduled[episode].mean()),
+        "sending": float(sends.mean()),
         "delivery": float(trace.delivered[episode][sent].mean()) if sent.any() else None,
     }
 

@@ -22,6 +22,7 @@ from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.planning import planner_names, resolved_options
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.trace import RECORDED, Trace, TraceError
+from heliomesh.studies.gap_ledger import LEDGER, GapLedger, read_ledger
 
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
@@ -59,6 +60,7 @@ class RunFolder:
     options: Mapping[str, Any]  # of the planner, where they are not its defaults
     provenance: Mapping[str, Any]  # empty until the run is finished
     missing: tuple[str, ...]  # sentences
+    gap_ledger: GapLedger | None = None  # where it was asked for
 
 
 def read_run(folder: str | Path) -> RunFolder:
@@ -133,6 +135,7 @@ def _finished(path: Path, trace: Trace | None, wanted: Mapping[str, Any], plan: 
         options=_chosen_options(path, wanted),
         provenance=provenance,
         missing=_missing_files(trace, plan),
+        gap_ledger=_read_ledger(path, provenance),
     )
 
 
@@ -170,6 +173,10 @@ def _missing_files(trace: Trace | None, plan: Mapping[str, Any]) -> tuple[str, .
     if not plan:
         sentences.append("There is no plan.json: bound, control overhead and planning time are unknown.")
     return tuple(sentences)
+
+
+def _read_ledger(path: Path, provenance: Mapping[str, Any]) -> GapLedger | None:
+    return read_ledger(path / LEDGER, str(provenance.get("key"))) if (path / LEDGER).exists() else None
 
 
 def _read_plan(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -86,7 +86,7 @@ class ReceiverTables(ActionPolicy):
     messages: int
 
     def action(self, slot: int, seen: Observation) -> Tensor:
-        """Coordinate rounds from the largest powers, from silence and from the min-sum messages' advice."""
+        """Coordinate rounds from the last affordable actions, from silence and from the min-sum messages' advice."""
         return torch.cat([self._decide(slot, piece) for piece in seen.pieces(self._batch)])
 
     def _decide(self, slot: int, seen: Observation) -> Tensor:
@@ -96,7 +96,7 @@ class ReceiverTables(ActionPolicy):
         if self.futures is not None:
             price = price + left.values(self.futures[slot])
         tables = coordination.flat((self._objective(slot, g, seen) for g in coordination.groups), price)
-        greedy = torch.where(price.isinf(), -1.0, problem.actions.power_watt).argmax(-1)
+        greedy = problem.actions.last_of(~price.isinf())
         return coordination.decide(tables, price, [greedy, torch.zeros_like(greedy)], self.rounds, self.messages)
 
     def _objective(self, slot: int, group: Group, seen: Observation) -> Tensor:

@@ -1,22 +1,28 @@
-"""A SkipTrain-style schedule: blocks of training and of synchronisation in a fixed cycle, skipped to fit the energy.
+"""SkipTrain: devices share in every round, and whole rounds of training are skipped to save energy.
 
-From the published idea (de Vos, Dhasade, Kermarrec, Lavoie, Pujol, Sharma: "Energy-Aware Decentralized Learning with
-Intermittent Model Training", 2024) are taken
+A. Dhasade, P. Dini, E. Guerra, A.-M. Kermarrec, M. Miozzo, R. Pires, R. Sharma, M. de Vos: "Energy-Aware
+Decentralized Learning with Intermittent Model Training", arXiv 2407.01283.
 
-- the cycle, common to all devices: ``train_rounds`` (Γ_train) slots of training, then ``sync_rounds`` (Γ_sync) slots
-  of synchronisation;
-- the energy-aware form: device j takes part in an active slot with probability min(1, E_j / D_j), independently of
-  everything else, where E_j is the energy it may expect over the horizon (first battery and harvests) and D_j what it
-  would spend if it took part in every active slot.
+All devices follow one cycle: ``train_rounds`` (Γ_train) slots of training, then ``sync_rounds`` (Γ_sync) slots of
+synchronisation. With ``energy.actions = "separate"`` the method is its authors':
 
-There a device shares its model in every round and the cycle saves the energy of training only. Here training and
-sending are one action, so that synchronising without training does not exist. Hence
+- in a training slot device j trains and shares with probability P_j, and only shares otherwise;
+- in a synchronisation slot it shares without training.
 
-- without the action "train only", training slots train and send, and synchronisation slots are idle: they save and
-  harvest, while hearing costs nothing;
-- with ``energy.train_only = true``, training slots only train, and synchronisation slots train and send;
-- E_j counts harvests, which a fixed budget of rounds does not have, and a device whose battery does not pay for its
-  part of a slot falls back to the largest action below it that it can pay for.
+The energy-aware form matches P_j to the budget. E_j is the energy expected over the T slots, first battery and
+harvests; e_j is the energy of training, p_j τ that of sharing, and T_train the number of training slots:
+
+    P_j = min(1, max(0, E_j − T p_j τ) / (T_train e_j))
+
+The authors' budget is a number of training rounds. Ours counts harvests, and sharing is paid first. A device whose
+battery does not pay for training and sharing only shares. Where it does not pay for that either, the device tries the
+next lower power, and idles below all of them. Where sharing takes all of E_j the device never trains; a note says so.
+
+Coupled actions have no sharing without training, so the cycle is adapted. Training slots train and send, and
+synchronisation slots are idle: they save and harvest. With ``energy.train_only = true`` training slots only train,
+and synchronisation slots train and send. Device j takes part in a slot with probability min(1, E_j / D_j), where D_j
+is what taking part in all of them would spend. It falls back to the largest action below its part that the battery
+pays for.
 """
 
 from dataclasses import dataclass
@@ -29,8 +35,9 @@ from torch import Tensor
 from heliomesh.problem.context import Planning
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan
+from heliomesh.problem.preference import by_power, chosen_power, first_affordable, sending_powers
 from heliomesh.problem.problem import Problem
-from heliomesh.scenario import ScenarioError, Section
+from heliomesh.scenario import Section
 
 
 class Options(Section):
@@ -43,35 +50,42 @@ class Options(Section):
         4, description="Γ_sync, slots of synchronisation per cycle"
     )
     power_watt: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="power of sending [W], one of energy.powers_watt; default: the largest"
+        None,
+        description="power of sending [W], one of energy.powers_watt; default: the largest, with separate actions "
+        "the largest at which the energy pays for the whole cycle, or else the least",
     )
 
 
 @dataclass(frozen=True)
 class Cycle(ActionPolicy):
-    """The part of every slot, taken with a fixed probability per device."""
+    """What devices prefer in the two kinds of slots, if they are drawn and if not."""
 
     problem: Problem
-    part: Tensor  # (slot,) largest action of the slot
-    participation: Tensor  # (device,) probability of taking part in an active slot
+    training: Tensor  # (slot,) bool, whether the slot is one of training
+    prefers: Tensor  # (synchronisation or training, not drawn or drawn, device, rank) actions, best first
+    participation: Tensor  # (device,) probability of being drawn
 
-    def _in_part(self, slot: int, seen: Observation) -> Tensor:
-        """What each device does if it takes part: the largest affordable action up to the slot's; (batch, device)."""
-        actions = self.problem.actions
-        affordable = self.problem.battery.affordable(seen.battery_joule, actions.spent_joule)
-        index = torch.arange(len(actions), device=self.problem.device)
-        return (affordable * (index <= self.part[slot]) * (index + 1)).argmax(-1)
+    def _choices(self, slot: int, seen: Observation) -> tuple[Tensor, Tensor]:
+        """What each device does if it is not drawn, and if it is; (batch, device) each."""
+        passed, drawn = (
+            first_affordable(self.problem, seen.battery_joule, preferred)
+            for preferred in self.prefers[int(self.training[slot])]
+        )
+        return passed, drawn
 
     def action(self, slot: int, seen: Observation) -> Tensor:
-        """Take part where the device's random number is below its probability, else idle."""
-        return torch.where(seen.uniform < self.participation, self._in_part(slot, seen), 0)
+        """A device is drawn where its random number is below its probability."""
+        passed, drawn = self._choices(slot, seen)
+        return torch.where(seen.uniform < self.participation, drawn, passed)
 
     def action_prob(self, slot: int, seen: Observation) -> Tensor:
-        """Two atoms at most: idle and the part."""
-        active = torch.nn.functional.one_hot(self._in_part(slot, seen), len(self.problem.actions))
-        law = self.participation.unsqueeze(-1) * active.to(self.problem.dtype)
-        law[..., 0] += 1 - self.participation
-        return law
+        """Two atoms at most."""
+        passed, drawn = (
+            torch.nn.functional.one_hot(choice, len(self.problem.actions)).to(self.problem.dtype)
+            for choice in self._choices(slot, seen)
+        )
+        share = self.participation.unsqueeze(-1)
+        return share * drawn + (1 - share) * passed
 
     def visible(self, device: int) -> frozenset[Variable]:
         """Its own battery only."""
@@ -80,21 +94,44 @@ class Cycle(ActionPolicy):
 
 def plan(context: Planning[Options]) -> Plan:
     """The cycle and the probabilities that match the devices' energy."""
-    problem = context.problem
-    part = cycle(problem, context.options)
-    demand = problem.actions.spent_joule[:, part].sum(-1)
-    supply = first_joule(problem) + problem.slots * problem.harvest.law.mean_joule()
-    participation = torch.where(demand > 0, supply / demand.clamp_min(1e-300), 1.0).clamp_max(1.0)
-    return Plan("skiptrain", Cycle(problem, part, participation.to(problem.dtype)))
-
-
-def cycle(problem: Problem, options: Options) -> Tensor:
-    """The largest action of every slot; (slot,)."""
-    send = _sending(problem, options.power_watt)
-    train_only = problem.scenario.energy.train_only
-    training, synchronising = (1, send) if train_only else (send, 0)
+    problem, options = context.problem, context.options
     position = torch.arange(problem.slots, device=problem.device) % (options.train_rounds + options.sync_rounds)
-    return torch.where(position < options.train_rounds, training, synchronising)
+    training = position < options.train_rounds
+    prefers = preferences(problem, _power_watt(problem, options, int(training.sum())))
+    passed, drawn = _demand_joule(problem, training, prefers)
+    drawing = drawn - passed
+    spare = (supply_joule(problem) - passed).clamp_min(0)
+    participation = torch.where(drawing > 0, spare / drawing.clamp_min(1e-300), 1.0).clamp_max(1.0)
+    policy = Cycle(problem, training, prefers, participation.to(problem.dtype))
+    return Plan("skiptrain", policy, notes=_notes(problem, participation))
+
+
+def _notes(problem: Problem, participation: Tensor) -> tuple[str, ...]:
+    """What to know about devices whose energy goes into sharing."""
+    never = int((participation == 0).sum())
+    if not never or not _separate(problem):
+        return ()
+    return (f"{never} of {problem.num_devices} devices never train: sharing in every slot takes all their energy",)
+
+
+def preferences(problem: Problem, most_watt: Tensor) -> Tensor:
+    """Lists of both kinds of slots under the largest power [W] (device,); (kind, draw, device, rank)."""
+    power, trained = problem.actions.power_watt, problem.actions.trained
+    sends = (power > 0) & (power <= most_watt.unsqueeze(1))  # (device, action)
+    shares, trains = sends & ~trained, (trained & (power == 0)).expand_as(sends)
+    nothing = torch.zeros_like(sends)
+    if _separate(problem):
+        kinds = [[shares, shares], [shares, sends]]
+    elif problem.scenario.energy.train_only:
+        kinds = [[nothing, sends | trains], [nothing, trains]]
+    else:
+        kinds = [[nothing, nothing], [nothing, sends]]
+    return torch.stack([torch.stack([by_power(problem, allowed) for allowed in kind]) for kind in kinds])
+
+
+def supply_joule(problem: Problem) -> Tensor:
+    """Energy expected over the horizon, first battery and harvests [J]; (device,)."""
+    return first_joule(problem) + problem.slots * problem.harvest.law.mean_joule()
 
 
 def first_joule(problem: Problem) -> Tensor:
@@ -103,12 +140,25 @@ def first_joule(problem: Problem) -> Tensor:
     return problem.initial_energy_law.double() @ level.double() * problem.battery.step_joule
 
 
-def _sending(problem: Problem, power_watt: float | None) -> int:
-    """The action that sends at a power."""
-    powers = problem.actions.power_watt.tolist()
-    if power_watt is None:
-        return len(powers) - 1
-    if power_watt not in powers:
-        known = ", ".join(f"{power:g}" for power in powers if power > 0)
-        raise ScenarioError("skiptrain option.power_watt", f"expected one of {known}, actual value {power_watt:g}")
-    return powers.index(power_watt)
+def _demand_joule(problem: Problem, training: Tensor, prefers: Tensor) -> tuple[Tensor, Tensor]:
+    """What the first preferences of all slots spend, never and always drawn [J]; (device,) each."""
+    favourite = prefers[training.long(), :, :, 0]  # (slot, draw, device)
+    device = torch.arange(problem.num_devices, device=problem.device)
+    passed, drawn = problem.actions.spent_joule[device, favourite].sum(0)
+    return passed, drawn
+
+
+def _power_watt(problem: Problem, options: Options, train_slots: int) -> Tensor:
+    """The power of sending [W]; (device,)."""
+    largest = chosen_power(problem, options.power_watt, "skiptrain")
+    powers = sending_powers(problem)
+    if options.power_watt is not None or not _separate(problem) or not len(powers):
+        return torch.full((problem.num_devices,), largest, dtype=torch.float64, device=problem.device)
+    sharing_joule = problem.slots * powers * problem.scenario.energy.transmit_second
+    training_joule = train_slots * problem.compute_joule
+    pays = sharing_joule + training_joule.unsqueeze(1) <= supply_joule(problem).unsqueeze(1)  # (device, power)
+    return powers[(pays.sum(1) - 1).clamp_min(0)]
+
+
+def _separate(problem: Problem) -> bool:
+    return problem.scenario.energy.actions == "separate"

@@ -1,8 +1,10 @@
-"""The paper's decentralised baseline: every device always sends at the largest power its battery pays for."""
+"""The paper's decentralised baseline: every device always sends at the largest power its battery pays for.
+
+Where training and sending are actions of their own, a device trains first and sends with what is left.
+"""
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from heliomesh.problem.context import Planning
@@ -26,9 +28,7 @@ class Greedy(ActionPolicy):
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Last affordable action of every device."""
         actions = self.problem.actions
-        affordable = self.problem.battery.affordable(seen.battery_joule, actions.spent_joule)
-        order = torch.arange(1, len(actions) + 1, device=self.problem.device)
-        return (affordable * order).argmax(-1)
+        return actions.last_of(self.problem.battery.affordable(seen.battery_joule, actions.spent_joule))
 
     def visible(self, device: int) -> frozenset[Variable]:
         """Its own battery only."""

@@ -2,9 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -35,14 +35,15 @@ ParallelMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 @dataclass(frozen=True)
 class Noticed:
-    """What devices noticed in the slot before: each its own harvest, and each receiver the packets it got."""
+    """What devices noticed in the slot before: their own harvests, their training, and the packets they got."""
 
     harvested_joule: Tensor  # (batch, device)
     arrived: Tensor  # (batch, edge) bool
+    trained: Tensor  # (batch, device) bool
 
     def copied(self) -> "Noticed":
         """The same numbers in tensors of their own."""
-        return Noticed(self.harvested_joule.clone(), self.arrived.clone())
+        return Noticed(self.harvested_joule.clone(), self.arrived.clone(), self.trained.clone())
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class Observation:
     battery_joule: Tensor  # (batch, device)
     weather: Tensor  # (batch, device)
     uniform: Tensor  # (batch, device) the policy's own random numbers, for randomised policies
-    noticed: Noticed | None = None  # None in the first slot; plans do not need it, whoever watches for changes does
+    noticed: Noticed | None = None  # None in the first slot; most plans do not need it
+    memory: tuple[Tensor, ...] = ()  # (batch, ...) each: what a policy with a method `recall` keeps from slot to slot
 
     def copied(self) -> "Observation":
         """The same numbers in tensors of their own: whoever gets them may write into them."""
@@ -63,7 +65,12 @@ class Observation:
             self.weather.clone(),
             self.uniform.clone(),
             None if self.noticed is None else self.noticed.copied(),
+            tuple(part.clone() for part in self.memory),
         )
+
+    def recalled_by(self, policy: "Policy") -> "Observation":
+        """With what a policy that remembers makes of its memory and of what was noticed since."""
+        return replace(self, memory=policy.recall(self)) if isinstance(policy, Remembers) else self
 
     def energy_state(self, problem: Problem) -> Tensor:
         """Energy state of every device on the planning grid, weather × levels + level; (batch, device)."""
@@ -71,8 +78,9 @@ class Observation:
 
     def pieces(self, batch: int) -> "list[Observation]":
         """The same observations in pieces of at most ``batch``."""
-        fields = (self.channel_level, self.battery_joule, self.weather, self.uniform)
-        return [Observation(*piece) for piece in zip(*(torch.split(f, batch) for f in fields), strict=True)]
+        fields = (self.channel_level, self.battery_joule, self.weather, self.uniform, *self.memory)
+        pieces = zip(*(torch.split(f, batch) for f in fields), strict=True)
+        return [Observation(a, b, c, d, memory=tuple(memory)) for a, b, c, d, *memory in pieces]
 
     def of(self, episodes: Tensor) -> "Observation":
         """What is seen in some of the episodes; their positions (chosen,)."""
@@ -112,6 +120,14 @@ class Policy(Protocol):
 
     def decide(self, slot: int, seen: Observation) -> Decision:
         """Powers and training of all devices."""
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A policy whose decisions depend on earlier slots; it is given its own memory back in every slot."""
+
+    def recall(self, seen: Observation) -> tuple[Tensor, ...]:
+        """Its memory at the start of a slot: from ``seen.memory`` and ``seen.noticed``, both empty in the first."""
 
 
 def decided(problem: Problem, policy: Policy, slot: int, seen: Observation) -> Decision:

@@ -1,5 +1,6 @@
 """The decision problem: kernels, actions, neighbourhoods and the independent parts it falls into."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -40,6 +41,14 @@ class Actions:
     def index_type(self) -> torch.dtype:
         """Smallest type that holds an action's index; the scenario allows 1000 powers."""
         return torch.int8 if len(self) <= 128 else torch.int16
+
+    def last_of(self, allowed: Tensor) -> Tensor:
+        """Last allowed action, idle always being allowed: train if possible, then send as strongly as possible.
+
+        allowed (..., action) → (...).
+        """
+        order = torch.arange(1, len(self) + 1, device=allowed.device)
+        return (allowed * order).argmax(-1)
 
 
 @dataclass(frozen=True)
@@ -186,12 +195,7 @@ class Problem:
     @cached_property
     def colour(self) -> tuple[int, ...]:
         """A colour per device such that devices of one colour share no receiver: they may change at once."""
-        conflict: nx.Graph[int] = nx.Graph()
-        conflict.add_nodes_from(range(self.num_devices))
-        for receiver in range(self.num_devices):
-            conflict.add_edges_from(combinations(self.heard_by(receiver), 2))
-        colour = nx.greedy_color(conflict, strategy="largest_first")
-        return tuple(colour[device] for device in range(self.num_devices))
+        return coloured(self.num_devices, map(self.heard_by, range(self.num_devices)))
 
     def part_of(self, device: int) -> Part:
         """The independent part that decides about a device."""
@@ -277,6 +281,16 @@ class Problem:
     def compute_joule(self) -> Tensor:
         """Energy of one slot's training per device [J]; (device,)."""
         return torch.tensor(compute_joule(self.scenario), dtype=torch.float64, device=self.device)
+
+
+def coloured(num_devices: int, crowds: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    """A colour per device such that no two devices of a crowd have the same."""
+    conflict: nx.Graph[int] = nx.Graph()
+    conflict.add_nodes_from(range(num_devices))
+    for crowd in crowds:
+        conflict.add_edges_from(combinations(crowd, 2))
+    colour = nx.greedy_color(conflict, strategy="largest_first")
+    return tuple(colour[device] for device in range(num_devices))
 
 
 def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:

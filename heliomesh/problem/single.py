@@ -47,6 +47,23 @@ def best_responses(problem: Problem, price: Tensor) -> tuple[Tensor, Tensor]:
     return actions, futures
 
 
+def opportunity_values(problem: Problem, price: Tensor) -> Tensor:
+    """Post-decision values of every device whose prices of actions are drawn anew in every slot.
+
+        v_t(b) = mean over opportunities of  min over feasible a of  price(a) + E[v_{t+1} | b − e(a)]
+
+    price (slot, opportunity, device, action), equally likely → (slot, device, energy).
+    """
+    slots, _, devices, _ = price.shape
+    value = torch.zeros(devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
+    futures = torch.empty(slots, devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
+    for slot in range(slots - 1, -1, -1):
+        futures[slot] = value if slot == slots - 1 else future_values(problem, slot, value)
+        reached = reached_values(problem, futures[slot]).masked_fill(~problem.feasible, torch.inf)
+        value = torch.stack([(now.unsqueeze(1) + reached).amin(-1) for now in price[slot].to(reached)]).mean(0)
+    return futures
+
+
 def least_totals(problem: Problem, price: Tensor, futures: Tensor) -> Tensor:
     """Expected total of each device's optimal plan from the first slot on; (device,)."""
     value = action_values(problem, price[0], futures[0]).amin(-1)

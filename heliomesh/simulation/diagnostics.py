@@ -37,6 +37,7 @@ class Summary:
 
     cost: Interval
     participation: float  # share of device-slots that train
+    sending: float  # share of device-slots that send
     delivery: float  # share of sent packets that arrive; NaN where nothing is sent
     update_loss: npt.NDArray[np.float64]  # (device,) mean x_j
     overflow_share: float  # share of the harvest that finds the battery full
@@ -50,11 +51,13 @@ class Summary:
 
 def summarise(trace: Trace) -> Summary:
     """Describe a trace."""
-    sent = (trace.power_watt > 0)[:, :, trace.edge_sender]
+    sends = trace.power_watt > 0  # (episode, slot, device)
+    sent = sends[:, :, trace.edge_sender]
     harvested = float(trace.harvested_joule.sum())
     return Summary(
         cost=interval(trace.cost),
         participation=float(trace.scheduled.mean()),
+        sending=float(sends.mean()),
         delivery=float(trace.delivered[sent].mean()) if sent.any() else math.nan,
         update_loss=trace.update_loss.mean(axis=(0, 1)),
         overflow_share=float(trace.overflow_joule.sum()) / harvested if harvested > 0 else 0.0,
@@ -74,9 +77,10 @@ class LearningConstants:
 
 
 def theorem1_cost(trace: Trace, episode: int = 0) -> float:
-    """Mean per slot of Σ_j x_j as Theorem 1 charges it: an idle device pays 1, whatever ``cost.idle_penalty`` is.
+    """Mean per slot of Σ_j [β_j Σ_i a_ij q_ij + 1 − β_j] as in Theorem 1, whatever ``cost.idle_penalty`` is.
 
-    A scheduled device pays Σ_i a_ij q_ij, whatever weights the cost has.
+    A device that trains pays Σ_i a_ij q_ij, whatever weights the cost has. Any other pays 1, even if it sends: its
+    packet brings weights that were known before, and no update.
     """
     charged = np.where(trace.scheduled[episode], _lost_weight(trace, episode), 1.0)
     return float(charged.sum(-1).mean())

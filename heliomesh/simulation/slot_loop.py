@@ -63,7 +63,7 @@ def run_slots(
     channel_level = problem.channel.initial(first.channel)
     hidden = problem.harvest.start(first.harvest[..., 0])
     battery = initial_battery(problem.scenario, problem.battery, first.harvest[..., 1])
-    world, noticed = problem, None
+    world, noticed, memory = problem, None, ()
     for slot in range(problem.slots):
         if slot in truth:
             world = truth[slot]
@@ -72,7 +72,8 @@ def run_slots(
         now = numbers.next()
         # 2. the policy acts on what can be seen
         weather = world.harvest.weather(hidden)
-        seen = Observation(channel_level, battery, weather, now.policy, noticed)
+        seen = Observation(channel_level, battery, weather, now.policy, noticed, memory).recalled_by(policy)
+        memory = seen.memory
         decision = decided(problem, policy, slot, seen)
         spent = decision.trained * problem.compute_joule + decision.power_watt * settings.transmit_second
         guard.check_spending(type(policy).__name__, spent, battery, dust_joule)
@@ -85,7 +86,7 @@ def run_slots(
         # 4. energy
         harvested, hidden = world.harvest.step(slot, hidden, now.harvest)
         after, overflow = world.battery.step(battery, spent, harvested)
-        noticed = Noticed(harvested, delivered)
+        noticed = Noticed(harvested, delivered, decision.trained)
         yield Slot(
             channel_level=channel_level,
             weather=weather,

@@ -22,6 +22,7 @@ from heliomesh.problem.size import TooLargeError
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import Interval, Summary, interval, summarise
 from heliomesh.simulation.trace import simulate
+from heliomesh.studies.gap_ledger import GapLedger, joined, ledgers_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,10 +61,28 @@ class Comparison:
 
     def save_runs(self, folder: str | Path) -> list[Path]:
         """Copy every trained run with its plan and trace to a folder of its own, as `heliomesh run` leaves them."""
+        store = self._kept()
+        names = [(job, f"{row.planner.replace(' ', '-')}-{job.episode}") for row in self.rows for job in row.jobs]
+        return [store.view(job, Path(folder) / name) for job, name in names]
+
+    def gap_ledgers(self, **work: Any) -> dict[str, GapLedger]:
+        """What every trained planner loses against the lossless ideal, and through what, over common seeds.
+
+        Counterfactuals train in one stack and stay in the store: the same call again repeats none. ``work`` has
+        fields of `Work`.
+        """
+        store = self._kept()
+        trained = [row for row in self.rows if row.jobs]
+        if not trained:
+            raise ScenarioError("train", "expected a comparison that was trained, actual number of runs 0")
+        with store.alone():
+            found = iter(ledgers_in(store, [job for row in trained for job in row.jobs], Work(**work)))
+        return {row.planner: joined([next(found) for _ in row.jobs]) for row in trained}
+
+    def _kept(self) -> Store:
         if self.store is None:
             raise ScenarioError("store", "expected one that the comparison was given, actual value None")
-        names = [(job, f"{row.planner.replace(' ', '-')}-{job.episode}") for row in self.rows for job in row.jobs]
-        return [self.store.view(job, Path(folder) / name) for job, name in names]
+        return self.store
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from heliomesh.engine.fleet.device import Installation
 from heliomesh.engine.fleet.messages import PLANNING, Message
 from heliomesh.engine.fleet.planning import partners_of, timetable
 from heliomesh.engine.fleet.post import InProcess
-from heliomesh.engine.fleet.scheme import ALONE, WITH_OTHERS, FleetScheme, scheme_of
+from heliomesh.engine.fleet.scheme import ALONE, IN_TURN, WITH_OTHERS, FleetScheme, scheme_of
 from heliomesh.engine.fleet.view import next_hop, view_of
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.training import train
@@ -40,6 +40,7 @@ SMALL: dict[str, Any] = {
 }
 PATH = {"network.topology": "edges", "network.edges": [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]], "network.devices": 6}
 UNLIKE = {"channel.gain": [1.0, 0.9, 0.8, 1.2, 1.1, 0.7], "harvest.scale": [1.0, 0.8, 1.1, 0.9, 1.2, 0.7]}
+SEPARATE = {"energy.actions": "separate", "energy.compute_joule": 1.5}  # a battery of 1 J pays for sending only
 WEATHER = {
     "harvest.source": "markov",
     "harvest.joule": [[0.0, 1.0], [1.0, 2.0]],
@@ -83,15 +84,28 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
 @pytest.mark.parametrize(
     ("planner", "options", "changes"),
     [
-        ("uncoordinated", {}, {"learning.aggregation": "renormalized"}),
+        ("uncoordinated", {}, {"learning.aggregation": "renormalized", "learning.schedule": "step"}),
+        ("uncoordinated", {}, {"learning.aggregation": "reassigned", "learning.quasi_global": 0.5}),
         ("uncoordinated", {}, {"link.half_duplex": True, "channel.state": "reciprocal", **PATH, **UNLIKE}),
         ("skiptrain", {"train_rounds": 2, "sync_rounds": 1}, {"energy.train_only": True}),
+        ("uncoordinated", {}, SEPARATE),
+        ("uncoordinated", {}, {**SEPARATE, "learning.aggregation": "renormalized", "link.half_duplex": True}),
+        ("uncoordinated", {}, {**SEPARATE, "learning.aggregation": "update", "network.mixing": "lazy-metropolis"}),
+        ("decentralized", {"rounds": 2, "hops": 1}, {**SEPARATE, **PATH}),
+        (
+            "skiptrain",
+            {"train_rounds": 2, "sync_rounds": 1},
+            {"energy.actions": "separate", "harvest.joule": [1.0, 1.5, 2.0], **PATH, **UNLIKE},
+        ),
+        ("fixed_fraction", {"share": 0.6}, {"energy.actions": "separate", **PATH, **UNLIKE}),
+        ("turns", {"most_loss": 0.3, "last_slots": 2}, {"energy.actions": "separate", **PATH, **UNLIKE}),
+        ("turns", {}, {"link.half_duplex": True}),
         ("decentralized", {"rounds": 2}, {**PATH, **UNLIKE}),
         ("decentralized", {"rounds": 2}, {"network.devices": 6, "channel.state": "link", "slots": 3}),
         ("decentralized", {"rounds": 3, "hops": 1}, {"link.half_duplex": True, "network.devices": 6}),
         ("decentralized", {"rounds": 2, "hops": 1, "order": "simultaneous"}, {**WEATHER, "network.devices": 6}),
         ("decentralized", {"rounds": 2, "hops": 0}, {}),
-        ("decentralized", {"rounds": 0}, PATH),
+        ("decentralized", {"rounds": 0}, {**PATH, "learning.quasi_global": 0.9}),
         (
             "decentralized",
             {"rounds": 2},
@@ -122,6 +136,8 @@ def test_a_fleet_does_what_plan_simulator_and_trainer_do(
             found.plan.overhead,
         )
     assert trace.scheduled.any()
+    if problem.scenario.energy.actions == "separate":
+        assert ((trace.power_watt > 0) & ~trace.scheduled).any()
     assert_same_traces(found.trace, trace)
     assert_same_runs(found, trace, problem.scenario)
 
@@ -381,7 +397,7 @@ def test_a_death_during_planning_is_said() -> None:
         (
             "decentralised",
             {},
-            "expected one of decentralized, skiptrain, uncoordinated, actual value 'decentralised'",
+            "expected one of decentralized, fixed_fraction, skiptrain, turns, uncoordinated, actual value 'decent",
         ),
         ("decentralized", {"form": "literal"}, "option.form: expected 'default' in a fleet"),
         ("decentralized", {"sweeps": 2}, "option.sweeps: expected 1 in a fleet"),
@@ -399,7 +415,7 @@ def test_what_needs_more_than_the_neighbourhood_is_refused(
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("planner", sorted(set(planner_names()) - {WITH_OTHERS, *ALONE}))
+@pytest.mark.parametrize("planner", sorted(set(planner_names()) - {WITH_OTHERS, IN_TURN, *ALONE}))
 def test_every_other_planner_is_refused_with_a_reason(planner: str) -> None:
     with pytest.raises(ScenarioError, match="a device would need"):
         scheme_of(small(), planner, {})

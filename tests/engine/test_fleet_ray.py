@@ -66,7 +66,10 @@ def test_absent_ray_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--planner", "myopic"], "error: planner: expected one of decentralized, skiptrain, uncoordinated"),
+        (
+            ["--planner", "myopic"],
+            "error: planner: expected one of decentralized, fixed_fraction, skiptrain",
+        ),
         (["--kill", "5@0"], "error: --kill: expected device@slot with a device below 5 and a slot below 12"),
     ],
 )

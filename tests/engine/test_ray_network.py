@@ -29,6 +29,7 @@ from ray.cluster_utils import Cluster  # isort: skip
 
 GEOMETRIC = {"network.topology": "geometric", "network.mean_degree": 4.0, "network.devices": 14}
 RING = {"network.devices": 10}
+SEPARATE = {"energy.actions": "separate", "energy.compute_joule": 2.5}  # many batteries pay for sending only
 LOOPBACK = "127.0.0.1"
 
 
@@ -58,8 +59,10 @@ def assert_equal(ours, theirs):
     assert torch.equal(ours.weights, theirs.weights)
 
 
-def test_three_actors_train_as_one_process_does(local_ray):
-    job = job_of(**GEOMETRIC)
+@pytest.mark.parametrize("actions", [{}, SEPARATE], ids=["coupled", "separate"])
+def test_three_actors_train_as_one_process_does(local_ray, actions):
+    job = job_of(**GEOMETRIC, **actions)
+    assert ((job.trace.power_watt > 0) & ~job.trace.scheduled).any() == bool(actions)
     spread = train(job, make_stack=over_actors(3))
     assert_equal(train(job), spread)
     facts = spread.provenance
@@ -105,8 +108,9 @@ class Killer:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slot", [1, 5])  # before and after weights were gathered
-def test_a_lost_actor_is_replaced_and_catches_up(local_ray, slot):
-    job, killer = job_of(**GEOMETRIC), Killer(slot)
+@pytest.mark.parametrize("momentum", [{}, {"learning.quasi_global": 0.9, "learning.schedule": "cosine"}])
+def test_a_lost_actor_is_replaced_and_catches_up(local_ray, slot, momentum):
+    job, killer = job_of(**GEOMETRIC, **momentum), Killer(slot)
     spread = train(job, make_stack=killer.make_stack, track=killer.track)
     assert len(killer.killed) == 1
     assert_equal(train(job), spread)

@@ -77,6 +77,7 @@ def valid_data(rng: Rng) -> dict[str, Any]:
             "transmit_second": 1.0,
             "slot_second": 1.0,
             "compute_joule": _per_device(rng, devices, 1.0),
+            "actions": ["coupled", "separate"][rng.integers(2)],
             "train_only": bool(rng.random() < 0.5),
             "capacity_joule": _per_device(rng, devices, 3.0),
             "battery_levels": int(rng.integers(1, 7)),

@@ -28,6 +28,7 @@ SHAPES = {
     "links": {"channel.state": "link"},
     "reciprocal, star": {"channel.state": "reciprocal", "network.topology": "star", "network.devices": 4},
     "half duplex, train only": {"link.half_duplex": True, "energy.train_only": True},
+    "separate": {"energy.actions": "separate", "cost.idle_penalty": 0.3},
     "weather, uneven": {**WEATHER, "energy.compute_joule": 0.77, "energy.capacity_joule": 3.3},
     "one device alone": {
         "network.topology": "edges",
@@ -62,6 +63,11 @@ PLANS = {
     ),
     "receiver, half duplex": ({"link.half_duplex": True}, "receiver", {}),
     "receiver, irregular half duplex": ({**SMALL, "link.half_duplex": True}, "receiver", {}),
+    "receiver, separate half duplex": (
+        {**SMALL, "energy.actions": "separate", "energy.powers_watt": [0.0, 1.0], "link.half_duplex": True},
+        "receiver",
+        {},
+    ),
     "prices, half duplex": ({"link.half_duplex": True}, "prices", {}),
     "prices, weighted": (WEIGHTED, "prices", {}),
     "receiver, weighted": (WEIGHTED, "receiver", {}),

@@ -20,6 +20,7 @@ from heliomesh.problem.policy import Observation
 from tests.interop.conftest import WEATHER
 
 STATES = 100_000
+SEPARATE = {"energy.actions": "separate", "energy.compute_joule": 1.5}  # a battery of 1 J pays for sending only
 PLANS = {
     "uncoordinated": ({}, "uncoordinated", {}),
     "uncoordinated, uneven": (
@@ -27,7 +28,9 @@ PLANS = {
         "uncoordinated",
         {},
     ),
+    "uncoordinated, separate": ({**SEPARATE, "energy.initial": "uniform"}, "uncoordinated", {}),
     "battery_threshold": ({"harvest.scale": [0.3, 0.6, 1.0, 1.5, 2.0]}, "battery_threshold", {}),
+    "turns, separate": ({"energy.actions": "separate"}, "turns", {"last_slots": 3}),
     "prices alone": ({}, "prices", {"coordinate": False, "interpolate": False}),
     "prices alone, weather": (WEATHER, "prices", {"coordinate": False, "interpolate": False}),
     "zero hops": ({}, "decentralized", {"hops": 0}),
@@ -39,6 +42,7 @@ PLANS = {
         "decentralized",
         {"hops": 1},
     ),
+    "one hop, separate": ({**SEPARATE, "slots": 4}, "decentralized", {"hops": 1}),
     "centralized, weather": ({**WEATHER, "network.devices": 2, "slots": 3}, "centralized", {}),
 }
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
@@ -134,6 +138,7 @@ def test_tables_and_files_are_the_policy(changes, planner, options, tmp_path):
         hm.simulate(problem, p, 16, seed=2) for p in (plan, replace(plan, policy=Tabulated(problem, tables)))
     )
     np.testing.assert_array_equal(one.power_watt, other.power_watt)
+    np.testing.assert_array_equal(one.scheduled, other.scheduled)
     np.testing.assert_array_equal(one.cost, other.cost)
 
 
@@ -215,6 +220,14 @@ def test_names_cannot_leave_their_comment(tmp_path):
     write_headers(tabulate(plan), tmp_path)
     (tmp_path / "main.c").write_text('#include "device_0.h"\nint main(void) { return 0; }\n', encoding="utf-8")
     compiled(tmp_path, "main.c", "-o", str(tmp_path / "main"))
+
+
+def test_a_header_names_all_kinds_of_actions():
+    _, plan = planned(SEPARATE, "uncoordinated", {})
+    tables = tabulate(plan)
+    text = Header(tables, tables.devices[0]).text(0)
+    kinds = ("0: idle", "2: send only at 2 W", "3: train only", "5: train and send at 2 W")
+    assert all(kind in text for kind in kinds)
 
 
 def test_a_table_that_never_changes_has_no_slots():

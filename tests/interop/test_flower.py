@@ -14,6 +14,7 @@ from heliomesh.interop.flower_schedule import make_schedule, read_schedule, writ
 from heliomesh.learning.aggregation import aggregate
 from heliomesh.learning.dataset import load_dataset
 from heliomesh.learning.partition import split
+from heliomesh.learning.schedule import learning_rates
 from heliomesh.physics.topology import build_topology
 from heliomesh.streams import stream
 
@@ -51,6 +52,17 @@ def test_rounds_are_the_trace(job):
         assert {sender for _, sender in one.arrivals} <= set(one.sends)
 
 
+def test_who_sends_without_training_is_listed_under_sends_only():
+    scenario = hm.Scenario.load("tiny").override({"energy.actions": "separate", "energy.compute_joule": 1.5})
+    problem = hm.build(scenario)
+    trace = hm.simulate(problem, hm.plan(problem, "uncoordinated"), 1)
+    schedule = make_schedule(hm.TrainJob(scenario, trace))
+    for slot, one in enumerate(schedule.rounds):
+        assert list(one.sends) == np.flatnonzero(trace.power_watt[0, slot] > 0).tolist()
+        assert list(one.trains) == np.flatnonzero(trace.scheduled[0, slot]).tolist()
+    assert any(set(one.sends) - set(one.trains) for one in schedule.rounds)
+
+
 def test_samples_are_the_trainers_partition(job):
     schedule = make_schedule(job)
     labels = load_dataset(job.scenario.learning).train_labels
@@ -70,7 +82,7 @@ def test_files_come_back_and_damage_is_refused(job, tmp_path):
         read_schedule(target)
 
 
-@pytest.mark.parametrize("rule", ["model", "renormalized"])
+@pytest.mark.parametrize("rule", ["model", "renormalized", "reassigned"])
 def test_the_example_mixes_as_the_trainer_does(rule, job, example, tmp_path):
     scenario = job.scenario.override({"learning.aggregation": rule})
     job = hm.TrainJob(scenario, job.trace, 1, 6)
@@ -81,6 +93,15 @@ def test_the_example_mixes_as_the_trainer_does(rule, job, example, tmp_path):
         after, delivered = torch.from_numpy(models)[None], job.trace.delivered[1:, slot]
         aggregate(rule, topology, None, after, delivered, job.trace.scheduled[1:, slot], out=out)
         np.testing.assert_allclose(schedule.mixed(slot, models), out[0].numpy(), atol=1e-12)
+
+
+def test_a_schedule_of_the_learning_rate_is_followed(job, example, tmp_path):
+    falling = job.scenario.override({"learning.schedule": "cosine"})
+    for scenario in (job.scenario, falling):
+        target = write_schedule(make_schedule(hm.TrainJob(scenario, job.trace)), tmp_path)[0]
+        read = example("flower_client").Schedule.load(target)
+        assert tuple(read.learning_rate(number) for number in range(20)) == learning_rates(scenario)
+        assert ("learning_rates" in read.content) == (scenario is falling)
 
 
 def replayed(example, schedule_file, data_file):

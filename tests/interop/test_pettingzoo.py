@@ -18,6 +18,7 @@ SCENARIOS = {
     "tiny": {},
     "uneven": {"energy.initial": "uniform", "energy.compute_joule": 0.77, "link.half_duplex": True},
     "link, train only": {"channel.state": "link", "energy.train_only": True, "network.topology": "star"},
+    "separate": {"energy.actions": "separate", "energy.compute_joule": 1.5},
 }
 
 
@@ -46,7 +47,7 @@ def test_pettingzoo_seeds():
     parallel_seed_test(lambda: parallel_env("tiny", hops=2), num_cycles=30)
 
 
-@pytest.mark.parametrize("planner", ["uncoordinated", "prices", "skiptrain"])
+@pytest.mark.parametrize("planner", ["uncoordinated", "prices", "skiptrain", "turns"])
 @pytest.mark.parametrize("changes", SCENARIOS.values(), ids=SCENARIOS)
 def test_a_plans_actions_give_the_simulated_costs_exactly(changes, planner):
     scenario = scenario_of(changes)

@@ -55,6 +55,11 @@ DECIDES = {
     "rule": scenario(learning__aggregation="renormalized"),
     "rate": scenario(learning__learning_rate=0.02),
     "batch": scenario(learning__batch=4),
+    "schedule": scenario(learning__schedule="cosine"),
+    "final rate": scenario(learning__schedule="cosine", learning__final_rate=0.5),
+    "until, of a schedule": base(scenario=BASE.override({"learning.schedule": "cosine"}), until=4),
+    "quasi-global": scenario(learning__quasi_global=0.5),
+    "momentum": scenario(learning__optimizer="momentum", learning__momentum=0.5),
 }
 # What is carried out differently, or only called differently.
 DECIDES_NOT = {

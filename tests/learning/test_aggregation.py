@@ -7,7 +7,7 @@ from heliomesh.learning.aggregation import aggregate, check_contraction, smalles
 from heliomesh.physics.topology import build_topology
 from heliomesh.scenario import Scenario, ScenarioError
 
-RULES = ("model", "update", "renormalized")
+RULES = ("model", "update", "renormalized", "reassigned")
 NETWORKS = [
     {"network.devices": 6},
     {"network.topology": "star", "network.devices": 7},
@@ -21,10 +21,10 @@ def _topology(changes):
 
 
 def _slot(topology, runs=1, parameters=23, seed=0, dtype=torch.float64):
-    """Random weights around training, and who trained and what arrived."""
+    """Random weights around training, and who trained and what arrived; some send without training."""
     rng = np.random.default_rng(seed)
-    trained = rng.random((runs, topology.num_devices)) < 0.6
-    delivered = trained[:, topology.edge_sender] & (rng.random((runs, topology.num_edges)) < 0.7)
+    trained, sent = rng.random((2, runs, topology.num_devices)) < 0.6
+    delivered = sent[:, topology.edge_sender] & (rng.random((runs, topology.num_edges)) < 0.7)
     before = torch.from_numpy(rng.normal(size=(runs, topology.num_devices, parameters))).to(dtype)
     step = torch.from_numpy(rng.normal(size=before.shape)).to(dtype)
     return before, before + step * torch.from_numpy(trained)[..., None], delivered, trained
@@ -49,6 +49,12 @@ def _naive(rule, topology, before, after, delivered, trained):
             row = after[i].clone()
             for j in senders:
                 row = row + arrived[i, j] * a[i, j] * (after[j] - after[i])
+        elif rule == "reassigned":
+            total = sum(arrived[i, j] * a[i, j] for j in senders if j != i)
+            row = a[i, i] * after[i] if total else after[i].clone()
+            for j in senders:
+                if j != i and arrived[i, j]:
+                    row = row + (1 - a[i, i]) * a[i, j] / total * after[j]
         else:
             total = sum(arrived[i, j] * a[i, j] for j in senders)
             row = sum(arrived[i, j] * a[i, j] * after[j] for j in senders) / total
@@ -66,6 +72,38 @@ def test_each_rule_equals_its_equation_written_in_loops(rule, changes):
     for run in range(3):
         expected = _naive(rule, topology, before[run], after[run], delivered[run], trained[run])
         torch.testing.assert_close(out[run], expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"), [("model", 8.0), ("renormalized", 7.5), ("reassigned", 7.0), ("update", 8.0)]
+)
+def test_who_gets_the_weight_of_a_lost_packet(rule, expected):
+    """A ring with a_ij = 1/3: device 1 has 9 after training from 9, of 6 and 3 only the 6 arrives."""
+    topology = _topology({"network.devices": 3})
+    after = torch.tensor([[6.0], [9.0], [3.0]], dtype=torch.float64)
+    before = torch.tensor([[9.0], [9.0], [3.0]], dtype=torch.float64)
+    out, delivered = torch.empty_like(after), (topology.edge_receiver == 1) & (topology.edge_sender == 0)
+    aggregate(rule, topology, before, after, delivered, np.array([True, True, True]), out)
+    assert float(out[1]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("rule", "both_arrive", "one_arrives"),
+    [
+        ("update", [2.0, 10.0], [2.0, 9.0]),
+        ("model", [6.0, 6.0], [6.0, 9.0]),
+        ("renormalized", [6.0, 6.0], [6.0, 9.0]),
+    ],
+)
+def test_a_packet_without_training_brings_current_weights_and_no_update(rule, both_arrive, one_arrives):
+    """Two devices with weights 1/2: device 0 trains from 1 to 3, device 1 stays at 9, and both send."""
+    topology = _topology({"network.topology": "complete", "network.devices": 2})
+    before, after = torch.tensor([[1.0], [9.0]]), torch.tensor([[3.0], [9.0]])
+    trained, to_device_0 = np.array([True, False]), topology.edge_receiver == 0
+    for delivered, expected in ((np.ones(2, bool), both_arrive), (to_device_0, one_arrives)):
+        out = torch.empty_like(after)
+        aggregate(rule, topology, before, after, delivered, trained, out)
+        assert out.flatten().tolist() == expected
 
 
 @pytest.mark.parametrize("target", ["before", "after"])
@@ -117,7 +155,7 @@ def test_a_device_that_neither_trained_nor_received_is_unchanged_bit_for_bit(rul
         assert torch.equal(out[0, 2].view(torch.int32), kept.view(torch.int32))
 
 
-@pytest.mark.parametrize("rule", ["model", "renormalized"])
+@pytest.mark.parametrize("rule", ["model", "renormalized", "reassigned"])
 def test_equal_models_are_a_fixed_point_whatever_is_lost(rule):
     topology = _topology(NETWORKS[2])
     _, after, delivered, trained = _slot(topology, dtype=torch.float32)

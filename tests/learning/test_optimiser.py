@@ -18,8 +18,8 @@ def no_optimiser(parameters, learning_rate):
     return None
 
 
-def trained(optimizer):
-    settings = Learning(optimizer=optimizer, local_steps=3, batch=4)
+def trained(optimizer, **options):
+    settings = Learning(optimizer=optimizer, local_steps=3, batch=4, **options)
     strategy = choose_for(settings, MODEL, SAMPLES, 2, "fp32", "loop")
     weights = flat_weights(MODEL).repeat(2, 1)
     for _ in range(2):
@@ -33,10 +33,16 @@ def test_pytorchs_sgd_gives_the_bits_of_plain_sgd():
 
 
 @pytest.mark.parametrize(
-    ("name", "build"),
-    [("momentum", lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)), ("adam", lambda p: torch.optim.Adam(p, 0.1))],
+    ("name", "options", "build"),
+    [
+        ("momentum", {}, lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)),
+        ("momentum", {"momentum": 0.5}, lambda p: torch.optim.SGD(p, 0.1, momentum=0.5)),
+        ("adam", {}, lambda p: torch.optim.Adam(p, 0.1)),
+        ("adam", {"momentum": 0.8, "second_momentum": 0.9}, lambda p: torch.optim.Adam(p, 0.1, (0.8, 0.9))),
+        ("torch.optim:RMSprop", {"momentum": 0.5}, lambda p: torch.optim.RMSprop(p, 0.1, momentum=0.5)),
+    ],
 )
-def test_state_lives_for_the_steps_of_a_slot(name, build):
+def test_state_lives_for_the_steps_of_a_slot(name, options, build):
     expected = []
     for own in BATCHES.flip(0):  # rows 1, 0
         model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
@@ -48,8 +54,8 @@ def test_state_lives_for_the_steps_of_a_slot(name, build):
                 nn.functional.cross_entropy(model(SAMPLES.inputs[batch]), SAMPLES.labels[batch]).backward()
                 optimiser.step()
         expected.append(flat_weights(model))
-    torch.testing.assert_close(trained(name), torch.stack(expected))
-    assert not torch.allclose(trained(name), trained(None))
+    torch.testing.assert_close(trained(name, **options), torch.stack(expected))
+    assert not torch.allclose(trained(name, **options), trained(None))
 
 
 def test_a_scenario_names_its_optimiser_and_plain_sgd_changes_no_hash():
@@ -67,6 +73,11 @@ def test_a_scenario_names_its_optimiser_and_plain_sgd_changes_no_hash():
     ("settings", "strategy", "sentence"),
     [
         ({"optimizer": "math:gcd"}, "loop", r"learning\.optimizer: expected build.* raised TypeError"),
+        (
+            {"optimizer": "momentum", "second_momentum": 0.5},
+            "loop",
+            r"expected build\(parameters, learning_rate, second_momentum\), actual 'momentum' raised TypeError",
+        ),
         (
             {"optimizer": f"{__name__}:no_optimiser"},
             "loop",
@@ -90,6 +101,6 @@ def test_unknown_names_list_the_known():
     ):
         hm.Scenario.load("tiny").override({"learning.optimizer": "adm"})
     with pytest.raises(
-        ScenarioError, match="aggregation: expected one of median, model, renormalized, update, actual"
+        ScenarioError, match="aggregation: expected one of median, model, reassigned, renormalized, update, actual"
     ):
         hm.Scenario.load("tiny").override({"learning.aggregation": "mean"})

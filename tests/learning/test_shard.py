@@ -10,10 +10,18 @@ from heliomesh.learning.replay import Replay
 from heliomesh.learning.shard import Border, Shard
 from heliomesh.physics.topology import build_topology
 
+SEPARATE = {"energy.actions": "separate", "energy.compute_joule": 2.5}  # many batteries pay for sending only
 RULES = {
     "model": {},
     "renormalized": {"learning.aggregation": "renormalized"},
+    "reassigned": {"learning.aggregation": "reassigned"},
     "update": {"learning.aggregation": "update", "network.mixing": "lazy-metropolis"},
+    "quasi-global model": {"learning.quasi_global": 0.8},
+    "quasi-global update": {
+        "learning.aggregation": "update",
+        "network.mixing": "lazy-metropolis",
+        "learning.quasi_global": 0.8,
+    },
 }
 
 
@@ -35,9 +43,12 @@ def slot_of(shards, slot):
 
 
 @pytest.mark.parametrize("strategy", ["loop", "vmap"])
+@pytest.mark.parametrize("actions", [{}, SEPARATE], ids=["coupled", "separate"])
 @pytest.mark.parametrize("rule", RULES)
-def test_parts_train_as_the_whole_does(rule, strategy):
-    job = job_of(**RULES[rule])
+def test_parts_train_as_the_whole_does(rule, actions, strategy):
+    job = job_of(**RULES[rule], **actions)
+    sends_only = (job.trace.power_watt > 0) & ~job.trace.scheduled
+    assert job.trace.delivered[sends_only[..., job.trace.edge_sender]].any() == bool(actions)
     data, part = load_dataset(job.scenario.learning), np.array([0, 1, 2, 1, 1, 0, 2, 0, 1])
     settings = hm.TrainSettings(strategy=strategy, device_samples=100)
     whole = Replay([job], data, settings)
@@ -49,7 +60,7 @@ def test_parts_train_as_the_whole_does(rule, strategy):
         for number, shard in enumerate(shards):
             own = part == number
             assert np.array_equal(losses[number], expected[own], equal_nan=True)
-            assert np.array_equal(shard.weights(), whole.weights[own].numpy())
+            assert np.array_equal(shard.state()[0], whole.weights[own].numpy())
     for done in (1, job.scenario.slots):  # on a part of the test set, and on all of it
         together = whole.score_devices(0, done)
         for number, shard in enumerate(shards):
@@ -77,18 +88,20 @@ def test_only_rows_travel_of_which_something_arrived_elsewhere():
             assert all(job.trace.scheduled[0, slot, j] for j in expected)
 
 
-def test_a_part_goes_back_to_weights():
-    job = job_of()
+@pytest.mark.parametrize("rule", ["model", "quasi-global model"])
+def test_a_part_goes_back_to_weights(rule):
+    job = job_of(**RULES[rule])
     data, part = load_dataset(job.scenario.learning), np.arange(9) % 2
     shards = [Shard(job, data, hm.TrainSettings(strategy="loop"), part, number) for number in range(2)]
     slot_of(shards, 0)
-    kept = [shard.weights().copy() for shard in shards]
+    kept = [[one.copy() for one in shard.state()] for shard in shards]
     slot_of(shards, 1)
-    expected = [shard.weights().copy() for shard in shards]
-    for shard, weights in zip(shards, kept, strict=True):
-        shard.restore(weights)
+    expected = [[one.copy() for one in shard.state()] for shard in shards]
+    for shard, state in zip(shards, kept, strict=True):
+        shard.restore(*state)
     slot_of(shards, 1)
-    assert all(np.array_equal(shard.weights(), weights) for shard, weights in zip(shards, expected, strict=True))
+    for shard, state in zip(shards, expected, strict=True):
+        assert np.array_equal(shard.state(), state)
 
 
 def test_an_own_device_that_diverges_is_named_by_its_number_in_the_network():

@@ -24,8 +24,11 @@ RING = {
 RULES = {
     "model": {},
     "renormalized": {"learning.aggregation": "renormalized"},
+    "reassigned": {"learning.aggregation": "reassigned"},
     "update": {"learning.aggregation": "update", "network.mixing": "lazy-metropolis"},
 }
+
+SEPARATE = {"energy.actions": "separate", "energy.compute_joule": 1.5}  # a battery of 1 J pays for sending only
 
 
 def scenario_of(**changes):
@@ -73,16 +76,24 @@ def plainly(scenario, trace, seed):
                 new = before[i] + sum(a[j] * (half[j] - before[j]) for j in range(m))
             elif settings.aggregation == "model":
                 new = half[i] + sum(a[j] * (half[j] - half[i]) for j in range(m))
-            else:
+            elif settings.aggregation == "renormalized":
                 new = sum(a[j] * half[j] for j in range(m)) / a.sum()
+            elif a.sum() == a[i]:
+                new = half[i]
+            else:
+                others = sum(a[j] * half[j] for j in range(m) if j != i) / (a.sum() - a[i])
+                new = a[i] * half[i] + (1 - a[i]) * others
             torch.nn.utils.vector_to_parameters(new.float(), model.parameters())
     return torch.stack([torch.nn.utils.parameters_to_vector(model.parameters()).detach() for model in models])
 
 
+@pytest.mark.parametrize("actions", [{}, SEPARATE], ids=["coupled", "separate"])
 @pytest.mark.parametrize("rule", RULES)
-def test_equals_the_equations(rule):
-    scenario = scenario_of(**RULES[rule])
+def test_equals_the_equations(rule, actions):
+    scenario = scenario_of(**RULES[rule], **actions)
     trace = trace_of(scenario)
+    sends_only = (trace.power_watt[0] > 0) & ~trace.scheduled[0]
+    assert trace.delivered[0][sends_only[:, trace.edge_sender]].any() == bool(actions)
     assert 0 < trace.scheduled[0].mean() < 1  # some idle, some trained
     assert trace.delivered[0].any()
     run = hm.train(scenario, trace, seed=3)

@@ -27,9 +27,10 @@ def small_ring(slots):
     )
 
 
-@pytest.fixture(scope="module")
-def dense():
-    return hm.build(hm.Scenario.load("tiny").override({"network.topology": "complete"}))
+@pytest.fixture(scope="module", params=["coupled", "separate"])
+def dense(request):
+    changes = {"network.topology": "complete", "energy.actions": request.param}
+    return hm.build(hm.Scenario.load("tiny").override(changes))
 
 
 def test_the_gap_of_a_ring_is_known():
@@ -77,8 +78,9 @@ def test_what_is_applied_is_what_arrives(dense):
     assert off == pytest.approx((trace.delivered.mean((0, 1)) * dense.topology.edge_weight).sum())
 
 
-def test_nobody_and_everybody_grown_are_the_plain_plans():
-    problem = hm.build(small_ring(slots=4))
+@pytest.mark.parametrize("actions", ["coupled", "separate"])
+def test_nobody_and_everybody_grown_are_the_plain_plans(actions):
+    problem = hm.build(small_ring(slots=4).override({"energy.actions": actions}))
     everyone = tuple(range(6))
     for grown, hops in (((), 1), (everyone, 1)):
         mixed = hm.plan(problem, "decentralized", hops=hops, grown=grown, bound=False)

@@ -86,6 +86,21 @@ def test_weights_in_force_decide_what_is_lost(problem):
     np.testing.assert_allclose(costs[0] - costs[1], (sent[:, :, 0] + sent[:, :, 1] * 1.0) / 3, atol=1e-12)
 
 
+def test_plans_that_switch_keep_training_and_sending_apart():
+    changes = {"slots": 40, "energy.actions": "separate", "energy.compute_joule": 1.5}
+    problem = hm.build(hm.Scenario.load("tiny").override(changes))
+    answer = answer_to(problem, Conditions(), "uncoordinated", {})
+    switching = Switching(problem, ((0, answer), (20, answer)))
+    alone, switched, watched = (
+        hm.simulate(problem, plan, 4)
+        for plan in (answer.plan, Plan("switching", switching), Plan("watching", watching(problem)))
+    )
+    assert ((alone.power_watt > 0) & ~alone.scheduled).any()
+    for found in (switched, watched):
+        np.testing.assert_array_equal(found.power_watt, alone.power_watt)
+        np.testing.assert_array_equal(found.scheduled, alone.scheduled)
+
+
 def test_who_is_away_loses_nothing(problem):
     truth = eras(problem, ["device.3=dead@0"])
     answer = answer_to(problem, truth[0].conditions, "uncoordinated", {})

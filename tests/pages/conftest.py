@@ -30,7 +30,27 @@ def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     ]
 
 
+@pytest.fixture(scope="session")
+def separate_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in which devices train, send, do both, or idle; do not change it."""
+    changes = (
+        "--set",
+        "energy.actions=separate",
+        "--set",
+        "energy.compute_joule=1.5",
+        "--set",
+        "energy.powers_watt=[0, 1]",
+    )
+    return make_run(tmp_path_factory.mktemp("separate") / "run", "uncoordinated", 0, *changes)
+
+
 @pytest.fixture
 def own_run(finished_runs: list[Path], tmp_path: Path) -> Path:
     """A copy that a test may spoil."""
     return Path(shutil.copytree(finished_runs[0], tmp_path / "run"))
+
+
+@pytest.fixture(scope="session")
+def run_with_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of which the gap ledger was asked; do not change it."""
+    return make_run(tmp_path_factory.mktemp("ledger") / "run", "uncoordinated", 0, "--ledger")

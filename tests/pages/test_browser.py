@@ -99,6 +99,28 @@ def test_it_loads_without_complaints_and_requests(opened: Any) -> None:
     assert _complaints(opened) == []
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_gap_ledger_has_a_line_and_a_bar(
+    browser: Any, finished_runs: list[Path], run_with_ledger: Path, tmp_path: Path, theme: str
+) -> None:
+    page = _open(browser, report_page([finished_runs[0], run_with_ledger]), tmp_path)
+    if page.execute_script("return document.documentElement.dataset.theme") != theme:
+        _click(page, "theme")
+    (row,) = page.find_elements(By.CSS_SELECTOR, "#gap-ledger-table tbody tr")
+    cells = [cell.text.replace("−", "-") for cell in row.find_elements(By.TAG_NAME, "td")]
+    gap, *parts = map(float, cells[:4])
+    assert sum(parts) == pytest.approx(gap, abs=0.02)  # four numbers of two digits
+    (bar,) = row.find_elements(By.CLASS_NAME, "stack")
+    assert "steps not trained" in bar.get_attribute("aria-label")
+    assert any(part.size["width"] > 0 for part in bar.find_elements(By.TAG_NAME, "span"))
+    assert _complaints(page) == []
+
+
+def test_without_a_gap_ledger_there_is_no_table_of_it(opened: Any) -> None:
+    assert not _by_id(opened, "gap-ledger").is_displayed()
+    assert _complaints(opened) == []
+
+
 def test_the_policy_stops_what_is_not_the_pages_own(opened: Any) -> None:
     script = (
         "const s = document.createElement('script'); s.textContent = 'window.broken = 1'; document.body.append(s);"
@@ -161,8 +183,28 @@ def test_the_player_tells_the_trace(opened: Any, finished_runs: list[Path]) -> N
     facts = opened.find_element(By.CSS_SELECTOR, ".player .facts").text.replace("\n", " ")
     sent = (trace.power_watt[0, 4] > 0)[trace.edge_sender]
     assert f"training {trace.scheduled[0, 4].sum()} of 5" in facts
+    assert f"sending {(trace.power_watt[0, 4] > 0).sum()} of 5" in facts
     assert f"arrived {trace.delivered[0, 4].sum()} of {sent.sum()} packet" in facts
     assert f"update loss {trace.update_loss[0, 4].sum():.2f}"[:-1] in facts
+
+
+def test_all_kinds_of_actions_have_their_colours(browser: Any, separate_run: Path, tmp_path: Path) -> None:
+    page = _open(browser, report_page([separate_run]), tmp_path)
+    trace = hm.Trace.load(separate_run / "trace.npz")
+    for device in range(5):
+        Select(_by_id(page, "device-number")).select_by_value(str(device))
+        sends, trains = trace.power_watt[0, :, device] > 0, trace.scheduled[0, :, device]
+        slots = {"both": sends & trains, "sends": sends & ~trains, "trains": trains & ~sends}
+        bars = page.find_elements(By.CSS_SELECTOR, "#device-view path[data-kind]")
+        drawn = {bar.get_attribute("data-kind"): bar.get_attribute("d").count("M") for bar in bars}
+        assert drawn == {kind: int(where.sum()) for kind, where in slots.items() if where.any()}
+        inks = {bar.value_of_css_property("fill") for bar in bars}
+        assert len(inks) == len(bars)
+        titles = [lane.text for lane in page.find_elements(By.CSS_SELECTOR, "#device-view .lane")]
+        assert any("sends only" in title for title in titles) == bool(slots["sends"].any())
+        assert f"sends in {100 * sends.mean():.0f} %" in _by_id(page, "device-facts").text
+    assert "sending" in _by_id(page, "results-table").text
+    assert not _complaints(page)
 
 
 def test_charts_have_the_data(opened: Any, finished_runs: list[Path]) -> None:

@@ -32,6 +32,7 @@ from tests.pages.conftest import make_run
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 KINDS = {"u1": "<u1", "u2": "<u2", "u4": "<u4", "f4": "<f4"}
+FOUR_KINDS = {(False, False), (False, True), (True, False), (True, True)}  # sends, trains
 
 
 class Elements(HTMLParser):
@@ -94,6 +95,18 @@ def test_slots_survive_the_packing(finished_runs):
     np.testing.assert_allclose(decoded(data, shown["cost_recent"])[3], cost[:4].mean(), rtol=1e-6)
 
 
+def test_training_and_sending_are_told_apart(separate_run):
+    data, trace = page_data([separate_run]), hm.Trace.load(separate_run / "trace.npz")
+    shown, headline = data["runs"][0]["trace"], data["schemes"][0]["headline"]
+    action = decoded(data, shown["action"]).astype(int)
+    sends = np.array(shown["powers_watt"])[action % 128] > 0
+    np.testing.assert_array_equal(sends, trace.power_watt[0] > 0)
+    np.testing.assert_array_equal(action >= 128, trace.scheduled[0])
+    assert {(bool(s), bool(t)) for s, t in zip(sends.flat, trace.scheduled[0].flat, strict=True)} == FOUR_KINDS
+    assert headline["participation"]["mean"] == pytest.approx(trace.scheduled[0].mean())
+    assert headline["sending"]["mean"] == pytest.approx(sends.mean())
+
+
 def test_curves_and_network_survive_the_packing(finished_runs):
     data = page_data(finished_runs)
     run, shown = hm.Run.load(finished_runs[1]), data["runs"][1]["curves"]
@@ -132,6 +145,14 @@ def test_a_run_with_powers_of_its_own_has_no_gap(finished_runs, monkeypatch):
     assert uncoordinated["headline"]["gap"] is None
 
 
+def test_a_run_that_sends_without_training_has_no_gap_to_coupled_actions(finished_runs, monkeypatch):
+    last = read_run(finished_runs[2])
+    outside = replace(last, trace=replace(last.trace, scheduled=np.zeros_like(last.trace.scheduled)))
+    monkeypatch.setattr("heliomesh.pages.page_data.read_run", {finished_runs[2]: outside}.__getitem__)
+    (scheme,) = page_data(finished_runs[2:])["schemes"]
+    assert scheme["headline"]["bound"] is None
+
+
 def test_differences_are_paired_by_seed(finished_runs):
     data = page_data(finished_runs)  # receiver with seeds 0 and 1, uncoordinated with seed 0
     (own, against_receiver), (against_uncoordinated, same) = data["differences"]
@@ -165,6 +186,34 @@ def test_the_ledger_balances(finished_runs):
         assert ledger["initial"] + ledger["harvested"] == pytest.approx(
             ledger["spent"] + ledger["overflow"] + ledger["stored"]
         )
+
+
+def test_the_gap_ledger_is_shown_where_every_seed_has_one(finished_runs, run_with_ledger):
+    receiver, uncoordinated = page_data([finished_runs[0], run_with_ledger])["schemes"]
+    assert receiver["gap_ledger"] is None
+    means = {name: fact["mean"] for name, fact in uncoordinated["gap_ledger"].items()}
+    gap = means.pop("gap to the ideal")
+    assert list(means) == ["steps not trained", "disagreement", "optimiser"]
+    assert sum(means.values()) == pytest.approx(gap, abs=1e-9)
+    assert {fact["half"] for fact in uncoordinated["gap_ledger"].values()} == {None}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"key": "another", "accuracies": {}}, "expected the gap ledger of run"),
+        ({"accuracies": {"ideal": 2}}, "expected ideal from 0 to 1, actual value 2"),
+        ({"accuracies": []}, "expected the gap ledger of a run with accuracies (dict)"),
+    ],
+)
+def test_a_damaged_gap_ledger_is_one_sentence(call, run_with_ledger, tmp_path, content, words):
+    run = Path(shutil.copytree(run_with_ledger, tmp_path / "run"))
+    kind = Sealed("the gap ledger of a run", 1)
+    kind.write(run / "gap_ledger.json", kind.read(run / "gap_ledger.json", ValueError) | content)
+    code, _, told = call("report", run, "--out", tmp_path / "report.html")
+    assert code == 2
+    assert words in told
+    assert told.count("\n") == 1
 
 
 def test_a_folder_of_runs_is_told_from_a_run(finished_runs):

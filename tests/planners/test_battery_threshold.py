@@ -10,6 +10,7 @@ import heliomesh as hm
 from heliomesh.planners.battery_threshold import Thresholds, threshold_actions
 
 DRY = {"harvest.joule": [0.0], "harvest.prob": [1.0], "energy.initial": 0.0}
+SEPARATE = {"energy.actions": "separate", "energy.powers_watt": [0.0, 2.0]}
 
 
 def test_actions_by_hand(tiny):
@@ -20,7 +21,14 @@ def test_actions_by_hand(tiny):
     assert threshold_actions(problem, torch.tensor([4, 4]))[0].tolist() == [0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("changes", [{}, {"energy.train_only": True}, {"link.half_duplex": True}])
+def test_actions_of_their_own_by_hand(tiny):
+    """Sending costs 2 levels of four, training 1, both 3: who trains takes the place of who only sends."""
+    problem = tiny(SEPARATE)
+    assert threshold_actions(problem, torch.tensor([0, 0, 0]))[0].tolist() == [0, 2, 2, 3]
+    assert threshold_actions(problem, torch.tensor([2, 3, 3]))[0].tolist() == [0, 0, 1, 3]
+
+
+@pytest.mark.parametrize("changes", [{}, {"energy.train_only": True}, SEPARATE, {"link.half_duplex": True}])
 def test_shared_thresholds_are_the_best_of_all(tiny, changes):
     problem = tiny({"network.devices": 3, "slots": 5, **changes})
     count = len(problem.actions) - 1

@@ -38,6 +38,8 @@ PLANNERS: list[tuple[str, dict[str, Any]]] = [
     ("uncoordinated", {}),
     ("battery_threshold", {}),
     ("skiptrain", {"train_rounds": 1, "sync_rounds": 1}),
+    ("turns", {}),
+    ("fixed_fraction", {}),
 ]
 DUPLEX, CHANNELS, TRAINING = (False, True), ("receiver", "link", "reciprocal"), (False, True)
 

@@ -5,21 +5,89 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.planners.skiptrain import Options, cycle, first_joule
+from heliomesh.planners.skiptrain import first_joule
 from heliomesh.problem.policy import Observation
 
 RICH = {"harvest.joule": [3.0], "harvest.prob": [1.0], "energy.initial": 3.0}
 DRY = {"harvest.joule": [0.0], "harvest.prob": [1.0]}
+SEPARATE = {"energy.actions": "separate"}
+
+
+def chosen(problem, policy, slot, battery_joule, uniform=0.0):
+    """Actions of five devices with these batteries [J]."""
+    level = torch.zeros(1, problem.num_devices, dtype=torch.long)
+    battery = torch.tensor([battery_joule], dtype=torch.float64)
+    return policy.action(slot, Observation(level, battery, level, torch.full_like(battery, uniform)))[0].tolist()
+
+
+def favourites(problem, **options):
+    """What device 0 does with a full battery in every slot."""
+    policy = hm.plan(problem, "skiptrain", **options).policy
+    return [chosen(problem, policy, slot, [3.0] * 5)[0] for slot in range(problem.slots)]
 
 
 def test_slots_without_train_only_send_or_idle(tiny):
     problem = tiny({"slots": 9})
-    assert cycle(problem, Options(train_rounds=2, sync_rounds=3)).tolist() == [2, 2, 0, 0, 0, 2, 2, 0, 0]
+    assert favourites(problem, train_rounds=2, sync_rounds=3) == [2, 2, 0, 0, 0, 2, 2, 0, 0]
 
 
 def test_slots_with_train_only_train_and_then_send(tiny):
     problem = tiny({"slots": 6, "energy.train_only": True})
-    assert cycle(problem, Options(train_rounds=2, sync_rounds=1, power_watt=1.0)).tolist() == [1, 1, 2, 1, 1, 2]
+    assert favourites(problem, train_rounds=2, sync_rounds=1, power_watt=1.0) == [1, 1, 2, 1, 1, 2]
+
+
+def test_separate_actions_share_in_every_slot_and_train_in_some(tiny):
+    problem = tiny({**RICH, **SEPARATE})
+    trace = hm.simulate(problem, hm.plan(problem, "skiptrain", train_rounds=2, sync_rounds=1), episodes=4)
+    assert (trace.power_watt == 2.0).all()
+    assert (trace.scheduled == (np.arange(12) % 3 < 2)[None, :, None]).all()
+
+
+def test_separate_fallbacks_by_hand(tiny):
+    """Idle 0 J, send 1 and 2 J, train 1 J, train and send 2 and 3 J: sharing only, then less power, then idle."""
+    problem = tiny({**RICH, **SEPARATE})
+    policy = hm.plan(problem, "skiptrain", train_rounds=1, sync_rounds=1).policy
+    battery = [0.0, 0.9, 1.0, 2.5, 3.0]
+    assert chosen(problem, policy, 0, battery) == [0, 0, 1, 2, 5]
+    assert chosen(problem, policy, 1, battery) == [0, 0, 1, 2, 2]
+
+
+def test_separate_devices_that_are_not_drawn_share(tiny):
+    problem = tiny(SEPARATE)
+    policy = hm.plan(problem, "skiptrain", power_watt=1.0).policy
+    assert chosen(problem, policy, 0, [0.0, 1.0, 2.0, 3.0, 3.0], uniform=1.0) == [0, 1, 1, 1, 1]
+
+
+def test_separate_probability_counts_harvests_and_sharing(tiny):
+    """2 J in the battery and twelve times 1.25 J are 17 J; sharing at 1 W takes 12 J, eight trainings 8 J."""
+    problem = tiny({**SEPARATE, "harvest.joule": [1.25], "harvest.prob": [1.0], "energy.initial": 2.0})
+    policy = hm.plan(problem, "skiptrain", train_rounds=2, sync_rounds=1).policy
+    torch.testing.assert_close(policy.participation, torch.full((5,), 5 / 8, dtype=torch.float64))
+
+
+def test_separate_power_is_the_largest_that_the_whole_cycle_pays_for(tiny):
+    """Six rounds of training and twelve of sharing take 6 J and 12 or 24 J."""
+    problem = tiny({**SEPARATE, "harvest.joule": [1.0], "harvest.prob": [1.0], "harvest.scale": [0.5, 1, 2, 2.5, 3]})
+    policy = hm.plan(problem, "skiptrain", train_rounds=1, sync_rounds=1).policy
+    shared = chosen(problem, policy, 1, [3.0] * 5)
+    assert problem.actions.power_watt[shared].tolist() == [1.0, 1.0, 1.0, 2.0, 2.0]
+    torch.testing.assert_close(policy.participation[:2], torch.tensor([0.0, 1.5 / 6], dtype=torch.float64))
+
+
+def test_separate_devices_whose_energy_goes_into_sharing_are_noted(tiny):
+    scarce = {"harvest.joule": [1.0], "harvest.prob": [1.0], "harvest.scale": [0.5, 0.6, 2, 2, 2]}
+    assert hm.plan(tiny({**SEPARATE, **scarce}), "skiptrain").notes == (
+        "2 of 5 devices never train: sharing in every slot takes all their energy",
+    )
+    assert not hm.plan(tiny({**SEPARATE, **RICH}), "skiptrain").notes
+    assert not hm.plan(tiny(DRY), "skiptrain").notes
+
+
+def test_separate_devices_go_on_sharing_when_energy_is_scarce():
+    problem = hm.build(hm.Scenario.load("ring10").override({**SEPARATE, "slots": 80}))
+    trace = hm.simulate(problem, hm.plan(problem, "skiptrain"), episodes=8)
+    assert (trace.power_watt > 0).mean() > 0.98
+    assert 0.3 < trace.scheduled.mean() < 0.5
 
 
 def test_synchronisation_slots_are_idle(tiny):
@@ -61,9 +129,9 @@ def test_law_is_what_is_drawn(tiny):
     torch.testing.assert_close(drawn, policy.action_prob(0, seen)[0], atol=0.01, rtol=0)
 
 
-@pytest.mark.parametrize("train_only", [False, True])
-def test_cost_is_the_exact_cost_of_its_law(tiny, train_only):
-    problem = tiny({"network.devices": 3, "energy.train_only": train_only})
+@pytest.mark.parametrize("actions", [{}, {"energy.train_only": True}, SEPARATE])
+def test_cost_is_the_exact_cost_of_its_law(tiny, actions):
+    problem = tiny({"network.devices": 3, **actions})
     plan = hm.plan(problem, "skiptrain", train_rounds=1, sync_rounds=1)
     cost = hm.simulate(problem, plan, episodes=4000, seed=5).cost
     assert abs(cost.mean() - hm.exact_cost(problem, plan)) <= 4 * cost.std(ddof=1) / len(cost) ** 0.5

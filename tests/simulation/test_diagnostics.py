@@ -21,6 +21,8 @@ CONSTANTS = LearningConstants(
     smoothness=2.0, gradient_bound=3.0, local_variance=0.5, global_variance=0.25, initial_gap=1.5
 )
 
+SEPARATE = {"energy.actions": "separate", "energy.compute_joule": 1.5}  # a battery of 1 J pays for sending only
+
 
 def problem_of(**changes):
     return hm.build(hm.Scenario.load("tiny").override(changes))
@@ -92,6 +94,7 @@ def test_summary_by_hand():
     assert summary.cost.mean == pytest.approx((0.1 + 0.5 + 1.0 + 1.0) / 2)
     assert math.isnan(summary.cost.half_width)
     assert summary.participation == 0.5
+    assert summary.sending == 0.25
     assert summary.delivery == 1.0  # of the one packet sent
     np.testing.assert_allclose(summary.update_loss, [0.55, 0.75])
     assert summary.update_loss_spread == pytest.approx(0.2)
@@ -106,19 +109,22 @@ def test_nothing_sent_has_no_delivery_and_no_harvest_no_overflow():
     assert summary.overflow_share == 0
 
 
-def test_summary_equals_plain_counts():
-    problem = problem_of()
+@pytest.mark.parametrize("changes", [{}, SEPARATE], ids=str)
+def test_summary_equals_plain_counts(changes):
+    problem = problem_of(**changes)
     trace = hm.simulate(problem, hm.plan(problem, "uncoordinated"), episodes=4)
-    trained = sent = arrived = 0
+    trained = sending = sent = arrived = 0
     for episode in range(4):
         for slot in range(problem.slots):
             trained += sum(map(int, trace.scheduled[episode, slot]))
+            sending += sum(int(power > 0) for power in trace.power_watt[episode, slot])
             for edge, sender in enumerate(trace.edge_sender):
                 if trace.power_watt[episode, slot, sender] > 0:
                     sent += 1
                     arrived += int(trace.delivered[episode, slot, edge])
     summary = hm.summarise(trace)
     assert summary.participation == pytest.approx(trained / (4 * problem.slots * 5))
+    assert summary.sending == pytest.approx(sending / (4 * problem.slots * 5))
     assert summary.delivery == pytest.approx(arrived / sent)
     assert summary.update_loss.sum() == pytest.approx(summary.cost.mean)
 
@@ -160,11 +166,11 @@ def test_theorem1_by_hand():
     )
 
 
-@pytest.mark.parametrize("train_only", [False, True])
+@pytest.mark.parametrize("changes", [{}, {"energy.train_only": True}, SEPARATE], ids=str)
 @pytest.mark.parametrize("idle_penalty", [0.0, 0.5, 1.0])
-def test_lost_updates_are_the_triple_sum_of_the_theorem(idle_penalty, train_only):
-    """The theorem charges an idle device 1, whatever the scenario does."""
-    problem = problem_of(**{"cost.idle_penalty": idle_penalty, "energy.train_only": train_only})
+def test_lost_updates_are_the_triple_sum_of_the_theorem(idle_penalty, changes):
+    """The theorem charges a device that does not train 1, whatever the scenario does and even if it sends."""
+    problem = problem_of(**{"cost.idle_penalty": idle_penalty}, **changes)
     trace = hm.simulate(problem, hm.plan(problem, "uncoordinated"), episodes=1)
     m, steps, mixing = 5, problem.scenario.learning.local_steps, problem.topology.mixing
     edge = {(i, j): problem.topology.edge(i, j) for i in range(m) for j in problem.topology.neighbours[i]}
@@ -178,7 +184,9 @@ def test_lost_updates_are_the_triple_sum_of_the_theorem(idle_penalty, train_only
     terms = theorem1_terms(problem, theorem1_cost(trace), CONSTANTS)
     assert not trace.scheduled.all()
     assert terms["lost updates"] == pytest.approx(factor * total)
-    if idle_penalty == 1:
+    sends_only = (trace.power_watt > 0) & ~trace.scheduled
+    assert sends_only.any() == (changes == SEPARATE)
+    if idle_penalty == 1 and not sends_only.any():
         assert terms["lost updates"] == pytest.approx(cost_factor(problem, CONSTANTS) * trace.cost[0])
 
 
@@ -188,6 +196,18 @@ def test_the_theorem_knows_no_weights_of_the_cost():
     traces = [hm.simulate(problem, hm.plan(problem, "uncoordinated"), episodes=1) for problem in (plain, weighted)]
     assert traces[0].cost != traces[1].cost
     assert theorem1_cost(traces[1]) == pytest.approx(theorem1_cost(traces[0]))
+
+
+def test_a_packet_without_training_is_no_update_by_hand():
+    """Device 1 sends and its packet arrives for sure, yet it did not train: it pays 1, beside device 0's 0.1."""
+    sends_only = replace(
+        hand_made(),
+        scheduled=np.array([[[True, False], [False, False]]]),
+        power_watt=np.array([[[2.0, 2.0], [0.0, 0.0]]]),
+        update_loss=np.array([[[0.1, 0.5], [1.0, 1.0]]]),
+        error_prob=np.array([[[0.0, 0.2], [1.0, 1.0]]]),
+    )
+    assert theorem1_cost(sends_only) == pytest.approx((0.1 + 1 + 1 + 1) / 2)
 
 
 def test_only_the_last_term_stays_as_the_horizon_grows():

@@ -44,6 +44,7 @@ SCENARIOS = {
     "aligned": {},
     "irregular": IRREGULAR,
     "weather": WEATHER,
+    "separate": {"energy.actions": "separate", "energy.compute_joule": 1.5},
     "duplex": {"link.half_duplex": True, "energy.train_only": True, "channel.state": "link", **IRREGULAR},
     "unequal": {
         "energy.capacity_joule": [1.0, 2.5, 7.1],
@@ -104,11 +105,13 @@ def naive_pick(prob, u):
 
 
 def naive_episode(problem, episode, seed):
-    """Largest affordable power every slot, one device and one packet at a time."""
+    """Who can train does, then the largest power left, every slot; one device and one packet at a time."""
     scenario, graph, law = problem.scenario, problem.topology, problem.harvest.law
     channel, devices = problem.channel, range(problem.num_devices)
     tau, compute = scenario.energy.transmit_second, problem.compute_joule.tolist()
     powers, capacity = scenario.energy.powers_watt, problem.battery.capacity_joule.tolist()
+    separate = scenario.energy.actions == "separate"
+    actions = [(train, p) for train in (False, True) for p in powers if separate or train == (p > 0)]
     gains, site = channel.gain.tolist(), channel.site_of_edge.tolist()
     ends = list(zip(graph.edge_receiver.tolist(), graph.edge_sender.tolist(), strict=True))
     path_gain = problem.link.path_gain.tolist()
@@ -121,12 +124,13 @@ def naive_episode(problem, episode, seed):
     battery = [first[i, 1] * capacity[i] for i in devices]
     for slot in range(problem.slots):
         moves, suns = drawn["channel"].random(channel.num_sites), drawn["harvest"].random((len(devices), 2))
-        power = []
+        trained, power = [], []
         for i in devices:
-            paid = [p for p in powers if p == 0 or compute[i] + p * tau <= battery[i] + 1e-9]
-            power.append(max(paid))
+            paid = [(train, p) for train, p in actions if train * compute[i] + p * tau <= battery[i] + 1e-9]
+            trained.append(max(paid)[0])
+            power.append(max(paid)[1])
         gain = {edge: gains[level[site[number]]] * path_gain[number] for number, edge in enumerate(ends)}
-        error, loss = [], [scenario.cost.idle_penalty * graph.self_weight[i] * (power[i] == 0) for i in devices]
+        error, loss = [], [scenario.cost.idle_penalty * graph.self_weight[i] * (not trained[i]) for i in devices]
         for i, j in ends:
             rivals = sum(power[k] * gain[i, k] for k in graph.neighbours[i] if k != j)
             disturbance = rivals + float(problem.link.noise_watt[i])
@@ -136,7 +140,7 @@ def naive_episode(problem, episode, seed):
             error.append(1 - math.exp(-scenario.link.waterfall * ratio))
             loss[j] += graph.mixing[i, j] * error[-1]
         delivered = [u >= q for u, q in zip(drawn["link"].random(len(ends)), error, strict=True)]
-        spent = [(compute[i] + power[i] * tau) * (power[i] > 0) for i in devices]
+        spent = [trained[i] * compute[i] + power[i] * tau for i in devices]
         phase, harvested, after, overflow = law.phase_of_slot[slot], [], [], []
         for i in devices:
             atom = naive_pick(law.prob[phase, weather[i]], suns[i, 0])
@@ -147,7 +151,7 @@ def naive_episode(problem, episode, seed):
         yield {
             "channel_level": level,
             "power_watt": power,
-            "scheduled": [p > 0 for p in power],
+            "scheduled": trained,
             "error_prob": error,
             "delivered": delivered,
             "update_loss": loss,
@@ -169,6 +173,7 @@ def naive_episode(problem, episode, seed):
         {**WEATHER, "energy.initial": "uniform", "link.half_duplex": True},
         {**IRREGULAR, "channel.state": "reciprocal", "network.topology": "star", "cost.idle_penalty": 0.25},
         {**IRREGULAR, "channel.state": "link", "network.topology": "complete", "link.waterfall": 0.1},
+        {**IRREGULAR, "energy.actions": "separate", "energy.compute_joule": 1.0, "link.half_duplex": True},
     ],
 )
 def test_loop_equals_a_plain_simulator(changes):

@@ -156,7 +156,7 @@ def _installations(
             dataset,
             partition,
             device,
-            view.problem.scenario.learning,
+            view.problem.scenario,
             seed,
             watching.report.setting,
             settings.precision,
@@ -295,7 +295,10 @@ class FleetStack:
             self._watching.weights[device] = row
         return self._watching.weights
 
-    def restore(self, weights: Tensor, done: int) -> None:
+    def gather_momentum(self) -> None:
+        """It stays with the devices."""
+
+    def restore(self, weights: Tensor, momentum: Tensor | None, done: int) -> None:
         """A fleet keeps no checkpoints."""
         raise TrainingError("fleet: expected to run from its first slot, actual: asked to go on from a checkpoint")
 

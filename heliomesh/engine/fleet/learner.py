@@ -18,10 +18,12 @@ from heliomesh.learning.model import InputShape, build_model
 from heliomesh.learning.optimiser import choose_for
 from heliomesh.learning.partition import Partition
 from heliomesh.learning.precision import Precision
+from heliomesh.learning.quasi_global import lean, remember
 from heliomesh.learning.replay import diverged
+from heliomesh.learning.schedule import learning_rates
 from heliomesh.learning.stacked import Samples, flat_weights
 from heliomesh.physics.topology import Topology
-from heliomesh.scenario import Learning
+from heliomesh.scenario import Learning, Scenario
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Lesson:
 
     device: int
     settings: Learning
+    learning_rates: tuple[float, ...]  # (slot,)
     seed: int  # of the first weights, which are common, and of the device's own minibatches
     samples: Samples  # its own
     input_shape: InputShape
@@ -42,15 +45,25 @@ def lesson_of(
     dataset: Dataset,
     partition: Partition,
     device: int,
-    settings: Learning,
+    scenario: Scenario,
     seed: int,
     strategy: str,
     precision: Precision,
 ) -> Lesson:
-    """The lesson of one device; ``settings`` must not tell whose samples are whose."""
+    """The lesson of one device; ``scenario`` must not tell whose samples are whose."""
     own = torch.from_numpy(partition.of(device))
     samples = Samples(dataset.train_inputs[own], dataset.train_labels[own])
-    return Lesson(device, settings, seed, samples, dataset.input_shape, dataset.num_classes, strategy, precision)
+    return Lesson(
+        device=device,
+        settings=scenario.learning,
+        learning_rates=learning_rates(scenario),
+        seed=seed,
+        samples=samples,
+        input_shape=dataset.input_shape,
+        num_classes=dataset.num_classes,
+        strategy=strategy,
+        precision=precision,
+    )
 
 
 class Learner:
@@ -63,7 +76,9 @@ class Learner:
         first = flat_weights(model)
         self._weights = torch.zeros(star.num_devices, len(first))  # (row, parameter)
         self._weights[0] = first
-        self._before = torch.zeros_like(self._weights) if settings.aggregation == "update" else None
+        self._sends_updates, self._decay = settings.aggregation == "update", settings.quasi_global or 0.0
+        self._before = torch.zeros_like(self._weights)  # of neighbours it stays zero
+        self._momentum = torch.zeros(1, len(first))
         self._strategy = choose_for(settings, model, lesson.samples, 1, lesson.precision, lesson.strategy)
         self._minibatches = Minibatches(_alone(lesson), lesson.seed, settings.local_steps, settings.batch)
         self._slots_trained = 0
@@ -74,15 +89,16 @@ class Learner:
         return self._weights[0]
 
     def begin(self) -> None:
-        """Remember the weights before training where updates are averaged."""
-        if self._before is not None:
-            self._before[0] = self._weights[0]
+        """Remember the weights before training."""
+        self._before[0] = self._weights[0]
 
     def train(self, slot: int) -> float:
         """K local steps; the mean training loss."""
         own, before = np.array([self._lesson.device]), np.array([self._slots_trained])
         batches = torch.from_numpy(self._minibatches.of(own, before))
-        rate = self._settings.learning_rate
+        rate = self._lesson.learning_rates[slot]
+        if self._decay:
+            lean(self._weights, self._momentum, [0], self._decay)
         loss = float(self._strategy.train(self._weights, torch.tensor([0]), batches, self._lesson.samples, rate)[0])
         self._slots_trained += 1
         if not np.isfinite(loss) or not bool(self.weights.sum().isfinite()):
@@ -91,7 +107,7 @@ class Learner:
 
     def sent(self) -> Tensor:
         """What goes on the air: w½, or Δ where updates are averaged; (parameter,)."""
-        return self.weights.clone() if self._before is None else self.weights - self._before[0]
+        return self.weights - self._before[0] if self._sends_updates else self.weights.clone()
 
     def average(self, rows: dict[int, Tensor], delivered: npt.NDArray[np.bool_], trained: bool) -> None:
         """Average with what was delivered: ``rows`` by the sender's row, ``delivered`` by incoming edge."""
@@ -108,6 +124,8 @@ class Learner:
             active,
             out=self._weights,
         )
+        if self._decay:
+            remember(self._momentum, self._before[:1], self._weights[:1], self._decay)
 
 
 def _alone(lesson: Lesson) -> Partition:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from heliomesh import catalog
@@ -14,6 +15,8 @@ from heliomesh.engine.fleet.planning import Partners, Timetable, partners_of, ti
 from heliomesh.engine.fleet.view import View, view_of
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.planner import LocalTables, Options, estimate_bytes, local_overhead, num_rounds
+from heliomesh.planners.turns import Options as TurnsOptions
+from heliomesh.planners.turns import turns_of
 from heliomesh.planning import PLANNER_CATALOG, planner_names
 from heliomesh.problem.context import Planning
 from heliomesh.problem.overhead import Overhead
@@ -23,7 +26,8 @@ from heliomesh.problem.size import check_fits
 from heliomesh.scenario import ScenarioError, validated
 
 WITH_OTHERS = "decentralized"
-ALONE = ("skiptrain", "uncoordinated")  # a device's part of the plan follows from its own settings
+ALONE = ("fixed_fraction", "skiptrain", "uncoordinated")  # a device's part of the plan follows from its own settings
+IN_TURN = "turns"  # alone too, once a device is told its turn
 _NEEDS = {
     "battery_threshold": "the expected cost of the whole network for every choice of thresholds",
     "centralized": "the state of its whole part of the network in every slot",
@@ -53,12 +57,22 @@ class FleetScheme:
         """The policy of a device that plans alone, made from its own view."""
         if self.timetable is not None:
             return None
+        if self.planner == IN_TURN:
+            return self._in_turn(view)
         made = self._plan_alone(view.problem).policy
         if not isinstance(made, ActionPolicy):
             raise ScenarioError(
                 "planner", f"expected one whose policy chooses actions, actual value {type(made).__name__}"
             )
         return made
+
+    def _in_turn(self, view: View) -> ActionPolicy:
+        """The policy of a device that is told its own turn and their number; the others' turns never come."""
+        colour = self.problem.colour
+        turn = torch.full((len(colour),), -1)
+        turn[view.device] = colour[view.device]
+        settings = validated(TurnsOptions, self.options, f"{IN_TURN} option")
+        return turns_of(view.problem, settings, turn, max(colour) + 1)
 
     def _plan_alone(self, problem: Problem) -> Plan:
         module = catalog.find(PLANNER_CATALOG, self.planner)
@@ -90,7 +104,7 @@ class FleetScheme:
 
 def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> FleetScheme:
     """The scheme of a planner; raises ScenarioError for those whose devices would need more than they can be told."""
-    if planner in ALONE:
+    if planner in (*ALONE, IN_TURN):
         validated(catalog.find(PLANNER_CATALOG, planner).Options, options, f"{planner} option")
         return FleetScheme(problem, planner, dict(options), hops=0)
     if planner != WITH_OTHERS:
@@ -135,7 +149,7 @@ def _checked(options: Mapping[str, Any]) -> Options:
 
 
 def _refusal(planner: str) -> ScenarioError:
-    fitting = sorted((WITH_OTHERS, *ALONE))
+    fitting = sorted((WITH_OTHERS, IN_TURN, *ALONE))
     if planner not in planner_names():
         hint = catalog.nearest(planner, fitting)
         return ScenarioError("planner", f"expected one of {', '.join(fitting)}, actual value {planner!r}{hint}")

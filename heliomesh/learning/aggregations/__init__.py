@@ -1,1 +1,1 @@
-"""Catalog of further rules of averaging: one file each, with ``mix(arrived)``; three faster ones are built in."""
+"""Catalog of further rules of averaging: one file each, with ``mix(arrived)``; four faster ones are built in."""

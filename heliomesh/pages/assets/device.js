@@ -50,12 +50,13 @@ function deviceFacts(run, device) {
   const { trace } = run;
   if (!trace) return "Nothing is known of its slots.";
   const codes = column(trace.action, device);
-  const trained = codes.filter((code) => code >= TRAINED).length / codes.length;
+  const share = (test) => percent(codes.filter(test).length / codes.length, 0);
+  const sends = (code) => trace.powers_watt[code % TRAINED] > 0;
   const loss = column(trace.update_loss, device);
   const [sent, arrived] = packetsOf(run, device, codes);
   return [
     `battery of ${short(trace.capacity_joule[device])} J`,
-    `trains in ${percent(trained, 0)} % of slots`,
+    `trains in ${share((code) => code >= TRAINED)} % of slots, sends in ${share(sends)} %`,
     sent ? `${percent(arrived / sent, 0)} % of its ${sent} packets arrive` : "sends nothing",
     `mean update loss ${fixed(loss.reduce((sum, value) => sum + value, 0) / loss.length, 2)}`,
   ].join("; ");
@@ -124,24 +125,29 @@ function lane(place, values, ink) {
   return [...laneFrame(place), area];
 }
 
-/** A bar per slot: as high as the power; a low pale one where the device trains without sending. */
+/** A bar per slot: as high as the power, pale where the device does not train; a low grey one where it trains only. */
 function actionLane(place, codes) {
   const { run, x, top, bottom } = place;
   const powers = run.trace.powers_watt;
   const most = powers.at(-1) || 1;
-  const bars = { sends: "", trains: "" };
+  const bars = { both: "", sends: "", trains: "" };
   codes.forEach((code, frame) => {
     const power = powers[code % TRAINED];
     if (!(power > 0) && code < TRAINED) return;
     const height = power > 0 ? Math.max(0.12, power / most) * (bottom - top) : 4;
     const width = Math.max(x(page.every) - x(0) - 0.4, 0.6);
-    bars[power > 0 ? "sends" : "trains"] += `M${x(frame * page.every).toFixed(1)} ${bottom}v${-height.toFixed(1)}h${width.toFixed(1)}V${bottom}Z`;
+    const kind = code < TRAINED ? "sends" : power > 0 ? "both" : "trains";
+    bars[kind] += `M${x(frame * page.every).toFixed(1)} ${bottom}v${-height.toFixed(1)}h${width.toFixed(1)}V${bottom}Z`;
   });
-  const [sends, trains] = [svg("path", { d: bars.sends }), svg("path", { d: bars.trains })];
-  sends.style.fill = "var(--arrives)";
-  trains.style.fill = "var(--muted)";
-  const title = "sends at [W]; low grey: trains only";
-  return [...laneFrame({ ...place, title, most }), sends, trains];
+  const ink = { both: "arrives", sends: "link", trains: "muted" };
+  const paths = Object.keys(bars).filter((kind) => bars[kind]).map((kind) => {
+    const bar = svg("path", { d: bars[kind], "data-kind": kind });
+    bar.style.fill = `var(--${ink[kind]})`;
+    return bar;
+  });
+  const notes = [bars.sends && "pale: sends only", bars.trains && "low grey: trains only"].filter(Boolean);
+  const title = ["sends at [W]", ...notes].join("; ");
+  return [...laneFrame({ ...place, title, most }), ...paths];
 }
 
 function drawDeviceAccuracy(host, run, device) {

@@ -329,6 +329,7 @@ class Scene {
       ["accuracy", this.accuracyNow() === null ? UNKNOWN : `${percent(this.accuracyNow())} %`],
       ["battery", `${fixed(sum((device) => this.at(this.battery, device)) / devices, 2)} J`],
       ["training", `${all.filter((device) => this.trains(device)).length} of ${devices}`],
+      ["sending", `${all.filter((device) => this.power(device) > 0).length} of ${devices}`],
       ["arrived", `${sent.filter((edge) => this.delivers(edge)).length} of ${several(sent.length, "packet")}`],
       ["update loss", fixed(sum((device) => this.at(this.update_loss, device)), 2)],
     ];
@@ -362,7 +363,7 @@ class Scene {
 }
 
 const actionText = (trains, power) => {
-  if (!trains) return power > 0 ? `sends at ${short(power)} W` : "idle";
+  if (!trains) return power > 0 ? `sends only, at ${short(power)} W` : "idle";
   return power > 0 ? `trains, sends at ${short(power)} W` : "trains only";
 };
 

@@ -26,6 +26,7 @@ function spread(fact, factor, digits) {
 function headlineColumns() {
   const one = (name, factor, digits) => (row) => spread(row[name], factor, digits);
   const range = (row) => (row.accuracy_min ? `${percent(row.accuracy_min.low)} – ${percent(row.accuracy_max.high)}` : UNKNOWN);
+  const sending = { head: "sending", unit: "% of slots", cell: one("sending", 100, 1) };
   return [
     { head: "scheme" },
     { head: "accuracy", unit: "mean device, %", cell: one("accuracy_mean", 100, 2), name: "accuracy_mean", sign: 1 },
@@ -35,12 +36,16 @@ function headlineColumns() {
     { head: "lower bound", unit: "certified", cell: (row) => fixed(row.bound?.mean, 3) },
     { head: "above bound", unit: "%", cell: one("gap", 100, 1) },
     { head: "training", unit: "% of slots", cell: one("participation", 100, 1) },
+    ...(page.schemes.some(trainsOrSendsAlone) ? [sending] : []),
     { head: "arrived", unit: "% of packets", cell: one("delivery", 100, 1) },
     { head: "spent", unit: "J", cell: one("spent_joule", 1, 0) },
     { head: "harvested", unit: "J", cell: one("harvested_joule", 1, 0) },
     { head: "overflow", unit: "J", cell: one("overflow_joule", 1, 1) },
   ];
 }
+
+/** Whether some device trains without sending, or the reverse. */
+const trainsOrSendsAlone = ({ headline }) => headline.sending?.mean !== headline.participation?.mean;
 
 /** Which row is best in a column; none where scenarios or seeds differ, for then luck differs too. */
 function bestRow(name, sign, schemes) {
@@ -62,6 +67,7 @@ function showResults() {
   byId("results-note").textContent = resultsNote();
   if (columns.some((one) => Number.isInteger(one.best))) byId("results-note").append(" Bold: the best mean.");
   showDifferences();
+  showGapLedger();
   showEachRun();
 }
 
@@ -97,6 +103,28 @@ function showDifferences() {
   show();
 }
 
+const GAP_PARTS = [["steps not trained", "sun"], ["disagreement", "drops"], ["optimiser", "battery"]];
+
+/** Why devices are less accurate than without any loss, for schemes of which that was asked. */
+function showGapLedger() {
+  const known = page.schemes.filter((scheme) => scheme.gap_ledger);
+  byId("gap-ledger").hidden = !known.length;
+  const lost = (scheme, name) => Math.max(0, scheme.gap_ledger[name].mean);
+  const total = (scheme) => GAP_PARTS.reduce((sum, [name]) => sum + lost(scheme, name), 0);
+  const largest = Math.max(...known.map(total));
+  const points = (name) => ({ head: name, unit: "points", cell: (scheme) => difference(scheme.gap_ledger[name], 1, 2) });
+  const bar = (scheme) => {
+    const text = GAP_PARTS.map(([name]) => `${name} ${fixed(scheme.gap_ledger[name].mean, 2)} points`).join(", ");
+    return stackedBar(GAP_PARTS.map(([name, ink]) => [lost(scheme, name), ink]), largest, text);
+  };
+  const columns = [
+    { head: "scheme" }, points("gap to the ideal"), ...GAP_PARTS.map(([name]) => points(name)),
+    { head: "where it went", unit: "steps, disagreement, optimiser", cell: bar },
+  ];
+  byId("gap-ledger-table").append(table(columns, known, (scheme) =>
+    [lineSwatch(page.schemes.indexOf(scheme)), ...breakable(scheme.label)]));
+}
+
 function resultsNote() {
   const sentences = ["Update loss counts the devices' updates lost per slot: lower is better."];
   if (page.schemes.some((scheme) => scheme.runs.length > 1)) {
@@ -104,7 +132,7 @@ function resultsNote() {
       + "seed by seed in the next table.");
   }
   if (page.schemes.some((scheme) => scheme.headline.bound)) {
-    sentences.push("No policy with the scenario's powers is expected to lose less than the bound.");
+    sentences.push("No policy with the scenario's actions is expected to lose less than the bound.");
   }
   const early = page.runs.filter((run) => !run.finished && run.done);
   for (const run of early) sentences.push(`Accuracy of ${runLabel(run)} is that after slot ${run.done} of ${run.slots}.`);
@@ -151,9 +179,14 @@ function showLedger() {
 function stack(ledger) {
   const parts = [["spent", "arrives"], ["overflow", "drops"], ["stored", "battery"]];
   const total = parts.reduce((sum, [name]) => sum + ledger[name], 0) || 1;
-  const bars = parts.map(([name, ink]) =>
-    html("span", { style: { width: `${100 * ledger[name] / total}%`, background: `var(--${ink})` } }));
   const text = parts.map(([name]) => `${name} ${percent(ledger[name] / total)} %`).join(", ");
+  return stackedBar(parts.map(([name, ink]) => [ledger[name], ink]), total, text);
+}
+
+/** Values with their inks, side by side on a scale that ends at a total. */
+function stackedBar(values, total, text) {
+  const bars = values.map(([value, ink]) =>
+    html("span", { style: { width: `${100 * value / (total || 1)}%`, background: `var(--${ink})` } }));
   return html("div", { class: "stack", role: "img", "aria-label": text, title: text }, ...bars);
 }
 

@@ -1,4 +1,4 @@
-"""Take turns: devices that share a receiver never send in the same slot, so no packet meets interference."""
+"""Frames: devices that share a receiver never send in the same slot, and after everyone's turn all may rest."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -21,7 +21,7 @@ class Options(Section):
 
 
 @dataclass(frozen=True)
-class Turns(ActionPolicy):
+class Frames(ActionPolicy):
     """The colours of the graph send one after the other, at the largest power their batteries pay for."""
 
     problem: Problem
@@ -45,4 +45,4 @@ def plan(context: Planning[Options]) -> Plan:
     """Nothing to compute but the colours."""
     problem = context.problem
     colour = torch.tensor(problem.colour, device=problem.device)
-    return Plan("turns", Turns(problem, colour, context.options.rest))
+    return Plan("frames", Frames(problem, colour, context.options.rest))

@@ -1,0 +1,203 @@
+"""Plan for learning: training and packets are worth what they bring to the models, energy what it can bring later.
+
+Devices keep account of whose training is in whose model (`problem/contributions.py`). Every slot they choose jointly,
+by neighbour messages, what raises progress and lowers bias most, net of the value of the energy spent:
+
+    max  Σ_j β_j value of training + Σ_ij (1 − q_ij) value of the packet + Σ_j V_j(t, b_j − e_j)
+
+V_j is planned: a dynamic program of device j alone, which in every slot meets an *opportunity*, the gains of its
+actions given what the others do. The law of opportunities comes from practice episodes, by time to the deadline, and
+is practised again with the values found. The rate at which averaging lowers bias comes from there as well.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from heliomesh.problem.context import Planning
+from heliomesh.problem.contributions import Contributions, LearningModel, bias_weights, slots_to_deadline
+from heliomesh.problem.exchange import Exchange
+from heliomesh.problem.left import Left
+from heliomesh.problem.minorant import plan_grid
+from heliomesh.problem.overhead import coordination_overhead
+from heliomesh.problem.policy import ActionPolicy, Decision, Observation, Plan
+from heliomesh.problem.problem import Problem
+from heliomesh.problem.single import opportunity_values
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
+from heliomesh.scenario import Section
+from heliomesh.simulation.slot_loop import run_slots
+
+_BIN_SLOTS, _BINS = 6, 9  # opportunities within so many slots of a deadline share a law; the last bin has all others
+_ATOMS = 16  # opportunities that stand for a law
+_FIRST_SLOTS = 10  # nobody's model has much to tell yet: not counted among the opportunities
+_PRACTICE_SEED = 2**62  # practice and evaluation never share random numbers
+_FIRST_KEPT = 0.85  # share of bias that a slot's averaging leaves, until practice has shown it
+_LAST_SLOTS = 12  # before a deadline, in which that is measured
+_FIRST_PRICE = 2.5  # of a joule from an empty battery, in slots of training, until values are planned
+_MOST_LEVELS = 81
+
+
+class Options(Section):
+    """Options of the planner."""
+
+    practice: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        8, description="practice episodes from which opportunities are learned"
+    )
+    passes: Annotated[int, Field(ge=1, le=100)] = Field(
+        2, description="how often devices practise, from the second time on with planned values"
+    )
+    levels: Annotated[int, Field(ge=2, le=4096)] | None = Field(
+        None, description="points of the battery grid; default: up to 81, which divide the energies of actions best"
+    )
+    rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(6, description="most coordinate rounds per slot")
+    memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
+
+
+@dataclass(frozen=True)
+class Learners(ActionPolicy):
+    """Joint choices; the memory has progress (batch, device) and leans (batch, device, direction)."""
+
+    problem: Problem  # on the grid of the values
+    bias_weight: tuple[float, ...]  # (slot,)
+    values: Tensor | None  # (slot, device, energy): least cost to come; None: a first guess of the price of energy
+    rounds: int
+
+    @cached_property
+    def model(self) -> LearningModel:
+        """How contributions move."""
+        return LearningModel(self.problem)
+
+    def recall(self, seen: Observation) -> tuple[Tensor, ...]:
+        """Contributions after the training and the packets of the slot before."""
+        now = Contributions(*seen.memory) if seen.memory else self.model.first(len(seen.battery_joule))
+        if seen.noticed is not None:
+            now = self.model.averaged(self.model.trained(now, seen.noticed.trained), seen.noticed.arrived)
+        return now.progress, now.lean
+
+    def action(self, slot: int, seen: Observation) -> Tensor:
+        """The joint choice, in pieces that fit the memory."""
+        return torch.cat([self.exchange(slot, piece).decide(self.rounds) for piece in seen.pieces(self._batch)])
+
+    def exchange(self, slot: int, seen: Observation) -> Exchange:
+        """What packets are worth in a slot, and what actions cost."""
+        problem, now, weight = self.problem, Contributions(*seen.memory), self.bias_weight[slot]
+        training = self.model.training_value(now, weight).unsqueeze(-1) * problem.actions.trained
+        price = (self._spending(slot, seen) - training).masked_fill(~Left(problem, seen).affordable, torch.inf)
+        fading = problem.channel.gain[seen.channel_level[:, problem.channel.site_of_edge]]
+        return Exchange(self.model.network, fading, self.model.packet_value(now, weight), price)
+
+    def _spending(self, slot: int, seen: Observation) -> Tensor:
+        """What actions cost through the energy they spend; (batch, device, action)."""
+        problem = self.problem
+        if self.values is not None:
+            return Left(problem, seen).values(self.values[slot]).to(torch.float64)
+        scarcity = 1 - seen.battery_joule / problem.battery.capacity_joule
+        return _FIRST_PRICE * scarcity.unsqueeze(-1) * problem.actions.spent_joule
+
+    @property
+    def _batch(self) -> int:
+        """Episodes to handle at a time."""
+        per_episode = self.problem.topology.num_edges * (2 * self.model.directions.shape[1] + 32)
+        return max(1, _HELD_ENTRIES // max(per_episode, 1))
+
+
+_HELD_ENTRIES = 1 << 24
+
+
+@dataclass
+class Practice:
+    """Plays a policy and writes down what each action would have gained, and how much bias averaging left."""
+
+    policy: Learners
+    gains: list[Tensor] = field(default_factory=list)  # by slot: (episode, device, action)
+    bias: list[tuple[float, float]] = field(default_factory=list)  # by slot: its sum before and after averaging
+
+    @property
+    def problem(self) -> Problem:
+        """The policy's."""
+        return self.policy.problem
+
+    def recall(self, seen: Observation) -> tuple[Tensor, ...]:
+        """As the policy does."""
+        after = self.policy.recall(seen)
+        if seen.noticed is not None:
+            trained = self.policy.model.trained(Contributions(*seen.memory), seen.noticed.trained)
+            self.bias.append((float(trained.bias.sum()), float(Contributions(*after).bias.sum())))
+        return after
+
+    def decide(self, slot: int, seen: Observation) -> Decision:
+        """The policy's decision."""
+        exchange, actions = self.policy.exchange(slot, seen), self.problem.actions
+        chosen = exchange.decide(self.policy.rounds)
+        training = self.policy.model.training_value(Contributions(*seen.memory), self.policy.bias_weight[slot])
+        self.gains.append(exchange.opportunities(chosen) + training.unsqueeze(-1) * actions.trained)
+        return Decision(actions.power_watt[chosen], actions.trained[chosen])
+
+    @property
+    def kept(self) -> float:
+        """ρ: the share of bias that averaging left, but in the last slots before deadlines."""
+        last = slots_to_deadline(self.problem)[: len(self.bias)] >= _LAST_SLOTS
+        before, after = np.array(self.bias)[last].sum(0) if last.any() else (0.0, 0.0)
+        return float(after / before) if before > 0 else _FIRST_KEPT
+
+
+def plan(context: Planning[Options]) -> Plan:
+    """Practise at a guessed price of energy, then plan the values of energy, and practise again."""
+    options = context.options
+    problem = plan_grid(context.problem, options.levels, interpolate=True, most=_MOST_LEVELS)
+    model = LearningModel(problem)
+    _check_fits(problem, model, options)
+    policy = Learners(problem, bias_weights(problem, _FIRST_KEPT), None, options.rounds)
+    kept = _FIRST_KEPT
+    for number in range(options.passes):
+        practice = Practice(policy)
+        steps = run_slots(problem, practice, list(range(options.practice)), _PRACTICE_SEED + problem.scenario.seed)
+        _exhaust(context.track(steps, f"practice {number + 1}", problem.slots))
+        kept = practice.kept
+        values = opportunity_values(problem, -opportunities(practice, context.rng))
+        policy = replace(policy, bias_weight=bias_weights(problem, kept), values=values)
+    overhead = coordination_overhead(
+        problem,
+        first_bytes=8 + 4 * model.directions.shape[1],  # its progress, and its lean
+        messages=0,
+        rounds=options.rounds,
+        table_entries=problem.slots * problem.num_energy,
+    )
+    note = f"a slot's averaging leaves {kept:.2f} of the bias, whose weight is {policy.bias_weight[0]:.3g}"
+    return Plan("contributions", policy, rounds=options.passes, overhead=overhead, notes=(note,))
+
+
+def _exhaust(items: Iterable[object]) -> None:
+    for _ in items:
+        pass
+
+
+def opportunities(practice: Practice, rng: np.random.Generator) -> Tensor:
+    """Sampled gains of actions; (slot, opportunity, device, action), slots of a bin share them."""
+    gains, problem = practice.gains, practice.problem
+    number = np.minimum(slots_to_deadline(problem) // _BIN_SLOTS, _BINS - 1).astype(np.int64)
+    devices = torch.arange(problem.num_devices, device=problem.device)
+    by_bin = {}
+    for name in np.unique(number).tolist():
+        slots = np.flatnonzero(number == name)
+        late = slots[slots >= _FIRST_SLOTS]
+        pool = torch.cat([gains[slot] for slot in (late if len(late) else slots).tolist()])
+        drawn = rng.integers(0, len(pool), (_ATOMS, problem.num_devices))
+        by_bin[name] = pool[torch.from_numpy(drawn).to(problem.device), devices]
+    return torch.stack([by_bin[name] for name in number.tolist()])
+
+
+def _check_fits(problem: Problem, model: LearningModel, options: Options) -> None:
+    """Refuse contributions and opportunities that memory does not hold."""
+    actions, devices = len(problem.actions), problem.num_devices
+    practised = 8.0 * options.practice * problem.slots * devices * actions
+    stored = 8.0 * problem.slots * devices * (problem.num_energy + _ATOMS * actions)
+    leans = 8.0 * options.practice * model.directions.shape[1] * (devices + 4 * problem.topology.num_edges)
+    remedy = "lower practice or levels, or use the planner 'news'"
+    check_fits("opportunities and leans", practised + stored + leans, options.memory_gib, remedy)

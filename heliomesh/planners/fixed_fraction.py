@@ -1,0 +1,77 @@
+"""Fixed fraction: spend at most a fixed share of the stored energy in every slot.
+
+Device j with b joules stored takes the costliest action a with
+
+    e_j(a) ≤ share_j · b
+
+and prefers training among actions of equal energy. The fuller the battery, the more it spends, so that it neither
+runs dry nor overflows for long. By default share_j is the energy of the costliest action that a full battery pays
+for, over the capacity: a full battery just allows that action, a half full one half as much. A share of one
+spends as much as the battery pays for.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from heliomesh.problem.context import Planning
+from heliomesh.problem.factor import Variable, energy
+from heliomesh.problem.policy import ActionPolicy, Observation, Plan
+from heliomesh.problem.preference import first_affordable
+from heliomesh.problem.problem import Problem
+from heliomesh.scenario import Section
+
+_EQUAL = 1e-9  # shares of the capacity by which energies that count as equal may differ
+
+
+class Options(Section):
+    """The share."""
+
+    share: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None,
+        description="largest share of the stored energy to spend in a slot; default: the costliest affordable action "
+        "over the capacity",
+    )
+
+
+@dataclass(frozen=True)
+class FixedFraction(ActionPolicy):
+    """The costliest action that a share of the battery pays for."""
+
+    problem: Problem
+    share: Tensor  # (device,)
+    costliest_first: Tensor  # (device, rank) actions
+    stationary = True
+
+    def action(self, slot: int, seen: Observation) -> Tensor:
+        """First action that the share pays for; idle costs nothing."""
+        return first_affordable(self.problem, self.share * seen.battery_joule, self.costliest_first)
+
+    def visible(self, device: int) -> frozenset[Variable]:
+        """Its own battery only."""
+        return frozenset([energy(device)])
+
+
+def plan(context: Planning[Options]) -> Plan:
+    """Order the actions by energy."""
+    problem, share = context.problem, context.options.share
+    shares = default_share(problem) if share is None else torch.full_like(problem.battery.capacity_joule, share)
+    return Plan("fixed_fraction", FixedFraction(problem, shares, costliest_first(problem)))
+
+
+def costliest_first(problem: Problem) -> Tensor:
+    """Actions by falling energy, of equal ones those that train first; (device, rank)."""
+    capacity = problem.battery.capacity_joule.unsqueeze(1)
+    energy_rank = (problem.actions.spent_joule / (capacity * _EQUAL)).round()
+    # actions that train have the larger indices: a stable sort that rises, read backwards, has them first
+    return energy_rank.argsort(dim=-1, stable=True).flip(-1)
+
+
+def default_share(problem: Problem) -> Tensor:
+    """Energy of the costliest action that a full battery pays for, over the capacity; (device,)."""
+    spent, capacity = problem.actions.spent_joule, problem.battery.capacity_joule
+    pays = problem.battery.affordable(capacity, spent)
+    return (torch.where(pays, spent, 0.0).amax(-1) / capacity).clamp_max(1.0)

@@ -1,0 +1,83 @@
+"""A rule without planning: who has news speaks, and energy costs more the emptier the battery is.
+
+The *news* n_ij of a link counts the sender's training slots that its receiver has not heard. Every slot devices
+choose jointly, by neighbour messages,
+
+    min  Σ_j (1 − β_j) + θ Σ_j (1 − b_j / capacity) e_j − v Σ_ij a_ij (n_ij + β_j) (1 − q_ij).
+
+In the last slots training is worth nothing, and slots since the last packet take the place of news.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from heliomesh.problem.context import Planning
+from heliomesh.problem.exchange import Exchange, Network
+from heliomesh.problem.overhead import coordination_overhead
+from heliomesh.problem.policy import ActionPolicy, Observation, Plan
+from heliomesh.problem.problem import Problem
+from heliomesh.scenario import Section
+
+
+class Options(Section):
+    """Options of the rule."""
+
+    news_value: Annotated[float, Field(ge=0)] = Field(
+        1.0, description="v, worth of hearing one slot of training, in slots of training"
+    )
+    energy_price: Annotated[float, Field(ge=0)] = Field(
+        2.5, description="θ, price of a joule from an empty battery, in slots of training"
+    )
+    last_slots: Annotated[int, Field(ge=0)] = Field(10, description="slots at the end in which devices only send")
+    rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(6, description="most coordinate rounds per slot")
+
+
+@dataclass(frozen=True)
+class Rule(ActionPolicy):
+    """The rule; its memory has news and age of every link, (batch, edge) each."""
+
+    problem: Problem
+    options: Options
+
+    @cached_property
+    def _network(self) -> Network:
+        return Network(self.problem)
+
+    def recall(self, seen: Observation) -> tuple[Tensor, ...]:
+        """Count on what was trained, and forget what arrived."""
+        edges = len(self._network.sender)
+        none = torch.zeros(len(seen.battery_joule), edges, dtype=torch.float64, device=self.problem.device)
+        news, age = seen.memory or (none, none)
+        if seen.noticed is None:
+            return news, age
+        silent = ~seen.noticed.arrived
+        return (news + seen.noticed.trained[:, self._network.sender]) * silent, (age + 1) * silent
+
+    def action(self, slot: int, seen: Observation) -> Tensor:
+        """The joint choice."""
+        problem, options, network = self.problem, self.options, self._network
+        news, age = seen.memory
+        last = slot >= problem.slots - options.last_slots
+        fresh = torch.stack([age + 1, age + 1] if last else [news, news + 1], -1)  # by the sender's training
+        value = options.news_value * network.edge_weight.reshape(-1, 1) * fresh
+        spent = problem.actions.spent_joule
+        scarcity = 1 - (seen.battery_joule / problem.battery.capacity_joule).unsqueeze(-1)
+        idle = 0.0 if last else (~problem.actions.trained).to(torch.float64)
+        affordable = problem.battery.affordable(seen.battery_joule, spent)
+        price = (options.energy_price * scarcity * spent + idle).masked_fill(~affordable, torch.inf)
+        fading = problem.channel.gain[seen.channel_level[:, problem.channel.site_of_edge]]
+        return Exchange(network, fading, value.unsqueeze(2), price).decide(options.rounds)
+
+
+def plan(context: Planning[Options]) -> Plan:
+    """Nothing to compute."""
+    rule = Rule(context.problem, context.options)
+    overhead = coordination_overhead(
+        context.problem, first_bytes=2, messages=0, rounds=context.options.rounds, table_entries=0
+    )
+    return Plan("news", rule, overhead=overhead)

@@ -1,0 +1,115 @@
+"""Turns: a device trains when its battery pays, and sends in its turn of a fixed cycle.
+
+The turns are a two-hop colouring of the graph: devices of one colour share no receiver, so no packet meets another.
+Turn c of C comes in the slots t with t mod C = c.
+
+- In its turn a device sends first. It takes the largest power that its battery pays for, up to its own, and trains
+  too if both are paid for. A battery that cannot pay for sending trains if it can.
+- Out of its turn it trains if the battery pays.
+- In the last ``last_slots`` slots it only sends, in its turn: the models agree before the end.
+
+Coupled actions train and send together, so a device does both in its turn, also in the last slots. Out of its turn it
+idles, or trains with ``energy.train_only = true``.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from heliomesh.physics.link import waterfall_error
+from heliomesh.problem.context import Planning
+from heliomesh.problem.factor import Variable, energy
+from heliomesh.problem.policy import ActionPolicy, Observation, Plan
+from heliomesh.problem.preference import by_power, chosen_power, first_affordable, sending_powers
+from heliomesh.problem.problem import Problem
+from heliomesh.scenario import Fraction, Section
+
+
+class Options(Section):
+    """Options of the turns."""
+
+    power_watt: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="power of sending [W], one of energy.powers_watt; default: the largest"
+    )
+    most_loss: Fraction | None = Field(
+        None,
+        description="take the least power up to power_watt with which every neighbour misses at most this share of "
+        "packets in the mean; default: take power_watt",
+    )
+    last_slots: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0, description="slots at the end in which devices only send, in their turns"
+    )
+
+
+@dataclass(frozen=True)
+class Turns(ActionPolicy):
+    """What devices prefer in their turns and out of them."""
+
+    problem: Problem
+    turn: Tensor  # (device,)
+    num_turns: int
+    last_slots: int
+    prefers: Tensor  # (before or in the last slots, out of turn or in turn, device, rank) actions, best first
+
+    def action(self, slot: int, seen: Observation) -> Tensor:
+        """First affordable preference of every device."""
+        late = int(slot >= self.problem.slots - self.last_slots)
+        out, own = (first_affordable(self.problem, seen.battery_joule, listed) for listed in self.prefers[late])
+        return torch.where(self.turn == slot % self.num_turns, own, out)
+
+    def visible(self, device: int) -> frozenset[Variable]:
+        """Its own battery only."""
+        return frozenset([energy(device)])
+
+
+def plan(context: Planning[Options]) -> Plan:
+    """The colours are the turns."""
+    problem = context.problem
+    turn = torch.tensor(problem.colour, device=problem.device)
+    return Plan("turns", turns_of(problem, context.options, turn, max(problem.colour) + 1))
+
+
+def turns_of(problem: Problem, options: Options, turn: Tensor, num_turns: int) -> Turns:
+    """The policy of devices whose turns (device,) are known."""
+    prefers = preferences(problem, power_watt(problem, options))
+    return Turns(problem, turn, num_turns, options.last_slots, prefers)
+
+
+def preferences(problem: Problem, most_watt: Tensor) -> Tensor:
+    """Lists under the largest power [W] (device,); (before or in the last slots, out of or in turn, device, rank)."""
+    power, trained = problem.actions.power_watt, problem.actions.trained
+    sends = (power > 0) & (power <= most_watt.unsqueeze(1))  # (device, action)
+    trains = (trained & (power == 0)).expand_as(sends)
+    separate = problem.scenario.energy.actions == "separate"
+    only_sends, nothing = sends & ~trained if separate else sends, torch.zeros_like(sends)
+    phases = [[trains, sends | trains], [nothing, only_sends]]
+    return torch.stack([torch.stack([by_power(problem, allowed) for allowed in phase]) for phase in phases])
+
+
+def power_watt(problem: Problem, options: Options) -> Tensor:
+    """The power of sending [W]; (device,)."""
+    most_watt = chosen_power(problem, options.power_watt, "turns")
+    powers = sending_powers(problem)
+    powers = powers[powers <= most_watt]
+    if options.most_loss is None or not len(powers):
+        return torch.full((problem.num_devices,), most_watt, dtype=torch.float64, device=problem.device)
+    reaches = worst_loss(problem, powers) <= options.most_loss
+    reaches[-1] = True  # no power is better than the largest
+    return powers[reaches.int().argmax(0)]
+
+
+def worst_loss(problem: Problem, powers_watt: Tensor) -> Tensor:
+    """Mean share of packets that a device's worst link loses, max_i E_h[1 − exp(−φ σ_i² / (p g_ij h))].
+
+    powers_watt (power,) → (power, device)
+    """
+    topology, link, channel = problem.topology, problem.link, problem.channel
+    receiver = torch.from_numpy(topology.edge_receiver).to(problem.device)
+    sender = torch.from_numpy(topology.edge_sender).to(problem.device)
+    signal = powers_watt.reshape(-1, 1, 1) * link.path_gain.unsqueeze(1) * channel.gain  # (power, edge, level)
+    lost = waterfall_error(signal, link.noise_watt[receiver].unsqueeze(1), link.waterfall) @ channel.stationary
+    worst = torch.zeros(len(powers_watt), problem.num_devices, dtype=lost.dtype, device=problem.device)
+    return worst.scatter_reduce(1, sender.expand_as(lost), lost, "amax")
