@@ -33,6 +33,7 @@ class Planner:
     variants: tuple[dict[str, Any], ...]  # option sets under which it is compared
     smaller: Callable[[dict[str, Any]], dict[str, Any] | None]  # the options to try where these do not fit
     starts_warm: bool  # whether it uses the context's previous plan
+    reads_learning: tuple[str, ...]  # settings of ``[learning]`` that decide its plan, beside those that set energies
 
 
 def find_planner(planner: object) -> Planner:
@@ -50,6 +51,7 @@ def find_planner(planner: object) -> Planner:
         variants=getattr(found, "VARIANTS", ({},)),
         smaller=getattr(found, "smaller", lambda _: None),
         starts_warm=bool(getattr(found, "STARTS_WARM", False)),
+        reads_learning=tuple(getattr(found, "READS_LEARNING", ())),
     )
 
 

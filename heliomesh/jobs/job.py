@@ -24,7 +24,7 @@ from heliomesh.learning.model import MODEL_CATALOG
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.schedule import schedule_slots
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.planning import PLANNER_CATALOG, chosen_options
+from heliomesh.planning import PLANNER_CATALOG, chosen_options, find_planner
 from heliomesh.scenario import AGGREGATION_CATALOG, CHANNEL_CATALOG, HARVEST_CATALOG, OPTIMISER_CATALOG, Scenario
 from heliomesh.simulation.trace import Trace
 
@@ -82,7 +82,15 @@ class Job:
             "options": {} if known else chosen_options(self.planner, self.options),
             "planned on": self.plan_device.partition(":")[0],
             "planned in": self.plan_dtype,
+            **({} if known else self._planned_for),
         }
+
+    @property
+    def _planned_for(self) -> dict[str, Any]:
+        """What the planner reads of the learning, beside what sets energies; most read nothing."""
+        learning = self.scenario.chosen().get("learning", {})
+        read = {name: learning[name] for name in find_planner(self.planner).reads_learning if name in learning}
+        return {"planned for": read} if read else {}
 
     @cached_property
     def _trace(self) -> dict[str, Any]:
@@ -131,7 +139,16 @@ def trace_key(identity: Mapping[str, Any]) -> str:
     return json_sha256({name: identity[name] for name in _OF_TRACE if name in identity})
 
 
-_OF_PLAN = ("results version", "scenario", "planner", "planner source", "options", "planned on", "planned in")
+_OF_PLAN = (
+    "results version",
+    "scenario",
+    "planner",
+    "planner source",
+    "options",
+    "planned on",
+    "planned in",
+    "planned for",
+)
 _OF_TRACE = (*_OF_PLAN, "seed", "episode", "changes", "trace")
 
 

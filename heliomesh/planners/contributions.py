@@ -201,3 +201,6 @@ def _check_fits(problem: Problem, model: LearningModel, options: Options) -> Non
     leans = 8.0 * options.practice * model.directions.shape[1] * (devices + 4 * problem.topology.num_edges)
     remedy = "lower practice or levels, or use the planner 'news'"
     check_fits("opportunities and leans", practised + stored + leans, options.memory_gib, remedy)
+
+
+READS_LEARNING = ("aggregation", "partition", "alpha", "shards_per_device")

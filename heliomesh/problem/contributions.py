@@ -6,9 +6,9 @@ X, and training at home does
 
     S_i ← S_i + 1,    X_i ← (1 − ε) X_i + ε d_i.
 
-Averaging mixes both as it mixes weights. Progress is therefore not the number of slots trained: averaging with whoever
-has more raises it, with whoever has less lowers it. The leans of all devices together cancel, Σ_k d_k = 0: a model in
-which all have their equal part leans nowhere. A model's loss is, in units of one slot of training,
+Averaging mixes both as it mixes weights. Progress is therefore not the number of slots trained: averaging with
+whoever has more raises it, with whoever has less lowers it. The leans of all devices together cancel, Σ_k d_k = 0: a
+model in which all have their equal part leans nowhere. A model's loss is, in units of one slot of training,
 
     −S_i + λ_t B_i,    B_i = |X_i|²,    λ_t = λ + λ_end ρ^(deadline − t).
 
@@ -36,7 +36,7 @@ from heliomesh.streams import stream
 
 _EXACT_DIRECTIONS = 256
 _PULL = 0.5  # ε, of a slot's training
-_END_OVER_RUN = 30.0  # λ_end / λ
+_END_OVER_RUN = 100.0  # λ_end / λ
 PERIOD_SLOTS = 25  # between deadlines where models must be good all along
 
 
@@ -194,4 +194,4 @@ def guessed_unlikeness(label_distance: float) -> float:
 
 _LABELS = 10
 _ANY_DISTANCE = 0.1  # between equal parts and very unlike ones
-_ALIKE, _PER_DISTANCE = 0.3, 12.0
+_ALIKE, _PER_DISTANCE = 0.2, 6.0

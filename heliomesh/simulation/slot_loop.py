@@ -63,7 +63,7 @@ def run_slots(
     channel_level = problem.channel.initial(first.channel)
     hidden = problem.harvest.start(first.harvest[..., 0])
     battery = initial_battery(problem.scenario, problem.battery, first.harvest[..., 1])
-    world, noticed, memory = problem, None, ()
+    world, noticed, memory = problem, None, tuple[Tensor, ...]()
     for slot in range(problem.slots):
         if slot in truth:
             world = truth[slot]

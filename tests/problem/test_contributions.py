@@ -7,7 +7,6 @@ import torch
 import heliomesh as hm
 from heliomesh.learning.aggregation import aggregate
 from heliomesh.problem.contributions import (
-    BiasWeight,
     Contributions,
     LearningModel,
     bias_weights,
@@ -23,57 +22,65 @@ def build(changes: dict[str, object]) -> hm.Problem:
     return hm.build(hm.Scenario.load("tiny").override({**STAR, **changes}))
 
 
-def random_state(model: LearningModel, rng: np.random.Generator) -> tuple[Contributions, torch.Tensor]:
-    """Contributions after some random slots, and the matrix C itself, (device, device)."""
-    problem = model.problem
-    matrix, now = torch.zeros(problem.num_devices, problem.num_devices, dtype=torch.float64), model.first(1)
+def random_state(model: LearningModel, seed: int) -> tuple[Contributions, torch.Tensor, torch.Tensor]:
+    """Contributions after some random slots; progress and leans of all devices as weights that were averaged."""
+    problem, rng, now = model.problem, np.random.default_rng(seed), model.first(1)
+    progress, lean = torch.zeros(problem.num_devices, 1, dtype=torch.float64), torch.zeros_like(model.directions)
     for _ in range(6):
         trained = torch.from_numpy(rng.random((1, problem.num_devices)) < 0.6)
         arrived = torch.from_numpy(rng.random((1, problem.topology.num_edges)) < 0.5)
         now = model.averaged(model.trained(now, trained), arrived)
-        matrix = matrix + torch.diag(trained[0].double())
-        rule = problem.scenario.learning.aggregation
-        aggregate(rule, problem.topology, None, matrix, arrived[0].numpy(), trained[0].numpy(), matrix)
-    return now, matrix
+        progress = progress + trained.T
+        lean = torch.where(trained.T, (lean + model.directions) / 2, lean)
+        for weights in (progress, lean):
+            rule = problem.scenario.learning.aggregation
+            aggregate(rule, problem.topology, None, weights, arrived[0].numpy(), trained[0].numpy(), weights)
+    return now, progress, lean
 
 
-def loss(now: Contributions, weight: BiasWeight) -> torch.Tensor:
-    return -now.progress + weight.squared * now.bias + weight.root * now.bias.sqrt()
+def loss(now: Contributions, weight: float) -> torch.Tensor:
+    return -now.progress + weight * now.bias
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_rows_mix_as_weights_do(rule):
+def test_progress_and_leans_mix_as_weights_do(rule):
     model = LearningModel(build({"learning.aggregation": rule}))
-    now, matrix = random_state(model, np.random.default_rng(3))
-    torch.testing.assert_close(now.progress[0], matrix.sum(1))
-    torch.testing.assert_close(now.bias[0], (matrix - matrix.mean(1, keepdim=True)).square().sum(1))
+    now, progress, lean = random_state(model, 3)
+    torch.testing.assert_close(now.progress[0], progress[:, 0])
+    torch.testing.assert_close(now.lean[0], lean)
+    torch.testing.assert_close(now.bias[0], lean.square().sum(1))
 
 
-@pytest.mark.parametrize("weight", [BiasWeight(0.0, 0.0), BiasWeight(0.3, 0.0), BiasWeight(0.1, 2.0)])
+def test_leans_of_all_devices_cancel():
+    model = LearningModel(build({}))
+    torch.testing.assert_close(model.directions.sum(0), torch.zeros(5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3])
 def test_training_is_worth_the_fall_of_the_loss(weight):
     model = LearningModel(build({}))
-    now, _ = random_state(model, np.random.default_rng(4))
+    now, _, _ = random_state(model, 4)
     after = model.trained(now, torch.ones_like(now.progress, dtype=torch.bool))
-    fall = loss(now, weight) - loss(after, weight)
-    torch.testing.assert_close(model.training_value(now, weight), fall)
+    torch.testing.assert_close(model.training_value(now, weight), loss(now, weight) - loss(after, weight))
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_packet_is_worth_the_fall_of_its_receivers_loss(rule):
     model = LearningModel(build({"learning.aggregation": rule}))
-    now, _ = random_state(model, np.random.default_rng(5))
-    weight = BiasWeight(0.2, 1.5)
-    found, topology = model.packet_value(now, weight), model.problem.topology
+    now, _, _ = random_state(model, 5)
+    found, topology = model.packet_value(now, 0.2), model.problem.topology
     for edge in range(topology.num_edges):
         receiver, sender = int(topology.edge_receiver[edge]), int(topology.edge_sender[edge])
         arrived = (torch.arange(topology.num_edges) == edge).unsqueeze(0)
-        for training in range(4):
+        for sender_trains in (False, True):
             trained = torch.zeros(1, model.problem.num_devices, dtype=torch.bool)
-            trained[0, receiver], trained[0, sender] = bool(training // 2), bool(training % 2)
+            trained[0, sender] = sender_trains
             before = model.trained(now, trained)
-            after = model.averaged(before, arrived)
-            fall = loss(before, weight) - loss(after, weight)
-            assert float(found[0, edge, training // 2, training % 2]) == pytest.approx(float(fall[0, receiver]))
+            fall = loss(before, 0.2) - loss(model.averaged(before, arrived), 0.2)
+            value = float(found[0, edge, 0, int(sender_trains)])
+            assert value == pytest.approx(float(fall[0, receiver]))
+            charged = value - float(topology.edge_weight[edge])
+            assert float(found[0, edge, 1, int(sender_trains)]) == pytest.approx(charged)
 
 
 def test_progress_flows_from_who_trained_to_who_did_not():
@@ -99,16 +106,14 @@ def test_random_directions_keep_bias_on_large_networks():
     assert model.directions.shape == (400, 256)
     trained = torch.from_numpy(np.random.default_rng(0).random((1, 400)) < 0.5)
     now = model.averaged(model.trained(model.first(1), trained), torch.ones(1, 800, dtype=torch.bool))
-    rows = model.trained(model.first(1), trained).progress[0]
-    matrix = torch.from_numpy(model.problem.topology.mixing) * rows
-    exact = (matrix - matrix.mean(1, keepdim=True)).square().sum(1)
+    leans = torch.diag(trained[0].double()) - trained[0].double().unsqueeze(1) / 400
+    exact = (torch.from_numpy(model.problem.topology.mixing) @ leans / 2).square().sum(1)
     assert float(now.bias.mean()) == pytest.approx(float(exact.mean()), rel=0.1)
 
 
 def test_bias_weighs_most_at_deadlines():
-    at_end = [weight.root for weight in bias_weights(build({"slots": 60}), 0.8)]
-    assert at_end[-1] == max(at_end)
-    assert sorted(at_end) == at_end
+    at_end = bias_weights(build({"slots": 60}), 0.8)
+    assert list(at_end) == sorted(at_end)
     listed = slots_to_deadline(build({"slots": 60, "cost.deadline": [20, 40]}))
     assert [float(listed[slot]) for slot in (0, 19, 20, 39)] == [19, 0, 19, 0]
     assert np.isinf(listed[40:]).all()
