@@ -1,8 +1,8 @@
 """A small model of learning: how much training is in a model, and towards whose data it leans.
 
 A slot of training at device k moves a model in two ways: by a step of progress that all data share, and by a share ε
-of its way to where k's own data alone would lead, d_k. So a model has *progress* S, in slots of training, and a *lean*
-X, and training at home does
+of its way to where k's own data alone would lead, d_k. So a model has *progress* S, in slots of training, and a
+*lean* X, and training at home does
 
     S_i ← S_i + 1,    X_i ← (1 − ε) X_i + ε d_i.
 

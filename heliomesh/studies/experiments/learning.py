@@ -30,7 +30,7 @@ _COUPLED: dict[str, Any] = {"energy.actions": "coupled", "learning.aggregation":
 _SEPARATE: dict[str, Any] = {"energy.actions": "separate", "learning.aggregation": "reassigned"}
 SCHEMES: tuple[tuple[Scheme, dict[str, Any]], ...] = (
     (Scheme("coupled", "receiver"), _COUPLED),
-    (Scheme("proposal", "decentralized", {"hops": 1}), _COUPLED),
+    (Scheme("proposal", "decentralized", {"hops": 2}), _COUPLED),
     (Scheme("uncoordinated", "uncoordinated"), _COUPLED),
     (Scheme("skiptrain", "skiptrain"), _SEPARATE),
     (Scheme("turns", "turns"), _SEPARATE),
