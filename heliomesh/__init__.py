@@ -52,6 +52,7 @@ _HOMES = {
     "heliomesh.simulation.ledger": ("energy_ledger",),
     "heliomesh.simulation.trace": ("Trace", "TraceError", "simulate"),
     "heliomesh.studies.compare": ("compare",),
+    "heliomesh.studies.gain": ("gain",),
     "heliomesh.studies.gap_ledger": ("gap_ledger",),
     "heliomesh.studies.reproduce": ("reproduce",),
     "heliomesh.studies.sizing": ("size",),

@@ -27,6 +27,7 @@ COMMANDS = {
     "plan": "plan:plan_command",
     "simulate": "plan:simulate_command",
     "compare": "compare:compare_command",
+    "learn": "learn:learn_command",
     "run": "train:run_command",
     "train": "train:train_command",
     "report": "report:report_command",

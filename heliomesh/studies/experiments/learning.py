@@ -8,6 +8,7 @@ apart, and average by the rule that gave the highest accuracy, `reassigned`.
 from typing import Any
 
 from heliomesh.scenario import Scenario
+from heliomesh.studies.gain import COUPLED, SEPARATE
 from heliomesh.studies.line import LOSSLESS, Line, Scheme
 from heliomesh.studies.task import DIRICHLET, IID
 
@@ -26,18 +27,16 @@ _PARTITIONS: dict[str, dict[str, Any]] = {
     "Dir(0.8)": DIRICHLET,
     "Dir(0.1)": {"learning.partition": "dirichlet", "learning.alpha": 0.1},
 }
-_COUPLED: dict[str, Any] = {"energy.actions": "coupled", "learning.aggregation": "model"}
-_SEPARATE: dict[str, Any] = {"energy.actions": "separate", "learning.aggregation": "reassigned"}
 SCHEMES: tuple[tuple[Scheme, dict[str, Any]], ...] = (
-    (Scheme("coupled", "receiver"), _COUPLED),
-    (Scheme("proposal", "decentralized", {"hops": 2}), _COUPLED),
-    (Scheme("uncoordinated", "uncoordinated"), _COUPLED),
-    (Scheme("skiptrain", "skiptrain"), _SEPARATE),
-    (Scheme("turns", "turns"), _SEPARATE),
-    (Scheme("fixed fraction", "fixed_fraction"), _SEPARATE),
-    (Scheme("news", "news"), _SEPARATE),
-    (Scheme("contributions", "contributions"), _SEPARATE),
-    (LOSSLESS, _COUPLED),
+    (Scheme("coupled", "receiver"), COUPLED),
+    (Scheme("proposal", "decentralized", {"hops": 2}), COUPLED),
+    (Scheme("uncoordinated", "uncoordinated"), COUPLED),
+    (Scheme("skiptrain", "skiptrain"), SEPARATE),
+    (Scheme("turns", "turns"), SEPARATE),
+    (Scheme("fixed fraction", "fixed_fraction"), SEPARATE),
+    (Scheme("news", "news"), SEPARATE),
+    (Scheme("contributions", "contributions"), SEPARATE),
+    (LOSSLESS, COUPLED),
 )
 
 

@@ -1,0 +1,82 @@
+"""What planning for learning gives: the same devices, weather and data under plans for packets and for learning."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from heliomesh.jobs.store import opened
+from heliomesh.jobs.training import split_settings
+from heliomesh.learning.run import Run
+from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.simulation.diagnostics import Interval, interval
+from heliomesh.studies.line import Line, Scheme
+
+# The paper's devices train and send in one action, and keep the weight of packets that are lost.
+COUPLED: dict[str, Any] = {"energy.actions": "coupled", "learning.aggregation": "model"}
+SEPARATE: dict[str, Any] = {"energy.actions": "separate", "learning.aggregation": "reassigned"}
+Schemes = Sequence[tuple[Scheme, Mapping[str, Any]]]
+SCHEMES: Schemes = (
+    (Scheme("for learning", "contributions"), SEPARATE),
+    (Scheme("paper's proposal", "decentralized"), COUPLED),
+    (Scheme("uncoordinated", "uncoordinated"), COUPLED),
+)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One scheme's runs over common seeds."""
+
+    label: str
+    runs: tuple[Run, ...]
+
+    def final(self, name: str) -> npt.NDArray[np.float64]:
+        """A metric at the end of every run; (seed,)."""
+        return np.array([run.final[name] for run in self.runs])
+
+    @property
+    def accuracy(self) -> npt.NDArray[np.float64]:
+        """Mean over devices at the end, in percent; (seed,)."""
+        return 100 * self.final("accuracy_mean")
+
+    @property
+    def accuracy_over_run(self) -> npt.NDArray[np.float64]:
+        """Mean over devices and evaluated slots, in percent; (seed,)."""
+        return np.array([100 * run.metrics["accuracy_mean"].mean() for run in self.runs])
+
+
+@dataclass(frozen=True)
+class Gain:
+    """All schemes; the first is what the others are compared with."""
+
+    arms: tuple[Arm, ...]
+
+    def over(self, arm: Arm) -> Interval:
+        """How many points the first scheme is better than another at the end, paired by seed."""
+        return interval(self.arms[0].accuracy - arm.accuracy)
+
+
+def gain(
+    scenario: Scenario,
+    seeds: int = 5,
+    *,
+    schemes: Schemes = SCHEMES,
+    folder: str | Path | None = None,
+    **settings: Any,
+) -> Gain:
+    """Train a scenario's models under every scheme, over common random numbers.
+
+    ``folder`` keeps plans, traces and runs, so that nothing is computed twice. ``settings`` are fields of
+    `TrainSettings` and of `Work`.
+    """
+    if seeds < 1:
+        raise ScenarioError("seeds", f"expected at least 1, actual value {seeds}")
+    training, work = split_settings({"keep_weights": False, **settings})
+    lines = [Line("gain", scheme, scenario.override(changes), seeds) for scheme, changes in schemes]
+    jobs = [line.jobs(training) for line in lines]
+    with opened(folder) as store:
+        runs = iter(store.runs([job for own in jobs for job in own], work))
+        return Gain(tuple(Arm(line.scheme.label, tuple(next(runs) for _ in range(seeds))) for line in lines))
