@@ -54,6 +54,7 @@ _HOMES = {
     "heliomesh.studies.compare": ("compare",),
     "heliomesh.studies.gain": ("gain",),
     "heliomesh.studies.gap_ledger": ("gap_ledger",),
+    "heliomesh.studies.pilot": ("pilot",),
     "heliomesh.studies.reproduce": ("reproduce",),
     "heliomesh.studies.sizing": ("size",),
 }

@@ -56,6 +56,7 @@ from heliomesh.simulation.trace import simulate as simulate
 from heliomesh.studies.compare import compare as compare
 from heliomesh.studies.gain import gain as gain
 from heliomesh.studies.gap_ledger import gap_ledger as gap_ledger
+from heliomesh.studies.pilot import pilot as pilot
 from heliomesh.studies.reproduce import reproduce as reproduce
 from heliomesh.studies.sizing import size as size
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "simulate": "plan:simulate_command",
     "compare": "compare:compare_command",
     "learn": "learn:learn_command",
+    "pilot": "pilot:pilot_command",
     "run": "train:run_command",
     "train": "train:train_command",
     "report": "report:report_command",

@@ -30,7 +30,6 @@ _PARTITIONS: dict[str, dict[str, Any]] = {
 SCHEMES: tuple[tuple[Scheme, dict[str, Any]], ...] = (
     (Scheme("coupled", "receiver"), COUPLED),
     (Scheme("proposal", "decentralized", {"hops": 2}), COUPLED),
-    (Scheme("uncoordinated", "uncoordinated"), COUPLED),
     (Scheme("skiptrain", "skiptrain"), SEPARATE),
     (Scheme("turns", "turns"), SEPARATE),
     (Scheme("fixed fraction", "fixed_fraction"), SEPARATE),
@@ -57,4 +56,5 @@ def lines(quick: bool) -> list[Line]:
         for network, (name, changes) in networks.items()
         for setting, partition in _PARTITIONS.items()
         for scheme, actions in SCHEMES
+        if scheme is not LOSSLESS or not changes  # the ideal does not ask how large panels are
     ]
