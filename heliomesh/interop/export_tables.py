@@ -26,7 +26,7 @@ from torch import Tensor
 
 from heliomesh.durable import alone_in, npz_sizes, write_json, write_text, written_whole
 from heliomesh.problem.factor import Variable, energy
-from heliomesh.problem.policy import ActionPolicy, Observation, Plan, Track, untracked
+from heliomesh.problem.policy import ActionPolicy, Observation, Plan, Remembers, Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, TooLargeError, check_fits, entries
 from heliomesh.scenario import ScenarioError, Section
@@ -143,6 +143,8 @@ def tabulate(plan: Plan, memory_gib: float = DEFAULT_LIMIT_GIB, track: Track = u
     policy = plan.policy
     if not isinstance(policy, ActionPolicy):
         raise refused(plan.planner, _JOINT)
+    if isinstance(policy, Remembers):
+        raise refused(plan.planner, "remembers earlier slots")
     problem = policy.problem
     scopes = _scopes(problem, policy, plan.planner)
     cuts = [_cuts(problem, device) for device in range(problem.num_devices)]

@@ -31,7 +31,7 @@ from heliomesh.living.conditions import (
 )
 from heliomesh.living.detector import Detector, Glimpse, Sums, calibrated, harvest_moments
 from heliomesh.planning import make_plan
-from heliomesh.problem.policy import Decision, Noticed, Observation, Plan, Weights, decided
+from heliomesh.problem.policy import Decision, Noticed, Observation, Plan, Weights, decided, refuse_memory
 from heliomesh.problem.problem import Problem
 
 HOPS_PER_SLOT = 8  # `prices` and `receiver` exchange messages with neighbours in up to eight rounds a slot
@@ -63,6 +63,7 @@ def answer_to(
 ) -> Answer:
     """Plan for given conditions, warm where the planner allows."""
     made = make_plan(problem_under(problem, conditions), planner, options, bound=False, previous=previous)
+    refuse_memory(made.policy, made.planner, "a change of plans")
     return Answer(conditions, made, weights_under(problem, conditions), ~edges_kept(problem, conditions))
 
 

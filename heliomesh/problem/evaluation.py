@@ -13,7 +13,7 @@ from torch import Tensor
 from heliomesh.problem.cost import part_factors
 from heliomesh.problem.exact import expected_first
 from heliomesh.problem.factor import Factor, Variable, action, energy, site
-from heliomesh.problem.policy import ActionPolicy, Observation, Plan
+from heliomesh.problem.policy import ActionPolicy, Observation, Plan, as_plan, refuse_memory
 from heliomesh.problem.problem import Part, Problem
 from heliomesh.problem.shared_sky import expected_next
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
@@ -22,11 +22,13 @@ from heliomesh.scenario import ScenarioError
 
 def exact_cost(problem: Problem, plan: Plan | ActionPolicy, memory_gib: float = DEFAULT_LIMIT_GIB) -> float:
     """Expected cost per slot of the grid process under a plan; refuses state spaces beyond the memory limit."""
-    policy = plan.policy if isinstance(plan, Plan) else plan
+    plan = as_plan(plan)
+    policy = plan.policy
     if not isinstance(policy, ActionPolicy):
         raise TypeError(
             f"plan: expected one that chooses among the scenario's actions, actual value {type(policy).__name__}"
         )
+    refuse_memory(policy, plan.planner, "exact evaluation")
     parts = _separable_parts(problem, policy)
     largest = max(entries(problem.sizes(part.states)) for part in parts)
     # the law of actions twice, as the policy gives it and as the part takes it; the state as indices and as seen, the

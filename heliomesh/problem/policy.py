@@ -130,6 +130,15 @@ class Remembers(Protocol):
         """Its memory at the start of a slot: from ``seen.memory`` and ``seen.noticed``, both empty in the first."""
 
 
+def refuse_memory(policy: Policy, planner: str, what: str) -> None:
+    """Raise ScenarioError for a policy that remembers; ``what`` cannot hand its memory on from slot to slot."""
+    if isinstance(policy, Remembers):
+        raise ScenarioError(
+            "planner",
+            f"expected a plan that remembers nothing of earlier slots, as {what} needs, actual value {planner!r}",
+        )
+
+
 def decided(problem: Problem, policy: Policy, slot: int, seen: Observation) -> Decision:
     """What a policy decides about copies of what is seen; raises ScenarioError for what no policy may return."""
     decision: object = policy.decide(slot, seen.copied())

@@ -31,7 +31,9 @@ IN_TURN = "turns"  # alone too, once a device is told its turn
 _NEEDS = {
     "battery_threshold": "the expected cost of the whole network for every choice of thresholds",
     "centralized": "the state of its whole part of the network in every slot",
+    "contributions": "values of energy that come from practice episodes of the whole network",
     "myopic": "the state of its whole part of the network in every slot",
+    "news": "rounds of messages with its neighbours in every slot",
     "prices": "tables that are planned from the laws of all devices at once",
     "receiver": "tables that are planned by one program for the whole network",
 }
