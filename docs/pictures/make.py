@@ -14,6 +14,7 @@ from heliomesh.pages.colours import scheme_colour
 from heliomesh.studies.compare import variants
 
 SLOTS = 60  # shown
+APART = ("contributions", "news")  # made for devices that train and send apart, and drawn so
 _LEFT, _TOP, _STEP, _ROW, _BARS = 74, 46, 11, 17, 46  # [px]
 _SHADES = 8  # of a battery, from empty to full
 _EMPTY, _FULL = (255, 255, 255), (95, 174, 156)
@@ -168,12 +169,14 @@ def _marked(places: tuple[int, ...], y: int, marks: list[tuple[str, str]]) -> li
 def main(names: list[str]) -> None:
     """Draw the named planners in all their variants, or all planners."""
     scenario = hm.Scenario.load("ring10")
-    problem = hm.build(scenario)
     for name in names or hm.planner_names():
+        actions = "separate" if name in APART else "coupled"
+        problem = hm.build(scenario.override({"energy.actions": actions}))
         for options in variants(name):
             plan = hm.plan(problem, name, bound=False, **options)
             trace = hm.simulate(problem, plan, episodes=1, seed=0)
-            svg = episode_svg(problem, trace, f"{plan.planner} on ring10")
+            where = "ring10, separate actions" if name in APART else "ring10"
+            svg = episode_svg(problem, trace, f"{plan.planner} on {where}")
             target = Path(__file__).with_name(f"planner-{plan.planner.replace(' ', '-')}.svg")
             target.write_text(svg, encoding="utf-8")
             sys.stdout.write(f"{target.name}: {_facts(trace)}\n")

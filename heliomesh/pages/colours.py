@@ -29,6 +29,8 @@ SCHEMES = {
     "skiptrain": Colour("#5e4fa2", "#b7aee6"),
     "turns": Colour("#4d7a1f", "#a3d168"),
     "fixed_fraction": Colour("#a3123f", "#f08aa8"),
+    "news": Colour("#17697a", "#6cc9d9"),
+    "contributions": Colour("#8a1fb0", "#d797f2"),
 }
 OTHER = Colour("#666666", "#a6a6a6")  # schemes without a colour of their own, such as a lossless ideal
 
