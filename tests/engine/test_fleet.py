@@ -97,7 +97,7 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
             {"train_rounds": 2, "sync_rounds": 1},
             {"energy.actions": "separate", "harvest.joule": [1.0, 1.5, 2.0], **PATH, **UNLIKE},
         ),
-        ("fixed_fraction", {"share": 0.6}, {"energy.actions": "separate", **PATH, **UNLIKE}),
+        ("fixed_fraction", {"share": 0.9}, {**SEPARATE, **PATH, **UNLIKE}),
         ("turns", {"most_loss": 0.3, "last_slots": 2}, {"energy.actions": "separate", **PATH, **UNLIKE}),
         ("turns", {}, {"link.half_duplex": True}),
         ("decentralized", {"rounds": 2}, {**PATH, **UNLIKE}),
