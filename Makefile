@@ -10,6 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 .PHONY: demo data browser test test-all test-machines bench check audit faults clean
 
 demo: $(STAMP)
+	$(BIN)/heliomesh learn ring10 --train 5 --set learning.partition=dirichlet --set learning.alpha=0.1
 	$(BIN)/heliomesh compare ring10 --train 3 --report report.html --set learning.partition=dirichlet
 
 # Fashion-MNIST, for the tests on real data; without it they are skipped.

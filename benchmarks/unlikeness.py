@@ -47,7 +47,9 @@ def main() -> None:
         for label, accuracy in arms.items():
             print(f"{name:9s} {label:6s} weight {weights[label]:5.2f}: {accuracy.mean():6.2f} %")
         seconds = np.mean([pilot.seconds for pilot in pilots])
-        print(f"{name}: a pilot took {seconds:.1f} s, the trainings {time.perf_counter() - started:.0f} s", flush=True)
+        print(
+            f"{name}: a pilot took {seconds:.1f} s, the trainings {time.perf_counter() - started:.0f} s", flush=True
+        )
         worst = max(worst, best - arms["pilot"].mean())
     print(f"largest loss of the pilot's weight against the best of the grid: {worst:.2f} points")
 

@@ -33,6 +33,7 @@ class Planner:
     variants: tuple[dict[str, Any], ...]  # option sets under which it is compared
     smaller: Callable[[dict[str, Any]], dict[str, Any] | None]  # the options to try where these do not fit
     starts_warm: bool  # whether it uses the context's previous plan
+    objective: str  # what it plans for: "update-loss", or "learning", which no table of update losses would show
     reads_learning: tuple[str, ...]  # settings of ``[learning]`` that decide its plan, beside those that set energies
 
 
@@ -51,6 +52,7 @@ def find_planner(planner: object) -> Planner:
         variants=getattr(found, "VARIANTS", ({},)),
         smaller=getattr(found, "smaller", lambda _: None),
         starts_warm=bool(getattr(found, "STARTS_WARM", False)),
+        objective=str(getattr(found, "OBJECTIVE", "update-loss")),
         reads_learning=tuple(getattr(found, "READS_LEARNING", ())),
     )
 

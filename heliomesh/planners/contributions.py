@@ -49,8 +49,8 @@ class Options(Section):
     practice: Annotated[int, Field(ge=1, le=100_000)] = Field(
         8, description="practice episodes from which opportunities are learned"
     )
-    passes: Annotated[int, Field(ge=1, le=100)] = Field(
-        2, description="how often devices practise, from the second time on with planned values"
+    passes: Annotated[int, Field(ge=0, le=100)] = Field(
+        2, description="how often devices practise and plan anew; 0: no plan, a guessed price of energy"
     )
     levels: Annotated[int, Field(ge=2, le=4096)] | None = Field(
         None, description="points of the battery grid; default: up to 81, which divide the energies of actions best"
@@ -203,4 +203,5 @@ def _check_fits(problem: Problem, model: LearningModel, options: Options) -> Non
     check_fits("opportunities and leans", practised + stored + leans, options.memory_gib, remedy)
 
 
+OBJECTIVE = "learning"
 READS_LEARNING = ("aggregation", "partition", "alpha", "shards_per_device")

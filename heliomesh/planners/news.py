@@ -81,3 +81,6 @@ def plan(context: Planning[Options]) -> Plan:
         context.problem, first_bytes=2, messages=0, rounds=context.options.rounds, table_entries=0
     )
     return Plan("news", rule, overhead=overhead)
+
+
+OBJECTIVE = "learning"

@@ -120,7 +120,7 @@ def compare(
     store: Store | str | Path | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Plan and simulate with every planner (or those given by name, function or module), on common random numbers.
+    """Plan and simulate with every planner of updates (or those given: names, functions, modules), on common numbers.
 
     ``certify``: whether a lower bound on the simulated cost of every policy is computed; by default if it takes
     seconds. ``train`` also trains under so many episodes of each plan. With a ``store`` plans, traces and runs are
@@ -132,7 +132,7 @@ def compare(
     under = Comparing(episodes, seed, memory_gib)
     with opened(store) as kept, kept.alone():
         asked = _Asked(problem, under, work, kept if store else None)
-        planners = names if names is not None else planner_names()
+        planners = names if names is not None else _compared()
         rows = [row for planner in planners for options in variants(planner) for row in asked.rows(planner, options)]
         bound = _bound(problem, rows, work) if certify or (certify is None and is_quick(problem)) else None
         result = _with_gaps(rows, bound)
@@ -140,6 +140,11 @@ def compare(
             with_jobs = [replace(row, jobs=_jobs(problem, row, under, train, training)) for row in result.rows]
             result = replace(result, rows=_trained(with_jobs, kept, work))
         return replace(result, store=kept) if store else result
+
+
+def _compared() -> list[str]:
+    """Planners that are compared unasked: those that plan for what the table shows."""
+    return [name for name in planner_names() if find_planner(name).objective == "update-loss"]
 
 
 def _jobs(problem: Problem, row: Row, under: Comparing, train: int, training: TrainSettings) -> tuple[Job, ...]:

@@ -1,0 +1,53 @@
+"""What each part of planning for learning contributes: all parts, and all but one.
+
+Trains on digits over paired seeds. The last line is the gain of all parts over the coupled plan, in points.
+
+    python benchmarks/learning_parts.py [--seeds 5] [--scenario ring10] [--alpha 0.1]
+"""
+
+import argparse
+from typing import Any
+
+import heliomesh as hm
+from heliomesh.pages.tables import interval_text
+from heliomesh.simulation.diagnostics import interval
+from heliomesh.studies.gain import COUPLED, SEPARATE
+from heliomesh.studies.line import Scheme
+
+ARMS: tuple[tuple[Scheme, dict[str, Any]], ...] = (
+    (Scheme("all parts", "contributions"), SEPARATE),
+    (Scheme("but coupled actions", "contributions"), {**SEPARATE, "energy.actions": "coupled"}),
+    (Scheme("but renormalized", "contributions"), {**SEPARATE, "learning.aggregation": "renormalized"}),
+    (Scheme("but model", "contributions"), {**SEPARATE, "learning.aggregation": "model"}),
+    (Scheme("but no bias", "contributions"), {**SEPARATE, "cost.unlikeness": 0.0}),
+    (Scheme("but no planned energy", "contributions", {"passes": 0}), SEPARATE),
+    (Scheme("always good", "contributions"), {**SEPARATE, "cost.deadline": "always"}),
+    (Scheme("news", "news"), SEPARATE),
+    (Scheme("coupled, reassigned", "receiver"), {**COUPLED, "learning.aggregation": "reassigned"}),
+    (Scheme("coupled, model", "receiver"), COUPLED),
+)
+
+
+def main() -> None:
+    """Print one line per arm."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--scenario", default="ring10")
+    parser.add_argument("--alpha", type=float, default=0.1)
+    asked = parser.parse_args()
+    unlike = {"learning.partition": "dirichlet", "learning.alpha": asked.alpha}
+    scenario = hm.Scenario.load(asked.scenario).override(unlike)
+    arms = hm.gain(scenario, asked.seeds, schemes=ARMS).arms
+    reference = arms[-1]
+    for arm in arms:
+        end, run = arm.accuracy - reference.accuracy, arm.accuracy_over_run - reference.accuracy_over_run
+        joule = arm.final("spent_joule").mean()
+        print(
+            f"{arm.label:22s} {arm.accuracy.mean():6.2f} %  end {interval_text(interval(end), '+.2f')}  "
+            f"run {interval_text(interval(run), '+.2f')}  {joule:.0f} J"
+        )
+    print(f"all parts over the coupled plan: {(arms[0].accuracy - reference.accuracy).mean():+.2f} points")
+
+
+if __name__ == "__main__":
+    main()
