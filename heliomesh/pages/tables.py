@@ -23,19 +23,20 @@ def figure_text(figure: Figure) -> str:
 
 def _table(figure: Figure) -> list[str]:
     lines = [
-        "| setting | scheme | at | accuracy % | over the run % | average model % | update loss | active % |"
-        " arrived % | seeds |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| setting | scheme | at | accuracy % | over the run % | average model % | update loss | trains % |"
+        " arrived % | joule | seeds |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for result, one in zip(figure.results, figure.finals, strict=True):
         cells = [one.setting, one.scheme, "" if one.place is None else f"{one.place:g}"]
         percents = (one.accuracy, one.accuracy_over_run, one.average_accuracy)
         cells += [interval_text(interval(percent), ".2f") for percent in percents]
-        cells += [interval_text(interval(one.cost), ".3f"), *_shares(result), str(len(one.accuracy))]
+        cells += [interval_text(interval(one.cost), ".3f"), *_shares(result)]
+        cells += [f"{one.spent_joule.mean():.0f}", str(len(one.accuracy))]
         lines.append(f"| {' | '.join(cells)} |")
     for line in figure.absent:
         cells = [line.setting, line.scheme.label, "" if line.place is None else f"{line.place:g}"]
-        lines.append(f"| {' | '.join([*cells, 'not run yet', *[''] * 6])} |")
+        lines.append(f"| {' | '.join([*cells, 'not run yet', *[''] * 7])} |")
     return [*lines, ""]
 
 

@@ -16,7 +16,7 @@ from heliomesh.learning.run import Run, TrainingError
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.studies.line import Line
 
-_SHOWN = ("accuracy_mean", "average_accuracy")  # columns of the curves
+_SHOWN = ("accuracy_mean", "average_accuracy", "spent_joule")  # columns of the curves
 Against = Sequence[tuple[str, str]] | str | float
 _LARGEST = 1e100  # squares must stay numbers
 
@@ -75,6 +75,7 @@ class Final:
     accuracy_over_run: npt.NDArray[np.float64]  # (seed,) mean over devices and evaluated slots
     average_accuracy: npt.NDArray[np.float64]  # (seed,) of the average model, at the end
     cost: npt.NDArray[np.float64]  # (seed,) update loss per slot, summed over devices
+    spent_joule: npt.NDArray[np.float64]  # (seed,) by all devices in all slots
     seeds: tuple[int, ...]  # (seed,) rising: what the entries above belong to
 
 
@@ -133,6 +134,7 @@ def final(result: Result) -> Final:
         100 * by_seed["accuracy_mean"].mean().to_numpy(),
         100 * last["average_accuracy"].to_numpy(),
         np.array(result.facts["cost"]),
+        last["spent_joule"].to_numpy(),
         seeds_of(result),
     )
 

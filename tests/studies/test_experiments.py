@@ -83,7 +83,7 @@ def test_only_print_of_some_results(tmp_path):
     )
     assert result.exit_code == 0, result.output
     assert f"{len(lines) - 1} of {len(lines)} lines are not there yet." in result.output
-    assert "| 50.00 ± 0.00 | 50.00 ± 0.00 | 62.50 ± 0.00 | 1.000 ± 0.000 | 50.0 | 25.0 | 3 |" in result.output
+    assert "| 50.00 ± 0.00 | 50.00 ± 0.00 | 62.50 ± 0.00 | 1.000 ± 0.000 | 50.0 | 25.0 | 0 | 3 |" in result.output
     assert "holds no results of rounds yet: `heliomesh reproduce rounds --quick --out" in result.output
     assert result.output.count("| not run yet |") == len(lines) - 1
     assert "not run yet: proposal" in (tmp_path / "quick" / "hops.svg").read_text(encoding="utf-8")

@@ -165,7 +165,7 @@ def test_pairs_are_compared_by_seed(done):
 )
 def test_all_are_compared_with_one_scheme_or_one_place(against, pairs):
     seeds = np.array([1.0, 2.0])
-    finals = [Final("", name, place, *[seeds] * 4, (0, 1)) for name in ("one", "other") for place in (0.0, 1.0)]
+    finals = [Final("", name, place, *[seeds] * 5, (0, 1)) for name in ("one", "other") for place in (0.0, 1.0)]
     found = [(p.first.scheme, p.first.place, p.second.scheme, p.second.place) for p in compared(finals, against)]
     assert found == pairs
 
@@ -238,7 +238,7 @@ def test_the_run_counts_every_evaluation(done):
 def test_a_gain_that_grows_along_the_axis_is_told(gain_per_joule, sign):
     base, slope = np.array([70.0, 71.0, 72.0]), np.array(gain_per_joule)
     finals = [
-        Final("Dir", name, place, accuracy, base, accuracy, accuracy, (0, 1, 2))
+        Final("Dir", name, place, accuracy, base, *[accuracy] * 3, (0, 1, 2))
         for place in (2.0, 3.0, 8.0)
         for name, accuracy in (("one", base + 1 + slope * place), ("other", base))
     ]
@@ -255,7 +255,7 @@ def test_different_seeds_are_not_paired():
     """Equally many seeds, but others: differences by position would compare other random numbers."""
     accuracy = np.array([70.0, 71.0])
     finals = [
-        Final("Dir", name, place, *[accuracy] * 4, seeds)
+        Final("Dir", name, place, *[accuracy] * 5, seeds)
         for place in (2.0, 3.0)
         for name, seeds in (("one", (0, 1)), ("other", (1, 2)))
     ]
@@ -277,7 +277,7 @@ def test_results_know_their_seeds(done):
 
 def test_one_place_has_no_trend():
     accuracy = np.array([70.0, 71.0])
-    finals = [Final("", name, 2.0, *[accuracy] * 4, (0, 1)) for name in ("one", "other")]
+    finals = [Final("", name, 2.0, *[accuracy] * 5, (0, 1)) for name in ("one", "other")]
     assert trends(finals, [("one", "other")]) == []
 
 
