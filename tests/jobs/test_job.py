@@ -98,6 +98,26 @@ def test_every_listed_change_shows_in_the_bits(bits: dict[str, bytes]) -> None:
     assert same == set()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"learning.partition": "dirichlet"},
+        {"learning.aggregation": "reassigned"},
+        {"cost.unlikeness": 2.0},
+        {"cost.deadline": "always"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_plan_for_learning_is_another_where_it_reads_another_setting(change: dict[str, object]) -> None:
+    plain, changed = (Job(one, "contributions") for one in (BASE, BASE.override(change)))
+    assert plain.key("plan") != changed.key("plan")
+
+
+def test_a_plan_for_packets_does_not_depend_on_how_data_are_spread() -> None:
+    spread = BASE.override({"learning.partition": "dirichlet"})
+    assert Job(BASE, "receiver").key("plan") == Job(spread, "receiver").key("plan")
+
+
 def test_what_decides_nothing_leaves_the_key_alone() -> None:
     for name, job in DECIDES_NOT.items():
         twin = DECIDES["other options"] if name == "the default option" else base()
