@@ -148,24 +148,33 @@ class LearningModel:
 _NOTHING = 1e-300  # keeps a quotient finite where nothing arrived
 
 
-def slots_to_deadline(problem: Problem) -> npt.NDArray[np.float64]:
-    """Slots from each slot to the next after which models must be good, infinite where there is none; (slot,)."""
+def deadlines(problem: Problem) -> list[int]:
+    """Numbers of slots after which models must be good, rising."""
     slots, wanted = problem.slots, problem.scenario.cost.deadline
     if wanted == "end":
-        done = [slots]
-    elif wanted == "always":
-        done = [*range(PERIOD_SLOTS, slots, PERIOD_SLOTS), slots]
-    else:
-        done = sorted({int(slot) for slot in wanted})
-    last = np.array([*(number - 1.0 for number in done), np.inf])
-    now = np.arange(slots)
+        return [slots]
+    if wanted == "always":
+        return [*range(PERIOD_SLOTS, slots, PERIOD_SLOTS), slots]
+    return sorted({int(slot) for slot in wanted})
+
+
+def slots_to_deadline(problem: Problem) -> npt.NDArray[np.float64]:
+    """Slots from each slot to the next after which models must be good, infinite where there is none; (slot,)."""
+    last = np.array([*(number - 1.0 for number in deadlines(problem)), np.inf])
+    now = np.arange(problem.slots)
     ahead: npt.NDArray[np.float64] = last[np.searchsorted(last, now)] - now
     return ahead
 
 
 def bias_weights(problem: Problem, kept: float) -> tuple[float, ...]:
-    """λ_t of every slot; ``kept`` is ρ, the share of bias that a slot's averaging leaves."""
-    near = kept ** slots_to_deadline(problem)
+    """λ_t of every slot; ``kept`` is ρ, the share of bias that a slot's averaging leaves.
+
+    Progress serves all deadlines to come, and bias at the next one only that one: it weighs less, the more follow, by
+    the square of their number. (By the number itself devices hardly ever trained.)
+    """
+    done = deadlines(problem)
+    following = len(done) - np.searchsorted(done, np.arange(problem.slots), side="right")
+    near = kept ** slots_to_deadline(problem) / np.maximum(following, 1) ** 2
     return tuple((unlikeness(problem.scenario) * (1 + _END_OVER_RUN * near)).tolist())
 
 
