@@ -2,7 +2,7 @@
 
 Trains on digits over paired seeds. The last line is the gain of all parts over the coupled plan, in points.
 
-    python benchmarks/learning_parts.py [--seeds 5] [--scenario ring10] [--alpha 0.1]
+    python benchmarks/learning_parts.py [--seeds 5] [--scenario ring10] [--alpha 0.1] [--evaluate-every 10]
 """
 
 import argparse
@@ -34,10 +34,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--scenario", default="ring10")
     parser.add_argument("--alpha", type=float, default=0.1)
+    parser.add_argument("--evaluate-every", type=int, default=10)
     asked = parser.parse_args()
     unlike = {"learning.partition": "dirichlet", "learning.alpha": asked.alpha}
     scenario = hm.Scenario.load(asked.scenario).override(unlike)
-    arms = hm.gain(scenario, asked.seeds, schemes=ARMS).arms
+    arms = hm.gain(scenario, asked.seeds, schemes=ARMS, evaluate_every=asked.evaluate_every).arms
     reference = arms[-1]
     for arm in arms:
         end, run = arm.accuracy - reference.accuracy, arm.accuracy_over_run - reference.accuracy_over_run

@@ -41,6 +41,7 @@ _HOMES = {
     "heliomesh.living.trial": ("live",),
     "heliomesh.mistakes": ("MistakeError",),
     "heliomesh.pages.report": ("report",),
+    "heliomesh.planners.contributions": ("learning_phases",),
     "heliomesh.planning": ("continuous_bound", "lower_bound", "plan", "planner_names"),
     "heliomesh.problem.evaluation": ("exact_cost",),
     "heliomesh.problem.policy": ("Plan",),

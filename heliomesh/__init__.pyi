@@ -28,6 +28,7 @@ from heliomesh.living.scope import adapt_scope as adapt_scope
 from heliomesh.living.trial import live as live
 from heliomesh.mistakes import MistakeError as MistakeError
 from heliomesh.pages.report import report as report
+from heliomesh.planners.contributions import learning_phases as learning_phases
 from heliomesh.planning import (
     continuous_bound as continuous_bound,
 )

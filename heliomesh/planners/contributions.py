@@ -13,9 +13,11 @@ is practised again with the values found. The rate at which averaging lowers bia
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated
+from itertools import pairwise
+from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -30,7 +32,7 @@ from heliomesh.problem.policy import ActionPolicy, Decision, Observation, Plan
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.single import opportunity_values
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
-from heliomesh.scenario import Section
+from heliomesh.scenario import ScenarioError, Section
 from heliomesh.simulation.slot_loop import run_slots
 
 _BIN_SLOTS, _BINS = 6, 9  # opportunities within so many slots of a deadline share a law; the last bin has all others
@@ -117,6 +119,7 @@ class Practice:
     policy: Learners
     gains: list[Tensor] = field(default_factory=list)  # by slot: (episode, device, action)
     bias: list[tuple[float, float]] = field(default_factory=list)  # by slot: its sum before and after averaging
+    worth: list[tuple[float, float]] = field(default_factory=list)  # by slot: of training, of a packet per weight
 
     @property
     def problem(self) -> Problem:
@@ -137,6 +140,8 @@ class Practice:
         chosen = exchange.decide(self.policy.rounds)
         training = self.policy.model.training_value(Contributions(*seen.memory), self.policy.bias_weight[slot])
         self.gains.append(exchange.opportunities(chosen) + training.unsqueeze(-1) * actions.trained)
+        packet = exchange.value[..., 0, 0] / exchange.network.edge_weight
+        self.worth.append((float(training.mean()), float(packet.clamp_min(0).mean()) if packet.numel() else 0.0))
         return Decision(actions.power_watt[chosen], actions.trained[chosen])
 
     @property
@@ -150,27 +155,50 @@ class Practice:
 def plan(context: Planning[Options]) -> Plan:
     """Practise at a guessed price of energy, then plan the values of energy, and practise again."""
     options = context.options
-    problem = plan_grid(context.problem, options.levels, interpolate=True, most=_MOST_LEVELS)
-    model = LearningModel(problem)
-    _check_fits(problem, model, options)
-    policy = Learners(problem, bias_weights(problem, _FIRST_KEPT), None, options.rounds)
-    kept = _FIRST_KEPT
-    for number in range(options.passes):
-        practice = Practice(policy)
-        steps = run_slots(problem, practice, list(range(options.practice)), _PRACTICE_SEED + problem.scenario.seed)
-        _exhaust(context.track(steps, f"practice {number + 1}", problem.slots))
-        kept = practice.kept
-        values = opportunity_values(problem, -opportunities(practice, context.rng))
-        policy = replace(policy, bias_weight=bias_weights(problem, kept), values=values)
+    policy, practice = _practised(context)
+    problem = policy.problem
     overhead = coordination_overhead(
         problem,
-        first_bytes=8 + 4 * model.directions.shape[1],  # its progress, and its lean
+        first_bytes=8 + 4 * policy.model.directions.shape[1],  # its progress, and its lean
         messages=0,
         rounds=options.rounds,
         table_entries=problem.slots * problem.num_energy,
     )
+    kept = practice.kept if practice is not None else _FIRST_KEPT
     note = f"a slot's averaging leaves {kept:.2f} of the bias, whose weight is {policy.bias_weight[0]:.3g}"
     return Plan("contributions", policy, rounds=options.passes, overhead=overhead, notes=(note,))
+
+
+def _practised(context: Planning[Options]) -> tuple[Learners, Practice | None]:
+    """The policy after all passes, and the last practice."""
+    options = context.options
+    problem = plan_grid(context.problem, options.levels, interpolate=True, most=_MOST_LEVELS)
+    policy = Learners(problem, bias_weights(problem, _FIRST_KEPT), None, options.rounds)
+    _check_fits(problem, policy.model, options)
+    practice = None
+    for number in range(options.passes):
+        practice = Practice(policy)
+        steps = run_slots(problem, practice, list(range(options.practice)), _PRACTICE_SEED + problem.scenario.seed)
+        _exhaust(context.track(steps, f"practice {number + 1}", problem.slots))
+        values = opportunity_values(problem, -opportunities(practice, context.rng))
+        policy = replace(policy, bias_weight=bias_weights(problem, practice.kept), values=values)
+    return policy, practice
+
+
+def learning_phases(problem: Problem, **options: Any) -> list[tuple[int, float, float]]:
+    """What training (u) and packets per mixing weight (v) are worth in the mean, for ``cost.phases``: (slots, u, v).
+
+    Planners with tables, and lower bounds, can so plan for learning by a linear cost. It has no memory: who has heard
+    what does not count in it. Slots equally far from a deadline share a phase.
+    """
+    asked = Options(**{"passes": 1, **options})
+    _, practice = _practised(Planning(problem, asked))
+    if practice is None:
+        raise ScenarioError("passes", "expected at least 1, actual value 0")
+    worth, number = np.array(practice.worth), _bins(problem)
+    borders = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), problem.slots]
+    means = [(end - start, *worth[start:end].mean(0).tolist()) for start, end in pairwise(borders)]
+    return [(slots, u, v) for slots, u, v in means]
 
 
 def _exhaust(items: Iterable[object]) -> None:
@@ -181,7 +209,7 @@ def _exhaust(items: Iterable[object]) -> None:
 def opportunities(practice: Practice, rng: np.random.Generator) -> Tensor:
     """Sampled gains of actions; (slot, opportunity, device, action), slots of a bin share them."""
     gains, problem = practice.gains, practice.problem
-    number = np.minimum(slots_to_deadline(problem) // _BIN_SLOTS, _BINS - 1).astype(np.int64)
+    number = _bins(problem)
     devices = torch.arange(problem.num_devices, device=problem.device)
     by_bin = {}
     for name in np.unique(number).tolist():
@@ -191,6 +219,12 @@ def opportunities(practice: Practice, rng: np.random.Generator) -> Tensor:
         drawn = rng.integers(0, len(pool), (_ATOMS, problem.num_devices))
         by_bin[name] = pool[torch.from_numpy(drawn).to(problem.device), devices]
     return torch.stack([by_bin[name] for name in number.tolist()])
+
+
+def _bins(problem: Problem) -> npt.NDArray[np.int64]:
+    """Which slots share a law of opportunities, by their distance to the next deadline; (slot,)."""
+    number: npt.NDArray[np.int64] = np.minimum(slots_to_deadline(problem) // _BIN_SLOTS, _BINS - 1).astype(np.int64)
+    return number
 
 
 def _check_fits(problem: Problem, model: LearningModel, options: Options) -> None:
