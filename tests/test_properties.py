@@ -28,7 +28,6 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
 TURN_TAKING = {"decentralized", "myopic", "prices", "receiver", "battery_threshold"}
 NUMBERED = {"turns"}  # numbers decide who is first in the cycle, and a short horizon shows it
 EPISODES = 8
-NEWS_PRICE = 2.5  # per joule, so another unit of energy needs another number
 
 numbers = st.integers(0, 10**6)  # of a generated network
 few = settings(max_examples=2, deadline=None, derandomize=True)
@@ -41,11 +40,10 @@ def variants() -> Iterator[tuple[str, dict[str, Any]]]:
             yield planner, options
 
 
-def plans(problem: hm.Problem, joule: float = 1.0) -> Iterator[hm.Plan]:
-    """Every planner's plan, where energies are written in units of 1 / ``joule``."""
+def plans(problem: hm.Problem) -> Iterator[hm.Plan]:
+    """Every planner's plan."""
     for planner, options in variants():
-        priced = {"energy_price": NEWS_PRICE / joule} if planner == "news" else {}
-        yield hm.plan(problem, planner, bound=False, **options, **priced)
+        yield hm.plan(problem, planner, bound=False, **options)
 
 
 def has_exact_cost(plan: hm.Plan) -> bool:
@@ -208,7 +206,7 @@ def in_other_units(scenario: hm.Scenario, joule: float, watt: float, second: flo
 def test_units(joule: float, watt: float, second: float, number: int) -> None:
     scenario = random_network(number)
     problem, other = hm.build(scenario), hm.build(in_other_units(scenario, joule, watt, second))
-    for plan, same in zip(plans(problem), plans(other, joule), strict=True):
+    for plan, same in zip(plans(problem), plans(other), strict=True):
         trace, in_units = (hm.simulate(p, made, EPISODES) for p, made in ((problem, plan), (other, same)))
         np.testing.assert_array_equal(in_units.scheduled, trace.scheduled, err_msg=plan.planner)
         np.testing.assert_array_equal(in_units.delivered, trace.delivered, err_msg=plan.planner)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from heliomesh.problem.context import Planning
 from heliomesh.problem.contributions import Contributions, LearningModel, bias_weights, slots_to_deadline
-from heliomesh.problem.exchange import Exchange
+from heliomesh.problem.exchange import Exchange, scarcity_price
 from heliomesh.problem.left import Left
 from heliomesh.problem.minorant import plan_grid
 from heliomesh.problem.overhead import coordination_overhead
@@ -41,7 +41,7 @@ _FIRST_SLOTS = 10  # nobody's model has much to tell yet: not counted among the 
 _PRACTICE_SEED = 2**62  # practice and evaluation never share random numbers
 _FIRST_KEPT = 0.85  # share of bias that a slot's averaging leaves, until practice has shown it
 _LAST_SLOTS = 12  # before a deadline, in which that is measured
-_FIRST_PRICE = 2.5  # of a joule from an empty battery, in slots of training, until values are planned
+_FIRST_PRICE = 1.8  # of a slot's training from an empty battery, in such slots, until values are planned
 _MOST_LEVELS = 81
 
 
@@ -99,8 +99,7 @@ class Learners(ActionPolicy):
         problem = self.problem
         if self.values is not None:
             return Left(problem, seen).values(self.values[slot]).to(torch.float64)
-        scarcity = 1 - seen.battery_joule / problem.battery.capacity_joule
-        return _FIRST_PRICE * scarcity.unsqueeze(-1) * problem.actions.spent_joule
+        return scarcity_price(problem, seen.battery_joule, _FIRST_PRICE)
 
     @property
     def _batch(self) -> int:

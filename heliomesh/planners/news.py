@@ -3,9 +3,10 @@
 The *news* n_ij of a link counts the sender's training slots that its receiver has not heard. Every slot devices
 choose jointly, by neighbour messages,
 
-    min  Σ_j (1 − β_j) + θ Σ_j (1 − b_j / capacity) e_j − v Σ_ij a_ij (n_ij + β_j) (1 − q_ij).
+    min  Σ_j (1 − β_j) + θ Σ_j (1 − b_j / capacity) e_j / e_0 − v Σ_ij a_ij (n_ij + β_j) (1 − q_ij),
 
-In the last slots training is worth nothing, and slots since the last packet take the place of news.
+with e_0 the energy of a slot's training. In the last slots training is worth nothing, and slots since the last packet
+take the place of news.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.problem.context import Planning
-from heliomesh.problem.exchange import Exchange, Network
+from heliomesh.problem.exchange import Exchange, Network, scarcity_price
 from heliomesh.problem.overhead import coordination_overhead
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan
 from heliomesh.problem.problem import Problem
@@ -31,7 +32,7 @@ class Options(Section):
         1.0, description="v, worth of hearing one slot of training, in slots of training"
     )
     energy_price: Annotated[float, Field(ge=0)] = Field(
-        2.5, description="θ, price of a joule from an empty battery, in slots of training"
+        1.8, description="θ, price of a slot's training from an empty battery, in such slots"
     )
     last_slots: Annotated[int, Field(ge=0)] = Field(10, description="slots at the end in which devices only send")
     rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(6, description="most coordinate rounds per slot")
@@ -65,11 +66,11 @@ class Rule(ActionPolicy):
         last = slot >= problem.slots - options.last_slots
         fresh = torch.stack([age + 1, age + 1] if last else [news, news + 1], -1)  # by the sender's training
         value = options.news_value * network.edge_weight.reshape(-1, 1) * fresh
-        spent = problem.actions.spent_joule
-        scarcity = 1 - (seen.battery_joule / problem.battery.capacity_joule).unsqueeze(-1)
         idle = 0.0 if last else (~problem.actions.trained).to(torch.float64)
-        affordable = problem.battery.affordable(seen.battery_joule, spent)
-        price = (options.energy_price * scarcity * spent + idle).masked_fill(~affordable, torch.inf)
+        affordable = problem.battery.affordable(seen.battery_joule, problem.actions.spent_joule)
+        price = (scarcity_price(problem, seen.battery_joule, options.energy_price) + idle).masked_fill(
+            ~affordable, torch.inf
+        )
         fading = problem.channel.gain[seen.channel_level[:, problem.channel.site_of_edge]]
         return Exchange(network, fading, value.unsqueeze(2), price).decide(options.rounds)
 

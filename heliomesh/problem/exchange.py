@@ -65,6 +65,21 @@ class Network:
         return [colour == turn for turn in range(int(colour.max()) + 1)]
 
 
+def scarcity_price(problem: Problem, battery_joule: Tensor, price: float) -> Tensor:
+    """A price of energy without a plan, which rises as the battery empties; (batch, device, action).
+
+    price (1 − b_j / capacity_j) e_j / e_0, with e_0 the energy of a slot's training, or of the costliest action where
+    training is free: units of energy cancel.
+    """
+    spent, training = problem.actions.spent_joule, problem.compute_joule
+    unit = torch.where(training > 0, training, spent.amax(1)).clamp_min(_LEAST_JOULE).unsqueeze(1)
+    scarcity = 1 - battery_joule / problem.battery.capacity_joule
+    return price * scarcity.unsqueeze(-1) * (spent / unit)
+
+
+_LEAST_JOULE = 1e-300  # where no action spends anything
+
+
 @dataclass(frozen=True)
 class Exchange:
     """One slot of a batch of episodes."""
