@@ -37,6 +37,7 @@ from heliomesh.streams import stream
 _EXACT_DIRECTIONS = 256
 _PULL = 0.5  # ε, of a slot's training
 _END_OVER_RUN = 100.0  # λ_end / λ
+_REFERENCE_SLOTS = 200  # of the horizon to which numbers for unlikeness refer
 PERIOD_SLOTS = 25  # between deadlines where models must be good all along
 
 
@@ -170,16 +171,17 @@ def bias_weights(problem: Problem, kept: float) -> tuple[float, ...]:
     """λ_t of every slot; ``kept`` is ρ, the share of bias that a slot's averaging leaves.
 
     Progress serves all deadlines to come, and bias at the next one only that one: it weighs less, the more follow, by
-    the square of their number. (By the number itself devices hardly ever trained.)
+    the square of their number. (By the number itself devices hardly ever trained.) A slot of training brings less, the
+    more there were, about as 1 / S; so bias weighs more over long horizons.
     """
-    done = deadlines(problem)
+    done, scale = deadlines(problem), problem.slots / _REFERENCE_SLOTS
     following = len(done) - np.searchsorted(done, np.arange(problem.slots), side="right")
     near = kept ** slots_to_deadline(problem) / np.maximum(following, 1) ** 2
-    return tuple((unlikeness(problem.scenario) * (1 + _END_OVER_RUN * near)).tolist())
+    return tuple((scale * unlikeness(problem.scenario) * (1 + _END_OVER_RUN * near)).tolist())
 
 
 def unlikeness(scenario: Scenario) -> float:
-    """λ: given, as a pilot finds it, or guessed from how labels are spread over devices.
+    """λ for 200 slots: given, as a pilot finds it, or guessed from how labels are spread over devices.
 
     The guess is of the mean squared distance between a device's label law and the law of all, h = Σ_l E (p_l − p̄_l)²,
     for ten labels: 0 for equal parts, .9 / (10 α + 1) for Dirichlet ones, 1/n − 1/10 for n labels a device.
