@@ -182,7 +182,7 @@ class Cost(Section):
     )
     unlikeness: NonNegative | None = Field(
         None,
-        description="what uneven training costs, in slots of training, for 200 slots; default: guessed from the partition",
+        description="what uneven training costs, in slots of training, for 200 slots; default: by the partition",
     )
     deadline: Literal["end", "always"] | Annotated[tuple[Count, ...], Field(strict=False, min_length=1)] = Field(
         "end", description="when models must be good: at the end, all along, or after so many slots each"

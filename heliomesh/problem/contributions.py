@@ -171,8 +171,8 @@ def bias_weights(problem: Problem, kept: float) -> tuple[float, ...]:
     """λ_t of every slot; ``kept`` is ρ, the share of bias that a slot's averaging leaves.
 
     Progress serves all deadlines to come, and bias at the next one only that one: it weighs less, the more follow, by
-    the square of their number. (By the number itself devices hardly ever trained.) A slot of training brings less, the
-    more there were, about as 1 / S; so bias weighs more over long horizons.
+    the square of their number. (By the number itself devices hardly ever trained.) A slot of training brings less,
+    the more there were, about as 1 / S; so bias weighs more over long horizons.
     """
     done, scale = deadlines(problem), problem.slots / _REFERENCE_SLOTS
     following = len(done) - np.searchsorted(done, np.arange(problem.slots), side="right")
