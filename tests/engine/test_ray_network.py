@@ -59,7 +59,7 @@ def assert_equal(ours, theirs):
     assert torch.equal(ours.weights, theirs.weights)
 
 
-@pytest.mark.parametrize("actions", [{}, SEPARATE], ids=["coupled", "separate"])
+@pytest.mark.parametrize("actions", [{}, pytest.param(SEPARATE, marks=pytest.mark.slow)], ids=["coupled", "separate"])
 def test_three_actors_train_as_one_process_does(local_ray, actions):
     job = job_of(**GEOMETRIC, **actions)
     assert ((job.trace.power_watt > 0) & ~job.trace.scheduled).any() == bool(actions)

@@ -22,7 +22,7 @@ def result(label: str, gain_percent: float, place: float | None = None, setting:
         for seed in range(SEEDS)
         for slot in (10, 20)
     ]
-    curves = pd.DataFrame(rows).assign(average_accuracy=0.5)
+    curves = pd.DataFrame(rows).assign(average_accuracy=0.5, spent_joule=1.0)
     facts = {"cost": [1.0] * SEEDS, "participation": 0.5, "delivery": 0.5}
     return Result(Line("figure", scheme, hm.Scenario.load("tiny"), SEEDS, setting, place), curves, facts)
 

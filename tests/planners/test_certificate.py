@@ -212,7 +212,7 @@ def test_no_bound_lies_above_the_optimum(batch: int, monkeypatch: pytest.MonkeyP
 
 # weighted networks are as many again, and have all modes of the others
 @pytest.mark.parametrize(
-    "batch", [*range(6), *(pytest.param(batch, marks=pytest.mark.slow) for batch in range(6, 42))]
+    "batch", [*range(3), *(pytest.param(batch, marks=pytest.mark.slow) for batch in range(3, 42))]
 )
 def test_no_bound_lies_above_the_optimum_of_separate_actions_with_weights_by_phase(
     batch: int, monkeypatch: pytest.MonkeyPatch
