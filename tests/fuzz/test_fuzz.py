@@ -31,7 +31,7 @@ def test_every_input_ends_well_or_in_a_sentence(
     for number in range(SLICE):
         place = tmp_path / str(number)
         place.mkdir()
-        work = kind.make(np.random.default_rng([2024, number]), originals, place)
+        work = kind.make(np.random.default_rng([2025, number]), originals, place)
         ending = run_function(work) if callable(work) else run_command(work)
         assert ending.kind in ("success", "refused"), (number, work, ending.text)
 
