@@ -33,6 +33,10 @@ class Channel:
         """Number of channel levels."""
         return len(self.gain)
 
+    def fading(self, level: Tensor) -> Tensor:
+        """Gains of all links for the levels of all sites; (batch, site) → (batch, edge)."""
+        return self.gain[level[:, self.site_of_edge]]
+
     def initial(self, uniform: Tensor) -> Tensor:
         """Draw stationary levels from uniform numbers of any shape."""
         return draw(self.stationary.expand(*uniform.shape, -1), uniform)

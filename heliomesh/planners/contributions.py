@@ -40,7 +40,7 @@ _ATOMS = 16  # opportunities that stand for a law
 _FIRST_SLOTS = 10  # nobody's model has much to tell yet: not counted among the opportunities
 _PRACTICE_SEED = 2**62  # practice and evaluation never share random numbers
 _FIRST_KEPT = 0.85  # share of bias that a slot's averaging leaves, until practice has shown it
-_LAST_SLOTS = 12  # before a deadline, in which that is measured
+_LAST_SLOTS = 12  # before a deadline, in which that is not measured: agreeing devices have little left
 _FIRST_PRICE = 1.8  # of a slot's training from an empty battery, in such slots, until values are planned
 _MOST_LEVELS = 81
 
@@ -91,7 +91,7 @@ class Learners(ActionPolicy):
         problem, now, weight = self.problem, Contributions(*seen.memory), self.bias_weight[slot]
         training = self.model.training_value(now, weight).unsqueeze(-1) * problem.actions.trained
         price = (self._spending(slot, seen) - training).masked_fill(~Left(problem, seen).affordable, torch.inf)
-        fading = problem.channel.gain[seen.channel_level[:, problem.channel.site_of_edge]]
+        fading = problem.channel.fading(seen.channel_level)
         return Exchange(self.model.network, fading, self.model.packet_value(now, weight), price)
 
     def _spending(self, slot: int, seen: Observation) -> Tensor:

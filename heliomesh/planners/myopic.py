@@ -7,6 +7,7 @@ step, and the true cost never rises. Log-powers never reach zero, so several sta
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from heliomesh.physics.link import error_prob
 from heliomesh.problem.context import Planning
 from heliomesh.problem.cost import part_factors, update_loss
 from heliomesh.problem.exact import decode
+from heliomesh.problem.exchange import Network
 from heliomesh.problem.factor import Variable, action, site, total
 from heliomesh.problem.overhead import central_overhead
 from heliomesh.problem.policy import ActionPolicy, Decision, Observation, Plan, Policy
@@ -139,11 +141,11 @@ class Solver:
     def tangent(self, gain: Tensor, power: Tensor) -> Tensor:
         """v_ij = a_ij e^{−z_ij}, zero where nothing is sent or, under half duplex, heard; (batch, edge)."""
         error = error_prob(self.problem.link, self.problem.topology, power, gain / self.problem.link.path_gain)
-        return self._edge_weight * (1 - error)
+        return self.network.edge_weight * (1 - error)
 
     def convex_step(self, gain: Tensor, limit: Tensor, power: Tensor, weight: Tensor, passes: int) -> Tensor:
         """Minimise Σ_e v_e z_e(p) over 0 < p ≤ limit by coordinate passes, colour by colour."""
-        link, receiver, sender = self.problem.link, self._receiver, self._sender
+        link, receiver, sender = self.problem.link, self.network.receiver, self.network.sender
         noise = link.noise_watt[receiver]
         lowest = limit * 1e-9
         for _ in range(passes):
@@ -179,17 +181,10 @@ class Solver:
         best = by_part.argmin(0)[:, self.part_of_device]  # (batch, device)
         return power.gather(0, best.unsqueeze(0)).squeeze(0)
 
-    @property
-    def _receiver(self) -> Tensor:
-        return torch.from_numpy(self.problem.topology.edge_receiver).to(self.problem.device)
-
-    @property
-    def _sender(self) -> Tensor:
-        return torch.from_numpy(self.problem.topology.edge_sender).to(self.problem.device)
-
-    @property
-    def _edge_weight(self) -> Tensor:
-        return torch.from_numpy(self.problem.topology.edge_weight).to(self.problem.device)
+    @cached_property
+    def network(self) -> Network:
+        """Ends and weights of all edges."""
+        return Network(self.problem)
 
 
 def _ratio(above: Tensor, below: Tensor) -> Tensor:
@@ -208,10 +203,6 @@ def build_solver(problem: Problem, options: Options, rng: np.random.Generator) -
     for number, part in enumerate(problem.parts):
         part_of_device[list(part.devices)] = number
     return Solver(problem, options, colour, torch.stack(starts[: options.starts]), part_of_device)
-
-
-def _fading(problem: Problem, channel_level: Tensor) -> Tensor:
-    return problem.channel.gain[channel_level[:, problem.channel.site_of_edge]]
 
 
 @dataclass(frozen=True)
@@ -233,7 +224,7 @@ class Continuous:
         separate = settings.actions == "separate"
         left = seen.battery_joule - (compute * able if separate else compute)
         limit = (left / settings.transmit_second).clamp(0, float(problem.actions.power_watt.max()))
-        power = self.solver.powers(_fading(problem, seen.channel_level), limit, slot)
+        power = self.solver.powers(problem.channel.fading(seen.channel_level), limit, slot)
         if separate:
             return Decision(power, able)
         return Decision(power, (power > 0) | able if settings.train_only else power > 0)
@@ -257,7 +248,9 @@ class Rounded(ActionPolicy):
         key = torch.cat([seen.channel_level, affordable.flatten(1)], dim=1)
         distinct, which = torch.unique(key, dim=0, return_inverse=True)
         level, pays = distinct.split([seen.channel_level.shape[1], affordable[0].numel()], dim=1)
-        return self._solve(slot, _fading(self.problem, level), pays.bool().reshape(-1, *affordable.shape[1:]))[which]
+        return self._solve(slot, self.problem.channel.fading(level), pays.bool().reshape(-1, *affordable.shape[1:]))[
+            which
+        ]
 
     def _solve(self, slot: int, fading: Tensor, affordable: Tensor) -> Tensor:
         """Round, then let devices of one colour switch to their cheapest action until nobody gains."""
@@ -288,8 +281,8 @@ class Rounded(ActionPolicy):
         solver = self.solver
         error = error_prob(problem.link, problem.topology, problem.actions.power_watt[chosen], fading)
         missed = error.new_zeros(len(error), problem.num_devices)
-        missed.index_add_(1, solver._receiver, solver._edge_weight * error)
-        heard = torch.zeros_like(missed).index_add_(1, solver._sender, missed[:, solver._receiver])
+        missed.index_add_(1, solver.network.receiver, solver.network.edge_weight * error)
+        heard = torch.zeros_like(missed).index_add_(1, solver.network.sender, missed[:, solver.network.receiver])
         if problem.link.half_duplex:
             heard = heard + missed
         device = torch.arange(problem.num_devices, device=problem.device)

@@ -71,7 +71,7 @@ class Rule(ActionPolicy):
         price = (scarcity_price(problem, seen.battery_joule, options.energy_price) + idle).masked_fill(
             ~affordable, torch.inf
         )
-        fading = problem.channel.gain[seen.channel_level[:, problem.channel.site_of_edge]]
+        fading = problem.channel.fading(seen.channel_level)
         return Exchange(network, fading, value.unsqueeze(2), price).decide(options.rounds)
 
 

@@ -89,8 +89,12 @@ class LearningModel:
 
     def trained(self, now: Contributions, trained: Tensor) -> Contributions:
         """After the training of some devices, (batch, device) bool."""
-        moved = torch.lerp(now.lean, self.directions.expand_as(now.lean), _PULL)
-        return Contributions(now.progress + trained, torch.where(trained.unsqueeze(-1), moved, now.lean))
+        lean = torch.where(trained.unsqueeze(-1), self._lean_after_training(now), now.lean)
+        return Contributions(now.progress + trained, lean)
+
+    def _lean_after_training(self, now: Contributions) -> Tensor:
+        """(1 − ε) X_i + ε d_i of every device; (batch, device, direction)."""
+        return torch.lerp(now.lean, self.directions.expand_as(now.lean), _PULL)
 
     def averaged(self, now: Contributions, arrived: Tensor) -> Contributions:
         """After averaging with what arrived, (batch, edge) bool."""
@@ -114,8 +118,7 @@ class LearningModel:
 
     def training_value(self, now: Contributions, bias_weight: float) -> Tensor:
         """What a slot of training is worth to the device itself: 1 − λ_t (rise of B_i); (batch, device)."""
-        moved = torch.lerp(now.lean, self.directions.expand_as(now.lean), _PULL)
-        return 1 - bias_weight * (moved.square().sum(-1) - now.bias)
+        return 1 - bias_weight * (self._lean_after_training(now).square().sum(-1) - now.bias)
 
     def packet_value(self, now: Contributions, bias_weight: float) -> Tensor:
         """What one packet is worth to its receiver, by the training of both ends in this slot.
@@ -127,10 +130,9 @@ class LearningModel:
         network, share = self.network, self._lone_share
         receiver, sender = network.receiver, network.sender
         x, before = now.lean[:, receiver], now.bias[:, receiver]
-        moved = torch.lerp(now.lean, self.directions.expand_as(now.lean), _PULL)
         ahead = now.progress[:, sender] - now.progress[:, receiver]
         found = []
-        for j_trains, lean in enumerate((now.lean, moved)):
+        for j_trains, lean in enumerate((now.lean, self._lean_after_training(now))):
             y = lean[:, sender]
             after = (
                 (1 - share) ** 2 * before + share**2 * y.square().sum(-1) + 2 * share * (1 - share) * (x * y).sum(-1)

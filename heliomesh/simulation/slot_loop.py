@@ -79,7 +79,7 @@ def run_slots(
         guard.check_spending(type(policy).__name__, spent, battery, dust_joule)
         spent = torch.minimum(spent, battery)  # rounding dust only, as just checked
         # 3. packets
-        fading = world.channel.gain[channel_level[:, world.channel.site_of_edge]]
+        fading = world.channel.fading(channel_level)
         error = error_prob(world.link, topology, decision.power_watt, fading)
         delivered = now.link >= error
         loss = update_loss(problem, slot, error, decision.trained, decision.weights)
