@@ -17,7 +17,7 @@ from heliomesh.jobs.job import IDEAL
 from heliomesh.pages.colours import LINES, OTHER, SCHEMES
 from heliomesh.pages.drawing import drawing, svg_text
 from heliomesh.simulation.diagnostics import interval
-from heliomesh.studies.results import Result, accuracy_curve, check_same_seeds, final, seeds_of
+from heliomesh.studies.results import Result, accuracy_curve, final, num_common_seeds, seeds_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,8 +71,8 @@ def _figure(results: Sequence[Result], title: str, place: str | None, reference:
         lowest = above
         if below and reference in lines:
             (lowest,) = below
-            check_same_seeds((result.line.name, seeds_of(result)) for result in own)
-            _fill(lowest, _gains(lines, reference), looks, place is not None)
+            common = num_common_seeds((result.line.name, seeds_of(result)) for result in own)
+            _fill(lowest, _gains(lines, reference, common), looks, place is not None)
             lowest.axhline(0, linewidth=1, **(looks[reference] | {"label": None}))
         lowest.set_xlabel(place or "slot")
         lowest.tick_params(labelbottom=True)  # hidden by the shared axis of a lower row
@@ -96,14 +96,14 @@ def _lines(results: Sequence[Result], place: str | None) -> Lines:
     }
 
 
-def _gains(lines: Lines, reference: str) -> Lines:
+def _gains(lines: Lines, reference: str, num_seeds: int) -> Lines:
     """Differences to the reference, seed by seed; without the ideal, whose gain would hide the others'."""
     places, base = lines[reference]
     gains = {}
     for label, (own, percent) in lines.items():
         common, mine, theirs = np.intersect1d(own, places, return_indices=True)
         if label not in (reference, IDEAL) and len(common):
-            gains[label] = common, percent[mine] - base[theirs]
+            gains[label] = common, percent[mine, :num_seeds] - base[theirs, :num_seeds]
     return gains
 
 

@@ -144,14 +144,18 @@ def seeds_of(result: Result) -> tuple[int, ...]:
     return tuple(sorted(result.curves["seed"].unique().tolist()))
 
 
-def check_same_seeds(seeds_by_name: Iterable[tuple[str, tuple[int, ...]]]) -> None:
-    """Refuse to take differences between lines of different seeds: they met other random numbers."""
+def num_common_seeds(seeds_by_name: Iterable[tuple[str, tuple[int, ...]]]) -> int:
+    """How many seeds all lines begin with, the shortest line's number; others would have met other random numbers.
+
+    Raises TrainingError where a line's seeds are not the first of a longer line's.
+    """
     (first, expected), *others = seeds_by_name
     for name, actual in others:
-        if actual != expected:
+        if any(one != other for one, other in zip(expected, actual, strict=False)):
             raise TrainingError(
                 f"{name}: expected the seeds {list(expected)} of {first}, to pair them by, actual {list(actual)}"
             )
+    return min(len(expected), *(len(actual) for _, actual in others))
 
 
 def _check(result: Result) -> None:
@@ -181,13 +185,13 @@ def estimate(points: npt.NDArray[np.float64]) -> Estimate:
 
 
 def paired(first: Final, second: Final) -> Paired:
-    """Compare two lines seed by seed; raises TrainingError where their seeds differ."""
-    check_same_seeds((_named(one), one.seeds) for one in (first, second))
+    """Compare two lines over the seeds that both have; raises TrainingError where their seeds differ."""
+    common = num_common_seeds((_named(one), one.seeds) for one in (first, second))
     return Paired(
         first,
         second,
-        estimate(first.accuracy - second.accuracy),
-        estimate(first.accuracy_over_run - second.accuracy_over_run),
+        estimate(first.accuracy[:common] - second.accuracy[:common]),
+        estimate(first.accuracy_over_run[:common] - second.accuracy_over_run[:common]),
     )
 
 
@@ -255,9 +259,12 @@ def _slopes(
     if len(places) < 2:
         return None
     used = [side[place] for place in places for side in (above, below) if place in side]
-    check_same_seeds((_named(one), one.seeds) for one in used)
+    common = num_common_seeds((_named(one), one.seeds) for one in used)
     gains = np.stack(
-        [accuracy(above[place]) - (0.0 if second is None else accuracy(below[place])) for place in places]
+        [
+            accuracy(above[place])[:common] - (0.0 if second is None else accuracy(below[place])[:common])
+            for place in places
+        ]
     )
     slopes: npt.NDArray[np.float64] = np.polyfit(places, gains, 1)[0]
     return slopes

@@ -268,6 +268,13 @@ def test_different_seeds_are_not_paired():
         trends(finals, [("one", "other")])
 
 
+def test_a_line_of_more_seeds_is_compared_over_those_of_the_other():
+    few = Final("Dir", "few", None, *[np.array([70.0, 71.0])] * 5, (0, 1))
+    many = Final("Dir", "many", None, *[np.array([73.0, 76.0, 0.0])] * 5, (0, 1, 2))
+    assert paired(many, few).at_end.points.mean == pytest.approx(4)
+    assert paired(few, many).over_run.points.mean == pytest.approx(-4)
+
+
 def test_results_know_their_seeds(done):
     stored = result(done, LINES[0])
     other = replace(stored, curves=stored.curves.assign(seed=stored.curves["seed"] + 5))

@@ -1,0 +1,61 @@
+"""Does accuracy follow the progress of the model of learning?
+
+Plans and simulates the schemes of the experiment `learning` on `ring10` with i.i.d. data, and follows progress
+through each trace. Puts beside it the average model's accuracy that is stored for the same seeds. The last line
+is the rank correlation of the two over schemes.
+
+    python benchmarks/progress.py [--folder results]
+"""
+
+import argparse
+
+import numpy as np
+import torch
+from scipy import stats
+
+import heliomesh as hm
+from heliomesh.problem.contributions import LearningModel
+from heliomesh.studies.line import LOSSLESS, Line
+
+SETTING = "ring10, i.i.d."
+
+
+def progress(problem: hm.Problem, trace: hm.Trace) -> float:
+    """Mean progress over devices and episodes after the last slot, in slots of training."""
+    model = LearningModel(problem)
+    now = model.first(len(trace.scheduled))
+    for slot in range(problem.slots):
+        now = model.trained(now, torch.from_numpy(trace.scheduled[:, slot]))
+        now = model.averaged(now, torch.from_numpy(trace.delivered[:, slot]))
+    return float(now.progress.mean())
+
+
+def simulated(line: Line) -> tuple[float, float]:
+    """Slots trained and progress of a line, means over devices and seeds."""
+    problem = hm.build(line.scenario)
+    trace = hm.simulate(problem, hm.plan(problem, line.scheme.planner, **line.scheme.options), line.num_seeds)
+    return float(trace.scheduled.sum(1).mean()), progress(problem, trace)
+
+
+def main() -> None:
+    """Print one row per scheme."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", default="results")
+    (figure,) = hm.reproduce(["learning"], parser.parse_args().folder, only="read")
+    rows = []
+    for result in figure.results:
+        if result.line.setting == SETTING and result.line.scheme != LOSSLESS:
+            trained, reached = simulated(result.line)
+            last = result.curves.sort_values("slot").groupby("seed").last()
+            rows.append((reached, 100 * float(last["average_accuracy"].mean())))
+            print(
+                f"{result.line.scheme.label:15s} {trained:4.0f} slots trained, progress {reached:4.0f}, "
+                f"average model {rows[-1][1]:.2f} %",
+                flush=True,
+            )
+    correlation = stats.spearmanr(*np.transpose(rows)).statistic
+    print(f"rank correlation of progress and accuracy over {len(rows)} schemes: {correlation:.2f}")
+
+
+if __name__ == "__main__":
+    main()
