@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # pandas is slow to import: the functions that need it do so
 Array = npt.NDArray[np.float64]
 TimeLabel = Literal["begin", "middle", "end"]
 
-START = re.compile(r"((?:\d{4}-)?\d\d-\d\d)?(?:(?:^|T)(\d\d:\d\d))?")
+_START = re.compile(r"((?:\d{4}-)?\d\d-\d\d)?(?:(?:^|T)(\d\d:\d\d))?")
 _TYPICAL_YEAR = 2001  # has no leap day, as typical years have none
 _SHIFT = {"begin": 0.0, "middle": 0.5, "end": 1.0}  # of a sample, from its label back to its begin
 _SUNNY = 0.3  # least length of the day's mean direction: a sun gives 0.5 to 1, the same value all day 0
@@ -133,13 +133,16 @@ def _clock(hour: float) -> str:
 
 def day_and_clock(start: str) -> tuple[str | None, float]:
     """Day of a start such as 06-08T06:00, 2023-06-08 or 06:00, None where it has none, and seconds since midnight."""
-    found = START.fullmatch(start)
-    day, clock = (found[1], found[2] or "00:00") if found else (None, "none")
+    expected = "a day such as 06-08 or 2023-06-08T06:00, or a time such as 06:00"
+    found = _START.fullmatch(start)
+    if not found or not start:
+        raise wrong("start", expected, f"value {start!r}")
+    day, clock = found[1], found[2] or "00:00"
     try:
         whole = day if day and len(day) > len("06-08") else f"2000-{day or '01-01'}"  # 2000 has all days
         time = datetime.fromisoformat(f"{whole}T{clock}")
     except ValueError as error:
-        raise wrong("start", "a day and time of the calendar", f"value {start!r}: {error}") from None
+        raise wrong("start", expected, f"value {start!r}: {error}") from None
     return day, time.hour * 3600.0 + time.minute * 60
 
 

@@ -200,13 +200,15 @@ def test_a_date_of_toml_is_a_start():
     ("sentence", "settings"),
     [
         ("harvest.start: expected a day and time of the data, 2001-06-01 to", {"law": "trace", "start": "07-01"}),
-        ("harvest.start: expected a day and time of the calendar", {"law": "trace", "start": "06-31"}),
+        ("harvest.start: expected a day such as 06-08", {"law": "trace", "start": "06-31"}),
+        ("harvest.start: expected a day such as 06-08", {"law": "trace", "start": "tomorrow"}),
+        ("harvest.start: expected a day such as 06-08", {"law": "weather", "start": ""}),
         ("harvest.start: expected a slot or a day such as 06-08", {"law": "trace", "start": "06:00"}),
         ("harvest.start: expected 'random' with law 'iid'", {"start": "06:00"}),
         ("harvest.start: expected a clock time such as 06:00", {"law": "weather", "start": 3}),
         ("harvest.start: expected a clock time such as 06:00", {"law": "time-of-day", "start": "06-08T06:00"}),
         ("harvest.start: expected a time within harvest.hours", {"law": "time-of-day", "start": "03:00"}),
-        ("harvest.start: expected a day and time of the calendar", {"law": "weather", "start": "25:00"}),
+        ("harvest.start: expected a day such as 06-08", {"law": "weather", "start": "25:00"}),
         ("harvest.longitude: expected a value with data 'clear-sky' or 'file' and only there", {"longitude": 7.0}),
         ("harvest.timezone: expected a value with data 'file' and only there", {"timezone": "UTC"}),
     ],
@@ -218,7 +220,7 @@ def test_settings_that_do_not_fit_together(sentence, settings):
 @pytest.mark.parametrize(
     ("field", "settings"),
     [
-        ("start", {"start": "tomorrow"}),
+        ("start", {"start": 1.5}),
         ("month.1", {"month": [6, 13]}),
         ("weather_levels", {"weather_levels": 1}),
         ("weather_day", {"weather_day": 0.0}),

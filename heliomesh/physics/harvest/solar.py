@@ -31,7 +31,6 @@ from heliomesh.physics.daylight import (
 from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay, replay
 from heliomesh.physics.irradiance import FileFormat, clear_sky, greensboro, irradiance_file, midc_file, midc_site
 from heliomesh.physics.solar_time import (
-    START,
     TimeLabel,
     day_and_clock,
     position_of,
@@ -126,10 +125,7 @@ class Settings(HarvestSettings):
     weather_day: Positive | None = Field(
         None, description="weather: days over which it is remembered to 1/e; default: fitted, 1 for clear-sky"
     )
-    start: (
-        Annotated[int, Field(ge=0, lt=2**31)]
-        | Annotated[str, BeforeValidator(_as_text), Field(pattern=rf"^(random|{START.pattern})$", min_length=5)]
-    ) = Field(
+    start: Annotated[int, Field(ge=0, lt=2**31)] | Annotated[str, BeforeValidator(_as_text)] = Field(
         "random",
         description="trace: each device starts anywhere, or all at this slot or time (06-08, 2023-06-08T06:00), and "
         "plans know it; time-of-day, weather: clock time of the first slot (06:00), default the window's first",
