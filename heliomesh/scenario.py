@@ -68,6 +68,9 @@ CostPhase = Annotated[
     Field(strict=False),
 ]
 
+# first slot, how many slots, and the factor on harvests in them
+CloudyEvent = Annotated[tuple[Annotated[int, Field(ge=0)], Count, Fraction], Field(strict=False)]
+
 
 class Network(Section):
     """Who can hear whom, and the weights of averaging."""
@@ -102,6 +105,10 @@ class HarvestSettings(Section):
     forecast: Annotated[float, Field(ge=0, le=1)] | None = Field(
         None, description="devices see a forecast of the next slot's weather that is right with this probability"
     )
+    cloudy: Annotated[tuple[CloudyEvent, ...], Field(strict=False, min_length=1)] | None = Field(
+        None, description="clouds over all devices: [first slot, slots, factor on every harvest] of each event"
+    )
+    cloudy_known: bool | None = Field(None, description="whether plans know of these clouds; default: false")
 
 
 class ChannelSettings(Section):
@@ -394,7 +401,7 @@ class Scenario(Section):
         return type(self).parse(data)
 
     def first_slots(self, slots: int) -> Self:
-        """The scenario of its first slots, with the phases of its cost that they have."""
+        """The scenario of its first slots, with the phases of its cost and the clouds that they have."""
         changes: dict[str, Any] = {"slots": slots}
         if self.cost.phases is not None:
             ends = list(accumulate(length for length, _, _ in self.cost.phases))
@@ -403,6 +410,11 @@ class Scenario(Section):
                 for end, (length, train, deliver) in zip(ends, self.cost.phases, strict=True)
                 if end - length < slots
             ]
+        if (cloudy := getattr(self.harvest, "cloudy", None)) is not None:
+            within = [(first, min(count, slots - first), factor) for first, count, factor in cloudy if first < slots]
+            changes |= {"harvest.cloudy": within or None}
+            if not within:
+                changes |= {"harvest.cloudy_known": None}
         return self.override(changes)
 
     def as_dict(self) -> dict[str, Any]:
@@ -525,6 +537,7 @@ def _check_together(scenario: Scenario) -> None:
                 )
     _check_energy(scenario.energy)
     _check_cost(scenario.cost, scenario.slots)
+    _check_clouds(scenario)
     _check_name("learning.aggregation", scenario.learning.aggregation, BUILT_IN_RULES, AGGREGATION_CATALOG)
     _check_name("learning.optimizer", scenario.learning.optimizer or "sgd", ("sgd",), OPTIMISER_CATALOG)
     _check_momentum(scenario.learning)
@@ -590,6 +603,20 @@ def _check_cost(cost: Cost, slots: int) -> None:
     total = sum(length for length, _, _ in cost.phases)
     if total != slots:
         raise ScenarioError("cost.phases", f"expected {slots} slots in all phases (slots), actual sum {total}")
+
+
+def _check_clouds(scenario: Scenario) -> None:
+    cloudy = getattr(scenario.harvest, "cloudy", None)
+    if cloudy is None and getattr(scenario.harvest, "cloudy_known", None) is not None:
+        raise ScenarioError(
+            "harvest.cloudy_known", "expected a value with harvest.cloudy only, actual cloudy missing"
+        )
+    for number, (first, count, _) in enumerate(cloudy or ()):
+        if first + count > scenario.slots:
+            raise ScenarioError(
+                f"harvest.cloudy.{number}",
+                f"expected an event within slots = {scenario.slots}, actual last slot {first + count - 1}",
+            )
 
 
 def _check_initial(initial: float | tuple[float, ...], capacity: float | tuple[float, ...]) -> None:

@@ -25,7 +25,11 @@ OVERRIDES = [
     (["link.noise=1"], "link.noise", "did you mean 'noise_watt'?"),
     (["energy.capacity=8"], "energy.capacity", "did you mean 'capacity_joule'?"),
     (["energy.power=1"], "energy.power", "actual key 'power'"),
-    (["harvest.panel_cm2=5"], "harvest.panel_cm2", "expected one of forecast, joule, prob, scale, sky, source"),
+    (
+        ["harvest.panel_cm2=5"],
+        "harvest.panel_cm2",
+        "expected one of cloudy, cloudy_known, forecast, joule, prob, scale, sky, source",
+    ),
     (["cost.penalty=1"], "cost.penalty", "did you mean 'idle_penalty'?"),
     (["learning.lr=0.1"], "learning.lr", "expected one of aggregation, allow_divergence, alpha"),
     # overrides that lead nowhere

@@ -100,7 +100,7 @@ def _deaf_links(problem: Problem) -> list[str]:
 
 
 def remarks(problem: Problem) -> list[str]:
-    """What is valid but probably not meant."""
+    """What is valid but probably not meant, or worth knowing of the data."""
     found = _deaf_links(problem)
     actions = problem.actions
     if not bool((actions.quanta[:, actions.trained] < problem.battery.levels).any()):
@@ -110,6 +110,8 @@ def remarks(problem: Problem) -> list[str]:
             f"energy.battery_levels rounds spending up by as much as {problem.rounding_excess():.0%} where "
             "planners do not interpolate; leave it out, and every planner chooses its own grid"
         )
+    if problem.harvest.law.remark:
+        found.append(f"harvest.file: {problem.harvest.law.remark}")
     return found
 
 

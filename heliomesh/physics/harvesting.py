@@ -50,6 +50,8 @@ class HarvestLaw:
     kernel: Tensor  # (weather, weather)
     phase_of_slot: npt.NDArray[np.int64]  # (slot,)
     sky: Sky = "independent"
+    clouds: npt.NDArray[np.float64] | None = None  # (slot,) factor on what is harvested that plans do not know of
+    remark: str = ""  # on the data, for users
 
     @property
     def law(self) -> "HarvestLaw":
@@ -84,7 +86,11 @@ class HarvestLaw:
         phase = self.phase_of_slot[slot]
         atom = draw(self.prob[phase][state], _shared(uniform[..., 0], self.sky == "common"))
         following = draw(self.kernel[state], _shared(uniform[..., 1], self.sky != "independent"))
-        return self.scale * self.joule[phase][state, atom], following
+        return self.clouded(slot, self.scale * self.joule[phase][state, atom]), following
+
+    def clouded(self, slot: int, joule: Tensor) -> Tensor:
+        """What is left of a harvest under the clouds that plans do not know of."""
+        return joule if self.clouds is None else joule * float(self.clouds[slot])
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,8 @@ class HarvestReplay:
 
     def step(self, slot: int, state: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """Harvest [J] at the current position, then the next position."""
-        return self.law.scale * self.series_joule[state], (state + 1) % len(self.series_joule)
+        harvested = self.law.clouded(slot, self.law.scale * self.series_joule[state])
+        return harvested, (state + 1) % len(self.series_joule)
 
 
 def _shared(uniform: Tensor, whether: bool) -> Tensor:
@@ -122,6 +129,31 @@ def _shared(uniform: Tensor, whether: bool) -> Tensor:
 def under_sky(harvest: Harvest, sky: Sky) -> Harvest:
     """The same harvest model under another sky."""
     return harvest if sky == "independent" else with_law(harvest, replace(harvest.law, sky=sky))
+
+
+def under_clouds(harvest: Harvest, events: tuple[tuple[int, int, float], ...], known: bool) -> Harvest:
+    """The same harvest with clouds over all devices: [first slot, slots, factor] each; factors of a slot multiply.
+
+    Known clouds are in the law, unknown ones only in what is harvested.
+    """
+    law = harvest.law
+    factor = np.ones(len(law.phase_of_slot))
+    for first, slots, share in events:
+        factor[first : first + slots] *= share
+    if not known:
+        return with_law(harvest, replace(law, clouds=factor))
+    # a replay is not drawn from its law: it has its clouds besides
+    clouds = factor if isinstance(harvest, HarvestReplay) else None
+    return with_law(harvest, replace(_dimmed(law, factor), clouds=clouds))
+
+
+def _dimmed(law: HarvestLaw, factor: npt.NDArray[np.float64]) -> HarvestLaw:
+    """The law with harvests times a factor by slot; a phase for each pair of phase and factor."""
+    pairs, phase_of_slot = np.unique(np.stack([law.phase_of_slot, factor]), axis=1, return_inverse=True)
+    phase = torch.from_numpy(pairs[0].astype(np.int64)).to(law.joule.device)
+    share = torch.from_numpy(pairs[1]).to(law.joule)
+    joule = law.joule[phase] * share.reshape(-1, 1, 1)
+    return replace(law, joule=joule, prob=law.prob[phase], phase_of_slot=phase_of_slot.ravel().astype(np.int64))
 
 
 def with_forecast(law: HarvestLaw, accuracy: float) -> HarvestLaw:
@@ -184,12 +216,15 @@ def marginal_atoms(
     return np.array([part.mean() for part in parts]), np.array([len(part) for part in parts]) / len(samples)
 
 
-def replay(series_joule: npt.NDArray[np.float64], scale: list[float], slots: int, start: int | None) -> HarvestReplay:
+def replay(
+    series_joule: npt.NDArray[np.float64], scale: list[float], slots: int, start: int | None, remark: str = ""
+) -> HarvestReplay:
     """Replay of a series [J per slot] from a fixed or, with None, a random start per device."""
     if start is None:
         joule, prob = marginal_atoms(series_joule)
         law = memoryless(joule[None], prob[None], scale, np.zeros(slots, dtype=np.int64))
     else:
         positions = (start + np.arange(slots)) % len(series_joule)
-        law = memoryless(series_joule[positions, None], np.ones((slots, 1)), scale, np.arange(slots))
-    return HarvestReplay(torch.from_numpy(series_joule), law, start)
+        values, phase_of_slot = np.unique(series_joule[positions], return_inverse=True)  # all of the night is one
+        law = memoryless(values[:, None], np.ones((len(values), 1)), scale, phase_of_slot.astype(np.int64))
+    return HarvestReplay(torch.from_numpy(series_joule), replace(law, remark=remark), start)

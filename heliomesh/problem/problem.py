@@ -14,7 +14,16 @@ from torch import Tensor
 from heliomesh import catalog
 from heliomesh.physics.battery import Battery, aligned_battery, build_battery, initial_level_law
 from heliomesh.physics.channel import Channel, build_channel
-from heliomesh.physics.harvesting import Harvest, HarvestLaw, HarvestReplay, Sky, under_sky, with_forecast, with_law
+from heliomesh.physics.harvesting import (
+    Harvest,
+    HarvestLaw,
+    HarvestReplay,
+    Sky,
+    under_clouds,
+    under_sky,
+    with_forecast,
+    with_law,
+)
 from heliomesh.physics.link import Radio, build_link, waterfall_error
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.problem.factor import Variable, energy, site
@@ -250,8 +259,13 @@ class Problem:
 
     @cached_property
     def law_is_simulated(self) -> bool:
-        """Whether the simulator draws harvests from the very law that planners use: not so for random replays."""
-        return not (isinstance(self.harvest, HarvestReplay) and self.harvest.fixed_start is None)
+        """Whether the simulator draws harvests from the very law that planners use.
+
+        It does not for random replays, and not under clouds that plans do not know of.
+        """
+        return self.harvest.law.clouds is None and not (
+            isinstance(self.harvest, HarvestReplay) and self.harvest.fixed_start is None
+        )
 
     def rounding_excess(self) -> float:
         """Largest relative amount by which the grid rounds an affordable action's spending up; 0 where none is."""
@@ -372,7 +386,7 @@ def _checked(harvest: Harvest) -> Harvest:
 
 
 def _build_harvest(scenario: Scenario) -> Harvest:
-    """The source's harvest under the scenario's sky, with its forecast."""
+    """The source's harvest under the scenario's sky, with its forecast and its clouds."""
     settings: Any = scenario.harvest
     source = variant(HARVEST_CATALOG, settings.source, "harvest.source")
     harvest = _checked(catalog.function(source, "build")(settings, scenario))
@@ -386,7 +400,9 @@ def _build_harvest(scenario: Scenario) -> Harvest:
         )
     if accuracy is not None:
         harvest = with_law(harvest, with_forecast(harvest.law, accuracy))
-    return under_sky(harvest, sky)
+    harvest = under_sky(harvest, sky)
+    cloudy: tuple[tuple[int, int, float], ...] | None = getattr(settings, "cloudy", None)
+    return harvest if cloudy is None else under_clouds(harvest, cloudy, bool(settings.cloudy_known))
 
 
 _LAW_TOLERANCE = 1e-6

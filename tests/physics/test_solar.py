@@ -277,7 +277,7 @@ def test_trace_holds_samples_at_slot_resolution(tmp_path):
     expected = [1800 * ramp(day, hour) for day in (1, 2) for hour in (9, 9, 10, 10)]
     assert replay.series_joule.tolist() == expected
     assert replay.fixed_start == 1
-    assert replay.law.joule.flatten().tolist() == expected[1:4]
+    assert replay.law.joule[replay.law.phase_of_slot].flatten().tolist() == expected[1:4]
 
 
 def test_trace_with_random_start_plans_with_the_marginal(tmp_path):
@@ -377,8 +377,8 @@ def test_data_that_do_not_cover_the_selection(tmp_path):
     given = midc(tmp_path, ramp, month=7)
     refused("harvest.month", "[7]", "value 6", **given)
     refused("harvest.hours", "every 60 minutes", "[6.2, 6.8]", **given, month=7, hours=[6.2, 6.8])
-    long_slots = {"hours": [6.5, 8.5], "energy": {"slot_second": 7200.0}}
-    refused("harvest.hours", "7200 s", **given, month=7, law="trace", **long_slots)
+    long_slots = {"hours": [6.5, 7.5], "energy": {"slot_second": 10800.0}}  # the window has one of its three hours
+    refused("harvest.hours", "10800 s", **given, month=7, law="trace", **long_slots)
     single = written(tmp_path, f"{HEADER}\n6/1/2023,07:00,5")
     refused("harvest.month", "two times", **single)
 

@@ -46,6 +46,7 @@ EXAMPLES = {
         {"law": "time-of-day", "panel_cm2": [5.0, 10.0, 15.0, 20.0, 25.0]},
         {"law": "trace"},
         {"law": "trace", "start": 700},
+        {"law": "weather", "hours": [0, 24], "start": "09:00"},
         {"data": "clear-sky", "latitude": 36.3, "longitude": -76.2},
     ],
 }

@@ -95,7 +95,7 @@ def _known_topology(topology: Topology, device: int, edges: Any) -> Topology:
 
 
 def _known_harvest(harvest: Harvest, known: Tensor) -> Harvest:
-    law = replace(harvest.law, scale=_kept(harvest.law.scale, known, 0.0))
+    law = replace(harvest.law, scale=_kept(harvest.law.scale, known, 0.0), clouds=None)
     return with_law(harvest, law)
 
 

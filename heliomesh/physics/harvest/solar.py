@@ -1,31 +1,55 @@
 """Harvest of a small solar panel from global horizontal irradiance (GHI), measured or modelled.
 
-A panel of area A [m²] and efficiency η harvests ``GHI · A · η · slot_second`` joules in a slot. The law's
-atoms are GHI · slot_second [J/m²] and its scale is A·η [m²]. All clock times are local standard time; a
-sample of irradiance [W/m²] holds from its time on, for one step of the data.
+A panel of area A [m²] and efficiency η harvests ``A η ∫ GHI dt`` joules in a slot. The law's atoms are ∫ GHI dt
+[J/m²] and its scale is A·η [m²]. All clock times are local standard time; a sample of irradiance [W/m²] holds
+from its time on, for one step of the data.
 """
 
-import csv
 import math
+from dataclasses import replace
 from datetime import date
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+import torch
+from pydantic import BeforeValidator, Field
 
-from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay, marginal_atoms, memoryless, replay
+from heliomesh.physics.daylight import (
+    Atoms,
+    Samples,
+    Weather,
+    Window,
+    bin_second,
+    fitted_weather,
+    is_within_steps,
+    laws_by_clock,
+    slot_means,
+    tables,
+    without_copies,
+)
+from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay, replay
+from heliomesh.physics.irradiance import FileFormat, clear_sky, greensboro, irradiance_file, midc_file, midc_site
+from heliomesh.physics.solar_time import (
+    TimeLabel,
+    day_and_clock,
+    position_of,
+    seconds,
+    step_of,
+    without_gaps,
+    wrong,
+)
 from heliomesh.scenario import (
     Fraction,
     HarvestSettings,
+    NonNegative,
     PerDeviceNonNegative,
+    Positive,
     Scenario,
     ScenarioError,
     Vector,
     check_law,
     per_device,
-    read_text,
 )
 from heliomesh.streams import stream
 
@@ -33,16 +57,24 @@ if TYPE_CHECKING:  # pandas and pvlib are slow to import: the functions that nee
     import pandas as pd
 
 Array = npt.NDArray[np.float64]
+Month = Annotated[int, Field(ge=1, le=12)]
 
-_GHI_RANGE = (-100.0, 2000.0)  # W/m²; loggers mark missing values by numbers far outside, e.g. -99999
-_MIN_BIN_SECOND = 900.0  # clock bins of the time-of-day law
 _MAX_TRACE = 50_000_000  # values
 _TINY = 1e-6  # seconds; above the rounding of clock times, below any slot
+_CLEAR_SKY_DAYS = 1.0  # over which a clear-sky model's weather is remembered, where none is given
 _NEEDED = {
+    "file": ("file",),
     "midc-file": ("file",),
     "midc-site": ("site", "first_day", "last_day"),
     "clear-sky": ("latitude", "longitude"),
 }
+_ALLOWED = {"file": ("timezone", "time_label", "longitude")}  # besides those needed
+_OPTIONAL = ("file", "site", "first_day", "last_day", "latitude", "longitude", "timezone", "time_label")
+
+
+def _as_text(value: object) -> object:
+    """A date of TOML as text, to the minute."""
+    return value.isoformat()[:16] if isinstance(value, date) else value
 
 
 class Settings(HarvestSettings):
@@ -50,233 +82,246 @@ class Settings(HarvestSettings):
 
     per_device: ClassVar[tuple[str, ...]] = ("panel_cm2", "efficiency")
     source: Literal["solar"] = "solar"
-    data: Literal["tmy3", "midc-file", "midc-site", "clear-sky"] = Field(
+    data: Literal["tmy3", "file", "midc-file", "midc-site", "clear-sky"] = Field(
         "tmy3",
-        description="'tmy3': hourly data of Greensboro NC that come with pvlib; 'midc-site' goes online",
+        description="'tmy3': hourly data of Greensboro NC that come with pvlib; 'midc-site' goes online; "
+        "'midc-file': as 'file', but gaps are left out and the time zone is not checked",
     )
-    file: str | None = Field(None, description="midc-file: columns date, time, ..., 'Global ... [W/m^2]'")
+    file: str | None = Field(None, description="file, midc-file: irradiance by time")
+    format: FileFormat = Field("auto", description="file: its format; 'auto': by its first lines")
+    timezone: str | None = Field(
+        None, description="file: zone of its times where it names none or a wrong one, e.g. 'America/Denver'"
+    )
+    time_label: TimeLabel | None = Field(
+        None, description="file: what a time is of its sample; default: as the format has it, 'begin' for csv"
+    )
+    gap_minute: NonNegative = Field(60.0, description="file: longest gap that is interpolated [min]")
     site: str | None = Field(None, description="midc-site: station code, e.g. 'EC'")
     first_day: Annotated[date, Field(strict=False)] | None = Field(None, description="midc-site: first day")
     last_day: Annotated[date, Field(strict=False)] | None = Field(None, description="midc-site: last day")
     latitude: Annotated[float, Field(ge=-90, le=90)] | None = Field(None, description="clear-sky: ° north")
-    longitude: Annotated[float, Field(ge=-180, le=180)] | None = Field(None, description="clear-sky: ° east")
+    longitude: Annotated[float, Field(ge=-180, le=180)] | None = Field(
+        None, description="clear-sky, file: ° east; default for a file: its own"
+    )
     cloudiness_values: Annotated[tuple[Fraction, ...], Field(strict=False, min_length=1)] = Field(
-        (1.0, 0.5, 0.2), description="clear-sky: factors on the irradiance, drawn anew every 15 minutes"
+        (1.0, 0.5, 0.2),
+        description="clear-sky: factors on the irradiance, drawn anew every 15 minutes, or by weather",
     )
     cloudiness_prob: Vector = Field((0.6, 0.25, 0.15), description="clear-sky: their probabilities")
-    month: Annotated[int, Field(ge=1, le=12)] = 6
+    month: Month | Annotated[tuple[Month, ...], Field(strict=False, min_length=1)] = Field(
+        6, description="month of the data that counts, or a list of them"
+    )
     hours: Annotated[tuple[float, float], Field(strict=False)] = Field(
-        (6.0, 18.0), description="first hour and end of the daily window, local standard time"
+        (6.0, 18.0), description="first hour and end of the daily window, local standard time; [0, 24] has nights"
     )
-    law: Literal["iid", "time-of-day", "trace"] = Field(
-        "iid", description="one law for all slots, one by clock time, or the recorded series, gaps left out"
+    law: Literal["iid", "time-of-day", "weather", "trace"] = Field(
+        "iid",
+        description="one law for all slots, one by clock time, one by clock time and the weather of days, "
+        "or the recorded series",
     )
-    start: Annotated[int, Field(ge=0, lt=2**31)] | Literal["random"] = Field(
-        "random", description="trace: each device starts anywhere, or all at this slot, and plans know it"
+    weather_levels: Annotated[int, Field(ge=2, le=9)] = Field(
+        2, description="weather: levels, from the brightest days to the darkest; clear-sky: one per cloudiness value"
+    )
+    weather_day: Positive | None = Field(
+        None, description="weather: days over which it is remembered to 1/e; default: fitted, 1 for clear-sky"
+    )
+    start: Annotated[int, Field(ge=0, lt=2**31)] | Annotated[str, BeforeValidator(_as_text)] = Field(
+        "random",
+        description="trace: each device starts anywhere, or all at this slot or time (06-08, 2023-06-08T06:00), and "
+        "plans know it; time-of-day, weather: clock time of the first slot (06:00), default the window's first",
     )
     panel_cm2: PerDeviceNonNegative = Field(25.0, description="panel area [cm²]")
     efficiency: PerDeviceNonNegative = Field(0.2, description="share of the irradiance that is harvested")
+
+    @property
+    def months(self) -> tuple[int, ...]:
+        """The months that count."""
+        return (self.month,) if isinstance(self.month, int) else self.month
 
 
 def build(settings: Settings, scenario: Scenario) -> HarvestLaw | HarvestReplay:
     """Law or replay of the window's irradiance; raises ScenarioError for settings or data that do not fit."""
     _check(settings)
-    second, ghi, step_second = _window(_irradiance(settings), settings)
+    samples, remark = _samples(_irradiance(settings), settings)
     devices = scenario.network.devices
     panels = zip(per_device(settings.panel_cm2, devices), per_device(settings.efficiency, devices), strict=True)
     scale = [area_cm2 * 1e-4 * efficiency for area_cm2, efficiency in panels]
+    window = _window(settings, scenario)
     if settings.law == "trace":
-        start = None if settings.start == "random" else int(settings.start)
-        return replay(_series(second, ghi, step_second, settings, scenario), scale, scenario.slots, start)
-    bin_second = math.inf
-    if settings.law == "time-of-day":
-        bin_second = max(step_second, _MIN_BIN_SECOND, scenario.energy.slot_second)
-    return _binned_law(second, ghi, bin_second, scale, settings, scenario)
-
-
-def _refuse(field: str, expected: str, actual: object) -> NoReturn:
-    raise ScenarioError(f"harvest.{field}", f"expected {expected}, actual {actual}") from None
+        return _replay(samples, window, scale, settings, scenario, remark)
+    if not is_within_steps(samples, window):
+        samples = _by_slot(samples, window, settings)
+    return _law(samples, window, scale, settings, scenario, remark)
 
 
 def _check(settings: Settings) -> None:
-    for data, fields in _NEEDED.items():
-        for field in fields:
-            given = getattr(settings, field) is not None
-            if given != (data == settings.data):
-                actual = f"data {settings.data!r}" if given else "value missing"
-                _refuse(field, f"a value with data {data!r} and only there", actual)
+    for field in _OPTIONAL:
+        users = [data for data, fields in _NEEDED.items() if field in fields]
+        needed = settings.data in users
+        given = getattr(settings, field) is not None
+        allowed = needed or field in _ALLOWED.get(settings.data, ())
+        if given > allowed or needed > given:
+            users += [data for data, fields in _ALLOWED.items() if field in fields]
+            known = " or ".join(map(repr, dict.fromkeys(users)))
+            actual = f"data {settings.data!r}" if given else "value missing"
+            raise wrong(field, f"a value with data {known} and only there", actual)
     if settings.first_day and settings.last_day and settings.first_day > settings.last_day:
-        _refuse("last_day", f"{settings.first_day} or later", f"value {settings.last_day}")
+        raise wrong("last_day", f"{settings.first_day} or later", f"value {settings.last_day}")
     if not 0 <= settings.hours[0] < settings.hours[1] <= 24:
-        _refuse("hours", "0 ≤ first < end ≤ 24", f"value {list(settings.hours)}")
-    if settings.start != "random" and settings.law != "trace":
-        _refuse("start", f"'random' with law {settings.law!r}", f"value {settings.start}")
+        raise wrong("hours", "0 ≤ first < end ≤ 24", f"value {list(settings.hours)}")
     if max(per_device(settings.efficiency, 1)) > 1:
-        _refuse("efficiency", "at most 1", f"value {settings.efficiency}")
+        raise wrong("efficiency", "at most 1", f"value {settings.efficiency}")
     wanted, found = len(settings.cloudiness_values), len(settings.cloudiness_prob)
     if wanted != found:
-        _refuse("cloudiness_prob", f"{wanted} values", f"number of values {found}")
+        raise wrong("cloudiness_prob", f"{wanted} values", f"number of values {found}")
     check_law("harvest.cloudiness_prob", settings.cloudiness_prob)
+    _check_start(settings)
+
+
+def _check_start(settings: Settings) -> None:
+    """Refuse a start that the law has no use for."""
+    start, law = settings.start, settings.law
+    if start == "random" or (law == "trace" and isinstance(start, int)):
+        return
+    if law == "iid":
+        raise wrong("start", "'random' with law 'iid'", f"value {start}")
+    day = day_and_clock(start)[0] if isinstance(start, str) else "none"
+    if law == "trace" and day is None:
+        raise wrong("start", "a slot or a day such as 06-08 with law 'trace'", f"value {start!r}")
+    if law != "trace" and day is not None:
+        raise wrong("start", f"a clock time such as 06:00 with law {law!r}", f"value {start!r}")
 
 
 def _irradiance(settings: Settings) -> "pd.Series[float]":
     """All irradiance of the chosen data by local standard time."""
-    if settings.data == "midc-file":
-        return _midc_file(str(settings.file))
-    if settings.data == "midc-site":
-        return _midc_site(settings)
-    return _clear_sky(settings) if settings.data == "clear-sky" else _tmy3()
+    match settings.data:
+        case "file":
+            place = settings.timezone, settings.time_label, settings.longitude
+            return irradiance_file(str(settings.file), settings.format, *place)
+        case "midc-file":
+            return midc_file(str(settings.file))
+        case "midc-site" if settings.first_day and settings.last_day:
+            return midc_site(str(settings.site), settings.first_day, settings.last_day)
+        case "clear-sky":
+            return clear_sky(settings.latitude or 0.0, settings.longitude or 0.0, settings.months)
+    return greensboro()
 
 
-def _tmy3() -> "pd.Series[float]":
-    """Typical year of Greensboro NC; its file labels an hour by the end, we by the beginning."""
-    import pvlib
-
-    file = Path(pvlib.__file__).parent / "data" / "723170TYA.CSV"
-    ghi: pd.Series[float] = pvlib.iotools.read_tmy3(str(file), map_variables=True)[0]["ghi"]
-    return ghi.shift(freq="-1h")
-
-
-def _clear_sky(settings: Settings) -> "pd.Series[float]":
-    """Haurwitz model at the middle of every quarter of an hour, in the nearest whole-hour time zone."""
-    import pandas as pd
-    import pvlib
-
-    latitude, longitude = float(settings.latitude or 0), float(settings.longitude or 0)
-    time = pd.date_range("2023-01-01", "2024-01-01", freq="15min", inclusive="left")
-    time = time[time.month == settings.month]
-    to_utc = pd.Timedelta(minutes=7.5) - pd.Timedelta(hours=round(longitude / 15))
-    sun = pvlib.solarposition.get_solarposition((time + to_utc).tz_localize("UTC"), latitude, longitude)
-    ghi: pd.Series[float] = pvlib.clearsky.haurwitz(sun["apparent_zenith"])["ghi"]
-    return ghi.set_axis(time)
-
-
-def _midc_site(settings: Settings) -> "pd.Series[float]":
-    """Measurements of an MIDC station, fetched online."""
-    import pandas as pd
-    import pvlib
-
-    try:
-        frame = pvlib.iotools.read_midc_raw_data_from_nrel(settings.site, settings.first_day, settings.last_day)
-    except Exception as error:  # no connection, or a reply that is no data, on which pvlib may raise anything
-        instead = "download the station's text file and use data = 'midc-file' instead"
-        actual = f"{type(error).__name__}: {' '.join(str(error).split())[:80]}; {instead}"
-        _refuse("site", f"data of MIDC site {settings.site!r} from its server", actual)
-    column = frame.iloc[:, _global_column("site", list(frame.columns))]
-    return _measured("site", pd.to_numeric(column, errors="coerce"))
-
-
-def _midc_file(file: str) -> "pd.Series[float]":
-    """Measurements of an MIDC text file: first column date, second time, and a 'Global' one."""
+def _samples(ghi: "pd.Series[float]", settings: Settings) -> tuple[Samples, str]:
+    """Irradiance of the months and daily hours, in order, and a remark on what was filled in."""
     import pandas as pd
 
-    try:
-        lines = csv.reader(read_text("harvest.file", file).splitlines())
-        rows = {number: row for number, row in enumerate(lines, 1) if any(cell.strip() for cell in row)}
-    except csv.Error as error:
-        _refuse("file", "a readable text file", f"error: {error}")
-    if not rows:
-        _refuse("file", "a header and samples", f"file {file!r} is empty")
-    column = _global_column("file", rows.pop(min(rows)))
-    clock = pd.Series({line: " ".join(row[:2]) for line, row in rows.items()}, dtype=object)
-    text = pd.Series({line: "".join(row[column : column + 1]).strip() for line, row in rows.items()}, dtype=object)
-    time = pd.to_datetime(clock, format="%m/%d/%Y %H:%M", errors="coerce")
-    ghi = pd.to_numeric(text, errors="coerce")
-    _refuse_first("a date and time such as 6/1/2023 00:00", clock[time.isna()])
-    _refuse_first("a number of W/m²", text[ghi.isna() & ~text.str.lower().isin(["", "nan"])])
-    return _measured("file", ghi.set_axis(pd.DatetimeIndex(time)))
-
-
-def _refuse_first(expected: str, wrong: "pd.Series[str]") -> None:
-    for line, value in wrong.items():
-        _refuse("file", f"{expected} in line {line}", f"value {value[:40]!r}")
-
-
-def _global_column(field: str, names: list[str]) -> int:
-    """Position of the first column of global irradiance in W/m²."""
-    for position, name in enumerate(names):
-        if name.strip().startswith("Global") and "[W/m^2]" in name:
-            return position
-    _refuse(field, "a column 'Global ... [W/m^2]'", f"columns {', '.join(names)[:80]!r}")
-
-
-def _measured(field: str, ghi: "pd.Series[float]") -> "pd.Series[float]":
-    """Samples less the missing ones, and with a sensor's small negative values at night set to 0."""
-    low, high = _GHI_RANGE
-    valid = ghi[ghi.between(low, high)]
-    if valid.empty:
-        _refuse(field, f"samples within {low:g} to {high:g} W/m²", f"number of such samples 0 of {len(ghi)}")
-    return valid.clip(lower=0)
-
-
-def _window(samples: "pd.Series[float]", settings: Settings) -> tuple[Array, Array, float]:
-    """Time [s] and irradiance [W/m²] of the month and daily hours, in order, and the step of the data [s]."""
-    import pandas as pd
-
-    samples = samples.set_axis(pd.DatetimeIndex(samples.index).tz_localize(None)).sort_index(kind="stable")
-    months = pd.DatetimeIndex(samples.index).month
-    samples = samples[months == settings.month]
-    second = samples.index.to_numpy(dtype="datetime64[s]").astype(np.float64)
-    steps = np.diff(second)
-    if not steps.any():
+    ghi, remark = ghi.set_axis(pd.DatetimeIndex(ghi.index).tz_localize(None)).sort_index(kind="stable"), ""
+    if settings.data == "file":
+        ghi, remark = without_gaps(ghi, settings.months, settings.gap_minute)
+    months = pd.DatetimeIndex(ghi.index).month
+    chosen = ghi[months.isin(settings.months)]
+    second = seconds(chosen)
+    step_second = step_of(second)
+    if not step_second:
         known = sorted(months.unique().tolist())
         expected = f"a month with samples at two times or more; the data have months {known}"
-        _refuse("month", expected, f"value {settings.month}")
-    step_second = float(np.median(steps[steps > 0]))
+        raise wrong("month", expected, f"value {settings.month}")
     hour = (second % 86400 + _TINY) / 3600
     inside = (settings.hours[0] <= hour) & (hour < settings.hours[1])
     if not inside.any():
         expected = f"a window with samples of the data, which come every {step_second / 60:g} minutes"
-        _refuse("hours", expected, f"value {list(settings.hours)}")
-    return second[inside], np.asarray(samples, dtype=np.float64)[inside], step_second
+        raise wrong("hours", expected, f"value {list(settings.hours)}")
+    return Samples(second[inside], np.asarray(chosen, dtype=np.float64)[inside], step_second), remark
 
 
-def _clouds(settings: Settings) -> tuple[Array, Array]:
-    """Factors on the irradiance and their probabilities; measurements have their clouds already."""
-    if settings.data != "clear-sky":
-        return np.ones(1), np.ones(1)
-    return np.array(settings.cloudiness_values), np.array(settings.cloudiness_prob)
-
-
-def _slots_per_day(settings: Settings, scenario: Scenario) -> int:
-    """Number of slots that begin in the daily window; one at least, however long it is."""
-    return max(1, math.ceil((settings.hours[1] - settings.hours[0]) * 3600 / scenario.energy.slot_second - _TINY))
-
-
-def _series(second: Array, ghi: Array, step_second: float, settings: Settings, scenario: Scenario) -> Array:
-    """J/m² of every slot of every day, from the sample that holds when the slot begins; gaps are left out."""
-    per_day, slot_second = _slots_per_day(settings, scenario), scenario.energy.slot_second
-    days = np.unique(second // 86400)
-    if len(days) * per_day > _MAX_TRACE:
-        expected = f"expected slots so long that the trace has at most {_MAX_TRACE} values"
-        raise ScenarioError("energy.slot_second", f"{expected}, actual number {len(days) * per_day}")
-    values, prob = _clouds(settings)
-    ghi = ghi * stream(scenario.seed, "harvest").choice(values, size=len(ghi), p=prob)
-    slot_begin = days[:, None] * 86400 + settings.hours[0] * 3600 + np.arange(per_day) * slot_second
-    holding = np.searchsorted(second, slot_begin + _TINY, side="right") - 1
-    covered = (holding >= 0) & (slot_begin - second[holding] < step_second - _TINY)
-    if not covered.any():
-        _refuse("hours", f"a window where slots of {slot_second:g} s meet samples", f"value {settings.hours}")
-    series: Array = ghi[holding[covered]] * slot_second
-    return series
-
-
-def _binned_law(
-    second: Array, ghi: Array, bin_second: float, scale: list[float], settings: Settings, scenario: Scenario
-) -> HarvestLaw:
-    """Law of each slot from the samples in its clock bin; an empty bin takes those of the bin before."""
+def _window(settings: Settings, scenario: Scenario) -> Window:
+    """The daily window with as many slots as begin in it, one at least, however long it is."""
     slot_second = scenario.energy.slot_second
-    sample_bin = (second % 86400 - settings.hours[0] * 3600 + _TINY) // bin_second
-    filled = np.unique(sample_bin)
-    slot_of_day = np.arange(scenario.slots) % _slots_per_day(settings, scenario)
-    slot_bin = (slot_of_day * slot_second + _TINY) // bin_second
-    held = np.maximum(np.searchsorted(filled, slot_bin, side="right") - 1, 0)
-    phases, phase_of_slot = np.unique(held, return_inverse=True)
-    laws = [marginal_atoms(ghi[sample_bin == filled[phase]] * slot_second) for phase in phases]
-    factors, share = _clouds(settings)
-    joule, prob = np.zeros((2, len(laws), len(factors), max(len(atoms) for atoms, _ in laws)))
-    for phase, (atoms, atom_prob) in enumerate(laws):
-        joule[phase, :, : len(atoms)] = np.outer(factors, atoms)
-        prob[phase, :, : len(atoms)] = np.outer(share, atom_prob)
-    flat = (len(laws), -1)
-    return memoryless(joule.reshape(flat), prob.reshape(flat), scale, phase_of_slot.astype(np.int64))
+    slots = max(1, math.ceil((settings.hours[1] - settings.hours[0]) * 3600 / slot_second - _TINY))
+    if settings.law == "trace" or settings.start == "random":
+        return Window(settings.hours[0] * 3600, slots, slot_second)
+    hour = day_and_clock(str(settings.start))[1] / 3600
+    if not settings.hours[0] <= hour < settings.hours[1]:
+        raise wrong("start", f"a time within harvest.hours = {list(settings.hours)}", f"value {settings.start!r}")
+    first = min(int((hour - settings.hours[0]) * 3600 / slot_second + _TINY), slots - 1)
+    return Window(settings.hours[0] * 3600, slots, slot_second, first)
+
+
+def _by_slot(samples: Samples, window: Window, settings: Settings) -> Samples:
+    """Mean irradiance of every slot of every day."""
+    values = len(np.unique(samples.second // 86400)) * window.num_slots
+    if values > _MAX_TRACE:
+        expected = f"expected slots so long that the trace has at most {_MAX_TRACE} values"
+        raise ScenarioError("energy.slot_second", f"{expected}, actual number {values}")
+    found = slot_means(samples, window)
+    if not len(found.ghi):
+        expected = f"a window where slots of {window.slot_second:g} s meet samples"
+        raise wrong("hours", expected, f"value {list(settings.hours)}")
+    return found
+
+
+def _replay(
+    samples: Samples, window: Window, scale: list[float], settings: Settings, scenario: Scenario, remark: str
+) -> HarvestReplay:
+    """The recorded series slot by slot, clouds drawn once for a clear sky; slots within gaps are left out."""
+    if settings.data == "clear-sky":
+        values, prob = settings.cloudiness_values, settings.cloudiness_prob
+        clouds = stream(scenario.seed, "harvest").choice(values, size=len(samples.ghi), p=prob)
+        samples = replace(samples, ghi=samples.ghi * clouds)
+    slots = _by_slot(samples, window, settings)
+    start = _first_slot(slots.second, settings)
+    return replay(slots.ghi * window.slot_second, scale, scenario.slots, start, remark)
+
+
+def _first_slot(second: Array, settings: Settings) -> int | None:
+    """Position of the start in a series of slots that begin at ``second``; None: anywhere."""
+    if not isinstance(settings.start, str):
+        return settings.start
+    if settings.start == "random":
+        return None
+    return position_of(second, *day_and_clock(settings.start))
+
+
+def _law(
+    samples: Samples, window: Window, scale: list[float], settings: Settings, scenario: Scenario, remark: str
+) -> HarvestLaw:
+    """Law of each slot by its clock bin, and by weather with law 'weather'."""
+    weather = _weather(samples, settings)
+    width = math.inf if settings.law == "iid" else bin_second(samples, window)
+    laws, phase_of_slot = laws_by_clock(samples, weather.level, width, window, scenario.slots)
+    if settings.data == "clear-sky":
+        laws = [
+            [_clouded(row[0], settings)] if settings.law != "weather" else _dimmed(row[0], settings) for row in laws
+        ]
+    joule, prob, phase_of_slot = without_copies(*tables(laws), phase_of_slot)
+    return HarvestLaw(
+        joule=torch.from_numpy(joule),
+        prob=torch.from_numpy(prob),
+        scale=torch.tensor(scale, dtype=torch.float64),
+        kernel=torch.from_numpy(weather.kernel(window)),
+        phase_of_slot=phase_of_slot,
+        remark=remark,
+    )
+
+
+def _clouded(law: Atoms, settings: Settings) -> Atoms:
+    """A clear sky's law with clouds drawn anew in every slot."""
+    joule, prob = law
+    clouds = np.array(settings.cloudiness_values), np.array(settings.cloudiness_prob)
+    return np.outer(clouds[0], joule).ravel(), np.outer(clouds[1], prob).ravel()
+
+
+def _dimmed(law: Atoms, settings: Settings) -> list[Atoms]:
+    """A clear sky's laws by weather: a factor each."""
+    joule, prob = law
+    return [(factor * joule, prob) for factor in settings.cloudiness_values]
+
+
+def _weather(samples: Samples, settings: Settings) -> Weather:
+    """Weather of the samples' days: none, a clear sky's given one, or fitted to the days."""
+    anywhere = np.zeros(len(samples.ghi), dtype=np.int64)
+    if settings.law != "weather":
+        return Weather(anywhere, np.ones(1), 1.0)
+    if settings.data == "clear-sky":
+        return Weather(anywhere, np.array(settings.cloudiness_prob), settings.weather_day or _CLEAR_SKY_DAYS)
+    found = fitted_weather(samples, settings.weather_levels, settings.weather_day)
+    if found is None:
+        expected = f"months with days of {settings.weather_levels} brightnesses (harvest.weather_levels)"
+        raise wrong("month", expected, f"value {settings.month} with too few unlike days")
+    return found

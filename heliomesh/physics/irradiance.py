@@ -1,0 +1,266 @@
+"""Irradiance files: what a station, a satellite or a typical year says of the sun.
+
+TMY3, PVGIS, NSRDB and MIDC raw files are read by pvlib's readers, plain tables and MIDC's daily files here. A file
+says which zone's clock its times read, and by its format whether a time is the begin, the middle or the end of a
+sample. `irradiance_file` brings all samples to local standard time and to the begin of what they stand for.
+"""
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from heliomesh.physics.solar_time import TimeLabel, check_noon, from_begin, in_one_year, on_local_clock, wrong
+from heliomesh.scenario import ScenarioError, read_text
+
+if TYPE_CHECKING:  # pandas and pvlib are slow to import: the functions that need them do so
+    import pandas as pd
+
+FileFormat = Literal["auto", "tmy3", "pvgis", "nsrdb", "midc", "csv"]
+
+_GHI_RANGE = (-100.0, 2000.0)  # W/m²; loggers mark missing values by numbers far outside, e.g. -99999
+_HOURS_WEST = {"AST": 4, "EST": 5, "CST": 6, "MST": 7, "PST": 8, "AKST": 9, "HST": 10, "UTC": 0, "GMT": 0}
+_ZONED = r":\d\d(?:\.\d+)?\s*(?:Z|[+-]\d\d(?::?\d\d)?)$"  # the end of a time that names its zone
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Samples of irradiance as a file has them."""
+
+    ghi: "pd.Series[float]"  # W/m² by time, with a zone or without
+    label: TimeLabel  # what a time is of its sample
+    longitude: float | None = None  # ° east
+
+
+def irradiance_file(
+    file: str, file_format: FileFormat, timezone: str | None, label: TimeLabel | None, longitude: float | None
+) -> "pd.Series[float]":
+    """Irradiance [W/m²] of a file by local standard time, at the begin of every sample; raises ScenarioError.
+
+    ``timezone``, ``label`` and ``longitude`` replace what the file says of its times and its place.
+    """
+    text = read_text("harvest.file", file)
+    found = _READERS[_recognised(text) if file_format == "auto" else file_format](file, text)
+    place = found.longitude if longitude is None else longitude
+    ghi, east_hour = on_local_clock(_measured("file", found.ghi), timezone, place)
+    ghi = in_one_year(from_begin(ghi, label or found.label))
+    check_noon(ghi, east_hour, place)
+    return ghi
+
+
+def _recognised(text: str) -> str:
+    """The format of a file by its first lines; a plain table where no other fits."""
+    first, second = [*(line.strip() for line in text.split("\n", 2)[:2]), ""][:2]
+    if first.startswith("{") or first.startswith("Latitude (decimal degrees)"):
+        return "pvgis"
+    if second.startswith("Date (MM/DD/YYYY),Time (HH:MM)"):
+        return "tmy3"
+    if first.startswith("Source,Location ID"):
+        return "nsrdb"
+    return "midc" if first.startswith("DATE (MM/DD/YYYY)") or ",Year,DOY," in f",{first}" else "csv"
+
+
+def greensboro() -> "pd.Series[float]":
+    """Typical year of Greensboro NC, hourly, which comes with pvlib."""
+    import pvlib
+
+    year = _tmy3(str(Path(pvlib.__file__).parent / "data" / "723170TYA.CSV"), "")
+    return in_one_year(from_begin(year.ghi, year.label))
+
+
+def clear_sky(latitude: float, longitude: float, months: tuple[int, ...]) -> "pd.Series[float]":
+    """Haurwitz model at the middle of every quarter of an hour, in the nearest whole-hour time zone."""
+    import pandas as pd
+    import pvlib
+
+    time = pd.date_range("2023-01-01", "2024-01-01", freq="15min", inclusive="left")
+    time = time[time.month.isin(months)]
+    to_utc = pd.Timedelta(minutes=7.5) - pd.Timedelta(hours=round(longitude / 15))
+    sun = pvlib.solarposition.get_solarposition((time + to_utc).tz_localize("UTC"), latitude, longitude)
+    ghi: pd.Series[float] = pvlib.clearsky.haurwitz(sun["apparent_zenith"])["ghi"]
+    return ghi.set_axis(time)
+
+
+def midc_site(site: str, first_day: date, last_day: date) -> "pd.Series[float]":
+    """Measurements of an MIDC station, fetched online."""
+    import pandas as pd
+    import pvlib
+
+    try:
+        frame = pvlib.iotools.read_midc_raw_data_from_nrel(site, first_day, last_day)
+    except Exception as error:  # no connection, or a reply that is no data, on which pvlib may raise anything
+        instead = "download the station's text file and use data = 'midc-file' instead"
+        actual = f"{type(error).__name__}: {' '.join(str(error).split())[:80]}; {instead}"
+        raise wrong("site", f"data of MIDC site {site!r} from its server", actual) from None
+    column = frame.iloc[:, _global_column("site", list(frame.columns))]
+    return _measured("site", pd.to_numeric(column, errors="coerce"))
+
+
+def midc_file(file: str) -> "pd.Series[float]":
+    """Measurements of an MIDC daily text file as they are, by its own clock."""
+    return _measured("file", _midc_table(file, read_text("harvest.file", file)))
+
+
+# readers
+
+
+def _tmy3(file: str, text: str) -> Recording:
+    """A typical year of the TMY3 set; an hour is labelled by its end."""
+
+    def read(iotools: Any) -> Recording:
+        frame, about = iotools.read_tmy3(file, map_variables=True)
+        return Recording(_column(frame, "ghi"), "end", float(about["longitude"]))
+
+    return _by_pvlib("TMY3", read)
+
+
+def _pvgis(file: str, text: str) -> Recording:
+    """Hourly or typical data of PVGIS in UTC, as CSV or JSON; the panel's own plane where the file has one."""
+    is_json = text.lstrip().startswith("{")
+    is_typical = '"tmy_hourly"' in text if is_json else "time(UTC)" in text
+
+    def read(iotools: Any) -> Recording:
+        reader = iotools.read_pvgis_tmy if is_typical else iotools.read_pvgis_hourly
+        frame, about = reader(file, pvgis_format="json" if is_json else "csv", map_variables=True)
+        parts = [name for name in ("poa_direct", "poa_sky_diffuse", "poa_ground_diffuse") if name in frame]
+        if parts and "poa_global" not in frame:
+            frame = frame.assign(poa_global=frame[parts].sum(axis=1))
+        place = about["inputs"].get("location", about["inputs"])  # JSON has its place one level deeper
+        return Recording(_column(frame, "poa_global", "ghi"), "middle", float(place["longitude"]))
+
+    return _by_pvlib("PVGIS", read)
+
+
+def _nsrdb(file: str, text: str) -> Recording:
+    """A file of the National Solar Radiation Database, PSM 3 or 4; a time is the middle of its interval."""
+
+    def read(iotools: Any) -> Recording:
+        frame, about = iotools.read_nsrdb_psm4(file, map_variables=True)
+        return Recording(_column(frame, "ghi"), "middle", float(about["longitude"]))
+
+    return _by_pvlib("NSRDB", read)
+
+
+def _midc(file: str, text: str) -> Recording:
+    """Measurements of an MIDC station: the daily text file, or the raw one with year and day of year."""
+    names = text.split("\n", 1)[0].split(",")
+    if "DOY" not in names:
+        ghi, zone = _midc_table(file, text), names[1].strip() if len(names) > 1 else ""
+        return Recording(ghi.tz_localize(f"Etc/GMT{_HOURS_WEST[zone]:+d}") if zone in _HOURS_WEST else ghi, "begin")
+
+    def read(iotools: Any) -> Recording:
+        frame = iotools.read_midc(file, raw_data=True, usecols=range(len(names)))
+        return Recording(frame.iloc[:, _global_column("file", list(frame.columns))].astype(float), "begin")
+
+    return _by_pvlib("MIDC raw", read)
+
+
+def _midc_table(file: str, text: str) -> "pd.Series[float]":
+    """Rows of an MIDC text file by its clock: first column date, second time, and a 'Global' one."""
+    import pandas as pd
+
+    rows = _rows(file, text)
+    column = _global_column("file", rows.pop(min(rows)))
+    clock = pd.Series({line: " ".join(row[:2]) for line, row in rows.items()}, dtype=object)
+    time = pd.to_datetime(clock, format="%m/%d/%Y %H:%M", errors="coerce")
+    _refuse_first("a date and time such as 6/1/2023 00:00", clock[time.isna()])
+    return _numbers(rows, column).set_axis(pd.DatetimeIndex(time))
+
+
+def _csv(file: str, text: str) -> Recording:
+    """A table of times, as 2023-06-01T12:00 with or without a zone, and W/m²; a first line may name the columns."""
+    import pandas as pd
+
+    rows = _rows(file, text)
+    first = rows[min(rows)]
+    column = 1
+    if pd.isna(pd.to_datetime(first[0].strip(), format="ISO8601", errors="coerce")):
+        names = [name.lower() for name in rows.pop(min(rows))]
+        column = next((n for n, name in enumerate(names) if n and ("ghi" in name or "w/m" in name)), 1)
+    clock = pd.Series({line: row[0].strip() for line, row in rows.items()}, dtype=object)
+    zoned = clock.str.contains(_ZONED).astype(bool)
+    if zoned.any():
+        _refuse_first("a zone, which other times have,", clock[~zoned])
+    time = pd.to_datetime(clock, format="ISO8601", errors="coerce", utc=bool(zoned.any()))
+    _refuse_first("a time such as 2023-06-01T12:00", clock[time.isna()])
+    ghi = _numbers(rows, column).set_axis(pd.DatetimeIndex(time))
+    # the first line says which clock is local
+    return Recording(ghi.tz_convert(pd.Timestamp(clock.iloc[0]).tz) if zoned.any() else ghi, "begin")
+
+
+_READERS: dict[str, Callable[[str, str], Recording]] = {
+    "tmy3": _tmy3,
+    "pvgis": _pvgis,
+    "nsrdb": _nsrdb,
+    "midc": _midc,
+    "csv": _csv,
+}
+
+
+def _by_pvlib(name: str, read: Callable[[Any], Recording]) -> Recording:
+    """What pvlib reads; it may raise anything on a file that is none of its kind."""
+    import pvlib
+
+    try:
+        return read(pvlib.iotools)
+    except ScenarioError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:80]}"
+        raise wrong("file", f"a file of the format {name} (harvest.format)", reason) from None
+
+
+def _column(frame: "pd.DataFrame", *names: str) -> "pd.Series[float]":
+    for name in names:
+        if name in frame:
+            column: pd.Series[float] = frame[name].astype(float)
+            return column
+    columns = ", ".join(map(str, frame.columns))
+    raise wrong("file", f"a column {' or '.join(names)}", f"columns {columns[:80]!r}")
+
+
+def _rows(file: str, text: str) -> dict[int, list[str]]:
+    """Cells of all lines that have any, by the line's number."""
+    separator = ";" if ";" in text.split("\n", 1)[0] else ","
+    try:
+        lines = csv.reader(text.splitlines(), delimiter=separator)
+        rows = {number: row for number, row in enumerate(lines, 1) if any(cell.strip() for cell in row)}
+    except csv.Error as error:
+        raise wrong("file", "a readable text file", f"error: {error}") from None
+    if not rows:
+        raise wrong("file", "a header and samples", f"file {file!r} is empty")
+    return rows
+
+
+def _numbers(rows: dict[int, list[str]], column: int) -> "pd.Series[float]":
+    """W/m² of a column; an empty cell is a missing sample."""
+    import pandas as pd
+
+    text = pd.Series({line: "".join(row[column : column + 1]).strip() for line, row in rows.items()}, dtype=object)
+    ghi = pd.to_numeric(text, errors="coerce")
+    _refuse_first("a number of W/m²", text[ghi.isna() & ~text.str.lower().isin(["", "nan"])])
+    return ghi
+
+
+def _refuse_first(expected: str, bad: "pd.Series[str]") -> None:
+    for line, value in bad.items():
+        raise wrong("file", f"{expected} in line {line}", f"value {value[:40]!r}")
+
+
+def _global_column(field: str, names: list[str]) -> int:
+    """Position of the first column of global irradiance in W/m²."""
+    for position, name in enumerate(names):
+        if name.strip().startswith("Global") and "[W/m^2]" in name:
+            return position
+    raise wrong(field, "a column 'Global ... [W/m^2]'", f"columns {', '.join(names)[:80]!r}")
+
+
+def _measured(field: str, ghi: "pd.Series[float]") -> "pd.Series[float]":
+    """Samples less the missing ones, and with a sensor's small negative values at night set to 0."""
+    low, high = _GHI_RANGE
+    valid = ghi[ghi.between(low, high)]
+    if valid.empty:
+        raise wrong(field, f"samples within {low:g} to {high:g} W/m²", f"number of such samples 0 of {len(ghi)}")
+    return valid.clip(lower=0)
