@@ -81,10 +81,11 @@ def _print_parts(kind: str, as_json: bool) -> None:
         print_json(found)
         return
     for name, part in found.items():
-        sources = part.pop("source")
-        table = Table(name, part.pop("title"), "source", box=SIMPLE_HEAD, pad_edge=False)
+        places = part.pop("source")
+        title, document = f"{name}: {part.pop('title')}", places["document"]
+        table = Table("number", "value", "place", title=title, caption=document, box=SIMPLE_HEAD, pad_edge=False)
         for field, value in part.items():
-            table.add_row(field, text_of(value), sources[field])
+            table.add_row(field, text_of(value), places[field])
         console().print(table)
 
 

@@ -25,7 +25,7 @@ class Part(Section):
     """What all parts have."""
 
     title: str
-    source: dict[str, str] = Field(description="where each number stands: document, revision, table or section")
+    source: dict[str, str] = Field(description="the document with its revision, and the place of each number in it")
 
 
 class Radio(Part):
