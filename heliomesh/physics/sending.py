@@ -10,7 +10,7 @@ from heliomesh.scenario import Energy
 
 
 @dataclass(frozen=True)
-class Consumption:
+class PowerCurve:
     """What a radio draws at its powers; between two of them it is interpolated."""
 
     radiated_watt: Tensor  # (power,) rising from 0
@@ -22,13 +22,19 @@ class Sending:
     """One update on air."""
 
     second: float  # τ
-    consumption: Consumption | None = None  # None: the radio draws what it radiates
+    curve: PowerCurve | None = None  # None: the radio draws what it radiates
 
-    def drawn_watt(self, power_watt: Tensor) -> Tensor:
-        """What the radio draws at powers [W] of any shape [W]."""
-        if self.consumption is None:
-            return power_watt
-        return linear(power_watt, self.consumption.radiated_watt, self.consumption.drawn_watt)
+    def drawn_watt(self, radiated_watt: Tensor) -> Tensor:
+        """What the radio draws at radiated powers [W] of any shape [W]."""
+        if self.curve is None:
+            return radiated_watt
+        return linear(radiated_watt, self.curve.radiated_watt, self.curve.drawn_watt)
+
+    def radiated_watt(self, drawn_watt: Tensor) -> Tensor:
+        """The power [W] at which the radio draws so much [W]; any shape."""
+        if self.curve is None:
+            return drawn_watt
+        return linear(drawn_watt, self.curve.drawn_watt, self.curve.radiated_watt)
 
     def joule(self, power_watt: Tensor) -> Tensor:
         """Energy of sending at powers [W] of any shape [J]."""
@@ -36,10 +42,7 @@ class Sending:
 
     def affordable_watt(self, joule: Tensor) -> Tensor:
         """The largest power that energies [J] of any shape pay for [W]."""
-        drawn = joule / self.second
-        if self.consumption is None:
-            return drawn
-        return linear(drawn, self.consumption.drawn_watt, self.consumption.radiated_watt)
+        return self.radiated_watt(joule / self.second)
 
 
 def build_sending(energy: Energy, transmit_second: float) -> Sending:
@@ -47,4 +50,4 @@ def build_sending(energy: Energy, transmit_second: float) -> Sending:
     if energy.consumed_watt is None or len(energy.consumed_watt) == 1:  # a single power is silence
         return Sending(transmit_second)
     powers = (torch.tensor(watt, dtype=torch.float64) for watt in (energy.powers_watt, energy.consumed_watt))
-    return Sending(transmit_second, Consumption(*powers))
+    return Sending(transmit_second, PowerCurve(*powers))
