@@ -123,7 +123,13 @@ class Link(Section):
 
     per_device = ("noise_watt",)
 
+    error: Literal["waterfall", "table"] = Field(
+        "waterfall", description="error rate by the paper's equation with φ, or by a table of the SINR"
+    )
     waterfall: Positive = Field(1.0, description="φ of the error rate")
+    table: str | None = Field(
+        None, description="CSV file with rows of SINR [dB] and packet error rate, for error = 'table'"
+    )
     noise_watt: PerDevicePositive = Field(
         0.01, description="noise power at each receiver [W]; log-distance loss needs far less, such as 2e-14"
     )
@@ -138,12 +144,49 @@ class Link(Section):
 class Energy(Section):
     """What actions cost and what a battery holds."""
 
-    per_device = ("compute_joule", "cpu_hz", "cycles_per_sample", "capacity_joule", "initial")
+    per_device = (
+        "compute_joule",
+        "compute_watt",
+        "compute_second",
+        "flop_per_second",
+        "cpu_hz",
+        "cycles_per_sample",
+        "capacity_joule",
+        "initial",
+    )
 
-    powers_watt: Annotated[Vector, Field(max_length=1000)] = (0.0, 0.1, 0.4)
-    transmit_second: Positive = 2.0
-    slot_second: Positive = 4.0
-    compute_joule: PerDeviceNonNegative | None = Field(None, description="default: κ K I² c |ξ|")
+    radio: str | None = Field(
+        None,
+        description="a radio of `heliomesh scenario radios`, or a .toml file like those; its numbers replace the "
+        "name and stand in every field that is not set",
+    )
+    board: str | None = Field(None, description="a computer of `heliomesh scenario boards`, likewise")
+    powers_watt: Annotated[Vector, Field(max_length=1000)] = Field(
+        (0.0, 0.1, 0.4), description="radiated powers [W]: 0, then rising"
+    )
+    consumed_watt: Annotated[Vector, Field(max_length=1000)] | None = Field(
+        None, description="power drawn while sending at each of powers_watt [W]; default: powers_watt"
+    )
+    transmit_second: Positive | Literal["bits"] = Field(
+        2.0, description="time of sending an update [s], or 'bits': the update's bits over bit_per_second"
+    )
+    bit_per_second: Positive | None = Field(None, description="rate of sending updates, for transmit_second = 'bits'")
+    packet_overhead: NonNegative = Field(
+        0.0, description="bits of headers and gaps per bit of an update, for transmit_second = 'bits'"
+    )
+    slot_second: Positive = Field(4.0, description="length of a slot [s]")
+    compute_joule: PerDeviceNonNegative | None = Field(
+        None, description="energy of a slot's training [J]; default: compute_watt · compute_second, or κ K I² c |ξ|"
+    )
+    compute_watt: PerDevicePositive | None = Field(
+        None, description="power drawn while training [W], with compute_second"
+    )
+    compute_second: PerDevicePositive | Literal["flop"] | None = Field(
+        None, description="time of a slot's training [s], or 'flop': its operations over flop_per_second"
+    )
+    flop_per_second: PerDevicePositive | None = Field(
+        None, description="sustained floating-point operations per second, for compute_second = 'flop'"
+    )
     capacitance: Positive = Field(1e-28, description="κ, effective switched capacitance")
     cpu_hz: PerDevicePositive = Field(1.5e9, description="I, processor frequency [Hz]")
     cycles_per_sample: PerDevicePositive = Field(2e7, description="c, processor cycles per training sample")
@@ -213,6 +256,12 @@ class Learning(Section):
     allow_divergence: bool = False  # accept `update` although the mixing matrix has a negative eigenvalue
     local_steps: Count = 5
     batch: Count = 32
+    update_bits: Annotated[int, Field(ge=1, le=2**53)] | None = Field(
+        None, description="bits of one update on air; default: counted from the model"
+    )
+    sample_flop: Positive | None = Field(
+        None, description="floating-point operations of training on one sample; default: counted from the model"
+    )
     learning_rate: Positive = 0.01
     schedule: Literal["constant", "cosine", "inverse", "step"] | None = None  # of the learning rate; None: constant
     final_rate: Annotated[float, Field(gt=0, le=1)] | None = None  # share of the first rate at the end; None: 0.1
@@ -357,6 +406,7 @@ class Scenario(Section):
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> Self:
         """Validate a nested mapping (as read from TOML) and return the scenario; raises ScenarioError."""
+        data = _parts().filled(data)
         plain = {key: value for key, value in data.items() if key in ("name", "seed", "slots")}
         sections = ("network", "channel", "link", "energy", "harvest", "cost", "learning")
         for key in data:
@@ -384,18 +434,19 @@ class Scenario(Section):
             data = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # numbers and nesting may exceed what Python reads
             raise ScenarioError("scenario", f"expected TOML, actual file {str(name_or_path)!r}: {error}") from None
-        harvest = data.get("harvest")
-        if folder is not None and isinstance(harvest, dict) and isinstance(harvest.get("file"), str):
-            harvest["file"] = str(folder / harvest["file"])  # relative to the scenario, not to the shell
+        if folder is not None:
+            _find_files(data, folder)
         return cls.parse({"name": name, **data})
 
     def override(self, changes: Mapping[str, Any]) -> Self:
         """Return a copy with dotted paths replaced: ``{"network.devices": 20}``.
 
         Where a name is expected, a Python function, class or module may stand: ``{"learning.model": my_factory}``.
-        A new source drops the settings of the old one, so sources are set before all else.
+        A new source drops the settings of the old one, so sources are set before all else. A radio or board drops
+        the numbers that it brings.
         """
         data = self.as_dict()
+        _parts().forget(data, changes)
         for path in sorted(changes, key=lambda path: not path.endswith(".source")):
             _set_path(data, path, _as_text(path, changes[path]))
         return type(self).parse(data)
@@ -437,9 +488,10 @@ class Scenario(Section):
         """Hexadecimal sha256 of what determines a result: all values but the name, and files by content."""
         data = self.as_dict()
         del data["name"]
-        if "file" in data["harvest"]:
-            with suppress(OSError, ValueError):  # a file that cannot be read counts by its name
-                data["harvest"]["file"] = hashlib.sha256(Path(data["harvest"]["file"]).read_bytes()).hexdigest()
+        for section, field in FILE_FIELDS:
+            if field in data[section]:
+                with suppress(OSError, ValueError):  # a file that cannot be read counts by its name
+                    data[section][field] = hashlib.sha256(Path(data[section][field]).read_bytes()).hexdigest()
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
     @classmethod
@@ -509,6 +561,25 @@ def _read(name_or_path: str | Path) -> tuple[str, str, Path | None]:
     )
 
 
+FILE_FIELDS = (("harvest", "file"), ("link", "table"))  # fields that name a file, which counts by its content
+_PARTS = ("radio", "board")
+
+
+def _find_files(data: dict[str, Any], folder: Path) -> None:
+    """Let files of a scenario's file be relative to its folder, not to the shell's."""
+    own_parts = [("energy", kind) for kind in _PARTS]
+    for section, field in (*FILE_FIELDS, *own_parts):
+        table = data.get(section)
+        name = table.get(field) if isinstance(table, dict) else None
+        if isinstance(name, str) and (field not in _PARTS or name.endswith(".toml")):
+            data[section][field] = str(folder / name)
+
+
+def _parts() -> Any:
+    """What knows radios and boards; like a source's file it is found by name, for it stands above this one."""
+    return catalog.find("heliomesh.physics", "parts")
+
+
 def _set_path(data: dict[str, Any], path: str, value: object) -> None:
     *parents, last = path.split(".")
     for depth, key in enumerate(parents):
@@ -536,6 +607,7 @@ def _check_together(scenario: Scenario) -> None:
                     f"actual number of values {len(value)}",
                 )
     _check_energy(scenario.energy)
+    _check_link(scenario.link)
     _check_cost(scenario.cost, scenario.slots)
     _check_clouds(scenario)
     _check_name("learning.aggregation", scenario.learning.aggregation, BUILT_IN_RULES, AGGREGATION_CATALOG)
@@ -573,24 +645,81 @@ def _check_name(field: str, name: str, built_in: tuple[str, ...], package: str) 
 
 
 def _check_energy(energy: Energy) -> None:
-    powers = energy.powers_watt
-    if powers[0] != 0 or any(low >= high for low, high in pairwise(powers)):
-        raise ScenarioError(
-            "energy.powers_watt",
-            f"expected 0 (idle) and then rising powers, actual value {_short(list(powers))}",
-        )
+    _check_powers("energy.powers_watt", energy.powers_watt)
+    _check_consumed(energy)
     smallest, largest = (extreme(per_device(energy.capacity_joule, 1)) for extreme in (min, max))
     if largest > MOST_JOULE:
         raise ScenarioError("energy.capacity_joule", f"expected at most {MOST_JOULE:g}, actual value {largest:g}")
     if smallest < LEAST_JOULE:
         raise ScenarioError("energy.capacity_joule", f"expected at least {LEAST_JOULE:g}, actual value {smallest:g}")
-    if energy.transmit_second > energy.slot_second:
+    _check_sending(energy)
+    _check_computing(energy)
+    if not isinstance(energy.initial, str):
+        _check_initial(energy.initial, energy.capacity_joule)
+
+
+def _check_powers(field: str, powers: tuple[float, ...]) -> None:
+    if powers[0] != 0 or any(low >= high for low, high in pairwise(powers)):
+        raise ScenarioError(field, f"expected 0 (idle) and then rising powers, actual value {_short(list(powers))}")
+
+
+def _check_consumed(energy: Energy) -> None:
+    """Refuse consumptions that are not one per power, or below what is radiated."""
+    drawn, radiated = energy.consumed_watt, energy.powers_watt
+    if drawn is None:
+        return
+    if len(drawn) != len(radiated):
+        raise ScenarioError(
+            "energy.consumed_watt",
+            f"expected one value for each of the {len(radiated)} in energy.powers_watt, "
+            f"actual number of values {len(drawn)}",
+        )
+    _check_powers("energy.consumed_watt", drawn)
+    for index, (watt, sent) in enumerate(zip(drawn, radiated, strict=True)):
+        if watt < sent:
+            raise ScenarioError(
+                f"energy.consumed_watt.{index}",
+                f"expected at least the {sent:g} W that are radiated, actual value {watt:g}",
+            )
+
+
+def _check_sending(energy: Energy) -> None:
+    if energy.transmit_second == "bits":
+        if energy.bit_per_second is None:
+            raise ScenarioError(
+                "energy.bit_per_second", "expected a rate for transmit_second 'bits', actual value missing"
+            )
+    elif energy.transmit_second > energy.slot_second:
         raise ScenarioError(
             "energy.transmit_second",
             f"expected at most energy.slot_second = {energy.slot_second:g}, actual value {energy.transmit_second:g}",
         )
-    if not isinstance(energy.initial, str):
-        _check_initial(energy.initial, energy.capacity_joule)
+
+
+def _check_computing(energy: Energy) -> None:
+    """Refuse half of a product, and energies given twice."""
+    watt, second = energy.compute_watt, energy.compute_second
+    if (watt is None) != (second is None):
+        missing, given = ("watt", "second") if watt is None else ("second", "watt")
+        raise ScenarioError(
+            f"energy.compute_{missing}", f"expected a value beside energy.compute_{given}, actual value missing"
+        )
+    if watt is not None and energy.compute_joule is not None:
+        raise ScenarioError(
+            "energy.compute_joule",
+            f"expected no value beside energy.compute_watt, actual value {_short(energy.compute_joule)}",
+        )
+    if second == "flop" and energy.flop_per_second is None:
+        raise ScenarioError(
+            "energy.flop_per_second", "expected a rate for compute_second 'flop', actual value missing"
+        )
+
+
+def _check_link(link: Link) -> None:
+    if (link.table is None) == (link.error == "table"):
+        needed = "a CSV file for error 'table'" if link.error == "table" else "no value but with error 'table'"
+        actual = "missing" if link.table is None else _short(link.table)
+        raise ScenarioError("link.table", f"expected {needed}, actual value {actual}")
 
 
 def _check_cost(cost: Cost, slots: int) -> None:

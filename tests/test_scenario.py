@@ -298,10 +298,14 @@ def test_per_device_fields_exist(kind):
     assert set(kind.per_device) <= set(kind.model_fields)
 
 
+PRODUCT = {"energy.compute_joule": None, "energy.compute_watt": 1.0, "energy.compute_second": 0.1}
+BESIDE = {"energy.compute_watt": PRODUCT, "energy.compute_second": PRODUCT}  # fields that need others
+
+
 @pytest.mark.parametrize(("section", "field"), [*PER_DEVICE, ("harvest", "scale")])
 def test_per_device_lists(section, field):
     path, values = f"{section}.{field}", [1, 2, 1.5, 2.5, 3]
-    tiny = Scenario.load("tiny")
+    tiny = Scenario.load("tiny").override(BESIDE.get(path, {}))
     scenario = tiny.override({path: values})
     found = getattr(getattr(scenario, section), field)
     assert found == tuple(values)

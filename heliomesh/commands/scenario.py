@@ -1,12 +1,14 @@
 """`heliomesh scenario`: list, show and check scenarios."""
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from heliomesh.commands.facts import print_json, remarks
+from heliomesh.commands.facts import print_json, remarks, text_of
 from heliomesh.commands.options import JsonOption, ScenarioArgument, SetOption, load
 from heliomesh.commands.terminal import console, say
 from heliomesh.learning.dataset import find_dataset
+from heliomesh.physics import parts
 from heliomesh.problem.problem import build
 from heliomesh.scenario import Scenario, shipped
 
@@ -59,6 +61,32 @@ def validate_command(scenario: ScenarioArgument, overrides: SetOption = []) -> N
     )
     for remark in remarks(problem):
         say(f"note: {remark}")
+
+
+@app.command("radios")
+def radios_command(as_json: JsonOption = False) -> None:
+    """Radios for energy.radio: their numbers, and the data sheets that these are from."""
+    _print_parts("radio", as_json)
+
+
+@app.command("boards")
+def boards_command(as_json: JsonOption = False) -> None:
+    """Computers for energy.board: their numbers, and where these are from."""
+    _print_parts("board", as_json)
+
+
+def _print_parts(kind: str, as_json: bool) -> None:
+    found = {name: parts.read(kind, name).model_dump(mode="json", exclude_none=True) for name in parts.names(kind)}
+    if as_json:
+        print_json(found)
+        return
+    for name, part in found.items():
+        places = part.pop("source")
+        title, document = f"{name}: {part.pop('title')}", places["document"]
+        table = Table("number", "value", "place", title=title, caption=document, box=SIMPLE_HEAD, pad_edge=False)
+        for field, value in part.items():
+            table.add_row(field, text_of(value), places[field])
+        console().print(table)
 
 
 @app.command("schema")

@@ -20,12 +20,20 @@ from heliomesh.catalog import spelled
 from heliomesh.durable import json_sha256
 from heliomesh.jobs.fingerprint import of_path, of_variant
 from heliomesh.learning.dataset import DATASET_CATALOG, Dataset
+from heliomesh.learning.footprint import sample_flop, update_bits
 from heliomesh.learning.model import MODEL_CATALOG
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.schedule import schedule_slots
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.planning import PLANNER_CATALOG, chosen_options, find_planner
-from heliomesh.scenario import AGGREGATION_CATALOG, CHANNEL_CATALOG, HARVEST_CATALOG, OPTIMISER_CATALOG, Scenario
+from heliomesh.scenario import (
+    AGGREGATION_CATALOG,
+    CHANNEL_CATALOG,
+    FILE_FIELDS,
+    HARVEST_CATALOG,
+    OPTIMISER_CATALOG,
+    Scenario,
+)
 from heliomesh.simulation.trace import Trace
 
 # raise it when the same inputs give other numbers, and when a default changes: identities leave defaults out
@@ -76,7 +84,7 @@ class Job:
         known = self.planner == IDEAL
         return {
             "results version": RESULTS_VERSION,
-            "scenario": _world(self.scenario.chosen()),
+            "scenario": _world(self.scenario, self.scenario.chosen()),
             "planner": spelled(self.planner),
             "planner source": None if known else of_variant(PLANNER_CATALOG, self.planner),
             "options": {} if known else chosen_options(self.planner, self.options),
@@ -166,20 +174,27 @@ def _strategy(training: TrainSettings) -> str:
 
 def world_of(scenario: Scenario) -> dict[str, Any]:
     """What decides plans and traces: the scenario without its name, files by content; of learning only its energy."""
-    return _world(scenario.as_dict())
+    return _world(scenario, scenario.as_dict())
 
 
-def _world(data: dict[str, Any]) -> dict[str, Any]:
+def _world(scenario: Scenario, data: dict[str, Any]) -> dict[str, Any]:
     data.pop("name", None)
     learning = data.pop("learning", {})
-    energy = {name: learning[name] for name in ("local_steps", "batch") if name in learning}
+    energy = {name: learning[name] for name in ("local_steps", "batch") if name in learning} | _counted(scenario)
     data |= {"learning": energy} if energy else {}
-    file = data["harvest"].get("file")
-    if file is not None:
-        data["harvest"]["file"] = of_path(Path(file))
+    for section, name in FILE_FIELDS:
+        if name in data.get(section, {}):
+            data[section][name] = of_path(Path(data[section][name]))
     places = (("channel", CHANNEL_CATALOG), ("harvest", HARVEST_CATALOG))
     sources = {name: of_variant(place, data[name]["source"]) for name, place in places}
     return data | {f"{name} source": code for name, code in sources.items() if code is not None}
+
+
+def _counted(scenario: Scenario) -> dict[str, float]:
+    """What energies take from the model: its bits on air and its operations, where the scenario asks for them."""
+    energy, learning = scenario.energy, scenario.learning
+    bits = {"update_bits": update_bits(learning)} if energy.transmit_second == "bits" else {}
+    return bits | ({"sample_flop": sample_flop(learning)} if energy.compute_second == "flop" else {})
 
 
 def _learning_code(scenario: Scenario) -> dict[str, str]:

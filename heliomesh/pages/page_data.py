@@ -28,7 +28,7 @@ from heliomesh.pages.run_folder import Curves, RunFolder, read_run
 from heliomesh.pages.seed_by_seed import differences
 from heliomesh.planning import lower_bound
 from heliomesh.problem.dual import is_quick
-from heliomesh.problem.problem import action_energies, build
+from heliomesh.problem.problem import action_set, build
 from heliomesh.problem.size import TooLargeError, readable
 from heliomesh.scenario import Learning, Scenario, ScenarioError
 from heliomesh.simulation.diagnostics import interval
@@ -268,7 +268,7 @@ def _picks_actions(run: RunFolder) -> bool:
     """Whether all powers seen, with and without training, are the scenario's: a bound speaks of no others."""
     if run.trace is None:
         return True
-    powers, trained, _ = action_energies(run.scenario)
+    powers, trained = action_set(run.scenario)
     seen, scheduled = run.trace.power_watt[run.episode], run.trace.scheduled[run.episode]
     known = [np.isin(seen, powers[trained == with_training].numpy()) for with_training in (False, True)]
     return bool(np.where(scheduled, known[1], known[0]).all())

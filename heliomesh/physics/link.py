@@ -1,13 +1,28 @@
-"""From powers and gains to packet errors: q_ij = 1 − exp(−φ (interference + noise) / signal)."""
+"""From powers and gains to packet errors: q_ij = 1 − exp(−φ (interference + noise) / signal), or from a table."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from heliomesh.physics.piecewise import linear
 from heliomesh.physics.topology import Topology
-from heliomesh.scenario import Scenario, per_device
+from heliomesh.scenario import Scenario, ScenarioError, per_device, read_text
+
+
+@dataclass(frozen=True)
+class ErrorTable:
+    """Packet error rates by the SINR, between its points linear in dB; 1 below the first, then as the last."""
+
+    sinr_db: Tensor  # (point,) rising
+    error: Tensor  # (point,) falling, or level
+
+    def __call__(self, sinr: Tensor) -> Tensor:
+        """Packet error rates of SINRs (as ratios, at least 0) of any shape."""
+        points, at_db = self.sinr_db.to(sinr), 10 * torch.log10(sinr)
+        return torch.where(at_db < points[0], 1.0, linear(at_db, points, self.error.to(sinr)))
 
 
 @dataclass(frozen=True)
@@ -18,6 +33,13 @@ class Radio:
     noise_watt: Tensor  # (device,)
     path_gain: Tensor  # (edge,) mean power gain; fading multiplies it
     half_duplex: bool
+    table: ErrorTable | None = None  # None: the waterfall
+
+    def packet_error(self, signal_watt: Tensor, disturbance_watt: Tensor) -> Tensor:
+        """Packet error rate of a signal against interference plus noise [W]; 1 where there is no signal."""
+        if self.table is None:
+            return waterfall_error(signal_watt, disturbance_watt, self.waterfall)
+        return torch.where(signal_watt > 0, self.table(signal_watt / disturbance_watt), 1.0)
 
 
 def build_link(scenario: Scenario, topology: Topology) -> Radio:
@@ -35,7 +57,54 @@ def build_link(scenario: Scenario, topology: Topology) -> Radio:
         noise_watt=torch.tensor(per_device(settings.noise_watt, topology.num_devices), dtype=torch.float64),
         path_gain=torch.from_numpy(gain),
         half_duplex=settings.half_duplex,
+        table=None if settings.table is None else read_table(settings.table),
     )
+
+
+def read_table(path: str) -> ErrorTable:
+    """A CSV file of SINR [dB] and packet error rate, after a line of headings or none; raises ScenarioError."""
+    lines = [line.split(",") for line in read_text("link.table", path).splitlines() if line.strip()]
+    rows = [_numbers(number, row) for number, row in enumerate(lines, 1) if number > 1 or _is_numeric(row)]
+    if len(rows) < _LEAST_POINTS:
+        raise ScenarioError("link.table", f"expected at least {_LEAST_POINTS} points, actual number {len(rows)}")
+    for (low, above), (high, below) in pairwise(rows):
+        if low >= high or above < below:
+            raise ScenarioError(
+                "link.table",
+                f"expected rising SINRs and falling error rates, actual {above:g} at {low:g} dB before {below:g} at "
+                f"{high:g} dB",
+            )
+    sinr_db, error = torch.tensor(rows, dtype=torch.float64).T.contiguous()
+    return ErrorTable(sinr_db, error)
+
+
+_LEAST_POINTS = 2
+_MOST_DB = 300.0  # either way: a ratio of powers stays a number, in float32 too
+
+
+def _is_numeric(row: list[str]) -> bool:
+    try:
+        float(row[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _numbers(line: int, row: list[str]) -> tuple[float, float]:
+    """The SINR and the error rate of a row."""
+    try:
+        sinr_db, error = map(float, row)
+    except ValueError:
+        raise ScenarioError(
+            "link.table", f"expected a SINR [dB] and an error rate in line {line}, actual {','.join(row)!r:.60}"
+        ) from None
+    if not (abs(sinr_db) <= _MOST_DB and 0 <= error <= 1):
+        raise ScenarioError(
+            "link.table",
+            f"expected at most {_MOST_DB:g} dB either way and an error rate from 0 to 1 in line {line}, "
+            f"actual {sinr_db:g} and {error:g}",
+        )
+    return sinr_db, error
 
 
 def waterfall_error(signal_watt: Tensor, disturbance_watt: Tensor, waterfall: float) -> Tensor:
@@ -55,7 +124,7 @@ def error_prob(link: Radio, topology: Topology, power_watt: Tensor, fading: Tens
     received = power_watt[..., sender] * fading * link.path_gain
     total = torch.zeros_like(power_watt).index_add_(-1, receiver, received)
     interference = (total[..., receiver] - received).clamp_min(0)
-    error = waterfall_error(received, interference + link.noise_watt[receiver], link.waterfall)
+    error = link.packet_error(received, interference + link.noise_watt[receiver])
     if link.half_duplex:
         error = torch.where(power_watt[..., receiver] > 0, 1.0, error)
     return error

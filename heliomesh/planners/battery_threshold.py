@@ -21,9 +21,9 @@ from torch import Tensor
 
 from heliomesh.problem.context import Planning
 from heliomesh.problem.factor import Variable, energy
+from heliomesh.problem.joint_form import CostForm, cost_form
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan
 from heliomesh.problem.problem import Problem, with_levels
-from heliomesh.problem.product_form import ProductForm
 from heliomesh.problem.single import action_laws
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.scenario import Fraction, ScenarioError, Section
@@ -69,7 +69,7 @@ def plan(context: Planning[Options]) -> Plan:
     """Thresholds as given, or the best that the search finds."""
     options = context.options
     problem = with_levels(context.problem, options.levels)
-    form, given = ProductForm(problem), options.thresholds
+    form, given = cost_form(problem), options.thresholds
     if given is not None:
         actions = threshold_actions(problem, _given_levels(problem, given))
         cost = _cost(form, _laws(problem, actions))
@@ -138,13 +138,13 @@ def _laws(problem: Problem, actions: Tensor) -> Tensor:
     return action_laws(problem, actions.expand(problem.slots, -1, -1))
 
 
-def _cost(form: ProductForm, laws: Tensor) -> float:
+def _cost(form: CostForm, laws: Tensor) -> float:
     """Exact expected cost per slot."""
     return float(torch.stack([form.cost(law.unsqueeze(0), slot) for slot, law in enumerate(laws)]).mean())
 
 
 def _descend(
-    problem: Problem, form: ProductForm, laws: Tensor, choice: Tensor, sweeps: int
+    problem: Problem, form: CostForm, laws: Tensor, choice: Tensor, sweeps: int
 ) -> tuple[Tensor, float, int, bool]:
     """Best thresholds in turn, colour by colour; laws (candidate, slot, device, action), choice (device,).
 

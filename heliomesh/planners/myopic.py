@@ -223,7 +223,7 @@ class Continuous:
         able = (seen.battery_joule >= compute) & (problem.during(slot).idle_cost[:, 0] >= 0)
         separate = settings.actions == "separate"
         left = seen.battery_joule - (compute * able if separate else compute)
-        limit = (left / settings.transmit_second).clamp(0, float(problem.actions.power_watt.max()))
+        limit = problem.sending.affordable_watt(left).clamp(0, float(problem.actions.power_watt.max()))
         power = self.solver.powers(problem.channel.fading(seen.channel_level), limit, slot)
         if separate:
             return Decision(power, able)

@@ -23,12 +23,12 @@ from heliomesh.problem.best_response import Descent, descend, even_laws
 from heliomesh.problem.context import Planning
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.factor import Variable, energy
+from heliomesh.problem.joint_form import CostForm, cost_form
 from heliomesh.problem.left import Left
 from heliomesh.problem.minorant import plan_grid
 from heliomesh.problem.overhead import coordination_overhead
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan, untracked
 from heliomesh.problem.problem import Problem
-from heliomesh.problem.product_form import ProductForm
 from heliomesh.problem.single import action_laws
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB
 from heliomesh.scenario import Section
@@ -107,7 +107,7 @@ def plan(context: Planning[Options]) -> Plan:
     coordination = Coordination(problem)
     if options.coordinate:
         coordination.check_fits(options.memory_gib)
-    respond = partial(_respond, problem, ProductForm(problem), options.sweeps)
+    respond = partial(_respond, problem, cost_form(problem), options.sweeps)
     results = list(context.track(context.parallel_map(respond, starts), "prices, starts", len(starts)))
     best = min(results, key=lambda result: result.cost)
     alone = Alone(problem, best.actions, best.prices, best.futures)
@@ -153,7 +153,7 @@ def _laws_of(problem: Problem, previous: Plan) -> Tensor:
     return action_laws(problem, alone.actions)
 
 
-def _respond(problem: Problem, form: ProductForm, sweeps: int, start: Tensor) -> Descent:
+def _respond(problem: Problem, form: CostForm, sweeps: int, start: Tensor) -> Descent:
     return descend(problem, form, start, sweeps, untracked, "")
 
 

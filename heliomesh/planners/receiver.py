@@ -25,12 +25,12 @@ from heliomesh.problem.best_response import descend, even_laws
 from heliomesh.problem.context import Planning
 from heliomesh.problem.coordination import Coordination, Group
 from heliomesh.problem.exact import backward_induction, induction_bytes
+from heliomesh.problem.joint_form import cost_form
 from heliomesh.problem.left import Left
 from heliomesh.problem.minorant import plan_grid
 from heliomesh.problem.overhead import coordination_overhead
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan
 from heliomesh.problem.problem import Part, Problem, interpolated
-from heliomesh.problem.product_form import ProductForm
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.problem.surroundings import receiver_terms, surroundings
 from heliomesh.scenario import Section
@@ -212,9 +212,7 @@ def _by_values(context: Planning[Options], coordination: Coordination, messages:
     """Devices' values under zero-hop best responses, as the planner `prices` has them."""
     options = context.options
     problem = plan_grid(context.problem, options.levels, options.interpolate, _OWN_LEVELS)
-    found = descend(
-        problem, ProductForm(problem), even_laws(problem), options.sweeps, context.track, "best responses"
-    )
+    found = descend(problem, cost_form(problem), even_laws(problem), options.sweeps, context.track, "best responses")
     none = {group.offset: torch.full_like(group.receivers, -1) for group in coordination.groups}
     policy = ReceiverTables(problem, coordination, {}, (), none, found.futures, options.rounds, messages)
     note = f"no tables: devices' own values, {problem.battery.levels} battery levels"

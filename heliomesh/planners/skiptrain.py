@@ -154,7 +154,7 @@ def _power_watt(problem: Problem, options: Options, train_slots: int) -> Tensor:
     powers = sending_powers(problem)
     if options.power_watt is not None or not _separate(problem) or not len(powers):
         return torch.full((problem.num_devices,), largest, dtype=torch.float64, device=problem.device)
-    sharing_joule = problem.slots * powers * problem.scenario.energy.transmit_second
+    sharing_joule = problem.slots * problem.sending.drawn_watt(powers) * problem.sending.second
     training_joule = train_slots * problem.compute_joule
     pays = sharing_joule + training_joule.unsqueeze(1) <= supply_joule(problem).unsqueeze(1)  # (device, power)
     return powers[(pays.sum(1) - 1).clamp_min(0)]

@@ -19,7 +19,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.physics.link import waterfall_error
 from heliomesh.problem.context import Planning
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan
@@ -102,7 +101,7 @@ def power_watt(problem: Problem, options: Options) -> Tensor:
 
 
 def worst_loss(problem: Problem, powers_watt: Tensor) -> Tensor:
-    """Mean share of packets that a device's worst link loses, max_i E_h[1 − exp(−φ σ_i² / (p g_ij h))].
+    """Mean share of packets that a device's worst link loses, max_i E_h[q(p g_ij h, σ_i²)].
 
     powers_watt (power,) → (power, device)
     """
@@ -110,6 +109,6 @@ def worst_loss(problem: Problem, powers_watt: Tensor) -> Tensor:
     receiver = torch.from_numpy(topology.edge_receiver).to(problem.device)
     sender = torch.from_numpy(topology.edge_sender).to(problem.device)
     signal = powers_watt.reshape(-1, 1, 1) * link.path_gain.unsqueeze(1) * channel.gain  # (power, edge, level)
-    lost = waterfall_error(signal, link.noise_watt[receiver].unsqueeze(1), link.waterfall) @ channel.stationary
+    lost = link.packet_error(signal, link.noise_watt[receiver].unsqueeze(1)) @ channel.stationary
     worst = torch.zeros(len(powers_watt), problem.num_devices, dtype=lost.dtype, device=problem.device)
     return worst.scatter_reduce(1, sender.expand_as(lost), lost, "amax")

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from heliomesh.problem.joint_form import CostForm
 from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem
-from heliomesh.problem.product_form import ProductForm
 from heliomesh.problem.single import action_laws, best_responses
 
 _SLOT_ENTRIES = 1 << 24  # wedge-action entries handled at a time
@@ -39,7 +39,7 @@ def even_laws(problem: Problem) -> Tensor:
     return torch.full(shape, 1 / shape[-1], dtype=problem.dtype, device=problem.device)
 
 
-def descend(problem: Problem, form: ProductForm, law: Tensor, sweeps: int, track: Track, description: str) -> Descent:
+def descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: Track, description: str) -> Descent:
     """Best responses colour by colour until a sweep gains nothing; laws (slot, device, action)."""
     colour = torch.tensor(problem.colour, device=problem.device)
     actions = torch.zeros(
@@ -76,7 +76,10 @@ def _by_slots(function: Callable[[Tensor, int], Tensor], law: Tensor, problem: P
 
 
 def _entries(problem: Problem) -> int:
-    """Wedge-action entries of a slot."""
+    """Wedge-action entries of a slot, or joint actions where these are listed."""
+    if problem.link.table is not None:
+        heard = (len(problem.heard_by(receiver)) for receiver in range(problem.num_devices))
+        return sum(len(problem.actions) ** count for count in heard)
     wedges = sum(len(n) ** 2 for n in problem.topology.neighbours)
     levels = 1 if problem.scenario.channel.state == "receiver" else problem.channel.levels
     return max(1, wedges * len(problem.actions) ** 2 * levels)

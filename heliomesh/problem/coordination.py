@@ -11,7 +11,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from heliomesh.physics.link import waterfall_error
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import check_fits
 
@@ -144,7 +143,7 @@ class Coordination:
         noise = self._on_axis(problem.link.noise_watt[group.receivers].unsqueeze(-1), 0, group.heard)
         missed = torch.zeros((), dtype=problem.dtype, device=problem.device)
         for k, signal in enumerate(each):
-            error = waterfall_error(signal, (everyone - signal).clamp_min(0) + noise, problem.link.waterfall)
+            error = problem.link.packet_error(signal, (everyone - signal).clamp_min(0) + noise)
             missed = missed + self._on_axis(weight[:, k].unsqueeze(-1), 0, group.heard) * error
         if problem.link.half_duplex:
             sends = self._on_axis((problem.actions.power_watt > 0).reshape(1, -1), group.heard - 1, group.heard)

@@ -9,7 +9,6 @@ instead; `Problem.during` gives the problem with the weights of a slot.
 import torch
 from torch import Tensor
 
-from heliomesh.physics.link import waterfall_error
 from heliomesh.problem.factor import Factor, Variable, action, site, total
 from heliomesh.problem.policy import Weights
 from heliomesh.problem.problem import Problem
@@ -36,7 +35,7 @@ def edge_errors(problem: Problem, receiver: int) -> dict[int, Factor]:
     for sender, watt in received.items():
         # subtracting one's own power leaves rounding dust where nobody else sends
         disturbance = (power_sum - watt).clamp_min(0) + link.noise_watt[receiver].to(problem.dtype)
-        error = waterfall_error(watt, disturbance, link.waterfall)
+        error = link.packet_error(watt, disturbance)
         if link.half_duplex:
             sends = Factor((action(receiver),), problem.actions.power_watt > 0).aligned(scope)
             error = torch.where(sends, torch.ones((), dtype=error.dtype, device=error.device), error)

@@ -38,10 +38,10 @@ from torch.utils.checkpoint import checkpoint
 from heliomesh.problem.best_response import descend, descent_bytes, even_laws
 from heliomesh.problem.cells import Priced, expected_prices, listed_entries, priced_cells
 from heliomesh.problem.coordination import Coordination
+from heliomesh.problem.joint_form import cost_form
 from heliomesh.problem.minorant import Kind, dividing_levels, first_laws, kinds
 from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem, interpolated
-from heliomesh.problem.product_form import ProductForm
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB
 
 _LAST_SLOTS = 4  # slots near the horizon that have prices of their own
@@ -154,7 +154,7 @@ def _rough(problem: Problem) -> Problem:
 
 def _first_laws(problem: Problem, track: Track) -> Tensor:
     """Laws of actions after a few zero-hop best responses, only a starting point; (slot, device, action)."""
-    form = ProductForm(problem)
+    form = cost_form(problem)
     return descend(problem, form, even_laws(problem), _DESCENT_SWEEPS, track, "action laws").laws
 
 

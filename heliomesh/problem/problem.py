@@ -24,10 +24,12 @@ from heliomesh.physics.harvesting import (
     with_forecast,
     with_law,
 )
-from heliomesh.physics.link import Radio, build_link, waterfall_error
+from heliomesh.physics.link import Radio, build_link
+from heliomesh.physics.sending import Sending, build_sending
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.problem.factor import Variable, energy, site
 from heliomesh.problem.weights import CostWeights, PhaseWeights, cost_weights
+from heliomesh.problem.workload import check_slot, compute_second, transmit_second
 from heliomesh.scenario import HARVEST_CATALOG, MOST_JOULE, MOST_WATT, Scenario, ScenarioError, per_device, variant
 
 _Holder = TypeVar("_Holder")
@@ -84,6 +86,7 @@ class Problem:
     harvest: Harvest
     battery: Battery
     link: Radio
+    sending: Sending
     actions: Actions
     weights: CostWeights
     dtype: torch.dtype
@@ -241,7 +244,7 @@ class Problem:
         """
         receiver = torch.from_numpy(self.topology.edge_receiver).to(self.device)
         signal = self.actions.power_watt.max() * self.channel.gain.max() * self.link.path_gain
-        return waterfall_error(signal, self.link.noise_watt[receiver], self.link.waterfall) > _DEAF
+        return self.link.packet_error(signal, self.link.noise_watt[receiver]) > _DEAF
 
     @cached_property
     def remembered(self) -> dict[str, float]:
@@ -315,6 +318,8 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
     topology = build_topology(scenario)
     channel, link = build_channel(scenario, topology), build_link(scenario, topology)
     _check_received(scenario, channel, link)
+    sending = build_sending(scenario.energy, transmit_second(scenario))
+    check_slot(scenario, sending.second)
     power, trained, spent = action_energies(scenario)
     battery = build_battery(scenario, spent)
     actions = Actions(power, trained, spent, battery.quanta(spent), battery.change(spent))
@@ -325,6 +330,7 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
         harvest=_moved(_build_harvest(scenario), place),
         battery=_moved(battery, place),
         link=_moved(link, place),
+        sending=_moved(sending, place),
         actions=_moved(actions, place),
         weights=cost_weights(scenario),
         dtype=number,
@@ -427,17 +433,23 @@ def _number_type(dtype: str) -> torch.dtype:
     return known[dtype]
 
 
-def action_energies(scenario: Scenario) -> tuple[Tensor, Tensor, Tensor]:
-    """Powers [W] (action,), training (action,) and energies e = e_cmp·β + p·τ [J] (device, action) of all actions."""
+def action_set(scenario: Scenario) -> tuple[Tensor, Tensor]:
+    """Powers [W] and training of all actions; (action,) each."""
     settings = scenario.energy
     separate = settings.actions == "separate"
     silent = [0.0] if separate or settings.train_only else []
     sending = list(settings.powers_watt[1:])
     untrained = [0.0, *(sending if separate else [])]
     power = torch.tensor([*untrained, *silent, *sending], dtype=torch.float64)
-    beta = torch.arange(len(power)) >= len(untrained)
+    return power, torch.arange(len(power)) >= len(untrained)
+
+
+def action_energies(scenario: Scenario) -> tuple[Tensor, Tensor, Tensor]:
+    """Powers [W] (action,), training (action,) and energies e = e_cmp·β + e_com [J] (device, action) of actions."""
+    power, beta = action_set(scenario)
+    sending = build_sending(scenario.energy, transmit_second(scenario))
     compute = torch.tensor(compute_joule(scenario), dtype=torch.float64)
-    spent = compute.unsqueeze(1) * beta + power * settings.transmit_second
+    spent = compute.unsqueeze(1) * beta + sending.joule(power)
     largest = float(spent.max())
     if not largest <= MOST_JOULE:
         raise ScenarioError(
@@ -447,10 +459,13 @@ def action_energies(scenario: Scenario) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def compute_joule(scenario: Scenario) -> list[float]:
-    """Energy of K local steps per device [J]: given, or e_cmp = κ K I² c |ξ|."""
+    """Energy of K local steps per device [J]: given, power times time, or e_cmp = κ K I² c |ξ|."""
     settings, devices = scenario.energy, scenario.network.devices
     if settings.compute_joule is not None:
         return per_device(settings.compute_joule, devices)
+    if settings.compute_watt is not None:
+        watts = per_device(settings.compute_watt, devices)
+        return [watt * second for watt, second in zip(watts, compute_second(scenario), strict=True)]
     samples = scenario.learning.local_steps * scenario.learning.batch
     frequency = np.array(per_device(settings.cpu_hz, devices))
     cycles = np.array(per_device(settings.cycles_per_sample, devices))

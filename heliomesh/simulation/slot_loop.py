@@ -55,7 +55,7 @@ def run_slots(
     have the same devices, edges, sites and levels, so batteries, channels and random numbers carry over.
     """
     _check_inputs(problem, policy, seed)
-    topology, settings = problem.topology, problem.scenario.energy
+    topology = problem.topology
     dust_joule = guard.DUST * problem.battery.capacity_joule
 
     numbers = RandomNumbers(problem, episodes, seed)
@@ -75,7 +75,7 @@ def run_slots(
         seen = Observation(channel_level, battery, weather, now.policy, noticed, memory).recalled_by(policy)
         memory = seen.memory
         decision = decided(problem, policy, slot, seen)
-        spent = decision.trained * problem.compute_joule + decision.power_watt * settings.transmit_second
+        spent = decision.trained * problem.compute_joule + problem.sending.joule(decision.power_watt)
         guard.check_spending(type(policy).__name__, spent, battery, dust_joule)
         spent = torch.minimum(spent, battery)  # rounding dust only, as just checked
         # 3. packets

@@ -87,6 +87,7 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
         ("uncoordinated", {}, {"learning.aggregation": "renormalized", "learning.schedule": "step"}),
         ("uncoordinated", {}, {"learning.aggregation": "reassigned", "learning.quasi_global": 0.5}),
         ("uncoordinated", {}, {"link.half_duplex": True, "channel.state": "reciprocal", **PATH, **UNLIKE}),
+        ("uncoordinated", {}, {"energy.consumed_watt": [0.0, 1.3], "energy.compute_joule": 0.5}),
         ("skiptrain", {"train_rounds": 2, "sync_rounds": 1}, {"energy.train_only": True}),
         ("uncoordinated", {}, SEPARATE),
         ("uncoordinated", {}, {**SEPARATE, "learning.aggregation": "renormalized", "link.half_duplex": True}),

@@ -156,7 +156,6 @@ def test_numbers_that_are_none_are_never_written(
     """Whatever the door lets through: a cost that is NaN ends in a sentence, without a trace or a finished plan."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("heliomesh.physics.link.waterfall_error", lambda signal, *_: signal * np.nan)
-    monkeypatch.setattr("heliomesh.problem.cost.waterfall_error", lambda signal, *_: signal * np.nan)
     out = {"simulate": ["--out", "trace.npz"], "run": ["--out", "run"]}.get(command, [])
     planner = "centralized" if command == "plan" else "uncoordinated"
     ending = run_command([command, "tiny", planner, *out, "--set", "slots=2"])

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from heliomesh.problem.best_response import descend
 from heliomesh.problem.cost import part_factors
 from heliomesh.problem.dual import Effort, raise_bound
 from heliomesh.problem.factor import Factor, action, total
+from heliomesh.problem.joint_form import JointForm, cost_form
 from heliomesh.problem.policy import untracked
 from heliomesh.problem.product_form import ProductForm
 from heliomesh.problem.receiver_floor import receiver_floor
@@ -196,8 +198,13 @@ def test_early_stop_keeps_the_bound_valid_within_phases(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("number", range(12))
-def test_product_form_is_exact(number: int) -> None:
-    problem = hm.build(random_network(number))
+@pytest.mark.parametrize("kind", ["waterfall", "waterfall, listed", "table"])
+def test_expected_costs_are_exact(number: int, kind: str, tmp_path: Path) -> None:
+    scenario = random_network(number)
+    if kind == "table":
+        (tmp_path / "errors.csv").write_text("sinr_db,error\n-6,0.9\n0,0.5\n3,0.4\n9,0.01\n", encoding="utf-8")
+        scenario = scenario.override({"link.error": "table", "link.table": str(tmp_path / "errors.csv")})
+    problem = hm.build(scenario)
     rng = np.random.default_rng(number)
     shape = (2, problem.num_devices, len(problem.actions))
     law = torch.from_numpy(rng.dirichlet(np.ones(shape[-1]), size=shape[:2]))
@@ -206,7 +213,8 @@ def test_product_form_is_exact(number: int) -> None:
     for variable in cost.scope:
         if variable.kind == "site":
             cost = cost.average(Factor((variable,), problem.channel.stationary), over=[variable])
-    form = ProductForm(problem)
+    form = JointForm(problem) if kind == "waterfall, listed" else cost_form(problem)
+    assert isinstance(form, ProductForm) == (kind == "waterfall")
     for slot in range(2):
         laws = {j: Factor((action(j),), law[slot, j]) for j in range(problem.num_devices)}
         mean = cost.average(*laws.values(), over=[action(j) for j in laws])

@@ -214,7 +214,7 @@ class Device:
         problem, actions = self._problem, self._problem.actions
         chosen = self._decider.action(slot, self._heard, float(self._battery_joule), now.sensed.uniform)
         power_watt, trained = actions.power_watt[chosen], bool(actions.trained[chosen])
-        spent = trained * problem.compute_joule[[self._number]] + power_watt * problem.scenario.energy.transmit_second
+        spent = trained * problem.compute_joule[[self._number]] + problem.sending.joule(power_watt)
         dust_joule = guard.DUST * self._battery.capacity_joule
         guard.check_spending(f"device {self._number}", spent, self._battery_joule, dust_joule)
         self._learner.begin()

@@ -23,6 +23,8 @@ from heliomesh.learning.retrieval.source import Address, Archive, NpmPackage, So
 from heliomesh.scenario import Learning
 
 ORIGIN = "https://www.cs.toronto.edu/~kriz/cifar.html"
+SHAPE = (3, 32, 32)
+CLASSES = 10
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2470, 0.2435, 0.2616)
 
@@ -92,12 +94,12 @@ def load(settings: Learning) -> Dataset:
     folder = require(SOURCE).folder
     train_inputs, train_labels = _read(folder, *_TRAIN)
     test_inputs, test_labels = _read(folder, _TEST)
-    return Dataset(SOURCE.name, train_inputs, train_labels, test_inputs, test_labels, num_classes=10)
+    return Dataset(SOURCE.name, train_inputs, train_labels, test_inputs, test_labels, num_classes=CLASSES)
 
 
 def _read(folder: Path, *batches: str) -> tuple[Tensor, Tensor]:
     """Inputs and labels of some batches, in order."""
     records = np.concatenate([np.fromfile(folder / f"{batch}.bin", np.uint8) for batch in batches])
     records = records.reshape(-1, _RECORD_BYTES)
-    inputs = normalised(records[:, 1:].reshape(-1, 3, 32, 32), MEAN, STD, full_scale=255.0)
+    inputs = normalised(records[:, 1:].reshape(-1, *SHAPE), MEAN, STD, full_scale=255.0)
     return torch.from_numpy(inputs), torch.from_numpy(records[:, 0].astype(np.int64))

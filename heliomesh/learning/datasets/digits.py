@@ -12,6 +12,8 @@ from heliomesh.learning.dataset import Dataset, dataset_from_arrays, normalised
 from heliomesh.scenario import Learning
 
 ORIGIN = "bundled with scikit-learn"
+SHAPE = (1, 8, 8)
+CLASSES = 10
 MEAN = (0.3051,)
 STD = (0.3762,)
 _EVERY = 5
@@ -23,7 +25,7 @@ def load(settings: Learning) -> Dataset:
     inputs = normalised(bunch.images[:, None], MEAN, STD, full_scale=16.0)
     labels = np.asarray(bunch.target, np.int64)
     test = _rank_in_class(labels) % _EVERY == _EVERY - 1
-    return dataset_from_arrays("digits", inputs[~test], labels[~test], inputs[test], labels[test], 10)
+    return dataset_from_arrays("digits", inputs[~test], labels[~test], inputs[test], labels[test], CLASSES)
 
 
 def _rank_in_class(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

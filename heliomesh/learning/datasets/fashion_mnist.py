@@ -17,6 +17,8 @@ from heliomesh.learning.retrieval.source import Address, DebianPackage, Source, 
 from heliomesh.scenario import Learning
 
 ORIGIN = "https://github.com/zalandoresearch/fashion-mnist"
+SHAPE = (1, 28, 28)
+CLASSES = 10
 MEAN = (0.2860,)
 STD = (0.3530,)
 
@@ -54,12 +56,12 @@ def load(settings: Learning) -> Dataset:
         train_labels=_labels(folder / "train-labels-idx1-ubyte"),
         test_inputs=_inputs(folder / "t10k-images-idx3-ubyte"),
         test_labels=_labels(folder / "t10k-labels-idx1-ubyte"),
-        num_classes=10,
+        num_classes=CLASSES,
     )
 
 
 def _inputs(path: Path) -> Tensor:
-    pixels = np.fromfile(path, np.uint8, offset=16).reshape(-1, 1, 28, 28)
+    pixels = np.fromfile(path, np.uint8, offset=16).reshape(-1, *SHAPE)
     return torch.from_numpy(normalised(pixels, MEAN, STD, full_scale=255.0))
 
 

@@ -13,8 +13,8 @@ from heliomesh.streams import stream
 
 ORIGIN = "made on the spot"
 SEED = 2**63  # a scenario's seed is smaller
-_CLASSES = 10
-_SHAPE = (1, 8, 8)
+SHAPE = (1, 8, 8)
+CLASSES = 10
 _CENTRE_DISTANCE = 4.0  # root mean square distance of a centre from the origin, in units of the noise
 _SAMPLES_PER_CLASS = {"train": 200, "test": 100}
 
@@ -22,13 +22,11 @@ _SAMPLES_PER_CLASS = {"train": 200, "test": 100}
 def load(settings: Learning) -> Dataset:
     """Draw the samples; inputs (sample, 1, 8, 8), classes in turn."""
     rng = stream(SEED, "partition")
-    spread = _CENTRE_DISTANCE / np.prod(_SHAPE) ** 0.5
-    centres = spread * rng.standard_normal((_CLASSES, *_SHAPE))
+    spread = _CENTRE_DISTANCE / np.prod(SHAPE) ** 0.5
+    centres = spread * rng.standard_normal((CLASSES, *SHAPE))
     deviation = (1 + spread**2) ** 0.5
     inputs, labels = {}, {}
     for part, repeats in _SAMPLES_PER_CLASS.items():
-        labels[part] = np.tile(np.arange(_CLASSES), repeats)
-        inputs[part] = (centres[labels[part]] + rng.standard_normal((len(labels[part]), *_SHAPE))) / deviation
-    return dataset_from_arrays(
-        "synthetic", inputs["train"], labels["train"], inputs["test"], labels["test"], _CLASSES
-    )
+        labels[part] = np.tile(np.arange(CLASSES), repeats)
+        inputs[part] = (centres[labels[part]] + rng.standard_normal((len(labels[part]), *SHAPE))) / deviation
+    return dataset_from_arrays("synthetic", inputs["train"], labels["train"], inputs["test"], labels["test"], CLASSES)

@@ -1,0 +1,55 @@
+"""What a scenario's model costs a device: bits of an update on air, operations of training on a sample.
+
+Both are numbers of `[learning]` where it has them, and are counted from the model otherwise. A dataset that says its
+SHAPE and CLASSES is not loaded for that.
+"""
+
+import math
+from functools import lru_cache
+from typing import Literal
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from heliomesh.learning.dataset import find_dataset, load_dataset
+from heliomesh.learning.model import InputShape, build_model
+from heliomesh.scenario import Learning
+
+_BITS = 32  # of a parameter on air
+
+
+def update_bits(learning: Learning) -> int:
+    """Bits of one update on air, without headers."""
+    if learning.update_bits is not None:
+        return learning.update_bits
+    return _BITS * _counted(learning)[0]
+
+
+def sample_flop(learning: Learning) -> float:
+    """Floating-point operations of training on one sample, forwards and backwards."""
+    return learning.sample_flop or _counted(learning)[1]
+
+
+def _counted(learning: Learning) -> tuple[int, float]:
+    source = find_dataset(learning)
+    shape, classes = getattr(source, "SHAPE", None), getattr(source, "CLASSES", None)
+    if shape is None or classes is None:
+        dataset = load_dataset(learning)
+        shape, classes = dataset.input_shape, dataset.num_classes
+    return _of_model(learning.model, shape, classes, learning.buffers)
+
+
+_SAMPLES = 2  # some layers refuse a single one
+
+
+@lru_cache
+def _of_model(
+    name: str, input_shape: InputShape, num_classes: int, buffers: Literal["refuse", "drop"]
+) -> tuple[int, float]:
+    """Parameters, and operations per sample: additions and multiplications of matrix products and convolutions."""
+    model = build_model(name, input_shape, num_classes, 0, buffers)
+    inputs = torch.zeros(_SAMPLES, *input_shape)
+    with FlopCounterMode(display=False) as counter:
+        torch.nn.functional.cross_entropy(model(inputs), torch.zeros(_SAMPLES, dtype=torch.long)).backward()  # type: ignore[no-untyped-call]
+    parameters = sum(math.prod(parameter.shape) for parameter in model.parameters())
+    return parameters, counter.get_total_flops() / _SAMPLES

@@ -1,0 +1,113 @@
+"""Exact expectations when every device acts independently, for any error rate: joint actions are listed.
+
+A table of error rates does not factorise over senders as the waterfall does (`product_form.py`). The mean weight that
+receiver i misses, E_h[f_i(h, p)], is then a table over the joint actions p that it hears, and
+
+    E[f_i] = Σ_p E_h[f_i(h, p)] Π_j P(p_j)
+
+Channels are in their stationary law. A receiver that hears d devices costs |P|^d terms.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from heliomesh.problem.coordination import Coordination, Group
+from heliomesh.problem.problem import Problem
+from heliomesh.problem.product_form import ProductForm
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
+
+_BATCH_ENTRIES = 1 << 22  # entries of channel states and joint actions handled at a time
+
+
+class CostForm(Protocol):
+    """The network's expected one-slot cost as a function of the devices' independent laws (slot, device, action)."""
+
+    def cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
+        """Expected one-slot cost of the network; (slot,)."""
+
+    def action_cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
+        """Expected cost of everything a device's action touches, per own action; (slot, device, action)."""
+
+
+def cost_form(problem: Problem) -> CostForm:
+    """The product form of the waterfall, or listed joint actions for a table; raises TooLargeError."""
+    if problem.link.table is None:
+        return ProductForm(problem)
+    form = JointForm(problem)
+    largest = sum(len(group.receivers) * float(len(problem.actions)) ** group.heard for group in form.groups)
+    remedy = "lower the degree or the power levels, or use link.error = 'waterfall'"
+    check_fits("joint actions heard by receivers", 4 * 8 * largest, DEFAULT_LIMIT_GIB, remedy)
+    return form
+
+
+@dataclass(frozen=True)
+class JointForm:
+    """The same for any error rate."""
+
+    problem: Problem
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Receivers by how many devices they hear."""
+        return self._coordination.groups
+
+    @cached_property
+    def _coordination(self) -> Coordination:
+        return Coordination(self.problem)
+
+    @cached_property
+    def _missed(self) -> dict[int, Tensor]:
+        """E_h[f_i] per group offset; (receiver, action of each device heard …)."""
+        return {group.offset: self._mean_missed(group) for group in self.groups}
+
+    def _mean_missed(self, group: Group) -> Tensor:
+        channel, (receivers, links) = self.problem.channel, group.edges.shape
+        joint = len(self.problem.actions) ** group.heard
+        # one level for all links of a receiver, or one for each
+        alike = self.problem.scenario.channel.state == "receiver"
+        places = torch.arange(channel.levels, device=self.problem.device)
+        levels = torch.cartesian_prod(*[places] * (1 if alike else links)).reshape(-1, 1 if alike else links)
+        mean = torch.zeros(receivers, joint, dtype=self.problem.dtype, device=self.problem.device)
+        for some in torch.split(levels, max(1, _BATCH_ENTRIES // (receivers * joint))):
+            fading = channel.gain[some].unsqueeze(1).expand(-1, receivers, links)
+            prob = channel.stationary[some].prod(1).to(mean)
+            mean += torch.tensordot(prob, self._coordination.missed(group, fading), dims=1)
+        return mean.reshape(receivers, *[len(self.problem.actions)] * group.heard)
+
+    def _expected(self, group: Group, law: Tensor, given: int | None = None) -> Tensor:
+        """E[f_i], or per action of the device heard in place ``given``; (slot, receiver, 1 or action)."""
+        table, places = self._missed[group.offset], list(range(group.heard))
+        if given is not None:
+            table = table.movedim(1 + given, 1)
+            places.remove(given)
+        left = table.reshape(1, len(group.receivers), -1)
+        for place in reversed(places):
+            heard = law[:, group.actors[:, place]].unsqueeze(-1)  # (slot, receiver, action, 1)
+            left = (left.reshape(*left.shape[:2], -1, law.shape[-1]) @ heard).squeeze(-1)
+        return left.expand(len(law), -1, -1)
+
+    def _weights(self, first_slot: int, slots: int) -> tuple[Tensor, Tensor]:
+        """v_t (slot,), and what actions cost that do not train (slot, device, action)."""
+        weights, place = self.problem.weights, self.problem.device
+        phase = torch.from_numpy(weights.phase_of_slot[first_slot : first_slot + slots]).to(place)
+        deliver = torch.tensor([one.deliver for one in weights.phases], dtype=self.problem.dtype, device=place)
+        return deliver[phase], self.problem.idle_costs[phase]
+
+    def cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
+        """Expected one-slot cost of the network; (slot,)."""
+        deliver, idle = self._weights(first_slot, len(law))
+        lost = sum((self._expected(group, law).sum((1, 2)) for group in self.groups), torch.zeros_like(deliver))
+        return deliver * lost + (law * idle).sum((-1, -2))
+
+    def action_cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
+        """Expected cost of everything a device's action touches, per own action; (slot, device, action)."""
+        deliver, cost = self._weights(first_slot, len(law))
+        for group in self.groups:
+            for place in range(group.heard):
+                lost = deliver.reshape(-1, 1, 1) * self._expected(group, law, place)
+                cost.index_add_(1, group.actors[:, place], lost)
+        return cost

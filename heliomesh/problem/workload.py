@@ -1,0 +1,56 @@
+"""How long a slot's work takes: an update on air, and the training before it.
+
+A model's bits and operations are counted in `learning/footprint.py`, and only where a scenario asks for them.
+"""
+
+import math
+from typing import Any
+
+from heliomesh import catalog
+from heliomesh.scenario import Scenario, ScenarioError, per_device
+
+
+def _footprint() -> Any:
+    """The learning's counts, found by name: this layer imports no learning."""
+    return catalog.find("heliomesh.learning", "footprint")
+
+
+def transmit_second(scenario: Scenario) -> float:
+    """τ: given, or bits · (1 + overhead) / rate [s]."""
+    energy = scenario.energy
+    if energy.transmit_second != "bits":
+        return energy.transmit_second
+    bits, rate = _footprint().update_bits(scenario.learning), energy.bit_per_second
+    second: float = bits * (1 + energy.packet_overhead) / rate
+    if not second <= energy.slot_second:
+        raise ScenarioError(
+            "energy.bit_per_second",
+            f"expected a rate at which {bits} bits of an update take at most energy.slot_second = "
+            f"{energy.slot_second:g} s, actual value {rate:g} takes {second:.4g} s",
+        )
+    return second
+
+
+def compute_second(scenario: Scenario) -> list[float]:
+    """Time of a slot's training per device: given, or K |ξ| operations per sample / rate [s]; 0 where unknown."""
+    energy, learning, devices = scenario.energy, scenario.learning, scenario.network.devices
+    if energy.compute_second is None:
+        return [0.0] * devices
+    if energy.compute_second != "flop":
+        return per_device(energy.compute_second, devices)
+    flop = learning.local_steps * learning.batch * _footprint().sample_flop(learning)
+    return [flop / rate for rate in per_device(energy.flop_per_second or math.nan, devices)]
+
+
+def check_slot(scenario: Scenario, sending_second: float) -> None:
+    """Refuse training and sending that do not fit into a slot one after the other."""
+    training, slot = max(compute_second(scenario)), scenario.energy.slot_second
+    if not training + sending_second <= slot * (1 + _DUST):
+        raise ScenarioError(
+            "energy.slot_second",
+            f"expected room for training and sending, {training:.4g} s + {sending_second:.4g} s, "
+            f"actual value {slot:g}",
+        )
+
+
+_DUST = 1e-9  # of a slot, for rounded sums
