@@ -87,7 +87,7 @@ def build_converter(scenario: Scenario) -> Converter:
     """The converter of all devices."""
     efficiency = storage_settings(scenario)["converter_efficiency"]
     points = [(1.0, efficiency)] if isinstance(efficiency, float) else efficiency
-    load, share = torch.tensor(points, dtype=torch.float64).unbind(1)
+    load, share = (torch.tensor(column, dtype=torch.float64) for column in zip(*points, strict=True))
     return Converter(load, load / share)
 
 
