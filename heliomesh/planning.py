@@ -89,6 +89,8 @@ def make_plan(
     given = found.plan(context)
     made = given if isinstance(given, Plan) else Plan(found.name, given)
     made = replace(made, seconds=time.perf_counter() - started)
+    if problem.battery.drains:
+        made = replace(made, expected_cost=None)  # planners' costs leave out packets that arrive in darkness
     if bound and made.lower_bound is None and made.picks_actions:
         made = replace(made, lower_bound=lower_bound(problem, track))
     for name, value in (("expected cost", made.expected_cost), ("lower bound", made.lower_bound)):

@@ -60,6 +60,11 @@ Count = Annotated[int, Field(ge=1, le=10_000_000)]
 # One number for all devices, or a list with one number per device.
 PerDevicePositive = Positive | Annotated[tuple[Positive, ...], Field(strict=False)]
 PerDeviceNonNegative = NonNegative | Annotated[tuple[NonNegative, ...], Field(strict=False)]
+Share = Annotated[float, Field(gt=0, le=1)]  # what is left of something; never nothing
+PerDeviceShare = Share | Annotated[tuple[Share, ...], Field(strict=False)]
+PerDeviceDecay = Decay | Annotated[tuple[Decay, ...], Field(strict=False)]
+# a load [W] and the share of what is drawn that reaches it
+LoadPoint = Annotated[tuple[Positive, Share], Field(strict=False)]
 Edge = Annotated[tuple[int, int], Field(strict=False)]
 Samples = Annotated[tuple[int, ...], Field(strict=False)]
 # how many slots, u and v; larger weights would rival the numbers that stand for infinite costs
@@ -145,14 +150,9 @@ class Energy(Section):
     """What actions cost and what a battery holds."""
 
     per_device = (
-        "compute_joule",
-        "compute_watt",
-        "compute_second",
-        "flop_per_second",
-        "cpu_hz",
-        "cycles_per_sample",
-        "capacity_joule",
-        "initial",
+        *("compute_joule", "compute_watt", "compute_second", "flop_per_second", "cpu_hz", "cycles_per_sample"),
+        *("capacity_joule", "initial", "charge_efficiency", "leak_per_day"),
+        *("receive_watt", "listen_second", "sleep_watt", "wake_joule"),
     )
 
     radio: str | None = Field(
@@ -201,6 +201,20 @@ class Energy(Section):
     initial: Literal["uniform-grid", "uniform"] | PerDeviceNonNegative = Field(
         "uniform-grid",
         description="first stored energy: uniform, uniform on battery_levels points (else 9), or joules per device",
+    )
+    storage: Literal["ideal", "li-ion", "supercapacitor"] = Field(
+        "ideal", description="published losses of a storage, or none; the next three fields replace its numbers"
+    )
+    charge_efficiency: PerDeviceShare | None = Field(None, description="share of the harvest that is stored")
+    leak_per_day: PerDeviceDecay | None = Field(None, description="share of the stored energy that a day takes")
+    converter_efficiency: Share | Annotated[tuple[LoadPoint, ...], Field(strict=False, min_length=1)] | None = Field(
+        None, description="share of the energy drawn that reaches the load: one number, or [load in W, share] points"
+    )
+    receive_watt: PerDeviceNonNegative = Field(0.0, description="power of the receiver while it listens [W]")
+    listen_second: PerDeviceNonNegative = Field(0.0, description="time in every slot that the receiver is on [s]")
+    sleep_watt: PerDeviceNonNegative = Field(0.0, description="power in the rest of the slot [W]")
+    wake_joule: PerDeviceNonNegative = Field(
+        0.0, description="energy to wake the radio, once in a slot with listening or sending [J]"
     )
     control_bit_per_second: Annotated[float, Field(ge=1e-9)] = Field(
         250e3, description="rate of planning and coordination messages"
@@ -694,6 +708,13 @@ def _check_sending(energy: Energy) -> None:
             "energy.transmit_second",
             f"expected at most energy.slot_second = {energy.slot_second:g}, actual value {energy.transmit_second:g}",
         )
+    for second in per_device(energy.listen_second, 1):
+        if second > energy.slot_second:
+            raise ScenarioError(
+                "energy.listen_second",
+                f"expected at most energy.slot_second = {energy.slot_second:g}, actual value {second:g}",
+            )
+    _check_converter(energy.converter_efficiency)
 
 
 def _check_computing(energy: Energy) -> None:
@@ -720,6 +741,19 @@ def _check_link(link: Link) -> None:
         needed = "a CSV file for error 'table'" if link.error == "table" else "no value but with error 'table'"
         actual = "missing" if link.table is None else _short(link.table)
         raise ScenarioError("link.table", f"expected {needed}, actual value {actual}")
+
+
+def _check_converter(efficiency: float | tuple[tuple[float, float], ...] | None) -> None:
+    """Refuse a table in which a larger load is not listed later, or draws less."""
+    if not isinstance(efficiency, tuple):
+        return
+    for (load, share), (next_load, next_share) in pairwise(efficiency):
+        if not (load < next_load and load / share < next_load / next_share):
+            raise ScenarioError(
+                "energy.converter_efficiency",
+                f"expected rising loads that draw more and more, actual [{load:g}, {share:g}] before "
+                f"[{next_load:g}, {next_share:g}]",
+            )
 
 
 def _check_cost(cost: Cost, slots: int) -> None:

@@ -305,6 +305,8 @@ BESIDE = {"energy.compute_watt": PRODUCT, "energy.compute_second": PRODUCT}  # f
 @pytest.mark.parametrize(("section", "field"), [*PER_DEVICE, ("harvest", "scale")])
 def test_per_device_lists(section, field):
     path, values = f"{section}.{field}", [1, 2, 1.5, 2.5, 3]
+    if field in ("charge_efficiency", "leak_per_day", "listen_second"):
+        values = [value / 5 for value in values]  # shares, and a time within the slot
     tiny = Scenario.load("tiny").override(BESIDE.get(path, {}))
     scenario = tiny.override({path: values})
     found = getattr(getattr(scenario, section), field)
@@ -313,7 +315,7 @@ def test_per_device_lists(section, field):
     assert read_back(scenario) == scenario
     refused(path, tiny.override, {path: values[:4]})
     refused(path, scenario.override, {"network.devices": 6})
-    refused(f"{path}.3", tiny.override, {path: [1, 1, 1, -1, 1]})
+    refused(f"{path}.3", tiny.override, {path: [0.5, 0.5, 0.5, -1, 0.5]})
 
 
 def test_per_device_spreads_a_number_and_keeps_a_list():

@@ -12,6 +12,8 @@ from heliomesh.durable import without_nan
 from heliomesh.problem.problem import Problem, build
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.diagnostics import Summary
+from heliomesh.simulation.ledger import dark_slots, energy_ledger
+from heliomesh.simulation.trace import Trace
 
 
 def network_facts(problem: Problem) -> dict[str, Any]:
@@ -40,6 +42,27 @@ def summary_facts(summary: Summary) -> dict[str, Any]:
         "overflow share": summary.overflow_share,
         "mean battery [J]": summary.mean_battery_joule,
     }
+
+
+def ledger_facts(trace: Trace) -> dict[str, Any]:
+    """Where the energy went, per episode, if anything was lost; and what the books fail to explain."""
+    ledger = energy_ledger(trace)
+    facts: dict[str, Any] = {}
+    if not ledger.is_ideal:
+        totals = {where: getattr(ledger, f"{part}_joule").sum(1) for part, where in _WHERE.items()}
+        facts = {f"{where} [J]": float(joule.mean()) for where, joule in totals.items()}
+        facts["dark share"] = float(dark_slots(trace).mean())
+    return facts | {"energy ledger imbalance [J], largest": float(abs(ledger.imbalance_joule).max())}
+
+
+_WHERE = {
+    "training": "spent on training",
+    "sending": "spent on sending",
+    "standby": "spent on standing by",
+    "converter": "lost in the converter",
+    "charging": "lost in charging",
+    "leaked": "leaked",
+}
 
 
 def print_facts(facts: dict[str, Any], as_json: bool) -> None:
@@ -103,7 +126,7 @@ def remarks(problem: Problem) -> list[str]:
     """What is valid but probably not meant, or worth knowing of the data."""
     found = _deaf_links(problem)
     actions = problem.actions
-    if not bool((actions.quanta[:, actions.trained] < problem.battery.levels).any()):
+    if not bool((actions.needed_quanta[:, actions.trained] < problem.battery.levels).any()):
         found.append("no device can ever afford to train; raise energy.capacity_joule or lower the energies")
     elif problem.scenario.energy.battery_levels is not None and problem.rounding_excess() > _COARSE:
         found.append(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from heliomesh.commands.facts import build_noted, network_facts, print_facts, summary_facts
+from heliomesh.commands.facts import build_noted, ledger_facts, network_facts, print_facts, summary_facts
 from heliomesh.commands.options import (
     AddressOption,
     DeviceOption,
@@ -30,7 +30,6 @@ from heliomesh.problem.dual import is_quick
 from heliomesh.problem.policy import Plan, Track
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.diagnostics import summarise
-from heliomesh.simulation.ledger import energy_ledger
 from heliomesh.simulation.trace import simulate
 
 
@@ -88,7 +87,7 @@ def simulate_command(
     problem, made = planning.made(scenario, planner, output.track)
     trace = simulate(problem, made, sampling.episodes, sampling.seed, track=output.track)
     facts = network_facts(problem) | plan_facts(made) | summary_facts(summarise(trace))
-    facts["energy ledger imbalance [J], largest"] = float(abs(energy_ledger(trace).imbalance_joule).max())
+    facts |= ledger_facts(trace)
     if out is not None:
         trace.save(out)
         facts["trace"] = str(out)

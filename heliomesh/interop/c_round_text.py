@@ -23,7 +23,8 @@ VALUED = {
     "value_place": """
         uint32_t energy = state->heard_energy[place];
         uint32_t quanta = ${prefix}_quanta_heard[place * $count + action[place]];
-        energies = energies * $energies + energy - (quanta > energy % $battery_levels ? 0 : quanta);""",
+        uint32_t needed = ${prefix}_${needed}_heard[place * $count + action[place]];
+        energies = energies * $energies + energy - (needed > energy % $battery_levels ? 0 : quanta);""",
     "value_end": """
         + ${prefix}_value[row + state->channels * $combinations + energies] * (uint32_t)$step""",
 }
@@ -300,7 +301,7 @@ static inline int ${prefix}_row(const ${prefix}_state *state, uint32_t slot, uin
 /* Price of an action, or -1 where the battery does not pay for it. */
 static inline int32_t ${prefix}_price(const ${prefix}_state *state, uint32_t slot, int action)
 {
-    if (${prefix}_quanta[action] > state->energy % $battery_levels) {
+    if (${prefix}_$needed[action] > state->energy % $battery_levels) {
         return -1;
     }
     return (int32_t)(${prefix}_idle[action]

@@ -122,9 +122,11 @@ class RoundHeader:
         group, number = self._place or (None, 0)
         missed = [] if group is None else policy.missed[group.offset][:, number].flatten().long().tolist()
         first = policy.first[:, device].flatten().tolist()
+        needed = problem.actions.needed_quanta[device].tolist()
         return [
             Constants("cut", 32, cuts, "battery levels begin here [microjoule]"),
             Constants("quanta", 16, problem.actions.quanta[device].tolist(), "battery levels that actions cost"),
+            *([Constants("needed", 16, needed, "battery levels that actions need")] if self._drains else []),
             Constants(
                 "idle", 32, policy.idle[device].long().tolist(), f"penalty of each action, in 2^-{policy.bits}"
             ),
@@ -139,12 +141,13 @@ class RoundHeader:
         values, policy = self.values, self.policy
         if values is None:
             return []
-        quanta = policy.problem.actions.quanta[torch.tensor(self.heard, device=policy.problem.device)]
+        heard, actions = torch.tensor(self.heard, device=policy.problem.device), policy.problem.actions
+        quanta, needed = (table[heard].flatten().tolist() for table in (actions.quanta, actions.needed_quanta))
+        need = Constants("needed_heard", 16, needed, "battery levels that actions of those heard need")
         unit = f"{values.step} * 2^-{policy.bits}"
         return [
-            Constants(
-                "quanta_heard", 16, quanta.flatten().tolist(), "battery levels that actions of those heard cost"
-            ),
+            Constants("quanta_heard", 16, quanta, "battery levels that actions of those heard cost"),
+            *([need] if self._drains else []),
             Constants("row_of_left", 16, values.row_of_left, "row of values by slots left"),
             Constants(
                 "value",
@@ -153,6 +156,11 @@ class RoundHeader:
                 f"cost to come by row, channels and energies left to those heard, in {unit}",
             ),
         ]
+
+    @property
+    def _drains(self) -> bool:
+        """Whether slots drain batteries: actions then need more than they cost."""
+        return self.policy.problem.battery.drains
 
     @property
     def _bits(self) -> int:
@@ -193,6 +201,7 @@ class RoundHeader:
             "weathers": problem.harvest.law.num_weather,
             "heard": len(self.heard),
             "room": self._room,
+            "needed": "needed" if self._drains else "quanta",
             "joint": len(problem.actions) ** len(self.heard) if self.heard else 0,
         }
 

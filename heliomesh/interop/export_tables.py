@@ -203,10 +203,10 @@ def _scopes(problem: Problem, policy: ActionPolicy, planner: str) -> list[tuple[
 
 
 def _cuts(problem: Problem, device: int) -> list[float]:
-    """All batteries [J] at which a policy may change: grid levels and energies of actions."""
+    """All batteries [J] at which a policy may change: grid levels and what actions need."""
     step, capacity = float(problem.battery.step_joule[device]), float(problem.battery.capacity_joule[device])
     values = [step * level for level in range(1, problem.battery.levels)]
-    values += [joule for joule in problem.actions.spent_joule[device].tolist() if 0 < joule <= capacity]
+    values += [joule for joule in problem.actions.needed_joule[device].tolist() if 0 < joule <= capacity]
     cuts: list[float] = []
     for value in sorted(values):
         if not cuts or value - cuts[-1] > 3 * DUST * step:  # else the same up to rounding

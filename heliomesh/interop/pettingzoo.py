@@ -226,7 +226,7 @@ class HarvestingEnv(ParallelEnv[str, dict[str, Array], int]):  # type: ignore[mi
 
     def _affordable(self) -> Tensor:
         """Whether batteries pay for actions; (device, action)."""
-        return self.problem.battery.affordable(self._now().battery_joule, self.problem.actions.spent_joule)[0]
+        return self.problem.affordable(self._now().battery_joule)[0]
 
     def _shares(self) -> tuple[int, Array, Array, Array]:
         """The slot and what can be seen, as shares of the largest possible: batteries, weathers, channel levels."""

@@ -8,6 +8,7 @@ import math
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +33,7 @@ from heliomesh.problem.problem import action_set, build
 from heliomesh.problem.size import TooLargeError, readable
 from heliomesh.scenario import Learning, Scenario, ScenarioError
 from heliomesh.simulation.diagnostics import interval
+from heliomesh.simulation.ledger import energy_ledger
 from heliomesh.simulation.trace import Trace
 from heliomesh.streams import stream
 from heliomesh.studies.gap_ledger import GapLedger, joined
@@ -344,7 +346,7 @@ def _trace_facts(trace: Trace, episode: int, run: RunFolder, every: int, blobs: 
         "harvested_so_far": blobs.floats_of(np.cumsum(harvested.sum(1))[kept]),
         "overflow_so_far": blobs.floats_of(np.cumsum(overflow.sum(1))[kept]),
         "cost": float(cost.mean()),
-        "ledger": _ledger(trace, episode),
+        "ledger": _ledger(trace.episode(episode), run.scenario),
     }
 
 
@@ -369,18 +371,12 @@ def _moving_mean(values: Floats) -> Floats:
     return mean
 
 
-def _ledger(trace: Trace, episode: int) -> dict[str, float]:
-    """Joules of all devices together: initial + harvested = spent + overflow + stored."""
-    entries = {
-        "initial": trace.battery_joule[episode, 0],
-        "harvested": trace.harvested_joule[episode],
-        "spent": trace.spent_joule[episode],
-        "overflow": trace.overflow_joule[episode],
-        "stored": trace.battery_joule[episode, -1],
-    }
-    totals = {name: float(joule.sum()) for name, joule in entries.items()}
-    explained = totals["spent"] + totals["overflow"] + totals["stored"]
-    return totals | {"imbalance": totals["initial"] + totals["harvested"] - explained}
+def _ledger(trace: Trace, scenario: Scenario) -> dict[str, float]:
+    """Joules of all devices together: initial + harvested = spent + charging + leaked + overflow + stored."""
+    ledger = energy_ledger(trace, scenario)
+    names = [field.name.removesuffix("_joule") for field in fields(ledger)]
+    totals = {name: float(getattr(ledger, f"{name}_joule").sum()) for name in (*names, "imbalance")}
+    return totals | {"ideal": ledger.is_ideal}
 
 
 def _network(run: RunFolder, blobs: Blobs) -> Facts:

@@ -1,19 +1,21 @@
 """The battery: continuous in the simulator, a grid for planning.
 
-``b ← min(b + u − e, b_max)``, 0 ≤ e ≤ b. On a grid, harvest is split between the two nearest points so that its mean
-is kept. Spending goes one of two ways. Rounded *up* it costs whole steps: integers serve as tables' indices, and a
+``b ← min(λ (b − e − D)⁺ + η_in u, b_max)``, 0 ≤ e ≤ b; an ideal battery loses nothing: λ = η_in = 1, D = 0
+(`storage.py`). On a grid, what follows a slot is split between the two nearest points so that its mean is kept.
+Spending goes one of two ways. Rounded *up* it costs whole steps: integers serve as tables' indices, and a
 plan is always affordable. Rounded to the *mean* the left energy is split like harvest: a value there is interpolated
 between its two neighbours. Either grid only approximates the continuous battery: rounding up costs energy, and a
 split is a lottery. `problem/minorant.py` turns a grid into a bound.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from heliomesh.physics.harvesting import HarvestLaw
+from heliomesh.physics.storage import Losses
 from heliomesh.scenario import Scenario, per_device
 
 # Levels are compared in grid steps; a billionth of a step absorbs rounding of sums such as 0.1 + 0.2.
@@ -28,6 +30,34 @@ class Battery:
     levels: int
     rounding: Literal["up", "mean"] = "up"  # of spending
     chosen_step_joule: Tensor | None = None  # (device,) such that the topmost level is below a full battery
+    given_losses: Losses | None = None  # None: an ideal battery
+
+    @property
+    def losses(self) -> Losses:
+        """λ, η_in and D of every device."""
+        if self.given_losses is not None:
+            return self.given_losses
+        one = torch.ones_like(self.capacity_joule)
+        return Losses(one, one, torch.zeros_like(one))
+
+    @property
+    def drains(self) -> bool:
+        """Whether some device draws energy in every slot, so that an empty battery leaves it dark."""
+        return self.given_losses is not None and bool((self.given_losses.drain_joule > 0).any())
+
+    def of(self, devices: Tensor) -> "Battery":
+        """The batteries of some devices, by their numbers."""
+        step = None if self.chosen_step_joule is None else self.chosen_step_joule[devices]
+        return replace(
+            self,
+            capacity_joule=self.capacity_joule[devices],
+            chosen_step_joule=step,
+            given_losses=self.losses.of(devices),
+        )
+
+    def on_grid(self, levels: int, rounding: Literal["up", "mean"], step_joule: Tensor | None = None) -> "Battery":
+        """The same batteries on another grid."""
+        return replace(self, levels=levels, rounding=rounding, chosen_step_joule=step_joule)
 
     @property
     def step_joule(self) -> Tensor:
@@ -74,38 +104,62 @@ class Battery:
         dust = _TOLERANCE * self.step_joule
         return spent_joule <= (battery_joule + dust).unsqueeze(-1)
 
+    def dark(self, battery_joule: Tensor) -> Tensor:
+        """Whether stored energy does not pay for the drain: nothing else is then affordable; (..., device)."""
+        return self.losses.drain_joule > battery_joule + _TOLERANCE * self.capacity_joule
+
     def step(self, battery_joule: Tensor, spent_joule: Tensor, harvested_joule: Tensor) -> tuple[Tensor, Tensor]:
-        """Next stored energy and what overflows [J]; shapes (..., device)."""
-        filled = (battery_joule - spent_joule).clamp_min(0) + harvested_joule
+        """Next stored energy and the harvest that overflows [J], from spending e + D; shapes (..., device)."""
+        losses = self.losses
+        kept = losses.retention * (battery_joule - spent_joule).clamp_min(0)
+        filled = kept + losses.charge_efficiency * harvested_joule
         stored = torch.minimum(filled, self.capacity_joule)
-        return stored, filled - stored
+        return stored, (filled - stored) / losses.charge_efficiency
+
+    def kept_steps(self) -> tuple[Tensor, Tensor]:
+        """What drain and leakage leave of every level, λ (l − D)⁺: whole grid steps and the rest; (device, level)."""
+        losses, step = self.losses, self.step_joule.unsqueeze(1)
+        level = torch.arange(self.levels, dtype=step.dtype, device=step.device)
+        kept = losses.retention.unsqueeze(1) * (level - losses.drain_joule.unsqueeze(1) / step).clamp_min(0)
+        whole = torch.floor(kept + _TOLERANCE)
+        return whole.long(), (kept - whole).clamp(0, 1)
+
+    def gained_steps(self, law: HarvestLaw, phase: int) -> Tensor:
+        """Stored harvest η_in u of every atom in grid steps; (device, weather, atom)."""
+        joule = law.joule[phase] * law.scale.reshape(-1, 1, 1) * self.losses.charge_efficiency.reshape(-1, 1, 1)
+        return joule / self.step_joule.reshape(-1, 1, 1)
 
     def kernel(self, law: HarvestLaw, phase: int) -> Tensor:
         """Law of the next level given the level left after spending: (device, weather, left, next).
 
-        Exact for the grid; the mean of the harvest is kept wherever the battery does not overflow.
+        Exact for the grid; the mean of what is stored is kept wherever the battery neither overflows nor is empty.
         """
-        quanta = law.joule[phase] * law.scale.reshape(-1, 1, 1) / self.step_joule.reshape(-1, 1, 1)
-        low = torch.floor(quanta + _TOLERANCE)
-        upper_share = (quanta - low).clamp(0, 1)
-        shift = quanta.new_zeros(*quanta.shape[:2], self.levels + 1)  # (device, weather, gained levels, clipped)
-        prob = law.prob[phase].expand_as(quanta)
-        for gained, share in ((low, 1 - upper_share), (low + 1, upper_share)):
-            shift.scatter_add_(-1, gained.clamp(0, self.levels).long(), prob * share)
-        left = torch.arange(self.levels, device=quanta.device).reshape(-1, 1)
-        gain = left.T - left
-        kernel = torch.where(gain >= 0, shift[..., gain.clamp_min(0)], 0.0)
+        gained, (whole, rest) = self.gained_steps(law, phase), self.kept_steps()
+        shape = (*gained.shape[:2], self.levels)  # (device, weather, left)
+        kernel = gained.new_zeros(*shape, self.levels + 1)  # beyond the top, clipped
+        prob = law.prob[phase].expand_as(gained)
+        for upper in (0, 1):
+            for atom in range(gained.shape[-1]):
+                exact = gained[..., atom].unsqueeze(-1) + rest.unsqueeze(1)
+                low = torch.floor(exact + _TOLERANCE)
+                above = (exact - low).clamp(0, 1)
+                reached = (whole.unsqueeze(1) + low.long() + upper).clamp(max=self.levels)
+                weight = prob[..., atom].unsqueeze(-1) * (above if upper else 1 - above)
+                kernel.scatter_add_(-1, reached.unsqueeze(-1), weight.unsqueeze(-1))
+        kernel = kernel[..., :-1].contiguous()
         kernel[..., -1] = 1 - kernel[..., :-1].sum(-1)  # everything above the top stays at the top
         return kernel.clamp_min(0)
 
 
-def build_battery(scenario: Scenario, spent_joule: Tensor) -> Battery:
-    """Capacities, and the grid of planners that choose no other; spending (device, action)."""
+def build_battery(scenario: Scenario, spent_joule: Tensor, losses: Losses | None = None) -> Battery:
+    """Capacities, and the grid of planners that choose no other; spending (device, action). None: ideal batteries."""
     energy = scenario.energy
     capacity = torch.tensor(per_device(energy.capacity_joule, scenario.network.devices), dtype=torch.float64)
     if energy.battery_levels is not None:
-        return Battery(capacity, energy.battery_levels)
-    return aligned_battery(capacity, spent_joule, _DEFAULT_LEVELS)
+        grid = Battery(capacity, energy.battery_levels)
+    else:
+        grid = aligned_battery(capacity, spent_joule, _DEFAULT_LEVELS)
+    return replace(grid, given_losses=losses)
 
 
 _DEFAULT_LEVELS = 9

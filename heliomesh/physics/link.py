@@ -114,10 +114,12 @@ def waterfall_error(signal_watt: Tensor, disturbance_watt: Tensor, waterfall: fl
     return torch.where(sent, -torch.expm1(-exponent), 1.0)
 
 
-def error_prob(link: Radio, topology: Topology, power_watt: Tensor, fading: Tensor) -> Tensor:
-    """Packet error rates of all edges.
+def error_prob(
+    link: Radio, topology: Topology, power_watt: Tensor, fading: Tensor, dark: Tensor | None = None
+) -> Tensor:
+    """Packet error rates of all edges; a dark receiver loses every packet.
 
-    power_watt (..., device), fading (..., edge) → (..., edge).
+    power_watt and dark (..., device), fading (..., edge) → (..., edge).
     """
     receiver, sender = torch.from_numpy(topology.edge_receiver), torch.from_numpy(topology.edge_sender)
     receiver, sender = receiver.to(power_watt.device), sender.to(power_watt.device)
@@ -127,4 +129,6 @@ def error_prob(link: Radio, topology: Topology, power_watt: Tensor, fading: Tens
     error = link.packet_error(received, interference + link.noise_watt[receiver])
     if link.half_duplex:
         error = torch.where(power_watt[..., receiver] > 0, 1.0, error)
+    if dark is not None:
+        error = torch.where(dark[..., receiver], 1.0, error)
     return error

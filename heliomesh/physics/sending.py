@@ -40,10 +40,6 @@ class Sending:
         """Energy of sending at powers [W] of any shape [J]."""
         return self.drawn_watt(power_watt) * self.second
 
-    def affordable_watt(self, joule: Tensor) -> Tensor:
-        """The largest power that energies [J] of any shape pay for [W]."""
-        return self.radiated_watt(joule / self.second)
-
 
 def build_sending(energy: Energy, transmit_second: float) -> Sending:
     """The scenario's radio with an update that is so long on air."""

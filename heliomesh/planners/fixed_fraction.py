@@ -2,12 +2,12 @@
 
 Device j with b joules stored takes the costliest action a with
 
-    e_j(a) ≤ share_j · b
+    e_j(a) + D_j ≤ share_j · b
 
-and prefers training among actions of equal energy. The fuller the battery, the more it spends, so that it neither
-runs dry nor overflows for long. By default share_j is the energy of the costliest action that a full battery pays
-for, over the capacity: a full battery just allows that action, a half full one half as much. A share of one
-spends as much as the battery pays for.
+and prefers training among actions of equal energy. D_j is what a slot takes whatever the device does. The fuller the
+battery, the more it spends, so that it neither runs dry nor overflows for long. By default share_j is what the
+costliest action that a full battery pays for needs, over the capacity: a full battery just allows that action, a half
+full one half as much. A share of one spends as much as the battery pays for.
 """
 
 from dataclasses import dataclass
@@ -72,6 +72,6 @@ def costliest_first(problem: Problem) -> Tensor:
 
 def default_share(problem: Problem) -> Tensor:
     """Energy of the costliest action that a full battery pays for, over the capacity; (device,)."""
-    spent, capacity = problem.actions.spent_joule, problem.battery.capacity_joule
-    pays = problem.battery.affordable(capacity, spent)
-    return (torch.where(pays, spent, 0.0).amax(-1) / capacity).clamp_max(1.0)
+    needed, capacity = problem.actions.needed_joule, problem.battery.capacity_joule
+    pays = problem.battery.affordable(capacity, needed)
+    return (torch.where(pays, needed, 0.0).amax(-1) / capacity).clamp_max(1.0)

@@ -91,7 +91,7 @@ class Exhaustive(ActionPolicy):
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Search all joint actions; states of equal channels and batteries share one search."""
         problem, count = self.problem, len(self.problem.actions)
-        affordable = problem.battery.affordable(seen.battery_joule, problem.actions.spent_joule)
+        affordable = problem.affordable(seen.battery_joule)
         chosen = torch.zeros(len(seen.battery_joule), problem.num_devices, dtype=torch.long, device=problem.device)
         costs = self.costs[int(problem.weights.phase_of_slot[slot])]
         for part, cost in zip(problem.parts, costs, strict=True):
@@ -219,11 +219,11 @@ class Continuous:
         With separate actions such devices train first, and all send with the energy that is left.
         """
         problem, settings = self.problem, self.problem.scenario.energy
-        compute = problem.compute_joule
-        able = (seen.battery_joule >= compute) & (problem.during(slot).idle_cost[:, 0] >= 0)
+        compute, stored = problem.compute_joule, seen.battery_joule - problem.consumption.drain_joule
+        able = (stored >= compute) & (problem.during(slot).idle_cost[:, 0] >= 0)
         separate = settings.actions == "separate"
-        left = seen.battery_joule - (compute * able if separate else compute)
-        limit = problem.sending.affordable_watt(left).clamp(0, float(problem.actions.power_watt.max()))
+        left = stored - (compute * able if separate else compute)
+        limit = problem.consumption.most_watt(left).clamp(0, float(problem.actions.power_watt.max()))
         power = self.solver.powers(problem.channel.fading(seen.channel_level), limit, slot)
         if separate:
             return Decision(power, able)
@@ -244,7 +244,7 @@ class Rounded(ActionPolicy):
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Solve once per distinct channel state and set of affordable actions."""
-        affordable = self.problem.battery.affordable(seen.battery_joule, self.problem.actions.spent_joule)
+        affordable = self.problem.affordable(seen.battery_joule)
         key = torch.cat([seen.channel_level, affordable.flatten(1)], dim=1)
         distinct, which = torch.unique(key, dim=0, return_inverse=True)
         level, pays = distinct.split([seen.channel_level.shape[1], affordable[0].numel()], dim=1)

@@ -67,7 +67,7 @@ class Rule(ActionPolicy):
         fresh = torch.stack([age + 1, age + 1] if last else [news, news + 1], -1)  # by the sender's training
         value = options.news_value * network.edge_weight.reshape(-1, 1) * fresh
         idle = 0.0 if last else (~problem.actions.trained).to(torch.float64)
-        affordable = problem.battery.affordable(seen.battery_joule, problem.actions.spent_joule)
+        affordable = problem.affordable(seen.battery_joule)
         price = (scarcity_price(problem, seen.battery_joule, options.energy_price) + idle).masked_fill(
             ~affordable, torch.inf
         )

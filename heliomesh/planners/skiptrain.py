@@ -130,8 +130,10 @@ def preferences(problem: Problem, most_watt: Tensor) -> Tensor:
 
 
 def supply_joule(problem: Problem) -> Tensor:
-    """Energy expected over the horizon, first battery and harvests [J]; (device,)."""
-    return first_joule(problem) + problem.slots * problem.harvest.law.mean_joule()
+    """Energy expected over the horizon, first battery and stored harvests less the drain [J]; (device,)."""
+    losses = problem.battery.losses
+    harvested = losses.charge_efficiency * problem.harvest.law.mean_joule() - losses.drain_joule
+    return (first_joule(problem) + problem.slots * harvested).clamp_min(0)
 
 
 def first_joule(problem: Problem) -> Tensor:
@@ -154,7 +156,8 @@ def _power_watt(problem: Problem, options: Options, train_slots: int) -> Tensor:
     powers = sending_powers(problem)
     if options.power_watt is not None or not _separate(problem) or not len(powers):
         return torch.full((problem.num_devices,), largest, dtype=torch.float64, device=problem.device)
-    sharing_joule = problem.slots * problem.sending.drawn_watt(powers) * problem.sending.second
+    silent = torch.zeros_like(powers.unsqueeze(1), dtype=torch.bool)
+    sharing_joule = problem.slots * problem.consumption.drawn_joule(powers.unsqueeze(1), silent).T
     training_joule = train_slots * problem.compute_joule
     pays = sharing_joule + training_joule.unsqueeze(1) <= supply_joule(problem).unsqueeze(1)  # (device, power)
     return powers[(pays.sum(1) - 1).clamp_min(0)]

@@ -28,7 +28,7 @@ class Greedy(ActionPolicy):
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Last affordable action of every device."""
         actions = self.problem.actions
-        return actions.last_of(self.problem.battery.affordable(seen.battery_joule, actions.spent_joule))
+        return actions.last_of(self.problem.affordable(seen.battery_joule))
 
     def visible(self, device: int) -> frozenset[Variable]:
         """Its own battery only."""

@@ -82,15 +82,19 @@ class Coordination:
     def device_looks(self) -> list[tuple[float, ...]]:
         """What distinguishes one device's energy and idling from another's."""
         problem = self.problem
-        scale = (problem.harvest.law.scale / problem.battery.step_joule).tolist()
+        stored = problem.battery.losses.charge_efficiency * problem.harvest.law.scale
+        scale = (stored / problem.battery.step_joule).tolist()
         heard = torch.bincount(
             torch.tensor([j for i in range(problem.num_devices) for j in problem.heard_by(i)]),
             minlength=problem.num_devices,
         ).tolist()
-        quanta, first = problem.actions.quanta.tolist(), problem.wide.initial_energy_law.tolist()
+        quanta = torch.cat([problem.actions.quanta, problem.actions.needed_quanta], 1).tolist()
+        whole, rest = problem.battery.kept_steps()
+        kept, first = (whole + rest).tolist(), problem.wide.initial_energy_law.tolist()
         own = problem.topology.self_weight.tolist()
         return [
-            (scale[j], float(heard[j]), own[j], *map(float, quanta[j]), *first[j]) for j in range(problem.num_devices)
+            (scale[j], float(heard[j]), own[j], *map(float, quanta[j]), *kept[j], *first[j])
+            for j in range(problem.num_devices)
         ]
 
     @property

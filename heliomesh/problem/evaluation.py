@@ -29,7 +29,7 @@ def exact_cost(problem: Problem, plan: Plan | ActionPolicy, memory_gib: float = 
             f"plan: expected one that chooses among the scenario's actions, actual value {type(policy).__name__}"
         )
     refuse_memory(policy, plan.planner, "exact evaluation")
-    parts = _separable_parts(problem, policy)
+    parts = (_whole(problem),) if problem.battery.drains else _separable_parts(problem, policy)
     largest = max(entries(problem.sizes(part.states)) for part in parts)
     # the law of actions twice, as the policy gives it and as the part takes it; the state as indices and as seen, the
     # actions and the energies they leave
@@ -48,10 +48,15 @@ def _separable_parts(problem: Problem, policy: ActionPolicy) -> tuple[Part, ...]
         for device in part.devices:
             seen = policy.visible(device)
             if seen is None or not seen <= set(part.states):
-                sites = tuple(range(problem.channel.num_sites))
-                receivers = tuple(i for i in range(problem.num_devices) if problem.topology.neighbours[i])
-                return (Part(tuple(range(problem.num_devices)), sites, receivers),)
+                return (_whole(problem),)
     return problem.parts
+
+
+def _whole(problem: Problem) -> Part:
+    """The network as one part; where batteries drain, receivers' own batteries decide what they hear."""
+    sites = tuple(range(problem.channel.num_sites))
+    receivers = tuple(i for i in range(problem.num_devices) if problem.topology.neighbours[i])
+    return Part(tuple(range(problem.num_devices)), sites, receivers)
 
 
 def _part_cost(problem: Problem, policy: ActionPolicy, part: Part) -> float:
@@ -113,8 +118,22 @@ def _expected(
         value = future.at(left)
         for factor in factors:
             value = value + factor.at(assignment)
+        if problem.battery.drains:
+            value = value + _missed_in_darkness(problem, part, factors, assignment)
         expected = expected + weight * value
     return expected
+
+
+def _missed_in_darkness(
+    problem: Problem, part: Part, factors: list[Factor], assignment: dict[Variable, Tensor]
+) -> Tensor:
+    """What dark receivers miss of what would have arrived, v_t (Σ_j a_ij − f_i); factors begin with receivers'."""
+    missed = torch.zeros((), dtype=problem.dtype, device=problem.device)
+    for receiver, factor in zip(part.receivers, factors, strict=False):
+        dark = problem.dark[receiver][assignment[energy(receiver)]]
+        most = factor.table.max()
+        missed = missed + dark * (most - factor.at(assignment))
+    return missed
 
 
 def _all_states(problem: Problem, part: Part) -> tuple[Observation, dict[Variable, Tensor]]:

@@ -129,6 +129,7 @@ class Stage:
     device: int
     weight: int  # of its action in the joint code
     quanta: tuple[int, ...]  # battery steps that each action spends, rounded up
+    needed: tuple[int, ...]  # battery steps from which on it is affordable
     change: tuple[float, ...]  # what that is too much
     frontier: tuple[int, ...]  # devices whose actions stay open after this stage
     cost: Tensor
@@ -156,6 +157,7 @@ def elimination_stages(problem: Problem, part: Part, factors: list[Factor]) -> l
                 device=device,
                 weight=len(problem.actions) ** (len(part.devices) - 1 - position),
                 quanta=tuple(problem.actions.quanta[device].tolist()),
+                needed=tuple(problem.actions.needed_quanta[device].tolist()),
                 change=tuple(problem.actions.change[device].tolist()),
                 frontier=tuple(sorted(frontier)),
                 cost=cost.reshape(-1, *cost.shape[len(sites) :]),
@@ -213,8 +215,8 @@ def minimise(
     """Least cost and its joint action code for a block of channel states, from the post-decision table ``future``.
 
     Tables have axes (channel state, frontier actions..., [weather, battery] per device). An action that spends q
-    reads the battery axis at b − q, so it is open to levels q and above only. Codes of devices eliminated before are
-    those of the level at or below b − q.
+    reads the battery axis at b − q; it is open to levels that pay for it and the slot's drain. Codes of devices
+    eliminated before are those of the level at or below b − q.
     """
     levels, count = problem.battery.levels, len(problem.actions)
     axes = (problem.harvest.law.num_weather, levels) * len(stages)
@@ -231,17 +233,18 @@ def minimise(
         best_code = None if code is None else torch.empty(shape, dtype=code.dtype, device=value.device)
         battery = own + 2 * stage.position + 1  # axis of the own battery once the own action axis is gone
         for choice in range(count):
-            spent = int(stage.quanta[choice])
-            if spent >= levels:
+            needed = stage.needed[choice]
+            if needed >= levels:
                 continue
-            candidate = _left(_aligned(value, frontier, stage, choice), battery, spent, stage.change[choice])
+            first, length = needed - stage.quanta[choice], levels - needed
+            candidate = _left(_aligned(value, frontier, stage, choice), battery, first, length, stage.change[choice])
             candidate = candidate + cost.select(own, choice)
-            known = best.narrow(battery, spent, levels - spent)
+            known = best.narrow(battery, needed, length)
             if code is not None and best_code is not None:
                 inherited = _aligned(code, frontier, stage, choice)
                 if inherited.shape[battery] > 1:
-                    inherited = inherited.narrow(battery, 0, levels - spent)
-                known_code = best_code.narrow(battery, spent, levels - spent)
+                    inherited = inherited.narrow(battery, first, length)
+                known_code = best_code.narrow(battery, needed, length)
                 # idle comes first and spends nothing, so it sets everything
                 _keep_better(inherited + choice * stage.weight, known_code, candidate, known if choice else None)
             torch.minimum(candidate, known if choice else candidate, out=known)
@@ -249,11 +252,10 @@ def minimise(
     return value.reshape(len(value), -1), None if code is None else code.reshape(len(value), -1)
 
 
-def _left(table: Tensor, axis: int, spent: int, change: float) -> Tensor:
-    """The table at what is left of levels ``spent`` and above, interpolated between two levels where change is."""
-    length = table.shape[axis] - spent
-    low = table.narrow(axis, 0, length)
-    return torch.lerp(low, table.narrow(axis, 1, length), change) if change else low
+def _left(table: Tensor, axis: int, first: int, length: int, change: float) -> Tensor:
+    """The table at so many levels left, from the first on, interpolated between two levels where change is."""
+    low = table.narrow(axis, first, length)
+    return torch.lerp(low, table.narrow(axis, first + 1, length), change) if change else low
 
 
 def _keep_better(code: Tensor, known_code: Tensor, cost: Tensor, known: Tensor | None) -> None:

@@ -23,7 +23,7 @@ class Left:
         problem = self.problem
         if problem.battery.rounding == "up":
             return problem.feasible[self._device, self._state]
-        return problem.battery.affordable(self.seen.battery_joule, problem.actions.spent_joule)
+        return problem.affordable(self.seen.battery_joule)
 
     @property
     def _device(self) -> Tensor:

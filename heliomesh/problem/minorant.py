@@ -3,12 +3,14 @@
 The true value v_t(b) of a program that pays prices is no table: batteries are continuous. Here the grid holds numbers
 whose piecewise linear interpolation lies below v_t everywhere. Each step keeps that:
 
-- *Harvest.* Let f interpolate the numbers. E f(b + u) is piecewise linear, with bends off the grid: a harvest that
-  ends a share θ between two points moves the bend of a point into the cell between. Interpolating E f(b + u) again
-  lies above it, by at most Σ p θ (1 − θ) · bend within a cell. That is taken off both ends of the cell. It is of
-  second order in the grid's step.
-- *Spending.* f(b − e) has its bends off the grid likewise. It exists from b = e on; where e lies within a cell, the
-  cell's lower end gets the line's extension, so that the line over the cell is right.
+- *Drain, leakage, harvest.* Let f interpolate the numbers. E f(λ (b − D)⁺ + u) is piecewise linear, with bends off
+  the grid: the bend of a point is met a share θ within some cell, and there it is λ times as strong. Interpolating
+  again lies above it, by at most Σ p λ θ (1 − θ) · bend within a cell. That is taken off both ends of the cell. It is
+  of second order in the grid's step. Since λ ≤ 1 a cell meets at most one point's bend of each harvest. The drain
+  itself bends at b = D. Where it drains, f is first lowered until it falls with b; then that bend is downward, and
+  interpolating lies below it.
+- *Spending.* f(b − e) has its bends off the grid likewise. It exists from b = e + D on; where that lies within a
+  cell, the cell's lower end gets the line's extension, so that the line over the cell is right.
 - *Choice.* The interpolation of a minimum lies below the minimum of interpolations.
 
 The operator of the true problem is monotone and adds constants through. So a step that raised every number by at
@@ -40,6 +42,7 @@ class Kind:
     battery: Battery
     law: HarvestLaw
     spent_joule: Tensor  # (1, action)
+    needed_joule: Tensor  # (1, action)
 
     @property
     def num_energy(self) -> int:
@@ -55,29 +58,38 @@ class Kind:
 
     @cached_property
     def bend(self) -> list[Tensor]:
-        """By phase: (energy left, energy next), Σ p θ (1 − θ) of harvests that move a point's bend into the cell."""
-        law, found = self.law, []
+        """By phase: (energy left, energy next), Σ p λ θ (1 − θ) of harvests that move a point's bend into a cell."""
+        law, levels, found = self.law, self.battery.levels, []
+        whole, rest = (part[0, :-1].reshape(1, -1, 1) for part in self.battery.kept_steps())
         for phase in range(len(law.joule)):
-            steps = law.joule[phase] * law.scale / self.battery.step_joule  # (weather, atom)
+            steps = self.battery.gained_steps(law, phase)[0].unsqueeze(1) + rest  # (weather, left, atom)
             low = torch.floor(steps + _TOLERANCE)
-            share = (steps - low).clamp(0, 1)
-            strength = law.prob[phase] * torch.where(share > _TOLERANCE, share * (1 - share), 0.0)
-            found.append(self._cells(low.long(), strength))
+            strength = law.prob[phase].unsqueeze(1) * self._strength((steps - low).clamp(0, 1))
+            bend = torch.zeros(law.num_weather, levels, levels + 1, dtype=torch.float64, device=steps.device)
+            point = (whole + low.long() + 1).clamp(max=levels)
+            bend[:, :-1].scatter_add_(2, point, strength)
+            joint = torch.einsum("wln,wv->wlvn", bend[..., :-1], law.kernel)
+            found.append(joint.reshape(self.num_energy, self.num_energy))
         return found
 
-    def _cells(self, low: Tensor, strength: Tensor) -> Tensor:
-        """Bends of all cells, for harvests of ``low`` whole steps (weather, atom) and more."""
-        levels, law = self.battery.levels, self.law
-        left = torch.arange(levels - 1, device=low.device).reshape(1, -1, 1)  # the last point begins no cell
-        point = left + low.unsqueeze(1) + 1  # (weather, left, atom)
-        bend = torch.zeros(law.num_weather, levels, levels + 1, dtype=torch.float64, device=low.device)
-        bend[:, :-1].scatter_add_(2, point.clamp(max=levels), strength.unsqueeze(1).expand_as(point))
-        joint = torch.einsum("wln,wv->wlvn", bend[..., :-1], law.kernel)
-        return joint.reshape(self.num_energy, self.num_energy)
+    def _strength(self, share: Tensor) -> Tensor:
+        """λ θ (1 − θ) of the point above a cell's lower end; the end itself moves to a share above a point.
+
+        What is kept grows by λ within the cell, from b = D on. With δ the part of the cell below D, the point is met
+        at θ = δ + (1 − share) / λ; if that is beyond the cell, it has no strength. (weather, left, atom) likewise.
+        """
+        losses, retention = self.battery.losses, self.battery.losses.retention.clamp_min(1e-300)
+        left = torch.arange(share.shape[1], dtype=share.dtype, device=share.device).reshape(1, -1, 1)
+        below = (losses.drain_joule / self.battery.step_joule - left).clamp(0, 1)
+        beyond = share - (1 - retention * (1 - below))  # λ (1 − θ)
+        found = (retention * below + (1 - share)) * beyond / retention
+        return torch.where(share > _TOLERANCE, found.clamp_min(0), 0.0)
 
     def filled(self, value: Tensor, phase: int) -> Tensor:
-        """Numbers whose interpolation lies below E[value after harvest]; (row, energy) → (row, energy)."""
+        """Numbers whose interpolation lies below E[value | energy left after spending]; (row, energy) likewise."""
         levels = self.battery.levels
+        if self.battery.drains:
+            value = value.reshape(len(value), -1, levels).cummin(-1).values.reshape(value.shape)
         gap = (_bends(value, levels, closed=True) @ self.bend[phase].T).reshape(len(value), -1, levels)
         before = torch.nn.functional.pad(gap[..., :-1], (1, 0))
         return value @ self.fill[phase].T - torch.maximum(gap, before).reshape(value.shape)
@@ -97,22 +109,26 @@ class Kind:
     def after(self, future: Tensor, action: int) -> Tensor:
         """Numbers below the future at what an action leaves, `UNPAID` where it may not be taken; (row, energy)."""
         levels = self.battery.levels
-        steps, change = int(self._quanta[action]), float(self._change[action])
+        (_, first, change), (needed, start, _) = self._spending[action], self._need[action]
         apart = future.reshape(len(future), -1, levels)
         found = torch.full_like(apart, UNPAID)
-        first = steps - (change > 0)
-        if steps < levels:
+        if needed < levels:
             left = _left(apart, _bends(future, levels, closed=False).reshape(apart.shape), change)
-            found[..., first:] = left[..., : levels - first]
+            found[..., start:] = left[..., start - first : levels - first]
         return found.reshape(future.shape)
 
     @cached_property
-    def _quanta(self) -> Tensor:
-        return self.battery.quanta(self.spent_joule)[0]
+    def _spending(self) -> list[tuple[int, int, float]]:
+        return self._steps(self.spent_joule)
 
     @cached_property
-    def _change(self) -> Tensor:
-        return self.battery.change(self.spent_joule)[0]
+    def _need(self) -> list[tuple[int, int, float]]:
+        return self._steps(self.needed_joule)
+
+    def _steps(self, joule: Tensor) -> list[tuple[int, int, float]]:
+        """Of every action's energy (1, action): grid steps rounded up and down, and the share between."""
+        quanta, change = self.battery.quanta(joule)[0].tolist(), self.battery.change(joule)[0].tolist()
+        return [(up, up - (share > 0), share) for up, share in zip(quanta, change, strict=True)]
 
 
 def _left(future: Tensor, bends: Tensor, change: float) -> Tensor:
@@ -140,15 +156,17 @@ def _bends(value: Tensor, levels: int, closed: bool) -> Tensor:
 
 def kinds(problem: Problem, levels: int | None = None) -> Iterator[Kind]:
     """Devices by their kind, each on the finest grid that memory allows, or on one of so many levels."""
-    law, spent = problem.harvest.law, problem.actions.spent_joule
-    looks = torch.cat([problem.battery.capacity_joule.unsqueeze(1), law.scale.unsqueeze(1), spent], 1)
+    law, battery = problem.harvest.law, problem.battery
+    spent, needed, losses = problem.actions.spent_joule, problem.actions.needed_joule, battery.losses
+    own = (battery.capacity_joule, law.scale, losses.retention, losses.charge_efficiency, losses.drain_joule)
+    looks = torch.cat([torch.stack(own, 1), spent], 1)
     different, number = torch.unique(looks, dim=0, return_inverse=True)
     levels = levels or fine_levels(problem)
     for kind in range(len(different)):
         devices = (number == kind).nonzero().squeeze(1)
         one = devices[:1]
-        battery = Battery(problem.battery.capacity_joule[one], levels, "mean")
-        yield Kind(devices, battery, replace(law, scale=law.scale[one]), spent[one])
+        grid = battery.of(one).on_grid(levels, "mean")
+        yield Kind(devices, grid, replace(law, scale=law.scale[one]), spent[one], needed[one])
 
 
 def first_laws(problem: Problem, levels: int | None = None) -> Tensor:

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from heliomesh.durable import read_header, read_tensors, write_tensors
 from heliomesh.mistakes import MistakeError
-from heliomesh.physics.battery import Battery
 from heliomesh.problem.overhead import Overhead
 from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import Problem, build, with_battery
@@ -159,8 +158,7 @@ class _Reader:
     def _on_grid(self, levels: int, rounding: Literal["up", "mean"], step_joule: Tensor | None) -> Problem:
         """The problem on a battery grid; the same object for the same grid."""
         if (levels, rounding) not in self._grids:
-            capacity = self._problem.battery.capacity_joule
-            grid = Battery(capacity, int(levels), rounding, step_joule)
+            grid = self._problem.battery.on_grid(int(levels), rounding, step_joule)
             self._grids[levels, rounding] = with_battery(self._problem, grid)
         return self._grids[levels, rounding]
 

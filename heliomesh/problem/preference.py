@@ -15,7 +15,7 @@ def first_affordable(problem: Problem, battery_joule: Tensor, preferred: Tensor)
 
     battery_joule (batch, device), preferred (device, rank) → (batch, device)
     """
-    affordable = problem.battery.affordable(battery_joule, problem.actions.spent_joule)  # (batch, device, action)
+    affordable = problem.affordable(battery_joule)  # (batch, device, action)
     ranked = preferred.expand(len(battery_joule), -1, -1)
     first = affordable.gather(-1, ranked).int().argmax(-1, keepdim=True)
     return ranked.gather(-1, first).squeeze(-1)

@@ -25,7 +25,8 @@ from heliomesh.physics.harvesting import (
     with_law,
 )
 from heliomesh.physics.link import Radio, build_link
-from heliomesh.physics.sending import Sending, build_sending
+from heliomesh.physics.sending import build_sending
+from heliomesh.physics.storage import Consumption, build_consumption, build_losses
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.problem.factor import Variable, energy, site
 from heliomesh.problem.weights import CostWeights, PhaseWeights, cost_weights
@@ -41,9 +42,11 @@ class Actions:
 
     power_watt: Tensor  # (action,)
     trained: Tensor  # (action,) bool
-    spent_joule: Tensor  # (device, action)
+    spent_joule: Tensor  # (device, action) drawn from storage
+    needed_joule: Tensor  # (device, action) what a battery must hold: spending and the slot's drain; nothing to idle
     quanta: Tensor  # (device, action) spending in battery grid steps, rounded up
     change: Tensor  # (device, action) what that is too much, in grid steps; a value left is interpolated by it
+    needed_quanta: Tensor  # (device, action) what is needed in grid steps, rounded up
 
     def __len__(self) -> int:
         return len(self.power_watt)
@@ -86,7 +89,6 @@ class Problem:
     harvest: Harvest
     battery: Battery
     link: Radio
-    sending: Sending
     actions: Actions
     weights: CostWeights
     dtype: torch.dtype
@@ -190,9 +192,19 @@ class Problem:
 
     @cached_property
     def feasible(self) -> Tensor:
-        """Whether an energy state pays for an action; (device, energy, action)."""
+        """Whether an energy state pays for an action and the slot's drain; (device, energy, action)."""
         level = torch.arange(self.num_energy, device=self.device).reshape(1, -1, 1) % self.battery.levels
-        return self.actions.quanta.unsqueeze(1) <= level
+        return self.actions.needed_quanta.unsqueeze(1) <= level
+
+    @cached_property
+    def dark(self) -> Tensor:
+        """Whether an energy state does not pay for the slot's drain; (device, energy)."""
+        level = torch.arange(self.num_energy, device=self.device) % self.battery.levels
+        return self.battery.dark(level.unsqueeze(1) * self.battery.step_joule).T
+
+    def affordable(self, battery_joule: Tensor) -> Tensor:
+        """Whether stored energy pays for an action and the slot's drain; (..., device) → (..., device, action)."""
+        return self.battery.affordable(battery_joule, self.actions.needed_joule)
 
     def sites_into(self, receiver: int) -> tuple[int, ...]:
         """Sites of the links into a receiver, each once."""
@@ -233,8 +245,9 @@ class Problem:
         return tuple(Part(part["energy"], part["site"], part["receiver"]) for part in members)
 
     def scarcity(self) -> Tensor:
-        """Mean harvest over the spending of the costliest action, E[u] / (e_cmp + p_max τ); (device,)."""
-        return self.harvest.law.mean_joule() / self.actions.spent_joule.max(dim=1).values
+        """Mean stored harvest over what the costliest action needs, E[u] / (e_cmp + p_max τ) if ideal; (device,)."""
+        stored = self.battery.losses.charge_efficiency * self.harvest.law.mean_joule()
+        return stored / self.actions.needed_joule.max(dim=1).values
 
     @cached_property
     def deaf(self) -> Tensor:
@@ -255,9 +268,11 @@ class Problem:
     def grid_is_exact(self) -> bool:
         """Whether batteries never leave the planning grid, so that plans and simulation share one process."""
         law = self.harvest.law
-        harvests = law.joule.reshape(1, -1) * law.scale.unsqueeze(1)
+        losses = self.battery.losses
+        harvests = law.joule.reshape(1, -1) * (losses.charge_efficiency * law.scale).unsqueeze(1)
         first = self.battery.capacity_joule / max(self.scenario.energy.start_points - 1, 1)  # and its multiples
-        aligned = all(map(self.battery.aligned, (self.actions.spent_joule, harvests, first)))
+        energies = (self.actions.spent_joule, harvests, first, losses.drain_joule)
+        aligned = all(map(self.battery.aligned, energies)) and bool((losses.retention == 1).all())
         return aligned and self.scenario.energy.initial == "uniform-grid" and self.battery.levels > 1
 
     @cached_property
@@ -295,9 +310,14 @@ class Problem:
         return torch.stack([phase.idle_cost for phase in self.phases])
 
     @cached_property
+    def consumption(self) -> Consumption:
+        """What devices draw from storage."""
+        return _moved(consumption(self.scenario), self.device)
+
+    @cached_property
     def compute_joule(self) -> Tensor:
-        """Energy of one slot's training per device [J]; (device,)."""
-        return torch.tensor(compute_joule(self.scenario), dtype=torch.float64, device=self.device)
+        """Energy drawn for one slot's training per device [J]; (device,)."""
+        return self.consumption.training_drawn_joule
 
 
 def coloured(num_devices: int, crowds: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
@@ -318,11 +338,14 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
     topology = build_topology(scenario)
     channel, link = build_channel(scenario, topology), build_link(scenario, topology)
     _check_received(scenario, channel, link)
-    sending = build_sending(scenario.energy, transmit_second(scenario))
-    check_slot(scenario, sending.second)
+    check_slot(scenario, transmit_second(scenario))
     power, trained, spent = action_energies(scenario)
-    battery = build_battery(scenario, spent)
-    actions = Actions(power, trained, spent, battery.quanta(spent), battery.change(spent))
+    drain = consumption(scenario).drain_joule
+    battery = build_battery(scenario, spent, build_losses(scenario, drain))
+    needed = torch.cat([spent[:, :1], spent[:, 1:] + drain.unsqueeze(1)], 1)  # a dark device idles
+    actions = Actions(
+        power, trained, spent, needed, battery.quanta(spent), battery.change(spent), battery.quanta(needed)
+    )
     return Problem(
         scenario=scenario,
         topology=topology,
@@ -330,7 +353,6 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
         harvest=_moved(_build_harvest(scenario), place),
         battery=_moved(battery, place),
         link=_moved(link, place),
-        sending=_moved(sending, place),
         actions=_moved(actions, place),
         weights=cost_weights(scenario),
         dtype=number,
@@ -352,20 +374,24 @@ def with_levels(problem: Problem, levels: int | None) -> Problem:
     """The problem on a grid of so many levels that rounds spending up least; as it is for None."""
     if levels is None:
         return problem
-    return with_battery(
-        problem, aligned_battery(problem.battery.capacity_joule, problem.actions.spent_joule, levels, levels)
-    )
+    grid = aligned_battery(problem.battery.capacity_joule, problem.actions.spent_joule, levels, levels)
+    return with_battery(problem, problem.battery.on_grid(grid.levels, grid.rounding, grid.chosen_step_joule))
 
 
 def interpolated(problem: Problem, levels: int) -> Problem:
     """The problem on a grid between whose points values are interpolated: spending is not rounded."""
-    return with_battery(problem, Battery(problem.battery.capacity_joule, levels, "mean"))
+    return with_battery(problem, problem.battery.on_grid(levels, "mean"))
 
 
 def with_battery(problem: Problem, battery: Battery) -> Problem:
     """The problem with another battery grid."""
-    spent = problem.actions.spent_joule
-    actions = replace(problem.actions, quanta=battery.quanta(spent), change=battery.change(spent))
+    spent, needed = problem.actions.spent_joule, problem.actions.needed_joule
+    actions = replace(
+        problem.actions,
+        quanta=battery.quanta(spent),
+        change=battery.change(spent),
+        needed_quanta=battery.quanta(needed),
+    )
     return replace(problem, battery=battery, actions=actions)
 
 
@@ -445,17 +471,24 @@ def action_set(scenario: Scenario) -> tuple[Tensor, Tensor]:
 
 
 def action_energies(scenario: Scenario) -> tuple[Tensor, Tensor, Tensor]:
-    """Powers [W] (action,), training (action,) and energies e = e_cmp·β + e_com [J] (device, action) of actions."""
+    """Powers [W] (action,), training (action,) and energies drawn [J] (device, action) of all actions.
+
+    e = e_cmp·β + e_com, where storage is ideal.
+    """
     power, beta = action_set(scenario)
-    sending = build_sending(scenario.energy, transmit_second(scenario))
-    compute = torch.tensor(compute_joule(scenario), dtype=torch.float64)
-    spent = compute.unsqueeze(1) * beta + sending.joule(power)
+    spent = consumption(scenario).drawn_joule(power.unsqueeze(1), beta.unsqueeze(1)).T.contiguous()
     largest = float(spent.max())
     if not largest <= MOST_JOULE:
         raise ScenarioError(
             "energy.powers_watt", f"expected spending of at most {MOST_JOULE:g} J, actual value {largest:g}"
         )
     return power, beta, spent
+
+
+def consumption(scenario: Scenario) -> Consumption:
+    """What devices consume: training, sending, and what no action changes."""
+    sending = build_sending(scenario.energy, transmit_second(scenario))
+    return build_consumption(scenario, sending, compute_joule(scenario))
 
 
 def compute_joule(scenario: Scenario) -> list[float]:

@@ -77,12 +77,15 @@ def _marks(problem: Problem, root: int, colour: Sequence[int] | None = None) -> 
 
 def _attributed_graph(problem: Problem) -> "nx.DiGraph[int]":
     graph: nx.DiGraph[int] = nx.DiGraph()
-    law = problem.harvest.law
+    stored = problem.battery.losses.charge_efficiency * problem.harvest.law.scale
+    whole, rest = problem.battery.kept_steps()
     for device in range(problem.num_devices):
         look = (
             float(problem.link.noise_watt[device]),
-            float(law.scale[device] / problem.battery.step_joule[device]),
+            float(stored[device] / problem.battery.step_joule[device]),
             tuple(problem.actions.quanta[device].tolist()),
+            tuple(problem.actions.needed_quanta[device].tolist()),
+            tuple((whole[device] + rest[device]).tolist()),
             tuple(problem.initial_law(energy(device)).tolist()),
         )
         graph.add_node(device, look=look)

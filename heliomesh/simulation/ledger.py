@@ -1,37 +1,95 @@
-"""Energy bookkeeping: first battery + harvested = spent + overflow + last battery."""
+"""Energy bookkeeping: first battery + harvested = spent + lost in charging + leaked + overflow + last battery.
 
+What is spent leaves the storage: for training, for sending, for standing by (listening, waking and sleeping), and
+what the converter loses between storage and load.
+"""
+
+import tomllib
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from heliomesh.physics.storage import Consumption, build_losses
+from heliomesh.problem.problem import consumption
+from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace
+
+Joules = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Ledger:
     """Totals over slots [J]; every array has shape (episode, device)."""
 
-    initial_joule: npt.NDArray[np.float64]
-    harvested_joule: npt.NDArray[np.float64]
-    spent_joule: npt.NDArray[np.float64]
-    overflow_joule: npt.NDArray[np.float64]
-    stored_joule: npt.NDArray[np.float64]
+    initial_joule: Joules
+    harvested_joule: Joules
+    spent_joule: Joules  # the next four together
+    training_joule: Joules
+    sending_joule: Joules
+    standby_joule: Joules
+    converter_joule: Joules
+    charging_joule: Joules
+    leaked_joule: Joules
+    overflow_joule: Joules
+    stored_joule: Joules
 
     @property
-    def imbalance_joule(self) -> npt.NDArray[np.float64]:
+    def imbalance_joule(self) -> Joules:
         """What the books fail to explain; rounding only."""
-        return (self.initial_joule + self.harvested_joule) - (
-            self.spent_joule + self.overflow_joule + self.stored_joule
-        )
+        lost = self.charging_joule + self.leaked_joule + self.overflow_joule
+        return (self.initial_joule + self.harvested_joule) - (self.spent_joule + lost + self.stored_joule)
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether nothing was lost but by overflow, and nothing spent but on training and sending."""
+        losses = (self.standby_joule, self.converter_joule, self.charging_joule, self.leaked_joule)
+        return all(float(np.abs(joule).sum()) <= _DUST * float(self.spent_joule.sum()) for joule in losses)
 
 
-def energy_ledger(trace: Trace) -> Ledger:
-    """Balance every device of every episode."""
+_DUST = 1e-8  # of the spending: batteries forgive as much
+
+
+def energy_ledger(trace: Trace, scenario: Scenario | None = None) -> Ledger:
+    """Balance every device of every episode, by the losses of the scenario, which is the trace's own by default."""
+    scenario = scenario or _scenario(trace)
+    used = consumption(scenario)
+    losses = build_losses(scenario, used.drain_joule)
+    spent, before = trace.spent_joule, trace.battery_joule[:, :-1]
+    training = trace.scheduled * used.training_joule.numpy()
+    sending = used.sending_joule(torch.from_numpy(trace.power_watt)).numpy()
+    standby, unstored = _standby(trace, used), 1 - losses.charge_efficiency.numpy()
     return Ledger(
         initial_joule=trace.battery_joule[:, 0],
         harvested_joule=trace.harvested_joule.sum(1),
-        spent_joule=trace.spent_joule.sum(1),
+        spent_joule=spent.sum(1),
+        training_joule=training.sum(1),
+        sending_joule=sending.sum(1),
+        standby_joule=standby.sum(1),
+        converter_joule=(spent - training - sending - standby).sum(1),
+        charging_joule=(unstored * (trace.harvested_joule - trace.overflow_joule)).sum(1),
+        leaked_joule=((1 - losses.retention.numpy()) * (before - spent)).sum(1),
         overflow_joule=trace.overflow_joule.sum(1),
         stored_joule=trace.battery_joule[:, -1],
     )
+
+
+def dark_slots(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Whether a device's battery did not pay for the slot's drain; (episode, slot, device)."""
+    drain = consumption(_scenario(trace)).drain_joule.numpy()
+    dark: npt.NDArray[np.bool_] = trace.spent_joule < drain * (1 - _DUST)
+    return dark
+
+
+def _standby(trace: Trace, used: Consumption) -> Joules:
+    """Delivered while standing by; a dark device delivers what it had left; (episode, slot, device)."""
+    power, trained = torch.from_numpy(trace.power_watt), torch.from_numpy(trace.scheduled)
+    drawn = trace.spent_joule - used.drawn_joule(power, trained).numpy()
+    share = used.standby_joule / used.drain_joule.clamp_min(1e-300)
+    standby: Joules = np.clip(drawn, 0, used.drain_joule.numpy()) * share.numpy()
+    return standby
+
+
+def _scenario(trace: Trace) -> Scenario:
+    return Scenario.parse(tomllib.loads(trace.scenario_toml))

@@ -1,7 +1,8 @@
 """The one loop: the world moves, the policy acts, packets and energy follow.
 
-Order within a slot: see (h_t, b_t) → choose p_t → spend → harvest u_t → b_{t+1}. All random numbers of a slot are
-drawn before the policy acts and in fixed shapes, so every planner meets the same weather.
+Order within a slot: see (h_t, b_t) → choose p_t → spend → leak → harvest u_t → b_{t+1}. A device whose battery does
+not pay for the slot's drain is dark: it does nothing and hears nothing. All random numbers of a slot are drawn before
+the policy acts and in fixed shapes, so every planner meets the same weather.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +37,7 @@ class Slot:
     error_prob: Tensor  # (episode, edge)
     delivered: Tensor  # (episode, edge)
     update_loss: Tensor  # (episode, device) x_j
-    spent_joule: Tensor  # (episode, device)
+    spent_joule: Tensor  # (episode, device) drawn from storage
     harvested_joule: Tensor  # (episode, device)
     overflow_joule: Tensor  # (episode, device)
     battery_after_joule: Tensor  # (episode, device) at the start of the next slot
@@ -55,7 +56,7 @@ def run_slots(
     have the same devices, edges, sites and levels, so batteries, channels and random numbers carry over.
     """
     _check_inputs(problem, policy, seed)
-    topology = problem.topology
+    topology, drain_joule = problem.topology, problem.consumption.drain_joule
     dust_joule = guard.DUST * problem.battery.capacity_joule
 
     numbers = RandomNumbers(problem, episodes, seed)
@@ -75,12 +76,13 @@ def run_slots(
         seen = Observation(channel_level, battery, weather, now.policy, noticed, memory).recalled_by(policy)
         memory = seen.memory
         decision = decided(problem, policy, slot, seen)
-        spent = decision.trained * problem.compute_joule + problem.sending.joule(decision.power_watt)
-        guard.check_spending(type(policy).__name__, spent, battery, dust_joule)
-        spent = torch.minimum(spent, battery)  # rounding dust only, as just checked
+        drawn = problem.consumption.drawn_joule(decision.power_watt, decision.trained) + drain_joule
+        active = decision.trained | (decision.power_watt > 0)
+        guard.check_spending(type(policy).__name__, drawn * active, battery, dust_joule)
+        spent = torch.minimum(drawn, battery)  # a dark device's last energy, else rounding dust as just checked
         # 3. packets
         fading = world.channel.fading(channel_level)
-        error = error_prob(world.link, topology, decision.power_watt, fading)
+        error = error_prob(world.link, topology, decision.power_watt, fading, world.battery.dark(battery))
         delivered = now.link >= error
         loss = update_loss(problem, slot, error, decision.trained, decision.weights)
         # 4. energy

@@ -60,7 +60,7 @@ COLUMNS = (
     Column("power_watt", _DEVICE, np.float64, "W", "transmit power, 0 where the device does not send"),
     Column("update_loss", _DEVICE, np.float64, "1", "x_j, the share of the device's update weight that is lost"),
     Column("battery_joule", _MOMENT, np.float64, "J", "stored energy; the first entry is the initial battery"),
-    Column("spent_joule", _DEVICE, np.float64, "J", "energy spent on training and sending"),
+    Column("spent_joule", _DEVICE, np.float64, "J", "energy drawn from storage: training, sending, standing by"),
     Column("harvested_joule", _DEVICE, np.float64, "J", "energy harvested"),
     Column("overflow_joule", _DEVICE, np.float64, "J", "harvest that found the battery full"),
     Column("delivered", _EDGE, np.bool_, "1", "the packet of the edge arrived"),

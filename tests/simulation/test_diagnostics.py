@@ -30,8 +30,9 @@ def problem_of(**changes):
 
 def hand_made():
     """One episode, two slots, two devices that hear each other: only device 0 sends, and only at first."""
+    pair = {"network.devices": 2, "network.topology": "complete"}
     return hm.Trace(
-        scenario_toml="",
+        scenario_toml=hm.Scenario.load("tiny").override(pair).to_toml(),
         planner="hand",
         seed=0,
         scheduled=np.array([[[True, True], [False, False]]]),

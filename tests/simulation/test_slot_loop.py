@@ -12,9 +12,12 @@ import heliomesh as hm
 from heliomesh import catalog
 from heliomesh.planning import PLANNER_CATALOG
 from heliomesh.problem.policy import Decision, Plan
+from heliomesh.problem.problem import compute_joule
 from heliomesh.simulation import slot_loop, trace
+from heliomesh.simulation.ledger import dark_slots
 from heliomesh.simulation.slot_loop import run_slots
 from heliomesh.streams import stream
+from tests.plain_storage import PlainStorage
 
 # options that keep a planner quick; one without an entry is run with its defaults
 QUICK = {
@@ -53,6 +56,26 @@ SCENARIOS = {
     },
     "floods": {"harvest.joule": [0.0, 5.0, 90.0], "energy.initial": 0.0},
     "no harvest": {"harvest.joule": [0.0], "harvest.prob": [1.0]},
+}
+
+
+LISTENING = {
+    "energy.receive_watt": 0.06,
+    "energy.listen_second": 0.5,
+    "energy.sleep_watt": 0.004,
+    "energy.wake_joule": 0.01,
+}
+LOSSY = {
+    "li-ion": {"energy.storage": "li-ion", **LISTENING},
+    "supercapacitor": {"energy.storage": "supercapacitor", "energy.sleep_watt": 0.4, "energy.wake_joule": 0.07},
+    "own numbers": {
+        **LISTENING,
+        "energy.charge_efficiency": 0.7,
+        "energy.leak_per_day": 0.999,
+        "energy.slot_second": 3600.0,
+        "energy.converter_efficiency": [[0.01, 0.5], [0.5, 0.8], [1.5, 0.6]],
+        "energy.sleep_watt": 0.0001,
+    },
 }
 
 
@@ -108,7 +131,7 @@ def naive_episode(problem, episode, seed):
     """Who can train does, then the largest power left, every slot; one device and one packet at a time."""
     scenario, graph, law = problem.scenario, problem.topology, problem.harvest.law
     channel, devices = problem.channel, range(problem.num_devices)
-    tau, compute = scenario.energy.transmit_second, problem.compute_joule.tolist()
+    storage, compute = PlainStorage(scenario), compute_joule(scenario)
     powers, capacity = scenario.energy.powers_watt, problem.battery.capacity_joule.tolist()
     separate = scenario.energy.actions == "separate"
     actions = [(train, p) for train in (False, True) for p in powers if separate or train == (p > 0)]
@@ -124,30 +147,34 @@ def naive_episode(problem, episode, seed):
     battery = [first[i, 1] * capacity[i] for i in devices]
     for slot in range(problem.slots):
         moves, suns = drawn["channel"].random(channel.num_sites), drawn["harvest"].random((len(devices), 2))
-        trained, power = [], []
+        trained, power, left = [], [], []
         for i in devices:
-            paid = [(train, p) for train, p in actions if train * compute[i] + p * tau <= battery[i] + 1e-9]
-            trained.append(max(paid)[0])
-            power.append(max(paid)[1])
+            due = {(t, p): t * storage.training(i, compute[i]) + storage.sending(i, p) for t, p in actions}
+            due = {action: joule + storage.drain(i) for action, joule in due.items()}
+            chosen = max((action for action in actions if due[action] <= battery[i] + 1e-9), default=(False, 0.0))
+            trained.append(chosen[0])
+            power.append(chosen[1])
+            left.append(max(battery[i] - due[chosen], 0.0))
+        dark = [storage.drain(i) > battery[i] + 1e-9 for i in devices]
         gain = {edge: gains[level[site[number]]] * path_gain[number] for number, edge in enumerate(ends)}
         error, loss = [], [scenario.cost.idle_penalty * graph.self_weight[i] * (not trained[i]) for i in devices]
         for i, j in ends:
             rivals = sum(power[k] * gain[i, k] for k in graph.neighbours[i] if k != j)
             disturbance = rivals + float(problem.link.noise_watt[i])
-            deaf = scenario.link.half_duplex and power[i] > 0
+            deaf = dark[i] or (scenario.link.half_duplex and power[i] > 0)
             silent = power[j] == 0
             ratio = math.inf if silent or deaf else disturbance / (power[j] * gain[i, j])
             error.append(1 - math.exp(-scenario.link.waterfall * ratio))
             loss[j] += graph.mixing[i, j] * error[-1]
         delivered = [u >= q for u, q in zip(drawn["link"].random(len(ends)), error, strict=True)]
-        spent = [trained[i] * compute[i] + power[i] * tau for i in devices]
+        spent = [battery[i] - left[i] for i in devices]
         phase, harvested, after, overflow = law.phase_of_slot[slot], [], [], []
         for i in devices:
             atom = naive_pick(law.prob[phase, weather[i]], suns[i, 0])
             harvested.append(float(law.scale[i] * law.joule[phase, weather[i], atom]))
-            filled = battery[i] - spent[i] + harvested[i]
-            after.append(min(filled, capacity[i]))
-            overflow.append(filled - after[i])
+            stored, lost, _, _ = storage.after(i, left[i], harvested[i], capacity[i])
+            after.append(stored)
+            overflow.append(lost)
         yield {
             "channel_level": level,
             "power_watt": power,
@@ -174,6 +201,9 @@ def naive_episode(problem, episode, seed):
         {**IRREGULAR, "channel.state": "reciprocal", "network.topology": "star", "cost.idle_penalty": 0.25},
         {**IRREGULAR, "channel.state": "link", "network.topology": "complete", "link.waterfall": 0.1},
         {**IRREGULAR, "energy.actions": "separate", "energy.compute_joule": 1.0, "link.half_duplex": True},
+        {**IRREGULAR, **LOSSY["li-ion"]},
+        {**IRREGULAR, **LOSSY["supercapacitor"], "energy.actions": "separate"},
+        {**WEATHER, **LOSSY["own numbers"], "energy.initial": "uniform", "link.half_duplex": True},
     ],
 )
 def test_loop_equals_a_plain_simulator(changes):
@@ -204,6 +234,66 @@ def test_books_balance_for_every_planner(planner, options, changes):
     record = hm.simulate(problem, hm.plan(problem, planner, **options), episodes=4, seed=1)
     assert np.abs(hm.energy_ledger(record).imbalance_joule).max() <= 1e-9
     assert_lawful(problem, record)
+
+
+@pytest.mark.parametrize("lossy", LOSSY.values(), ids=LOSSY)
+@pytest.mark.parametrize(("planner", "options"), PLANNERS, ids=str)
+def test_books_balance_with_losses_for_every_planner(planner, options, lossy):
+    """Every joule is somewhere; nobody acts or hears in the dark, nor spends what the drain needs."""
+    problem = problem_of(**{**SMALL, **IRREGULAR, "energy.compute_joule": 0.1, **lossy})
+    record = hm.simulate(problem, hm.plan(problem, planner, **options), episodes=6, seed=1)
+    storage, compute = PlainStorage(problem.scenario), compute_joule(problem.scenario)
+    capacity = problem.battery.capacity_joule.tolist()
+    leaked, charging, converter = np.zeros((3, *record.spent_joule.shape))
+    for place in np.ndindex(record.spent_joule.shape):
+        device, power, trained = place[2], record.power_watt[place], record.scheduled[place]
+        due = trained * storage.training(device, compute[device]) + storage.sending(device, power)
+        active = power > 0 or trained
+        assert not active or due + storage.drain(device) <= record.battery_joule[place] + 1e-8
+        spent = min(due + storage.drain(device), record.battery_joule[place])
+        assert record.spent_joule[place] == pytest.approx(spent, abs=1e-8)
+        left = record.battery_joule[place] - record.spent_joule[place]
+        after, overflow, leaked[place], charging[place] = storage.after(
+            device, left, record.harvested_joule[place], capacity[device]
+        )
+        assert record.battery_joule[place[0], place[1] + 1, device] == pytest.approx(after, abs=1e-9)
+        assert record.overflow_joule[place] == pytest.approx(overflow, abs=1e-9)
+        converter[place] = spent - trained * compute[device] - problem.scenario.energy.transmit_second * power
+    ledger = hm.energy_ledger(record)
+    assert np.abs(ledger.imbalance_joule).max() <= 1e-9
+    np.testing.assert_allclose(ledger.leaked_joule, leaked.sum(1), atol=1e-9)
+    np.testing.assert_allclose(ledger.charging_joule, charging.sum(1), atol=1e-9)
+    parts = ledger.training_joule + ledger.sending_joule + ledger.standby_joule + ledger.converter_joule
+    np.testing.assert_allclose(parts, ledger.spent_joule, atol=1e-9)
+    assert (ledger.converter_joule >= -1e-8).all()
+    assert (ledger.converter_joule <= converter.sum(1) + 1e-8).all()  # the rest of it was standing by
+    dark = dark_slots(record)
+    assert not record.delivered[dark[:, :, record.edge_receiver]].any()
+    assert (record.error_prob[dark[:, :, record.edge_receiver]] == 1).all()
+
+
+def test_a_dark_device_loses_the_packets_of_its_neighbours():
+    """Device 1 has no energy at all; its neighbours, near and without noise, send to it in vain."""
+    changes = {"network.devices": 3, "network.topology": "complete", "slots": 1, "link.noise_watt": 1e-9}
+    energy = {"energy.initial": [3.0, 0.0, 3.0], "energy.sleep_watt": 0.5, "harvest.joule": [0.0, 0.0, 0.0]}
+    problem = problem_of(**changes, **energy)
+    record = simulated(problem, Constant((1.0, 0.0, 0.0)), episodes=4)
+    heard = {(i, j): e for e, (i, j) in enumerate(zip(record.edge_receiver, record.edge_sender, strict=True))}
+    assert not record.delivered[:, 0, heard[1, 0]].any()
+    assert record.delivered[:, 0, heard[2, 0]].all()
+    awake = problem_of(**{**changes, **energy, "energy.initial": [3.0, 0.5, 3.0]})  # just enough to listen
+    heard_by_all = simulated(awake, Constant((1.0, 0.0, 0.0)), episodes=4)
+    assert heard_by_all.delivered[:, 0, heard[1, 0]].all()
+    lost = record.update_loss[:, 0, 0] - heard_by_all.update_loss[:, 0, 0]
+    np.testing.assert_allclose(lost, problem.topology.edge_weight[heard[1, 0]], atol=1e-6)
+
+
+def test_a_policy_that_acts_in_the_dark_is_caught():
+    problem = problem_of(**{"energy.initial": 2.0, "energy.compute_joule": 1.0, "energy.sleep_watt": 0.1})
+    with pytest.raises(
+        hm.ScenarioError, match=r"Constant: expected to spend at most the 2 J .* overdrew it with 2.1 J"
+    ):
+        simulated(problem, Constant((1.0,) * 5), episodes=1)
 
 
 def assert_lawful(problem, record):

@@ -24,7 +24,6 @@ from heliomesh.engine.fleet.learner import Learner, Lesson
 from heliomesh.engine.fleet.messages import Logbook, Message, Outgoing, Packet, Receipt, model_message, state_message
 from heliomesh.engine.fleet.planning import Partners, Round, TablePlanner
 from heliomesh.engine.fleet.view import View
-from heliomesh.physics.battery import Battery
 from heliomesh.physics.link import error_prob
 from heliomesh.physics.topology import Topology
 from heliomesh.problem import guard
@@ -136,7 +135,7 @@ class Device:
         star = _star(self._problem.topology, self._number, view.neighbours)
         self._radio = _Radio(self._problem, self._number, star)
         self._learner = Learner(given.lesson, star)
-        self._battery = Battery(self._problem.battery.capacity_joule[[self._number]], self._problem.battery.levels)
+        self._battery = self._problem.battery.of(torch.tensor([self._number]))
         self._battery_joule = torch.tensor([given.battery_joule], dtype=torch.float64)
         self._heard: dict[Variable, int] = {}  # the last values of all that is seen
         self._packets: dict[int, Packet] = {}  # of this slot, by sender
@@ -214,16 +213,17 @@ class Device:
         problem, actions = self._problem, self._problem.actions
         chosen = self._decider.action(slot, self._heard, float(self._battery_joule), now.sensed.uniform)
         power_watt, trained = actions.power_watt[chosen], bool(actions.trained[chosen])
-        spent = trained * problem.compute_joule[[self._number]] + problem.sending.joule(power_watt)
-        dust_joule = guard.DUST * self._battery.capacity_joule
-        guard.check_spending(f"device {self._number}", spent, self._battery_joule, dust_joule)
+        drawn = problem.consumption.drawn_joule(power_watt, torch.tensor(trained))[[self._number]]
+        drawn = drawn + self._battery.losses.drain_joule
+        dust_joule, active = guard.DUST * self._battery.capacity_joule, trained or bool(power_watt > 0)
+        guard.check_spending(f"device {self._number}", drawn * active, self._battery_joule, dust_joule)
         self._learner.begin()
         loss = self._learner.train(slot) if trained else float("nan")
         self._now = replace(
             now,
             power_watt=float(power_watt),
             trained=trained,
-            spent_joule=torch.minimum(spent, self._battery_joule),
+            spent_joule=torch.minimum(drawn, self._battery_joule),
             loss=loss,
         )
         if not power_watt > 0:
@@ -235,7 +235,8 @@ class Device:
         """Receive, average, harvest."""
         now, neighbours = self._present(slot), self._view.neighbours
         powers = [self._packets[other].power_watt if other in self._packets else 0.0 for other in neighbours]
-        error = self._radio.error_prob(now.power_watt, powers, now.sensed.channel_level)
+        dark = bool(self._battery.dark(self._battery_joule))
+        error = self._radio.error_prob(now.power_watt, powers, now.sensed.channel_level, dark)
         delivered = fate.uniform >= error
         arrived = {row: self._packets[other].row for row, other in enumerate(neighbours, 1) if delivered[row - 1]}
         self._learner.average(arrived, delivered, now.trained)
@@ -296,7 +297,7 @@ class _Radio:
     star: Topology
 
     def error_prob(
-        self, own_watt: float, powers_watt: Sequence[float], channel_level: Mapping[int, int]
+        self, own_watt: float, powers_watt: Sequence[float], channel_level: Mapping[int, int], dark: bool
     ) -> npt.NDArray[np.float64]:
         """Packet error rate of every incoming edge, from the powers with which neighbours send [W]."""
         problem, topology = self.problem, self.problem.topology
@@ -307,7 +308,8 @@ class _Radio:
         noise[0] = problem.link.noise_watt[self.device]
         link = replace(problem.link, noise_watt=noise, path_gain=problem.link.path_gain[start:stop])
         power = torch.tensor([own_watt, *powers_watt], dtype=torch.float64)
-        found: npt.NDArray[np.float64] = error_prob(link, self.star, power, fading).numpy()
+        deaf = torch.full_like(power, dark, dtype=torch.bool)
+        found: npt.NDArray[np.float64] = error_prob(link, self.star, power, fading, deaf).numpy()
         return found
 
 

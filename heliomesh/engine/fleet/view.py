@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.physics.harvesting import Harvest, with_law
+from heliomesh.physics.storage import Losses
 from heliomesh.physics.topology import Topology
 from heliomesh.problem.problem import Problem
 from heliomesh.scenario import Scenario
@@ -65,12 +66,22 @@ def _known_to(problem: Problem, device: int, members: Collection[int], receivers
         topology=_known_topology(problem.topology, device, edges),
         channel=replace(problem.channel, site_of_edge=problem.channel.site_of_edge[edges]),
         harvest=_known_harvest(problem.harvest, known),
-        battery=replace(battery, capacity_joule=_kept(battery.capacity_joule, known, 1.0)),
+        battery=replace(
+            battery,
+            capacity_joule=_kept(battery.capacity_joule, known, 1.0),
+            given_losses=Losses(
+                _kept(battery.losses.retention, known, 1.0),
+                _kept(battery.losses.charge_efficiency, known, 1.0),
+                _kept(battery.losses.drain_joule, known, 0.0),
+            ),
+        ),
         link=replace(link, noise_watt=_kept(link.noise_watt, listening, torch.nan), path_gain=link.path_gain[edges]),
         actions=replace(
             actions,
             spent_joule=_kept(actions.spent_joule, known.unsqueeze(1), torch.nan),
+            needed_joule=_kept(actions.needed_joule, known.unsqueeze(1), torch.nan),
             quanta=_kept(actions.quanta, known.unsqueeze(1), battery.levels),  # nobody can pay that
+            needed_quanta=_kept(actions.needed_quanta, known.unsqueeze(1), battery.levels),
         ),
     )
 

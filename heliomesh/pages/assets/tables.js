@@ -162,25 +162,28 @@ function showEachRun() {
 function showLedger() {
   const runs = page.runs.filter((run) => run.trace);
   if (!runs.length) return byId("ledger").append(html("p", { class: "empty" }, "No run has a trace."));
-  const of = (name) => (run) => fixed(run.trace.ledger[name], 1);
+  const of = (head, name) => ({ head, unit: "J", cell: (run) => fixed(run.trace.ledger[name ?? head], 1) });
+  const ideal = runs.every((run) => run.trace.ledger.ideal);
+  const uses = ideal ? [] : [of("on training", "training"), of("on sending", "sending"), of("standing by", "standby"),
+    of("in the converter", "converter")];
+  const losses = ideal ? [] : [of("lost in charging", "charging"), of("leaked")];
   const columns = [
     { head: "run" },
-    { head: "initial", unit: "J", cell: of("initial") },
-    { head: "harvested", unit: "J", cell: of("harvested") },
-    { head: "spent", unit: "J", cell: of("spent") },
-    { head: "overflow", unit: "J", cell: of("overflow") },
-    { head: "stored", unit: "J", cell: of("stored") },
+    ...[of("initial"), of("harvested"), of("spent"), ...uses, ...losses, of("overflow"), of("stored")],
     { head: "imbalance", unit: "J, rounding only", cell: (run) => run.trace.ledger.imbalance.toExponential(1) },
-    { head: "where it went", unit: "spent, overflow, stored", cell: (run) => stack(run.trace.ledger) },
+    { head: "where it went", unit: ideal ? "spent, overflow, stored" : "spent, lost, overflow, stored",
+      cell: (run) => stack(run.trace.ledger) },
   ];
   return byId("ledger").append(table(columns, runs, (run) => [lineSwatch(run.scheme), ...breakable(runLabel(run))]));
 }
 
 function stack(ledger) {
-  const parts = [["spent", "arrives"], ["overflow", "drops"], ["stored", "battery"]];
-  const total = parts.reduce((sum, [name]) => sum + ledger[name], 0) || 1;
-  const text = parts.map(([name]) => `${name} ${percent(ledger[name] / total)} %`).join(", ");
-  return stackedBar(parts.map(([name, ink]) => [ledger[name], ink]), total, text);
+  const lost = ledger.charging + ledger.leaked;
+  const parts = [["spent", "arrives", ledger.spent], ...(ledger.ideal ? [] : [["lost", "muted", lost]]),
+    ["overflow", "drops", ledger.overflow], ["stored", "battery", ledger.stored]];
+  const total = parts.reduce((sum, [, , joule]) => sum + joule, 0) || 1;
+  const text = parts.map(([name, , joule]) => `${name} ${percent(joule / total)} %`).join(", ");
+  return stackedBar(parts.map(([, ink, joule]) => [joule, ink]), total, text);
 }
 
 /** Values with their inks, side by side on a scale that ends at a total. */

@@ -56,8 +56,8 @@ def battery_classes(problem: Problem, count: int) -> Classes:
     """Class 0 pays for no action that costs energy; the levels above are cut into equal ranges."""
     levels = problem.battery.levels
     level = torch.arange(problem.num_energy, device=problem.device) % levels
-    quanta = problem.actions.quanta
-    cheapest = torch.where(quanta > 0, quanta, levels).amin(1).clamp(max=levels).unsqueeze(1)  # (device, 1)
+    needed = problem.actions.needed_quanta
+    cheapest = torch.where(needed > 0, needed, levels).amin(1).clamp(max=levels).unsqueeze(1)  # (device, 1)
     if count >= levels:
         of_energy = level.expand(problem.num_devices, -1)
     else:

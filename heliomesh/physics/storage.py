@@ -1,0 +1,168 @@
+"""What storage loses, and what a device draws from it in every slot whatever it does.
+
+    b ← min(b^max, λ (b − e − D)⁺ + η_in u)
+
+e is drawn for training and sending, D for listening, sleeping and waking; both include what the converter loses. λ is
+what a slot's leakage leaves, η_in the share of the harvest that is stored. The law is linear between empty and full,
+so grids keep its means and bounds their proofs. `storages/*.toml` has published numbers, which a scenario's own
+replace.
+"""
+
+import tomllib
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heliomesh.physics.sending import Sending
+from heliomesh.scenario import MOST_JOULE, Scenario, ScenarioError, per_device
+
+_DAY_SECOND = 86400.0
+_IDEAL: dict[str, Any] = {"charge_efficiency": 1.0, "leak_per_day": 0.0, "converter_efficiency": 1.0}
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The numbers of the law; shape (device,) each."""
+
+    retention: Tensor  # λ
+    charge_efficiency: Tensor  # η_in
+    drain_joule: Tensor  # D
+
+    def of(self, devices: Tensor) -> "Losses":
+        """Those of some devices, by their numbers."""
+        return Losses(self.retention[devices], self.charge_efficiency[devices], self.drain_joule[devices])
+
+
+@dataclass(frozen=True)
+class Converter:
+    """Between storage and load: what it draws is linear in the load between the points of a table.
+
+    Below the first point and above the last, the efficiency stays as it is there.
+    """
+
+    load_watt: Tensor  # (point,) rising
+    drawn_watt: Tensor  # (point,) rising
+
+    def per_joule(self, load_watt: Tensor) -> Tensor:
+        """Joules drawn per joule delivered, 1 / η_out, at a load [W]; any shape."""
+        inside = self._between(load_watt, self.load_watt, self.drawn_watt) / load_watt.clamp_min(1e-300)
+        ratio = self.drawn_watt / self.load_watt
+        above = torch.where(load_watt >= self.load_watt[-1], ratio[-1], inside)
+        return torch.where(load_watt <= self.load_watt[0], ratio[0], above)
+
+    def delivered_watt(self, drawn_watt: Tensor) -> Tensor:
+        """The load [W] that draws so much [W]; any shape."""
+        inside = self._between(drawn_watt, self.drawn_watt, self.load_watt)
+        ratio = self.load_watt / self.drawn_watt
+        above = torch.where(drawn_watt >= self.drawn_watt[-1], drawn_watt * ratio[-1], inside)
+        return torch.where(drawn_watt <= self.drawn_watt[0], drawn_watt * ratio[0], above)
+
+    @staticmethod
+    def _between(value: Tensor, known: Tensor, wanted: Tensor) -> Tensor:
+        """Linear interpolation; of no meaning outside the points."""
+        if len(known) == 1:
+            return wanted.expand_as(value)
+        above = torch.searchsorted(known, value.contiguous()).clamp(1, len(known) - 1)
+        share = (value - known[above - 1]) / (known[above] - known[above - 1])
+        return torch.lerp(wanted[above - 1], wanted[above], share)
+
+
+def storage_settings(scenario: Scenario) -> dict[str, Any]:
+    """Charge efficiency, leakage and converter efficiency: the scenario's own, else those of its storage."""
+    energy = scenario.energy
+    published = _IDEAL if energy.storage == "ideal" else published_storage(energy.storage)
+    own = {name: getattr(energy, name) for name in _IDEAL}
+    return {name: published[name] if value is None else value for name, value in own.items()}
+
+
+def published_storage(name: str) -> dict[str, Any]:
+    """A file of `storages`, its sources included."""
+    text = (files("heliomesh") / "physics" / "storages" / f"{name}.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def build_converter(scenario: Scenario) -> Converter:
+    """The converter of all devices."""
+    efficiency = storage_settings(scenario)["converter_efficiency"]
+    points = [(1.0, efficiency)] if isinstance(efficiency, float) else efficiency
+    load, share = (torch.tensor(column, dtype=torch.float64) for column in zip(*points, strict=True))
+    return Converter(load, load / share)
+
+
+@dataclass(frozen=True)
+class Consumption:
+    """What devices deliver to their loads [J], and what they draw from storage for it."""
+
+    converter: Converter
+    training_joule: Tensor  # (device,) delivered in a slot with training
+    standby_joule: Tensor  # (device,) delivered in every slot: listening, waking to listen, sleeping
+    drain_joule: Tensor  # (device,) D, drawn for that
+    wake_joule: Tensor  # (device,) delivered in a slot with sending; zero where the radio wakes to listen
+    sending: Sending
+    slot_second: float
+
+    def sending_joule(self, power_watt: Tensor) -> Tensor:
+        """Delivered to the radio while it sends; (..., device) → (..., device)."""
+        return self.sending.joule(power_watt) + self.wake_joule * (power_watt > 0)
+
+    def drawn_joule(self, power_watt: Tensor, trained: Tensor) -> Tensor:
+        """e, drawn for training and sending; (..., device) → (..., device)."""
+        load_watt = self.sending.drawn_watt(power_watt)
+        sending = self.sending_joule(power_watt) * self.converter.per_joule(load_watt)
+        return trained * self.training_drawn_joule + sending
+
+    @property
+    def training_drawn_joule(self) -> Tensor:
+        """Drawn in a slot with training, whose load is spread over the slot; (device,)."""
+        return self.training_joule * self.converter.per_joule(self.training_joule / self.slot_second)
+
+    def most_watt(self, joule: Tensor) -> Tensor:
+        """The largest power [W] whose sending draws at most so much [J]; (..., device)."""
+        # waking is charged at the table's least efficiency, so that the sum is never more than asked
+        dearest = (self.converter.drawn_watt / self.converter.load_watt).max()
+        left = (joule - self.wake_joule * dearest).clamp_min(0)
+        return self.sending.radiated_watt(self.converter.delivered_watt(left / self.sending.second))
+
+
+def build_consumption(scenario: Scenario, sending: Sending, compute_joule: list[float]) -> Consumption:
+    """All that devices consume; raises ScenarioError where it is more than numbers hold."""
+    energy, converter, devices = scenario.energy, build_converter(scenario), scenario.network.devices
+    receive, listen, sleep, wake = (
+        _by_device(value, devices)
+        for value in (energy.receive_watt, energy.listen_second, energy.sleep_watt, energy.wake_joule)
+    )
+    listening = receive * listen + torch.where(listen > 0, wake, 0.0)
+    sleeping = sleep * (energy.slot_second - listen)
+    drain = listening * converter.per_joule(receive) + sleeping * converter.per_joule(sleep)
+    if not float(drain.max()) <= MOST_JOULE:
+        raise ScenarioError(
+            "energy.sleep_watt",
+            f"expected listening and sleeping to draw at most {MOST_JOULE:g} J, actual value {float(drain.max()):g}",
+        )
+    return Consumption(
+        converter=converter,
+        training_joule=torch.tensor(compute_joule, dtype=torch.float64),
+        standby_joule=listening + sleeping,
+        drain_joule=drain,
+        wake_joule=torch.where(listen > 0, 0.0, wake),
+        sending=sending,
+        slot_second=energy.slot_second,
+    )
+
+
+def build_losses(scenario: Scenario, drain_joule: Tensor) -> Losses:
+    """Leakage by the length of a slot, charging, and the drain (device,)."""
+    devices, settings = scenario.network.devices, storage_settings(scenario)
+    leak = _by_device(settings["leak_per_day"], devices)
+    return Losses(
+        retention=(1 - leak) ** (scenario.energy.slot_second / _DAY_SECOND),
+        charge_efficiency=_by_device(settings["charge_efficiency"], devices),
+        drain_joule=drain_joule,
+    )
+
+
+def _by_device(value: float | tuple[float, ...], devices: int) -> Tensor:
+    return torch.tensor(per_device(value, devices), dtype=torch.float64)
