@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails
 
 from heliomesh import catalog
 from heliomesh.mistakes import MistakeError
+from heliomesh.on_air import Format
 
 HARVEST_CATALOG = "heliomesh.physics.harvest"
 CHANNEL_CATALOG = "heliomesh.physics.channels"
@@ -283,6 +284,12 @@ class Learning(Section):
     optimizer: str | None = None  # None or sgd: plain SGD; else one of the catalog, whose state lives for a slot
     momentum: Decay | None = None  # of optimizers that take it, adam's β1; None: their default, 0.9
     second_momentum: Decay | None = None  # adam's β2; None: 0.999
+    on_air: Format = Field(
+        "float32", description="in which models travel: float32, float16, int8, or top-k with error feedback"
+    )
+    top_k_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.1, description="top-k: share of a model's entries that one packet carries"
+    )
 
 
 _FIXED: dict[str, type[Section]] = {

@@ -4,7 +4,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-Purpose = Literal["topology", "channel", "harvest", "link", "policy", "partition", "init", "minibatch"]
+Purpose = Literal["topology", "channel", "harvest", "link", "policy", "partition", "init", "minibatch", "rounding"]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 
 

@@ -9,7 +9,7 @@ A lost actor takes its weights along. All actors are then started anew from the 
 repeat the slots since: these follow from the trace, so the run ends with the same bits.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ from heliomesh.engine.graph_cut import cut_into_parts, num_cut_links
 from heliomesh.engine.ray import room
 from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.execution import Report
-from heliomesh.learning.replay import Stack, TrainJob, first_model, lined_up, settled_strategy
+from heliomesh.learning.replay import Stack, TrainJob, first_model, lined_up, settled_strategy, state_names
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.shard import Border, Indices, Rows, Shard
@@ -74,16 +74,15 @@ class ActorNetwork:
         self.num_cut_links = num_cut_links(topology, self._part)
         self._own = [np.flatnonzero(self._part == number) for number in range(num_parts)]
         self._pairs = Border(topology, self._part, self.members[0].delivered).pairs
-        copies = 2 if job.scenario.learning.quasi_global else 1  # momentum too
-        size = 4.0 * copies * topology.num_devices * self.layout.num_parameters
+        self._state_names = state_names(job.scenario.learning)
+        size = 4.0 * len(self._state_names) * topology.num_devices * self.layout.num_parameters
         limit = DEFAULT_LIMIT_GIB if settings.memory_gib is None else settings.memory_gib
         check_fits("weights at the driver", size, limit, "lower network.devices or take a smaller model")
         self._settings = replace(settings, strategy=_settled(job, dataset, settings))
         sent_job = replace(job, trace=job.trace.episode(job.episode), episode=0)
         self._shared = ray.put((sent_job, dataset, self._settings, self._part))
         self._actors: list[Any] = []
-        # weights and, where there is one, momentum (device, parameter) when they were gathered last; none: the first
-        self._state: tuple[Tensor, ...] = ()
+        self._state: dict[str, Tensor] = {}  # (device, parameter) each, when gathered last; none: the first
         self._gathered = self._done = 0  # slots done then, and now
         self.sent_bytes: list[int] = []  # by trained slot, from actor to actor
         self.gathered_bytes = 0
@@ -142,18 +141,16 @@ class ActorNetwork:
 
     def gather(self) -> Tensor:
         """The weights after the last step; (device, parameter)."""
-        return self._gather()[0]
+        return self.gather_state()["weights"]
 
-    def gather_momentum(self) -> Tensor | None:
-        """Quasi-global momentum after the last step, where the scenario has it; (device, parameter)."""
-        return self._gather()[1] if len(self._gather()) > 1 else None
-
-    def _gather(self) -> tuple[Tensor, ...]:
+    def gather_state(self) -> dict[str, Tensor]:
+        """What `state_names` lists, after the last step; (device, parameter) each."""
         if not self._state or self._gathered != self._done:
             parts = self._insist(lambda: self._all("state"))  # all of them, before any is taken over
-            self._state = tuple(self._joined(rows) for rows in zip(*parts, strict=True))
+            joined = (self._joined(rows) for rows in zip(*parts, strict=True))
+            self._state = dict(zip(self._state_names, joined, strict=True))
             self._gathered = self._done
-            self.gathered_bytes += sum(one.nbytes for one in self._state)
+            self.gathered_bytes += sum(one.nbytes for one in self._state.values())
         return self._state
 
     def _joined(self, parts: Sequence[Rows]) -> Tensor:
@@ -163,9 +160,9 @@ class ActorNetwork:
             joined.numpy()[own] = part
         return joined
 
-    def restore(self, weights: Tensor, momentum: Tensor | None, done: int) -> None:
-        """Go back to weights and momentum (device, parameter) as they were after ``done`` slots."""
-        self._state = (weights,) if momentum is None else (weights, momentum)
+    def restore(self, state: Mapping[str, Tensor], done: int) -> None:
+        """Go back to what `gather_state` gave after ``done`` slots."""
+        self._state = {name: state[name] for name in self._state_names}
         self._gathered = self._done = done
         self._insist(self._hand_out)
 
@@ -218,7 +215,7 @@ class ActorNetwork:
     def _hand_out(self) -> None:
         """Give actors what was gathered last."""
         if self._state:
-            state, pairs = [one.numpy() for one in self._state], zip(self._actors, self._own, strict=True)
+            state, pairs = [one.numpy() for one in self._state.values()], zip(self._actors, self._own, strict=True)
             ray.get([actor.restore.remote(*(one[own] for one in state)) for actor, own in pairs])
 
     def _drop(self) -> None:

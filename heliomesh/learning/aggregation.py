@@ -14,6 +14,9 @@ w_j, the others have w_i½ for both. Who sends without training sends w_j½ = w_
 nothing. Terms are added in one fixed order, element by element, so results depend
 neither on chunks nor on who else is in the stack. A device without terms keeps its weights bit for bit.
 
+Where models are compressed on the air (`packets.py`), what j sent takes the place of w_j½ or Δ_j in every term but
+one's own. A term is zero in entries that were not sent.
+
 Any other rule is a function of what one device holds and receives, `Arrived`: one file of `learning/aggregations`, or
 code from outside.
 """
@@ -47,7 +50,7 @@ class Arrived:
     """What one device knows at the end of a slot in which at least one packet reached it."""
 
     own: torch.Tensor  # (parameter,) its weights after local training, w_i½
-    received: torch.Tensor  # (packet, parameter) those of the neighbours whose packets arrived, w_j½
+    received: torch.Tensor  # (packet, parameter) what arrived of neighbours' w_j½; one's own where nothing was sent
     weight: torch.Tensor  # (packet,) their mixing weights a_ij, of the weights' type
     own_weight: float  # a_ii; it and the weights of all neighbours sum to one
 
@@ -64,6 +67,7 @@ def aggregate(
     delivered: Bools,
     trained: Bools,
     out: torch.Tensor,
+    sent: torch.Tensor | None = None,
 ) -> None:
     """Write the weights with which every device leaves the slot into ``out``.
 
@@ -72,10 +76,11 @@ def aggregate(
     both. ``delivered`` is (edge,) or (run, edge) in the topology's order and implies that the sender sent;
     ``trained`` is (device,) or (run, device). ``out`` has the shape of ``after``, and may be ``before`` or ``after``
     itself: then results wait in at most `WORKSPACE_BYTES` until their inputs have been read. No
-    memory is needed where ``out`` is not read.
+    memory is needed where ``out`` is not read. ``sent`` has the shape of ``after`` and is what senders put on the
+    air, Δ for `update`, NaN in entries that were not sent; None: ``after`` itself.
     """
     if rule not in BUILT_IN_RULES:
-        _mix_by_device(rule, topology, after, np.atleast_2d(delivered), out)
+        _mix_by_device(rule, topology, after, np.atleast_2d(delivered), out, sent)
         return
     if rule == "update" and before is None:
         raise ValueError("before: expected the weights before training, which the rule 'update' needs, actual: none")
@@ -84,26 +89,54 @@ def aggregate(
             f"trained: expected one entry per run and device of weights {tuple(after.shape)}, "
             f"actual shape {trained.shape}"
         )
-    reference = before if rule == "update" and before is not None else after
-    terms = _terms(rule, topology, np.atleast_2d(delivered), np.atleast_2d(trained))
+    source, reference = _rows_of_terms(rule, before, after, sent)
+    first_packet = len(source) - trained.size
+    terms = _terms(rule, topology, np.atleast_2d(delivered), np.atleast_2d(trained), first_packet)
     if out.data_ptr() != reference.data_ptr():
         terms = replace(terms, rows=np.arange(trained.size))  # rows without terms are copied
     if len(terms.rows):
-        _mix_in_chunks(terms, _matrix(after), _matrix(reference), _matrix(out))
+        _mix_in_chunks(terms, source, reference, _matrix(out), partial=sent is not None)
 
 
-def _mix_by_device(rule: Rule, topology: Topology, after: torch.Tensor, delivered: Bools, out: torch.Tensor) -> None:
+def _rows_of_terms(
+    rule: Rule, before: torch.Tensor | None, after: torch.Tensor, sent: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What terms add and what they subtract, (row, parameter) each.
+
+    The own term of `update` is exact. So packets follow the devices there, as rows of their own, Δ − 0.
+    """
+    models = _matrix(after)
+    if rule != "update" or before is None:
+        return models if sent is None else _matrix(sent), models
+    if sent is None:
+        return models, _matrix(before)
+    packets = _matrix(sent)
+    return torch.cat([models, packets]), torch.cat([_matrix(before), torch.zeros_like(packets)])
+
+
+def _mix_by_device(
+    rule: Rule,
+    topology: Topology,
+    after: torch.Tensor,
+    delivered: Bools,
+    out: torch.Tensor,
+    sent: torch.Tensor | None,
+) -> None:
     """Apply a rule of the catalog to every device that received anything; ``delivered`` (run, edge)."""
     mix: Mixing = catalog.function(variant(AGGREGATION_CATALOG, rule, "learning.aggregation"), "mix")
     models, mixed = _matrix(after), {}
+    packets = models if sent is None else _matrix(sent)
     run, edge = np.nonzero(delivered)
     receiver = run * topology.num_devices + topology.edge_receiver[edge]
     sender = run * topology.num_devices + topology.edge_sender[edge]
     for row in np.unique(receiver).tolist():
-        packets = np.flatnonzero(receiver == row)
-        weight = torch.from_numpy(topology.edge_weight[edge[packets]]).to(models)
+        arrived = np.flatnonzero(receiver == row)
+        weight = torch.from_numpy(topology.edge_weight[edge[arrived]]).to(models)
         own_weight = float(topology.self_weight[row % topology.num_devices])
-        made = mix(Arrived(models[row], models[sender[packets]], weight, own_weight))
+        received = packets[sender[arrived]]
+        if sent is not None:
+            received = torch.where(received.isnan(), models[row], received)
+        made = mix(Arrived(models[row], received, weight, own_weight))
         if not isinstance(made, torch.Tensor) or made.shape != models[row].shape:
             actual = tuple(made.shape) if isinstance(made, torch.Tensor) else type(made).__name__
             raise ScenarioError(
@@ -141,12 +174,15 @@ class _Terms:
         return np.append(np.searchsorted(self.receiver, self.rows), len(self.receiver))
 
 
-def _terms(rule: Rule, topology: Topology, delivered: Bools, trained: Bools) -> _Terms:
-    """The terms of one slot, own term first; ``delivered`` (run, edge), ``trained`` (run, device)."""
+def _terms(rule: Rule, topology: Topology, delivered: Bools, trained: Bools, first_packet: int = 0) -> _Terms:
+    """The terms of one slot, own term first; ``delivered`` (run, edge), ``trained`` (run, device).
+
+    What neighbours sent stands ``first_packet`` rows below their own.
+    """
     devices = topology.num_devices
     run, edge = np.nonzero(delivered)
     receiver = run * devices + topology.edge_receiver[edge]
-    sender = run * devices + topology.edge_sender[edge]
+    sender = run * devices + topology.edge_sender[edge] + first_packet
     coefficient = topology.edge_weight[edge]
     if rule == "update":
         own = np.flatnonzero(trained)
@@ -165,10 +201,12 @@ def _terms(rule: Rule, topology: Topology, delivered: Bools, trained: Bools) -> 
     return _Terms(np.unique(receiver), receiver, sender, anchor, coefficient)
 
 
-def _mix_in_chunks(terms: _Terms, after: torch.Tensor, reference: torch.Tensor, out: torch.Tensor) -> None:
+def _mix_in_chunks(
+    terms: _Terms, after: torch.Tensor, reference: torch.Tensor, out: torch.Tensor, partial: bool
+) -> None:
     """Mix one range of parameters after the other; where ``out`` is read too, the range's results wait beside it."""
     parameters, num_rows = out.shape[1], len(terms.rows)
-    mix, widest = _mix_for(terms, out)
+    mix, widest = _mix_for(terms, out, partial)
     width = min(parameters, widest)
     if out.data_ptr() not in (after.data_ptr(), reference.data_ptr()):
         for columns in _ranges(parameters, width):
@@ -182,21 +220,21 @@ def _mix_in_chunks(terms: _Terms, after: torch.Tensor, reference: torch.Tensor, 
         out[:, columns].index_copy_(0, rows, waiting)
 
 
-def _mix_for(terms: _Terms, out: torch.Tensor) -> tuple[Mix, int]:
-    """How to mix where ``out`` lives, and the most parameters at once."""
+def _mix_for(terms: _Terms, out: torch.Tensor, partial: bool) -> tuple[Mix, int]:
+    """How to mix where ``out`` lives, and the most parameters at once; ``partial``: packets may have NaN entries."""
     if not out.is_cuda or importlib.util.find_spec("triton") is None:  # Triton comes with PyTorch for accelerators
-        return _row_mix(terms), _CPU_WIDTH
+        return _row_mix(terms, partial), _CPU_WIDTH
     from heliomesh.learning.cuda.mixing import LARGEST_WIDTH, kernel_mix
 
     indices = (terms.rows, terms.start, terms.sender, terms.anchor)
-    return kernel_mix(indices, terms.coefficient, out), LARGEST_WIDTH
+    return kernel_mix(indices, terms.coefficient, out, partial), LARGEST_WIDTH
 
 
 def _ranges(total: int, width: int) -> list[slice]:
     return [slice(start, min(start + width, total)) for start in range(0, total, width)]
 
 
-def _row_mix(terms: _Terms) -> Mix:
+def _row_mix(terms: _Terms, partial: bool) -> Mix:
     """Row after row, without gathers, in time proportional to what arrived.
 
     On a CPU it is as quick as a sparse matrix product for many devices. A dense one takes half the time for ten
@@ -214,6 +252,8 @@ def _row_mix(terms: _Terms) -> Mix:
             mixed = target_row[place].copy_(reference_row[rows[index]])
             for term in range(start[index], start[index + 1]):
                 torch.sub(after_row[sender[term]], reference_row[anchor[term]], out=difference)
+                if partial:
+                    difference.nan_to_num_(0.0, torch.inf, -torch.inf)
                 mixed.add_(difference, alpha=coefficient[term])
 
     return mix

@@ -6,7 +6,7 @@ together; each of them gives what it would give alone.
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Protocol
@@ -23,6 +23,7 @@ from heliomesh.learning.held_out import HeldOut
 from heliomesh.learning.minibatch import Minibatches
 from heliomesh.learning.model import build_model
 from heliomesh.learning.optimiser import choose_for
+from heliomesh.learning.packets import first_feedback, is_exact, packet
 from heliomesh.learning.partition import split
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.quasi_global import lean, remember
@@ -40,7 +41,7 @@ from heliomesh.streams import stream
 # settings that all runs of a stack have in common
 _OF_DATA = ("dataset", "path", "model", "buffers", "local_steps", "batch")
 _OF_STEPS = ("learning_rate", "schedule", "final_rate", "schedule_slots", "optimizer", "momentum", "second_momentum")
-SHARED = (*_OF_DATA, *_OF_STEPS, "quasi_global")
+SHARED = (*_OF_DATA, *_OF_STEPS, "quasi_global", "on_air", "top_k_share")
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,9 @@ class TrainJob:
     def trace_hash(self) -> str:
         """Hexadecimal sha256 of all that the trainer reads of the episode."""
         digest = hashlib.sha256()
-        by_slot = ("scheduled", "delivered", "spent_joule", "harvested_joule")
+        by_slot = ["scheduled", "delivered", "spent_joule", "harvested_joule"]
+        if self.scenario.learning.on_air == "top-k":
+            by_slot.append("power_watt")  # a sender's memory changes even where nobody hears it
         arrays = [getattr(self.trace, name)[self.episode] for name in by_slot]
         for array in (*arrays, self.trace.edge_receiver, self.trace.edge_sender):
             digest.update(f"{array.dtype}{array.shape}".encode())
@@ -94,6 +97,7 @@ class Member:
     num_own: int  # rows that train here
     devices: npt.NDArray[np.int64]  # (row,) their numbers in the network
     scheduled: npt.NDArray[np.bool_]  # (slot, device)
+    sent: npt.NDArray[np.bool_]  # (slot, device)
     delivered: npt.NDArray[np.bool_]  # (slot, edge)
     trained_before: npt.NDArray[np.int64]  # (slot, device) earlier slots in which the device trained
 
@@ -127,12 +131,12 @@ class Stack(Protocol):
         """The weights after the last step; (row, parameter)."""
         ...
 
-    def gather_momentum(self) -> Tensor | None:
-        """Quasi-global momentum after the last step, where the scenario has it; (row, parameter)."""
+    def gather_state(self) -> dict[str, Tensor]:
+        """What `state_names` lists, after the last step; (row, parameter) each."""
         ...
 
-    def restore(self, weights: Tensor, momentum: Tensor | None, done: int) -> None:
-        """Go back to weights and momentum (row, parameter) as they were after ``done`` slots."""
+    def restore(self, state: Mapping[str, Tensor], done: int) -> None:
+        """Go back to what `gather_state` gave after ``done`` slots."""
         ...
 
     def score_devices(self, run: int, done: int) -> Scores:
@@ -170,8 +174,9 @@ class Replay:
         self.device = device = torch_device(settings.device)  # that computes; the weights may be too many for it
         _check_memory(self.members, dataset, self.layout, device, settings.memory_gib)
         self.samples = Samples(dataset.train_inputs.to(device), dataset.train_labels.to(device))
-        # (row, parameter)
-        self.weights, self._before, self._momentum = _first_weights(self.members, dataset, self.layout, device)
+        stacks = _first_stacks(self.members, dataset, self.layout, device)
+        self.weights, self._before, self._packets = stacks["weights"], stacks.get("before"), stacks.get("packets")
+        self._momentum, self._feedback = stacks.get("momentum"), stacks.get("feedback")
         # On a CPU a run shall be the same alone and in a stack, so the stack's size must not change the choice.
         num_rows = len(self.weights) if device.type == "cuda" else self.members[0].topology.num_devices
         self.strategy = choose_for(
@@ -201,7 +206,14 @@ class Replay:
         return losses
 
     def train(self, slot: int) -> npt.NDArray[np.float64]:
-        """Local steps of who is scheduled; returns the training loss, NaN for idle devices; (row,)."""
+        """Local steps of who is scheduled, then packets; returns the training loss, NaN for idle devices; (row,)."""
+        losses = self._trained(slot)
+        if self._packets is not None:
+            self._transmit(slot, self._packets)
+        return losses
+
+    def _trained(self, slot: int) -> npt.NDArray[np.float64]:
+        """Local steps; returns the training loss, NaN for idle devices; (row,)."""
         if self._before is not None:
             self._before.copy_(self.weights)
         active = np.concatenate([member.scheduled[slot] for member in self.members])
@@ -226,8 +238,22 @@ class Replay:
             row = int(wrong[0])
             raise diverged(place_of(self.members, row), slot, f"training loss {losses[row]:g}")
 
+    def _transmit(self, slot: int, packets: Tensor) -> None:
+        """Write what senders put on the air into their rows of ``packets`` (row, parameter)."""
+        for member in self.members:
+            learning, seed = member.job.scenario.learning, member.job.training_seed
+            for number in np.flatnonzero(member.sent[slot]).tolist():
+                row, device = member.rows.start + number, int(member.devices[number])
+                content = self.weights[row]
+                if learning.aggregation == "update" and self._before is not None:
+                    content = content - self._before[row]
+                feedback = None if self._feedback is None else self._feedback[row]
+                packets[row] = packet(learning, content, feedback, seed, slot, device)
+
     def send(self, rows: npt.NDArray[np.int64]) -> Tensor:
         """What neighbours elsewhere need of rows after training: w½, or Δ where they average updates."""
+        if self._packets is not None:
+            return self._packets[rows]
         after = self.weights[rows]
         return after - self._before[rows] if self._before is not None and self._sends_updates else after
 
@@ -237,6 +263,9 @@ class Replay:
 
     def receive(self, rows: npt.NDArray[np.int64], sent: Tensor) -> None:
         """Keep what was sent for the rows of neighbours; an update Δ is one from weights of zero, Δ − 0."""
+        if self._packets is not None:
+            self._packets[rows] = sent.to(self._packets.device)
+            return
         self.weights[rows] = sent.to(self.weights.device)
         if self._before is not None and self._sends_updates:
             self._before[rows] = 0.0
@@ -255,6 +284,7 @@ class Replay:
                 np.stack([member.delivered[slot] for member in members]),
                 np.stack([member.scheduled[slot] for member in members]),
                 out=after,
+                sent=None if self._packets is None else self._packets[rows].view(shape),
             )
         if self._momentum is not None and self._before is not None:
             remember(self._momentum, self._before, self.weights, self._decay)
@@ -263,15 +293,15 @@ class Replay:
         """The weights after the last step; (row, parameter)."""
         return self.weights
 
-    def gather_momentum(self) -> Tensor | None:
-        """Quasi-global momentum after the last step, where the scenario has it; (row, parameter)."""
-        return self._momentum
+    def gather_state(self) -> dict[str, Tensor]:
+        """What `state_names` lists, after the last step; (row, parameter) each."""
+        stacks = {"weights": self.weights, "momentum": self._momentum, "feedback": self._feedback}
+        return {name: stack for name, stack in stacks.items() if stack is not None}
 
-    def restore(self, weights: Tensor, momentum: Tensor | None, done: int) -> None:
-        """Go back to weights and momentum (row, parameter); slots follow from the trace, whichever were done."""
-        self.weights.copy_(weights)
-        if self._momentum is not None and momentum is not None:
-            self._momentum.copy_(momentum)
+    def restore(self, state: Mapping[str, Tensor], done: int) -> None:
+        """Go back to what `gather_state` gave; slots follow from the trace, whichever were done."""
+        for name, stack in self.gather_state().items():
+            stack.copy_(state[name])
 
     def score_devices(self, run: int, done: int) -> Scores:
         """Every own device of a run on its part of the test set, after the last slot on all of it; (device,)."""
@@ -346,11 +376,20 @@ def lined_up(jobs: Sequence[TrainJob], dataset: Dataset) -> tuple[Member, ...]:
                 num_own=topology.num_devices,
                 devices=np.arange(topology.num_devices),
                 scheduled=scheduled,
+                sent=_senders(job, topology),
                 delivered=job.trace.delivered[job.episode],
                 trained_before=scheduled.cumsum(0) - scheduled,
             )
         )
     return tuple(members)
+
+
+def _senders(job: TrainJob, topology: Topology) -> npt.NDArray[np.bool_]:
+    """Who sent, heard or not; a trace made by hand may have arrivals without power. (slot, device)."""
+    sent: npt.NDArray[np.bool_] = job.trace.power_watt[job.episode] > 0
+    slot, edge = np.nonzero(job.trace.delivered[job.episode])
+    sent[slot, topology.edge_sender[edge]] = True
+    return sent
 
 
 def _part(member: Member, own: npt.NDArray[np.int64]) -> Member:
@@ -377,6 +416,7 @@ def _part(member: Member, own: npt.NDArray[np.int64]) -> Member:
         devices=devices,
         scheduled=member.scheduled[:, devices] & (np.arange(len(devices)) < len(own)),
         delivered=member.delivered[:, edges],
+        sent=member.sent[:, devices] & (np.arange(len(devices)) < len(own)),
         trained_before=member.trained_before[:, devices],
     )
 
@@ -422,32 +462,49 @@ def _alike(members: Sequence[Member]) -> list[tuple[Rule, list[Member]]]:
     return [(rule, list(group)) for (rule, _), group in groups]
 
 
-def _first_weights(
+def _first_stacks(
     members: Sequence[Member], dataset: Dataset, layout: Layout, device: torch.device
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Every device with its run's first model, and room for weights before training and momentum where needed."""
-    num_rows, copies = members[-1].rows.stop, _num_copies(members)
-    stack = new_weights(copies * num_rows, layout.num_parameters, device)
+) -> dict[str, Tensor]:
+    """Every device with its run's first model, and room for whatever else devices need; (row, parameter) each."""
+    num_rows, names = members[-1].rows.stop, _stack_names(members)
+    whole = new_weights(len(names) * num_rows, layout.num_parameters, device)
+    stacks = dict(zip(names, torch.split(whole, num_rows), strict=True))
     for member in members:
-        stack[member.rows] = flat_weights(first_model(member.job, dataset)).to(stack.device)
-    before = stack[num_rows : 2 * num_rows] if copies > 1 else None
-    momentum = stack[2 * num_rows :].zero_() if copies > 2 else None
-    return stack[:num_rows], before, momentum
+        first = flat_weights(first_model(member.job, dataset)).to(whole.device)
+        stacks["weights"][member.rows] = first
+        if "feedback" in stacks:
+            stacks["feedback"][member.rows] = first_feedback(member.job.scenario.learning, first)
+    if "momentum" in stacks:
+        stacks["momentum"].zero_()
+    return stacks
 
 
-def _num_copies(members: Sequence[Member]) -> int:
-    """Weights; those before training, which `update` and momentum ask for; and momentum."""
+def state_names(learning: Learning) -> tuple[str, ...]:
+    """What a device keeps from slot to slot: weights, quasi-global momentum, the memory of top-k."""
+    has = {
+        "weights": True,
+        "momentum": bool(learning.quasi_global),
+        "feedback": learning.on_air == "top-k",
+    }
+    return tuple(name for name, needed in has.items() if needed)
+
+
+def _stack_names(members: Sequence[Member]) -> tuple[str, ...]:
+    """Matrices as large as the weights: the state, weights before training where needed, and packets."""
     settings = [member.job.scenario.learning for member in members]
-    if any(one.quasi_global for one in settings):
-        return 3
-    return 2 if any(one.aggregation == "update" for one in settings) else 1
+    names = state_names(settings[0])
+    if any(one.aggregation == "update" or one.quasi_global for one in settings):
+        names += ("before",)
+    return names if is_exact(settings[0]) else (*names, "packets")
 
 
 def _check_memory(
     members: Sequence[Member], dataset: Dataset, layout: Layout, device: torch.device, memory_gib: float | None
 ) -> None:
     """Refuse a stack that would not fit: weights, their copies, samples, and space to work in."""
-    stack = 4.0 * _num_copies(members) * members[-1].rows.stop * layout.num_parameters
+    names, updates = _stack_names(members), any(one.job.scenario.learning.aggregation == "update" for one in members)
+    beside = 4 if updates and "packets" in names else 0  # devices and packets side by side, see `aggregate`
+    stack = 4.0 * (len(names) + beside) * members[-1].rows.stop * layout.num_parameters
     samples = sum(inputs.nbytes for inputs in (dataset.train_inputs, dataset.test_inputs))
     if memory_gib is None:
         memory_gib = (_host_bytes() + free_bytes(device)) / 2**30 if device.type == "cuda" else DEFAULT_LIMIT_GIB

@@ -72,7 +72,7 @@ class Shard:
         self._replay.average(slot)
 
     def state(self) -> list[Rows]:
-        """Weights of the own devices and, where the scenario has it, their momentum; (own, parameter)."""
+        """What `state_names` lists, of the own devices; (own, parameter) each."""
         return [one.cpu().numpy() for one in self._own_state()]
 
     def restore(self, *state: Rows) -> None:
@@ -81,8 +81,7 @@ class Shard:
             own.copy_(torch.tensor(kept))
 
     def _own_state(self) -> list[torch.Tensor]:
-        both = (self._replay.weights, self._replay.gather_momentum())
-        return [one[: len(self._own)] for one in both if one is not None]
+        return [one[: len(self._own)] for one in self._replay.gather_state().values()]
 
     def score_devices(self, done: int) -> Scores:
         """The own devices on the test set; (own,)."""

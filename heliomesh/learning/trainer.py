@@ -21,7 +21,7 @@ from torch import Tensor
 from heliomesh.learning.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.evaluation import COLUMNS, Evaluation, Evaluator
-from heliomesh.learning.replay import Member, Replay, Stack, TrainJob
+from heliomesh.learning.replay import Member, Replay, Stack, TrainJob, state_names
 from heliomesh.learning.run import Floats, Run, TrainingError, machine, versions
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.tracking import Observer, unobserved
@@ -156,12 +156,9 @@ class _Training:
         return evaluations
 
     def _checkpoint(self) -> Checkpoint:
-        weights = self._stack.gather()
-        losses = np.stack(self._losses) if self._losses else np.empty((0, len(weights)))
-        tensors = {"weights": weights, "losses": torch.from_numpy(losses)}
-        momentum = self._stack.gather_momentum()
-        if momentum is not None:
-            tensors["momentum"] = momentum
+        state = self._stack.gather_state()
+        losses = np.stack(self._losses) if self._losses else np.empty((0, len(state["weights"])))
+        tensors = {**state, "losses": torch.from_numpy(losses)}
         for run, member in enumerate(self._stack.members):
             metrics, accuracy, loss = self._curves(run, member)
             table = np.stack(list(metrics.values()))
@@ -174,7 +171,7 @@ class _Training:
         """Go back to a checkpoint."""
         tensors = checkpoint.tensors
         self._check_shapes(tensors)
-        self._stack.restore(tensors["weights"], tensors.get("momentum"), checkpoint.done)
+        self._stack.restore(tensors, checkpoint.done)
         self._done, self._losses = checkpoint.done, list(tensors["losses"].numpy())
         self._second_before = float(checkpoint.facts["second"])
         runs = range(len(self._stack.members))
@@ -186,12 +183,10 @@ class _Training:
         """Refuse a checkpoint whose tensors do not fit this run: the seal says only that they were written so."""
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         rows = sum(member.topology.num_devices for member in self._stack.members)  # of all runs
-        expected = {
-            "weights": (rows, self._stack.layout.num_parameters),
-            "losses": (*shapes.get("losses", (0,))[:1], rows),
-        }
-        if self._stack.members[0].job.scenario.learning.quasi_global:
-            expected["momentum"] = expected["weights"]
+        kept = state_names(self._stack.members[0].job.scenario.learning)
+        by_row: tuple[int, ...] = (rows, self._stack.layout.num_parameters)
+        expected = dict.fromkeys(kept, by_row)
+        expected["losses"] = (*shapes.get("losses", (0,))[:1], rows)
         evaluated = shapes.get("metrics 0", (0, 0))[1:2]
         for run, member in enumerate(self._stack.members):
             by_device = (*evaluated, member.topology.num_devices)

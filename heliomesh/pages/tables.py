@@ -18,7 +18,7 @@ def figure_text(figure: Figure) -> str:
     lines = [f"## {figure.title}", ""]
     if figure.absent:
         lines += [f"{len(figure.absent)} of {figure.num_lines} lines are not there yet.", ""]
-    return "\n".join([*lines, *_table(figure), *_comparisons(figure)]) + "\n"
+    return "\n".join([*lines, *_table(figure), *_comparisons(figure), *_radio(figure)]) + "\n"
 
 
 def _table(figure: Figure) -> list[str]:
@@ -51,6 +51,24 @@ def _comparisons(figure: Figure) -> list[str]:
     head = ["| points, paired by seed | at the end | p | over the run | p |", "|---|---|---|---|---|"]
     lines = [f"| {where} | {_tested(at_end)} | {_tested(over_run)} |" for where, at_end, over_run in rows]
     return [*head, *lines, ""] if lines else []
+
+
+def _radio(figure: Figure) -> list[str]:
+    """Joules spent on sending and accuracy per joule of them, also against that of the figure's reference."""
+    joules = [(one, one.radio_joule) for one in figure.finals if one.radio_joule is not None]
+    if not (figure.radio and joules):
+        return []
+    lines = [
+        f"| setting | scheme | joule on radio | accuracy % per joule on radio | against {figure.against} |",
+        "|---|---|---|---|---|",
+    ]
+    per_joule = {(one.setting, one.scheme): one.accuracy / joule for one, joule in joules}
+    for one, joule in joules:
+        own, reference = per_joule[one.setting, one.scheme], per_joule.get((one.setting, str(figure.against)))
+        cells = [one.setting, one.scheme, interval_text(interval(joule), ".1f"), interval_text(interval(own), ".3f")]
+        cells += ["" if reference is None else f"{interval_text(interval(own / reference), '.2f')} times"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
 
 
 def _tested(estimate: Estimate) -> str:

@@ -44,6 +44,7 @@ class Figure:
     against: Against  # what its lines are compared with
     results: tuple[Result, ...]
     absent: tuple[Line, ...] = ()  # lines that were not run yet, or not with the planner as it is now
+    radio: bool = False  # whether it is about joules spent on sending
 
     @property
     def num_lines(self) -> int:
@@ -160,4 +161,5 @@ def _figure(module: ModuleType, store: Store, quick: bool, training: TrainSettin
     results = tuple(result_of(line, runs) for line, runs in found if runs is not None)
     absent = tuple(line for line, runs in found if runs is None)
     title = f"{module.TITLE} (quick version, {lines[0].scenario.learning.dataset})" if quick else module.TITLE
-    return Figure(module.NAME, title, module.PLACE, module.AGAINST, results, absent)
+    radio = getattr(module, "RADIO", False)
+    return Figure(module.NAME, title, module.PLACE, module.AGAINST, results, absent, radio)

@@ -13,6 +13,7 @@ from scipy import stats
 from heliomesh.jobs.job import MACHINE, Job
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run, TrainingError
+from heliomesh.problem.problem import compute_joule
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.studies.line import Line
 
@@ -40,8 +41,18 @@ def result_of(line: Line, runs: Sequence[Run]) -> Result:
     curves = [pd.DataFrame({"seed": seed, **run.metrics}) for seed, run in enumerate(runs)]
     by_seed = {name: _numbers(line, runs, name) for name in ("cost", "participation", "delivery")}
     means = {name: fmean(by_seed[name]) for name in ("participation", "delivery")}
-    facts = {**runs[0].provenance, "cost": by_seed["cost"], **means}
+    radio_joule = _radio_joule(line, runs, by_seed["participation"])
+    facts = {**runs[0].provenance, "cost": by_seed["cost"], **means, "radio_joule": radio_joule}
     return Result(line, pd.concat(curves, ignore_index=True), facts)
+
+
+def _radio_joule(line: Line, runs: Sequence[Run], participation: Sequence[float]) -> list[float] | None:
+    """What devices spent on sending [J], of every seed: all but training; None where training differs by device."""
+    compute = compute_joule(line.scenario)
+    if len(set(compute)) > 1:
+        return None
+    slots_trained = [share * line.scenario.slots * len(compute) for share in participation]
+    return [run.final["spent_joule"] - slots * compute[0] for run, slots in zip(runs, slots_trained, strict=True)]
 
 
 def _numbers(line: Line, runs: Sequence[Run], fact: str) -> list[float]:
@@ -77,6 +88,7 @@ class Final:
     cost: npt.NDArray[np.float64]  # (seed,) update loss per slot, summed over devices
     spent_joule: npt.NDArray[np.float64]  # (seed,) by all devices in all slots
     seeds: tuple[int, ...]  # (seed,) rising: what the entries above belong to
+    radio_joule: npt.NDArray[np.float64] | None = None  # (seed,) of it on sending; None where that is not known
 
 
 @dataclass(frozen=True)
@@ -136,6 +148,7 @@ def final(result: Result) -> Final:
         np.array(result.facts["cost"]),
         last["spent_joule"].to_numpy(),
         seeds_of(result),
+        None if result.facts["radio_joule"] is None else np.array(result.facts["radio_joule"]),
     )
 
 

@@ -21,6 +21,7 @@ from heliomesh.engine.fleet.view import next_hop, view_of
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.training import train
 from heliomesh.learning.settings import TrainSettings
+from heliomesh.on_air import Format, update_bits
 from heliomesh.planners.decentralized.planner import LocalTables, Options
 from heliomesh.planning import make_plan, planner_names
 from heliomesh.problem.factor import Factor, Variable, site
@@ -86,6 +87,13 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
     [
         ("uncoordinated", {}, {"learning.aggregation": "renormalized", "learning.schedule": "step"}),
         ("uncoordinated", {}, {"learning.aggregation": "reassigned", "learning.quasi_global": 0.5}),
+        ("uncoordinated", {}, {"learning.aggregation": "reassigned", "learning.on_air": "int8"}),
+        ("uncoordinated", {}, {**SEPARATE, "learning.on_air": "top-k", "learning.quasi_global": 0.5}),
+        (
+            "uncoordinated",
+            {},
+            {"learning.on_air": "top-k", "learning.aggregation": "update", "network.mixing": "lazy-metropolis"},
+        ),
         ("uncoordinated", {}, {"link.half_duplex": True, "channel.state": "reciprocal", **PATH, **UNLIKE}),
         ("uncoordinated", {}, {"energy.consumed_watt": [0.0, 1.3], "energy.compute_joule": 0.5}),
         ("skiptrain", {"train_rounds": 2, "sync_rounds": 1}, {"energy.train_only": True}),
@@ -203,6 +211,15 @@ def test_whoever_plans_alone_sends_models_only() -> None:
     found = ran(small(), "uncoordinated", {})
     assert found.total("share", "policy", "state") == (0, 0)
     assert found.total("model")[0] > 0
+
+
+@pytest.mark.parametrize("on_air", ["float32", "int8", "top-k"])
+def test_models_take_the_bits_of_their_format(on_air: Format) -> None:
+    problem = small(**{"learning.on_air": on_air})
+    found = ran(problem, "uncoordinated", {})
+    count, num_bytes = found.total("model")
+    assert count > 0
+    assert num_bytes == count * -(-update_bits(found.run.weights.shape[1], on_air) // 8)
 
 
 def test_tables_in_single_precision_take_the_bytes_that_are_counted() -> None:

@@ -108,9 +108,12 @@ class Killer:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slot", [1, 5])  # before and after weights were gathered
-@pytest.mark.parametrize("momentum", [{}, {"learning.quasi_global": 0.9, "learning.schedule": "cosine"}])
-def test_a_lost_actor_is_replaced_and_catches_up(local_ray, slot, momentum):
-    job, killer = job_of(**GEOMETRIC, **momentum), Killer(slot)
+@pytest.mark.parametrize(
+    "memory",
+    [{}, {"learning.quasi_global": 0.9, "learning.schedule": "cosine"}, {"learning.on_air": "top-k"}],
+)
+def test_a_lost_actor_is_replaced_and_catches_up(local_ray, slot, memory):
+    job, killer = job_of(**GEOMETRIC, **memory), Killer(slot)
     spread = train(job, make_stack=killer.make_stack, track=killer.track)
     assert len(killer.killed) == 1
     assert_equal(train(job), spread)

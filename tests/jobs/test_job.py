@@ -59,6 +59,8 @@ DECIDES = {
     "final rate": scenario(learning__schedule="cosine", learning__final_rate=0.5),
     "until, of a schedule": base(scenario=BASE.override({"learning.schedule": "cosine"}), until=4),
     "quasi-global": scenario(learning__quasi_global=0.5),
+    "on air": scenario(learning__on_air="int8"),
+    "top-k share": scenario(learning__on_air="top-k", learning__top_k_share=0.3),
     "momentum": scenario(learning__optimizer="momentum", learning__momentum=0.5),
 }
 # What is carried out differently, or only called differently.
@@ -67,6 +69,7 @@ DECIDES_NOT = {
     "memory": base(training=replace(SETTINGS, memory_gib=1.0)),
     "checkpoints": base(training=replace(SETTINGS, checkpoint_every=2)),
     "the strategy that auto is": base(training=replace(SETTINGS, strategy="loop")),
+    "the format that is the default": scenario(learning__on_air="float32"),
     "the default option": base(planner="prices", options={"coordinate": True, "sweeps": 30}),
 }
 

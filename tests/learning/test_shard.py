@@ -17,6 +17,13 @@ RULES = {
     "reassigned": {"learning.aggregation": "reassigned"},
     "update": {"learning.aggregation": "update", "network.mixing": "lazy-metropolis"},
     "quasi-global model": {"learning.quasi_global": 0.8},
+    "int8 reassigned": {"learning.aggregation": "reassigned", "learning.on_air": "int8"},
+    "top-k median": {"learning.aggregation": "median", "learning.on_air": "top-k"},
+    "top-k update": {
+        "learning.aggregation": "update",
+        "network.mixing": "lazy-metropolis",
+        "learning.on_air": "top-k",
+    },
     "quasi-global update": {
         "learning.aggregation": "update",
         "network.mixing": "lazy-metropolis",
@@ -88,7 +95,7 @@ def test_only_rows_travel_of_which_something_arrived_elsewhere():
             assert all(job.trace.scheduled[0, slot, j] for j in expected)
 
 
-@pytest.mark.parametrize("rule", ["model", "quasi-global model"])
+@pytest.mark.parametrize("rule", ["model", "quasi-global model", "top-k update"])
 def test_a_part_goes_back_to_weights(rule):
     job = job_of(**RULES[rule])
     data, part = load_dataset(job.scenario.learning), np.arange(9) % 2

@@ -17,7 +17,7 @@ from heliomesh.studies.line import LOSSLESS
 from heliomesh.studies.reproduce import EXPERIMENT_CATALOG, experiment_names
 
 EXPERIMENTS = experiment_names()
-DEVICES = {"learning": {10, 25, 30}}  # of the experiments that leave the paper's ten devices
+DEVICES = {"learning": {10, 25, 30}, "on_air": {30}}  # of the experiments that leave the paper's ten devices
 
 
 @pytest.mark.parametrize("quick", [True, False])

@@ -295,10 +295,11 @@ class FleetStack:
             self._watching.weights[device] = row
         return self._watching.weights
 
-    def gather_momentum(self) -> None:
-        """It stays with the devices."""
+    def gather_state(self) -> dict[str, Tensor]:
+        """The weights; what else devices remember stays with them."""
+        return {"weights": self.gather()}
 
-    def restore(self, weights: Tensor, momentum: Tensor | None, done: int) -> None:
+    def restore(self, state: Mapping[str, Tensor], done: int) -> None:
         """A fleet keeps no checkpoints."""
         raise TrainingError("fleet: expected to run from its first slot, actual: asked to go on from a checkpoint")
 

@@ -228,8 +228,9 @@ class Device:
         )
         if not power_watt > 0:
             return {}
-        packet = Packet(float(power_watt), self._learner.sent())
-        return {other: [model_message(self._number, other, slot, packet)] for other in self._view.neighbours}
+        packet = Packet(float(power_watt), self._learner.sent(slot))
+        bits = self._learner.packet_bits
+        return {other: [model_message(self._number, other, slot, packet, bits)] for other in self._view.neighbours}
 
     def close(self, slot: int, fate: Fate) -> Happened:
         """Receive, average, harvest."""

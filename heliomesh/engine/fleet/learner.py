@@ -16,12 +16,14 @@ from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.minibatch import Minibatches
 from heliomesh.learning.model import InputShape, build_model
 from heliomesh.learning.optimiser import choose_for
+from heliomesh.learning.packets import first_feedback, is_exact, packet
 from heliomesh.learning.partition import Partition
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.quasi_global import lean, remember
 from heliomesh.learning.replay import diverged
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.learning.stacked import Samples, flat_weights
+from heliomesh.on_air import update_bits
 from heliomesh.physics.topology import Topology
 from heliomesh.scenario import Learning, Scenario
 
@@ -79,6 +81,7 @@ class Learner:
         self._sends_updates, self._decay = settings.aggregation == "update", settings.quasi_global or 0.0
         self._before = torch.zeros_like(self._weights)  # of neighbours it stays zero
         self._momentum = torch.zeros(1, len(first))
+        self._feedback = first_feedback(settings, first).clone() if settings.on_air == "top-k" else None
         self._strategy = choose_for(settings, model, lesson.samples, 1, lesson.precision, lesson.strategy)
         self._minibatches = Minibatches(_alone(lesson), lesson.seed, settings.local_steps, settings.batch)
         self._slots_trained = 0
@@ -105,9 +108,15 @@ class Learner:
             raise diverged(f"device {self._lesson.device}", slot, f"training loss {loss:g}")
         return loss
 
-    def sent(self) -> Tensor:
-        """What goes on the air: w½, or Δ where updates are averaged; (parameter,)."""
-        return self.weights - self._before[0] if self._sends_updates else self.weights.clone()
+    @property
+    def packet_bits(self) -> int:
+        """What a packet takes on the air."""
+        return update_bits(len(self.weights), self._settings.on_air, self._settings.top_k_share)
+
+    def sent(self, slot: int) -> Tensor:
+        """What goes on the air in a slot: w½, or Δ where updates are averaged, compressed; (parameter,)."""
+        content = self.weights - self._before[0] if self._sends_updates else self.weights.clone()
+        return packet(self._settings, content, self._feedback, self._lesson.seed, slot, self._lesson.device)
 
     def average(self, rows: dict[int, Tensor], delivered: npt.NDArray[np.bool_], trained: bool) -> None:
         """Average with what was delivered: ``rows`` by the sender's row, ``delivered`` by incoming edge."""
@@ -123,6 +132,7 @@ class Learner:
             delivered,
             active,
             out=self._weights,
+            sent=None if is_exact(self._settings) else self._weights,
         )
         if self._decay:
             remember(self._momentum, self._before[:1], self._weights[:1], self._decay)

@@ -1,7 +1,8 @@
 """What devices tell each other, how many bytes it takes on the air, and the logbook of what was received.
 
-Tables and models travel as 32-bit numbers, as the overhead model counts (`planners/decentralized/planner.py`). In
-this program tables keep the type in which they were computed, so that results are those of the library.
+Tables travel as 32-bit numbers, as the overhead model counts (`planners/decentralized/planner.py`), and models as
+`learning.on_air` says. In this program tables keep the type in which they were computed, so that results are those of
+the library.
 """
 
 from collections import defaultdict
@@ -23,7 +24,7 @@ class Packet:
     """A transmission of a model: the signal, and what it carries if it can be decoded."""
 
     power_watt: float  # with which it was sent; a receiver's radio measures it, whether it decodes the rest or not
-    row: Tensor  # (parameter,) w½, or Δ where updates are averaged
+    row: Tensor  # (parameter,) w½, or Δ where updates are averaged, as it comes over the air
 
 
 Content = Factor | dict[Variable, int] | Packet  # a table, measured states, a model
@@ -58,9 +59,9 @@ def state_message(
     return Message(origin, destination, "state", slot, dict(measured), num_bytes)
 
 
-def model_message(origin: int, destination: int, slot: int, packet: Packet) -> Message:
+def model_message(origin: int, destination: int, slot: int, packet: Packet, bits: int) -> Message:
     """A transmission as one of the sender's neighbours hears it."""
-    return Message(origin, destination, "model", slot, packet, packet.row.numel() * BYTES_ON_AIR)
+    return Message(origin, destination, "model", slot, packet, -(-bits // 8))
 
 
 class Receipt(NamedTuple):

@@ -20,9 +20,12 @@ Indices = npt.NDArray[np.int64]
 
 
 def kernel_mix(
-    indices: Sequence[Indices], coefficient: npt.NDArray[np.float64], like: torch.Tensor
+    indices: Sequence[Indices], coefficient: npt.NDArray[np.float64], like: torch.Tensor, partial: bool
 ) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Indices], None]:
-    """The `Mix` of `aggregation.py` on the device of ``like``; indices are the terms' rows, start, sender, anchor."""
+    """The `Mix` of `aggregation.py` on the device of ``like``; indices are the terms' rows, start, sender, anchor.
+
+    With ``partial``, entries that are NaN were not sent, and their terms are zero.
+    """
     device = like.device
     terms = [torch.from_numpy(array).to(device) for array in indices]
     terms.append(torch.from_numpy(coefficient).to(device, like.dtype))
@@ -32,7 +35,7 @@ def kernel_mix(
         strides = after.stride(0), target.stride(0)
         with torch.cuda.device(device):
             _mix_block[len(indices[0]), triton.cdiv(width, _BLOCK)](
-                after, reference, target, places, *terms, *strides, width, BLOCK=_BLOCK
+                after, reference, target, places, *terms, *strides, width, BLOCK=_BLOCK, PARTIAL=partial
             )
 
     return mix
@@ -54,6 +57,7 @@ def _mix_block(  # type: ignore[no-untyped-def]
     target_stride,
     width,
     BLOCK: tl.constexpr,
+    PARTIAL: tl.constexpr,
 ):
     """One block of parameters of one mixed row; rows are the fast axis, so neighbours' blocks stay in the cache."""
     index = tl.program_id(0)
@@ -63,5 +67,7 @@ def _mix_block(  # type: ignore[no-untyped-def]
     for term in range(tl.load(start + index), tl.load(start + index + 1)):
         sent = tl.load(after + tl.load(sender + term) * source_stride + column, mask=inside)
         held = tl.load(reference + tl.load(anchor + term) * source_stride + column, mask=inside)
+        if PARTIAL:
+            sent = tl.where(sent == sent, sent, held)  # only NaN differs from itself
         mixed += tl.load(coefficient + term) * (sent - held)
     tl.store(target + tl.load(landing + index) * target_stride + column, mixed, mask=inside)
