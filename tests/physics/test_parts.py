@@ -64,7 +64,7 @@ def test_training_costs_what_the_board_draws_while_it_computes(board, joule):
     scenario = named(energy__board=board, learning__local_steps=5, learning__batch=32)
     problem = hm.build(scenario)
     assert problem.compute_joule.tolist() == pytest.approx([joule] * 5, rel=0.05)
-    assert problem.actions.spent_joule[0, 1] == problem.compute_joule[0] + problem.sending.joule(
+    assert problem.actions.spent_joule[0, 1] == problem.compute_joule[0] + problem.consumption.sending.joule(
         problem.actions.power_watt[1]
     )
 
