@@ -21,14 +21,14 @@ Dbm = Annotated[float, Field(ge=-300, le=100)]
 _SECTIONS: dict[str, type[Section]] = {"energy": Energy, "link": Link}
 
 
-class Part(Section):
+class Sheet(Section):
     """What all parts have."""
 
     title: str
     source: dict[str, str] = Field(description="the document with its revision, and the place of each number in it")
 
 
-class Radio(Part):
+class RadioSheet(Sheet):
     """Currents of a radio at one supply voltage and one bit rate."""
 
     supply_volt: Positive
@@ -44,23 +44,24 @@ class Radio(Part):
     sensitivity_error: Annotated[float, Field(gt=0, lt=1)] | None = Field(None, description="packet error rate there")
 
 
-class Board(Part):
+class BoardSheet(Sheet):
     """A computer that trains."""
 
     active_watt: Positive = Field(description="power while it computes [W]")
     flop_per_second: Positive = Field(description="sustained floating-point operations per second")
 
 
-_KINDS: dict[str, tuple[str, type[Part]]] = {"radio": ("radios", Radio), "board": ("boards", Board)}
+_KINDS: dict[str, tuple[str, type[Sheet]]] = {"radio": ("radios", RadioSheet), "board": ("boards", BoardSheet)}
 
 
 def names(kind: str) -> list[str]:
     """Names of the parts that come with the package; the kind is "radio" or "board"."""
-    return sorted(entry.name.removesuffix(".toml") for entry in _folder(kind).iterdir())
+    entries = (entry.name for entry in _folder(kind).iterdir())
+    return sorted(name.removesuffix(".toml") for name in entries if name.endswith(".toml"))
 
 
 def read(kind: str, name: object) -> Any:
-    """The `Radio` or `Board` of a name, or of the user's own ``.toml`` file; raises ScenarioError."""
+    """The `RadioSheet` or `BoardSheet` of a name, or of the user's own ``.toml`` file; raises ScenarioError."""
     field, known = f"energy.{kind}", names(kind)
     if isinstance(name, str) and name.endswith(".toml"):
         text = read_text(field, Path(name))
@@ -76,7 +77,7 @@ def read(kind: str, name: object) -> Any:
     except (ValueError, RecursionError) as error:
         raise ScenarioError(field, f"expected TOML, actual file {name!r}: {error}") from None
     part = validated(_KINDS[kind][1], data, field)
-    if isinstance(part, Radio):
+    if isinstance(part, RadioSheet):
         _check(part)
     return part
 
@@ -85,7 +86,7 @@ def _folder(kind: str) -> Any:
     return files("heliomesh") / "physics" / _KINDS[kind][0]
 
 
-def _check(radio: Radio) -> None:
+def _check(radio: RadioSheet) -> None:
     powers, currents = radio.send_dbm, radio.send_milliampere
     if len(currents) != len(powers):
         raise ScenarioError(
@@ -101,7 +102,7 @@ def _check(radio: Radio) -> None:
         )
 
 
-def radio_numbers(radio: Radio) -> dict[str, dict[str, Any]]:
+def radio_numbers(radio: RadioSheet) -> dict[str, dict[str, Any]]:
     """Fields of a scenario, by section, that a radio sets: powers [W] = volt · ampere, and P = 1 mW · 10^(dBm/10)."""
     drawn = [radio.supply_volt * current / 1e3 for current in radio.send_milliampere]
     energy: dict[str, Any] = {
@@ -126,14 +127,14 @@ def _watt(dbm: float) -> float:
     return float(10 ** (dbm / 10) / 1e3)
 
 
-def _noise_watt(radio: Radio) -> float | None:
+def _noise_watt(radio: RadioSheet) -> float | None:
     """The noise σ² at which the waterfall of φ = 1 meets the sensitivity S: σ² = −S ln(1 − error) [W]."""
     if radio.sensitivity_dbm is None or radio.sensitivity_error is None:
         return None
     return -_watt(radio.sensitivity_dbm) * math.log1p(-radio.sensitivity_error)
 
 
-def board_numbers(board: Board) -> dict[str, dict[str, Any]]:
+def board_numbers(board: BoardSheet) -> dict[str, dict[str, Any]]:
     """Fields of a scenario, by section, that a board sets; an energy given before does not count any more."""
     return {
         "energy": {
