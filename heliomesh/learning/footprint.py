@@ -11,18 +11,17 @@ from typing import Literal
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from heliomesh import on_air
 from heliomesh.learning.dataset import find_dataset, load_dataset
 from heliomesh.learning.model import InputShape, build_model
 from heliomesh.scenario import Learning
-
-_BITS = 32  # of a parameter on air
 
 
 def update_bits(learning: Learning) -> int:
     """Bits of one update on air, without headers."""
     if learning.update_bits is not None:
         return learning.update_bits
-    return _BITS * _counted(learning)[0]
+    return on_air.update_bits(_counted(learning)[0], learning.on_air, learning.top_k_share)
 
 
 def sample_flop(learning: Learning) -> float:

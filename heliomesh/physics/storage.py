@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from heliomesh.physics.piecewise import linear
 from heliomesh.physics.sending import Sending
 from heliomesh.scenario import MOST_JOULE, Scenario, ScenarioError, per_device
 
@@ -48,26 +49,17 @@ class Converter:
 
     def per_joule(self, load_watt: Tensor) -> Tensor:
         """Joules drawn per joule delivered, 1 / η_out, at a load [W]; any shape."""
-        inside = self._between(load_watt, self.load_watt, self.drawn_watt) / load_watt.clamp_min(1e-300)
+        inside = linear(load_watt, self.load_watt, self.drawn_watt) / load_watt.clamp_min(1e-300)
         ratio = self.drawn_watt / self.load_watt
         above = torch.where(load_watt >= self.load_watt[-1], ratio[-1], inside)
         return torch.where(load_watt <= self.load_watt[0], ratio[0], above)
 
     def delivered_watt(self, drawn_watt: Tensor) -> Tensor:
         """The load [W] that draws so much [W]; any shape."""
-        inside = self._between(drawn_watt, self.drawn_watt, self.load_watt)
+        inside = linear(drawn_watt, self.drawn_watt, self.load_watt)
         ratio = self.load_watt / self.drawn_watt
         above = torch.where(drawn_watt >= self.drawn_watt[-1], drawn_watt * ratio[-1], inside)
         return torch.where(drawn_watt <= self.drawn_watt[0], drawn_watt * ratio[0], above)
-
-    @staticmethod
-    def _between(value: Tensor, known: Tensor, wanted: Tensor) -> Tensor:
-        """Linear interpolation; of no meaning outside the points."""
-        if len(known) == 1:
-            return wanted.expand_as(value)
-        above = torch.searchsorted(known, value.contiguous()).clamp(1, len(known) - 1)
-        share = (value - known[above - 1]) / (known[above] - known[above - 1])
-        return torch.lerp(wanted[above - 1], wanted[above], share)
 
 
 def storage_settings(scenario: Scenario) -> dict[str, Any]:

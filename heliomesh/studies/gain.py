@@ -13,7 +13,7 @@ from heliomesh.jobs.training import split_settings
 from heliomesh.learning.run import Run
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.diagnostics import Interval, interval
-from heliomesh.studies.line import Line, Scheme
+from heliomesh.studies.line import LOSSLESS, Line, Scheme
 
 # The paper's devices train and send in one action, and keep the weight of packets that are lost.
 COUPLED: dict[str, Any] = {"energy.actions": "coupled", "learning.aggregation": "model"}
@@ -23,6 +23,17 @@ SCHEMES: Schemes = (
     (Scheme("for learning", "contributions"), SEPARATE),
     (Scheme("paper's proposal", "decentralized"), COUPLED),
     (Scheme("uncoordinated", "uncoordinated"), COUPLED),
+)
+# what experiments compare: plans for packets, rules that others use, plans for learning, and the ideal
+RIVALS: Schemes = (
+    (Scheme("coupled", "receiver"), COUPLED),
+    (Scheme("proposal", "decentralized", {"hops": 2}), COUPLED),
+    (Scheme("skiptrain", "skiptrain"), SEPARATE),
+    (Scheme("turns", "turns"), SEPARATE),
+    (Scheme("fixed fraction", "fixed_fraction"), SEPARATE),
+    (Scheme("news", "news"), SEPARATE),
+    (Scheme("contributions", "contributions"), SEPARATE),
+    (LOSSLESS, COUPLED),
 )
 
 

@@ -15,7 +15,7 @@ def test_a_radio_draws_what_it_radiates_unless_told_otherwise():
     sending = build_sending(Scenario.load("tiny").energy, 0.3)
     powers = torch.rand(5, 2, dtype=torch.float64)
     assert torch.equal(sending.joule(powers), powers * 0.3)
-    assert torch.equal(sending.affordable_watt(powers), powers / 0.3)
+    assert torch.equal(sending.radiated_watt(powers), powers)
 
 
 @pytest.mark.parametrize(("radiated", "drawn"), [(0.0, 0.0), (0.5, 0.75), (1.0, 1.5), (1.5, 1.85), (2.0, 2.2)])
@@ -23,7 +23,7 @@ def test_consumption_is_interpolated_between_the_powers(radiated, drawn):
     sending = build_sending(Scenario.load("tiny").override(DRAWN).energy, 2.0)
     power = torch.tensor([radiated], dtype=torch.float64)
     assert float(sending.joule(power)) == pytest.approx(2 * drawn)
-    assert float(sending.affordable_watt(torch.tensor([2 * drawn], dtype=torch.float64))) == pytest.approx(radiated)
+    assert float(sending.radiated_watt(torch.tensor([drawn], dtype=torch.float64))) == pytest.approx(radiated)
 
 
 def test_silence_alone_draws_nothing():

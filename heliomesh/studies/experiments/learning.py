@@ -8,8 +8,8 @@ apart, and average by the rule that gave the highest accuracy, `reassigned`.
 from typing import Any
 
 from heliomesh.scenario import Scenario
-from heliomesh.studies.gain import COUPLED, SEPARATE
-from heliomesh.studies.line import LOSSLESS, Line, Scheme
+from heliomesh.studies.gain import RIVALS
+from heliomesh.studies.line import LOSSLESS, Line
 from heliomesh.studies.task import DIRICHLET, IID
 
 TITLE = "Planning for learning, Fashion-MNIST"
@@ -27,16 +27,6 @@ _PARTITIONS: dict[str, dict[str, Any]] = {
     "Dir(0.8)": DIRICHLET,
     "Dir(0.1)": {"learning.partition": "dirichlet", "learning.alpha": 0.1},
 }
-SCHEMES: tuple[tuple[Scheme, dict[str, Any]], ...] = (
-    (Scheme("coupled", "receiver"), COUPLED),
-    (Scheme("proposal", "decentralized", {"hops": 2}), COUPLED),
-    (Scheme("skiptrain", "skiptrain"), SEPARATE),
-    (Scheme("turns", "turns"), SEPARATE),
-    (Scheme("fixed fraction", "fixed_fraction"), SEPARATE),
-    (Scheme("news", "news"), SEPARATE),
-    (Scheme("contributions", "contributions"), SEPARATE),
-    (LOSSLESS, COUPLED),
-)
 
 
 def lines(quick: bool) -> list[Line]:
@@ -55,6 +45,6 @@ def lines(quick: bool) -> list[Line]:
         )
         for network, (name, changes) in networks.items()
         for setting, partition in _PARTITIONS.items()
-        for scheme, actions in SCHEMES
+        for scheme, actions in RIVALS
         if scheme is not LOSSLESS or not changes  # the ideal does not ask how large panels are
     ]

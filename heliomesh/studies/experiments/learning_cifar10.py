@@ -7,7 +7,7 @@ clusters instead: the real task needs a GPU.
 from typing import Any
 
 from heliomesh.scenario import Scenario
-from heliomesh.studies.experiments.learning import SCHEMES
+from heliomesh.studies.gain import RIVALS
 from heliomesh.studies.line import LOSSLESS, Line, Scheme
 from heliomesh.studies.task import CIFAR10, PARTITIONS
 
@@ -39,10 +39,10 @@ def lines(quick: bool) -> list[Line]:
         Line(
             NAME,
             scheme,
-            _scenario(scheme, quick, partition | actions),
+            _scenario(scheme, quick, {**partition, **actions}),
             _num_seeds(scheme.label, quick),
             setting,
         )
         for setting, partition in PARTITIONS.items()
-        for scheme, actions in SCHEMES
+        for scheme, actions in RIVALS
     ]
