@@ -63,7 +63,7 @@ class Converter:
     def _between(value: Tensor, known: Tensor, wanted: Tensor) -> Tensor:
         """Linear interpolation; of no meaning outside the points."""
         if len(known) == 1:
-            return wanted.expand_as(value)
+            return wanted[0].expand_as(value)
         above = torch.searchsorted(known, value.contiguous()).clamp(1, len(known) - 1)
         share = (value - known[above - 1]) / (known[above] - known[above - 1])
         return torch.lerp(wanted[above - 1], wanted[above], share)
