@@ -7,7 +7,7 @@ from torch import Tensor
 def linear(at: Tensor, points: Tensor, values: Tensor) -> Tensor:
     """The function through rising points and their values (point,) each; level beyond both ends; any shape."""
     if len(points) == 1:
-        return values.expand_as(at)
+        return values[0].expand_as(at)
     at = at.contiguous()  # torch warns of slow searches otherwise
     upper = torch.searchsorted(points, at).clamp(1, len(points) - 1)
     share = (at - points[upper - 1]) / (points[upper] - points[upper - 1])

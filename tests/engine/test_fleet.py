@@ -42,6 +42,17 @@ SMALL: dict[str, Any] = {
 PATH = {"network.topology": "edges", "network.edges": [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]], "network.devices": 6}
 UNLIKE = {"channel.gain": [1.0, 0.9, 0.8, 1.2, 1.1, 0.7], "harvest.scale": [1.0, 0.8, 1.1, 0.9, 1.2, 0.7]}
 SEPARATE = {"energy.actions": "separate", "energy.compute_joule": 1.5}  # a battery of 1 J pays for sending only
+LOSSY = {
+    "energy.storage": "supercapacitor",
+    "energy.capacity_joule": 4.0,
+    "energy.compute_joule": 0.3,
+    "energy.leak_per_day": [0.9, 0.8, 0.7, 0.9, 0.8, 0.7],
+    "energy.slot_second": 3600.0,
+    "energy.sleep_watt": [5e-5, 1e-4, 8e-5, 1e-4, 3e-4, 1e-4],
+    "energy.receive_watt": 0.02,
+    "energy.listen_second": 3.0,
+    "energy.wake_joule": 0.01,
+}
 WEATHER = {
     "harvest.source": "markov",
     "harvest.joule": [[0.0, 1.0], [1.0, 2.0]],
@@ -110,6 +121,11 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
         ("turns", {"most_loss": 0.3, "last_slots": 2}, {"energy.actions": "separate", **PATH, **UNLIKE}),
         ("turns", {}, {"link.half_duplex": True}),
         ("decentralized", {"rounds": 2}, {**PATH, **UNLIKE}),
+        ("uncoordinated", {}, {**PATH, **UNLIKE, **LOSSY}),
+        ("fixed_fraction", {}, {**PATH, **UNLIKE, **LOSSY, "energy.actions": "separate"}),
+        ("skiptrain", {}, {**PATH, **LOSSY, "energy.actions": "separate", "harvest.joule": [2.0, 3.0, 4.0]}),
+        ("decentralized", {"rounds": 2, "hops": 1}, {**PATH, **UNLIKE, **LOSSY, "energy.battery_levels": 5}),
+        ("decentralized", {"rounds": 1, "hops": 0}, {**PATH, **LOSSY, "energy.battery_levels": None}),
         ("decentralized", {"rounds": 2}, {"network.devices": 6, "channel.state": "link", "slots": 3}),
         ("decentralized", {"rounds": 3, "hops": 1}, {"link.half_duplex": True, "network.devices": 6}),
         ("decentralized", {"rounds": 2, "hops": 1, "order": "simultaneous"}, {**WEATHER, "network.devices": 6}),
@@ -296,7 +312,10 @@ def _numbers(problem: Problem, devices: int) -> Iterator[Tensor]:
     yield torch.from_numpy(topology.position_metre)[:devices]
     yield torch.from_numpy(topology.edge_metre)
     yield from (link.path_gain, link.noise_watt[:devices], problem.channel.site_of_edge)
-    yield from (actions.spent_joule[:devices], actions.quanta[:devices], problem.battery.capacity_joule[:devices])
+    battery = problem.battery
+    yield from (actions.spent_joule[:devices], actions.quanta[:devices], battery.capacity_joule[:devices])
+    yield from (actions.needed_joule[:devices], actions.needed_quanta[:devices])
+    yield from (getattr(battery.losses, field.name)[:devices] for field in fields(battery.losses))
     yield problem.harvest.law.scale[:devices]
 
 

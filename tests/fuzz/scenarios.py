@@ -82,10 +82,26 @@ def valid_data(rng: Rng) -> dict[str, Any]:
             "capacity_joule": _per_device(rng, devices, 3.0),
             "battery_levels": int(rng.integers(1, 7)),
             "initial": ["uniform", "uniform-grid", 0.5][rng.integers(3)],
+            **({} if rng.random() < 0.5 else _storage(rng, devices)),
         },
         "harvest": {**_pick(rng, _HARVESTS)},
         "cost": {"idle_penalty": float(rng.random())},
         "learning": {"local_steps": 2, "batch": 8, "learning_rate": 0.05},
+    }
+
+
+def _storage(rng: Rng, devices: int) -> dict[str, Any]:
+    """Losses, and what every slot drains."""
+    share = float(rng.uniform(0.1, 1))
+    return {
+        "storage": ["ideal", "li-ion", "supercapacitor"][rng.integers(3)],
+        "charge_efficiency": _pick(rng, (1.0, share, rng.uniform(0.1, 1, devices).tolist())),
+        "leak_per_day": float(_pick(rng, (0.0, 0.5, 0.999999))),
+        "converter_efficiency": _pick(rng, (share, [[1e-6, share], [1.0, 1.0]])),
+        "receive_watt": _per_device(rng, devices, 0.1),
+        "listen_second": float(_pick(rng, (0.0, 0.5, 1.0))),
+        "sleep_watt": _per_device(rng, devices, 0.01),
+        "wake_joule": 0.05,
     }
 
 

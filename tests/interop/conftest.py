@@ -1,4 +1,4 @@
-"""Examples as modules, and a harvest with memory."""
+"""Examples as modules, a harvest with memory, and storage with losses and drains."""
 
 import importlib.util
 from collections.abc import Callable
@@ -14,6 +14,12 @@ WEATHER = {
         "prob": [[0.5, 0.5], [0.4, 0.6]],
         "kernel": [[0.8, 0.2], [0.3, 0.7]],
     }
+}
+DRAINED = {
+    "energy.storage": "li-ion",
+    "energy.capacity_joule": 5.3,
+    "energy.sleep_watt": [0.0, 0.2, 0.31, 1.1, 0.05],
+    "energy.wake_joule": 0.05,
 }
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

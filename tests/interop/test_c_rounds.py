@@ -12,7 +12,7 @@ import heliomesh as hm
 from heliomesh.cli import app
 from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
 from heliomesh.interop.rounded import RoundedTables
-from tests.interop.conftest import WEATHER
+from tests.interop.conftest import DRAINED, WEATHER
 from tests.interop.test_export import (
     STATES,
     actions_in_c,
@@ -30,6 +30,8 @@ SHAPES = {
     "half duplex, train only": {"link.half_duplex": True, "energy.train_only": True},
     "separate": {"energy.actions": "separate", "cost.idle_penalty": 0.3},
     "weather, uneven": {**WEATHER, "energy.compute_joule": 0.77, "energy.capacity_joule": 3.3},
+    "drained": DRAINED,
+    "drained by whole steps": {"energy.sleep_watt": [0.0, 1.0, 1.0, 1.5, 0.2], "energy.train_only": True},
     "one device alone": {
         "network.topology": "edges",
         "network.devices": 4,

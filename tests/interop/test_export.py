@@ -17,7 +17,7 @@ from heliomesh.interop.c_header import Header, write_headers
 from heliomesh.interop.export_tables import Tabulated, read_tables, tabulate, write_tables
 from heliomesh.planners.uncoordinated import Greedy
 from heliomesh.problem.policy import Observation
-from tests.interop.conftest import WEATHER
+from tests.interop.conftest import DRAINED, WEATHER
 
 STATES = 100_000
 SEPARATE = {"energy.actions": "separate", "energy.compute_joule": 1.5}  # a battery of 1 J pays for sending only
@@ -31,6 +31,10 @@ PLANS = {
     "uncoordinated, separate": ({**SEPARATE, "energy.initial": "uniform"}, "uncoordinated", {}),
     "battery_threshold": ({"harvest.scale": [0.3, 0.6, 1.0, 1.5, 2.0]}, "battery_threshold", {}),
     "turns, separate": ({"energy.actions": "separate"}, "turns", {"last_slots": 3}),
+    "uncoordinated, drained": (DRAINED, "uncoordinated", {}),
+    "turns, drained": ({**DRAINED, "energy.actions": "separate"}, "turns", {}),
+    "battery_threshold, drained": (DRAINED, "battery_threshold", {}),
+    "one hop, drained": ({**DRAINED, "slots": 4}, "decentralized", {"hops": 1}),
     "prices alone": ({}, "prices", {"coordinate": False, "interpolate": False}),
     "prices alone, weather": (WEATHER, "prices", {"coordinate": False, "interpolate": False}),
     "zero hops": ({}, "decentralized", {"hops": 0}),
@@ -59,7 +63,8 @@ def random_states(problem, count, seed=0):
     devices = problem.num_devices
     capacity = problem.battery.capacity_joule.numpy()
     micro = rng.integers(0, np.floor(capacity * 1e6).astype(int) + 1, size=(count, devices))
-    special = np.concatenate([problem.actions.spent_joule.numpy(), np.outer(capacity, np.linspace(0, 1, 13))], 1)
+    energies = (problem.actions.spent_joule.numpy(), problem.actions.needed_joule.numpy())
+    special = np.concatenate([*energies, np.outer(capacity, np.linspace(0, 1, 13))], 1)
     chosen = special[np.arange(devices), rng.integers(special.shape[1], size=(count, devices))]
     near = np.rint(chosen * 1e6).astype(int) + rng.integers(-1, 2, size=(count, devices))
     micro = np.where(rng.random((count, devices)) < 0.3, near.clip(0, np.floor(capacity * 1e6).astype(int)), micro)

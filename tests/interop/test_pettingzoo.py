@@ -19,6 +19,7 @@ SCENARIOS = {
     "uneven": {"energy.initial": "uniform", "energy.compute_joule": 0.77, "link.half_duplex": True},
     "link, train only": {"channel.state": "link", "energy.train_only": True, "network.topology": "star"},
     "separate": {"energy.actions": "separate", "energy.compute_joule": 1.5},
+    "losses, drain": {"energy.storage": "li-ion", "energy.sleep_watt": 0.3, "energy.compute_joule": 0.77},
 }
 
 
