@@ -171,6 +171,7 @@ def world_of(scenario: Scenario) -> dict[str, Any]:
 
 def _world(data: dict[str, Any]) -> dict[str, Any]:
     data.pop("name", None)
+    data.get("network", {}).pop("names", None)
     learning = data.pop("learning", {})
     energy = {name: learning[name] for name in ("local_steps", "batch") if name in learning}
     data |= {"learning": energy} if energy else {}
