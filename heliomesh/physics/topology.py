@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import networkx as nx
@@ -113,6 +113,12 @@ def with_mixing(network: Network, pairs: npt.NDArray[np.int64], position: npt.ND
     if network.topology in _PLACED:
         metre = np.linalg.norm(position[receiver] - position[sender], axis=1)
     return Topology(network.devices, receiver, sender, weight, self_weight, position, metre)
+
+
+def reweighted(topology: Topology, edge_weight: npt.NDArray[np.float64]) -> Topology:
+    """The same graph with other symmetric mixing weights (edge,); what they leave of one is a device's own."""
+    given = np.bincount(topology.edge_receiver, weights=edge_weight, minlength=topology.num_devices)
+    return replace(topology, edge_weight=edge_weight, self_weight=(1.0 - given).astype(np.float64))
 
 
 def _check_links(network: Network) -> None:

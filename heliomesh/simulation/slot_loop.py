@@ -40,6 +40,7 @@ class Slot:
     harvested_joule: Tensor  # (episode, device)
     overflow_joule: Tensor  # (episode, device)
     battery_after_joule: Tensor  # (episode, device) at the start of the next slot
+    edge_weight: Tensor | None = None  # (episode, edge) a_ij in force, where the policy has weights of its own
 
 
 def run_slots(
@@ -75,24 +76,25 @@ def run_slots(
         seen = Observation(channel_level, battery, weather, now.policy, noticed, memory).recalled_by(policy)
         memory = seen.memory
         decision = decided(problem, policy, slot, seen)
-        spent = decision.trained * problem.compute_joule + decision.power_watt * settings.transmit_second
+        trained = decision.trained & (world.battery.capacity_joule > 0)  # who is away trains not even for free
+        spent = trained * problem.compute_joule + decision.power_watt * settings.transmit_second
         guard.check_spending(type(policy).__name__, spent, battery, dust_joule)
         spent = torch.minimum(spent, battery)  # rounding dust only, as just checked
         # 3. packets
         fading = world.channel.fading(channel_level)
         error = error_prob(world.link, topology, decision.power_watt, fading)
         delivered = now.link >= error
-        loss = update_loss(problem, slot, error, decision.trained, decision.weights)
+        loss = update_loss(problem, slot, error, trained, decision.weights)
         # 4. energy
         harvested, hidden = world.harvest.step(slot, hidden, now.harvest)
         after, overflow = world.battery.step(battery, spent, harvested)
-        noticed = Noticed(harvested, delivered, decision.trained)
+        noticed = Noticed(harvested, delivered, trained)
         yield Slot(
             channel_level=channel_level,
             weather=weather,
             battery_joule=battery,
             power_watt=decision.power_watt,
-            scheduled=decision.trained,
+            scheduled=trained,
             error_prob=error,
             delivered=delivered,
             update_loss=loss,
@@ -100,6 +102,7 @@ def run_slots(
             harvested_joule=harvested,
             overflow_joule=overflow,
             battery_after_joule=after,
+            edge_weight=None if decision.weights is None else decision.weights.edge,
         )
         battery = after
         channel_level = world.channel.step(channel_level, now.channel)
