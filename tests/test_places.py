@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -285,6 +286,15 @@ def test_wrong_places_of_a_scenario_are_one_sentence(folder, network, field, sai
     assert caught.value.field == field
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_the_example_of_the_docs_is_a_connected_farm():
+    farm = Path(__file__).parents[1] / "examples" / "places"
+    scenario = Scenario.load(farm / "farm.toml")
+    topology = build_topology(scenario)
+    assert scenario.network.names[:2] == ("house", "barn")
+    assert (topology.num_devices, topology.num_edges) == (12, 44)
+    assert 100 < topology.edge_metre.max() < 150
 
 
 def test_a_wrong_file_ends_the_command_line_with_code_2(folder, call):

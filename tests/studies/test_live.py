@@ -134,6 +134,15 @@ def test_new_weights_reach_the_models(problem, tmp_path):
     np.testing.assert_array_equal(stale.delivered, fresh.delivered)  # batteries do not depend on weights
 
 
+def test_on_a_ring_new_weights_alone_change_no_model(tmp_path):
+    """All weights of a ring are a third, also after a loss; what does not arrive stays with oneself anyway."""
+    problem = hm.build(hm.Scenario.load("tiny").override({"slots": 8, "learning.local_steps": 2}))
+    job = replace(job_of(problem, "uncoordinated", {}), changes=("link.0-1=off@2",))
+    stale, fresh = hm.Store(tmp_path).runs([replace(job, reaction=name) for name in ("stale", "fresh")])
+    assert stale.provenance["cost"] > fresh.provenance["cost"]
+    assert torch.equal(stale.weights, fresh.weights)
+
+
 @pytest.mark.parametrize("planner", ["news", "contributions"])
 def test_plans_that_remember_react_too(planner, tmp_path):
     scenario = hm.Scenario.load("tiny").override({"slots": 24, "energy.actions": "separate", "harvest.scale": 2.0})
@@ -151,18 +160,3 @@ def test_plans_that_remember_react_too(planner, tmp_path):
         np.testing.assert_array_equal(getattr(traces["stale"], column.name), getattr(unreacted, column.name))
     assert not np.array_equal(traces["fresh"].power_watt, traces["stale"].power_watt)
     assert not traces["fresh"].scheduled[0, 15:, 3].any()
-
-
-class Forgetful:
-    """A policy from outside with a memory that says nothing of its axes."""
-
-    def recall(self, seen):
-        return (torch.zeros(len(seen.battery_joule), 3),)
-
-    def decide(self, slot, seen):
-        raise NotImplementedError
-
-
-def test_a_memory_of_unknown_axes_is_refused(problem):
-    with pytest.raises(hm.ScenarioError, match="planner: expected a plan that remembers nothing of earlier slots"):
-        hm.live(problem, [DEATH], lambda context: Forgetful(), train=0)
