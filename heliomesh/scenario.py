@@ -594,7 +594,7 @@ def _with_file(network: dict[str, Any]) -> dict[str, Any]:
         found["edges"] = read.links
     for name in found:
         if network.get(name) is not None:
-            raise ScenarioError(f"network.{name}", f"expected a list here or in {field}, actual: both")
+            raise ScenarioError(f"network.{name}", f"expected one list, here or in {field}, actual number 2")
     return network | found
 
 
@@ -632,7 +632,7 @@ def _check_places(network: Network) -> None:
         if first.setdefault(place, device) != device:
             raise ScenarioError(
                 f"network.positions_metre.{device}",
-                f"expected a place of its own, actual: device {first[place]} stands at {list(place)} too",
+                f"expected a place of its own, actual value {list(place)}, where device {first[place]} stands",
             )
     if names is not None and len(names) != len(positions):
         raise ScenarioError(

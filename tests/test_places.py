@@ -250,9 +250,9 @@ def test_links_of_a_graphml_file_are_the_links_unless_another_way_is_named(folde
         (
             "places_file = 'data/places.csv'\npositions_metre = [[1, 2]]",
             "network.positions_metre",
-            "expected a list here or in network.places_file, actual: both",
+            "expected one list, here or in network.places_file, actual number 2",
         ),
-        ("places_file = 'graph.graphml'\nedges = [[0, 1]]", "network.edges", "actual: both"),
+        ("places_file = 'graph.graphml'\nedges = [[0, 1]]", "network.edges", "actual number 2"),
         (
             "places_file = 'data/places.csv'\ndevices = 4",
             "network.devices",
@@ -267,7 +267,11 @@ def test_links_of_a_graphml_file_are_the_links_unless_another_way_is_named(folde
         ("positions_metre = [[1, 2], [1, 2, 3]]", "network.positions_metre.1", "a list of 2 values"),
         ("positions_metre = [[1, 2], [1, 'a']]", "network.positions_metre.1.1", "a number, actual value 'a'"),
         ("positions_metre = [[1, 2], [1, 1e12]]", "network.positions_metre.1.1", "less than or equal to 1000000000"),
-        ("positions_metre = [[1, 2], [3, 4], [1, 2]]", "network.positions_metre.2", "device 0 stands at [1.0, 2.0]"),
+        (
+            "positions_metre = [[1, 2], [3, 4], [1, 2]]",
+            "network.positions_metre.2",
+            "[1.0, 2.0], where device 0 stands",
+        ),
         ("positions_metre = [[1, 2], [3, 4]]\nnames = ['a']", "network.names", "expected 2 names, one per device"),
         ("positions_metre = [[1, 2]]\nlinks = 'list'", "network.edges", "actual value missing"),
         (
