@@ -11,12 +11,13 @@ import time
 import numpy as np
 
 import heliomesh as hm
+from heliomesh.living.answer import Answering
 from heliomesh.living.change import Era, eras
 from heliomesh.living.conditions import Conditions, problem_under
 from heliomesh.living.pruning import prune
-from heliomesh.living.replanning import Watch, answer_to, replanning
+from heliomesh.living.replanning import Watch, replanning
 from heliomesh.living.scope import adapt_scope
-from heliomesh.living.trial import Sampling, costs_by_slot, live
+from heliomesh.living.trial import Sampling, costs_by_slot
 from heliomesh.planning import make_plan
 from heliomesh.simulation.diagnostics import Interval, interval
 
@@ -49,7 +50,7 @@ def recovery(episodes: int) -> str:
     for name, slots, change in STEPS:
         problem = hm.build(hm.Scenario.load(name).override({"slots": slots}))
         started = time.perf_counter()
-        found = live(problem, [change], episodes=episodes)
+        found = hm.live(problem, [change], episodes=episodes, train=0)
         costs = [words(interval(cost)) for cost in (found.stale, found.replanned, found.fresh)]
         seconds = f"{time.perf_counter() - started:.0f}"
         row(name, slots, change, *costs, words(found.recovered, 100, ".1f"), f"{found.delays.mean():.1f}", seconds)
@@ -61,7 +62,8 @@ def alarms(episodes: int) -> str:
     head("scenario", "asked %", "episodes with an alarm in an unchanged world %")
     asked = 0.05
     problem = hm.build(hm.Scenario.load("ring10"))
-    policy = replanning(problem, answer_to(problem, Conditions(), "prices", {}), "prices", {}, Watch(asked))
+    answering = Answering(problem, "prices")
+    policy = replanning(answering, answering.answer_to(Conditions()), Watch(asked))
     costs_by_slot(problem, (Era(0, Conditions()),), policy, Sampling(episodes, seed=7))
     share = np.mean([bool(a) for a in policy.alarms])
     row("ring10", 100 * asked, f"{100 * share:.1f} of {episodes} episodes")

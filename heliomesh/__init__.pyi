@@ -25,7 +25,6 @@ from heliomesh.learning.trainer import (
 )
 from heliomesh.living.pruning import prune as prune
 from heliomesh.living.scope import adapt_scope as adapt_scope
-from heliomesh.living.trial import live as live
 from heliomesh.mistakes import MistakeError as MistakeError
 from heliomesh.pages.report import report as report
 from heliomesh.planners.contributions import learning_phases as learning_phases
@@ -57,6 +56,7 @@ from heliomesh.simulation.trace import simulate as simulate
 from heliomesh.studies.compare import compare as compare
 from heliomesh.studies.gain import gain as gain
 from heliomesh.studies.gap_ledger import gap_ledger as gap_ledger
+from heliomesh.studies.live import live as live
 from heliomesh.studies.pilot import pilot as pilot
 from heliomesh.studies.reproduce import reproduce as reproduce
 from heliomesh.studies.sizing import size as size

@@ -22,6 +22,7 @@ from pydantic_core import ErrorDetails
 from heliomesh import catalog
 from heliomesh.mistakes import MistakeError
 from heliomesh.on_air import Format
+from heliomesh.places import PlacesError, read_places
 
 HARVEST_CATALOG = "heliomesh.physics.harvest"
 CHANNEL_CATALOG = "heliomesh.physics.channels"
@@ -67,6 +68,8 @@ PerDeviceDecay = Decay | Annotated[tuple[Decay, ...], Field(strict=False)]
 # a load [W] and the share of what is drawn that reaches it
 LoadPoint = Annotated[tuple[Positive, Share], Field(strict=False)]
 Edge = Annotated[tuple[int, int], Field(strict=False)]
+Metre = Annotated[float, Field(ge=-1e9, le=1e9)]
+Place = Annotated[tuple[Metre, Metre], Field(strict=False)]
 Samples = Annotated[tuple[int, ...], Field(strict=False)]
 # how many slots, u and v; larger weights would rival the numbers that stand for infinite costs
 CostPhase = Annotated[
@@ -81,17 +84,45 @@ CloudyEvent = Annotated[tuple[Annotated[int, Field(ge=0)], Count, Fraction], Fie
 class Network(Section):
     """Who can hear whom, and the weights of averaging."""
 
-    topology: Literal["ring", "grid", "geometric", "regular", "star", "complete", "edges"] = "ring"
-    devices: Count = 10
+    topology: Literal[
+        "ring", "grid", "geometric", "regular", "star", "complete", "erdos-renyi", "places", "edges"
+    ] = "ring"
+    devices: Count = Field(10, description="number of devices; positions imply it")
     edges: Annotated[tuple[Edge, ...], Field(strict=False)] | None = Field(
-        None, description="undirected links, for topology = 'edges'"
+        None, description="undirected links, for topology = 'edges' and for places with links = 'list'"
+    )
+    positions_metre: Annotated[tuple[Place, ...], Field(strict=False, min_length=1)] | None = Field(
+        None, description="[x, y] of every device [m]; they imply topology = 'places'"
+    )
+    places_file: str | None = Field(
+        None,
+        description="CSV, GeoJSON or GraphML file of places; what it holds becomes positions_metre, names and edges",
+    )
+    names: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
+        None, description="places: what devices are called where they are shown; decides nothing"
+    )
+    links: Literal["radius", "budget", "list"] | None = Field(
+        None,
+        description="places: pairs within link_metre, pairs that a link budget allows, or edges; "
+        "default: edges where there are some, else radius",
+    )
+    budget_error: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="links = 'budget': largest packet error rate of a link, at the largest power, the mean channel "
+        "gain and without interference; default: 0.1",
     )
     rows: Annotated[int, Field(ge=1)] | None = Field(None, description="grid only; default: nearest to a square")
     degree: Annotated[int, Field(ge=1)] = Field(4, description="degree of a random regular graph")
-    mean_degree: Annotated[float, Field(ge=1e-9)] = Field(4.0, description="target mean degree of a geometric graph")
-    max_degree: Annotated[int, Field(ge=1)] | None = Field(None, description="refuse geometric draws above it")
+    mean_degree: Annotated[float, Field(ge=1e-9)] = Field(
+        4.0, description="target mean degree of a geometric graph; expected degree of an Erdős–Rényi graph"
+    )
+    max_degree: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="refuse geometric and Erdős–Rényi draws above it"
+    )
     link_metre: Annotated[float, Field(gt=0, le=1e9)] = Field(
-        150.0, description="distance of linked devices; radius of a geometric graph, whose links may be shorter"
+        150.0,
+        description="distance of linked devices [m]; the radius of geometric graphs and places, "
+        "whose links may be shorter",
     )
     placement: Literal["uniform", "jittered"] = Field(
         "uniform", description="geometric: anywhere in a square, or one device anywhere in each cell of a lattice"
@@ -438,6 +469,7 @@ class Scenario(Section):
             raw = data.get(name, {})
             if isinstance(raw, Mapping):
                 raw = {key: _as_text(f"{name}.{key}", value) for key, value in raw.items()}
+                raw = _placed(raw) if name == "network" else raw
             model = _section_class(name, raw if isinstance(raw, Mapping) else {})
             parts[name] = validated(model, raw, name)
         try:
@@ -464,10 +496,12 @@ class Scenario(Section):
 
         Where a name is expected, a Python function, class or module may stand: ``{"learning.model": my_factory}``.
         A new source drops the settings of the old one, so sources are set before all else. A radio or board drops
-        the numbers that it brings.
+        the numbers that it brings. New places drop the graph.
         """
         data = self.as_dict()
         _parts().forget(data, changes)
+        if any(changes.get(f"network.{field}") is not None for field in ("positions_metre", "places_file")):
+            data["network"] = {key: value for key, value in data["network"].items() if key not in _OF_GRAPH}
         for path in sorted(changes, key=lambda path: not path.endswith(".source")):
             _set_path(data, path, _as_text(path, changes[path]))
         return type(self).parse(data)
@@ -589,7 +623,7 @@ _PARTS = ("radio", "board")
 def _find_files(data: dict[str, Any], folder: Path) -> None:
     """Let files of a scenario's file be relative to its folder, not to the shell's."""
     own_parts = [("energy", kind) for kind in _PARTS]
-    for section, field in (*FILE_FIELDS, *own_parts):
+    for section, field in (*FILE_FIELDS, ("network", "places_file"), *own_parts):
         table = data.get(section)
         name = table.get(field) if isinstance(table, dict) else None
         if isinstance(name, str) and (field not in _PARTS or name.endswith(".toml")):
@@ -634,12 +668,86 @@ def _check_together(scenario: Scenario) -> None:
     _check_name("learning.aggregation", scenario.learning.aggregation, BUILT_IN_RULES, AGGREGATION_CATALOG)
     _check_name("learning.optimizer", scenario.learning.optimizer or "sgd", ("sgd",), OPTIMISER_CATALOG)
     _check_momentum(scenario.learning)
-    if network.topology == "edges" and network.edges is None:
+    _check_network(network)
+
+
+_OF_GRAPH = ("topology", "devices", "edges", "positions_metre", "names", "links")  # what new places replace
+
+
+def _placed(network: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a network with the content of its file of places, and with what positions imply."""
+    given = dict(network)
+    if isinstance(given.get("places_file"), str):
+        given = _with_file(given)
+    positions = given.get("positions_metre")
+    if isinstance(positions, list | tuple) and positions:
+        return {"topology": "places", "devices": len(positions), **given}
+    return given
+
+
+def _with_file(network: dict[str, Any]) -> dict[str, Any]:
+    """The settings with what the file of places holds in place of its name."""
+    field, file = "network.places_file", network.pop("places_file")
+    try:
+        read = read_places(read_text(field, file), Path(file).suffix)
+    except PlacesError as error:
+        raise ScenarioError(field, str(error)) from None
+    found: dict[str, Any] = {"positions_metre": read.positions_metre}
+    if read.names is not None:
+        found["names"] = read.names
+    if read.links is not None and network.get("links") in (None, "list"):
+        found["edges"] = read.links
+    for name in found:
+        if network.get(name) is not None:
+            raise ScenarioError(f"network.{name}", f"expected one list, here or in {field}, actual number 2")
+    return network | found
+
+
+def _check_network(network: Network) -> None:
+    """Settings that go with some graphs only, and with each other."""
+    kind, positions = network.topology, network.positions_metre
+    for field in ("positions_metre", "names", "links"):
+        if kind != "places" and getattr(network, field) is not None:
+            raise ScenarioError(
+                f"network.{field}", f"expected a value with topology 'places' only, actual topology {kind!r}"
+            )
+    if kind == "places":
+        _check_places(network)
+    elif kind == "edges" and network.edges is None:
         raise ScenarioError("network.edges", "expected a list of pairs for topology 'edges', actual value missing")
-    if network.topology != "edges" and network.edges is not None:
+    elif kind != "edges" and network.edges is not None:
         raise ScenarioError(
-            "network.edges",
-            f"expected a value with topology 'edges' only, actual topology {network.topology!r}",
+            "network.edges", f"expected a value with topology 'edges' or 'places' only, actual topology {kind!r}"
+        )
+    if positions is not None and len(positions) != network.devices:
+        raise ScenarioError(
+            "network.devices", f"expected {len(positions)}, one per place, actual value {network.devices}"
+        )
+
+
+def _check_places(network: Network) -> None:
+    positions, names, edges = network.positions_metre, network.names, network.edges
+    if positions is None:
+        raise ScenarioError(
+            "network.positions_metre",
+            "expected [x, y] of every device, or network.places_file, actual value missing",
+        )
+    first: dict[tuple[float, float], int] = {}
+    for device, place in enumerate(positions):
+        if first.setdefault(place, device) != device:
+            raise ScenarioError(
+                f"network.positions_metre.{device}",
+                f"expected a place of its own, actual value {list(place)}, where device {first[place]} stands",
+            )
+    if names is not None and len(names) != len(positions):
+        raise ScenarioError(
+            "network.names", f"expected {len(positions)} names, one per device, actual number of names {len(names)}"
+        )
+    if network.links == "list" and edges is None:
+        raise ScenarioError("network.edges", "expected a list of pairs for links = 'list', actual value missing")
+    if network.links in ("radius", "budget") and edges is not None:
+        raise ScenarioError(
+            "network.edges", f"expected a value with network.links = 'list' only, actual links {network.links!r}"
         )
 
 

@@ -79,7 +79,7 @@ def test_sizing_as_a_table() -> None:
 
 
 def test_a_changing_world_as_a_table() -> None:
-    table = hm.live(hm.build(SHORT), ["harvest=0@3"], "uncoordinated", episodes=4).table()
+    table = hm.live(hm.build(SHORT), ["harvest=0@3"], "uncoordinated", episodes=4, train=0).table()
     assert list(table["plan"]) == ["stale", "re-planned", "fresh"]
     assert table["difference"][0] == 0
     assert (table["cost"] - table["cost"][0]).to_numpy() == pytest.approx(table["difference"].to_numpy())

@@ -79,6 +79,8 @@ def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
         )
     if settings.on_air != "float32":
         raise ScenarioError("learning.on_air", f"expected float32 in a schedule, actual value {settings.on_air!r}")
+    if job.trace.edge_weight is not None:
+        raise ScenarioError("trace", "expected one weight per link in a schedule, actual: weights that change")
     check_contraction(settings.aggregation, topology, settings.allow_divergence)
     labels = (dataset or load_dataset(settings)).train_labels
     partition = split(labels, settings, topology.num_devices, stream(job.training_seed, "partition"))

@@ -25,6 +25,8 @@ from heliomesh.learning.model import MODEL_CATALOG
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.schedule import schedule_slots
 from heliomesh.learning.settings import TrainSettings
+from heliomesh.living.reaction import Reaction
+from heliomesh.living.replanning import USUAL_FALSE_ALARM_PROB
 from heliomesh.planning import PLANNER_CATALOG, chosen_options, find_planner
 from heliomesh.scenario import (
     AGGREGATION_CATALOG,
@@ -55,6 +57,8 @@ class Job:
     seed: int = 0  # of the simulation
     episode: int = 0
     changes: tuple[str, ...] = ()  # of the world, WHAT=VALUE@SLOT as in `living/change.py`
+    reaction: Reaction | None = None  # to changes; None: the plan for the scenario as it is holds to the end
+    false_alarm_prob: float = USUAL_FALSE_ALARM_PROB  # of the reaction "re-planned", over the horizon
     training_seed: int | None = (
         None  # of partition, first weights, minibatches and test samples; default: the scenario's
     )
@@ -105,7 +109,16 @@ class Job:
         if self.given is not None:
             content = self.train_job(self.given).trace_hash
             return self._plan | {"seed": self.given.seed, "episode": self.episode, "trace": content}
-        return self._plan | {"seed": self.seed, "episode": self.episode, "changes": list(self.changes)}
+        drawn = {"seed": self.seed, "episode": self.episode, "changes": list(self.changes)}
+        return self._plan | drawn | self._reacting
+
+    @property
+    def _reacting(self) -> dict[str, Any]:
+        """How devices react to changes, where they do."""
+        if self.reaction is None:
+            return {}
+        watches = self.reaction == "re-planned" and self.false_alarm_prob != USUAL_FALSE_ALARM_PROB
+        return {"reaction": self.reaction} | ({"false alarm prob": self.false_alarm_prob} if watches else {})
 
     @cached_property
     def _run(self) -> dict[str, Any]:
@@ -157,7 +170,7 @@ _OF_PLAN = (
     "planned in",
     "planned for",
 )
-_OF_TRACE = (*_OF_PLAN, "seed", "episode", "changes", "trace")
+_OF_TRACE = (*_OF_PLAN, "seed", "episode", "changes", "reaction", "false alarm prob", "trace")
 
 
 def _data(dataset: Dataset | None, path: str | None) -> str | None:
@@ -179,6 +192,7 @@ def world_of(scenario: Scenario) -> dict[str, Any]:
 
 def _world(scenario: Scenario, data: dict[str, Any]) -> dict[str, Any]:
     data.pop("name", None)
+    data.get("network", {}).pop("names", None)
     learning = data.pop("learning", {})
     energy = {name: learning[name] for name in ("local_steps", "batch") if name in learning} | _counted(scenario)
     data |= {"learning": energy} if energy else {}

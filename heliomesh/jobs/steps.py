@@ -1,6 +1,6 @@
 """The three steps of a job as pure functions: plan, simulate, train."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,8 +11,11 @@ from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.dataset import load_dataset
 from heliomesh.learning.run import Run
 from heliomesh.learning.trainer import Work, train_stack
+from heliomesh.living.answer import Answering
 from heliomesh.living.change import eras
 from heliomesh.living.conditions import world_under
+from heliomesh.living.reaction import first_answer, reacting
+from heliomesh.living.replanning import Watch
 from heliomesh.planning import make_plan
 from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import Problem, build
@@ -32,6 +35,12 @@ def planned(job: Job, work: Work) -> Plan:
     return make_plan(problem, job.planner, job.options, parallel_map=work.parallel_map, track=work.track)
 
 
+def job_of(problem: Problem, planner: object, options: Mapping[str, Any]) -> Job:
+    """A job that plans as the problem is computed."""
+    dtype = str(problem.dtype).removeprefix("torch.")
+    return Job(problem.scenario, planner, options, plan_device=str(problem.device), plan_dtype=dtype)
+
+
 def _truth(job: Job, problem: Problem) -> dict[int, Problem]:
     """The world from every slot on in which it changes."""
     return {era.first_slot: world_under(problem, era.conditions) for era in eras(problem, job.changes)}
@@ -39,12 +48,24 @@ def _truth(job: Job, problem: Problem) -> dict[int, Problem]:
 
 def simulated_costs(jobs: Sequence[Job], plan: Plan, work: Work) -> list[float]:
     """Mean cost per slot of jobs that differ by their episodes only, without their traces."""
+    plan = _acting(jobs[0], plan)
     problem = _problem(jobs[0], plan)
     numbers, seed = [job.episode for job in jobs], jobs[0].seed
     costs: list[float] = simulate_costs(
         problem, plan, numbers, seed, truth=_truth(jobs[0], problem), track=work.track
     ).tolist()
     return costs
+
+
+def _acting(job: Job, plan: Plan) -> Plan:
+    """What devices follow: the plan, or a policy that begins with it and reacts to changes."""
+    if job.reaction is None:
+        return plan
+    problem = problem_of(job)
+    truth, answering = eras(problem, job.changes), Answering(problem, job.planner, job.options)
+    watch = Watch(job.false_alarm_prob, seed=job.seed)
+    policy = reacting(answering, truth, first_answer(answering, truth, plan), job.reaction, watch)
+    return Plan(f"{plan.planner}, {job.reaction}", policy)
 
 
 def _problem(job: Job, plan: Plan | None) -> Problem:
@@ -56,6 +77,7 @@ def _problem(job: Job, plan: Plan | None) -> Problem:
 def simulated(jobs: Sequence[Job], plan: Plan | None, work: Work) -> list[Trace]:
     """Step 2, for jobs that differ by their episodes only."""
     first, numbers = jobs[0], [job.episode for job in jobs]
+    plan = plan and _acting(first, plan)
     problem = _problem(first, plan)
     if plan is None:
         trace = lossless(problem, len(jobs))

@@ -350,8 +350,8 @@ def _distinct(jobs: Sequence[Job], step: Step) -> list[Job]:
 
 
 def _batch(job: Job) -> str:
-    """Jobs that may be simulated at once: of one plan, seed and truth."""
-    return f"{job.key('plan')} {job.seed} {job.changes}"
+    """Jobs that may be simulated at once: of one plan, seed and truth, to which devices react in one way."""
+    return f"{job.key('plan')} {job.seed} {job.changes} {job.reaction} {job.false_alarm_prob}"
 
 
 def _stack(job: Job) -> str:

@@ -31,7 +31,7 @@ from heliomesh.learning.run import TrainingError
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.stacked import Layout, Samples, Scores, flat_weights, layout_of
-from heliomesh.physics.topology import Topology, build_topology
+from heliomesh.physics.topology import Topology, build_topology, reweighted
 from heliomesh.problem.problem import torch_device
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.scenario import Learning, Scenario, ScenarioError
@@ -76,6 +76,8 @@ class TrainJob:
         if self.scenario.learning.on_air == "top-k":
             by_slot.append("power_watt")  # a sender's memory changes even where nobody hears it
         arrays = [getattr(self.trace, name)[self.episode] for name in by_slot]
+        if self.trace.edge_weight is not None:
+            arrays.append(self.trace.edge_weight[self.episode])
         for array in (*arrays, self.trace.edge_receiver, self.trace.edge_sender):
             digest.update(f"{array.dtype}{array.shape}".encode())
             digest.update(array.tobytes())
@@ -100,6 +102,13 @@ class Member:
     sent: npt.NDArray[np.bool_]  # (slot, device)
     delivered: npt.NDArray[np.bool_]  # (slot, edge)
     trained_before: npt.NDArray[np.int64]  # (slot, device) earlier slots in which the device trained
+    edge_weight: npt.NDArray[np.float64] | None  # (slot, edge) where weights of averaging changed on the way
+
+    def mixing_in(self, slot: int) -> Topology:
+        """The network with the weights in force in a slot; the same object where they are the network's own."""
+        if self.edge_weight is None or np.array_equal(self.edge_weight[slot], self.topology.edge_weight):
+            return self.topology
+        return reweighted(self.topology, self.edge_weight[slot])
 
 
 class Stack(Protocol):
@@ -272,13 +281,13 @@ class Replay:
 
     def average(self, slot: int) -> None:
         """Average what was delivered in a slot whose training is done."""
-        for rule, members in _alike(self.members):
+        for rule, topology, members in _alike(self.members, slot):
             rows = slice(members[0].rows.start, members[-1].rows.stop)
-            shape = (len(members), members[0].topology.num_devices, -1)
+            shape = (len(members), topology.num_devices, -1)
             after = self.weights[rows].view(shape)
             aggregate(
                 rule,
-                members[0].topology,
+                topology,
                 None if self._before is None else self._before[rows].view(shape),
                 after,
                 np.stack([member.delivered[slot] for member in members]),
@@ -379,6 +388,7 @@ def lined_up(jobs: Sequence[TrainJob], dataset: Dataset) -> tuple[Member, ...]:
                 sent=_senders(job, topology),
                 delivered=job.trace.delivered[job.episode],
                 trained_before=scheduled.cumsum(0) - scheduled,
+                edge_weight=None if job.trace.edge_weight is None else job.trace.edge_weight[job.episode],
             )
         )
     return tuple(members)
@@ -418,6 +428,7 @@ def _part(member: Member, own: npt.NDArray[np.int64]) -> Member:
         delivered=member.delivered[:, edges],
         sent=member.sent[:, devices] & (np.arange(len(devices)) < len(own)),
         trained_before=member.trained_before[:, devices],
+        edge_weight=None if member.edge_weight is None else member.edge_weight[:, edges],
     )
 
 
@@ -456,10 +467,11 @@ def _same_mixing(one: Topology, other: Topology) -> bool:
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
 
 
-def _alike(members: Sequence[Member]) -> list[tuple[Rule, list[Member]]]:
-    """Neighbours in the stack that one pass can average: equal rule and topology."""
-    groups = groupby(members, key=lambda member: (member.job.scenario.learning.aggregation, id(member.topology)))
-    return [(rule, list(group)) for (rule, _), group in groups]
+def _alike(members: Sequence[Member], slot: int) -> list[tuple[Rule, Topology, list[Member]]]:
+    """Neighbours in the stack that one pass can average in a slot: equal rule, and equal topology and weights."""
+    mixed = [(member.job.scenario.learning.aggregation, member.mixing_in(slot), member) for member in members]
+    groups = [list(group) for _, group in groupby(mixed, key=lambda one: (one[0], id(one[1])))]
+    return [(group[0][0], group[0][1], [member for _, _, member in group]) for group in groups]
 
 
 def _first_stacks(

@@ -48,8 +48,7 @@ class Glimpse:
 
     def of(self, episodes: Tensor) -> "Glimpse":
         """The same of some episodes."""
-        before = self.noticed
-        noticed = Noticed(before.harvested_joule[episodes], before.arrived[episodes], before.trained[episodes])
+        noticed = self.noticed.of(episodes)
         return Glimpse(self.slot, self.weather[episodes], self.level[episodes], self.next_level[episodes], noticed)
 
 

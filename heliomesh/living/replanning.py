@@ -1,8 +1,7 @@
-"""Policies for a world that changes: one that is told, and one that has to find out.
+"""A policy for a world that changes, which has to find out.
 
-`Switching` follows given plans from given slots on: the stale plan (one for the whole horizon) and the fresh one (a
-new plan in the very slot of each change). `Replanning` watches what devices notice. On an alarm it estimates what the
-alarm speaks of, plans for it, starting from its first plan, and watches on with new expectations.
+`Replanning` watches what devices notice. On an alarm it estimates what the alarm speaks of, plans for it, starting
+from its first plan, and watches on with new expectations.
 
 An alarm and the readings that are pooled ride on the planners' own messages, which travel several hops a slot: the
 new plan is in force once the alarm has crossed the network. Estimates use all that was noticed from the estimated
@@ -12,28 +11,19 @@ a plan.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from heliomesh.living.conditions import (
-    Conditions,
-    Kernel,
-    Pair,
-    edges_kept,
-    links,
-    problem_under,
-    weights_under,
-    world_under,
-)
+from heliomesh.living.answer import Answer, Answering, Switching
+from heliomesh.living.conditions import Conditions, Kernel, Pair, links, world_under
 from heliomesh.living.detector import Detector, Glimpse, Sums, calibrated, harvest_moments
-from heliomesh.planning import make_plan
-from heliomesh.problem.policy import Decision, Noticed, Observation, Plan, Weights, decided, refuse_memory
+from heliomesh.problem.policy import Decision, Noticed, Observation, Weights
 from heliomesh.problem.problem import Problem
 
+USUAL_FALSE_ALARM_PROB = 0.05
 HOPS_PER_SLOT = 8  # `prices` and `receiver` exchange messages with neighbours in up to eight rounds a slot
 _PER_OCTAVE = 6  # steps of estimated harvest factors per doubling
 _LEAST_FACTOR = 0.05  # below it a device is taken to harvest nothing
@@ -41,50 +31,6 @@ _PER_UNIT = 20  # steps of estimated transition probabilities
 _PRIOR_MOVES = 10.0  # weight of the old kernel's rows, in transitions
 _SUSPECT = 0.5  # share of the alarm level at which a member is counted in when another one raises the alarm
 _LIFE = "life"  # the cause where a packet came over a link that was thought lost
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What is done under a belief: a plan for it, and the mixing weights of the links it counts on."""
-
-    conditions: Conditions
-    plan: Plan
-    weights: Weights  # (edge,) and (device,)
-    edge_lost: Tensor  # (edge,) bool: nothing is expected over it
-
-    @property
-    def continuous_powers(self) -> bool:
-        """Whether the plan's powers are not the scenario's."""
-        return bool(getattr(self.plan.policy, "continuous_powers", False))
-
-
-def answer_to(
-    problem: Problem, conditions: Conditions, planner: str, options: Mapping[str, Any], previous: Plan | None = None
-) -> Answer:
-    """Plan for given conditions, warm where the planner allows."""
-    made = make_plan(problem_under(problem, conditions), planner, options, bound=False, previous=previous)
-    refuse_memory(made.policy, made.planner, "a change of plans")
-    return Answer(conditions, made, weights_under(problem, conditions), ~edges_kept(problem, conditions))
-
-
-@dataclass(frozen=True)
-class Switching:
-    """Given answers, each from its slot on."""
-
-    problem: Problem
-    answers: Sequence[tuple[int, Answer]]  # by rising first slot, the first being 0
-
-    @property
-    def continuous_powers(self) -> bool:
-        """Whether a plan has them."""
-        return any(answer.continuous_powers for _, answer in self.answers)
-
-    def decide(self, slot: int, seen: Observation) -> Decision:
-        """As the answer in force decides."""
-        answer = [answer for first, answer in self.answers if first <= slot][-1]
-        followed, batch = decided(self.problem, answer.plan.policy, slot, seen), len(seen.battery_joule)
-        weights = Weights(answer.weights.edge.expand(batch, -1), answer.weights.own.expand(batch, -1))
-        return Decision(followed.power_watt, followed.trained, weights)
 
 
 @dataclass(frozen=True)
@@ -132,6 +78,17 @@ class Replanning:
         """Whether the first plan has them; all plans are one planner's."""
         return self.first.continuous_powers
 
+    def recall(self, seen: Observation) -> tuple[Tensor, ...]:
+        """What the plans remember, each of the episodes that followed it in the slot before."""
+        if seen.noticed is None or not self.first.memory_axes:
+            return self.first.recall(seen)
+        memory = [part.clone() for part in seen.memory]
+        for belief, episodes in self._groups():
+            own = replace(seen.of(episodes), noticed=seen.noticed.of(episodes))
+            for whole, part in zip(memory, self._answers[belief].recall(own), strict=True):
+                whole[episodes] = part
+        return tuple(memory)
+
     def decide(self, slot: int, seen: Observation) -> Decision:
         """Look back on the slot before, then act by the plan of each episode's belief."""
         if slot == 0:
@@ -162,7 +119,7 @@ class Replanning:
         own = torch.zeros_like(batch)
         for belief, episodes in self._groups():
             answer = self._answers[belief]
-            followed = decided(self.problem, answer.plan.policy, slot, seen.of(episodes))
+            followed = answer.decide(self.problem, slot, seen.of(episodes))
             power[episodes], trained[episodes] = followed.power_watt, followed.trained
             edge[episodes], own[episodes] = answer.weights.edge, answer.weights.own
         return Decision(power, trained, Weights(edge, own))
@@ -295,18 +252,19 @@ class Replanning:
 class Watch:
     """How a policy watches for changes."""
 
-    false_alarm_prob: float = 0.05  # over the horizon, if nothing changes
+    false_alarm_prob: float = USUAL_FALSE_ALARM_PROB  # over the horizon, if nothing changes
     calibration_episodes: int = 200
     hops_per_slot: int = HOPS_PER_SLOT  # how far an alarm travels in a slot
     seed: int = 0
 
 
-def replanning(problem: Problem, first: Answer, planner: str, options: Mapping[str, Any], watch: Watch) -> Replanning:
+def replanning(answering: Answering, first: Answer, watch: Watch) -> Replanning:
     """A policy that starts with an answer and looks after itself."""
+    problem = answering.problem
 
     def plan_for(conditions: Conditions) -> Answer:
         # always from the first plan: the result must not depend on which episode asked first
-        return answer_to(problem, conditions, planner, options, previous=first.plan)
+        return answering.answer_to(conditions, previous=first.plan)
 
     def detector_for(answer: Answer) -> Detector:
         policy, episodes = Switching(problem, ((0, answer),)), watch.calibration_episodes

@@ -34,15 +34,28 @@ Numbers = npt.NDArray[np.float64]
 Lines = dict[str, tuple[Numbers, Numbers]]  # by label: places on the horizontal axis (place,), percent (place, seed)
 
 
-def draw(results: Sequence[Result], title: str, place: str | None, reference: str | None, target: Path) -> None:
+def draw(
+    results: Sequence[Result],
+    title: str,
+    place: str | None,
+    reference: str | None,
+    target: Path,
+    *,
+    marks: Sequence[float] = (),
+) -> None:
     """Write a figure with 95 % intervals over seeds as SVG.
 
-    One panel per setting; below it the gain over the scheme ``reference``, where it is given and there.
+    One panel per setting; below it the gain over the scheme ``reference``, where it is given and there. ``marks``
+    are places on the horizontal axis where something happens.
     """
     labels = dict.fromkeys(result.line.scheme.label for result in results)
     told = f"Mean device accuracy over {place or 'slots'} with 95 % intervals over seeds, of {', '.join(labels)}."
     with drawing():
-        text = svg_text(_figure(results, title, place, reference), title, told)
+        figure = _figure(results, title, place, reference)
+        for panel in figure.axes:
+            for mark in marks:
+                panel.axvline(mark, color=OTHER.light, linewidth=1, linestyle=":")
+        text = svg_text(figure, title, told)
     make_folder(target.parent)
     write_text(target, text)
 

@@ -383,6 +383,7 @@ def _network(run: RunFolder, blobs: Blobs) -> Facts:
     topology = run.topology
     return {
         "devices": topology.num_devices,
+        "names": list(run.scenario.network.names or ()),
         "position_metre": blobs.floats_of(topology.position_metre),
         "receiver": blobs.integers_of(topology.edge_receiver),
         "sender": blobs.integers_of(topology.edge_sender),

@@ -21,7 +21,7 @@ from heliomesh.learning.run import CHECKPOINTS, MANIFEST, METRICS, TrainingError
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.planning import planner_names, resolved_options
 from heliomesh.scenario import Scenario, ScenarioError
-from heliomesh.simulation.trace import RECORDED, Trace, TraceError
+from heliomesh.simulation.trace import Trace, TraceError
 from heliomesh.studies.gap_ledger import LEDGER, GapLedger, read_ledger
 
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
@@ -263,7 +263,7 @@ def _check_arrays(path: Path, trace: Trace, scenario: Scenario) -> None:
     """Refuse a trace whose arrays do not fit together or hold what is no number."""
     sizes = {"slot": scenario.slots, "moment": scenario.slots + 1, "device": scenario.network.devices}
     sizes |= {"edge": len(np.atleast_1d(trace.edge_receiver)), "site": trace.channel_level.shape[-1]}
-    for column in RECORDED:
+    for column in trace.recorded:
         name, array = column.name, getattr(trace, column.name)
         shape = column.shape(sizes | {"episode": len(array)})[1:]
         if array.ndim != 3 or array.shape[1:] != shape or not len(array):

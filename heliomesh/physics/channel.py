@@ -12,10 +12,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh import catalog
-from heliomesh.physics.chain import Floats, draw, stationary_law
+from heliomesh.physics.chain import draw, stationary_law
+from heliomesh.physics.fading import fading_chain
 from heliomesh.physics.topology import Topology
-from heliomesh.scenario import CHANNEL_CATALOG, Scenario, ScenarioError, variant
+from heliomesh.scenario import Scenario
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,7 @@ class Channel:
 def build_channel(scenario: Scenario, topology: Topology) -> Channel:
     """The scenario's chain and its sites on the graph."""
     settings = scenario.channel
-    source = variant(CHANNEL_CATALOG, settings.source, "channel.source")
-    gain, kernel = _checked(catalog.function(source, "build")(settings, scenario))
+    gain, kernel = fading_chain(scenario)
     sites = _sites(settings.state, topology)
     return Channel(
         gain=torch.from_numpy(gain),
@@ -59,28 +58,6 @@ def build_channel(scenario: Scenario, topology: Topology) -> Channel:
         num_sites=topology.num_devices if settings.state == "receiver" else int(sites.max(initial=-1)) + 1,
         site_of_edge=torch.from_numpy(sites),
     )
-
-
-def _checked(chain: tuple[npt.ArrayLike, npt.ArrayLike]) -> tuple[Floats, Floats]:
-    """Refuse a source whose chain is none: a user's own may have any fault."""
-    try:
-        gain, kernel = (np.asarray(part, np.float64) for part in chain)
-    except (TypeError, ValueError):
-        raise ScenarioError("channel.source", f"expected gains and a kernel, actual value {chain!r:.60}") from None
-    if gain.ndim != 1 or not len(gain) or kernel.shape != (len(gain), len(gain)):
-        raise ScenarioError(
-            "channel.source",
-            f"expected gains (level,) and a kernel (level, level), actual shapes {gain.shape} and {kernel.shape}",
-        )
-    if not (np.isfinite(gain) & (gain >= 0)).all() or not (np.diff(gain) > 0).all():
-        raise ScenarioError("channel.source", "expected rising, finite gains of at least 0, actual: others")
-    off = float(np.abs(kernel.sum(1) - 1).max())
-    if not off <= _LAW_TOLERANCE or not (kernel >= 0).all():
-        raise ScenarioError("channel.source", f"expected rows of the kernel to be laws, actual: off one by {off:g}")
-    return gain, kernel
-
-
-_LAW_TOLERANCE = 1e-6
 
 
 def _sites(state: str, topology: Topology) -> npt.NDArray[np.int64]:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from heliomesh.physics.path_loss import path_gain
 from heliomesh.physics.piecewise import linear
 from heliomesh.physics.topology import Topology
 from heliomesh.scenario import Scenario, ScenarioError, per_device, read_text
@@ -43,15 +44,11 @@ class Radio:
 
 
 def build_link(scenario: Scenario, topology: Topology) -> Radio:
-    """Noise and mean gains; path loss 148 + 40 log10(d_km) dB where the scenario asks for it."""
+    """Noise and mean gains, less path loss where the scenario asks for it."""
     settings = scenario.link
     own_gain = getattr(scenario.channel, "gain", 1.0)  # a source may have none
     gain = np.array(per_device(own_gain, topology.num_devices))[topology.edge_receiver]
-    if settings.path_loss == "log-distance":
-        distance_km = np.maximum(topology.edge_metre, 1.0) / 1000  # the far field begins beyond a metre
-        loss_db = settings.loss_at_km_db + settings.loss_per_decade_db * np.log10(distance_km)
-        with np.errstate(over="ignore"):  # `build` refuses what overflows
-            gain = gain * 10 ** (-loss_db / 10)
+    gain = gain * path_gain(settings, topology.edge_metre)
     return Radio(
         waterfall=settings.waterfall,
         noise_watt=torch.tensor(per_device(settings.noise_watt, topology.num_devices), dtype=torch.float64),

@@ -2,19 +2,19 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
+from heliomesh.physics.reach import MOST_LINKS, pairs_by_budget, pairs_within
 from heliomesh.scenario import Network, Scenario, ScenarioError
 from heliomesh.streams import stream
 
-_GEOMETRIC_TRIES = 1000
-_PLACED = ("ring", "grid", "star", "geometric")  # whose positions give the links their lengths
-_MAX_LINKS = 20_000_000  # some gigabytes while a graph is built
+_TRIES = 1000  # draws of a random graph
+_PLACED = ("ring", "grid", "star", "geometric", "places")  # whose positions give the links their lengths
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def build_topology(scenario: Scenario) -> Topology:
     """The scenario's graph with positions and mixing weights."""
     network = scenario.network
     _check_links(network)
-    links, position = _links_and_positions(network, scenario.seed)
+    links, position = _links_and_positions(scenario)
     pairs = np.array(sorted({(i, j) for a, b in links for i, j in ((a, b), (b, a))}), dtype=np.int64).reshape(-1, 2)
     topology = with_mixing(network, pairs, position)
     _check_connected(network, topology.graph)
@@ -115,15 +115,22 @@ def with_mixing(network: Network, pairs: npt.NDArray[np.int64], position: npt.ND
     return Topology(network.devices, receiver, sender, weight, self_weight, position, metre)
 
 
+def reweighted(topology: Topology, edge_weight: npt.NDArray[np.float64]) -> Topology:
+    """The same graph with other symmetric mixing weights (edge,); what they leave of one is a device's own."""
+    given = np.bincount(topology.edge_receiver, weights=edge_weight, minlength=topology.num_devices)
+    return replace(topology, edge_weight=edge_weight, self_weight=(1.0 - given).astype(np.float64))
+
+
 def _check_links(network: Network) -> None:
     """Refuse a graph that would not fit into memory, before it is drawn."""
-    degree = {"complete": math.inf, "regular": network.degree, "geometric": network.mean_degree}
+    degree = {"complete": math.inf, "regular": network.degree}
+    degree |= dict.fromkeys(("geometric", "erdos-renyi"), network.mean_degree)
     most = network.devices - 1
     links = network.devices * min(degree.get(network.topology, 2), most) / 2
-    if links > _MAX_LINKS:
+    if links > MOST_LINKS:
         raise ScenarioError(
             "network.devices",
-            f"expected a {network.topology} graph of at most {_MAX_LINKS} links, "
+            f"expected a {network.topology} graph of at most {MOST_LINKS} links, "
             f"actual value {network.devices} gives {links:.0f}",
         )
 
@@ -137,7 +144,8 @@ def _check_connected(network: Network, graph: "nx.Graph[int]") -> None:
         )
 
 
-def _links_and_positions(network: Network, seed: int) -> tuple[Iterable[tuple[int, int]], npt.NDArray[np.float64]]:
+def _links_and_positions(scenario: Scenario) -> tuple[Iterable[tuple[int, int]], npt.NDArray[np.float64]]:
+    network, seed = scenario.network, scenario.seed
     m, spacing = network.devices, network.link_metre
     match network.topology:
         case "ring":
@@ -153,6 +161,11 @@ def _links_and_positions(network: Network, seed: int) -> tuple[Iterable[tuple[in
             return _regular(network, seed), _circle(m, spacing)
         case "geometric":
             return _geometric(network, seed)
+        case "erdos-renyi":
+            return _erdos_renyi(network, seed), _circle(m, spacing)
+        case "places":
+            position = np.array(network.positions_metre, dtype=np.float64)
+            return _between_places(scenario, position), position
         case "edges":
             return _explicit(network), _circle(m, spacing)
 
@@ -189,7 +202,7 @@ def _regular(network: Network, seed: int) -> list[tuple[int, int]]:
             f"expected a number below network.devices = {m} whose product with it is even, actual value {degree}",
         )
     rng = stream(seed, "topology")
-    for _ in range(_GEOMETRIC_TRIES):
+    for _ in range(_TRIES):
         graph = nx.random_regular_graph(degree, m, seed=int(rng.integers(2**32)))
         if network.allow_disconnected or nx.is_connected(graph):
             break
@@ -202,7 +215,7 @@ def _geometric(network: Network, seed: int) -> tuple[list[tuple[int, int]], npt.
 
     m, radius = network.devices, network.link_metre
     side = radius * math.sqrt(math.pi * max(m - 1, 1) / network.mean_degree)
-    for attempt in range(_GEOMETRIC_TRIES):
+    for attempt in range(_TRIES):
         # points near the border have fewer neighbours: shrink the square until the mean degree is met
         unit = _unit_square(network.placement, m, stream(seed, "topology", attempt))
         position, pairs = unit * side, np.empty((0, 2), dtype=np.int64)
@@ -211,19 +224,55 @@ def _geometric(network: Network, seed: int) -> tuple[list[tuple[int, int]], npt.
             if 2 * len(pairs) >= network.mean_degree * m or m * (m - 1) == 2 * len(pairs):
                 break
             position = position * 0.98
-        links = [(int(a), int(b)) for a, b in pairs]
-        degree = np.bincount(pairs.ravel(), minlength=m)
-        if network.max_degree is not None and degree.max(initial=0) > network.max_degree:
-            continue
-        graph: nx.Graph[int] = nx.Graph(links)
-        if network.allow_disconnected or m == 1 or (len(graph) == m and nx.is_connected(graph)):
+        links = _pairs_of(pairs)
+        if _is_fit(network, links):
             return links, position
-    raise ScenarioError(
+    raise _never_fit(network)
+
+
+def _erdos_renyi(network: Network, seed: int) -> list[tuple[int, int]]:
+    """Every pair is linked with the same probability, mean_degree / (m − 1); redrawn until fit."""
+    m = network.devices
+    prob = min(network.mean_degree / max(m - 1, 1), 1.0)
+    for attempt in range(_TRIES):
+        drawn = int(stream(seed, "topology", attempt).integers(2**32))
+        links = list(nx.fast_gnp_random_graph(m, prob, seed=drawn).edges)
+        if _is_fit(network, links):
+            return links
+    raise _never_fit(network)
+
+
+def _is_fit(network: Network, links: list[tuple[int, int]]) -> bool:
+    """Whether a random graph is connected, where it must be, and has no degree above the largest allowed."""
+    graph: nx.Graph[int] = nx.Graph(links)
+    largest = max((degree for _, degree in graph.degree), default=0)
+    if network.max_degree is not None and largest > network.max_degree:
+        return False
+    whole = network.devices == 1 or (len(graph) == network.devices and nx.is_connected(graph))
+    return network.allow_disconnected or whole
+
+
+def _never_fit(network: Network) -> ScenarioError:
+    limit = "" if network.max_degree is None else f" within network.max_degree = {network.max_degree}"
+    return ScenarioError(
         "network.mean_degree",
-        f"expected a value at which {m} random devices are connected"
-        f"{'' if network.max_degree is None else f' within network.max_degree = {network.max_degree}'}, "
-        f"actual value {network.mean_degree:g} fails in {_GEOMETRIC_TRIES} draws",
+        f"expected a value at which {network.devices} random devices are connected{limit}, "
+        f"actual value {network.mean_degree:g} fails in {_TRIES} draws",
     )
+
+
+def _between_places(scenario: Scenario, position: npt.NDArray[np.float64]) -> list[tuple[int, int]]:
+    """Links of devices at given positions (device, 2)."""
+    network = scenario.network
+    if network.edges is not None:
+        return _explicit(network)
+    if network.links == "budget":
+        return _pairs_of(pairs_by_budget(scenario, position))
+    return _pairs_of(pairs_within(position, network.link_metre, "network.link_metre"))
+
+
+def _pairs_of(links: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    return [(int(a), int(b)) for a, b in links]
 
 
 def _unit_square(placement: str, devices: int, rng: np.random.Generator) -> npt.NDArray[np.float64]:

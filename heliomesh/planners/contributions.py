@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +65,7 @@ class Options(Section):
 class Learners(ActionPolicy):
     """Joint choices; the memory has progress (batch, device) and leans (batch, device, direction)."""
 
+    memory_axes: ClassVar[tuple[str, ...]] = ("device", "device")
     problem: Problem  # on the grid of the values
     bias_weight: tuple[float, ...]  # (slot,)
     values: Tensor | None  # (slot, device, energy): least cost to come; None: a first guess of the price of energy

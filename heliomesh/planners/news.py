@@ -11,7 +11,7 @@ take the place of news.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -42,6 +42,7 @@ class Options(Section):
 class Rule(ActionPolicy):
     """The rule; its memory has news and age of every link, (batch, edge) each."""
 
+    memory_axes: ClassVar[tuple[str, ...]] = ("edge", "edge")
     problem: Problem
     options: Options
 

@@ -41,6 +41,10 @@ class Noticed:
     arrived: Tensor  # (batch, edge) bool
     trained: Tensor  # (batch, device) bool
 
+    def of(self, episodes: Tensor) -> "Noticed":
+        """What was noticed in some of the episodes; their positions (chosen,)."""
+        return Noticed(self.harvested_joule[episodes], self.arrived[episodes], self.trained[episodes])
+
     def copied(self) -> "Noticed":
         """The same numbers in tensors of their own."""
         return Noticed(self.harvested_joule.clone(), self.arrived.clone(), self.trained.clone())
@@ -85,7 +89,11 @@ class Observation:
     def of(self, episodes: Tensor) -> "Observation":
         """What is seen in some of the episodes; their positions (chosen,)."""
         return Observation(
-            self.channel_level[episodes], self.battery_joule[episodes], self.weather[episodes], self.uniform[episodes]
+            self.channel_level[episodes],
+            self.battery_joule[episodes],
+            self.weather[episodes],
+            self.uniform[episodes],
+            memory=tuple(part[episodes] for part in self.memory),
         )
 
     def assignment(self, problem: Problem, scope: Iterable[Variable]) -> dict[Variable, Tensor]:
@@ -124,7 +132,11 @@ class Policy(Protocol):
 
 @runtime_checkable
 class Remembers(Protocol):
-    """A policy whose decisions depend on earlier slots; it is given its own memory back in every slot."""
+    """A policy whose decisions depend on earlier slots; it is given its own memory back in every slot.
+
+    With an attribute ``memory_axes``, "device" or "edge" for the second axis of each tensor, it can be followed by a
+    plan for other links.
+    """
 
     def recall(self, seen: Observation) -> tuple[Tensor, ...]:
         """Its memory at the start of a slot: from ``seen.memory`` and ``seen.noticed``, both empty in the first."""

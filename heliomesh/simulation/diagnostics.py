@@ -31,6 +31,16 @@ def interval(samples: npt.NDArray[np.float64]) -> Interval:
     return Interval(float(samples.mean()), float(stats.t.ppf(0.975, count - 1)) * spread)
 
 
+def ratio_interval(numerator: npt.NDArray[np.float64], denominator: npt.NDArray[np.float64]) -> Interval:
+    """Ratio of means of paired samples (sample,) with its 95 % half-width, by the delta method."""
+    count, base = len(numerator), float(denominator.mean())
+    ratio = float(numerator.mean()) / base if base else math.nan
+    if count < 2 or not math.isfinite(ratio):
+        return Interval(ratio, math.nan)
+    spread = float((numerator - ratio * denominator).std(ddof=1)) / (abs(base) * math.sqrt(count))
+    return Interval(ratio, float(stats.t.ppf(0.975, count - 1)) * spread)
+
+
 @dataclass(frozen=True)
 class Summary:
     """What a trace says about a plan."""

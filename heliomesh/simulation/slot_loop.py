@@ -41,6 +41,7 @@ class Slot:
     harvested_joule: Tensor  # (episode, device)
     overflow_joule: Tensor  # (episode, device)
     battery_after_joule: Tensor  # (episode, device) at the start of the next slot
+    edge_weight: Tensor | None = None  # (episode, edge) a_ij in force, where the policy has weights of its own
 
 
 def run_slots(
@@ -76,25 +77,26 @@ def run_slots(
         seen = Observation(channel_level, battery, weather, now.policy, noticed, memory).recalled_by(policy)
         memory = seen.memory
         decision = decided(problem, policy, slot, seen)
-        drawn = problem.consumption.drawn_joule(decision.power_watt, decision.trained) + drain_joule
-        active = decision.trained | (decision.power_watt > 0)
+        trained = decision.trained & (world.battery.capacity_joule > 0)  # who is away trains not even for free
+        drawn = problem.consumption.drawn_joule(decision.power_watt, trained) + drain_joule
+        active = trained | (decision.power_watt > 0)
         guard.check_spending(type(policy).__name__, drawn * active, battery, dust_joule)
         spent = torch.minimum(drawn, battery)  # a dark device's last energy, else rounding dust as just checked
         # 3. packets
         fading = world.channel.fading(channel_level)
         error = error_prob(world.link, topology, decision.power_watt, fading, world.battery.dark(battery))
         delivered = now.link >= error
-        loss = update_loss(problem, slot, error, decision.trained, decision.weights)
+        loss = update_loss(problem, slot, error, trained, decision.weights)
         # 4. energy
         harvested, hidden = world.harvest.step(slot, hidden, now.harvest)
         after, overflow = world.battery.step(battery, spent, harvested)
-        noticed = Noticed(harvested, delivered, decision.trained)
+        noticed = Noticed(harvested, delivered, trained)
         yield Slot(
             channel_level=channel_level,
             weather=weather,
             battery_joule=battery,
             power_watt=decision.power_watt,
-            scheduled=decision.trained,
+            scheduled=trained,
             error_prob=error,
             delivered=delivered,
             update_loss=loss,
@@ -102,6 +104,7 @@ def run_slots(
             harvested_joule=harvested,
             overflow_joule=overflow,
             battery_after_joule=after,
+            edge_weight=None if decision.weights is None else decision.weights.edge,
         )
         battery = after
         channel_level = world.channel.step(channel_level, now.channel)

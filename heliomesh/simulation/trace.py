@@ -70,6 +70,8 @@ COLUMNS = (
     Column("edge_sender", ("edge",), np.int64, "1", "device that is heard"),
 )
 RECORDED = tuple(column for column in COLUMNS if "episode" in column.axes)
+# only of policies with mixing weights of their own, which stop waiting for neighbours that are gone
+OWN_WEIGHT = Column("edge_weight", _EDGE, np.float64, "1", "mixing weight a_ij in force")
 
 
 def axis_sizes(problem: Problem, episodes: int) -> dict[str, int]:
@@ -104,6 +106,17 @@ class Trace:
     channel_level: Array
     edge_receiver: Array
     edge_sender: Array
+    edge_weight: Array | None = None  # None: the network's own in all slots
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The arrays that it has."""
+        return COLUMNS if self.edge_weight is None else (*COLUMNS, OWN_WEIGHT)
+
+    @property
+    def recorded(self) -> tuple[Column, ...]:
+        """Those with an axis of episodes."""
+        return tuple(column for column in self.columns if "episode" in column.axes)
 
     @property
     def cost(self) -> npt.NDArray[np.float64]:
@@ -113,12 +126,12 @@ class Trace:
 
     def episode(self, number: int) -> "Trace":
         """The trace of one episode alone."""
-        return replace(self, **{c.name: getattr(self, c.name)[number : number + 1] for c in RECORDED})
+        return replace(self, **{c.name: getattr(self, c.name)[number : number + 1] for c in self.recorded})
 
     def first_slots(self, slots: int) -> "Trace":
         """The beginning of the trace."""
         length = {"slot": slots, "moment": slots + 1}
-        return replace(self, **{c.name: getattr(self, c.name)[:, : length[c.axes[1]]] for c in RECORDED})
+        return replace(self, **{c.name: getattr(self, c.name)[:, : length[c.axes[1]]] for c in self.recorded})
 
     def to_xarray(self) -> "xarray.Dataset":
         """The arrays with named axes, coordinates and units; needs `pip install heliomesh[xarray]`."""
@@ -126,8 +139,9 @@ class Trace:
             import xarray
         except ImportError:
             raise ModuleNotFoundError("xarray is not installed. Run `pip install heliomesh[xarray]`.") from None
-        arrays = {c.name: (c.axes, getattr(self, c.name), {"units": c.unit, "long_name": c.meaning}) for c in COLUMNS}
-        axes = {axis: size for c in COLUMNS for axis, size in zip(c.axes, getattr(self, c.name).shape, strict=True)}
+        own = self.columns
+        arrays = {c.name: (c.axes, getattr(self, c.name), {"units": c.unit, "long_name": c.meaning}) for c in own}
+        axes = {axis: size for c in own for axis, size in zip(c.axes, getattr(self, c.name).shape, strict=True)}
         coords = {axis: np.arange(size) for axis, size in axes.items()}
         dataset = xarray.Dataset(arrays, coords).set_coords(["edge_receiver", "edge_sender"])
         return dataset.assign_attrs(planner=self.planner, seed=self.seed, scenario=self.scenario_toml)
@@ -136,7 +150,7 @@ class Trace:
         """Write one compressed file; the name appears only when the file is complete."""
         target = Path(path)
         meta = {"format": _FORMAT, "scenario": self.scenario_toml, "planner": self.planner, "seed": self.seed}
-        arrays = {column.name: getattr(self, column.name) for column in COLUMNS}
+        arrays = {column.name: getattr(self, column.name) for column in self.columns}
         with written_whole(target) as path, path.open("wb") as file:
             np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
 
@@ -149,8 +163,9 @@ class Trace:
                 meta = json.loads(str(file["meta"]))
                 if meta.get("format") != _FORMAT:
                     raise TraceError(f"{path}: expected trace format {_FORMAT}, actual value {meta.get('format')!r}")
-                arrays = {column.name: file[column.name] for column in COLUMNS}
-                _check_fit(path, arrays)
+                columns = (*COLUMNS, OWN_WEIGHT) if OWN_WEIGHT.name in file else COLUMNS
+                arrays = {column.name: file[column.name] for column in columns}
+                _check_fit(path, arrays, columns)
                 return cls(str(meta["scenario"]), str(meta["planner"]), int(meta["seed"]), **arrays)
         except (TraceError, TooLargeError):
             raise
@@ -166,10 +181,10 @@ def _check_unpacked(path: Path, memory_gib: float) -> None:
     check_fits(f"{path}", sum(sizes) + 1.2 * max(sizes, default=0), memory_gib, "raise memory_gib")
 
 
-def _check_fit(path: str | Path, arrays: dict[str, Array]) -> None:
+def _check_fit(path: str | Path, arrays: dict[str, Array], columns: Sequence[Column]) -> None:
     """Refuse arrays of a file that are not of the kinds, shapes and ranges that `simulate` gives."""
     sizes = _sizes(path, arrays)
-    for column in COLUMNS:
+    for column in columns:
         name, array, shape = column.name, arrays[column.name], column.shape(sizes)
         if array.dtype.kind != column.kind or array.shape != shape:
             raise TraceError(
@@ -233,7 +248,7 @@ def simulate(
     recorders = [Recorder(problem, len(chunk)) for chunk in chunks]
     for index, slot in track(steps, f"simulate {plan.planner}", total):
         recorders[index].add(slot)
-    joined = {c.name: np.concatenate([one.arrays[c.name] for one in recorders]) for c in RECORDED}
+    joined = _joined(recorders)
     check_finite(joined["update_loss"])
     return Trace(
         scenario_toml=problem.scenario.to_toml(),
@@ -243,6 +258,14 @@ def simulate(
         edge_sender=problem.topology.edge_sender,
         **joined,
     )
+
+
+def _joined(recorders: Sequence["Recorder"]) -> dict[str, Array]:
+    """The arrays of all chunks; weights only where a policy had its own in some slot."""
+    joined = {c.name: np.concatenate([one.arrays[c.name] for one in recorders]) for c in RECORDED}
+    if any(one.has_own_weights for one in recorders):
+        joined[OWN_WEIGHT.name] = np.concatenate([one.edge_weight for one in recorders])
+    return joined
 
 
 def check_finite(cost: Array) -> None:
@@ -263,10 +286,17 @@ class Recorder:
     def __init__(self, problem: Problem, episodes: int) -> None:
         sizes = axis_sizes(problem, episodes)
         self.arrays: dict[str, Array] = {c.name: np.empty(c.shape(sizes), c.dtype) for c in RECORDED}
+        # a view of one row until a policy brings weights of its own
+        self.edge_weight: Array = np.broadcast_to(problem.topology.edge_weight, OWN_WEIGHT.shape(sizes))
+        self.has_own_weights = False
         self._slot = 0
 
     def add(self, slot: Slot) -> None:
         """Record the next slot."""
+        if slot.edge_weight is not None:
+            if not self.has_own_weights:
+                self.edge_weight, self.has_own_weights = self.edge_weight.copy(), True
+            self.edge_weight[:, self._slot] = slot.edge_weight.cpu().numpy()
         for name, array in self.arrays.items():
             array[:, self._slot] = getattr(slot, name).cpu().numpy()
         self._slot += 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heliomesh.jobs.job import Job
+from heliomesh.jobs.steps import job_of
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_settings
 from heliomesh.learning.readiness import check_trainable
@@ -151,14 +152,8 @@ def _jobs(problem: Problem, row: Row, under: Comparing, train: int, training: Tr
     """The trainings of a row, one per episode: episode e is trained with seed + e."""
     if row.plan is None:
         return ()
-    base = replace(_job(problem, row.name, row.options), seed=under.seed, training=training)
+    base = replace(job_of(problem, row.name, row.options), seed=under.seed, training=training)
     return tuple(replace(base, episode=e, training_seed=under.seed + e) for e in range(train))
-
-
-def _job(problem: Problem, planner: object, options: Mapping[str, Any]) -> Job:
-    """A job that plans as the problem is computed."""
-    dtype = str(problem.dtype).removeprefix("torch.")
-    return Job(problem.scenario, planner, options, plan_device=str(problem.device), plan_dtype=dtype)
 
 
 def _trained(rows: Sequence[Row], store: Store, work: Work) -> tuple[Row, ...]:
@@ -203,7 +198,7 @@ class _Asked:
 
     def _plan(self, planner: object, options: Mapping[str, Any]) -> Plan:
         if self.store is not None:
-            return self.store.plan(_job(self.problem, planner, options), self.work)
+            return self.store.plan(job_of(self.problem, planner, options), self.work)
         spread, track = self.work.parallel_map, self.work.track
         return make_plan(self.problem, planner, options, bound=False, parallel_map=spread, track=track)
 

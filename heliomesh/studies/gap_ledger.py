@@ -140,6 +140,7 @@ def ideal_job(job: Job) -> Job:
         seed=0,
         episode=0,
         changes=(),
+        reaction=None,
         plan_device="cpu",
         plan_dtype="float64",
         given=None,
@@ -149,7 +150,7 @@ def ideal_job(job: Job) -> Job:
 def all_arrive_job(job: Job, trace: Trace) -> Job:
     """The job's training under its own schedule, with no packet lost."""
     own = trace if job.given is None else trace.episode(job.episode)
-    return replace(job, options={}, episode=0, changes=(), given=all_arrive(own))
+    return replace(job, options={}, episode=0, changes=(), reaction=None, given=all_arrive(own))
 
 
 def all_arrive(trace: Trace) -> Trace:

@@ -40,6 +40,7 @@ SMALL: dict[str, Any] = {
     "learning.batch": 8,
 }
 PATH = {"network.topology": "edges", "network.edges": [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]], "network.devices": 6}
+PLACES = {"network.positions_metre": [[0, 0], [100, 0], [200, 50]], "network.names": ["a", "b", "c"]}
 UNLIKE = {"channel.gain": [1.0, 0.9, 0.8, 1.2, 1.1, 0.7], "harvest.scale": [1.0, 0.8, 1.1, 0.9, 1.2, 0.7]}
 SEPARATE = {"energy.actions": "separate", "energy.compute_joule": 1.5}  # a battery of 1 J pays for sending only
 LOSSY = {
@@ -118,6 +119,7 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
             {"energy.actions": "separate", "harvest.joule": [1.0, 1.5, 2.0], **PATH, **UNLIKE},
         ),
         ("fixed_fraction", {"share": 0.9}, {**SEPARATE, **PATH, **UNLIKE}),
+        ("uncoordinated", {}, PLACES),
         ("turns", {"most_loss": 0.3, "last_slots": 2}, {"energy.actions": "separate", **PATH, **UNLIKE}),
         ("turns", {}, {"link.half_duplex": True}),
         ("decentralized", {"rounds": 2}, {**PATH, **UNLIKE}),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fuzz import dataset_files, harvest_files, run_folders, scenarios
+from tests.fuzz import dataset_files, harvest_files, place_files, run_folders, scenarios
 from tests.fuzz.mutation import Rng
 
 Work = list[str] | Callable[[], object]  # a command line, or a function
@@ -20,11 +20,12 @@ class Kind:
 
 
 KINDS = (
-    Kind("scenario file", scenarios.scenario_file, 0.28),
+    Kind("scenario file", scenarios.scenario_file, 0.25),
     Kind("--set", scenarios.override, 0.20),
     Kind("planner option", scenarios.option, 0.05),
     Kind("harvest series", harvest_files.series, 0.07),
     Kind("irradiance file", harvest_files.irradiance, 0.07),
+    Kind("file of places", place_files.places, 0.03),
     Kind("run folder", run_folders.run_folder, 0.07),
     Kind("checkpoint", run_folders.checkpoint, 0.04),
     Kind("trace", run_folders.trace_file, 0.05),

@@ -53,6 +53,10 @@ _NETWORKS: tuple[dict[str, Any], ...] = (
     {"topology": "regular", "devices": 6, "degree": 3},
     {"topology": "geometric", "devices": 6, "mean_degree": 3.0, "placement": "jittered"},
     {"topology": "complete", "devices": 3},
+    {"topology": "erdos-renyi", "devices": 6, "mean_degree": 3.0},
+    {"devices": 3, "positions_metre": [[0.0, 0.0], [90.0, 0.0], [90.0, 100.0]], "names": ["a", "b", "c"]},
+    {"devices": 3, "positions_metre": [[0.0, 0.0], [9.0, 0.0], [9.0, 1.0]], "edges": [[0, 1], [1, 2]]},
+    {"devices": 2, "positions_metre": [[0.0, 0.0], [9.0, 0.0]], "links": "budget", "budget_error": 0.5},
 )
 
 

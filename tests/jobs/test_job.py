@@ -41,6 +41,8 @@ DECIDES = {
     "options": base(planner="prices", options={"coordinate": False}),
     "other options": base(planner="prices"),
     "changes": base(changes=("harvest=0@2",)),
+    "changes and a fresh plan": base(changes=("link.0-1=off@1",), reaction="fresh"),
+    "the same with the first plan": base(changes=("link.0-1=off@1",), reaction="stale"),
     "until": base(until=4),
     "precision": base(training=replace(SETTINGS, precision="bf16")),
     "evaluated": base(training=replace(SETTINGS, evaluate_every=2)),
@@ -70,6 +72,7 @@ DECIDES_NOT = {
     "checkpoints": base(training=replace(SETTINGS, checkpoint_every=2)),
     "the strategy that auto is": base(training=replace(SETTINGS, strategy="loop")),
     "the format that is the default": scenario(learning__on_air="float32"),
+    "false alarms of who does not watch": base(false_alarm_prob=0.2),
     "the default option": base(planner="prices", options={"coordinate": True, "sweeps": 30}),
 }
 

@@ -1,5 +1,7 @@
 """Training under a trace: against the equations written plainly, and what must and must not change a result."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -98,6 +100,37 @@ def test_equals_the_equations(rule, actions):
     assert trace.delivered[0].any()
     run = hm.train(scenario, trace, seed=3)
     torch.testing.assert_close(run.weights, plainly(scenario, trace, 3), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_weights_in_force_are_those_of_averaging(rule):
+    """From slot 0 on they stand for another network's; where they are the network's own, not a bit changes."""
+    scenario = scenario_of(**RULES[rule] | {"network.mixing": "lazy-metropolis"})
+    other = scenario.override({"network.mixing": "metropolis", "learning.allow_divergence": True})
+    trace = trace_of(scenario)
+    shape = trace.delivered.shape
+    usual, weights = (
+        replace(trace, edge_weight=np.broadcast_to(hm.build(one).topology.edge_weight, shape))
+        for one in (scenario, other)
+    )
+    plain, same, changed = (hm.train(scenario, one, seed=3).weights for one in (trace, usual, weights))
+    assert torch.equal(plain, same)
+    assert not torch.equal(plain, changed)
+    expected = hm.train(other, replace(trace, scenario_toml=other.to_toml()), seed=3).weights
+    torch.testing.assert_close(changed, expected, rtol=0, atol=1e-7)
+    several = hm.train_many([hm.TrainJob(scenario, one, seed=3) for one in (trace, weights, weights)])
+    assert torch.equal(several[0].weights, plain)
+    assert torch.equal(several[2].weights, changed)
+
+
+def test_another_weight_is_another_training():
+    scenario = scenario_of()
+    trace = trace_of(scenario)
+    weights = np.broadcast_to(hm.build(scenario).topology.edge_weight, trace.delivered.shape).copy()
+    first = hm.TrainJob(scenario, replace(trace, edge_weight=weights)).trace_hash
+    weights[0, 3, 1] = 0.1
+    hashes = {hm.TrainJob(scenario, one).trace_hash for one in (trace, replace(trace, edge_weight=weights))}
+    assert len(hashes | {first}) == 3
 
 
 def test_all_idle_changes_nothing():

@@ -7,12 +7,14 @@ import pytest
 import torch
 
 import heliomesh as hm
+from heliomesh.living.answer import Answering, Switching
 from heliomesh.living.change import Era, eras
 from heliomesh.living.conditions import Conditions
-from heliomesh.living.replanning import Switching, Watch, answer_to, replanning, rounded_factor, without_links
-from heliomesh.living.trial import Sampling, costs_by_slot, live, ratio_interval
+from heliomesh.living.replanning import Watch, replanning, rounded_factor, without_links
+from heliomesh.living.trial import Sampling, costs_by_slot
 from heliomesh.planning import make_plan
 from heliomesh.problem.policy import Plan
+from heliomesh.simulation.diagnostics import ratio_interval
 
 NOTHING = (Era(0, Conditions()),)
 
@@ -23,8 +25,9 @@ def problem():
 
 
 def watching(problem, **settings):
-    first = answer_to(problem, Conditions(), "uncoordinated", {})
-    return replanning(problem, first, "uncoordinated", {}, Watch(**{"calibration_episodes": 60} | settings))
+    answering = Answering(problem, "uncoordinated")
+    watch = Watch(**{"calibration_episodes": 60} | settings)
+    return replanning(answering, answering.answer_to(Conditions()), watch)
 
 
 def test_false_alarms_are_as_rare_as_asked_for(problem):
@@ -59,8 +62,8 @@ def test_a_step_change_is_noticed_and_named(problem, change, causes, believed):
 
 def test_a_device_that_joins_is_heard_and_counted_on(problem):
     truth = eras(problem, ["device.3=dead@0", "device.3=alive@15"])
-    first = answer_to(problem, truth[0].conditions, "uncoordinated", {})
-    policy = replanning(problem, first, "uncoordinated", {}, Watch(calibration_episodes=80))
+    answering = Answering(problem, "uncoordinated")
+    policy = replanning(answering, answering.answer_to(truth[0].conditions), Watch(calibration_episodes=80))
     costs_by_slot(problem, truth, policy, Sampling(8))
     assert sum(not belief.away and not belief.links_off for belief in policy.beliefs) >= 7
     assert all(alarm.slot >= 15 for alarms in policy.alarms for alarm in alarms if alarm.cause == "life")
@@ -78,7 +81,7 @@ def test_nothing_is_known_before_it_can_be_noticed(problem):
 def test_weights_in_force_decide_what_is_lost(problem):
     """Over a dead link the old weights lose a_ij each way in every slot; the new weights lose nothing there."""
     truth = eras(problem, ["link.0-1=off@0"])
-    old, new = (answer_to(problem, c, "uncoordinated", {}) for c in (Conditions(), truth[0].conditions))
+    old, new = (Answering(problem, "uncoordinated").answer_to(c) for c in (Conditions(), truth[0].conditions))
     costs = [costs_by_slot(problem, truth, Switching(problem, ((0, a),)), Sampling(8)) for a in (old, new)]
     plan = Plan("uncoordinated", old.plan.policy)
     sent = hm.simulate(problem, plan, 8, 0).power_watt > 0  # batteries do not depend on packets
@@ -89,7 +92,7 @@ def test_weights_in_force_decide_what_is_lost(problem):
 def test_plans_that_switch_keep_training_and_sending_apart():
     changes = {"slots": 40, "energy.actions": "separate", "energy.compute_joule": 1.5}
     problem = hm.build(hm.Scenario.load("tiny").override(changes))
-    answer = answer_to(problem, Conditions(), "uncoordinated", {})
+    answer = Answering(problem, "uncoordinated").answer_to(Conditions())
     switching = Switching(problem, ((0, answer), (20, answer)))
     alone, switched, watched = (
         hm.simulate(problem, plan, 4)
@@ -103,14 +106,14 @@ def test_plans_that_switch_keep_training_and_sending_apart():
 
 def test_who_is_away_loses_nothing(problem):
     truth = eras(problem, ["device.3=dead@0"])
-    answer = answer_to(problem, truth[0].conditions, "uncoordinated", {})
+    answer = Answering(problem, "uncoordinated").answer_to(truth[0].conditions)
     costs = costs_by_slot(problem, truth, Switching(problem, ((0, answer),)), Sampling(4))
     assert costs.max() <= 4
 
 
 def test_replanning_wins_back_most_of_what_a_lost_link_costs():
     problem = hm.build(hm.Scenario.load("tiny").override({"slots": 100}))
-    found = live(problem, ["link.0-1=off@10"], episodes=12)
+    found = hm.live(problem, ["link.0-1=off@10"], episodes=12, train=0)
     assert (found.stale - found.fresh).mean() > 0.1
     assert found.recovered.mean - found.recovered.half_width > 0.7
     assert found.detected_share == 1

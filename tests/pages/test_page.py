@@ -118,6 +118,17 @@ def test_curves_and_network_survive_the_packing(finished_runs):
     np.testing.assert_array_equal(decoded(data, network["sender"]), topology.edge_sender)
 
 
+def test_the_page_calls_devices_by_the_names_of_their_places(tmp_path):
+    places = "network.positions_metre=[[0, 0], [30, 40], [60, 0]]"
+    made = make_run(
+        tmp_path / "run", "uncoordinated", 0, "--set", places, "--set", "network.names=['roof', '', '<b>']"
+    )
+    data = page_data([made])
+    network = data["scenarios"][0]["network"]
+    assert network["names"] == ["roof", "", "<b>"]
+    assert decoded(data, network["position_metre"]).tolist() == [[0, 0], [30, 40], [60, 0]]
+
+
 def test_headline_averages_seeds_and_shares_the_best_bound(finished_runs):
     data = page_data(finished_runs)
     receiver, uncoordinated = data["schemes"]

@@ -33,9 +33,17 @@ EXAMPLES = {
         {"devices": 5, "edges": [[4, 0], [0, 2], [2, 4], [2, 1], [3, 1]]},
         {"devices": 4, "edges": [[0, 1], [2, 3]], "allow_disconnected": True},
     ],
+    "erdos-renyi": [{"devices": 1}, {"devices": 2}, {"devices": 30, "mean_degree": 5.0}],
+    "places": [
+        {"devices": 1, "positions_metre": [[3.0, 4.0]]},
+        {"devices": 4, "positions_metre": [[0, 0], [100, 0], [100, 100], [220, 90]]},
+        {"devices": 3, "positions_metre": [[0, 0], [900, 0], [0, 400]], "links": "list", "edges": [[0, 1], [2, 1]]},
+    ],
 }
 CASES = [{"topology": kind, **network} for kind in KINDS for network in EXAMPLES.get(kind, [])]
-RANDOM = [case for case in CASES if case["topology"] in ("geometric", "regular") and case["devices"] > 2]
+RANDOM = [
+    case for case in CASES if case["topology"] in ("geometric", "regular", "erdos-renyi") and case["devices"] > 2
+]
 
 
 def topology_of(seed=0, **network):
@@ -224,7 +232,8 @@ def test_one_device_has_nobody_to_talk_to(kind):
     if kind == "regular":
         refused("network.degree", "actual value 4", topology=kind, devices=1)
         return
-    topology = topology_of(topology=kind, devices=1, **({"edges": []} if kind == "edges" else {}))
+    needed = {"edges": {"edges": []}, "places": {"positions_metre": [[1.0, 2.0]]}}
+    topology = topology_of(topology=kind, devices=1, **needed.get(kind, {}))
     assert topology.num_edges == 0
     assert topology.neighbours == ((),)
     assert topology.diameter == 0

@@ -10,8 +10,9 @@ import heliomesh as hm
 from heliomesh.engine.fleet.scheme import scheme_of
 from heliomesh.interop.export_tables import tabulate
 from heliomesh.planners.uncoordinated import Greedy
+from heliomesh.problem.context import Planning
 from heliomesh.problem.policy import Observation, Plan
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario import ScenarioError, Section
 from tests.conftest import Call
 
 REMEMBERING = ("news", "contributions")
@@ -78,17 +79,25 @@ def test_the_fleet_refuses_memory(planner: str) -> None:
 
 
 @pytest.mark.parametrize("planner", REMEMBERING)
-def test_live_refuses_memory(planner: str) -> None:
+def test_live_goes_on_with_a_memory(planner: str) -> None:
+    found = hm.live(tiny(), ["harvest=0.5@10"], planner, options=QUICK[planner], episodes=2, train=0)
+    assert (found.stale > 0).all()
+
+
+def counting(context: Planning[Section]) -> Counting:
+    return Counting(context.problem)
+
+
+def test_live_refuses_a_memory_that_says_nothing_of_its_axes() -> None:
     with pytest.raises(ScenarioError) as refused:
-        hm.live(tiny(), ["harvest=0.5@10"], planner, options=QUICK[planner], episodes=2)
-    assert "remembers nothing of earlier slots, as a change of plans needs" in sentence(refused, planner)
+        hm.live(tiny(), ["harvest=0.5@10"], counting, episodes=2, train=0)
+    assert "remembers nothing of earlier slots, as a change of plans needs" in sentence(refused, "counting")
 
 
 COMMANDS = {
     "export json": ["export", "tiny", "news"],
     "export npz": ["export", "tiny", "news", "--format", "npz"],
     "export c": ["export", "tiny", "news", "--format", "c"],
-    "live": ["live", "tiny", "--change", "harvest=0.5@10", "--planner", "news", "--episodes", "2"],
     "fleet": ["fleet", "tiny", "--planner", "news"],
 }
 

@@ -12,13 +12,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import heliomesh as hm
+from heliomesh.problem.policy import Decision, Weights
 from heliomesh.simulation import trace as trace_module
 from heliomesh.simulation.trace import COLUMNS, TraceError, axis_sizes, estimate_bytes
 
 FIELDS = [field.name for field in dataclasses.fields(hm.Trace)]
-ARRAYS = [name for name in FIELDS if name not in ("scenario_toml", "planner", "seed")]
+ARRAYS = [name for name in FIELDS if name not in ("scenario_toml", "planner", "seed", "edge_weight")]
 
 
 def problem_of(**changes):
@@ -355,6 +357,42 @@ def test_the_schema_names_every_array_once(record):
         array = getattr(record, column.name)
         assert (array.shape, array.dtype) == (column.shape(sizes), np.dtype(column.dtype)), column.name
         assert column.unit == ("J" if "joule" in column.name else "W" if "watt" in column.name else "1")
+
+
+class OwnWeights:
+    """Idle devices that change the weights of averaging in slot 5, in chunks of so many episodes only."""
+
+    def __init__(self, problem, batch):
+        self.problem, self.batch = problem, batch
+
+    def decide(self, slot, seen):
+        batch, edges = len(seen.battery_joule), self.problem.topology.num_edges
+        own = Weights(torch.full((batch, edges), 0.25).double(), torch.full((batch, 5), 0.5).double())
+        idle = seen.battery_joule * 0
+        return Decision(idle, idle > 0, own if slot >= 5 and batch == self.batch else None)
+
+
+def test_weights_are_recorded_where_a_policy_has_its_own(record, tmp_path, monkeypatch):
+    monkeypatch.setattr(trace_module, "_EPISODES_AT_ONCE", 2)
+    problem = problem_of()
+    usual = problem.topology.edge_weight
+    trace = hm.simulate(problem, OwnWeights(problem, batch=1), episodes=3)
+    np.testing.assert_array_equal(trace.edge_weight[:2], np.broadcast_to(usual, (2, 12, 10)))
+    np.testing.assert_array_equal(trace.edge_weight[2, :5], np.broadcast_to(usual, (5, 10)))
+    assert (trace.edge_weight[2, 5:] == 0.25).all()
+    trace.save(tmp_path / "own.npz")
+    assert_equal(hm.Trace.load(tmp_path / "own.npz"), trace)
+    short = trace.episode(2).first_slots(6)
+    assert short.edge_weight.shape == (1, 6, 10)
+    assert short.edge_weight[0, 5, 0] == 0.25
+    assert record.edge_weight is None
+    assert hm.simulate(problem, OwnWeights(problem, batch=9), episodes=3).edge_weight is None
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((3, 12, 9)), np.full((3, 12, 10), np.nan), np.zeros((3, 12, 10), bool)])
+def test_wrong_weights_of_a_file_are_refused(saved, wrong):
+    written(saved, stored(saved) | {"edge_weight": wrong})
+    refused(saved, "edge_weight")
 
 
 def test_the_first_slots_keep_the_battery_after_them(record):

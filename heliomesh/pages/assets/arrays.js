@@ -31,6 +31,7 @@ const networks = page.scenarios.map(({ network }) => {
   const flat = numbers(network.position_metre);
   return {
     devices: network.devices,
+    called: (device) => (network.names[device] ? `${device}, ${network.names[device]}` : String(device)),
     points: Array.from({ length: network.devices }, (_, device) => [flat[2 * device], flat[2 * device + 1]]),
     receiver: decode(network.receiver).raw,
     sender: decode(network.sender).raw,

@@ -22,11 +22,11 @@ const deviceView = {
 
   show() {
     const run = page.runs[selected.run];
-    const { devices } = networks[run.scenario];
+    const { devices, called } = networks[run.scenario];
     selected.device = Math.min(selected.device, devices - 1);
     byId("device-run").value = selected.run;
     byId("device-number").replaceChildren(...Array.from({ length: devices }, (_, device) =>
-      html("option", { value: device, selected: device === selected.device }, String(device))));
+      html("option", { value: device, selected: device === selected.device }, called(device))));
     this.width = byId("device-view").clientWidth;
     const history = html("div", { class: "wide" });
     const accuracy = html("div", {});

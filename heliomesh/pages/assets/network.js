@@ -353,7 +353,7 @@ class Scene {
   hovered(event) {
     const device = this.deviceAt(event);
     if (device < 0) { byId("tip").hidden = true; return; }
-    showTip(event.clientX, event.clientY, `device ${device}`, [
+    showTip(event.clientX, event.clientY, `device ${this.network.called(device)}`, [
       [null, "battery", `${fixed(this.at(this.battery, device), 2)} J`],
       [null, "action", actionText(this.trains(device), this.power(device))],
       [null, "harvest", `${fixed(this.at(this.harvested, device), 2)} J`],

@@ -1,0 +1,42 @@
+"""The chain that a channel source describes: gains of its levels, and how levels follow each other."""
+
+import numpy as np
+import numpy.typing as npt
+
+from heliomesh import catalog
+from heliomesh.physics.chain import Floats, stationary_law
+from heliomesh.scenario import CHANNEL_CATALOG, Scenario, ScenarioError, variant
+
+_LAW_TOLERANCE = 1e-6
+
+
+def fading_chain(scenario: Scenario) -> tuple[Floats, Floats]:
+    """Gains (level,) and kernel (level, level) of the scenario's channel source; raises ScenarioError."""
+    settings = scenario.channel
+    source = variant(CHANNEL_CATALOG, settings.source, "channel.source")
+    return _checked(catalog.function(source, "build")(settings, scenario))
+
+
+def mean_fading(scenario: Scenario) -> float:
+    """Mean gain of the chain in its stationary law."""
+    gain, kernel = fading_chain(scenario)
+    return float(stationary_law(kernel) @ gain)
+
+
+def _checked(chain: tuple[npt.ArrayLike, npt.ArrayLike]) -> tuple[Floats, Floats]:
+    """Refuse a source whose chain is none: a user's own may have any fault."""
+    try:
+        gain, kernel = (np.asarray(part, np.float64) for part in chain)
+    except (TypeError, ValueError):
+        raise ScenarioError("channel.source", f"expected gains and a kernel, actual value {chain!r:.60}") from None
+    if gain.ndim != 1 or not len(gain) or kernel.shape != (len(gain), len(gain)):
+        raise ScenarioError(
+            "channel.source",
+            f"expected gains (level,) and a kernel (level, level), actual shapes {gain.shape} and {kernel.shape}",
+        )
+    if not (np.isfinite(gain) & (gain >= 0)).all() or not (np.diff(gain) > 0).all():
+        raise ScenarioError("channel.source", "expected rising, finite gains of at least 0, actual: others")
+    off = float(np.abs(kernel.sum(1) - 1).max())
+    if not off <= _LAW_TOLERANCE or not (kernel >= 0).all():
+        raise ScenarioError("channel.source", f"expected rows of the kernel to be laws, actual: off one by {off:g}")
+    return gain, kernel

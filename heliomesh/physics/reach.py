@@ -1,0 +1,64 @@
+"""Who is linked where devices stand at given places: within a radius, or as a link budget allows.
+
+A *link budget* asks for a packet error rate of at most ε in both directions, at the largest power p, the mean gain g
+of the channel and without interference. By the waterfall equation that is a least ratio of signal to noise:
+
+    1 − exp(−φ σ² / (p g)) ≤ ε    ⟺    p g / σ² ≥ φ / −ln(1 − ε)
+
+Under fading the mean error rate of such a link differs: it is an average over gains, not that of their mean.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from heliomesh.physics.fading import mean_fading
+from heliomesh.physics.path_loss import path_gain
+from heliomesh.scenario import Scenario, ScenarioError, per_device
+
+_USUAL_ERROR = 0.1  # ε
+MOST_LINKS = 20_000_000  # some gigabytes while a graph is built
+
+Floats = npt.NDArray[np.float64]
+Pairs = npt.NDArray[np.int64]  # (link, 2)
+
+
+def pairs_within(position: Floats, metre: float, field: str) -> Pairs:
+    """All pairs of positions (device, 2) at most ``metre`` apart; raises ScenarioError where they are too many."""
+    from scipy.spatial import cKDTree  # slow to import and needed here only
+
+    tree = cKDTree(position)
+    links = (int(tree.count_neighbors(tree, metre)) - len(position)) // 2
+    if links > MOST_LINKS:
+        raise ScenarioError(field, f"expected places with at most {MOST_LINKS} links, actual number {links}")
+    pairs: Pairs = tree.query_pairs(metre, output_type="ndarray").astype(np.int64)
+    return pairs
+
+
+def pairs_by_budget(scenario: Scenario, position: Floats) -> Pairs:
+    """All pairs that hear each other well enough."""
+    link, devices = scenario.link, len(position)
+    if link.path_loss == "none":
+        raise ScenarioError(
+            "network.links", "expected link.path_loss = 'log-distance' for a link budget, actual value 'none'"
+        )
+    error = scenario.network.budget_error or _USUAL_ERROR
+    own_gain = np.array(per_device(getattr(scenario.channel, "gain", 1.0), devices))
+    power = max(scenario.energy.powers_watt) * mean_fading(scenario) * own_gain
+    noise = np.array(per_device(link.noise_watt, devices))
+    # (device,) least path gain at which a receiver hears its neighbours
+    needed = link.waterfall / -math.log1p(-error) * noise / np.maximum(power, 1e-300)
+    near = pairs_within(position, _farthest_metre(scenario, float(needed.min())), "network.links")
+    length = np.linalg.norm(position[near[:, 0]] - position[near[:, 1]], axis=1)
+    heard: Pairs = near[path_gain(link, length) >= needed[near].max(1)]
+    return heard
+
+
+def _farthest_metre(scenario: Scenario, gain: float) -> float:
+    """A distance beyond which no path gain reaches ``gain``; a little more than the equation says, for rounding."""
+    link = scenario.link
+    spare_db = -10 * math.log10(max(gain, 1e-300)) - link.loss_at_km_db
+    if link.loss_per_decade_db == 0:
+        return math.inf if spare_db >= 0 else 0.0
+    return float(1001 * 10 ** min(spare_db / link.loss_per_decade_db, 100.0))

@@ -1,0 +1,152 @@
+"""A world that changes: what re-planning saves, and what failures and re-planning do to the models.
+
+Three policies meet the same changes in the same episodes (`living/reaction.py`): the *stale* plan, one that is
+*re-planned* after alarms, and a *fresh* one that is told. Costs are per slot from the first change on, summed over
+the devices that are there, and
+
+    recovered share = (stale − re-planned) / (stale − fresh),
+
+whose interval is that of a ratio of means (delta method), paired by episode. Models are trained under the first
+episodes of all three, and under the first plan in a world that does not change (`studies/survivors.py`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from heliomesh.jobs.steps import job_of, planned
+from heliomesh.jobs.store import opened
+from heliomesh.jobs.training import split_settings
+from heliomesh.learning.readiness import check_trainable
+from heliomesh.living.answer import Answer, Answering
+from heliomesh.living.change import Era, eras
+from heliomesh.living.conditions import Conditions
+from heliomesh.living.reaction import first_answer, reacting
+from heliomesh.living.replanning import USUAL_FALSE_ALARM_PROB, Alarm, Watch, replanning
+from heliomesh.living.trial import Sampling, costs_by_slot
+from heliomesh.problem.problem import Problem
+from heliomesh.scenario import ScenarioError
+from heliomesh.simulation.diagnostics import Interval, interval, ratio_interval
+from heliomesh.studies.survivors import Survivors, survivors, there_at_the_end
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Costs per slot after the first change, by episode, what the detector did, and the models, if trained."""
+
+    change_slot: int
+    stale: Array  # (episode,)
+    replanned: Array  # (episode,)
+    fresh: Array  # (episode,)
+    alarms: tuple[tuple[Alarm, ...], ...]  # by episode
+    beliefs: tuple[Conditions, ...]  # by episode, at the end
+    models: Survivors | None = None  # None: nothing was trained
+
+    @property
+    def costs(self) -> dict[str, Array]:
+        """Costs by policy, (episode,) each."""
+        return {"stale": self.stale, "re-planned": self.replanned, "fresh": self.fresh}
+
+    def table(self) -> "pd.DataFrame":
+        """One line per policy: cost per slot after the change, and its difference from the stale plan's, paired."""
+        import pandas as pd
+
+        lines = []
+        for name, cost in self.costs.items():
+            own, against = interval(cost), interval(cost - self.stale)
+            line = {"plan": name, "cost": own.mean, "cost_half_width": own.half_width}
+            lines.append(line | {"difference": against.mean, "difference_half_width": against.half_width})
+        return pd.DataFrame(lines)
+
+    @property
+    def recovered(self) -> Interval:
+        """Share of the loss between stale and fresh plan that re-planning avoids."""
+        return ratio_interval(self.stale - self.replanned, self.stale - self.fresh)
+
+    @property
+    def false_alarm_share(self) -> float:
+        """Share of episodes with an alarm before the change; its last slot is noticed in the slot after."""
+        return float(np.mean([bool(a) and a[0].slot < self.change_slot for a in self.alarms]))
+
+    @property
+    def delays(self) -> Array:
+        """Slots from the change to the first alarm after it, of the episodes that raised one."""
+        found = [next((a.slot for a in alarms if a.slot >= self.change_slot), None) for alarms in self.alarms]
+        return np.array([slot - self.change_slot + 1 for slot in found if slot is not None], dtype=np.float64)
+
+    @property
+    def detected_share(self) -> float:
+        """Share of episodes with an alarm after the change."""
+        return len(self.delays) / len(self.alarms)
+
+
+def live(
+    problem: Problem,
+    changes: Sequence[str],
+    planner: object = "prices",
+    *,
+    options: Mapping[str, Any] | None = None,
+    false_alarm_prob: float = USUAL_FALSE_ALARM_PROB,
+    episodes: int = 64,
+    seed: int = 0,
+    train: int = 5,
+    folder: str | Path | None = None,
+    **settings: Any,
+) -> Trial:
+    """Compare a stale plan, one that notices changes of the world and plans anew, and one that was told.
+
+    ``changes`` are texts such as ``"harvest=0.5@50"``. ``false_alarm_prob`` is that of an alarm over the horizon if
+    nothing changes. Costs are of so many ``episodes``; models are trained under the first ``train`` of them, and in a
+    world without changes too. ``folder`` keeps plans, traces and runs, and none is computed twice. ``settings`` are
+    fields of `TrainSettings` and of `Work`. Raises ScenarioError and what `hm.run` raises.
+    """
+    truth = _truth(problem, changes, false_alarm_prob)
+    training, work = split_settings({"keep_weights": False, **settings})
+    there = there_at_the_end(problem, truth)
+    if train:
+        check_trainable(problem.scenario, training, seed)
+    asked = replace(job_of(problem, planner, options or {}), seed=seed, training=training)
+    with opened(folder) as store, store.alone():
+        plan = store.plan(asked, work) if train else planned(asked, work)
+        answering = Answering(problem, planner, asked.options)
+        first = first_answer(answering, truth, plan)
+        watch = Watch(false_alarm_prob, seed=seed)
+        trial = _costs(answering, truth, first, Sampling(episodes, seed, work.track), watch)
+        if not train:
+            return trial
+        changing = replace(asked, changes=tuple(changes), false_alarm_prob=false_alarm_prob)
+        return replace(trial, models=survivors(store, changing, train, there, trial.change_slot, work))
+
+
+def _truth(problem: Problem, changes: Sequence[str], false_alarm_prob: float) -> tuple[Era, ...]:
+    """The truth over time, after a check of what was asked."""
+    if not 0 < false_alarm_prob < 1:
+        raise ScenarioError(
+            "false_alarm_prob", f"expected a number between 0 and 1, actual value {false_alarm_prob:g}"
+        )
+    truth = eras(problem, changes)
+    if len(truth) < 2:
+        raise ScenarioError("changes", f"expected a change after slot 0, actual value {', '.join(changes)!r}")
+    return truth
+
+
+def _costs(answering: Answering, truth: Sequence[Era], first: Answer, under: Sampling, watch: Watch) -> Trial:
+    """The trial without models."""
+    change, watching = truth[1].first_slot, replanning(answering, first, watch)
+    stale, fresh = (reacting(answering, truth, first, name, watch) for name in ("stale", "fresh"))
+    named = (("re-planned", watching), ("stale", stale), ("fresh", fresh))
+    after = {
+        name: costs_by_slot(answering.problem, truth, policy, under, name)[:, change:].mean(1)
+        for name, policy in named
+    }
+    alarms = tuple(tuple(raised) for raised in watching.alarms)
+    return Trial(change, after["stale"], after["re-planned"], after["fresh"], alarms, tuple(watching.beliefs))
