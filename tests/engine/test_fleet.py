@@ -85,7 +85,7 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
     ("planner", "options", "changes"),
     [
         ("uncoordinated", {}, {"learning.aggregation": "renormalized", "learning.schedule": "step"}),
-        ("uncoordinated", {}, {"learning.aggregation": "reassigned", "learning.quasi_global": 0.5}),
+        ("uncoordinated", {}, {"learning.aggregation": "model", "learning.quasi_global": 0.5}),
         ("uncoordinated", {}, {"link.half_duplex": True, "channel.state": "reciprocal", **PATH, **UNLIKE}),
         ("skiptrain", {"train_rounds": 2, "sync_rounds": 1}, {"energy.train_only": True}),
         ("uncoordinated", {}, SEPARATE),
