@@ -288,33 +288,51 @@ class Cost(Section):
 class Learning(Section):
     """What is trained; K and the batch size also set the compute energy."""
 
-    dataset: str = "digits"
-    path: str | None = None  # of the user's own data, for datasets that ask for one
-    model: str = "auto"  # a name of `learning/models`, or module:factory
-    buffers: Literal["refuse", "drop"] = "refuse"  # drop: BatchNorm without running statistics
-    partition: Literal["iid", "dirichlet", "shards", "indices"] = "iid"
-    alpha: Positive = 0.8  # dirichlet: concentration
-    min_samples: Count = 10  # dirichlet: fewest samples of a device
-    shards_per_device: Count = 2  # shards
-    indices: Annotated[tuple[Samples, ...], Field(strict=False)] | None = None  # the training samples of each device
-    aggregation: str = "model"  # model, update, renormalized, reassigned, or a rule of the catalog
-    quasi_global: Decay | None = None  # β of quasi-global momentum; None: without
-    allow_divergence: bool = False  # accept `update` although the mixing matrix has a negative eigenvalue
-    local_steps: Count = 5
-    batch: Count = 32
+    dataset: str = Field("digits", description="a name of `learning/datasets`, or module:function")
+    path: str | None = Field(None, description="of the user's own data, for datasets that ask for one")
+    model: str = Field("auto", description="a name of `learning/models`, module:factory, or auto: by inputs' shape")
+    buffers: Literal["refuse", "drop"] = Field(
+        "refuse", description="what becomes of models with running statistics; 'drop': BatchNorm goes on without"
+    )
+    partition: Literal["iid", "dirichlet", "shards", "indices"] = Field(
+        "iid", description="how training samples are split over devices"
+    )
+    alpha: Positive = Field(0.8, description="dirichlet: concentration; the smaller, the more devices' labels differ")
+    min_samples: Count = Field(10, description="dirichlet: fewest samples of a device")
+    shards_per_device: Count = Field(2, description="shards: how many a device has, of samples sorted by label")
+    indices: Annotated[tuple[Samples, ...], Field(strict=False)] | None = Field(
+        None, description="indices: the training samples of each device"
+    )
+    aggregation: str = Field(
+        "reassigned",
+        description="who takes the weight of packets that are lost: those that arrive (reassigned), they and oneself "
+        "(renormalized), oneself (model); or the paper's sum of updates (update), or a rule of the catalog",
+    )
+    quasi_global: Decay | None = Field(None, description="β of quasi-global momentum; default: without")
+    allow_divergence: bool = Field(
+        False, description="accept 'update' although the mixing matrix has a negative eigenvalue"
+    )
+    local_steps: Count = Field(5, description="K, steps of SGD in a slot of training")
+    batch: Count = Field(32, description="|ξ|, samples of a step")
     update_bits: Annotated[int, Field(ge=1, le=2**53)] | None = Field(
         None, description="bits of one update on air; default: counted from the model"
     )
     sample_flop: Positive | None = Field(
         None, description="floating-point operations of training on one sample; default: counted from the model"
     )
-    learning_rate: Positive = 0.01
-    schedule: Literal["constant", "cosine", "inverse", "step"] | None = None  # of the learning rate; None: constant
-    final_rate: Annotated[float, Field(gt=0, le=1)] | None = None  # share of the first rate at the end; None: 0.1
-    schedule_slots: Count | None = None  # over which the rate falls; None: all
-    optimizer: str | None = None  # None or sgd: plain SGD; else one of the catalog, whose state lives for a slot
-    momentum: Decay | None = None  # of optimizers that take it, adam's β1; None: their default, 0.9
-    second_momentum: Decay | None = None  # adam's β2; None: 0.999
+    learning_rate: Positive = Field(0.01, description="η of the first slot")
+    schedule: Literal["constant", "cosine", "inverse", "step"] | None = Field(
+        None, description="how the learning rate falls; default: constant"
+    )
+    final_rate: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="share of the first learning rate that is left at the end; default: 0.1"
+    )
+    schedule_slots: Count | None = Field(None, description="slots over which the rate falls; default: all")
+    optimizer: str | None = Field(
+        None, description="default or sgd: plain SGD; else one of the catalog, whose state lives for a slot"
+    )
+    momentum: Decay | None = Field(None, description="of optimizers that take it, adam's β1; default: theirs, 0.9")
+    second_momentum: Decay | None = Field(None, description="adam's β2; default: 0.999")
     on_air: Format = Field(
         "float32", description="in which models travel: float32, float16, int8, or top-k with error feedback"
     )

@@ -6,7 +6,7 @@ from j reached i in this slot (ζ_ii = 1), device i ends the slot with
 - ``update``, eq. (update_global) of the paper:  w_i + Σ_j β_j ζ_ij a_ij Δ_j, own term a_ii Δ_i included;
 - ``model``, where lost weight stays with oneself:  w_i½ + Σ_j ζ_ij a_ij (w_j½ − w_i½);
 - ``renormalized``, where what arrived and oneself share lost weight:  Σ_j ζ_ij a_ij w_j½ / Σ_j ζ_ij a_ij, j = i too;
-- ``reassigned``, where only what arrived shares it and oneself keeps a_ii:
+- ``reassigned``, the default, where only what arrived shares it and oneself keeps a_ii:
   a_ii w_i½ + (1 − a_ii) Σ_j ζ_ij a_ij w_j½ / Σ_j ζ_ij a_ij, j ≠ i.
 
 All four are sums of terms c · (w_j½ − anchor) on top of a reference: `update` has the reference w and the anchor

@@ -6,7 +6,7 @@ present plan, the worst first, as long as the graph stays connected and the mixi
 spectral gap. The radio does not change: a dropped neighbour is not averaged but still disturbs.
 
 Two gaps are reported: that of the mixing matrix A, as if nothing were lost, and that of the matrix which is really
-applied on average, a_ij P(arrives) off the diagonal. Fewer lost updates are bought with slower agreement.
+applied on average, under the scenario's rule of averaging. Fewer lost updates are bought with slower agreement.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,11 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from heliomesh.living.conditions import Conditions, Pair, links, weights_under
 from heliomesh.planning import make_plan
+from heliomesh.problem.contributions import LearningModel
 from heliomesh.problem.policy import Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.scenario import ScenarioError
@@ -107,10 +109,12 @@ def without_weight(problem: Problem, dropped: tuple[Pair, ...]) -> Problem:
 
 
 def applied_mixing(problem: Problem, trace: Trace) -> Array:
-    """Mean of the matrix that averaging applies, made symmetric: lost weight stays with oneself."""
-    topology = problem.topology
+    """Mean of the matrix that the scenario's rule of averaging applies, made symmetric."""
+    topology, model = problem.topology, LearningModel(problem)
+    episodes = torch.from_numpy(trace.delivered).to(problem.device)
+    shares = torch.stack([model.shares(arrived).mean(0) for arrived in episodes]).mean(0)  # (edge,)
     mixing = np.zeros((problem.num_devices, problem.num_devices))
-    mixing[topology.edge_receiver, topology.edge_sender] = topology.edge_weight * trace.delivered.mean((0, 1))
+    mixing[topology.edge_receiver, topology.edge_sender] = shares.cpu().numpy()
     mixing = (mixing + mixing.T) / 2
     return mixing + np.diag(1 - mixing.sum(1))
 

@@ -98,12 +98,13 @@ class LearningModel:
 
     def averaged(self, now: Contributions, arrived: Tensor) -> Contributions:
         """After averaging with what arrived, (batch, edge) bool."""
-        share = self._shares(self.network.edge_weight * arrived)
+        share = self.shares(arrived)
         return Contributions(self._mixed(now.progress.unsqueeze(-1), share).squeeze(-1), self._mixed(now.lean, share))
 
-    def _shares(self, weight: Tensor) -> Tensor:
-        """What receivers make of the weights a_ij of packets that arrived, 0 for others; (batch, edge)."""
+    def shares(self, arrived: Tensor) -> Tensor:
+        """Weights by which receivers average what arrived, (batch, edge) bool; 0 for what did not; (batch, edge)."""
         network, own = self.network, self.network.own_weight
+        weight = network.edge_weight * arrived
         if self._keeps == "oneself":
             return weight
         total = torch.zeros_like(own).expand(len(weight), -1).index_add(1, network.receiver, weight)

@@ -15,7 +15,8 @@ from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.studies.line import LOSSLESS, Line, Scheme
 
-# The paper's devices train and send in one action, and keep the weight of packets that are lost.
+# The paper's devices train and send in one action, and keep the weight of packets that are lost. Both rules are
+# named, since a scenario may name another than the default.
 COUPLED: dict[str, Any] = {"energy.actions": "coupled", "learning.aggregation": "model"}
 SEPARATE: dict[str, Any] = {"energy.actions": "separate", "learning.aggregation": "reassigned"}
 Schemes = Sequence[tuple[Scheme, Mapping[str, Any]]]

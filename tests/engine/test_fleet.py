@@ -98,8 +98,8 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
     ("planner", "options", "changes"),
     [
         ("uncoordinated", {}, {"learning.aggregation": "renormalized", "learning.schedule": "step"}),
-        ("uncoordinated", {}, {"learning.aggregation": "reassigned", "learning.quasi_global": 0.5}),
-        ("uncoordinated", {}, {"learning.aggregation": "reassigned", "learning.on_air": "int8"}),
+        ("uncoordinated", {}, {"learning.aggregation": "model", "learning.quasi_global": 0.5}),
+        ("uncoordinated", {}, {"learning.on_air": "int8"}),
         ("uncoordinated", {}, {**SEPARATE, "learning.on_air": "top-k", "learning.quasi_global": 0.5}),
         (
             "uncoordinated",

@@ -108,7 +108,7 @@ def test_every_listed_change_shows_in_the_bits(bits: dict[str, bytes]) -> None:
     "change",
     [
         {"learning.partition": "dirichlet"},
-        {"learning.aggregation": "reassigned"},
+        {"learning.aggregation": "model"},
         {"cost.unlikeness": 2.0},
         {"cost.deadline": "always"},
     ],

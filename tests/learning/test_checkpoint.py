@@ -119,9 +119,16 @@ def test_killed_at_thirty_random_moments(tmp_path):
         assert_same(hm.Run.load(folder), expected)
 
 
-@pytest.mark.parametrize("slot", [0, 1, 7, SLOTS - 2])
-def test_interrupted_runs_go_on(tmp_path, slot):
-    task = job()
+GOES_ON = {  # slot after which a run is interrupted, and settings with which the rest depends on what came before
+    **{f"after {slot}": (slot, {}) for slot in (0, 1, 7, SLOTS - 2)},
+    "momentum": (7, {"learning.quasi_global": 0.8}),
+    "falling rates": (7, {"learning.schedule": "cosine", "learning.final_rate": 0.25}),
+}
+
+
+@pytest.mark.parametrize(("slot", "changes"), GOES_ON.values(), ids=GOES_ON)
+def test_interrupted_runs_go_on(tmp_path, slot, changes):
+    task = job(**changes)
     interrupted_after(task, tmp_path, slot)
     with pytest.raises(hm.TrainingError, match=f"actual: a run stopped after slot {slot + 1}"):
         train(task, tmp_path)

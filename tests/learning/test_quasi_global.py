@@ -1,9 +1,5 @@
-"""Quasi-global momentum: numbers by hand, the equations written plainly, and runs that go on after a stop."""
+"""Quasi-global momentum: numbers by hand, the equations written plainly, and stacks."""
 
-import os
-import signal
-
-import numpy as np
 import pytest
 import torch
 
@@ -85,24 +81,6 @@ def test_stacked_runs_are_single_runs(rule):
     jobs = [hm.TrainJob(scenario, trace, 0, seed) for seed in (1, 2)]
     for job, stacked in zip(jobs, hm.train_many(jobs), strict=True):
         assert torch.equal(hm.train(scenario, trace, seed=job.seed).weights, stacked.weights)
-
-
-def test_an_interrupted_run_goes_on(tmp_path):
-    scenario = scenario_of()
-    trace = trace_of(scenario)
-
-    def press(items, description, total):
-        for item in items:
-            if item == 3:
-                os.kill(os.getpid(), signal.SIGINT)
-            yield item
-
-    with pytest.raises(hm.TrainingInterrupted):
-        hm.train(scenario, trace, folder=tmp_path, track=press, evaluate_every=2)
-    resumed = hm.train(scenario, trace, folder=tmp_path, resume=True, evaluate_every=2)
-    whole = hm.train(scenario, trace, evaluate_every=2)
-    assert torch.equal(resumed.weights, whole.weights)
-    np.testing.assert_array_equal(resumed.accuracy, whole.accuracy)
 
 
 def test_memory_counts_weights_before_training_and_momentum():

@@ -1,8 +1,5 @@
 """Schedules of the learning rate: their shares by hand, and every way to train follows them."""
 
-import os
-import signal
-
 import numpy as np
 import pytest
 import torch
@@ -74,22 +71,6 @@ def test_a_constant_schedule_changes_no_bit_and_no_default_changes_a_key():
     assert torch.equal(hm.train(plain, trace).weights, hm.train(constant, trace).weights)
     new = {"schedule", "final_rate", "schedule_slots", "momentum", "second_momentum"}
     assert not new & plain.as_dict()["learning"].keys()
-
-
-def test_an_interrupted_run_goes_on_with_the_rates_of_its_slots(tmp_path):
-    scenario = scenario_of(**FALLING)
-    trace = trace_of(scenario)
-
-    def press(items, description, total):
-        for item in items:
-            if item == 3:
-                os.kill(os.getpid(), signal.SIGINT)
-            yield item
-
-    with pytest.raises(hm.TrainingInterrupted):
-        hm.train(scenario, trace, folder=tmp_path, track=press)
-    resumed = hm.train(scenario, trace, folder=tmp_path, resume=True)
-    assert torch.equal(resumed.weights, hm.train(scenario, trace).weights)
 
 
 def test_a_training_that_ends_early_is_the_beginning_of_the_whole():

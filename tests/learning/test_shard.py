@@ -12,11 +12,11 @@ from heliomesh.physics.topology import build_topology
 
 SEPARATE = {"energy.actions": "separate", "energy.compute_joule": 2.5}  # many batteries pay for sending only
 RULES = {
-    "model": {},
+    "model": {"learning.aggregation": "model"},
     "renormalized": {"learning.aggregation": "renormalized"},
     "reassigned": {"learning.aggregation": "reassigned"},
     "update": {"learning.aggregation": "update", "network.mixing": "lazy-metropolis"},
-    "quasi-global model": {"learning.quasi_global": 0.8},
+    "quasi-global model": {"learning.aggregation": "model", "learning.quasi_global": 0.8},
     "int8 reassigned": {"learning.aggregation": "reassigned", "learning.on_air": "int8"},
     "top-k median": {"learning.aggregation": "median", "learning.on_air": "top-k"},
     "top-k update": {

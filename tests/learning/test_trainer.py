@@ -24,7 +24,7 @@ RING = {
     "learning.learning_rate": 0.1,
 }
 RULES = {
-    "model": {},
+    "model": {"learning.aggregation": "model"},
     "renormalized": {"learning.aggregation": "renormalized"},
     "reassigned": {"learning.aggregation": "reassigned"},
     "update": {"learning.aggregation": "update", "network.mixing": "lazy-metropolis"},

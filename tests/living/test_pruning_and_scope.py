@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import heliomesh as hm
+from heliomesh.learning.aggregation import aggregate
 from heliomesh.living.conditions import links
 from heliomesh.living.pruning import applied_mixing, links_to_drop, prune, without_weight
 from heliomesh.living.scope import Scope, adapt_scope, device_gains
@@ -69,13 +70,19 @@ def test_pruning_saves_updates_and_says_what_it_costs(dense):
     assert 0 < found.after.real_gap < found.after.gap
 
 
-def test_what_is_applied_is_what_arrives(dense):
-    trace = hm.simulate(dense, hm.plan(dense, "uncoordinated", bound=False), 4)
-    mixing = applied_mixing(dense, trace)
-    np.testing.assert_allclose(mixing, mixing.T)
+@pytest.mark.parametrize("rule", ["model", "renormalized", "reassigned"])
+def test_what_is_applied_is_what_averaging_does(dense, rule):
+    """The mean of what averaging makes of unit vectors, one for each device."""
+    problem = hm.build(dense.scenario.override({"learning.aggregation": rule}))
+    trace = hm.simulate(problem, hm.plan(problem, "uncoordinated", bound=False), 4)
+    unit, applied = torch.eye(problem.num_devices, dtype=torch.float64), []
+    for delivered in trace.delivered.reshape(-1, problem.topology.num_edges):
+        applied.append(torch.empty_like(unit))
+        aggregate(rule, problem.topology, None, unit, delivered, np.ones(len(unit), dtype=bool), applied[-1])
+    mean = torch.stack(applied).mean(0).numpy()
+    mixing, off = applied_mixing(problem, trace), ~np.eye(len(unit), dtype=bool)
+    np.testing.assert_allclose(mixing[off], ((mean + mean.T) / 2)[off])
     np.testing.assert_allclose(mixing.sum(1), 1)
-    off = mixing.sum() - np.trace(mixing)
-    assert off == pytest.approx((trace.delivered.mean((0, 1)) * dense.topology.edge_weight).sum())
 
 
 @pytest.mark.parametrize("actions", ["coupled", "separate"])

@@ -40,6 +40,14 @@ def test_every_experiment_has_distinct_valid_lines(name, quick):
             resolved_options(line.scheme.planner, line.scheme.options)
 
 
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_papers_system_averages_by_its_own_rules_whatever_the_default(name, quick):
+    lines = catalog.find(EXPERIMENT_CATALOG, name).lines(quick)
+    rules = {line.scenario.learning.aggregation for line in lines if line.scenario.energy.actions == "coupled"}
+    assert rules <= {"model", "update"} | ({"renormalized"} if name == "aggregation" else set())
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_quick_versions_are_smaller(name):
     module = catalog.find(EXPERIMENT_CATALOG, name)
