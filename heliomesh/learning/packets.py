@@ -6,8 +6,8 @@ weights, which are exact. `heliomesh/on_air.py` counts the bits.
 - ``float16``: x in half precision, rounded to the nearest, within ±65504.
 - ``int8``: blocks of 256 parameters share a scale s = max |x| / 127, and x travels as s · ⌊x / s + u⌋ with u uniform
   in (0, 1). So its expectation is x. Rounding to the nearest pulls every average back to the same grid, and steps
-  smaller than s / 2 are lost for good: up to 18 points of accuracy in docs/on_air.md. u follows from the training
-  seed, the slot and the device.
+  smaller than s / 2 are lost for good: docs/on_air.md has a case of 20 points. u follows from the training seed, the
+  slot and the device.
 - ``top-k``: k entries, chosen by error feedback. A sender of models keeps h, what it sent last of each entry, first
   the common first model; it sends the entries of w½ with the largest |w½ − h| and sets h to them. What is not sent
   adds up until it is among the largest. A sender of updates keeps e, what it did not send; it sends the largest
@@ -73,8 +73,8 @@ def as_int8(row: Tensor, noise: Tensor) -> Tensor:
     """In whole multiples of every block's scale, rounded at random by ``noise`` (block, 256); (parameter,)."""
     blocks = pad(row, (0, -len(row) % BLOCK)).view(-1, BLOCK)
     scale = blocks.abs().amax(1, keepdim=True) / _LARGEST_LEVEL
-    scale[scale == 0] = 1.0  # of a block without any number
-    uniform = (noise.to(row.device, row.dtype) + 0.5) / 256
+    scale.masked_fill_(scale == 0, 1.0)  # of a block of zeros
+    uniform = (noise.to(row.device).to(row.dtype) + 0.5) / 256  # bytes travel to the device, not numbers
     levels = torch.floor(blocks / scale + uniform).clamp_(-_LARGEST_LEVEL, _LARGEST_LEVEL)
     return (levels * scale).view(-1)[: len(row)]
 
@@ -82,7 +82,8 @@ def as_int8(row: Tensor, noise: Tensor) -> Tensor:
 def rounding_noise(seed: int, slot: int, device: int, num_blocks: int) -> Tensor:
     """Random bytes of one packet; (block, 256)."""
     words = stream(seed, "rounding", slot, device).integers(2**64, size=num_blocks * BLOCK // 8, dtype=np.uint64)
-    return torch.from_numpy(words.astype("<u8").view(np.uint8)).view(-1, BLOCK)  # the same on every machine
+    words = words.astype("<u8", copy=False)  # the same bytes on every machine
+    return torch.from_numpy(words.view(np.uint8)).view(-1, BLOCK)
 
 
 def largest_changes(row: Tensor, last_sent: Tensor, num_entries: int) -> Tensor:

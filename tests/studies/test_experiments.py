@@ -111,9 +111,42 @@ def test_a_page_of_what_is_gone_is_made_anew(tmp_path):
     assert not (tmp_path / "quick" / "hops.svg").exists()
 
 
-def _stored(job):
+def test_accuracy_per_joule_on_radio(tmp_path):
+    """Half of 60 slots of 30 devices train at 0.72 J, which is 648 J; what else is spent went on air."""
+    lines = {line.scheme.label: line for line in _on_air(quick=True)}
+    runs = [
+        _stored(job, spent_joule)
+        for label, spent_joule in (("float32", 700.0), ("int8", 674.0))
+        for job in lines[label].jobs(TrainSettings())
+    ]
+    Store(tmp_path / "quick").packs.write("on_air", runs)
+    command = ["reproduce", "on_air", "--quick", "--only-print", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "| geometric30, Dir(0.8) | float32 | 52.0 ± 0.0 | 0.962 ± 0.000 | 1.00 ± 0.00 times |" in result.output
+    assert "| geometric30, Dir(0.8) | int8 | 26.0 ± 0.0 | 1.923 ± 0.000 | 2.00 ± 0.00 times |" in result.output
+
+
+def test_transmission_takes_its_share_of_two_seconds():
+    second = {line.scheme.label: line.scenario.energy.transmit_second for line in _on_air(quick=False)}
+    assert second["float32"] == second["int8, in 2 s"] == 2.0
+    assert second["float16"] == 1.0
+    assert second["int8"] == pytest.approx(2 * (8 + 32 / 256) / 32, rel=1e-4)
+    assert second["top-k"] == pytest.approx(2 * (0.1 * 32 + 1) / 32, rel=1e-4)
+
+
+def test_compression_alone_meets_the_traces_of_float32():
+    traces = {line.scheme.label: line.jobs(TrainSettings())[0].key("trace") for line in _on_air(quick=True)}
+    assert traces["int8, in 2 s"] == traces["top-k, in 2 s"] == traces["float32"] != traces["int8"]
+
+
+def _on_air(quick):
+    return catalog.find(EXPERIMENT_CATALOG, "on_air").lines(quick)
+
+
+def _stored(job, spent_joule=0.0):
     """A run with known numbers, as if it had been trained."""
-    columns = dict.fromkeys(COLUMNS, 0.0)
+    columns = dict.fromkeys(COLUMNS, 0.0) | {"spent_joule": spent_joule}
     columns |= {"slot": job.scenario.slots, "accuracy_mean": 0.5, "average_accuracy": 0.625}
     metrics = {name: np.array([value], dtype=np.float64) for name, value in columns.items()}
     facts = {"cost": 1.0, "participation": 0.5, "delivery": 0.25}
