@@ -168,7 +168,7 @@ def num_common_seeds(seeds_by_name: Iterable[tuple[str, tuple[int, ...]]]) -> in
             raise TrainingError(
                 f"{name}: expected the seeds {list(expected)} of {first}, to pair them by, actual {list(actual)}"
             )
-    return min(len(seeds) for seeds in (expected, *(actual for _, actual in others)))
+    return min([len(expected), *(len(actual) for _, actual in others)])
 
 
 def _check(result: Result) -> None:

@@ -19,7 +19,17 @@ from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import Work
 from heliomesh.studies.line import LOSSLESS, Line, Scheme
 from heliomesh.studies.reproduce import EXPERIMENT_CATALOG
-from heliomesh.studies.results import Final, compared, estimate, final, paired, result_of, stored_runs, trends
+from heliomesh.studies.results import (
+    Final,
+    compared,
+    estimate,
+    final,
+    num_common_seeds,
+    paired,
+    result_of,
+    stored_runs,
+    trends,
+)
 
 SMALL = hm.Scenario.load("tiny").override({"slots": 4, "learning.local_steps": 1, "learning.dataset": "synthetic"})
 TRAINING = TrainSettings(strategy="loop")
@@ -269,6 +279,7 @@ def test_different_seeds_are_not_paired():
 
 
 def test_a_line_of_more_seeds_is_compared_over_those_of_the_other():
+    assert num_common_seeds([("one", (0, 1))]) == 2
     few = Final("Dir", "few", None, *[np.array([70.0, 71.0])] * 5, (0, 1))
     many = Final("Dir", "many", None, *[np.array([73.0, 76.0, 0.0])] * 5, (0, 1, 2))
     assert paired(many, few).at_end.points.mean == pytest.approx(4)
