@@ -23,7 +23,7 @@ def result(label: str, gain_percent: float, place: float | None = None, setting:
         for slot in (10, 20)
     ]
     curves = pd.DataFrame(rows).assign(average_accuracy=0.5, spent_joule=1.0)
-    facts = {"cost": [1.0] * SEEDS, "participation": 0.5, "delivery": 0.5}
+    facts = {"cost": [1.0] * SEEDS, "participation": 0.5, "delivery": 0.5, "radio_joule": None}
     return Result(Line("figure", scheme, hm.Scenario.load("tiny"), SEEDS, setting, place), curves, facts)
 
 
@@ -34,7 +34,7 @@ def test_gains_are_paired_and_leave_the_ideal_out():
     places = np.array([2.0, 4.0])
     base = np.array([[10.0, 20.0], [11.0, 21.0]])
     lines = {"receiver": (places, base + 2), "ideal": (places, base + 9), "uncoordinated": (places[1:], base[1:])}
-    (label, (common, points)), *others = _gains(lines, "uncoordinated").items()
+    (label, (common, points)), *others = _gains(lines, "uncoordinated", SEEDS).items()
     assert (label, others) == ("receiver", [])
     np.testing.assert_array_equal(common, [4.0])
     np.testing.assert_array_equal(points, [[2.0, 2.0]])
@@ -60,6 +60,11 @@ def test_a_panel_without_the_reference_has_no_gains(tmp_path):
     halves = [*RESULTS[:2], result("receiver", 1.0, setting="Dir(0.8)")]
     draw(halves, "Half a figure", None, "uncoordinated", tmp_path / "a.svg")
     assert (tmp_path / "a.svg").read_text(encoding="utf-8").count(">slot</text>") == 2
+
+
+def test_a_reference_alone_is_drawn(tmp_path):
+    draw(RESULTS[1:2], "The first line of a figure", None, "uncoordinated", tmp_path / "a.svg")
+    assert ">over uncoordinated [points]</text>" in (tmp_path / "a.svg").read_text(encoding="utf-8")
 
 
 def test_equal_results_give_equal_files(tmp_path):
