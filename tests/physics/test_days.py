@@ -288,8 +288,8 @@ def test_bounds_are_for_clouds_that_are_known():
         for known in (None, True)
     )
     assert not unknown.law_is_simulated
-    assert hm.plan(unknown, "centralized").lower_bound is None
-    plan = hm.plan(known, "centralized")
+    assert hm.plan(unknown, "uncoordinated", bound=True).lower_bound is None
+    plan = hm.plan(known, "centralized", bound=True)
     assert known.law_is_simulated
     assert plan.lower_bound <= plan.expected_cost + 1e-9
 
