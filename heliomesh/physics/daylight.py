@@ -39,6 +39,7 @@ class Window:
     """The part of every day that counts, and the slots in it."""
 
     first_second: float  # since midnight
+    length_second: float
     num_slots: int
     slot_second: float
     first_slot: int = 0  # of the day, in which the horizon begins
@@ -62,7 +63,7 @@ class Weather:
 def slot_means(samples: Samples, window: Window) -> Samples:
     """Mean irradiance over every slot of every day, (1/Δ) ∫ GHI dt; slots without half their samples are left out.
 
-    A slot within one sample has exactly its value.
+    A slot within one sample has exactly its value. One that reaches beyond the window has the mean within it.
     """
     days = np.unique(samples.second // 86400)
     within = window.first_second + np.arange(window.num_slots) * window.slot_second
@@ -83,7 +84,8 @@ def slot_means(samples: Samples, window: Window) -> Samples:
     covered[across] = np.bincount(which, overlap, len(across))
     energy = np.bincount(which, overlap * samples.ghi[piece], len(across))
     mean[across] = energy / np.maximum(covered[across], _TINY)
-    known = covered >= _LEAST_COVERED * slot_second - _TINY
+    length = np.minimum(slot_second, window.first_second + window.length_second - within)
+    known = covered >= _LEAST_COVERED * np.tile(length, len(days)) - _TINY
     return Samples(begin[known], mean[known], slot_second)
 
 

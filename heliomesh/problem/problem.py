@@ -154,8 +154,17 @@ class Problem:
         return self.energy_kernels(slot)[variable.owner]
 
     def energy_kernels(self, slot: int) -> Tensor:
-        """Kernels of all devices' energies [left after spending, next]; (device, energy, energy)."""
-        return self._energy_kernels[int(self.harvest.law.phase_of_slot[slot])]
+        """Kernels of all devices' energies [left after spending, next]; (device, energy, energy).
+
+        Those of a law with many phases are made anew when asked for, so that weeks fit the memory.
+        """
+        phase, kept = int(self.harvest.law.phase_of_slot[slot]), self._kept_kernels
+        found = kept.get(phase)
+        if found is None:
+            found = self._energy_kernel(phase)
+            if (len(kept) + 1) * found.nbytes <= _KEPT_KERNEL_BYTES:
+                kept[phase] = found
+        return found
 
     def initial_law(self, variable: Variable) -> Tensor:
         """Law of a state variable in the first slot."""
@@ -171,15 +180,16 @@ class Problem:
         return torch.einsum("w,db->dwb", weather, level).reshape(self.num_devices, -1)
 
     @cached_property
-    def _energy_kernels(self) -> list[Tensor]:
-        """Per phase, kernels (device, energy, energy): the battery fills by today's weather, then weather moves."""
+    def _kept_kernels(self) -> dict[int, Tensor]:
+        """Kernels by phase, as far as they fit."""
+        return {}
+
+    def _energy_kernel(self, phase: int) -> Tensor:
+        """Kernels (device, energy, energy) of a phase: the battery fills by today's weather, then weather moves."""
         law = self.harvest.law
-        kernels = []
-        for phase in range(len(law.joule)):
-            battery = self.battery.kernel(law, phase)  # (device, weather, left, next)
-            joint = torch.einsum("dwln,wv->dwlvn", battery, law.kernel)
-            kernels.append(joint.reshape(self.num_devices, self.num_energy, self.num_energy).to(self.dtype))
-        return kernels
+        battery = self.battery.kernel(law, phase)  # (device, weather, left, next)
+        joint = torch.einsum("dwln,wv->dwlvn", battery, law.kernel)
+        return joint.reshape(self.num_devices, self.num_energy, self.num_energy).to(self.dtype)
 
     @cached_property
     def energy_left(self) -> Tensor:
@@ -438,6 +448,7 @@ def _build_harvest(scenario: Scenario) -> Harvest:
 
 
 _LAW_TOLERANCE = 1e-6
+_KEPT_KERNEL_BYTES = 1 << 29
 _DEAF = 0.999  # least error rate of a link that counts as deaf
 
 

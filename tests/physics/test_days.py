@@ -56,7 +56,7 @@ def minutes_of_june():
 @pytest.mark.parametrize("slot_second", [4.0, 60.0, 45.0, 90.0, 600.0, 700.0, 3600.0, 10000.0])
 def test_a_slots_mean_is_its_integral(slot_second):
     samples = minutes_of_june()
-    window = Window(0.0, math.ceil(86400 / slot_second), slot_second)
+    window = Window(0.0, 86400.0, math.ceil(86400 / slot_second), slot_second)
     found = slot_means(samples, window)
     by_second = np.repeat(samples.ghi, 60)
     for day, slot in [(0, 0), (1, 3), (2, window.num_slots // 2), (1, window.num_slots // 2 + 1)]:
@@ -69,7 +69,7 @@ def test_a_slots_mean_is_its_integral(slot_second):
 
 def test_a_slot_within_a_sample_has_its_very_value():
     samples = minutes_of_june()
-    found = slot_means(samples, Window(0.0, 86400 // 4, 4.0))
+    found = slot_means(samples, Window(0.0, 86400.0, 86400 // 4, 4.0))
     assert np.array_equal(found.ghi, np.repeat(samples.ghi, 15))
 
 
@@ -78,7 +78,7 @@ def test_slots_take_what_is_there_and_need_half():
     kept = np.ones(len(samples.ghi), dtype=bool)
     kept[720:724], kept[1440 + 720 : 1440 + 726] = False, False  # 4 and 6 of the 10 minutes of a slot are missing
     known = Samples(samples.second[kept], samples.ghi[kept], 60.0)
-    found = slot_means(known, Window(0.0, 144, 600.0))
+    found = slot_means(known, Window(0.0, 86400.0, 144, 600.0))
     assert len(found.ghi) == 3 * 144 - 1
     assert found.ghi[72] == pytest.approx(samples.ghi[724:730].mean(), rel=1e-12)
     assert MIDNIGHT + 86400 + 43200 not in found.second
@@ -288,8 +288,8 @@ def test_bounds_are_for_clouds_that_are_known():
         for known in (None, True)
     )
     assert not unknown.law_is_simulated
-    assert hm.plan(unknown, "centralized").lower_bound is None
-    plan = hm.plan(known, "centralized")
+    assert hm.plan(unknown, "uncoordinated", bound=True).lower_bound is None
+    plan = hm.plan(known, "centralized", bound=True)
     assert known.law_is_simulated
     assert plan.lower_bound <= plan.expected_cost + 1e-9
 

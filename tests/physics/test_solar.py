@@ -377,8 +377,8 @@ def test_data_that_do_not_cover_the_selection(tmp_path):
     given = midc(tmp_path, ramp, month=7)
     refused("harvest.month", "[7]", "value 6", **given)
     refused("harvest.hours", "every 60 minutes", "[6.2, 6.8]", **given, month=7, hours=[6.2, 6.8])
-    long_slots = {"hours": [6.5, 7.5], "energy": {"slot_second": 10800.0}}  # the window has one of its three hours
-    refused("harvest.hours", "10800 s", **given, month=7, law="trace", **long_slots)
+    long_slots = {"hours": [6.05, 7.5], "energy": {"slot_second": 5220.0}}  # samples begin at 7 h
+    refused("harvest.hours", "5220 s", **given, month=7, law="trace", **long_slots)
     single = written(tmp_path, f"{HEADER}\n6/1/2023,07:00,5")
     refused("harvest.month", "two times", **single)
 

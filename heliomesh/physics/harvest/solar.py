@@ -233,14 +233,14 @@ def _samples(ghi: "pd.Series[float]", settings: Settings) -> tuple[Samples, str]
 def _window(settings: Settings, scenario: Scenario) -> Window:
     """The daily window with as many slots as begin in it, one at least, however long it is."""
     slot_second = scenario.energy.slot_second
-    slots = max(1, math.ceil((settings.hours[1] - settings.hours[0]) * 3600 / slot_second - _TINY))
+    first, end = (hour * 3600 for hour in settings.hours)
+    slots = max(1, math.ceil((end - first) / slot_second - _TINY))
     if settings.law == "trace" or settings.start == "random":
-        return Window(settings.hours[0] * 3600, slots, slot_second)
-    hour = day_and_clock(str(settings.start))[1] / 3600
-    if not settings.hours[0] <= hour < settings.hours[1]:
+        return Window(first, end - first, slots, slot_second)
+    _, clock = day_and_clock(str(settings.start))
+    if not first <= clock < end:
         raise wrong("start", f"a time within harvest.hours = {list(settings.hours)}", f"value {settings.start!r}")
-    first = min(int((hour - settings.hours[0]) * 3600 / slot_second + _TINY), slots - 1)
-    return Window(settings.hours[0] * 3600, slots, slot_second, first)
+    return Window(first, end - first, slots, slot_second, int((clock - first + _TINY) // slot_second))
 
 
 def _by_slot(samples: Samples, window: Window, settings: Settings) -> Samples:
