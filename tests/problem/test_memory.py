@@ -78,12 +78,6 @@ def test_the_fleet_refuses_memory(planner: str) -> None:
     assert "a device would need" in sentence(refused, planner)
 
 
-@pytest.mark.parametrize("planner", REMEMBERING)
-def test_live_goes_on_with_a_memory(planner: str) -> None:
-    found = hm.live(tiny(), ["harvest=0.5@10"], planner, options=QUICK[planner], episodes=2, train=0)
-    assert (found.stale > 0).all()
-
-
 def counting(context: Planning[Section]) -> Counting:
     return Counting(context.problem)
 
