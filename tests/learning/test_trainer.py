@@ -13,6 +13,7 @@ from heliomesh.learning.dataset import load_dataset
 from heliomesh.learning.evaluation import COLUMNS
 from heliomesh.learning.model import build_model
 from heliomesh.learning.partition import split
+from heliomesh.learning.replay import Replay
 from heliomesh.streams import stream
 
 RING = {
@@ -121,6 +122,19 @@ def test_weights_in_force_are_those_of_averaging(rule):
     several = hm.train_many([hm.TrainJob(scenario, one, seed=3) for one in (trace, weights, weights)])
     assert torch.equal(several[0].weights, plain)
     assert torch.equal(several[2].weights, changed)
+
+
+def test_a_part_of_a_network_has_the_weights_of_its_links():
+    scenario = scenario_of()
+    trace, topology = trace_of(scenario), hm.build(scenario).topology
+    weights = np.broadcast_to(topology.edge_weight, trace.delivered.shape).copy()
+    weights[0, 3:] *= 0.5
+    job, data = hm.TrainJob(scenario, replace(trace, edge_weight=weights)), load_dataset(scenario.learning)
+    (part,) = Replay([job], data, hm.TrainSettings(strategy="loop"), own=np.array([1, 2])).members
+    before, after = part.mixing_in(2), part.mixing_in(3)
+    assert before is part.topology
+    np.testing.assert_array_equal(after.edge_weight, 0.5 * before.edge_weight)
+    np.testing.assert_allclose(after.self_weight[: part.num_own], 2 / 3)  # a third, and half of two thirds
 
 
 def test_another_weight_is_another_training():
