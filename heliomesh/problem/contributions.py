@@ -37,6 +37,7 @@ from heliomesh.streams import stream
 _EXACT_DIRECTIONS = 256
 _PULL = 0.5  # ε, of a slot's training
 _END_OVER_RUN = 100.0  # λ_end / λ
+_MOST_RUN_WEIGHT = 0.8 / _PULL**2  # λ far from deadlines: a first slot of training costs at most 0.8 of what it brings
 _REFERENCE_SLOTS = 200  # of the horizon to which numbers for unlikeness refer
 PERIOD_SLOTS = 25  # between deadlines where models must be good all along
 
@@ -175,12 +176,13 @@ def bias_weights(problem: Problem, kept: float) -> tuple[float, ...]:
 
     Progress serves all deadlines to come, and bias at the next one only that one: it weighs less, the more follow, by
     the square of their number. (By the number itself devices hardly ever trained.) A slot of training brings less,
-    the more there were, about as 1 / S; so bias weighs more over long horizons.
+    the more there were, about as 1 / S; so bias weighs more over long horizons. Far from deadlines it never weighs
+    so much that training a model without bias would not pay: else nobody would ever train.
     """
-    done, scale = deadlines(problem), problem.slots / _REFERENCE_SLOTS
+    done, weight = deadlines(problem), problem.slots / _REFERENCE_SLOTS * unlikeness(problem.scenario)
     following = len(done) - np.searchsorted(done, np.arange(problem.slots), side="right")
     near = kept ** slots_to_deadline(problem) / np.maximum(following, 1) ** 2
-    return tuple((scale * unlikeness(problem.scenario) * (1 + _END_OVER_RUN * near)).tolist())
+    return tuple((min(weight, _MOST_RUN_WEIGHT) + weight * _END_OVER_RUN * near).tolist())
 
 
 def unlikeness(scenario: Scenario) -> float:

@@ -131,16 +131,30 @@ class Exchange:
         gain = torch.stack(by_training)[self._trains.long(), network.power_of_action]  # (action, batch, device)
         return gain.permute(1, 2, 0)
 
-    def _rounds(self, chosen: Tensor, rounds: int) -> Tensor:
-        """Best single moves, colour by colour, until nobody moves."""
-        for _ in range(rounds):
-            before = chosen
-            for movers in self.network.colours:
-                best = (self.price - self.gains(chosen, movers)).argmin(-1)
-                chosen = torch.where(movers, best, chosen)
-            if torch.equal(before, chosen):
-                break
+    def _round(self, chosen: Tensor) -> Tensor:
+        """Best single moves, colour by colour."""
+        for movers in self.network.colours:
+            best = (self.price - self.gains(chosen, movers)).argmin(-1)
+            chosen = torch.where(movers, best, chosen)
         return chosen
+
+    def _rounds(self, chosen: Tensor, rounds: int) -> Tensor:
+        """Rounds of best single moves until nobody moves; episodes in which nobody does are done."""
+        exchange, left = self, torch.arange(len(chosen), device=chosen.device)
+        for _ in range(rounds):
+            before = chosen[left]
+            after = exchange._round(before)
+            chosen = chosen.index_copy(0, left, after)
+            moved = (after != before).any(1)
+            if not moved.any():
+                break
+            left, exchange = left[moved], exchange._of(moved)
+        return chosen
+
+    def _of(self, episodes: Tensor) -> "Exchange":
+        """Some episodes of the batch, (batch,) bool."""
+        parts = (self.fading, self.value, self.price)
+        return self if episodes.all() else Exchange(self.network, *(part[episodes] for part in parts))
 
     def total(self, chosen: Tensor) -> Tensor:
         """The objective; (batch,)."""
