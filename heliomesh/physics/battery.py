@@ -140,7 +140,7 @@ class Battery:
         prob = law.prob[phase].expand_as(gained)
         at_once = max(1, _ENTRIES_AT_ONCE // kernel[..., 0].numel())
         for upper in (0, 1):
-            for some, chance in zip(gained.split(at_once, -1), prob.split(at_once, -1), strict=True):
+            for some, chance in zip(torch.split(gained, at_once, -1), torch.split(prob, at_once, -1), strict=True):
                 exact = some.unsqueeze(2) + rest.reshape(len(rest), 1, -1, 1)  # (device, weather, left, atom)
                 low = torch.floor(exact + _TOLERANCE)
                 above = (exact - low).clamp(0, 1)
