@@ -62,7 +62,7 @@ Count = Annotated[int, Field(ge=1, le=10_000_000)]
 # One number for all devices, or a list with one number per device.
 PerDevicePositive = Positive | Annotated[tuple[Positive, ...], Field(strict=False)]
 PerDeviceNonNegative = NonNegative | Annotated[tuple[NonNegative, ...], Field(strict=False)]
-Share = Annotated[float, Field(gt=0, le=1)]  # what is left of something; never nothing
+Share = Annotated[float, Field(ge=0.001, le=1)]  # of energy that gets through; less would drown in rounding
 PerDeviceShare = Share | Annotated[tuple[Share, ...], Field(strict=False)]
 PerDeviceDecay = Decay | Annotated[tuple[Decay, ...], Field(strict=False)]
 # a load [W] and the share of what is drawn that reaches it

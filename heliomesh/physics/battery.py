@@ -138,17 +138,21 @@ class Battery:
         shape = (*gained.shape[:2], self.levels)  # (device, weather, left)
         kernel = gained.new_zeros(*shape, self.levels + 1)  # beyond the top, clipped
         prob = law.prob[phase].expand_as(gained)
+        at_once = max(1, _ENTRIES_AT_ONCE // kernel[..., 0].numel())
         for upper in (0, 1):
-            for atom in range(gained.shape[-1]):
-                exact = gained[..., atom].unsqueeze(-1) + rest.unsqueeze(1)
+            for some, chance in zip(torch.split(gained, at_once, -1), torch.split(prob, at_once, -1), strict=True):
+                exact = some.unsqueeze(2) + rest.reshape(len(rest), 1, -1, 1)  # (device, weather, left, atom)
                 low = torch.floor(exact + _TOLERANCE)
                 above = (exact - low).clamp(0, 1)
-                reached = (whole.unsqueeze(1) + low.long() + upper).clamp(max=self.levels)
-                weight = prob[..., atom].unsqueeze(-1) * (above if upper else 1 - above)
-                kernel.scatter_add_(-1, reached.unsqueeze(-1), weight.unsqueeze(-1))
+                reached = whole.reshape(len(whole), 1, -1, 1) + low.clamp(max=self.levels).long() + upper
+                weight = chance.unsqueeze(2) * (above if upper else 1 - above)
+                kernel.scatter_add_(-1, reached.clamp(max=self.levels), weight)
         kernel = kernel[..., :-1].contiguous()
         kernel[..., -1] = 1 - kernel[..., :-1].sum(-1)  # everything above the top stays at the top
         return kernel.clamp_min(0)
+
+
+_ENTRIES_AT_ONCE = 1 << 20  # of a kernel's levels left and atoms
 
 
 def build_battery(scenario: Scenario, spent_joule: Tensor, losses: Losses | None = None) -> Battery:

@@ -10,6 +10,7 @@ replace.
 
 import tomllib
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -106,7 +107,7 @@ class Consumption:
         sending = self.sending_joule(power_watt) * self.converter.per_joule(load_watt)
         return trained * self.training_drawn_joule + sending
 
-    @property
+    @cached_property
     def training_drawn_joule(self) -> Tensor:
         """Drawn in a slot with training, whose load is spread over the slot; (device,)."""
         return self.training_joule * self.converter.per_joule(self.training_joule / self.slot_second)

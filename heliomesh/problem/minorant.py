@@ -66,7 +66,7 @@ class Kind:
             low = torch.floor(steps + _TOLERANCE)
             strength = law.prob[phase].unsqueeze(1) * self._strength((steps - low).clamp(0, 1))
             bend = torch.zeros(law.num_weather, levels, levels + 1, dtype=torch.float64, device=steps.device)
-            point = (whole + low.long() + 1).clamp(max=levels)
+            point = (whole + low.clamp(max=levels).long() + 1).clamp(max=levels)
             bend[:, :-1].scatter_add_(2, point, strength)
             joint = torch.einsum("wln,wv->wlvn", bend[..., :-1], law.kernel)
             found.append(joint.reshape(self.num_energy, self.num_energy))

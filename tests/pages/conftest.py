@@ -44,6 +44,20 @@ def separate_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("separate") / "run", "uncoordinated", 0, *changes)
 
 
+@pytest.fixture(scope="session")
+def lossy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose storage loses energy and whose slots drain it; do not change it."""
+    changes = (
+        "--set",
+        "energy.storage=li-ion",
+        "--set",
+        "energy.sleep_watt=0.1",
+        "--set",
+        "energy.compute_joule=0.5",
+    )
+    return make_run(tmp_path_factory.mktemp("lossy") / "run", "uncoordinated", 0, *changes)
+
+
 @pytest.fixture
 def own_run(finished_runs: list[Path], tmp_path: Path) -> Path:
     """A copy that a test may spoil."""

@@ -116,6 +116,25 @@ def test_the_gap_ledger_has_a_line_and_a_bar(
     assert _complaints(page) == []
 
 
+def test_lossy_energy_has_columns_of_its_own(browser: Any, opened: Any, lossy_run: Path, tmp_path: Path) -> None:
+    heads = "#ledger thead th"
+    assert not any("leaked" in head.text for head in opened.find_elements(By.CSS_SELECTOR, heads))
+    page = _open(browser, report_page([lossy_run]), tmp_path)
+    found = [head.text.splitlines()[0] for head in page.find_elements(By.CSS_SELECTOR, heads)]
+    assert found[4:10] == [
+        "on training",
+        "on sending",
+        "standing by",
+        "in the converter",
+        "lost in charging",
+        "leaked",
+    ]
+    (bar,) = page.find_elements(By.CSS_SELECTOR, "#ledger tbody .stack")
+    assert "lost" in bar.get_attribute("aria-label")
+    assert len(bar.find_elements(By.TAG_NAME, "span")) == 4
+    assert _complaints(page) == []
+
+
 def test_without_a_gap_ledger_there_is_no_table_of_it(opened: Any) -> None:
     assert not _by_id(opened, "gap-ledger").is_displayed()
     assert _complaints(opened) == []

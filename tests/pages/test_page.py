@@ -197,6 +197,17 @@ def test_the_ledger_balances(finished_runs):
         assert ledger["initial"] + ledger["harvested"] == pytest.approx(
             ledger["spent"] + ledger["overflow"] + ledger["stored"]
         )
+        assert ledger["ideal"]
+
+
+def test_the_ledger_says_where_lossy_energy_went(lossy_run):
+    (run,) = page_data([lossy_run])["runs"]
+    ledger = run["trace"]["ledger"]
+    assert not ledger["ideal"]
+    assert ledger["imbalance"] == pytest.approx(0, abs=1e-9)
+    parts = [ledger[name] for name in ("training", "sending", "standby", "converter")]
+    assert sum(parts) == pytest.approx(ledger["spent"])
+    assert min(*parts, ledger["charging"], ledger["leaked"]) > 0
 
 
 def test_the_gap_ledger_is_shown_where_every_seed_has_one(finished_runs, run_with_ledger):

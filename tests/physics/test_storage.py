@@ -186,6 +186,11 @@ def test_the_kernel_keeps_the_mean_of_the_law(numbers, prob, joule, levels, capa
         np.testing.assert_allclose(kernel[left].numpy(), row, atol=1e-7)
 
 
+def test_harvests_beyond_all_whole_numbers_fill_the_battery():
+    kernel = lossy(1e-90, 4, retention=0.9, drain=1e-91).kernel(law_of([[0.0, 1e90]], [[0.5, 0.5]]), 0)[0, 0]
+    np.testing.assert_allclose(kernel[0], [0.5, 0, 0, 0.5])
+
+
 def test_simulated_slots_follow_the_kernel():
     """Energies in whole grid steps: drain, losses and darkness included, planners see the simulated process."""
     energy = {"energy.sleep_watt": 1.0, "energy.charge_efficiency": 0.5, "energy.converter_efficiency": 0.5}
