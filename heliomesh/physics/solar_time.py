@@ -176,7 +176,8 @@ def without_gaps(
     missing = np.repeat(begin, counts) + number * np.repeat((end - begin) / counts, counts)
     values = np.interp(missing, second, np.asarray(ghi, dtype=np.float64))
     filled = pd.Series(values, index=pd.DatetimeIndex(missing.astype("datetime64[s]")))
-    remark = f"{(end - begin).sum() / 60:g} minutes of irradiance in {len(begin)} gaps were interpolated"
+    gaps = "1 gap" if len(begin) == 1 else f"{len(begin)} gaps"
+    remark = f"{(end - begin).sum() / 60:g} minutes of irradiance in {gaps} were interpolated"
     return pd.concat([ghi, filled]).sort_index(kind="stable"), remark
 
 

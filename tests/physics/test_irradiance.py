@@ -283,7 +283,7 @@ def test_short_gaps_are_interpolated_and_told(tmp_path):
 def test_missing_values_are_gaps(tmp_path):
     text = csv_text().replace(f"T10:00,{values('begin')[1][10]}", "T10:00,-9999")
     scenario = scenario_of(tmp_path, text, law="trace", start="06-01")
-    assert "60 minutes of irradiance in 1 gaps" in solar.build(scenario.harvest, scenario).law.remark
+    assert "60 minutes of irradiance in 1 gap were" in solar.build(scenario.harvest, scenario).law.remark
 
 
 def test_long_gaps_are_refused_by_the_first(tmp_path):
