@@ -627,11 +627,9 @@ def _read(name_or_path: str | Path) -> tuple[str, str, Path | None]:
             "scenario",
             f"expected a .toml file or one of {', '.join(known)}, actual value {str(name_or_path)!r}{hint}",
         )
-    return (
-        (files("heliomesh") / "scenarios" / f"{name_or_path}.toml").read_text(encoding="utf-8"),
-        str(name_or_path),
-        None,
-    )
+    folder = files("heliomesh") / "scenarios"
+    text = (folder / f"{name_or_path}.toml").read_text(encoding="utf-8")
+    return text, str(name_or_path), Path(str(folder))
 
 
 FILE_FIELDS = (("harvest", "file"), ("link", "table"))  # fields that name a file, which counts by its content

@@ -37,7 +37,9 @@ from heliomesh.streams import stream
 _EXACT_DIRECTIONS = 256
 _PULL = 0.5  # ε, of a slot's training
 _END_OVER_RUN = 100.0  # λ_end / λ
-_MOST_RUN_WEIGHT = 0.8 / _PULL**2  # λ far from deadlines: a first slot of training costs at most 0.8 of what it brings
+_MOST_RUN_WEIGHT = (
+    0.8 / _PULL**2
+)  # λ far from deadlines: a first slot of training costs at most 0.8 of what it brings
 _REFERENCE_SLOTS = 200  # of the horizon to which numbers for unlikeness refer
 PERIOD_SLOTS = 25  # between deadlines where models must be good all along
 

@@ -68,16 +68,25 @@ class Network:
 def scarcity_price(problem: Problem, battery_joule: Tensor, price: float) -> Tensor:
     """A price of energy without a plan, which rises as the battery empties; (batch, device, action).
 
-    price (1 − b_j / capacity_j) e_j / e_0, with e_0 the energy of a slot's training, or of the costliest action where
-    training is free: units of energy cancel.
+    price (1 − b_j / capacity_j) e_j / e_0, with e_0 the energy of a slot's training, or of a packet at the least
+    power where that is more: units of energy cancel.
     """
-    spent, training = problem.actions.spent_joule, problem.compute_joule
-    unit = torch.where(training > 0, training, spent.amax(1)).clamp_min(_LEAST_JOULE).unsqueeze(1)
+    spent = problem.actions.spent_joule
+    unit = torch.maximum(problem.compute_joule, _packet_joule(problem)).clamp_min(_LEAST_JOULE).unsqueeze(1)
     scarcity = 1 - battery_joule / problem.battery.capacity_joule
     return price * scarcity.unsqueeze(-1) * (spent / unit)
 
 
 _LEAST_JOULE = 1e-300  # where no action spends anything
+
+
+def _packet_joule(problem: Problem) -> Tensor:
+    """What a packet at the least power draws; (device,), zero where there is no power."""
+    powers = problem.actions.power_watt
+    least = powers[powers > 0].amin().reshape(1) if bool((powers > 0).any()) else powers.new_zeros(1)
+    return problem.consumption.drawn_joule(least, torch.zeros_like(least, dtype=torch.bool)).expand(
+        problem.num_devices
+    )
 
 
 @dataclass(frozen=True)
