@@ -10,8 +10,8 @@ import torch
 
 import heliomesh as hm
 from heliomesh.engine.fleet.device import OwnPolicy
+from heliomesh.living.answer import Answering, Switching
 from heliomesh.living.conditions import Conditions
-from heliomesh.living.replanning import Switching, answer_to
 from heliomesh.problem.factor import energy
 from heliomesh.problem.policy import ActionPolicy, Decision, Plan, Weights
 from heliomesh.problem.problem import Problem
@@ -144,7 +144,7 @@ CHOICES = [
 @pytest.mark.parametrize(("chosen", "sentence"), CHOICES)
 def test_actions_are_checked_wherever_they_are_used(problem, chosen, sentence):
     policy = Chooser(problem, chosen)
-    answer = replace(answer_to(problem, Conditions(), "uncoordinated", {}), plan=Plan("chooser", policy))
+    answer = Answering(problem, "uncoordinated").with_plan(Conditions(), Plan("chooser", policy))
     with pytest.raises(hm.ScenarioError, match=sentence):
         hm.simulate(problem, Plan("chooser", policy), episodes=BATCH)
     with pytest.raises(hm.ScenarioError, match=sentence):
