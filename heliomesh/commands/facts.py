@@ -19,14 +19,16 @@ from heliomesh.simulation.trace import Trace
 def network_facts(problem: Problem) -> dict[str, Any]:
     """What a scenario amounts to."""
     scarcity = problem.scarcity()
-    return {
+    facts = {
         "scenario": problem.scenario.name,
         "hash": problem.scenario.content_hash[:12],
         "devices": problem.num_devices,
         "diameter": problem.topology.diameter,
         "scarcity": float(scarcity.mean()),
-        "spending rounded up by at most": f"{max(problem.rounding_excess(), 0.0):.0%}",
     }
+    if problem.scenario.energy.battery_levels is None:  # planners choose their own grids
+        return facts
+    return facts | {"spending rounded up by at most": f"{max(problem.rounding_excess(), 0.0):.0%}"}
 
 
 def summary_facts(summary: Summary) -> dict[str, Any]:
