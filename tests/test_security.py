@@ -44,6 +44,7 @@ RENAMED_LATER = {
     ("learning/retrieval/search.py", "_fetch"),
     ("learning/run.py", "_write_parquet"),
     ("pages/drawing.py", "svg_text"),  # to memory
+    ("studies/survivors.py", "save"),  # to memory, then by `write_text`
 }
 
 

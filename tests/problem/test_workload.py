@@ -72,7 +72,7 @@ def test_work_that_does_not_fit_into_a_slot_is_refused(changes, field, words):
 
 def test_data_are_not_loaded_to_count_bits(monkeypatch):
     monkeypatch.delattr(digits, "load")
-    assert hm.build(tiny(BITS)).sending.second == pytest.approx(0.15392)
+    assert hm.build(tiny(BITS)).consumption.sending.second == pytest.approx(0.15392)
 
 
 def test_a_model_is_looked_at_only_if_bits_are_asked_for():

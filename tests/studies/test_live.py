@@ -136,7 +136,8 @@ def test_new_weights_reach_the_models(problem, tmp_path):
 
 def test_on_a_ring_new_weights_alone_change_no_model(tmp_path):
     """All weights of a ring are a third, also after a loss; what does not arrive stays with oneself anyway."""
-    problem = hm.build(hm.Scenario.load("tiny").override({"slots": 8, "learning.local_steps": 2}))
+    model = {"learning.aggregation": "model"}
+    problem = hm.build(hm.Scenario.load("tiny").override({"slots": 8, "learning.local_steps": 2, **model}))
     job = replace(job_of(problem, "uncoordinated", {}), changes=("link.0-1=off@2",))
     stale, fresh = hm.Store(tmp_path).runs([replace(job, reaction=name) for name in ("stale", "fresh")])
     assert stale.provenance["cost"] > fresh.provenance["cost"]
