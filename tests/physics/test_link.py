@@ -218,7 +218,7 @@ def test_links_of_any_graph_are_link_metre_long(kind):
     np.testing.assert_allclose(build_link(scenario, topology).path_gain, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_numbers_of_devices_do_not_decide_path_loss(seed):
     """The same ring, drawn and written as links between renumbered devices."""
     number = np.random.default_rng(seed).permutation(10).tolist()
@@ -230,7 +230,7 @@ def test_numbers_of_devices_do_not_decide_path_loss(seed):
     )
     gains = [np.sort(build_link(scenario, build_topology(scenario)).path_gain) for scenario in (ring, renumbered)]
     np.testing.assert_allclose(gains[1], gains[0], rtol=1e-9)
-    bounds = [hm.lower_bound(hm.build(scenario.override({"slots": 20}))) for scenario in (ring, renumbered)]
+    bounds = [hm.lower_bound(hm.build(scenario.override({"slots": 5}))) for scenario in (ring, renumbered)]
     assert bounds[1] == pytest.approx(bounds[0], rel=1e-9)
     assert 0 < bounds[0] < 9
 
