@@ -505,8 +505,7 @@ class Scenario(Section):
             data = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # numbers and nesting may exceed what Python reads
             raise ScenarioError("scenario", f"expected TOML, actual file {str(name_or_path)!r}: {error}") from None
-        if folder is not None:
-            _find_files(data, folder)
+        _find_files(data, folder)
         return cls.parse({"name": name, **data})
 
     def override(self, changes: Mapping[str, Any]) -> Self:
@@ -614,7 +613,7 @@ def read_text(field: str, path: str | Path) -> str:
         raise ScenarioError(field, f"expected a readable text file, actual file {str(path)!r}: {reason}") from None
 
 
-def _read(name_or_path: str | Path) -> tuple[str, str, Path | None]:
+def _read(name_or_path: str | Path) -> tuple[str, str, Path]:
     """Text, default name and folder of a scenario."""
     path = Path(name_or_path)
     if path.suffix == ".toml" or path.is_file():

@@ -7,9 +7,9 @@ traces: what compression alone costs.
 
 from typing import Any
 
-from heliomesh.learning.model import build_model
-from heliomesh.on_air import Format, update_bits
-from heliomesh.scenario import Scenario
+from heliomesh.learning.footprint import update_bits
+from heliomesh.on_air import Format
+from heliomesh.scenario import Learning, Scenario
 from heliomesh.studies.gain import SEPARATE
 from heliomesh.studies.line import Line, Scheme
 from heliomesh.studies.task import DIRICHLET
@@ -21,15 +21,12 @@ RADIO = True
 NAME = __name__.rpartition(".")[2]
 _FLOAT32_SECOND = 2.0  # the paper's transmission time
 _FORMATS: tuple[Format, ...] = ("float32", "float16", "int8", "top-k")
-_INPUT_SHAPE = {"digits": (1, 8, 8), "fashion_mnist": (1, 28, 28)}
-_LABELS = 10
 
 
 def transmit_second(dataset: str, on_air: Format) -> float:
     """Transmission time [s] of the dataset's model, in proportion to its bits."""
-    model = build_model("auto", _INPUT_SHAPE[dataset], _LABELS, seed=0)
-    parameters = sum(one.numel() for one in model.parameters())
-    return _FLOAT32_SECOND * update_bits(parameters, on_air) / update_bits(parameters)
+    sent, whole = (update_bits(Learning(dataset=dataset, on_air=one)) for one in (on_air, "float32"))
+    return _FLOAT32_SECOND * sent / whole
 
 
 def lines(quick: bool) -> list[Line]:
