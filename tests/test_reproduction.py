@@ -28,13 +28,12 @@ STORE = store_of(ROOT / "results", quick=False)
 
 
 ANEW = {"receiver", "prices"}  # they plan otherwise since their lines were run, and are to be run again
-NOT_RUN = {"weights": {"contributions"}}  # by experiment
 
 
 @pytest.mark.parametrize("name", experiment_names())
 def test_every_line_of_every_figure_is_published_or_said_to_be_absent(name):
     (figure,) = figures([name], STORE, False, TrainSettings())
-    assert {line.scheme.planner for line in figure.absent} <= ANEW | NOT_RUN.get(name, set())
+    assert {line.scheme.planner for line in figure.absent} <= ANEW
     assert [result.line.name for result in figure.results if result.missing] == []
     assert (ROOT / "results" / f"{name}.md").read_text(encoding="utf-8") == figure_text(figure)
     assert (ROOT / "results" / f"{name}.svg").exists() == bool(figure.results)
