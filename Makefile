@@ -7,6 +7,9 @@ STAMP  := $(VENV)/.installed
 # Spinning OpenMP threads starve each other on small machines.
 export OMP_WAIT_POLICY ?= PASSIVE
 
+# Tests run in one process per core, at most four because each may take a gibibyte, and with one thread in each.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=logical --maxprocesses=4
+
 .PHONY: demo data browser test test-all test-machines bench check audit faults clean
 
 demo: $(STAMP)
@@ -24,10 +27,10 @@ browser:
 	  || echo "Chromium cannot be installed here: the tests of pages are skipped."
 
 test: check data browser
-	$(BIN)/pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: check data browser
-	$(BIN)/pytest
+	$(PYTEST)
 
 # The numeric tests as on other processors, thread counts, locales and versions of Python; see docs/reliability.md.
 test-machines: $(STAMP) data

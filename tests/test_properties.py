@@ -151,18 +151,21 @@ def renumbered(scenario: hm.Scenario, place: np.ndarray[Any, Any]) -> hm.Scenari
 
 
 def check_numbering(number: int) -> None:
-    """Bounds, the optimum and order-free planners do not care how devices are numbered; the others hardly do."""
+    """The optimum and order-free planners do not care how devices are numbered; bounds and the others hardly do.
+
+    Costs here are exact on each plan's own grid, so they say nothing about the bound, which speaks of continuous
+    batteries; `tests/planners/test_certificate.py` compares it with optima.
+    """
     scenario = random_network(number)
     place = np.random.default_rng(number).permutation(scenario.network.devices)
     problem, other = hm.build(scenario), hm.build(renumbered(scenario, place))
-    bound = hm.lower_bound(problem)
-    assert hm.lower_bound(other) == pytest.approx(bound, abs=1e-9)
+    # the ascent of prices stops at its own tolerance, and takes another way when devices are numbered otherwise
+    assert hm.lower_bound(other) == pytest.approx(hm.lower_bound(problem), rel=1e-3)
     for planner, options in variants():
         plan, replan = (hm.plan(p, planner, bound=False, **options) for p in (problem, other))
         if not has_exact_cost(plan):
             continue
         cost, recost = hm.exact_cost(problem, plan.policy), hm.exact_cost(other, replan.policy)
-        assert cost >= bound - 1e-9
         if planner in NUMBERED:
             continue
         tolerance = 0.02 if planner in TURN_TAKING else 1e-9
