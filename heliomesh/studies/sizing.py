@@ -291,6 +291,7 @@ def size(
     measurement = Measurement(target.measure, **own)
     measurement.check(base)
     axes = axes_of(base, capacity_joule, panel)
+    axes.scenario(base, min(axes.pairs))  # what the smallest battery cannot hold is refused before any work
     quiet = Work(**{"keep_weights": False, **work, "track": untracked})
     with opened(store) as kept, kept.alone():
 
