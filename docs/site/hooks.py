@@ -1,6 +1,6 @@
 """Hooks of MkDocs: add the generated pages, and lead links that leave `docs/` to pages of the site."""
 
-import os
+import posixpath
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,9 +86,9 @@ def in_repository(uri: str) -> str:
 
 def _targets(uri: str, text: str) -> Iterator[tuple[re.Match[str], str]]:
     """Links of a page to files of the repository, with the paths of those files."""
-    folder = os.path.dirname(in_repository(uri))
+    folder = posixpath.dirname(in_repository(uri))
     for link in LINK.finditer(text):
-        path = os.path.normpath(os.path.join(folder, link[2])).replace(os.sep, "/")
+        path = posixpath.normpath(posixpath.join(folder, link[2]))
         if not re.match("[a-z]+:", link[2]) and not path.startswith("..") and (ROOT / path).exists():
             yield link, path
 
@@ -103,9 +103,9 @@ def _left_by(uri: str, text: str) -> Iterator[str]:
 
 def relinked(text: str, uri: str) -> str:
     """The page's text with links to pages of the site in place of files of the repository."""
-    here = os.path.dirname(uri)
+    here = posixpath.dirname(uri)
     for link, path in reversed(list(_targets(uri, text))):
-        target = os.path.relpath(in_site(path), here or ".").replace(os.sep, "/")
+        target = posixpath.relpath(in_site(path), here or ".")
         text = text[: link.start()] + link[1] + target + link[3] + text[link.end() :]
     return text
 

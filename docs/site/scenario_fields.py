@@ -54,7 +54,13 @@ def _after_comma(heading: str) -> str:
 def _table(fields: dict[str, FieldInfo]) -> str:
     rows = ["| field | values | default | unit | meaning |", "|---|---|---|---|---|"]
     for name, field in fields.items():
-        cells = (f"`{name}`", values_of(field), default_of(field), unit_of(name, field), _plain(str(field.description)))
+        cells = (
+            f"`{name}`",
+            values_of(field),
+            default_of(field),
+            unit_of(name, field),
+            _plain(str(field.description)),
+        )
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
 
