@@ -1,8 +1,11 @@
 """The reference page of experiments: which of them is which figure of the paper."""
 
+from pathlib import Path
+
 from heliomesh import catalog
 from heliomesh.studies.reproduce import EXPERIMENT_CATALOG, experiment_names
 
+RESULTS = Path(__file__).parents[2] / "results"
 _ABOUT = """# Figures of the paper
 
 Each experiment makes one figure: `heliomesh reproduce NAME` computes its lines, or reads them where they are
@@ -33,4 +36,5 @@ def _row(module: object) -> str:
     name = str(module.NAME)  # type: ignore[attr-defined]
     axis = str(module.PLACE or "slot")  # type: ignore[attr-defined]
     question = (module.__doc__ or "").strip().splitlines()[0]
-    return f"| {_place(module)} | [`{name}`](../results/{name}.md) | {axis} | {question} |\n"
+    shown = f"[`{name}`](../results/{name}.md)" if (RESULTS / f"{name}.md").exists() else f"`{name}`"
+    return f"| {_place(module)} | {shown} | {axis} | {question} |\n"
