@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Tests run in one process per core, at most four because each may take a gibibyte, and with one thread in each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=logical --maxprocesses=4
 
-.PHONY: demo data browser test test-all test-machines bench check audit faults clean
+.PHONY: demo data browser test test-all test-machines bench check audit faults docs dist release-notes clean
 
 demo: $(STAMP)
 	$(BIN)/heliomesh learn ring10 --train 5 --set learning.partition=dirichlet --set learning.alpha=0.1
@@ -56,10 +56,23 @@ audit: $(STAMP)
 faults: $(STAMP)
 	$(BIN)/python -m tests.faults
 
+# The site, into site/. RUN_NOTEBOOKS=false leaves out what notebooks print and draw, and saves minutes.
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Wheel and sdist, into dist/; both are tried outside this folder. DIST_FLAGS=--fresh installs dependencies anew.
+dist: $(STAMP)
+	$(BIN)/python -m tests.distributions $(DIST_FLAGS)
+
+# The newest section of the changelog.
+release-notes:
+	@awk '/^## /{sections++; next} sections == 1' CHANGELOG.md
+
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist site *.egg-info

@@ -19,7 +19,7 @@ PLANNER_CATALOG = "heliomesh.planners"
 
 
 def planner_names() -> list[str]:
-    """Names of all planners."""
+    """Names of all planners, those of installed packages included."""
     return catalog.names(PLANNER_CATALOG)
 
 
@@ -58,10 +58,31 @@ def find_planner(planner: object) -> Planner:
 
 
 def plan(problem: Problem, planner: object, *, bound: bool = False, **options: Any) -> Plan:
-    """Make a plan with a planner's name, module or function; its options are checked before any work is done.
+    """Make a plan; options are checked before any work is done.
 
-    ``bound``: whether a lower bound is added where the planner itself gives none; it takes seconds or more. A policy
-    that picks powers outside the action set gets none.
+    Parameters
+    ----------
+    problem
+        What is planned for.
+    planner
+        A name of `planner_names`, a function ``plan(context)``, or a module with such a function.
+    bound
+        Whether `lower_bound` is added where the planner itself gives none; it takes seconds or more. A policy that
+        picks powers outside the action set gets none.
+    **options
+        Options of the planner, as its page in the gallery lists them.
+
+    Returns
+    -------
+    Plan
+        A policy with what is known about it.
+
+    Raises
+    ------
+    ScenarioError
+        Where the name or an option is wrong.
+    TooLargeError
+        Where the planner's tables would not fit into memory.
     """
     return make_plan(problem, planner, options, bound=bound)
 
@@ -119,9 +140,21 @@ def chosen_options(planner: object, options: Mapping[str, Any]) -> dict[str, Any
 def lower_bound(problem: Problem, track: Track = untracked) -> float | None:
     """Certified lower bound on the expected cost per slot of the simulated process; computed once.
 
-    It speaks of every policy that picks from the problem's action set, and of continuous batteries. None where
-    harvests are replayed from a random start: planners know their marginal law only. Why it is valid is said in
-    `heliomesh/problem/dual.py` and `heliomesh/problem/receiver_floor.py`.
+    It speaks of every policy that picks from the problem's action set, and of continuous batteries. Why it is valid
+    is said in `heliomesh/problem/dual.py` and `heliomesh/problem/receiver_floor.py`.
+
+    Parameters
+    ----------
+    problem
+        What is bounded.
+    track
+        Shows progress: ``track(items, description, total)`` yields the items.
+
+    Returns
+    -------
+    float or None
+        Updates lost per slot, from 0 to the number of devices. None where harvests are replayed from a random start:
+        planners know their marginal law only.
     """
     if not problem.law_is_simulated:
         return None
@@ -135,4 +168,5 @@ def lower_bound(problem: Problem, track: Track = untracked) -> float | None:
     return known
 
 
-continuous_bound = lower_bound  # its name while plans had a bound of their own grid
+continuous_bound = lower_bound
+"""The name of `lower_bound` while plans had a bound of their own grid."""

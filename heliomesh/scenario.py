@@ -86,7 +86,7 @@ class Network(Section):
 
     topology: Literal[
         "ring", "grid", "geometric", "regular", "star", "complete", "erdos-renyi", "places", "edges"
-    ] = "ring"
+    ] = Field("ring", description="kind of graph; 'edges' lists its links, 'places' links positions")
     devices: Count = Field(10, description="number of devices; positions imply it")
     edges: Annotated[tuple[Edge, ...], Field(strict=False)] | None = Field(
         None, description="undirected links, for topology = 'edges' and for places with links = 'list'"
@@ -127,14 +127,18 @@ class Network(Section):
     placement: Literal["uniform", "jittered"] = Field(
         "uniform", description="geometric: anywhere in a square, or one device anywhere in each cell of a lattice"
     )
-    mixing: Literal["metropolis", "lazy-metropolis"] = "metropolis"
-    allow_disconnected: bool = False
+    mixing: Literal["metropolis", "lazy-metropolis"] = Field(
+        "metropolis",
+        description="weights of averaging: a_ij = 1 / (1 + max(d_i, d_j)) of linked devices with degrees d; "
+        "lazy: half of that",
+    )
+    allow_disconnected: bool = Field(False, description="accept a graph of several components")
 
 
 class HarvestSettings(Section):
     """What the settings of every harvest source have; a source without settings of its own has only these."""
 
-    source: str
+    source: str = Field(description="where energy comes from: a name of `physics/harvest`, or module:name")
     sky: Literal["independent", "mixed", "common"] = Field(
         "independent",
         description="weather and harvest of every device on its own, one weather for all, or one weather and harvest",
@@ -151,8 +155,10 @@ class HarvestSettings(Section):
 class ChannelSettings(Section):
     """What the settings of every channel source have; a field ``gain`` of a source scales each receiver's gains."""
 
-    source: str
-    state: Literal["receiver", "link", "reciprocal"] = "receiver"
+    source: str = Field(description="how channels fade: a name of `physics/channels`, or module:name")
+    state: Literal["receiver", "link", "reciprocal"] = Field(
+        "receiver", description="what has a fading state of its own: each receiver, directed link or undirected link"
+    )
 
 
 class Link(Section):
@@ -226,7 +232,7 @@ class Energy(Section):
         "coupled", description="whoever trains sends and the reverse, as in the paper, or each on its own as well"
     )
     train_only: bool = Field(False, description="coupled actions: adds 'train, don't send'")
-    capacity_joule: PerDevicePositive = 4.0
+    capacity_joule: PerDevicePositive = Field(4.0, description="most energy that a battery holds [J]")
     battery_levels: Annotated[int, Field(ge=1, le=4096)] | None = Field(
         None, description="points of every planner's battery grid; default: each planner chooses its own"
     )
@@ -462,9 +468,11 @@ def validated(model: type[_Section], data: object, prefix: str) -> _Section:
 class Scenario(Section):
     """Everything that determines a result, bar the choice of planner."""
 
-    name: str = "unnamed"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    slots: Count = 200
+    name: str = Field("unnamed", description="shown in tables and pages; decides nothing")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
+        0, description="draws random graphs and a clear sky's clouds, and serves planners; episodes have their own"
+    )
+    slots: Count = Field(200, description="length of an episode")
     network: Network = Network()
     channel: SerializeAsAny[ChannelSettings]
     link: Link = Link()
@@ -580,6 +588,19 @@ class Scenario(Section):
             schema["$defs"].update(sources)
             schema["properties"][section] = {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in sources]}
         return schema
+
+
+def sections() -> dict[str, type[Section]]:
+    """The settings of every table of a scenario file; a table with sources has one entry for each.
+
+    Keys are headings: ``network``, or ``harvest, source = "solar"``.
+    """
+    of_sources = {
+        f'{section}, source = "{name}"': _source_settings(section, name)
+        for section, (package, _, _) in _SOURCES.items()
+        for name in catalog.names(package)
+    }
+    return _FIXED | of_sources
 
 
 def shipped() -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 from heliomesh.cli import COMMANDS, loaded, told
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 INLINE = re.compile(r"`heliomesh ([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)|src=\"([^\"]+)\"")
 BLOCK = re.compile(r"^(?:\S*/)?heliomesh ([^#\n]+)", re.MULTILINE)

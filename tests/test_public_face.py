@@ -1,5 +1,8 @@
 """Wrong arguments of the Python functions get one clear sentence, like wrong settings."""
 
+import dataclasses
+import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -96,3 +99,26 @@ def test_reports_of_run_folders_and_of_a_comparison(tmp_path: Path) -> None:
     assert '"label":"prices"' in text
     with pytest.raises(hm.ScenarioError, match="store: expected one that the comparison was given"):
         hm.report(hm.compare(problem, ["uncoordinated"], episodes=2, train=1), tmp_path / "page.html")
+
+
+FUNCTIONS = [name for name in hm.__all__ if inspect.isfunction(getattr(hm, name))]
+RECORDS = [name for name in hm.__all__ if dataclasses.is_dataclass(getattr(hm, name))]
+
+
+def described(docstring: str | None, section: str) -> list[str]:
+    """Names that a section of a docstring in NumPy's form describes."""
+    parts = re.split(r"^(\w+)\n-+$", inspect.cleandoc(docstring or ""), flags=re.MULTILINE)
+    text = dict(zip(parts[1::2], parts[2::2], strict=True)).get(section, "")
+    return re.findall(r"^\*{0,2}(\w+)$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_public_function_describes_its_parameters(name: str) -> None:
+    function = getattr(hm, name)
+    assert described(function.__doc__, "Parameters") == list(inspect.signature(function).parameters)
+
+
+@pytest.mark.parametrize("name", sorted(set(RECORDS) - {"Trace"}))  # Trace has a table of its columns
+def test_every_public_record_describes_its_fields(name: str) -> None:
+    record = getattr(hm, name)
+    assert described(record.__doc__, "Attributes") == [field.name for field in dataclasses.fields(record)]

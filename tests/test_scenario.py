@@ -20,6 +20,7 @@ from heliomesh.scenario import (
     ScenarioError,
     parse_override,
     per_device,
+    sections,
     shipped,
 )
 
@@ -34,6 +35,18 @@ def refused(field, action, *arguments):
     with pytest.raises(ScenarioError) as caught:
         action(*arguments)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("heading", sections())
+def test_every_field_says_what_it_means(heading):
+    silent = [name for name, field in sections()[heading].model_fields.items() if not field.description]
+    assert not silent, f"give a description to {', '.join(silent)} of [{heading}]"
+
+
+def test_every_field_outside_the_tables_says_what_it_means():
+    plain = {name: field for name, field in Scenario.model_fields.items() if name not in SECTIONS}
+    assert set(plain) == {"name", "seed", "slots"}
+    assert all(field.description for field in plain.values())
 
 
 # --- round trips ---------------------------------------------------------------------------------------------

@@ -49,25 +49,57 @@ MACHINE = ("device", "precision", "strategy")  # parts of a run's identity that 
 
 @dataclass(frozen=True)
 class Job:
-    """One episode of a planner on a scenario, and a model trained under it."""
+    """One episode of a planner on a scenario, and a model trained under it.
+
+    Attributes
+    ----------
+    scenario
+        Every input.
+    planner
+        A name, or a function or module that can be imported.
+    options
+        Options of the planner.
+    seed
+        Draws the simulation.
+    episode
+        Number of the episode.
+    changes
+        Of the world, WHAT=VALUE@SLOT as in `living/change.py`.
+    reaction
+        To changes; None: the plan for the scenario as it is holds to the end.
+    false_alarm_prob
+        Of the reaction "re-planned", over the horizon.
+    training_seed
+        Draws partition, first weights, minibatches and test samples; default: the scenario's.
+    training
+        How to train and what to measure.
+    until
+        Slots to train; default: the horizon.
+    plan_device
+        Where the planner's tables live.
+    plan_dtype
+        Numbers of these tables.
+    given
+        A trace with the episode to train under, in place of a planner.
+    dataset
+        In place of the scenario's.
+    """
 
     scenario: Scenario
-    planner: object = "receiver"  # a name, or a function or module that can be imported
+    planner: object = "receiver"
     options: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0  # of the simulation
+    seed: int = 0
     episode: int = 0
-    changes: tuple[str, ...] = ()  # of the world, WHAT=VALUE@SLOT as in `living/change.py`
-    reaction: Reaction | None = None  # to changes; None: the plan for the scenario as it is holds to the end
-    false_alarm_prob: float = USUAL_FALSE_ALARM_PROB  # of the reaction "re-planned", over the horizon
-    training_seed: int | None = (
-        None  # of partition, first weights, minibatches and test samples; default: the scenario's
-    )
+    changes: tuple[str, ...] = ()
+    reaction: Reaction | None = None
+    false_alarm_prob: float = USUAL_FALSE_ALARM_PROB
+    training_seed: int | None = None
     training: TrainSettings = field(default_factory=TrainSettings)
-    until: int | None = None  # slots to train; default: the horizon
+    until: int | None = None
     plan_device: str = "cpu"
     plan_dtype: str = "float64"
-    given: Trace | None = None  # with the episode to train under, in place of a planner
-    dataset: Dataset | None = None  # in place of the scenario's
+    given: Trace | None = None
+    dataset: Dataset | None = None
 
     def key(self, step: Step = "run") -> str:
         """Hexadecimal sha256 of all that decides a result."""

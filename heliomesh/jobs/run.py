@@ -28,9 +28,29 @@ def run(
 ) -> Run:
     """Plan, simulate an episode and train under it.
 
-    ``seed`` draws the simulation and the training; by default it is the scenario's. ``changes`` of the world are
-    texts such as ``"harvest=0.5@50"``. With a ``folder`` everything is saved there, and the same call again
-    resumes or returns what is finished. ``settings`` are fields of `TrainSettings` and of `Work`.
+    Parameters
+    ----------
+    scenario
+        A scenario, a shipped scenario's name, or the path of a ``.toml`` file.
+    planner
+        A name of `planner_names`.
+    options
+        Options of the planner.
+    seed
+        Draws the simulation and the training; by default the scenario's.
+    episode
+        Number of the episode.
+    changes
+        Changes of the world, such as ``"harvest=0.5@50"``.
+    folder
+        Where everything is saved. The same call again resumes, or returns what is finished.
+    **settings
+        Fields of `TrainSettings` and of `Work`, such as ``device``, ``track`` or ``observer``.
+
+    Returns
+    -------
+    Run
+        Accuracy, loss and energy by evaluated slot, and the final weights.
     """
     loaded = scenario if isinstance(scenario, Scenario) else Scenario.load(scenario)
     seed = loaded.seed if seed is None else seed

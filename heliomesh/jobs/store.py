@@ -54,10 +54,18 @@ _FILE: dict[Step, str] = {"plan": PLAN, "trace": TRACE, "run": MANIFEST}
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of results."""
+    """A folder of results, each computed once.
+
+    Attributes
+    ----------
+    folder
+        Where it is.
+    single
+        Whether it is a run's folder, of one job.
+    """
 
     folder: Path
-    single: bool = False  # whether it is a run's folder, of one job
+    single: bool = False
 
     def place(self, job: Job, step: Step) -> Path:
         """The folder of a result."""

@@ -34,11 +34,35 @@ def train(
 ) -> Run:
     """Train every device of the scenario under one episode of a trace.
 
-    ``seed`` draws the partition, the first weights, the minibatches and the test samples of the devices; by default
-    it is the scenario's. ``dataset`` replaces the one that the scenario names. With a ``folder`` the run is saved
-    there, with checkpoints on the way; ``resume`` goes on with what it holds. ``settings`` are fields of
-    `TrainSettings` and of `Work`, such as ``evaluate_every`` or ``observer``. Raises ScenarioError, TraceError,
-    DatasetError, TooLargeError or TrainingError.
+    Parameters
+    ----------
+    scenario
+        Its ``[learning]`` says what is trained, and how data are split.
+    trace
+        Who trained in which slot, and what arrived.
+    episode
+        Which episode of the trace.
+    seed
+        Draws the partition, the first weights, the minibatches and the test samples of the devices; by default the
+        scenario's.
+    dataset
+        Replaces the one that the scenario names.
+    folder
+        Where the run is saved, with checkpoints on the way.
+    resume
+        Go on with what the folder holds.
+    **settings
+        Fields of `TrainSettings` and of `Work`, such as ``device``, ``track`` or ``observer``.
+
+    Returns
+    -------
+    Run
+        Accuracy, loss and energy by evaluated slot, and the final weights.
+
+    Raises
+    ------
+    ScenarioError, TraceError, DatasetError, TooLargeError, TrainingError
+        Where the inputs do not fit each other or the memory, or losses are no numbers.
     """
     own, work = split_settings(settings)
     job = given_job(TrainJob(scenario, trace, episode, seed), own, dataset)
@@ -58,8 +82,27 @@ def train_many(
 ) -> list[Run]:
     """Train several runs in one stack: planners, seeds, partitions or aggregation rules on one dataset and model.
 
-    Each run gives what `train` gives for it. With a folder they are saved as 000, 001, …; ``work`` has fields of
-    `Work`.
+    Each run gives what `train` gives for it.
+
+    Parameters
+    ----------
+    jobs
+        What to train.
+    settings
+        How to train and what to measure.
+    dataset
+        Replaces the one that the scenarios name.
+    folder
+        Where runs are saved, as 000, 001, ….
+    resume
+        Go on with what the folder holds.
+    **work
+        Fields of `Work`.
+
+    Returns
+    -------
+    list of Run
+        In the order of the jobs.
     """
     if not jobs:
         raise TrainingError("jobs: expected at least one, actual number 0")

@@ -27,13 +27,29 @@ class DatasetError(MistakeError, ValueError):
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples of a classification task; `dataset_from_arrays` makes one from anything else."""
+    """Samples of a classification task; `dataset_from_arrays` makes one from anything else.
+
+    Attributes
+    ----------
+    name
+        Shown in tables and pages.
+    train_inputs
+        (sample, channel, height, width) or (sample, feature) float32, normalised per channel.
+    train_labels
+        (sample,) int64, 0 … num_classes − 1.
+    test_inputs
+        (sample, …) float32, normalised as the training inputs are.
+    test_labels
+        (sample,) int64.
+    num_classes
+        Number of classes.
+    """
 
     name: str
-    train_inputs: Tensor  # (sample, channel, height, width) or (sample, feature) float32, normalised per channel
-    train_labels: Tensor  # (sample,) int64, 0 … num_classes − 1
-    test_inputs: Tensor  # (sample, …) float32, normalised as the training inputs are
-    test_labels: Tensor  # (sample,) int64
+    train_inputs: Tensor
+    train_labels: Tensor
+    test_inputs: Tensor
+    test_labels: Tensor
     num_classes: int
 
     @property
@@ -75,11 +91,35 @@ def dataset_from_arrays(
     test_labels: npt.ArrayLike,
     num_classes: int | None = None,
 ) -> Dataset:
-    """Check a user's arrays and make a `Dataset` of copies of them; raises DatasetError.
+    """Check a user's arrays and make a `Dataset` of copies of them.
 
     Inputs are images (sample, channel, height, width), or (sample, height, width) for one channel, or feature vectors
-    (sample, feature). Their values are kept: normalise them first, e.g. by `normalised`. Labels are (sample,) whole
-    numbers 0 … num_classes − 1; without ``num_classes`` the largest label says how many classes there are.
+    (sample, feature). Their values are kept: normalise them first, e.g. by `normalised`.
+
+    Parameters
+    ----------
+    name
+        Shown in tables and pages.
+    train_inputs
+        Images or vectors.
+    train_labels
+        Whole numbers 0 … num_classes − 1; (sample,).
+    test_inputs
+        Images or vectors of the same shape.
+    test_labels
+        Their labels; (sample,).
+    num_classes
+        By default one more than the largest label.
+
+    Returns
+    -------
+    Dataset
+        What `train` takes.
+
+    Raises
+    ------
+    DatasetError
+        Where shapes, numbers or labels do not fit.
     """
     train, test = _inputs("train_inputs", train_inputs), _inputs("test_inputs", test_inputs)
     if train.shape[1:] != test.shape[1:]:

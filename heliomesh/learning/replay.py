@@ -46,12 +46,24 @@ SHARED = (*_OF_DATA, *_OF_STEPS, "quasi_global", "on_air", "top_k_share")
 
 @dataclass(frozen=True)
 class TrainJob:
-    """A run to be: one episode of a trace under a scenario's ``[learning]``."""
+    """A run to be: one episode of a trace under a scenario's ``[learning]``.
+
+    Attributes
+    ----------
+    scenario
+        What is trained.
+    trace
+        Who trained in which slot, and what arrived.
+    episode
+        Which episode of the trace.
+    seed
+        Draws partition, first weights, minibatches and test subset; default: the scenario's.
+    """
 
     scenario: Scenario
     trace: Trace
     episode: int = 0
-    seed: int | None = None  # of partition, first weights, minibatches and test subset; default: the scenario's
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         for name, value, kind in (("scenario", self.scenario, Scenario), ("trace", self.trace, Trace)):

@@ -29,13 +29,27 @@ class TrainingError(MistakeError, ValueError):
 
 @dataclass(frozen=True)
 class Run:
-    """A finished training run."""
+    """A finished training run.
 
-    metrics: Mapping[str, Floats]  # by column of `evaluation.COLUMNS`; (evaluated slot,) each
-    accuracy: Floats  # (evaluated slot, device) in [0, 1]
-    loss: Floats  # (evaluated slot, device) mean cross-entropy
-    weights: Tensor  # (device, parameter) float32
-    provenance: Mapping[str, Any]  # what it was made from, and how
+    Attributes
+    ----------
+    metrics
+        By column of `evaluation.COLUMNS`; (evaluated slot,) each.
+    accuracy
+        Share of test samples that each device gets right; (evaluated slot, device), from 0 to 1.
+    loss
+        Mean cross-entropy; (evaluated slot, device).
+    weights
+        Final weights; (device, parameter) float32.
+    provenance
+        What it was made from, and how.
+    """
+
+    metrics: Mapping[str, Floats]
+    accuracy: Floats
+    loss: Floats
+    weights: Tensor
+    provenance: Mapping[str, Any]
 
     @property
     def final(self) -> dict[str, float]:

@@ -66,7 +66,26 @@ class Theorem1:
 def diagnose(
     scenario: Scenario, trace: Trace, run: Run, episode: int = 0, *, dataset: Dataset | None = None
 ) -> Theorem1:
-    """Estimate the constants around a finished run and split the bound for its episode."""
+    """Estimate the constants of the paper's Theorem 1 around a finished run, and split its bound.
+
+    Parameters
+    ----------
+    scenario
+        Of the run.
+    trace
+        Under which the run was trained.
+    run
+        What `train` returned.
+    episode
+        Which episode of the trace.
+    dataset
+        Where the run had another one than the scenario names.
+
+    Returns
+    -------
+    Theorem1
+        The constants, and the terms of the bound for the episode.
+    """
     dataset = dataset or load_dataset(scenario.learning)
     problem, settings, seed = build(scenario), scenario.learning, int(run.provenance["seed"])
     partition = split(dataset.train_labels, settings, problem.num_devices, stream(seed, "partition"))

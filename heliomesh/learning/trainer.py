@@ -45,16 +45,35 @@ class Work:
 
     ``track`` and ``observer`` may raise any exception to cancel. It reaches the caller, locks are released, and what
     is finished stays in the store: the same call again goes on from there.
+
+    Attributes
+    ----------
+    track
+        Shows progress: ``track(items, description, total)`` yields the items.
+    observer
+        Is called as ``observer(run, row)`` with what every evaluation measured.
+    notify
+        Is told if a damaged checkpoint had to be passed over.
+    make_stack
+        Who holds the weights; by default this process.
+    parallel_map
+        For planners, and for jobs that do not depend on each other.
+    train_map
+        For stacks of runs; default: the same.
+    keep_weights
+        Whether final weights are saved.
+    runs_at_once
+        Runs that are trained in one stack.
     """
 
     track: Track = untracked
     observer: Observer = unobserved
-    notify: Callable[[str], None] = warnings.warn  # told if a damaged checkpoint had to be passed over
-    make_stack: MakeStack = Replay  # who holds the weights; by default this process
-    parallel_map: ParallelMap = map  # for planners, and for jobs that do not depend on each other
-    train_map: ParallelMap | None = None  # for stacks of runs; default: the same
+    notify: Callable[[str], None] = warnings.warn
+    make_stack: MakeStack = Replay
+    parallel_map: ParallelMap = map
+    train_map: ParallelMap | None = None
     keep_weights: bool = True
-    runs_at_once: int = 64  # trained in one stack
+    runs_at_once: int = 64
 
 
 ALONE = Work()

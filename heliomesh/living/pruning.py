@@ -64,7 +64,30 @@ def prune(
     seed: int = 0,
     track: Track = untracked,
 ) -> Pruning:
-    """Drop the links that deliver least while at least ``keep_gap`` of the mixing matrix's spectral gap is kept."""
+    """Drop the links that deliver least, and plan for what is left.
+
+    Parameters
+    ----------
+    problem
+        The network with all links.
+    planner
+        A name of `planner_names`.
+    options
+        Options of the planner.
+    keep_gap
+        Least share of the mixing matrix's spectral gap that is kept, from 0 to 1.
+    episodes
+        Episodes of each plan.
+    seed
+        Draws the episodes.
+    track
+        Shows progress: ``track(items, description, total)`` yields the items.
+
+    Returns
+    -------
+    Pruning
+        The links that were dropped, and costs before and after.
+    """
     options = options or {}
     if not 0 <= keep_gap <= 1:
         raise ScenarioError("keep_gap", f"expected a share from 0 to 1, actual value {keep_gap:g}")

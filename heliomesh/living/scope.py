@@ -76,7 +76,32 @@ def adapt_scope(
     seed: int = 0,
     track: Track = untracked,
 ) -> AdaptedScope:
-    """Grow from ``hops`` to one more where it pays; nobody where the full growth saves nothing significant."""
+    """Let devices of Algorithm 1 see one hop more where it pays.
+
+    Nobody sees further where the full growth saves nothing significant.
+
+    Parameters
+    ----------
+    problem
+        What is planned for.
+    hops
+        What every device sees at first.
+    options
+        Options of the planner `decentralized`.
+    keep_gain
+        Least share of the full growth's gain that is kept, from 0 to 1.
+    episodes
+        Episodes of each plan.
+    seed
+        Draws the episodes.
+    track
+        Shows progress: ``track(items, description, total)`` yields the items.
+
+    Returns
+    -------
+    AdaptedScope
+        Who sees further, and what that saves.
+    """
     if not 0 < keep_gain <= 1:
         raise ScenarioError("keep_gain", f"expected a share above 0 and up to 1, actual value {keep_gain:g}")
 

@@ -16,10 +16,28 @@ def report(
     title: str | None = None,
     every: int = 1,
 ) -> Path:
-    """Write one HTML page of runs, which opens from the disk and needs no network; returns its path.
+    """Write one HTML page of runs, which opens from the disk and needs no network.
 
-    ``runs`` are folders as `hm.run` leaves them, or a comparison that was trained and had a store. ``every`` keeps
-    every such slot in the player, for long runs. Raises TrainingError, TraceError, TooLargeError or ScenarioError.
+    Parameters
+    ----------
+    runs
+        Folders as `run` leaves them, or a comparison that was trained and had a store.
+    out
+        The page's file.
+    title
+        By default made of the runs.
+    every
+        Keep every such slot in the player, for long runs.
+
+    Returns
+    -------
+    pathlib.Path
+        The page's file.
+
+    Raises
+    ------
+    TrainingError, TraceError, TooLargeError, ScenarioError
+        Where a folder holds no runs that fit on a page.
     """
     with TemporaryDirectory() as folder:
         folders = runs.save_runs(folder) if isinstance(runs, Comparison) else runs

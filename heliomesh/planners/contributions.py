@@ -186,10 +186,22 @@ def _practised(context: Planning[Options]) -> tuple[Learners, Practice | None]:
 
 
 def learning_phases(problem: Problem, **options: Any) -> list[tuple[int, float, float]]:
-    """What training (u) and packets per mixing weight (v) are worth in the mean, for ``cost.phases``: (slots, u, v).
+    """What training and packets are worth in the mean, for ``cost.phases``.
 
     Planners with tables, and lower bounds, can so plan for learning by a linear cost. It has no memory: who has heard
     what does not count in it. Slots equally far from a deadline share a phase.
+
+    Parameters
+    ----------
+    problem
+        What is planned for.
+    **options
+        Options of the planner `contributions`.
+
+    Returns
+    -------
+    list of (int, float, float)
+        Slots of each phase, u of a slot of training, and v of packets per mixing weight.
     """
     asked = Options(**{"passes": 1, **options})
     _, practice = _practised(Planning(problem, asked))

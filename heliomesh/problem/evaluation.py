@@ -21,7 +21,27 @@ from heliomesh.scenario import ScenarioError
 
 
 def exact_cost(problem: Problem, plan: Plan | ActionPolicy, memory_gib: float = DEFAULT_LIMIT_GIB) -> float:
-    """Expected cost per slot of the grid process under a plan; refuses state spaces beyond the memory limit."""
+    """Expected cost per slot of the grid process under a plan.
+
+    Parameters
+    ----------
+    problem
+        The problem with its battery grid.
+    plan
+        A plan, or a policy that picks from the action set and remembers nothing.
+    memory_gib
+        Largest table that may be allocated [GiB].
+
+    Returns
+    -------
+    float
+        Updates lost per slot, from 0 to the number of devices.
+
+    Raises
+    ------
+    TooLargeError
+        Where the state space is beyond the memory limit.
+    """
     plan = as_plan(plan)
     policy = plan.policy
     if not isinstance(policy, ActionPolicy):

@@ -222,7 +222,31 @@ def _picks_actions(problem: Problem, policy: Policy) -> bool:
 
 @dataclass(frozen=True)
 class Plan:
-    """A policy with what is known about it; costs are normalised means per slot, None where unknown."""
+    """A policy with what is known about it; costs are updates lost per slot, None where unknown.
+
+    Attributes
+    ----------
+    planner
+        Name, with the options that tell variants apart.
+    policy
+        What decides: ``decide(slot, seen)``.
+    lower_bound
+        No policy of the action set is expected to cost less.
+    expected_cost
+        On the planner's own battery grid.
+    converged
+        Whether the last round changed nothing.
+    rounds
+        Rounds of improvement that were made.
+    residual
+        How much the last round changed.
+    overhead
+        Bytes sent while planning and in every slot.
+    seconds
+        Time of planning [s].
+    notes
+        Remarks for the reader.
+    """
 
     planner: str
     policy: Policy

@@ -81,7 +81,31 @@ class Part:
 
 @dataclass(frozen=True)
 class Problem:
-    """A finite-horizon, multi-agent decision problem on a graph."""
+    """A finite-horizon, multi-agent decision problem on a graph.
+
+    Attributes
+    ----------
+    scenario
+        Every input.
+    topology
+        Who hears whom, and the weights of averaging.
+    channel
+        Levels of the power gain and how they change.
+    harvest
+        Energy that devices get in each slot, as a law or a replayed series.
+    battery
+        Capacities and the planning grid.
+    link
+        From powers and gains to packet errors.
+    actions
+        Power, training and energy of every action.
+    weights
+        What a slot without training and a lost packet cost, by phase.
+    dtype
+        Numbers of the planners' tables.
+    device
+        Where they live.
+    """
 
     scenario: Scenario
     topology: Topology
@@ -341,7 +365,27 @@ def coloured(num_devices: int, crowds: Iterable[tuple[int, ...]]) -> tuple[int, 
 
 
 def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:
-    """Build and check everything physical; raises ScenarioError with the field's path."""
+    """Build and check everything physical.
+
+    Parameters
+    ----------
+    scenario
+        Every input, as `Scenario.load` gives it.
+    device
+        Where tables live: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+    dtype
+        Numbers of the planners' tables: ``"float64"`` or ``"float32"``.
+
+    Returns
+    -------
+    Problem
+        Graph, channel, harvest, battery, radio and actions; what planners and simulations take.
+
+    Raises
+    ------
+    ScenarioError
+        With the path of the field that is wrong.
+    """
     if not isinstance(scenario, Scenario):
         raise TypeError(f"scenario: expected a Scenario, as Scenario.load gives, actual value {scenario!r}")
     place, number = torch_device(device), _number_type(dtype)

@@ -23,7 +23,30 @@ def simulate_costs(
     at_once: int = 64,
     track: Track = untracked,
 ) -> npt.NDArray[np.float64]:
-    """Normalised mean cost per slot of each episode, the same numbers as ``simulate(...).cost``; (episode,)."""
+    """Costs of episodes without their trace, the same numbers as ``simulate(...).cost``.
+
+    Parameters
+    ----------
+    problem
+        The world as it is planned for.
+    plan
+        A plan, or any policy: an object with ``decide(slot, seen)``.
+    episodes
+        How many, from number 0 on, or their numbers.
+    seed
+        Draws channels, harvests and packet losses.
+    truth
+        The world as it is from a slot on; by default the problem all along.
+    at_once
+        Episodes that are simulated together.
+    track
+        Shows progress: ``track(items, description, total)`` yields the items.
+
+    Returns
+    -------
+    numpy.ndarray
+        Updates lost per slot, a mean over slots; (episode,).
+    """
     plan = as_plan(plan)
     numbers = list(range(episodes)) if isinstance(episodes, int) else list(episodes)
     costs = []

@@ -52,7 +52,20 @@ _DUST = 1e-8  # of the spending: batteries forgive as much
 
 
 def energy_ledger(trace: Trace, scenario: Scenario | None = None) -> Ledger:
-    """Balance every device of every episode, by the losses of the scenario, which is the trace's own by default."""
+    """Balance the energy of every device in every episode.
+
+    Parameters
+    ----------
+    trace
+        What happened.
+    scenario
+        Whose storage has the losses; by default the trace's own.
+
+    Returns
+    -------
+    Ledger
+        What was harvested, spent, stored and lost [J]; (episode, device) each.
+    """
     scenario = scenario or _scenario(trace)
     used = consumption(scenario)
     losses = build_losses(scenario, used.drain_joule)

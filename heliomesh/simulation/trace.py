@@ -225,12 +225,32 @@ def simulate(
     memory_gib: float = DEFAULT_LIMIT_GIB,
     track: Track = untracked,
 ) -> Trace:
-    """Simulate episodes with continuous batteries; the same seed and episode mean common random numbers for every
-    plan.
+    """Simulate episodes with continuous batteries.
 
-    ``plan`` is a plan or any policy: an object with ``decide(slot, seen)``. ``episodes`` is how many, from number 0
-    on, or their numbers. ``truth`` is as in `run_slots`. Forked children may simulate too, with one thread each, and
-    get the same numbers.
+    The same seed and episode mean common random numbers for every plan. Forked children may simulate too, with one
+    thread each, and get the same numbers.
+
+    Parameters
+    ----------
+    problem
+        The world as it is planned for.
+    plan
+        A plan, or any policy: an object with ``decide(slot, seen)``.
+    episodes
+        How many, from number 0 on, or their numbers.
+    seed
+        Draws channels, harvests and packet losses.
+    truth
+        The world as it is from a slot on, as in `run_slots`; by default the problem all along.
+    memory_gib
+        Largest trace that may be recorded [GiB].
+    track
+        Shows progress: ``track(items, description, total)`` yields the items.
+
+    Returns
+    -------
+    Trace
+        Arrays by (episode, slot, device) and (episode, slot, edge).
     """
     plan = as_plan(plan)
     numbers = range(episodes) if isinstance(episodes, int) else list(episodes)

@@ -121,11 +121,33 @@ def compare(
     store: Store | str | Path | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Plan and simulate with every planner of updates (or those given: names, functions, modules), on common numbers.
+    """Plan and simulate with several planners, with common random numbers.
 
-    ``certify``: whether a lower bound on the simulated cost of every policy is computed; by default if it takes
-    seconds. ``train`` also trains under so many episodes of each plan. With a ``store`` plans, traces and runs are
-    kept there, and the same call again does not repeat them. ``settings`` are fields of `TrainSettings` and `Work`.
+    Parameters
+    ----------
+    problem
+        What is planned for.
+    names
+        Names, functions or modules of planners; by default every planner of updates.
+    episodes
+        Episodes of each plan.
+    seed
+        Draws the episodes.
+    memory_gib
+        Memory of each plan [GiB]; by default the planner's own limit.
+    certify
+        Whether `lower_bound` is computed; by default if it takes seconds.
+    train
+        Also train under so many episodes of each plan.
+    store
+        Where plans, traces and runs are kept, so that the same call again does not repeat them.
+    **settings
+        Fields of `TrainSettings` and of `Work`, such as ``device``, ``track`` or ``observer``.
+
+    Returns
+    -------
+    Comparison
+        One row per planner; ``table()`` gives it as a pandas table.
     """
     training, work = split_settings({"evaluate_every": 5, **settings})
     if train:

@@ -79,10 +79,26 @@ def gain(
     folder: str | Path | None = None,
     **settings: Any,
 ) -> Gain:
-    """Train a scenario's models under every scheme, over common random numbers.
+    """Train a scenario's models under several schemes, with common random numbers.
 
-    ``folder`` keeps plans, traces and runs, so that nothing is computed twice. ``settings`` are fields of
-    `TrainSettings` and of `Work`.
+    Parameters
+    ----------
+    scenario
+        What is trained, and where.
+    seeds
+        Runs of each scheme, paired by seed.
+    schemes
+        Pairs of a scheme and its changes of the scenario; the first is what the others are compared with. By default
+        a plan for learning, the paper's proposal and no plan.
+    folder
+        Where plans, traces and runs are kept, so that nothing is computed twice.
+    **settings
+        Fields of `TrainSettings` and of `Work`, such as ``device``, ``track`` or ``observer``.
+
+    Returns
+    -------
+    Gain
+        The runs of every scheme, and paired differences.
     """
     if seeds < 1:
         raise ScenarioError("seeds", f"expected at least 1, actual value {seeds}")

@@ -95,10 +95,26 @@ _ACCURACIES = tuple(part.name for part in fields(GapLedger))
 
 
 def gap_ledger(jobs: Job | Sequence[Job], store: Store | str | Path | None = None, **work: Any) -> GapLedger:
-    """The gap ledger of a job, or of several that differ by their seeds; trains what is not there.
+    """Through what a run's accuracy is lost against the lossless ideal; trains what is not there.
 
-    With a ``store`` runs, counterfactuals and ledgers are kept there, and the same call again goes on or returns
-    them. ``work`` has fields of `Work`. Raises ScenarioError, TrainingError or TooLargeError.
+    Parameters
+    ----------
+    jobs
+        A job, or several that differ by their seeds.
+    store
+        Where runs, counterfactuals and ledgers are kept; the same call again goes on or returns them.
+    **work
+        Fields of `Work`.
+
+    Returns
+    -------
+    GapLedger
+        Points of accuracy by cause.
+
+    Raises
+    ------
+    ScenarioError, TrainingError, TooLargeError
+        As `run` does.
     """
     several, how = [jobs] if isinstance(jobs, Job) else list(jobs), Work(**work)
     if not several:

@@ -104,10 +104,38 @@ def live(
 ) -> Trial:
     """Compare a stale plan, one that notices changes of the world and plans anew, and one that was told.
 
-    ``changes`` are texts such as ``"harvest=0.5@50"``. ``false_alarm_prob`` is that of an alarm over the horizon if
-    nothing changes. Costs are of so many ``episodes``; models are trained under the first ``train`` of them, and in a
-    world without changes too. ``folder`` keeps plans, traces and runs, and none is computed twice. ``settings`` are
-    fields of `TrainSettings` and of `Work`. Raises ScenarioError and what `hm.run` raises.
+    Parameters
+    ----------
+    problem
+        The world as it was planned for.
+    changes
+        What changes, such as ``"harvest=0.5@50"``.
+    planner
+        A name, function or module of a planner.
+    options
+        Options of the planner.
+    false_alarm_prob
+        Probability of an alarm over the horizon if nothing changes.
+    episodes
+        Episodes of each plan.
+    seed
+        Draws the episodes.
+    train
+        Train under so many of them, and in a world without changes too.
+    folder
+        Where plans, traces and runs are kept; none is computed twice.
+    **settings
+        Fields of `TrainSettings` and of `Work`, such as ``device``, ``track`` or ``observer``.
+
+    Returns
+    -------
+    Trial
+        One arm per plan; ``table()`` gives it as a pandas table.
+
+    Raises
+    ------
+    ScenarioError
+        Where a change is wrong; else as `run` does.
     """
     truth = _truth(problem, changes, false_alarm_prob)
     training, work = split_settings({"keep_weights": False, **settings})

@@ -43,7 +43,22 @@ class Pilot:
 
 
 def pilot(scenario: Scenario, *, seed: int | None = None, **settings: Any) -> Pilot:
-    """Train briefly and return what ``cost.unlikeness`` should be; settings are fields of `TrainSettings`, `Work`."""
+    """Train briefly to learn how unlike the devices' data are.
+
+    Parameters
+    ----------
+    scenario
+        What is trained, and where.
+    seed
+        Draws the training; by default the scenario's.
+    **settings
+        Fields of `TrainSettings` and of `Work`, such as ``device``, ``track`` or ``observer``.
+
+    Returns
+    -------
+    Pilot
+        What ``cost.unlikeness`` should be.
+    """
     if scenario.network.devices < 2:
         raise ScenarioError("network.devices", f"expected at least 2, actual value {scenario.network.devices}")
     started = time.perf_counter()

@@ -101,10 +101,25 @@ def reproduce(
     only: Literal["plan", "read"] | None = None,
     **settings: Any,
 ) -> list[Figure]:
-    """Run experiments (or all of them) and return what they show; what the folder holds is not repeated.
+    """Run experiments and return what they show; what the folder holds is not repeated.
 
-    ``quick`` makes a small version of every figure. ``only="plan"`` plans and simulates, to train later;
-    ``only="read"`` returns what is stored. ``settings`` are fields of `TrainSettings` and of `Work`.
+    Parameters
+    ----------
+    names
+        Experiments; by default all.
+    folder
+        Where results are kept.
+    quick
+        Make a small version of every figure.
+    only
+        ``"plan"`` plans and simulates, to train later; ``"read"`` returns what is stored.
+    **settings
+        Fields of `TrainSettings` and of `Work`, such as ``device``, ``track`` or ``observer``.
+
+    Returns
+    -------
+    list of Figure
+        Lines with intervals over paired seeds.
     """
     training, work = split_settings({"keep_weights": False, "runs_at_once": 10, **settings})
     check_precision(training.precision)

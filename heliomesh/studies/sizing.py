@@ -278,11 +278,34 @@ def size(
 ) -> Sizing:
     """Sweep batteries and panels for the smallest pairs that meet a target.
 
-    The target is a largest mean update loss per device and slot, or a least mean accuracy, each from 0 to 1.
-    ``capacity_joule`` and ``panel`` are the values to try, panels in cm² or as factors on a harvest without a panel;
-    by default from a quarter to four times the scenario's own. ``every_pair`` also trains at pairs whose outcome
-    follows from others. With a ``store`` what was measured before is not measured again. ``settings`` are fields of
-    `Measurement` and of `Work`, such as ``planner``, ``episodes`` or ``track``. Raises ScenarioError.
+    Parameters
+    ----------
+    scenario
+        A scenario, a shipped scenario's name, or the path of a ``.toml`` file.
+    target_loss
+        Largest mean update loss per device and slot, from 0 to 1; this or ``target_accuracy``.
+    target_accuracy
+        Least mean accuracy, from 0 to 1.
+    capacity_joule
+        Batteries to try [J]; by default from a quarter to four times the scenario's own.
+    panel
+        Panels to try [cm²], or factors on a harvest without a panel; by default likewise.
+    every_pair
+        Also train at pairs whose outcome follows from others.
+    store
+        Where results are kept; what was measured before is not measured again.
+    **settings
+        Fields of `Measurement` and of `Work`, such as ``planner``, ``episodes`` or ``track``.
+
+    Returns
+    -------
+    Sizing
+        The smallest pairs; ``table()`` gives all as a pandas table.
+
+    Raises
+    ------
+    ScenarioError
+        Where the target or an axis is wrong.
     """
     base = scenario if isinstance(scenario, Scenario) else Scenario.load(scenario)
     target = target_of(target_loss, target_accuracy)

@@ -1,11 +1,13 @@
 """Jobs with equal keys give equal bits, and whatever changes the bits changes the key."""
 
 import importlib
+import linecache
 import sys
 import tomllib
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -221,6 +223,46 @@ def test_edited_code_is_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     after = [scenario(learning__model=name).key() for name in ("lone_model:build", "kit.model:build")]
     assert all(one != other for one, other in zip(before, after, strict=True))
     assert "lone_model" not in sys.modules  # a key runs no code
+
+
+NOTEBOOK = """
+WIDTH = 8
+unrelated = [1]
+
+def layers(shape):
+    return WIDTH
+
+def build(shape, classes):
+    return layers(shape)
+"""
+
+
+@pytest.mark.parametrize("readable", [True, False], ids=["with source", "without source"])
+def test_code_of_a_notebook_counts_with_what_it_names(readable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def key(source: str) -> str:
+        module = ModuleType("__main__")
+        monkeypatch.setitem(sys.modules, "__main__", module)
+        monkeypatch.setitem(linecache.cache, "<cell>", (len(source), None, source.splitlines(True), "<cell>"))
+        exec(compile(source, "<cell>" if readable else "<lost>", "exec"), vars(module))  # noqa: S102
+        return scenario(learning__model=module.build).key()
+
+    assert key(NOTEBOOK) == key(NOTEBOOK) == key(NOTEBOOK.replace("[1]", "[2]"))
+    assert key(NOTEBOOK) != key(NOTEBOOK.replace("return layers(shape)", "return 2 * layers(shape)"))
+    if readable:
+        assert key(NOTEBOOK) != key(NOTEBOOK.replace("WIDTH = 8", "WIDTH = 9"))
+        assert key(NOTEBOOK) != key(NOTEBOOK.replace("return WIDTH", "return 2 * WIDTH"))
+
+
+def test_a_script_counts_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, file = ModuleType("__main__"), tmp_path / "script.py"
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    vars(module)["__file__"] = str(file)
+    exec("def build(shape, classes): ...", vars(module))  # noqa: S102
+    keys = []
+    for text in ("one", "one", "two"):
+        file.write_text(text, encoding="utf-8")
+        keys.append(scenario(learning__model=module.build).key())
+    assert keys[0] == keys[1] != keys[2]
 
 
 def test_our_own_code_is_named_by_the_results_version() -> None:

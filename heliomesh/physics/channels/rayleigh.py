@@ -18,8 +18,8 @@ class Settings(ChannelSettings):
     """Levels, Doppler and mean gain."""
 
     per_device: ClassVar[tuple[str, ...]] = ("gain",)
-    source: Literal["rayleigh"] = "rayleigh"
-    levels: Annotated[int, Field(ge=1, le=64)] = 4
+    source: Literal["rayleigh"] = Field("rayleigh", description="Rayleigh fading as a finite Markov chain")
+    levels: Annotated[int, Field(ge=1, le=64)] = Field(4, description="equally likely levels of the power gain")
     doppler_slot: NonNegative = Field(0.05, description="Doppler frequency times slot length, f_d·T_slot")
     gain: PerDevicePositive = Field(1.0, description="mean power gain of each receiver")
 

@@ -21,9 +21,9 @@ class Settings(ChannelSettings):
     """Gains and kernel."""
 
     per_device: ClassVar[tuple[str, ...]] = ("gain",)
-    source: Literal["table"]
-    gains: Vector
-    kernel: Matrix = Field(description="kernel[now][next]")
+    source: Literal["table"] = Field(description="levels and their transition probabilities as given")
+    gains: Vector = Field(description="rising power gains, one for each level")
+    kernel: Matrix = Field(description="probability of the next slot's level: kernel[now][next]")
     gain: PerDevicePositive = Field(1.0, description="factor on the gains of each receiver")
 
 

@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from heliomesh.physics.harvesting import HarvestLaw
 from heliomesh.scenario import (
@@ -22,11 +23,11 @@ class Settings(HarvestSettings):
     """Weather kernel, and values with probabilities by weather."""
 
     per_device: ClassVar[tuple[str, ...]] = ("scale",)
-    source: Literal["markov"]
-    kernel: Matrix
-    joule: Matrix
-    prob: Matrix
-    scale: PerDeviceNonNegative = 1.0
+    source: Literal["markov"] = Field(description="energies with probabilities that depend on a Markov weather")
+    kernel: Matrix = Field(description="probability of the next slot's weather: kernel[now][next]")
+    joule: Matrix = Field(description="energies of a slot, one list for each weather [J]")
+    prob: Matrix = Field(description="their probabilities, one list for each weather")
+    scale: PerDeviceNonNegative = Field(1.0, description="factor on the energies")
 
 
 def build(settings: Settings, scenario: Scenario) -> HarvestLaw:

@@ -81,7 +81,7 @@ class Settings(HarvestSettings):
     """Irradiance data, the part of it that counts, the panel, and the kind of law."""
 
     per_device: ClassVar[tuple[str, ...]] = ("panel_cm2", "efficiency")
-    source: Literal["solar"] = "solar"
+    source: Literal["solar"] = Field("solar", description="sunlight on a panel")
     data: Literal["tmy3", "file", "midc-file", "midc-site", "clear-sky"] = Field(
         "tmy3",
         description="'tmy3': hourly data of Greensboro NC that come with pvlib; 'midc-site' goes online; "

@@ -3,6 +3,7 @@
 from typing import ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from heliomesh.physics.harvesting import HarvestLaw, memoryless
 from heliomesh.scenario import (
@@ -20,10 +21,10 @@ class Settings(HarvestSettings):
     """Values and their probabilities."""
 
     per_device: ClassVar[tuple[str, ...]] = ("scale",)
-    source: Literal["table"]
-    joule: Vector
-    prob: Vector
-    scale: PerDeviceNonNegative = 1.0
+    source: Literal["table"] = Field(description="energies with probabilities, drawn anew in every slot")
+    joule: Vector = Field(description="energies of a slot [J]")
+    prob: Vector = Field(description="their probabilities")
+    scale: PerDeviceNonNegative = Field(1.0, description="factor on the energies")
 
 
 def build(settings: Settings, scenario: Scenario) -> HarvestLaw:

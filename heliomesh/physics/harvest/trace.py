@@ -22,13 +22,13 @@ class Settings(HarvestSettings):
     """The series in joules per slot; exactly one of ``joule`` and ``file``."""
 
     per_device: ClassVar[tuple[str, ...]] = ("scale",)
-    source: Literal["trace"]
-    joule: Vector | None = None
+    source: Literal["trace"] = Field(description="a recorded series, which begins again at its end")
+    joule: Vector | None = Field(None, description="energy of every slot [J]; this or file")
     file: str | None = Field(None, description="text file, one number per line")
     start: Annotated[int, Field(ge=0, lt=2**31)] | Literal["random"] = Field(
         "random", description="'random': each device starts anywhere; a number: all there, and plans know it"
     )
-    scale: PerDeviceNonNegative = 1.0
+    scale: PerDeviceNonNegative = Field(1.0, description="factor on the energies")
 
 
 def build(settings: Settings, scenario: Scenario) -> HarvestReplay:

@@ -7,6 +7,7 @@ from heliomesh.studies.line import LOSSLESS, OURS, PAIRS, PAPER, Line
 from heliomesh.studies.task import CIFAR10, PARTITIONS
 
 TITLE = "Accuracy over slots, CIFAR-10"
+OF_PAPER = "Fig. 3"
 PLACE = None
 AGAINST = PAIRS
 NAME = __name__.rpartition(".")[2]

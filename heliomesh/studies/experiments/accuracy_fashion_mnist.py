@@ -4,6 +4,7 @@ from heliomesh.studies.line import LOSSLESS, OURS, PAIRS, PAPER, Line
 from heliomesh.studies.task import FASHION_MNIST, PARTITIONS
 
 TITLE = "Accuracy over slots, Fashion-MNIST"
+OF_PAPER = "Fig. 2"
 PLACE = None
 AGAINST = PAIRS
 NAME = __name__.rpartition(".")[2]

@@ -10,6 +10,7 @@ from heliomesh.studies.line import PAIRS, Line
 from heliomesh.studies.task import order_of_schemes
 
 TITLE = "Accuracy over slots with the paper's panel, Fashion-MNIST"
+OF_PAPER = "Fig. 2, with the paper's panel"
 PLACE = None
 AGAINST = PAIRS
 NAME = __name__.rpartition(".")[2]

@@ -4,6 +4,7 @@ from heliomesh.studies.line import Line, Scheme
 from heliomesh.studies.task import FASHION_MNIST, PARTITIONS
 
 TITLE = "Aggregation rules, Fashion-MNIST"
+OF_PAPER = "Section II, the rule of aggregation"
 PLACE = None
 AGAINST = "model gossip"
 NAME = __name__.rpartition(".")[2]

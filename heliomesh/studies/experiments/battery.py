@@ -4,6 +4,7 @@ from heliomesh.studies.line import OURS, PAIRS, PAPER, Line
 from heliomesh.studies.task import FASHION_MNIST, PARTITIONS
 
 TITLE = "Accuracy over battery capacity, Fashion-MNIST"
+OF_PAPER = "Fig. 4"
 PLACE = "battery capacity [J]"
 AGAINST = PAIRS
 NAME = __name__.rpartition(".")[2]

@@ -6,6 +6,7 @@ from heliomesh.studies.line import FORMS, Line, Scheme
 from heliomesh.studies.task import DIRICHLET, FASHION_MNIST
 
 TITLE = "Default state and action of the literal form, Fashion-MNIST, Dir(0.8)"
+OF_PAPER = "Section IV, the default state and action"
 PLACE = None
 AGAINST = "idle, full battery"
 NAME = __name__.rpartition(".")[2]

@@ -4,6 +4,7 @@ from heliomesh.studies.line import FORMS, Line, Scheme
 from heliomesh.studies.task import FASHION_MNIST, PARTITIONS
 
 TITLE = "Accuracy over hops, Fashion-MNIST"
+OF_PAPER = "Table I"
 PLACE = "hops k"
 AGAINST = 2
 NAME = __name__.rpartition(".")[2]

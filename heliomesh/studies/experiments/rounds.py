@@ -4,6 +4,7 @@ from heliomesh.studies.line import FORMS, Line, Scheme
 from heliomesh.studies.task import DIRICHLET, FASHION_MNIST
 
 TITLE = "Accuracy over rounds, Fashion-MNIST, Dir(0.8)"
+OF_PAPER = "Fig. 5"
 PLACE = "rounds R"
 AGAINST = 0
 NAME = __name__.rpartition(".")[2]
