@@ -125,6 +125,17 @@ class Head:
     scenario_sha256: str
     num_devices: int
     actions: Sequence[tuple[float, bool]]  # power [W], trained
+    slots: int
+    period: int | None = None  # slots after which an endless plan repeats; None: beyond its slots the last one stays
+
+    @property
+    def beyond(self) -> str:
+        """What the plan does after its last slot."""
+        if self.period is None:
+            return f"Beyond slot {self.slots - 1} it keeps that slot's table, in which energy has no future."
+        return "It has no end: " + (
+            "every slot is alike." if self.period == 1 else f"it repeats after {self.period} slots."
+        )
 
 
 def file_name(number: int) -> str:
@@ -140,7 +151,8 @@ def flash_bytes(tables: TableFile) -> int:
 def table_text(head: Head, tables: TableFile) -> str:
     """The table file of a device."""
     flash = flash_bytes(tables)
-    macros = {"NUMBER": tables.number, "FLASH_BYTES": flash} | tables.macros
+    own = {"NUMBER": tables.number, "FLASH_BYTES": flash, "ENDLESS": int(head.period is not None)}
+    macros = own | dict(tables.macros)
     defined = (f"#define HELIOMESH_{name} {value}{'u' * isinstance(value, int)}" for name, value in macros.items())
     return _TABLES.substitute(
         planner=_harmless(head.planner),
@@ -148,6 +160,7 @@ def table_text(head: Head, tables: TableFile) -> str:
         sha=head.scenario_sha256[:12],
         number=tables.number,
         devices=head.num_devices,
+        beyond=head.beyond,
         flash=flash,
         fits=_fits(flash),
         ram=tables.ram_bytes,
@@ -238,6 +251,7 @@ _DISPATCH = Template("""\
 _TABLES = Template("""\
 /*
  * heliomesh plan "$planner" of scenario "$scenario" (sha256 $sha): tables of device $number of $devices.
+ * $beyond
  * Flash: $flash bytes of constants. RAM: $ram bytes, constant; no heap.
  * $fits
  *

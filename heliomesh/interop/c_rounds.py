@@ -253,5 +253,6 @@ def write_round_headers(
     )
     check_limits(limits)
     actions = zip(problem.actions.power_watt.tolist(), problem.actions.trained.tolist(), strict=True)
-    head = Head(planner, problem.scenario.name, problem.scenario.content_hash, len(headers), list(actions))
+    scenario = problem.scenario
+    head = Head(planner, scenario.name, scenario.content_hash, len(headers), list(actions), problem.slots)
     return headers, write_kit(folder, "rounds", head, headers)

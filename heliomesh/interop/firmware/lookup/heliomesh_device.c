@@ -54,7 +54,9 @@ bool heliomesh_hear(heliomesh_view *view, uint16_t from, const uint8_t *message,
 /* Number of the table of a slot. */
 static uint32_t table_in(uint32_t slot)
 {
-#if HELIOMESH_TABLE_SLOTS > 1u
+#if (HELIOMESH_TABLE_SLOTS > 1u) && (HELIOMESH_ENDLESS > 0u)
+    return table_of_slot(slot % HELIOMESH_TABLE_SLOTS);
+#elif HELIOMESH_TABLE_SLOTS > 1u
     return table_of_slot((slot < HELIOMESH_TABLE_SLOTS) ? slot : (HELIOMESH_TABLE_SLOTS - 1u));
 #else
     (void)slot; /* every slot has the same table */

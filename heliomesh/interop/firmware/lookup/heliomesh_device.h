@@ -30,7 +30,7 @@ void heliomesh_message(const uint8_t *level, uint32_t battery_microjoule, uint8_
 /* Take what matters from the message of a device; false if nothing does or the message is damaged. */
 bool heliomesh_hear(heliomesh_view *view, uint16_t from, const uint8_t *message, uint16_t num_bytes);
 
-/* The action for a slot (0 first; the last slot's table beyond the horizon) and a view. */
+/* The action for a slot, 0 first, and a view; device_N.h says what happens after the last slot of a plan. */
 uint8_t heliomesh_action(uint32_t slot, const heliomesh_view *view);
 
 #endif

@@ -24,10 +24,14 @@ static uint8_t place_of(uint16_t from)
     return place;
 }
 
-/* The slot of tables that have so many slots: the last one beyond the horizon. */
+/* Where a slot stands in a table of so many slots: around it, or at its end beyond the horizon. */
 static uint32_t planned(uint32_t slot, uint32_t num_slots)
 {
+#if HELIOMESH_ENDLESS > 0u
+    return slot % num_slots;
+#else
     return (slot < num_slots) ? slot : (num_slots - 1u);
+#endif
 }
 
 void heliomesh_begin(heliomesh_state *state, const uint8_t *level, uint32_t battery_microjoule, uint8_t weather)
@@ -96,7 +100,7 @@ bool heliomesh_note(heliomesh_state *state, uint16_t from, uint8_t action)
 static uint32_t value_left(const heliomesh_state *state, uint32_t slot, const uint8_t *action)
 {
     const uint32_t left = HELIOMESH_SLOTS - 1u - planned(slot, HELIOMESH_SLOTS);
-    const uint32_t row = table_row_of_left(planned(left, HELIOMESH_ROWS_OF_LEFT));
+    const uint32_t row = table_row_of_left((left < HELIOMESH_ROWS_OF_LEFT) ? left : (HELIOMESH_ROWS_OF_LEFT - 1u));
     uint32_t entry = (row * HELIOMESH_CHANNEL_COMBINATIONS) + state->channels;
     uint32_t value;
     uint8_t place;

@@ -19,7 +19,8 @@
  *         calls heliomesh_note. A round that changed nothing in the whole network may be the last.
  *      c. heliomesh_share: the device's part of the network's cost.
  *   4. Keep the actions of the start whose shares, in 64 bits, sum to least; of equals the first.
- * Under half duplex a device hears itself, so it is one of those that are told.
+ * Under half duplex a device hears itself, so it is one of those that are told. Slots count from 0; device_N.h says what
+ * happens after the last slot of a plan.
  */
 #ifndef HELIOMESH_DEVICE_H
 #define HELIOMESH_DEVICE_H
