@@ -157,11 +157,20 @@ def actions_in_c(folder, problem, policy, count):
     return np.frombuffer(done.stdout, dtype=np.uint8).reshape(count, -1)
 
 
-def hash_in_c(folder, target, problem, policy, count, limit_second=3600):
+def hash_in_c(folder, target, problem, policy, count):
     """Hash of what an emulated processor does with a kit in the program's states."""
-    command = [*target.emulator, str(built(folder, target, problem, policy, count))]
+    return emulated(target, built(folder, target, problem, policy, count))
+
+
+def emulated(target, program, limit_second=3600):
+    """Run a program that writes eight hexadecimal digits."""
     done = subprocess.run(  # noqa: S603
-        command, stdin=subprocess.DEVNULL, capture_output=True, check=False, encoding="utf-8", timeout=limit_second
+        [*target.emulator, str(program)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        encoding="utf-8",
+        timeout=limit_second,
     )
     (found,) = re.findall(r"(?<![0-9a-f])[0-9a-f]{8}(?![0-9a-f])", done.stdout + done.stderr)
     return found

@@ -45,13 +45,13 @@ PLANS = {
     "one hop": ({}, "decentralized", {"hops": 1}),
     "two hops of seven": ({"network.devices": 7, "slots": 6}, "decentralized", {"hops": 2}),
     "receiver": ({}, "receiver", {}),
-    "receiver, irregular links": ({**SEVEN, "channel.state": "link", "slots": 3}, "receiver", {}),
+    "receiver, irregular links of six slots": ({**SEVEN, "channel.state": "link", "slots": 6}, "receiver", {}),
     "receiver, half duplex": (HALF_DUPLEX, "receiver", {}),
     "prices": ({}, "prices", {}),
 }
 
 
-def exported(name, folder):
+def exported(name, folder, width=16):
     """A kit: its problem, its policy in Python, and the policy once more where it has message rounds."""
     changes, planner, options = PLANS[name]
     problem = hm.build(hm.Scenario.load("tiny").override(changes))
@@ -61,8 +61,8 @@ def exported(name, folder):
         return problem, plan.policy, None
     plan = hm.plan(problem, planner, bound=False, interpolate=False, **options)
     problem = plan.policy.problem
-    write_round_headers(problem, plan.policy, planner, folder, 16)
-    rounded = RoundedTables(problem, plan.policy, 16)
+    write_round_headers(problem, plan.policy, planner, folder, width)
+    rounded = RoundedTables(problem, plan.policy, width)
     return problem, rounded, rounded
 
 
@@ -292,3 +292,23 @@ def test_three_architectures_decide_as_python(target, name, tmp_path):
     problem, policy, rounds = exported(name, tmp_path)
     expected = hash_of(actions_in_python(problem, policy, STATES))
     assert hash_in_c(tmp_path, target, problem, rounds, STATES) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(ATMEGA2560.missing), reason="avr-gcc or simavr is not installed")
+def test_avr_reads_tables_above_64_kb(tmp_path):
+    problem, policy, rounds = exported("receiver, irregular links of six slots", tmp_path, width=32)
+    text = (tmp_path / "device_0.h").read_text(encoding="utf-8")
+    assert int(re.search(r"FLASH_BYTES (\d+)u", text)[1]) > 2**16
+    assert "block_3" in text
+    expected = hash_of(actions_in_python(problem, policy, 1000))
+    assert hash_in_c(tmp_path, ATMEGA2560, problem, rounds, 1000) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(ATMEGA328P.missing), reason="avr-gcc is not installed")
+def test_avr_refuses_tables_larger_than_its_flash(tmp_path):
+    exported("receiver, irregular links of six slots", tmp_path, width=32)
+    assert "Too large for ATmega328P (32 KB)." in (tmp_path / "device_0.h").read_text(encoding="utf-8")
+    with pytest.raises(AssertionError, match="The plan's tables are larger than the flash"):
+        compiled(tmp_path, ATMEGA328P, "-DHELIOMESH_DEVICE=0", "-c", "heliomesh_device.c")
