@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Spinning OpenMP threads starve each other on small machines.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo data browser test test-all test-machines bench check audit faults clean
+.PHONY: demo data browser test test-all test-machines firmware bench check audit faults clean
 
 demo: $(STAMP)
 	$(BIN)/heliomesh learn ring10 --train 5 --set learning.partition=dirichlet --set learning.alpha=0.1
@@ -32,6 +32,14 @@ test-all: check data browser
 # The numeric tests as on other processors, thread counts, locales and versions of Python; see docs/reliability.md.
 test-machines: $(STAMP) data
 	$(BIN)/python -m tests.machines
+
+# Exported plans on emulated microcontrollers, and their sizes; see docs/firmware.md. What is not installed is left out.
+CROSS := gcc-arm-none-eabi gcc-avr avr-libc gcc-riscv64-unknown-elf qemu-system-arm qemu-system-misc simavr cppcheck
+firmware: $(STAMP)
+	@[ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && { apt-get update && apt-get install --yes $(CROSS); } > /dev/null 2>&1 \
+	  || echo "These cannot be installed here: $(CROSS)"
+	$(BIN)/pytest tests/interop/test_firmware.py
+	$(BIN)/python benchmarks/firmware.py
 
 bench: $(STAMP)
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

@@ -13,7 +13,7 @@ from pathlib import Path
 from string import Template
 from typing import Literal, Protocol
 
-from heliomesh.durable import alone_in, write_set, write_text
+from heliomesh.durable import alone_in, write_set
 from heliomesh.scenario import ScenarioError
 
 SOURCES = Path(__file__).with_name("firmware")
@@ -171,15 +171,19 @@ def table_text(head: Head, tables: TableFile) -> str:
 
 
 def write_kit(folder: Path, kind: Literal["lookup", "rounds"], head: Head, tables: Sequence[TableFile]) -> list[Path]:
-    """Write the table files, the sources and the example; returns all files."""
+    """Write the table files, the sources and the example; returns all files.
+
+    Nothing compiles without `heliomesh_tables.h`. It goes first and comes last, so no killed export mixes two plans.
+    """
+    sources = sorted([*(SOURCES / "common").iterdir(), *(SOURCES / kind).iterdir()])
+    texts = {source.name: source.read_text(encoding="utf-8") for source in sources if source.is_file()}
+    texts["heliomesh_tables.h"] = _dispatch([one.number for one in tables])
+    devices = {file_name(one.number): table_text(head, one) for one in tables}
     with alone_in(folder):
-        write_set(folder, FILE_PATTERN, {file_name(one.number): table_text(head, one) for one in tables})
-        write_text(folder / "heliomesh_tables.h", _dispatch([one.number for one in tables]))
-        sources = sorted([*(SOURCES / "common").iterdir(), *(SOURCES / kind).iterdir()])
-        for source in sources:
-            write_text(folder / source.name, source.read_text(encoding="utf-8"))
-    names = ["heliomesh_tables.h", *(source.name for source in sources)]
-    return [folder / name for name in [*(file_name(one.number) for one in tables), *names]]
+        write_set(folder, "heliomesh_*.[ch]", {})
+        write_set(folder, FILE_PATTERN, devices)
+        write_set(folder, "example_*.[ch]", texts)
+    return [folder / name for name in (*devices, *texts)]
 
 
 def bits_of(count: int) -> int:
