@@ -32,6 +32,7 @@ CASES: dict[str, tuple[str, dict[str, object], dict[str, object]]] = {
     "`prices`": ("prices", {}, {}),
     "`receiver`, `tolerance=0.01`": ("receiver", {}, {"tolerance": 0.01}),
     "`receiver`": ("receiver", {}, {}),
+    "`receiver`, `levels=9`": ("receiver", {}, {"levels": 9}),
     "`receiver`, half duplex": ("receiver", {"link.half_duplex": True}, {}),
 }
 

@@ -34,6 +34,11 @@ class Header:
         """Bytes of the view that a device keeps."""
         return max(len(self.device.scope), 1)
 
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of code of the example program on AVR, about; measured by `benchmarks/firmware.py`."""
+        return 1500
+
     @cached_property
     def constants(self) -> list[Constants]:
         """All arrays."""

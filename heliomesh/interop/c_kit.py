@@ -112,6 +112,10 @@ class TableFile(Protocol):
         """Bytes that the device keeps between slots, where numbers are aligned to their size."""
 
     @property
+    def code_bytes(self) -> int:
+        """Bytes of code of the example program on AVR, about; other processors need less."""
+
+    @property
     def macros(self) -> Mapping[str, int | str]:
         """Numbers by name, without HELIOMESH_."""
 
@@ -162,7 +166,8 @@ def table_text(head: Head, tables: TableFile) -> str:
         devices=head.num_devices,
         beyond=head.beyond,
         flash=flash,
-        fits=_fits(flash),
+        code=tables.code_bytes,
+        fits=_fits(flash + tables.code_bytes),
         ram=tables.ram_bytes,
         actions="\n".join(f" *   {number}: {_in_words(*action)}" for number, action in enumerate(head.actions)),
         macros="\n".join(defined),
@@ -195,7 +200,7 @@ def check_limits(limits: Iterable[tuple[str, float, float]]) -> None:
     """Refuse numbers that C's types do not hold; (field, limit, actual value)."""
     for field, limit, actual in limits:
         if actual > limit:
-            raise ScenarioError(field, f"expected at most {limit:g} in C, actual value {actual:g}")
+            raise ScenarioError(field, f"expected at most {limit:g} in a C header, actual value {actual:g}")
 
 
 def capacity_limit(capacity_joule: float) -> tuple[str, float, float]:
@@ -221,9 +226,9 @@ def _in_words(power_watt: float, trained: bool) -> str:
 
 
 def _fits(flash: int) -> str:
-    """Which well-known processors have no room for the constants and some code."""
-    small = [name for name, room in _FLASH_BYTES.items() if flash + _CODE_BYTES > room]
-    return f"Too large for {', '.join(small)}." if small else f"Room enough in {', '.join(_FLASH_BYTES)}."
+    """Which well-known processors have no room for so many bytes."""
+    small = [name for name, room in _FLASH_BYTES.items() if flash > room]
+    return f"too large for {', '.join(small)}." if small else f"room enough in {', '.join(_FLASH_BYTES)}."
 
 
 def _dispatch(numbers: Sequence[int]) -> str:
@@ -232,7 +237,6 @@ def _dispatch(numbers: Sequence[int]) -> str:
     return _DISPATCH.substitute(first=numbers[0], last=numbers[-1], choices="\n".join(lines).removeprefix("#el"))
 
 
-_CODE_BYTES = 4096  # of the device's functions and a small program around them, at most
 _FLASH_BYTES = {"ATmega328P (32 KB)": 2**15, "ATmega2560 (256 KB)": 2**18}
 
 _DISPATCH = Template("""\
@@ -257,7 +261,7 @@ _TABLES = Template("""\
  * heliomesh plan "$planner" of scenario "$scenario" (sha256 $sha): tables of device $number of $devices.
  * $beyond
  * Flash: $flash bytes of constants. RAM: $ram bytes, constant; no heap.
- * $fits
+ * With about $code bytes of code (AVR, the example): $fits
  *
  * Actions:
 $actions

@@ -64,6 +64,11 @@ class RoundHeader:
         return -(-(small + large) // aligned) * aligned
 
     @property
+    def code_bytes(self) -> int:
+        """Bytes of code of the example program on AVR, about; measured by `benchmarks/firmware.py`."""
+        return 7500 if self.policy.source.messages else 4300
+
+    @property
     def hops(self) -> int:
         """Links that messages travel."""
         return 1

@@ -182,7 +182,7 @@ def test_too_large_tables_and_numbers_are_refused(tmp_path):
     with pytest.raises(hm.TooLargeError, match="export"):
         tabulate(plan, memory_gib=1e-8)
     _, plan = planned({"energy.capacity_joule": 5000.0}, "uncoordinated", {})
-    with pytest.raises(hm.ScenarioError, match=r"energy.capacity_joule: expected at most 4294.97 in C"):
+    with pytest.raises(hm.ScenarioError, match=r"energy.capacity_joule: expected at most 4294.97 in a C header"):
         write_headers(tabulate(plan), tmp_path)
 
 
