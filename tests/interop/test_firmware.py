@@ -45,6 +45,7 @@ PLANS = {
     "one hop": ({}, "decentralized", {"hops": 1}),
     "two hops of seven": ({"network.devices": 7, "slots": 6}, "decentralized", {"hops": 2}),
     "receiver": ({}, "receiver", {}),
+    "receiver of three": ({"network.devices": 3}, "receiver", {}),
     "receiver, irregular links of six slots": ({**SEVEN, "channel.state": "link", "slots": 6}, "receiver", {}),
     "receiver, half duplex": (HALF_DUPLEX, "receiver", {}),
     "prices": ({}, "prices", {}),
@@ -306,7 +307,7 @@ CROSS = [
     (RISCV32, "receiver", STATES),
     (RISCV32, "receiver, half duplex", 5000),
     (ATMEGA328P, "one hop", STATES),
-    (ATMEGA328P, "receiver", STATES),
+    (ATMEGA328P, "receiver of three", STATES),
     (ATMEGA328P, "receiver, half duplex", 100),
     (ATMEGA2560, "one hop", STATES),
     (ATMEGA2560, "receiver, irregular links of six slots", 500),  # tables above 64 KB
