@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Tests run in one process per core, at most four because each may take a gibibyte, and with one thread in each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=logical --maxprocesses=4
 
-.PHONY: demo data browser test test-all test-machines bench check audit faults docs dist release-notes clean
+.PHONY: demo data browser test test-all test-machines firmware bench check audit faults docs dist release-notes clean
 
 demo: $(STAMP)
 	$(BIN)/heliomesh learn ring10 --train 5 --set learning.partition=dirichlet --set learning.alpha=0.1
@@ -35,6 +35,14 @@ test-all: check data browser
 # The numeric tests as on other processors, thread counts, locales and versions of Python; see docs/reliability.md.
 test-machines: $(STAMP) data
 	$(BIN)/python -m tests.machines
+
+# Exported plans on emulated microcontrollers, and their sizes; see docs/firmware.md. What is not installed is left out.
+CROSS := gcc-arm-none-eabi gcc-avr avr-libc gcc-riscv64-unknown-elf qemu-system-arm qemu-system-misc simavr cppcheck
+firmware: $(STAMP)
+	@[ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && { apt-get update && apt-get install --yes $(CROSS); } > /dev/null 2>&1 \
+	  || echo "These cannot be installed here: $(CROSS)"
+	$(BIN)/pytest tests/interop/test_firmware.py
+	$(BIN)/python benchmarks/firmware.py
 
 bench: $(STAMP)
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

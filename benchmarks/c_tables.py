@@ -14,7 +14,8 @@ import numpy as np
 from torch import Tensor
 
 import heliomesh as hm
-from heliomesh.interop.c_rounds import RoundHeader
+from heliomesh.interop.c_kit import flash_bytes
+from heliomesh.interop.c_rounds import RoundHeader, collecting_tree
 from heliomesh.interop.rounded import RoundedTables, ValueWidth
 from heliomesh.planners.receiver import ReceiverTables
 from heliomesh.problem.policy import ActionPolicy, Observation
@@ -75,8 +76,9 @@ def main() -> None:
         witness = Witness(problem, plan.policy, rounded)
         exact = hm.simulate(problem, replace(plan, policy=witness), options.episodes).cost
         for policy, equal in zip(rounded, np.mean(witness.equal, axis=0), strict=True):
-            headers = [RoundHeader(policy, "receiver", device) for device in range(problem.num_devices)]
-            flash, ram = (max(getattr(header, name) for header in headers) for name in ("flash_bytes", "ram_bytes"))
+            tree = collecting_tree(problem)
+            headers = [RoundHeader(policy, device, tree) for device in range(problem.num_devices)]
+            flash, ram = max(map(flash_bytes, headers)), max(header.ram_bytes for header in headers)
             cost = hm.simulate(problem, replace(plan, policy=policy), options.episodes).cost
             difference = interval(100 * (cost - exact) / exact.mean())
             above = interval(100 * (cost - between) / between.mean())

@@ -1,4 +1,4 @@
-"""`heliomesh export` writes a plan for other tools: tables, C headers, or a schedule for Flower."""
+"""`heliomesh export` writes a plan for other tools: tables, a firmware kit in C, or a schedule for Flower."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from heliomesh.commands.options import (
     flattened,
 )
 from heliomesh.interop.c_header import Header, write_headers
+from heliomesh.interop.c_kit import flash_bytes
 from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
 from heliomesh.interop.export_tables import PlanTables, tabulate, write_tables
 from heliomesh.interop.flower_schedule import make_schedule, write_schedule
@@ -56,9 +57,7 @@ class FormOptions:
 
     kind: Annotated[
         Format,
-        typer.Option(
-            "--format", help="json or npz: tables; c: a C99 header per device; flower: a schedule to replay."
-        ),
+        typer.Option("--format", help="json or npz: tables; c: a firmware kit in C99; flower: a schedule to replay."),
     ] = Format.JSON
     table_bits: Annotated[
         TableBits, typer.Option("--table-bits", help="c, receiver: bits of an entry of the tables of values.")
@@ -95,8 +94,8 @@ def export_command(
         trace = simulate(problem, made, [schedule.episode], schedule.seed, track=output.track)
         facts = _schedule(TrainJob(problem.scenario, trace, 0, schedule.seed), out)
     elif form.kind is Format.C and isinstance(made.policy, Coordinated | ReceiverTables):
-        headers = write_round_headers(made.policy.problem, made.policy, made.planner, out, _WIDTH[form.table_bits])
-        facts = _header_facts(headers, out)
+        kit = write_round_headers(made.policy.problem, made.policy, made.planner, out, _WIDTH[form.table_bits])
+        facts = _kit_facts(*kit)
     else:
         facts = _tables(tabulate(made, track=output.track), out, form.kind)
     print_facts({"planner": made.planner} | facts, output.as_json)
@@ -110,19 +109,19 @@ def _tables(plan: PlanTables, out: Path, kind: Format) -> dict[str, Any]:
         "different tables, most of a device": different,
     }
     if kind is Format.C:
-        return facts | _header_facts(write_headers(plan, out), out)
+        return facts | _kit_facts(*write_headers(plan, out))
     files = write_tables(plan, out, "json" if kind is Format.JSON else "npz")
     return facts | {"file bytes": files[0].stat().st_size, "files": [str(file) for file in files]}
 
 
-def _header_facts(headers: Sequence[Header | RoundHeader], out: Path) -> dict[str, Any]:
-    flash = [header.flash_bytes for header in headers]
+def _kit_facts(headers: Sequence[Header | RoundHeader], files: Sequence[Path]) -> dict[str, Any]:
+    flash = [flash_bytes(header) for header in headers]
     return {
-        "flash bytes, largest device": max(flash),
-        "flash bytes, all devices": sum(flash),
+        "flash bytes of tables, largest device": max(flash),
+        "flash bytes of tables, all devices": sum(flash),
         "RAM bytes, largest device": max(header.ram_bytes for header in headers),
         "hops that messages travel": max(header.hops for header in headers),
-        "files": [str(out / header.file_name) for header in headers],
+        "files": [str(file) for file in files],
     }
 
 

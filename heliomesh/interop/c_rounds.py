@@ -6,26 +6,16 @@ advise a third. Which end costs least is a sum over the network: each device off
 the shares is left to the application.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from string import Template
 
+import networkx as nx
 import torch
 from torch import Tensor
 
-from heliomesh.durable import alone_in, write_set
-from heliomesh.interop.c_header import (
-    FILE_PATTERN,
-    Constants,
-    action_bits,
-    check_limits,
-    harmless,
-    head_fields,
-    microjoule,
-    packed_actions,
-)
-from heliomesh.interop.c_round_text import ADVISED, HEADER, TELL_ENERGY, UNADVISED, UNVALUED, VALUED
+from heliomesh.interop.c_kit import Constants, Head, bits_of, capacity_limit, check_limits, microjoule, write_kit
 from heliomesh.interop.export_tables import DUST
 from heliomesh.interop.rounded import RoundedTables, ValueWidth, check_roundable, num_sites, site_places
 from heliomesh.planners.prices import Coordinated
@@ -45,31 +35,38 @@ class ReceiverValues:
 
 
 @dataclass(frozen=True)
+class Branch:
+    """Where a device stands in the tree along which shares of the cost are summed up."""
+
+    parent: int  # the root is its own
+    depth: int
+
+
+@dataclass(frozen=True)
 class RoundHeader:
-    """The header of one device."""
+    """The table file of one device."""
 
     policy: RoundedTables
-    planner: str
     device: int
+    tree: Mapping[int, Branch]
 
     @property
-    def file_name(self) -> str:
-        """Name of the header's file."""
-        return f"device_{self.device}.h"
-
-    @property
-    def flash_bytes(self) -> int:
-        """Bytes of all constants."""
-        return sum(array.num_bytes for array in self.constants)
+    def number(self) -> int:
+        """Of the device."""
+        return self.device
 
     @property
     def ram_bytes(self) -> int:
         """Bytes of the state that a device keeps, where numbers are aligned to their size."""
-        room = self._room
-        small = 4 + 2 + 1 + room + 2 * room * (self.values is not None)  # channels, energy, action, actions, energies
-        large = 2 * 8 * room * len(self.policy.problem.actions) if self.policy.source.messages else 0
+        small = 4 + 2 + 1 + 3 * self._room  # channels, energy, action; energies and actions of those heard
+        large = 2 * 8 * self._room * len(self.policy.problem.actions) if self.policy.source.messages else 0
         aligned = 8 if large else 4
         return -(-(small + large) // aligned) * aligned
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of code of the example program on AVR, about; measured by `benchmarks/firmware.py`."""
+        return 7500 if self.policy.source.messages else 4300
 
     @property
     def hops(self) -> int:
@@ -117,25 +114,31 @@ class RoundHeader:
     def constants(self) -> list[Constants]:
         """All arrays."""
         policy, problem, device = self.policy, self.policy.problem, self.device
-        step = float(problem.battery.step_joule[device])
+        step, actions = float(problem.battery.step_joule[device]), problem.actions
         cuts = [microjoule(step * level - DUST * step) for level in range(1, problem.battery.levels)]
-        group, number = self._place or (None, 0)
-        missed = [] if group is None else policy.missed[group.offset][:, number].flatten().long().tolist()
-        first = policy.first[:, device].flatten().tolist()
-        needed = problem.actions.needed_quanta[device].tolist()
+        idle, futures = policy.idle[device], policy.futures[:, device].flatten()
+        first, colours = policy.first[:, device].flatten().tolist(), [problem.colour[other] for other in self.heard]
         return [
             Constants("cut", 32, cuts, "battery levels begin here [microjoule]"),
-            Constants("quanta", 16, problem.actions.quanta[device].tolist(), "battery levels that actions cost"),
-            *([Constants("needed", 16, needed, "battery levels that actions need")] if self._drains else []),
-            Constants(
-                "idle", 32, policy.idle[device].long().tolist(), f"penalty of each action, in 2^-{policy.bits}"
-            ),
-            Constants("future", 32, policy.futures[:, device].flatten().long().tolist(), "value of the energy left"),
-            Constants("first", 8, packed_actions(first, self._bits), f"first actions, {self._bits} bits each"),
-            Constants("missed", 32, missed, "weight missed by channels and joint action heard"),
+            Constants("quanta", 16, actions.quanta[device].tolist(), "battery levels that actions cost"),
+            Constants("needed", 16, actions.needed_quanta[device].tolist(), "battery levels that actions need"),
+            Constants("idle", 32, idle.long().tolist(), f"penalty of each action, in 2^-{policy.bits}"),
+            Constants("future", 32, futures.long().tolist(), "value of the energy left"),
+            Constants("first", min(bits_of(len(actions)), 8), first, "first actions"),
+            Constants("missed", 32, self._missed, "weight missed by channels and joint action heard"),
             Constants("heard", 16, self.heard, "devices heard, the first one's action counts most"),
+            Constants("heard_colour", 8, colours, "their colours"),
             *self._value_constants(),
         ]
+
+    @property
+    def _missed(self) -> list[int]:
+        """Weight missed, by channels and joint action heard; nothing where nobody is heard."""
+        if self._place is None:
+            return [0] * self._channel_combinations
+        group, number = self._place
+        missed: list[int] = self.policy.missed[group.offset][:, number].flatten().long().tolist()
+        return missed
 
     def _value_constants(self) -> list[Constants]:
         values, policy = self.values, self.policy
@@ -143,11 +146,10 @@ class RoundHeader:
             return []
         heard, actions = torch.tensor(self.heard, device=policy.problem.device), policy.problem.actions
         quanta, needed = (table[heard].flatten().tolist() for table in (actions.quanta, actions.needed_quanta))
-        need = Constants("needed_heard", 16, needed, "battery levels that actions of those heard need")
         unit = f"{values.step} * 2^-{policy.bits}"
         return [
             Constants("quanta_heard", 16, quanta, "battery levels that actions of those heard cost"),
-            *([need] if self._drains else []),
+            Constants("needed_heard", 16, needed, "battery levels that actions of those heard need"),
             Constants("row_of_left", 16, values.row_of_left, "row of values by slots left"),
             Constants(
                 "value",
@@ -158,69 +160,68 @@ class RoundHeader:
         ]
 
     @property
-    def _drains(self) -> bool:
-        """Whether slots drain batteries: actions then need more than they cost."""
-        return self.policy.problem.battery.drains
+    def _channel_combinations(self) -> int:
+        problem = self.policy.problem
+        return int(problem.channel.levels ** len(problem.sites_into(self.device)))
 
     @property
-    def _bits(self) -> int:
-        return action_bits(len(self.policy.problem.actions))
-
-    def text(self) -> str:
-        """The header."""
-        values, messages = self.values, self.policy.source.messages
-        problem = self.policy.problem
-        actions = zip(problem.actions.power_watt.tolist(), problem.actions.trained.tolist(), strict=True)
-        head = head_fields(self.device, self.planner, list(actions), self.constants, self.ram_bytes)
-        numbers = head | self._sizes() | self._steps()
+    def macros(self) -> Mapping[str, int | str]:
+        """Numbers by name."""
+        policy, problem, values = self.policy, self.policy.problem, self.values
+        sizes: dict[str, int | str] = {
+            "CAPACITY_MICROJOULE": microjoule(float(problem.battery.capacity_joule[self.device])),
+            "ACTIONS": len(problem.actions),
+            "FIRST_SLOTS": len(policy.first),
+            "FUTURE_SLOTS": len(policy.futures),
+            "SITES": len(problem.sites_into(self.device)),
+            "CHANNEL_LEVELS": problem.channel.levels,
+            "BATTERY_LEVELS": problem.battery.levels,
+            "ENERGIES": problem.num_energy,
+            "WEATHERS": problem.harvest.law.num_weather,
+            "HEARD": len(self.heard),
+            "ROOM": self._room,
+            "VALUED": int(values is not None),
+        }
         if values is not None:
-            states = values.entries.shape[1]
-            rows = {"stored": len(values.row_of_left), "states": states, "step": values.step}
-            numbers |= rows | {"combinations": problem.num_energy ** len(self.heard)}
-        valued = VALUED if values is not None else UNVALUED
-        advised = ADVISED if messages else UNADVISED
-        parts = {name: Template(part).substitute(numbers) for name, part in (valued | advised).items()}
-        return HEADER.substitute(numbers | parts)
+            sizes |= {
+                "SLOTS": problem.slots,
+                "ROWS_OF_LEFT": len(values.row_of_left),
+                "CHANNEL_COMBINATIONS": self._channel_combinations,
+                "VALUE_STEP": values.step,
+            }
+        return sizes | self._steps()
 
-    def _sizes(self) -> dict[str, object]:
-        """How much there is of everything."""
-        policy, problem = self.policy, self.policy.problem
-        return {
-            "devices": problem.num_devices,
-            "scenario": harmless(problem.scenario.name),
-            "sha": problem.scenario.content_hash[:12],
-            "count": len(problem.actions),
-            "slots": problem.slots,
-            "future_slots": len(policy.futures),
-            "first_slots": len(policy.first),
-            "sites": len(problem.sites_into(self.device)),
-            "channel_levels": problem.channel.levels,
-            "battery_levels": problem.battery.levels,
-            "energies": problem.num_energy,
-            "cuts": problem.battery.levels - 1,
-            "weathers": problem.harvest.law.num_weather,
-            "heard": len(self.heard),
-            "room": self._room,
-            "needed": "needed" if self._drains else "quanta",
-            "joint": len(problem.actions) ** len(self.heard) if self.heard else 0,
-        }
-
-    def _steps(self) -> dict[str, object]:
+    def _steps(self) -> dict[str, int | str]:
         """How devices take turns."""
-        policy, colour = self.policy, self.policy.problem.colour
-        messages = policy.source.messages
-        return {
-            "colour": colour[self.device],
-            "colours": max(colour) + 1,
-            "rounds": policy.source.rounds,
-            "messages": messages,
-            "starts": 3 if messages else 2,
-            "starts_step": 3 if messages else 2,
-            "choice_step": 4 if messages else 3,
-            "forbidden": f"INT64_C({int(FORBIDDEN * 2**policy.bits)})",
-            "unit": 1 << messages,
-            "tell_energy": TELL_ENERGY if policy.entries else "",
+        colour, messages, branch = self.policy.problem.colour, self.policy.source.messages, self.tree[self.device]
+        steps: dict[str, int | str] = {
+            "COLOUR": colour[self.device],
+            "COLOURS": max(colour) + 1,
+            "ENERGY_TOLD": int(bool(self.policy.entries)),
+            "ROUNDS": self.policy.source.rounds,
+            "MESSAGES": messages,
+            "STARTS": 3 if messages else 2,
+            "PARENT": branch.parent,
+            "DEPTH": branch.depth,
+            "DEPTHS": 1 + max(other.depth for other in self.tree.values()),
         }
+        if messages:
+            forbidden = int(FORBIDDEN * 2**self.policy.bits) << messages
+            steps |= {"MESSAGE_UNIT": str(1 << messages), "FORBIDDEN_UNITS": f"INT64_C({forbidden})"}
+        return steps
+
+
+def collecting_tree(problem: Problem) -> dict[int, Branch]:
+    """Shortest ways to a central device, for every connected part of the network."""
+    graph: nx.Graph[int] = nx.Graph()
+    graph.add_nodes_from(range(problem.num_devices))
+    graph.add_edges_from((i, j) for i in range(problem.num_devices) for j in problem.topology.neighbours[i])
+    tree = {}
+    for members in nx.connected_components(graph):
+        root = min(nx.center(graph.subgraph(members)))
+        for device, way in nx.single_source_shortest_path(graph, root).items():
+            tree[device] = Branch(parent=way[max(len(way) - 2, 0)], depth=len(way) - 1)
+    return tree
 
 
 def write_round_headers(
@@ -230,8 +231,8 @@ def write_round_headers(
     folder: Path,
     value_width: ValueWidth = 32,
     memory_gib: float = DEFAULT_LIMIT_GIB,
-) -> list[RoundHeader]:
-    """Write ``device_0.h``, ``device_1.h``, …; raises ScenarioError for numbers that C's types do not hold."""
+) -> tuple[list[RoundHeader], list[Path]]:
+    """Write the kit; returns its table files and all paths. Raises ScenarioError for what C's types do not hold."""
     check_roundable(policy)
     largest = max(
         (
@@ -242,15 +243,21 @@ def write_round_headers(
     )
     check_fits("costs of one receiver", 64 * largest, memory_gib, "lower the degree, channel.levels or power levels")
     rounded = RoundedTables(problem, policy, value_width)
+    tree = collecting_tree(problem)
+    headers = [RoundHeader(rounded, device, tree) for device in range(problem.num_devices)]
     limits = (
-        ("energy.capacity_joule", (2**32 - 1) / 1e6, float(problem.battery.capacity_joule.max())),
+        capacity_limit(float(problem.battery.capacity_joule.max())),
         ("network.devices", 65535, problem.num_devices),
+        ("devices heard by one", 254, max(len(header.heard) for header in headers)),
+        ("links to the farthest device", 254, max(branch.depth for branch in tree.values())),
+        ("rounds", 255, policy.rounds),
+        ("channel.levels", 255, problem.channel.levels),
         ("energy.battery_levels", 65535, problem.num_energy),
         ("slots", 65535, max(map(len, rounded.entries), default=0)),
         ("table entries", 2**32 - 1, max((table.numel() for table in rounded.entries), default=0)),
     )
     check_limits(limits)
-    headers = [RoundHeader(rounded, planner, device) for device in range(problem.num_devices)]
-    with alone_in(folder):
-        write_set(folder, FILE_PATTERN, {header.file_name: header.text() for header in headers})
-    return headers
+    actions = zip(problem.actions.power_watt.tolist(), problem.actions.trained.tolist(), strict=True)
+    scenario = problem.scenario
+    head = Head(planner, scenario.name, scenario.content_hash, len(headers), list(actions), problem.slots)
+    return headers, write_kit(folder, "rounds", head, headers)

@@ -1,0 +1,278 @@
+"""What a firmware build gets: one C99 source for all devices, a table file per device, and an example program.
+
+`firmware/` holds the sources: `lookup` for plans that look actions up, `rounds` for plans that decide by message
+rounds, `common` for both. A table file defines the same names for every device, numbers as macros and arrays as
+functions ``table_...``. `heliomesh_tables.h` includes the one of ``HELIOMESH_DEVICE``.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from string import Template
+from typing import Literal, Protocol
+
+from heliomesh.durable import alone_in, write_set
+from heliomesh.scenario import ScenarioError
+
+SOURCES = Path(__file__).with_name("firmware")
+FILE_PATTERN = "device_*.h"
+_MICROJOULE = 1e6  # per joule
+_LINE_LETTERS = 118
+_BLOCK_BYTES = 32_000  # of an array; compilers for AVR refuse arrays above 32,767 bytes
+
+
+@dataclass(frozen=True)
+class Constants:
+    """One array of a table file, read by the function ``table_<name>``."""
+
+    name: str
+    bits: int  # of an entry: 1, 2 or 4, several of them in a byte, or 8, 16, 32
+    entries: Sequence[int]
+    comment: str
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of flash; an empty array has one entry, since C knows no empty arrays."""
+        return self._width // 8 * len(self._stored)
+
+    @property
+    def _width(self) -> int:
+        """Bits of what is stored."""
+        return max(self.bits, 8)
+
+    @cached_property
+    def _stored(self) -> Sequence[int]:
+        """Entries, or bytes with several of them, the first one in the lowest bits."""
+        per_byte = max(8 // self.bits, 1)
+        if per_byte == 1:
+            return self.entries or [0]
+        starts = range(0, len(self.entries), per_byte)
+        groups = (self.entries[start : start + per_byte] for start in starts)
+        return [sum(entry << self.bits * place for place, entry in enumerate(group)) for group in groups] or [0]
+
+    @property
+    def declared(self) -> str:
+        """The array, in blocks, and the function that reads it."""
+        length = _BLOCK_BYTES * 8 // self._width
+        starts = range(0, len(self._stored), length)
+        arrays = [self._block(number, self._stored[start : start + length]) for number, start in enumerate(starts)]
+        lines = [f"/* {self.comment} */", f"static uint{self._width}_t table_{self.name}(uint32_t entry)", "{"]
+        return "\n".join([*lines, *arrays, *self._reading(starts), "}"])
+
+    def _block(self, number: int, values: Sequence[int]) -> str:
+        lines, line = [], ""
+        for value in values:
+            word = f"{value}u, "
+            if len(line) + len(word) > _LINE_LETTERS - 8:
+                lines.append(line.rstrip())
+                line = ""
+            line += word
+        lines.append(line.rstrip(" ,"))
+        body = "\n        ".join(lines)
+        kind = f"static const uint{self._width}_t block_{number}[{len(values)}]"
+        return f"    {kind} HELIOMESH_FLASH = {{\n        {body}}};"
+
+    def _reading(self, starts: range) -> list[str]:
+        """Statements that find the block of an entry and read it."""
+        per_byte = max(8 // self.bits, 1)
+        place = "entry" if per_byte == 1 else f"(entry / {per_byte}u)"
+        read = f"HELIOMESH_READ_U{self._width}"
+        if len(starts) == 1:
+            found = f"    const uint{self._width}_t found = {read}(block_0, {place});"
+            lines = [found]
+        else:
+            lines = [f"    const uint32_t place = {place};", f"    uint{self._width}_t found;"]
+            for number, start in enumerate(starts):
+                end = starts[number + 1] if number + 1 < len(starts) else None
+                head = "    " if number == 0 else "    } else "
+                lines.append(f"{head}if (place < {end}u) {{" if end else "    } else {")
+                lines.append(f"        found = {read}(block_{number}, place - {start}u);")
+            lines.append("    }")
+        if per_byte == 1:
+            return [*lines, "    return found;"]
+        mask = (1 << self.bits) - 1
+        return [*lines, f"    return (uint8_t)((found >> ((entry % {per_byte}u) * {self.bits}u)) & {mask}u);"]
+
+
+class TableFile(Protocol):
+    """The tables of one device."""
+
+    @property
+    def number(self) -> int:
+        """Of the device."""
+
+    @property
+    def constants(self) -> list[Constants]:
+        """All arrays."""
+
+    @property
+    def ram_bytes(self) -> int:
+        """Bytes that the device keeps between slots, where numbers are aligned to their size."""
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of code of the example program on AVR, about; other processors need less."""
+
+    @property
+    def macros(self) -> Mapping[str, int | str]:
+        """Numbers by name, without HELIOMESH_."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """What all table files of a plan say."""
+
+    planner: str
+    scenario: str
+    scenario_sha256: str
+    num_devices: int
+    actions: Sequence[tuple[float, bool]]  # power [W], trained
+    slots: int
+    period: int | None = None  # slots after which an endless plan repeats; None: beyond its slots the last one stays
+
+    @property
+    def beyond(self) -> str:
+        """What the plan does after its last slot."""
+        if self.period is None:
+            return f"Beyond slot {self.slots - 1} it keeps that slot's table, in which energy has no future."
+        return "It has no end: " + (
+            "every slot is alike." if self.period == 1 else f"it repeats after {self.period} slots."
+        )
+
+
+def file_name(number: int) -> str:
+    """Name of the table file of a device."""
+    return f"device_{number}.h"
+
+
+def flash_bytes(tables: TableFile) -> int:
+    """Bytes of all constants of a device."""
+    return sum(array.num_bytes for array in tables.constants)
+
+
+def table_text(head: Head, tables: TableFile) -> str:
+    """The table file of a device."""
+    flash = flash_bytes(tables)
+    own = {"NUMBER": tables.number, "FLASH_BYTES": flash, "ENDLESS": int(head.period is not None)}
+    macros = own | dict(tables.macros)
+    defined = (f"#define HELIOMESH_{name} {value}{'u' * isinstance(value, int)}" for name, value in macros.items())
+    return _TABLES.substitute(
+        planner=_harmless(head.planner),
+        scenario=_harmless(head.scenario),
+        sha=head.scenario_sha256[:12],
+        number=tables.number,
+        devices=head.num_devices,
+        beyond=head.beyond,
+        flash=flash,
+        code=tables.code_bytes,
+        fits=_fits(flash + tables.code_bytes),
+        ram=tables.ram_bytes,
+        actions="\n".join(f" *   {number}: {_in_words(*action)}" for number, action in enumerate(head.actions)),
+        macros="\n".join(defined),
+        constants="\n\n".join(array.declared for array in tables.constants),
+    )
+
+
+def write_kit(folder: Path, kind: Literal["lookup", "rounds"], head: Head, tables: Sequence[TableFile]) -> list[Path]:
+    """Write the table files, the sources and the example; returns all files.
+
+    Nothing compiles without `heliomesh_tables.h`. It goes first and comes last, so no killed export mixes two plans.
+    """
+    sources = sorted([*(SOURCES / "common").iterdir(), *(SOURCES / kind).iterdir()])
+    texts = {source.name: source.read_text(encoding="utf-8") for source in sources if source.is_file()}
+    texts["heliomesh_tables.h"] = _dispatch([one.number for one in tables])
+    devices = {file_name(one.number): table_text(head, one) for one in tables}
+    with alone_in(folder):
+        write_set(folder, "heliomesh_*.[ch]", {})
+        write_set(folder, FILE_PATTERN, devices)
+        write_set(folder, "example_*.[ch]", texts)
+    return [folder / name for name in (*devices, *texts)]
+
+
+def bits_of(count: int) -> int:
+    """Bits of a number that is one of so many."""
+    return next(bits for bits in (1, 2, 4, 8, 16, 32) if count <= 1 << bits)
+
+
+def check_limits(limits: Iterable[tuple[str, float, float]]) -> None:
+    """Refuse numbers that C's types do not hold; (field, limit, actual value)."""
+    for field, limit, actual in limits:
+        if actual > limit:
+            raise ScenarioError(field, f"expected at most {limit:g} in a C header, actual value {actual:g}")
+
+
+def capacity_limit(capacity_joule: float) -> tuple[str, float, float]:
+    """Batteries are counted in 32 bits of microjoules."""
+    return "energy.capacity_joule", (2**32 - 1) / _MICROJOULE, capacity_joule
+
+
+def microjoule(joule: float) -> int:
+    """The smallest whole number of microjoules that is not less."""
+    return max(math.ceil(joule * _MICROJOULE), 0)
+
+
+def _harmless(name: str) -> str:
+    """A name that cannot end a comment."""
+    return "".join(letter if letter.isalnum() or letter in " .-_" else "?" for letter in name)
+
+
+def _in_words(power_watt: float, trained: bool) -> str:
+    """What an action is."""
+    if power_watt > 0:
+        return f"{'train and send' if trained else 'send only'} at {power_watt:g} W"
+    return "train only" if trained else "idle"
+
+
+def _fits(flash: int) -> str:
+    """Which well-known processors have no room for so many bytes."""
+    small = [name for name, room in _FLASH_BYTES.items() if flash > room]
+    return f"too large for {', '.join(small)}." if small else f"room enough in {', '.join(_FLASH_BYTES)}."
+
+
+def _dispatch(numbers: Sequence[int]) -> str:
+    """The file that includes the table file of HELIOMESH_DEVICE."""
+    lines = [f'#elif HELIOMESH_DEVICE == {number}\n#include "{file_name(number)}"' for number in numbers]
+    return _DISPATCH.substitute(first=numbers[0], last=numbers[-1], choices="\n".join(lines).removeprefix("#el"))
+
+
+_FLASH_BYTES = {"ATmega328P (32 KB)": 2**15, "ATmega2560 (256 KB)": 2**18}
+
+_DISPATCH = Template("""\
+/* The tables of device HELIOMESH_DEVICE, $first to $last. */
+#ifndef HELIOMESH_TABLES_H
+#define HELIOMESH_TABLES_H
+
+#ifndef HELIOMESH_DEVICE
+#error "Compile with -DHELIOMESH_DEVICE=$first, ...: the number of the device"
+#endif
+
+#$choices
+#else
+#error "HELIOMESH_DEVICE: expected a number from $first to $last"
+#endif
+
+#endif
+""")
+
+_TABLES = Template("""\
+/*
+ * heliomesh plan "$planner" of scenario "$scenario" (sha256 $sha): tables of device $number of $devices.
+ * $beyond
+ * Flash: $flash bytes of constants. RAM: $ram bytes, constant; no heap.
+ * With about $code bytes of code (AVR, the example): $fits
+ *
+ * Actions:
+$actions
+ */
+$macros
+
+#ifdef HELIOMESH_WITH_TABLES
+#include <stdint.h>
+
+#include "heliomesh_flash.h"
+
+$constants
+#endif
+""")
