@@ -89,7 +89,9 @@ def _spread(fact: Facts, measure: _Measure, *, signed: bool = True) -> str:
     """A difference and its interval, such as +0.31 ± 0.04; without a sign where words give the direction."""
     mean = measure.factor * fact["mean"]
     text = f"{mean:+.{measure.digits}f}".replace("-", "−") if signed else f"{abs(mean):.{measure.digits}f}"
-    return text if not math.isfinite(fact["half"]) else f"{text} ± {measure.factor * fact['half']:.{measure.digits}f}"
+    if not math.isfinite(fact["half"]):
+        return text
+    return f"{text}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{measure.factor * fact['half']:.{measure.digits}f}"
 
 
 def _basis(row: Facts, measure: _Measure) -> str:

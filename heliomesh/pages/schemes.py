@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from heliomesh.pages.run_folder import RunFolder
+from heliomesh.planning import planner_names
+from heliomesh.studies.compare import variants
 
 _LONGEST_DIFFERENCE = 48  # characters in which a label tells two scenarios apart
 _MOST_NAMED = 3  # planners in a title; more are counted
@@ -41,10 +43,17 @@ def grouped(runs: Sequence[RunFolder], names: Mapping[str, str]) -> list[SchemeR
 
 def scheme_label(run: RunFolder, where: str) -> str:
     """The planner, its options, and what else must be known."""
-    said = run.planner.split()  # "decentralized literal" needs no form=literal
-    options = [f"{name}={value}" for name, value in run.options.items() if str(value) not in said]
+    said = _said_by_name(run.planner)
+    options = [f"{name}={value}" for name, value in run.options.items() if (name, value) not in said]
     state = ["(unfinished)"] * (not run.finished) + ["(no trace)"] * (run.trace is None)
     return " ".join([run.planner, *options, *([where] if where else []), *state])
+
+
+def _said_by_name(planner: str) -> list[tuple[str, Any]]:
+    """Options that the name of a plan says already: "decentralized literal" needs no form=literal."""
+    name, *words = planner.split()
+    known = variants(name) if words and name in planner_names() else ()
+    return [item for options in known for item in options.items()]
 
 
 def _told_apart(schemes: list[SchemeRuns], runs: Sequence[RunFolder]) -> list[SchemeRuns]:

@@ -2,17 +2,16 @@
 
 import base64
 from html import escape
-from importlib.resources import files
 
 from heliomesh.pages.contour import contour_svg, description
-from heliomesh.pages.page import source_hash
+from heliomesh.pages.page import page_style, source_hash
 from heliomesh.scenario import Scenario
 from heliomesh.studies.sizing import Pair, Prices, Sizing
 
 
 def sizing_page(sizing: Sizing, scenario: Scenario, title: str, prices: Prices | None = None) -> str:
     """The page as text."""
-    style = files("heliomesh.pages").joinpath("assets", "page.css").read_text(encoding="utf-8")
+    style = page_style()
     picture = base64.b64encode(contour_svg(sizing, title, prices).encode()).decode("ascii")
     told = escape(description(sizing, prices))
     policy = (

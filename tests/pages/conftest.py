@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import heliomesh as hm
 from heliomesh.cli import app
+from heliomesh.studies.compare import Comparison
 
 _SMALL = ("--set", "slots=12", "--set", "learning.local_steps=2", "--strategy", "loop", "--evaluate-every", "4")
 
@@ -56,6 +58,22 @@ def lossy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "energy.compute_joule=0.5",
     )
     return make_run(tmp_path_factory.mktemp("lossy") / "run", "uncoordinated", 0, *changes)
+
+
+@pytest.fixture(scope="session")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """Four plans of three planners under six episodes, trained under two of them, with their store."""
+    changes = {"slots": 12, "learning.local_steps": 2}
+    problem = hm.build(hm.Scenario.load("tiny").override(changes))
+    planners = ["uncoordinated", "prices", "receiver"]
+    store = tmp_path_factory.mktemp("comparison")
+    return hm.compare(problem, planners, episodes=6, train=2, store=store, evaluate_every=4)
+
+
+@pytest.fixture(scope="session")
+def compared_runs(comparison: Comparison, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The folders of its runs; do not change them."""
+    return comparison.save_runs(tmp_path_factory.mktemp("compared"))
 
 
 @pytest.fixture
