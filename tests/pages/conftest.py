@@ -1,7 +1,9 @@
 """Run folders as `heliomesh run` leaves them, made once."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -19,6 +21,14 @@ def make_run(out: Path, planner: str = "uncoordinated", seed: int = 0, *more: st
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     return out
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Headless Chromium."""
+    from tests.pages.chromium import started  # here, since selenium need not be installed
+
+    yield from started(tmp_path_factory.mktemp("profile"))
 
 
 @pytest.fixture(scope="session")
