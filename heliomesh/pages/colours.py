@@ -1,8 +1,8 @@
-"""The colour of every scheme, the same in all pictures and pages.
+"""The colours of pages and pictures: of every scheme, the same everywhere, and of the page's own marks.
 
-Okabe and Ito's palette, which stays apart under every common colour blindness; no two schemes differ by colour alone
-where it counts, since pictures also name them or draw them with another dash or mark. Hues with a contrast below 3 on
-white are darkened. On dark grounds black becomes white and some hues are lifted.
+Schemes began as Okabe and Ito's palette. They were then moved apart until every pair is told apart under deuteranopia
+and each has a contrast of 3 with all grounds; `tests/pages/test_colours.py` computes both. Pictures also name schemes
+or draw them with another dash or mark.
 """
 
 from typing import NamedTuple
@@ -17,22 +17,44 @@ class Colour(NamedTuple):
 
 SCHEMES = {
     "centralized": Colour("#000000", "#f2f2f2"),
-    "decentralized": Colour("#0072b2", "#4aa8e0"),
-    "decentralized literal": Colour("#3091cb", "#a5d8f5"),
-    "receiver": Colour("#d55e00", "#ff8b3d"),
-    "prices": Colour("#bf8300", "#ffc24d"),
-    "prices alone": Colour("#665200", "#f0e442"),
-    "myopic": Colour("#009e73", "#35c99f"),
-    "uncoordinated": Colour("#cc79a7", "#e6a3c8"),
-    # beyond the palette, by lightness and dash
-    "battery_threshold": Colour("#7a3b2e", "#d9a08f"),
-    "skiptrain": Colour("#5e4fa2", "#b7aee6"),
-    "turns": Colour("#4d7a1f", "#a3d168"),
-    "fixed_fraction": Colour("#a3123f", "#f08aa8"),
-    "news": Colour("#17697a", "#6cc9d9"),
-    "contributions": Colour("#8a1fb0", "#d797f2"),
+    "decentralized": Colour("#2472b0", "#46aef2"),
+    "decentralized literal": Colour("#0192ce", "#abdcf8"),
+    "receiver": Colour("#db670a", "#f17d27"),
+    "prices": Colour("#a56400", "#ffcb4f"),
+    "prices alone": Colour("#5a4b00", "#fff95f"),
+    "myopic": Colour("#079563", "#05cdbe"),
+    "uncoordinated": Colour("#c06e9f", "#ffa3ab"),
+    "battery_threshold": Colour("#5e200c", "#b97b5a"),
+    "skiptrain": Colour("#4b3c84", "#b2b7fb"),
+    "turns": Colour("#055744", "#b8c65d"),
+    "fixed_fraction": Colour("#b3062f", "#e18684"),
+    "news": Colour("#0e657b", "#47abb5"),
+    "contributions": Colour("#810cb5", "#a272cc"),
 }
-OTHER = Colour("#666666", "#a6a6a6")  # schemes without a colour of their own, such as a lossless ideal
+OTHER = Colour("#686868", "#858585")  # schemes without a colour of their own, such as a lossless ideal
+
+GROUNDS = {  # behind texts and marks
+    "ground": Colour("#f4f6f8", "#11151a"),
+    "card": Colour("#ffffff", "#1a2028"),
+    "faint": Colour("#edf0f4", "#242c36"),
+}
+INKS = {  # texts and marks that carry meaning
+    "text": Colour("#1b212a", "#e9edf2"),
+    "muted": Colour("#566171", "#a5b0bd"),
+    "accent": Colour("#0b5cad", "#7cbcf5"),
+    "notice-line": Colour("#9a7400", "#b98f1c"),
+    "sun": Colour("#a87400", "#ffcf57"),
+    "battery": Colour("#3f8a79", "#3d8f7f"),
+    "arrives": Colour("#0072b2", "#5ab4f0"),
+    "drops": Colour("#c34a00", "#ff8b3d"),
+    "link": Colour("#7d8a99", "#7b8896"),
+}
+_OTHERS = {
+    "line": Colour("#d5dbe3", "#36404c"),  # between rows and along grids, which say nothing by themselves
+    "notice": Colour("#fff6e0", "#2e2710"),
+    "on-accent": Colour("#ffffff", "#0e1722"),
+    "shade": Colour("rgb(27 33 42 / .28)", "rgb(0 0 0 / .75)"),  # at the edge of a table that goes on
+}
 
 # Paul Tol's "muted" scheme: ten colours for classes of samples, never beside the schemes' own
 CLASSES = (
@@ -59,6 +81,20 @@ def scheme_colour(scheme: str) -> Colour:
         if found is not None:
             return found
     return OTHER
+
+
+def theme_css() -> str:
+    """The page's variables: light, dark where the system or the reader's choice says so."""
+    light, dark = (_variables(theme) for theme in ("light", "dark"))
+    system = f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme]) {{ {dark} }} }}"
+    return f':root {{ {light} }}\n{system}\n:root[data-theme="dark"] {{ {dark} }}\n'
+
+
+def _variables(theme: str) -> str:
+    colours = GROUNDS | INKS | _OTHERS
+    return f"color-scheme: {theme}; " + " ".join(
+        f"--{name}: {getattr(colour, theme)};" for name, colour in colours.items()
+    )
 
 
 def class_colours(classes: int) -> list[str]:

@@ -13,27 +13,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # slow to import
     from matplotlib.figure import Figure
 
-INK = "#222222"
+INK, PAPER = "#222222", "#ffffff"
 _STYLE: Any = {  # matplotlib's names are a type of their own
     "svg.hashsalt": "heliomesh",  # no random names
     "svg.fonttype": "none",
     "text.parse_math": False,  # a dollar in a scenario's name is a dollar
-    "text.color": INK,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlelocation": "left",
     "legend.frameon": False,
 }
+_INKED = ("text.color", "axes.edgecolor", "axes.labelcolor")
+_GROUND = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
 
 
 @contextmanager
-def drawing() -> Iterator[None]:
+def drawing(ink: str = INK, paper: str = PAPER) -> Iterator[None]:
     """The look of all pictures, for the time in which one is made and written."""
     from matplotlib import rc_context
 
-    with rc_context(_STYLE), warnings.catch_warnings():
+    colours = dict.fromkeys(_INKED, ink) | dict.fromkeys(_GROUND, paper)
+    with rc_context(_STYLE | colours), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the reader's fonts draw the words, not ours
         yield
 

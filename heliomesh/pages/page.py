@@ -14,10 +14,25 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from heliomesh.pages.colours import theme_css
 from heliomesh.pages.page_data import page_data
 
 # one script in the page, in this order: what is used while a file is read stands in an earlier one
-_SCRIPTS = ("arrays", "elements", "tables", "series", "charts", "player", "network", "device", "page")
+_SCRIPTS = (
+    "arrays",
+    "elements",
+    "links",
+    "saving",
+    "sortable",
+    "tables",
+    "series",
+    "charts",
+    "answer",
+    "player",
+    "network",
+    "device",
+    "page",
+)
 
 
 def report_page(folders: Sequence[str | Path], title: str | None = None, every: int = 1) -> str:
@@ -27,19 +42,27 @@ def report_page(folders: Sequence[str | Path], title: str | None = None, every: 
 
 def render(data: dict[str, Any]) -> str:
     """Put data into the page."""
-    style, script = _asset("page.css"), "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)
+    style, script = page_style(), "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)
+    told = data.get("answer", {})
     parts = {
         "policy": (
             f"default-src 'none'; script-src '{source_hash(script)}'; style-src '{source_hash(style)}'; "
             "img-src data:; base-uri 'none'; form-action 'none'"
         ),
         "title": escape(data["title"].encode("utf-8", "replace").decode()),
+        "answer": escape(told.get("sentence", "")),
+        "details": escape(told.get("details", "")),
         "style": style,
         "script": script,
         "data": embedded_json(data),
     }
     # one pass: what is put in is not searched for further places
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _asset("page.html"))
+
+
+def page_style() -> str:
+    """The style of all pages, with colours for light and dark screens."""
+    return theme_css() + _asset("page.css")
 
 
 def embedded_json(value: object) -> str:

@@ -1,17 +1,14 @@
 """What the report page knows: runs, schemes with their headline numbers, networks and scenarios, as plain data.
 
-A scheme is a planner with its options on one scenario; runs of a scheme with different seeds are averaged. A run that
-is not finished is a scheme of its own, so that it does not blur the others.
+Runs of a scheme with different seeds are averaged.
 """
 
 import math
-import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,26 +20,21 @@ from heliomesh.learning.dataset import DATASET_CATALOG, Dataset, DatasetError, l
 from heliomesh.learning.partition import split
 from heliomesh.learning.retrieval.search import is_cached
 from heliomesh.learning.run import TrainingError
-from heliomesh.pages.colours import class_colours, scheme_colour
+from heliomesh.pages.answer import answer
+from heliomesh.pages.headline import certified_bounds, ledger_totals, scheme_facts
 from heliomesh.pages.packing import Blobs, estimated_characters
 from heliomesh.pages.run_folder import Curves, RunFolder, read_run
-from heliomesh.pages.seed_by_seed import differences
-from heliomesh.planning import lower_bound
-from heliomesh.problem.dual import is_quick
-from heliomesh.problem.problem import action_set, build
+from heliomesh.pages.schemes import grouped, scenario_hash, scenario_names, short_title
+from heliomesh.pages.seed_by_seed import LEAST_PAIRS, differences, seeds_of
 from heliomesh.problem.size import TooLargeError, readable
-from heliomesh.scenario import Learning, Scenario, ScenarioError
-from heliomesh.simulation.diagnostics import interval
-from heliomesh.simulation.ledger import energy_ledger
+from heliomesh.scenario import Learning, ScenarioError
 from heliomesh.simulation.trace import Trace
 from heliomesh.streams import stream
-from heliomesh.studies.gap_ledger import GapLedger, joined
 
 LIMIT_MIB = 16  # of slot data in one page
 _WINDOW = 10  # slots of a moving mean
 _POWERS = 127  # most powers a page tells apart; one bit of a byte says whether the device trained
 _TRAINED = 128
-_LONGEST_DIFFERENCE = 48  # characters in which a label tells two scenarios apart
 _PROVENANCE = (
     "trace",
     "simulation_seed",
@@ -58,13 +50,6 @@ Facts = dict[str, Any]
 Floats = npt.NDArray[np.float64]
 
 
-class SchemeRuns(NamedTuple):
-    """Runs that differ by seed only."""
-
-    label: str
-    runs: tuple[int, ...]
-
-
 def page_data(folders: Sequence[str | Path], title: str | None = None, every: int = 1) -> Facts:
     """Read run folders and describe them; raises TrainingError, TraceError or TooLargeError.
 
@@ -76,31 +61,42 @@ def page_data(folders: Sequence[str | Path], title: str | None = None, every: in
     runs = [read_run(folder) for folder in folders]
     _check_size(runs, every)
     blobs = Blobs()
-    names = _scenario_names(runs)
-    schemes = _schemes(runs, names)
-    bounds = _bounds(runs)
+    names = scenario_names(runs)
+    schemes = grouped(runs, names)
+    bounds = certified_bounds(runs)
     scenarios: dict[str, Facts] = {}
     networks: dict[str, Facts] = {}
     for index, run in enumerate(runs):
         own = scenarios.setdefault(
-            _hash(run), {"name": names[_hash(run)], "toml": run.scenario.to_toml(), "runs": []}
+            scenario_hash(run), {"name": names[scenario_hash(run)], "toml": run.scenario.to_toml(), "runs": []}
         )
         own["runs"].append(index)
-        networks.setdefault(_hash(run), _network(run, blobs))
+        networks.setdefault(scenario_hash(run), _network(run, blobs))
     order = list(scenarios)
+    facts = [scheme_facts(scheme, runs, bounds, schemes) for scheme in schemes]
+    paired = differences([[runs[index] for index in scheme.runs] for scheme in schemes])
     data: Facts = {
-        "title": title or _title(runs),
+        "title": title or short_title(runs),
+        "answer": answer(facts, paired)._asdict(),
         "every": every,
         "window": _WINDOW,
-        "schemes": [_scheme_facts(scheme, runs, bounds, schemes) for scheme in schemes],
-        "differences": differences([[runs[index] for index in scheme.runs] for scheme in schemes]),
-        "runs": [_run_facts(run, order.index(_hash(run)), every, blobs) for run in runs],
+        "least_pairs": LEAST_PAIRS,
+        "student": _student_quantiles(max(len(scheme.runs) for scheme in schemes)),
+        "schemes": facts,
+        "differences": paired,
+        "runs": [_run_facts(run, order.index(scenario_hash(run)), every, blobs) for run in runs],
         "scenarios": [scenarios[key] | {"hash": key, "network": networks[key]} for key in order],
     }
+    common = list(dict.fromkeys(map(seeds_of, runs)))
     for number, scheme in enumerate(schemes):
         for index in scheme.runs:
-            data["runs"][index]["scheme"] = number
+            data["runs"][index] |= {"scheme": number, "seeds": common.index(seeds_of(runs[index]))}
     return without_nan(data | {"blobs": blobs.texts})  # type: ignore[no-any-return]
+
+
+def _student_quantiles(most: int) -> list[float | None]:
+    """Student's quantile of 95 % intervals, by the number of samples, 0 to ``most``."""
+    return [None, None, *(float(stats.t.ppf(0.975, count - 1)) for count in range(2, most + 1))]
 
 
 def _check_distinct(folders: Sequence[str | Path]) -> None:
@@ -128,168 +124,6 @@ def _check_size(runs: Sequence[RunFolder], every: int) -> None:
         )
 
 
-def _hash(run: RunFolder) -> str:
-    return str(run.provenance.get("scenario") or run.scenario.content_hash)
-
-
-def _title(runs: Sequence[RunFolder]) -> str:
-    names = list(dict.fromkeys(run.scenario.name for run in runs))
-    planners = list(dict.fromkeys(run.planner for run in runs))
-    return f"{', '.join(names)}: {', '.join(planners)}"
-
-
-def _scenario_names(runs: Sequence[RunFolder]) -> dict[str, str]:
-    """Names of scenarios by hash; namesakes are told apart by the settings in which they differ."""
-    settings = {_hash(run): dict(_settings(run.scenario.as_dict())) for run in runs}
-    names = {}
-    for run in runs:
-        name, own = run.scenario.name, settings[_hash(run)]
-        others = [settings[_hash(other)] for other in runs if other.scenario.name == name]
-        paths = dict.fromkeys(path for one in (own, *others) for path in one if path != "seed")
-        differing = [path for path in paths if any(one.get(path) != own.get(path) for one in others)]
-        text = ", ".join(f"{path}={own.get(path, 'unset')}" for path in differing)
-        text = text if len(text) <= _LONGEST_DIFFERENCE else _hash(run)[:12]
-        names[_hash(run)] = f"{name} ({text})" if differing else name
-    return names
-
-
-def _settings(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted paths of a scenario and their values, as ``--set`` takes them."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _settings(value, f"{section}{name}.")
-        else:
-            yield f"{section}{name}", value
-
-
-# Schemes and their headline numbers
-
-
-def _schemes(runs: Sequence[RunFolder], names: Mapping[str, str]) -> list[SchemeRuns]:
-    """Group runs; those that cannot be averaged stand alone under their folder's name."""
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for index, run in enumerate(runs):
-        key = (run.scenario.override({"seed": 0}).content_hash, run.planner, repr(dict(run.options)))
-        groups.setdefault((*key, run.trace is None, "" if run.finished else run.path), []).append(index)
-    several = len({key[0] for key in groups}) > 1
-    schemes = []
-    for indices in groups.values():
-        first = runs[indices[0]]
-        label = _label(first, f"on {names[_hash(first)]}" if several else "")
-        seeds = [(runs[index].scenario.seed, runs[index].seed, runs[index].episode) for index in indices]
-        if len(set(seeds)) == len(seeds):
-            schemes.append(SchemeRuns(label, tuple(indices)))
-        else:  # the same seeds twice would make intervals too narrow
-            schemes += [SchemeRuns(f"{label} ({runs[index].path.name})", (index,)) for index in indices]
-    return _told_apart(schemes, runs)
-
-
-def _label(run: RunFolder, where: str) -> str:
-    said = run.planner.split()  # "decentralized literal" needs no form=literal
-    options = [f"{name}={value}" for name, value in run.options.items() if str(value) not in said]
-    state = ["(unfinished)"] * (not run.finished) + ["(no trace)"] * (run.trace is None)
-    return " ".join([run.planner, *options, *([where] if where else []), *state])
-
-
-def _told_apart(schemes: list[SchemeRuns], runs: Sequence[RunFolder]) -> list[SchemeRuns]:
-    """Add the first run's folder where labels are equal."""
-    times = Counter(scheme.label for scheme in schemes)
-    return [
-        scheme._replace(label=f"{scheme.label}, {runs[scheme.runs[0]].path.name}")
-        if times[scheme.label] > 1
-        else scheme
-        for scheme in schemes
-    ]
-
-
-def _scheme_facts(
-    scheme: SchemeRuns, runs: Sequence[RunFolder], bounds: Mapping[str, float], schemes: Sequence[SchemeRuns]
-) -> Facts:
-    own = [runs[index] for index in scheme.runs]
-    planner = own[0].planner
-    namesakes = [other for other in schemes if runs[other.runs[0]].planner == planner]
-    rows = [_headline(run, bounds) for run in own]
-    return {
-        "label": scheme.label,
-        "planner": planner,
-        "colour": scheme_colour(planner)._asdict(),
-        "dash": namesakes.index(scheme),  # schemes of one planner share its colour
-        "runs": list(scheme.runs),
-        "finished": own[0].finished,
-        "t": float(stats.t.ppf(0.975, len(own) - 1)) if len(own) > 1 else None,  # Student's quantile of 95 % bands
-        "headline": {name: _interval([row[name] for row in rows]) for name in rows[0]},
-        "gap_ledger": _gap_ledger([run.gap_ledger for run in own]),
-    }
-
-
-def _gap_ledger(ledgers: Sequence[GapLedger | None]) -> Facts | None:
-    """The gap to the lossless ideal and its parts in points; None where some run has no ledger."""
-    known = [ledger for ledger in ledgers if ledger is not None]
-    if len(known) < len(ledgers):
-        return None
-    found = joined(known).intervals()
-    return {name: {"mean": value.mean, "half": value.half_width} for name, value in found.items()}
-
-
-def _interval(values: Sequence[float | None]) -> Facts | None:
-    """Mean, 95 % half-width and range over runs; None where some run does not know."""
-    known = np.array([value for value in values if value is not None and math.isfinite(value)])
-    if len(known) < len(values):
-        return None
-    found = interval(known)
-    return {"mean": found.mean, "half": found.half_width, "low": float(known.min()), "high": float(known.max())}
-
-
-def _bounds(runs: Sequence[RunFolder]) -> dict[str, float]:
-    """A certified bound on every planner that picks the scenario's actions, by scenario, where it takes seconds."""
-    found = {_hash(run): _certified(run.scenario.to_toml()) for run in runs}
-    return {name: bound for name, bound in found.items() if bound is not None}
-
-
-@cache
-def _certified(scenario: str) -> float | None:
-    problem = build(Scenario.parse(tomllib.loads(scenario)))
-    return lower_bound(problem) if is_quick(problem) else None
-
-
-def _headline(run: RunFolder, bounds: Mapping[str, float]) -> dict[str, float | None]:
-    rows = len(run.curves.metrics["slot"])
-    names = ("accuracy_mean", "accuracy_min", "accuracy_max", "average_accuracy", "consensus_distance")
-    facts: dict[str, float | None] = {name: float(run.curves.metrics[name][-1]) if rows else None for name in names}
-    facts |= {"cost": None, "spent_joule": None, "harvested_joule": None, "overflow_joule": None}
-    facts |= {"participation": None, "sending": None, "delivery": None}
-    if run.trace is not None:
-        facts |= _trace_headline(run.trace, run.episode)
-    bound, cost = bounds.get(_hash(run)) if _picks_actions(run) else None, facts["cost"]
-    facts["bound"] = bound
-    facts["gap"] = cost / bound - 1 if cost is not None and bound is not None and bound > 0 else None
-    return facts
-
-
-def _picks_actions(run: RunFolder) -> bool:
-    """Whether all powers seen, with and without training, are the scenario's: a bound speaks of no others."""
-    if run.trace is None:
-        return True
-    powers, trained = action_set(run.scenario)
-    seen, scheduled = run.trace.power_watt[run.episode], run.trace.scheduled[run.episode]
-    known = [np.isin(seen, powers[trained == with_training].numpy()) for with_training in (False, True)]
-    return bool(np.where(scheduled, known[1], known[0]).all())
-
-
-def _trace_headline(trace: Trace, episode: int) -> dict[str, float | None]:
-    sends = trace.power_watt[episode] > 0  # (slot, device)
-    sent = sends[:, trace.edge_sender]
-    joules = {name: float(getattr(trace, name)[episode].sum()) for name in ("spent_joule", "harvested_joule")}
-    return {
-        "cost": float(trace.cost[episode]),
-        **joules,
-        "overflow_joule": float(trace.overflow_joule[episode].sum()),
-        "participation": float(trace.scheduled[episode].mean()),
-        "sending": float(sends.mean()),
-        "delivery": float(trace.delivered[episode][sent].mean()) if sent.any() else None,
-    }
-
-
 # Runs
 
 
@@ -306,9 +140,8 @@ def _run_facts(run: RunFolder, scenario: int, every: int, blobs: Blobs) -> Facts
         "missing": list(run.missing),
         "curves": _curve_facts(run.curves, blobs),
         "trace": None if run.trace is None else _trace_facts(run.trace, run.episode, run, every, blobs),
-        "labels": None if mix is None else {"counts": blobs.integers_of(mix), "colours": class_colours(mix.shape[1])},
+        "labels": None if mix is None else blobs.integers_of(mix),
         "why_no_labels": why_no_mix,
-        "plan": {name: value for name, value in run.plan.items() if isinstance(value, str | int | float | None)},
         "provenance": {name: run.provenance[name] for name in _PROVENANCE if name in run.provenance},
     }
 
@@ -346,7 +179,7 @@ def _trace_facts(trace: Trace, episode: int, run: RunFolder, every: int, blobs: 
         "harvested_so_far": blobs.floats_of(np.cumsum(harvested.sum(1))[kept]),
         "overflow_so_far": blobs.floats_of(np.cumsum(overflow.sum(1))[kept]),
         "cost": float(cost.mean()),
-        "ledger": _ledger(trace.episode(episode), run.scenario),
+        "ledger": ledger_totals(trace.episode(episode), run.scenario),
     }
 
 
@@ -369,14 +202,6 @@ def _moving_mean(values: Floats) -> Floats:
     start = np.maximum(end - _WINDOW, 0)
     mean: Floats = (sums[end] - sums[start]) / (end - start)
     return mean
-
-
-def _ledger(trace: Trace, scenario: Scenario) -> dict[str, float]:
-    """Joules of all devices together: initial + harvested = spent + charging + leaked + overflow + stored."""
-    ledger = energy_ledger(trace, scenario)
-    names = [field.name.removesuffix("_joule") for field in fields(ledger)]
-    totals = {name: float(getattr(ledger, f"{name}_joule").sum()) for name in (*names, "imbalance")}
-    return totals | {"ideal": ledger.is_ideal}
 
 
 def _network(run: RunFolder, blobs: Blobs) -> Facts:

@@ -22,6 +22,7 @@ from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.planning import planner_names, resolved_options
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.trace import Trace, TraceError
+from heliomesh.studies.episodes import Episodes, read_episodes
 from heliomesh.studies.gap_ledger import LEDGER, GapLedger, read_ledger
 
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
@@ -61,6 +62,7 @@ class RunFolder:
     provenance: Mapping[str, Any]  # empty until the run is finished
     missing: tuple[str, ...]  # sentences
     gap_ledger: GapLedger | None = None  # where it was asked for
+    episodes: Episodes | None = None  # all that a comparison simulated with the plan
 
 
 def read_run(folder: str | Path) -> RunFolder:
@@ -136,6 +138,7 @@ def _finished(path: Path, trace: Trace | None, wanted: Mapping[str, Any], plan: 
         provenance=provenance,
         missing=_missing_files(trace, plan),
         gap_ledger=_read_ledger(path, provenance),
+        episodes=read_episodes(path, str(provenance.get("key"))),
     )
 
 

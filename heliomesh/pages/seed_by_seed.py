@@ -1,42 +1,69 @@
-"""Differences between schemes, seed by seed.
+"""Differences between schemes, pair by pair.
 
 Runs with the same seeds have common random numbers, data and first weights, so their difference varies far less than
-either of them, and tells schemes apart whose own intervals overlap.
+either of them, and tells schemes apart whose own intervals overlap. Costs are paired over all episodes that a
+comparison simulated, where it noted them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from heliomesh.pages.headline import shared_episodes
 from heliomesh.pages.run_folder import RunFolder
 from heliomesh.simulation.diagnostics import interval
 
+LEAST_PAIRS = 4  # fewer prove nothing: their intervals rest on one or two degrees of freedom
+
 Seeds = tuple[str, int, int | None, int]  # scenario with its seed, seeds of training and simulation, episode
+Fact = dict[str, float]
 
 
 def differences(schemes: Sequence[Sequence[RunFolder]]) -> list[list[dict[str, Any] | None]]:
-    """By reference and scheme: means and 95 % half-widths of scheme less reference over their common seeds.
+    """By reference and scheme: means and 95 % half-widths of scheme less reference, and numbers of pairs.
 
-    None where a scheme is its own reference or they have no finished run of the same seed in common.
+    None where a scheme is its own reference or they have neither a finished run of the same seed nor an episode in
+    common.
     """
-    known = [{_seeds(run): run for run in runs if run.finished} for runs in schemes]
-    return [[None if one is other else _compared(one, other) for one in known] for other in known]
+    return [[None if one is other else _compared(one, other) for one in schemes] for other in schemes]
 
 
-def _seeds(run: RunFolder) -> Seeds:
+def is_told(fact: Mapping[str, float], pairs: int) -> bool:
+    """Whether a difference is told from zero; pairs that agree to the digit are no evidence."""
+    return pairs >= LEAST_PAIRS and 0 < fact["half"] < abs(fact["mean"])
+
+
+def seeds_of(run: RunFolder) -> Seeds:
+    """What decides a run's random numbers: equal ones make a pair."""
     return run.scenario.content_hash, run.seed, None if run.trace is None else run.trace.seed, run.episode
 
 
-def _compared(own: dict[Seeds, RunFolder], reference: dict[Seeds, RunFolder]) -> dict[str, Any] | None:
-    common = [seeds for seeds in own if seeds in reference]
-    if not common:
+def _compared(own: Sequence[RunFolder], reference: Sequence[RunFolder]) -> dict[str, Any] | None:
+    theirs = {seeds_of(run): run for run in reference if run.finished}
+    pairs = [(run, theirs[seeds_of(run)]) for run in own if run.finished and seeds_of(run) in theirs]
+    rows = [_difference(*pair) for pair in pairs]
+    facts = {name: _fact([row[name] for row in rows]) for name in ("accuracy", "accuracy_over_run", "cost")}
+    episodes = _episode_costs(own, reference)
+    if episodes is not None:
+        facts["cost"] = _fact(episodes)
+    elif not pairs:
         return None
-    rows = [_difference(own[seeds], reference[seeds]) for seeds in common]
-    found = {name: interval(np.array([row[name] for row in rows])) for name in rows[0]}
-    return {"seeds": len(common)} | {
-        name: {"mean": value.mean, "half": value.half_width} for name, value in found.items()
-    }
+    return {"seeds": len(pairs), "episodes": len(pairs if episodes is None else episodes), **facts}
+
+
+def _fact(values: Sequence[float]) -> Fact:
+    found = interval(np.array(values if len(values) else [np.nan]))
+    return {"mean": found.mean, "half": found.half_width}
+
+
+def _episode_costs(own: Sequence[RunFolder], reference: Sequence[RunFolder]) -> list[float] | None:
+    """Differences by episode, of one scenario under one seed; None where not all of it is known."""
+    mine, theirs = shared_episodes(own), shared_episodes(reference)
+    scenarios = {run.scenario.content_hash for run in (*own, *reference)}
+    if mine is None or theirs is None or len(scenarios) > 1 or mine.seed != theirs.seed:
+        return None
+    return [one - other for one, other in zip(mine.cost, theirs.cost, strict=False)]
 
 
 def _difference(own: RunFolder, reference: RunFolder) -> dict[str, float]:

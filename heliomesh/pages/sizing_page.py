@@ -1,19 +1,21 @@
-"""A page on sizing: the contour picture and its numbers in one HTML file that asks nobody and runs no script."""
+"""A page on sizing: the contour picture and its numbers in one HTML file that makes no request and runs no script.
+
+It is dark on screens that are; a browser chooses the picture.
+"""
 
 import base64
 from html import escape
-from importlib.resources import files
 
-from heliomesh.pages.contour import contour_svg, description
-from heliomesh.pages.page import source_hash
+from heliomesh.pages.contour import DARK, LIGHT, contour_svg, description
+from heliomesh.pages.page import page_style, source_hash
 from heliomesh.scenario import Scenario
 from heliomesh.studies.sizing import Pair, Prices, Sizing
 
 
 def sizing_page(sizing: Sizing, scenario: Scenario, title: str, prices: Prices | None = None) -> str:
     """The page as text."""
-    style = files("heliomesh.pages").joinpath("assets", "page.css").read_text(encoding="utf-8")
-    picture = base64.b64encode(contour_svg(sizing, title, prices).encode()).decode("ascii")
+    style = page_style()
+    light, dark = (_image(contour_svg(sizing, title, prices, look)) for look in (LIGHT, DARK))
     told = escape(description(sizing, prices))
     policy = (
         f"default-src 'none'; style-src '{source_hash(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -31,7 +33,12 @@ def sizing_page(sizing: Sizing, scenario: Scenario, title: str, prices: Prices |
 <header class="top"><div><h1>{escape(title)}</h1><p class="muted">{told}</p></div></header>
 <main>
 <section class="card">
-<div class="scroll"><img class="picture" alt="{told}" src="data:image/svg+xml;base64,{picture}"></div>
+<div class="scroll" tabindex="0" role="region" aria-label="Picture">
+<picture>
+<source media="(prefers-color-scheme: dark)" srcset="{dark}">
+<img class="picture" alt="{told}" src="{light}">
+</picture>
+</div>
 </section>
 <section class="card">
 <h2>Smallest pairs that meet the target</h2>
@@ -52,6 +59,11 @@ def sizing_page(sizing: Sizing, scenario: Scenario, title: str, prices: Prices |
 """
 
 
+def _image(svg: str) -> str:
+    """A picture within its own address."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode('ascii')}"
+
+
 def _table(sizing: Sizing, pairs: list[Pair], prices: Prices | None) -> str:
     heads = ["battery [J]", f"panel [{sizing.axes.panel_unit}]", sizing.target.measure, "± (95 %)", "meets it"]
     heads += [] if prices is None else ["price"]
@@ -64,4 +76,5 @@ def _table(sizing: Sizing, pairs: list[Pair], prices: Prices | None) -> str:
         values = "".join(f"<td>{cell}</td>" for cell in cells)
         rows.append(f'<th scope="row">{pair.capacity_joule:g}</th>{values}')
     body = "\n".join(f"<tr>{row}</tr>" for row in rows[1:])
-    return f'<div class="scroll"><table><thead><tr>{rows[0]}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
+    table = f"<table><thead><tr>{rows[0]}</tr></thead><tbody>\n{body}\n</tbody></table>"
+    return f'<div class="scroll hinted" tabindex="0" role="region" aria-label="Pairs">{table}</div>'

@@ -23,6 +23,7 @@ from heliomesh.problem.size import TooLargeError
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import Interval, Summary, interval, summarise
 from heliomesh.simulation.trace import simulate
+from heliomesh.studies.episodes import episodes_of, write_episodes
 from heliomesh.studies.gap_ledger import GapLedger, joined, ledgers_in
 
 if TYPE_CHECKING:
@@ -62,9 +63,19 @@ class Comparison:
 
     def save_runs(self, folder: str | Path) -> list[Path]:
         """Copy every trained run with its plan and trace to a folder of its own, as `heliomesh run` leaves them."""
-        store = self._kept()
-        names = [(job, f"{row.planner.replace(' ', '-')}-{job.episode}") for row in self.rows for job in row.jobs]
-        return [store.view(job, Path(folder) / name) for job, name in names]
+        return [
+            self._view(row, job, Path(folder) / f"{row.planner.replace(' ', '-')}-{job.episode}")
+            for row in self.rows
+            for job in row.jobs
+        ]
+
+    def _view(self, row: Row, job: Job, folder: Path) -> Path:
+        """A run's folder, with the costs of all episodes of its plan."""
+        path = self._kept().view(job, folder)
+        if row.plan is not None and row.cost is not None and row.summary is not None:
+            bound = self.lower_bound if row.plan.picks_actions else None
+            write_episodes(path, job.key(), episodes_of(job.seed, row.cost, row.summary, bound))
+        return path
 
     def gap_ledgers(self, **work: Any) -> dict[str, GapLedger]:
         """What every trained planner loses against the lossless ideal, and through what, over common seeds.

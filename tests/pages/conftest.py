@@ -1,12 +1,16 @@
 """Run folders as `heliomesh run` leaves them, made once."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+import heliomesh as hm
 from heliomesh.cli import app
+from heliomesh.studies.compare import Comparison
 
 _SMALL = ("--set", "slots=12", "--set", "learning.local_steps=2", "--strategy", "loop", "--evaluate-every", "4")
 
@@ -17,6 +21,14 @@ def make_run(out: Path, planner: str = "uncoordinated", seed: int = 0, *more: st
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     return out
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Headless Chromium."""
+    from tests.pages.chromium import started  # here, since selenium need not be installed
+
+    yield from started(tmp_path_factory.mktemp("profile"))
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +68,22 @@ def lossy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "energy.compute_joule=0.5",
     )
     return make_run(tmp_path_factory.mktemp("lossy") / "run", "uncoordinated", 0, *changes)
+
+
+@pytest.fixture(scope="session")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """Four plans of three planners under six episodes, trained under two of them, with their store."""
+    changes = {"slots": 12, "learning.local_steps": 2}
+    problem = hm.build(hm.Scenario.load("tiny").override(changes))
+    planners = ["uncoordinated", "prices", "receiver"]
+    store = tmp_path_factory.mktemp("comparison")
+    return hm.compare(problem, planners, episodes=6, train=2, store=store, evaluate_every=4)
+
+
+@pytest.fixture(scope="session")
+def compared_runs(comparison: Comparison, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The folders of its runs; do not change them."""
+    return comparison.save_runs(tmp_path_factory.mktemp("compared"))
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """The report page in a real browser: headless Chromium, where one is installed."""
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,80 +11,29 @@ import heliomesh as hm
 from heliomesh.pages.page import render, report_page
 from heliomesh.pages.page_data import page_data
 from heliomesh.pages.sizing_page import sizing_page
+from tests.pages.chromium import (
+    NEEDS_CHROMIUM,
+    ActionChains,
+    By,
+    Keys,
+    Select,
+    WebDriverWait,
+    by_id,
+    click,
+    complaints,
+    opened_page,
+    press,
+    slot,
+)
 from tests.pages.conftest import make_run
 from tests.pages.test_contour import sizing_of
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-
-from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
-
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    not (BROWSER and DRIVER), reason="no Chromium here: install the packages chromium and chromium-driver"
-)
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--window-size=1280,900",
-)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
+pytestmark = NEEDS_CHROMIUM
 
 
 @pytest.fixture
 def opened(browser: Any, finished_runs: list[Path], tmp_path: Path) -> Any:
-    return _open(browser, report_page(finished_runs), tmp_path)
-
-
-def _open(browser: Any, page: str, folder: Path) -> Any:
-    """Open a page from the disk; its complaints and requests are judged when a test asks for them."""
-    (folder / "report.html").write_text(page, encoding="utf-8")
-    browser.get_log("browser")
-    browser.get_log("performance")
-    browser.get((folder / "report.html").as_uri())
-    return browser
-
-
-def _by_id(browser: Any, name: str) -> Any:
-    return browser.find_element(By.ID, name)
-
-
-def _slot(browser: Any) -> int:
-    return int(_by_id(browser, "slot").text.split()[1])
-
-
-def _complaints(browser: Any) -> list[str]:
-    return [entry["message"] for entry in browser.get_log("browser")]
-
-
-def _click(browser: Any, name: str) -> None:
-    """Click what may be out of sight: the page scrolls smoothly, a click does not wait for that."""
-    element = _by_id(browser, name)
-    browser.execute_script("arguments[0].scrollIntoView({behavior: 'instant', block: 'center'})", element)
-    element.click()
-
-
-def _press(browser: Any, *keys: str) -> None:
-    ActionChains(browser).send_keys(*keys).perform()
+    return opened_page(browser, report_page(finished_runs), tmp_path)
 
 
 def test_it_loads_without_complaints_and_requests(opened: Any) -> None:
@@ -96,16 +43,16 @@ def test_it_loads_without_complaints_and_requests(opened: Any) -> None:
     assert asked == [opened.current_url]
     assert opened.execute_script("return performance.getEntriesByType('resource').length") == 0
     assert opened.find_elements(By.CSS_SELECTOR, "#results-table tbody tr")
-    assert _complaints(opened) == []
+    assert complaints(opened) == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_gap_ledger_has_a_line_and_a_bar(
     browser: Any, finished_runs: list[Path], run_with_ledger: Path, tmp_path: Path, theme: str
 ) -> None:
-    page = _open(browser, report_page([finished_runs[0], run_with_ledger]), tmp_path)
+    page = opened_page(browser, report_page([finished_runs[0], run_with_ledger]), tmp_path)
     if page.execute_script("return document.documentElement.dataset.theme") != theme:
-        _click(page, "theme")
+        click(page, "theme")
     (row,) = page.find_elements(By.CSS_SELECTOR, "#gap-ledger-table tbody tr")
     cells = [cell.text.replace("−", "-") for cell in row.find_elements(By.TAG_NAME, "td")]
     gap, *parts = map(float, cells[:4])
@@ -113,13 +60,13 @@ def test_the_gap_ledger_has_a_line_and_a_bar(
     (bar,) = row.find_elements(By.CLASS_NAME, "stack")
     assert "steps not trained" in bar.get_attribute("aria-label")
     assert any(part.size["width"] > 0 for part in bar.find_elements(By.TAG_NAME, "span"))
-    assert _complaints(page) == []
+    assert complaints(page) == []
 
 
 def test_lossy_energy_has_columns_of_its_own(browser: Any, opened: Any, lossy_run: Path, tmp_path: Path) -> None:
     heads = "#ledger thead th"
     assert not any("leaked" in head.text for head in opened.find_elements(By.CSS_SELECTOR, heads))
-    page = _open(browser, report_page([lossy_run]), tmp_path)
+    page = opened_page(browser, report_page([lossy_run]), tmp_path)
     found = [head.text.splitlines()[0] for head in page.find_elements(By.CSS_SELECTOR, heads)]
     assert found[4:10] == [
         "on training",
@@ -132,12 +79,12 @@ def test_lossy_energy_has_columns_of_its_own(browser: Any, opened: Any, lossy_ru
     (bar,) = page.find_elements(By.CSS_SELECTOR, "#ledger tbody .stack")
     assert "lost" in bar.get_attribute("aria-label")
     assert len(bar.find_elements(By.TAG_NAME, "span")) == 4
-    assert _complaints(page) == []
+    assert complaints(page) == []
 
 
 def test_without_a_gap_ledger_there_is_no_table_of_it(opened: Any) -> None:
-    assert not _by_id(opened, "gap-ledger").is_displayed()
-    assert _complaints(opened) == []
+    assert not by_id(opened, "gap-ledger").is_displayed()
+    assert complaints(opened) == []
 
 
 def test_the_policy_stops_what_is_not_the_pages_own(opened: Any) -> None:
@@ -147,58 +94,59 @@ def test_the_policy_stops_what_is_not_the_pages_own(opened: Any) -> None:
     opened.execute_script(script)
     opened.execute_script("const i = new Image(); i.src = 'file:///x.png'; document.body.append(i);")
     assert opened.execute_script("return window.broken") is None
-    WebDriverWait(opened, 5).until(lambda _: len(_complaints(opened)) >= 1)
+    WebDriverWait(opened, 5).until(lambda _: len(complaints(opened)) >= 1)
 
 
 def test_hostile_names_do_nothing(browser: Any, tmp_path: Path) -> None:
     name = "</script><img src=x onerror=window.broken=1>"
     folder = make_run(tmp_path / "<b>run<", "uncoordinated", 0, "--set", f'name="{name}"')
-    _open(browser, report_page([folder]), tmp_path)
+    opened_page(browser, report_page([folder]), tmp_path)
     assert browser.execute_script("return [document.images.length, window.broken ?? null]") == [0, None]
     assert name in browser.find_element(By.TAG_NAME, "h1").text
-    assert browser.find_element(By.CSS_SELECTOR, "#provenance tbody th").text == "<b>run<"
-    assert _complaints(browser) == []
+    told = browser.find_element(By.CSS_SELECTOR, "#each-origin-table tbody th")
+    assert told.get_attribute("textContent") == "<b>run<"
+    assert complaints(browser) == []
 
 
 def test_hostile_names_do_nothing_on_the_sizing_page(browser: Any, tmp_path: Path) -> None:
     name = "</pre></title><script>window.broken=1</script><img src=x onerror=window.broken=1>"
     scenario = hm.Scenario.load("tiny").override({"name": name})
-    _open(browser, sizing_page(sizing_of(every_pair=False), scenario, name), tmp_path)
+    opened_page(browser, sizing_page(sizing_of(every_pair=False), scenario, name), tmp_path)
     counts = "return [document.images.length, document.scripts.length, window.broken ?? null]"
     assert browser.execute_script(counts) == [1, 0, None]  # the one image is the picture
     assert browser.find_element(By.TAG_NAME, "h1").text == name
-    assert _complaints(browser) == []
+    assert complaints(browser) == []
 
 
 def test_the_player_plays_and_pauses(opened: Any) -> None:
-    Select(_by_id(opened, "speed")).select_by_visible_text("20 slots/s")
+    Select(by_id(opened, "speed")).select_by_visible_text("20 slots/s")
     before = opened.execute_script("return document.querySelector('.scene').toDataURL()")
-    _click(opened, "play")
-    WebDriverWait(opened, 10).until(lambda _: _slot(opened) > 3)
+    click(opened, "play")
+    WebDriverWait(opened, 10).until(lambda _: slot(opened) > 3)
     assert opened.execute_script("return document.querySelector('.scene').toDataURL()") != before
-    WebDriverWait(opened, 10).until(lambda _: _by_id(opened, "play").text == "Play")  # it ends by itself
-    assert _slot(opened) == 12
-    assert _complaints(opened) == []
+    WebDriverWait(opened, 10).until(lambda _: by_id(opened, "play").text == "Play")  # it ends by itself
+    assert slot(opened) == 12
+    assert complaints(opened) == []
 
 
 def test_keys_move_the_player(opened: Any) -> None:
-    _press(opened, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
-    assert _slot(opened) == 3
-    _press(opened, Keys.ARROW_LEFT)
-    assert _slot(opened) == 2
-    _press(opened, Keys.END)
-    assert _slot(opened) == 12
-    _press(opened, Keys.HOME)
-    assert _slot(opened) == 1
-    _press(opened, Keys.SPACE)
-    assert _by_id(opened, "play").text == "Pause"
-    _press(opened, Keys.SPACE)
-    assert _by_id(opened, "play").text == "Play"
+    press(opened, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert slot(opened) == 3
+    press(opened, Keys.ARROW_LEFT)
+    assert slot(opened) == 2
+    press(opened, Keys.END)
+    assert slot(opened) == 12
+    press(opened, Keys.HOME)
+    assert slot(opened) == 1
+    press(opened, Keys.SPACE)
+    assert by_id(opened, "play").text == "Pause"
+    press(opened, Keys.SPACE)
+    assert by_id(opened, "play").text == "Play"
 
 
 def test_the_player_tells_the_trace(opened: Any, finished_runs: list[Path]) -> None:
     trace = hm.Trace.load(finished_runs[0] / "trace.npz")
-    _press(opened, *[Keys.ARROW_RIGHT] * 4)
+    press(opened, *[Keys.ARROW_RIGHT] * 4)
     facts = opened.find_element(By.CSS_SELECTOR, ".player .facts").text.replace("\n", " ")
     sent = (trace.power_watt[0, 4] > 0)[trace.edge_sender]
     assert f"training {trace.scheduled[0, 4].sum()} of 5" in facts
@@ -208,10 +156,10 @@ def test_the_player_tells_the_trace(opened: Any, finished_runs: list[Path]) -> N
 
 
 def test_all_kinds_of_actions_have_their_colours(browser: Any, separate_run: Path, tmp_path: Path) -> None:
-    page = _open(browser, report_page([separate_run]), tmp_path)
+    page = opened_page(browser, report_page([separate_run]), tmp_path)
     trace = hm.Trace.load(separate_run / "trace.npz")
     for device in range(5):
-        Select(_by_id(page, "device-number")).select_by_value(str(device))
+        Select(by_id(page, "device-number")).select_by_value(str(device))
         sends, trains = trace.power_watt[0, :, device] > 0, trace.scheduled[0, :, device]
         slots = {"both": sends & trains, "sends": sends & ~trains, "trains": trains & ~sends}
         bars = page.find_elements(By.CSS_SELECTOR, "#device-view path[data-kind]")
@@ -221,9 +169,9 @@ def test_all_kinds_of_actions_have_their_colours(browser: Any, separate_run: Pat
         assert len(inks) == len(bars)
         titles = [lane.text for lane in page.find_elements(By.CSS_SELECTOR, "#device-view .lane")]
         assert any("sends only" in title for title in titles) == bool(slots["sends"].any())
-        assert f"sends in {100 * sends.mean():.0f} %" in _by_id(page, "device-facts").text
-    assert "sending" in _by_id(page, "results-table").text
-    assert not _complaints(page)
+        assert f"sends in {100 * sends.mean():.0f} %" in by_id(page, "device-facts").text
+    assert "sending" in by_id(page, "results-table").text
+    assert not complaints(page)
 
 
 def test_charts_have_the_data(opened: Any, finished_runs: list[Path]) -> None:
@@ -233,9 +181,9 @@ def test_charts_have_the_data(opened: Any, finished_runs: list[Path]) -> None:
     assert [curve.get_attribute("d").count(" ") for curve in slots] == [12, 12]
     picture = opened.find_element(By.CSS_SELECTOR, "#charts svg")
     opened.execute_script("arguments[0].focus()", picture)
-    _press(opened, Keys.ARROW_LEFT)  # the last value
+    press(opened, Keys.ARROW_LEFT)  # the last value
     means = [hm.Run.load(folder).final["accuracy_mean"] for folder in finished_runs]
-    tip = _by_id(opened, "tip").text
+    tip = by_id(opened, "tip").text
     assert "slot 12" in tip
     assert f"{100 * np.mean(means[:2]):.4g}" in tip
     assert f"{100 * means[2]:.4g}" in tip
@@ -246,42 +194,43 @@ def test_schemes_toggle_and_zoom_resets(opened: Any) -> None:
         return len(opened.find_elements(By.CSS_SELECTOR, "#charts .chart:first-child path.curve"))
 
     button = opened.find_element(By.CSS_SELECTOR, "#legend button")
+    opened.execute_script("arguments[0].scrollIntoView({behavior: 'instant', block: 'center'})", button)
     button.click()
     assert (count(), button.get_attribute("aria-pressed")) == (1, "false")
     button.click()
     assert count() == 2
     picture = opened.find_element(By.CSS_SELECTOR, "#charts svg")
-    assert _by_id(opened, "reset-zoom").get_attribute("disabled")
+    assert by_id(opened, "reset-zoom").get_attribute("disabled")
     ActionChains(opened).move_to_element(picture).click_and_hold().move_by_offset(120, 0).release().perform()
-    assert not _by_id(opened, "reset-zoom").get_attribute("disabled")
-    _click(opened, "reset-zoom")
+    assert not by_id(opened, "reset-zoom").get_attribute("disabled")
+    click(opened, "reset-zoom")
     opened.execute_script("arguments[0].focus()", picture)
-    _press(opened, "+")
-    assert not _by_id(opened, "reset-zoom").get_attribute("disabled")
-    _press(opened, Keys.ESCAPE)
-    assert _by_id(opened, "reset-zoom").get_attribute("disabled")
-    assert _complaints(opened) == []
+    press(opened, "+")
+    assert not by_id(opened, "reset-zoom").get_attribute("disabled")
+    press(opened, Keys.ESCAPE)
+    assert by_id(opened, "reset-zoom").get_attribute("disabled")
+    assert complaints(opened) == []
 
 
 def test_intervals_and_the_reference_of_differences_can_be_chosen(opened: Any) -> None:
     def bands() -> int:
         return len(opened.find_elements(By.CSS_SELECTOR, "#charts .chart:first-child path.band"))
 
-    assert (bands(), _by_id(opened, "bands").text) == (2, "Hide intervals")
-    _click(opened, "bands")
-    assert (bands(), _by_id(opened, "bands").text) == (0, "Show intervals")
+    assert (bands(), by_id(opened, "bands").text) == (2, "Hide intervals")
+    click(opened, "bands")
+    assert (bands(), by_id(opened, "bands").text) == (0, "Show intervals")
     rows = "#differences-table tbody tr"
     (row,) = opened.find_elements(By.CSS_SELECTOR, rows)
-    assert (Select(_by_id(opened, "reference")).first_selected_option.text, row.text[:8]) == (
+    assert (Select(by_id(opened, "reference")).first_selected_option.text, row.text[:8]) == (
         "uncoordinated",
         "receiver",
     )
     cost = opened.execute_script("return page.differences[1][0].cost.mean")
     assert f"{cost:+.3f}".replace("-", "−") in row.text
-    Select(_by_id(opened, "reference")).select_by_visible_text("receiver")
+    Select(by_id(opened, "reference")).select_by_visible_text("receiver")
     (row,) = opened.find_elements(By.CSS_SELECTOR, rows)
     assert row.text.startswith("uncoordinated")
-    assert _complaints(opened) == []
+    assert complaints(opened) == []
 
 
 def test_zoom_closer_than_the_evaluations(opened: Any) -> None:
@@ -294,11 +243,11 @@ def test_zoom_closer_than_the_evaluations(opened: Any) -> None:
     before, after = opened.execute_script("return charts[0].series[1].y.slice(0, 2)")
     assert low < before + (after - before) / 4 < high
     assert "No value in these slots." not in texts
-    assert not _by_id(opened, "tip").is_displayed()  # a line passes here, but nothing was measured
+    assert not by_id(opened, "tip").is_displayed()  # a line passes here, but nothing was measured
     _, texts = zoomed(1, 3)
     assert texts[-1] == "No value in these slots."
     assert [text for text in texts if text.replace(".", "").isdigit() and not 1 <= float(text) <= 3] == []
-    assert _complaints(opened) == []
+    assert complaints(opened) == []
 
 
 def test_a_click_shows_a_device(opened: Any) -> None:
@@ -308,8 +257,8 @@ def test_a_click_shows_a_device(opened: Any) -> None:
     box = canvas.size
     offset = (round(place[0] - box["width"] / 2), round(place[1] - box["height"] / 2))
     ActionChains(opened).move_to_element_with_offset(canvas, *offset).click().perform()
-    assert Select(_by_id(opened, "device-number")).first_selected_option.text == "3"
-    assert "trains in" in _by_id(opened, "device-facts").text
+    assert Select(by_id(opened, "device-number")).first_selected_option.text == "3"
+    assert "trains in" in by_id(opened, "device-facts").text
     assert len(opened.find_elements(By.CSS_SELECTOR, "#device-view rect")) == 10  # classes
 
 
@@ -318,7 +267,7 @@ def test_dark_and_light(opened: Any) -> None:
         return str(opened.execute_script("return getComputedStyle(document.body).backgroundColor"))
 
     light = ground()
-    _click(opened, "theme")
+    click(opened, "theme")
     assert ground() != light
     assert opened.execute_script("return document.documentElement.dataset.theme") == "dark"
 
@@ -339,7 +288,7 @@ def test_long_names_of_schemes_do_not_stick_out(browser: Any, finished_runs: lis
     for width in (360, 1280):
         size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        _open(browser, render(data), tmp_path)
+        opened_page(browser, render(data), tmp_path)
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     cut = "const box = document.getElementById('results-table'); return box.scrollWidth - box.clientWidth"
     assert browser.execute_script(cut) <= 0  # on a desk the headline table is seen whole
@@ -347,7 +296,7 @@ def test_long_names_of_schemes_do_not_stick_out(browser: Any, finished_runs: lis
 
 
 def test_a_close_pair_does_not_make_all_devices_tiny(browser: Any, own_run: Path, tmp_path: Path) -> None:
-    _open(browser, report_page([own_run]), tmp_path)
+    opened_page(browser, report_page([own_run]), tmp_path)
     alike = browser.execute_script("return player.scenes[0].radius")
     script = (
         "const scene = player.scenes[0]; const [x, y] = scene.places[0]; scene.places[1] = [x + 12, y];"
@@ -368,20 +317,20 @@ def test_calm_readers_get_whole_slots(opened: Any) -> None:
 def test_half_finished_runs_say_what_is_missing(browser: Any, own_run: Path, tmp_path: Path) -> None:
     (own_run / "manifest.json").unlink()
     (own_run / "plan.json").unlink()
-    _open(browser, report_page([own_run]), tmp_path)
-    assert "The training is not finished" in _by_id(browser, "missing").text
-    assert "No run has the facts of its plan." in _by_id(browser, "overhead-table").text
-    assert _complaints(browser) == []
+    opened_page(browser, report_page([own_run]), tmp_path)
+    assert "The training is not finished" in by_id(browser, "missing").text
+    assert "No run has the facts of its plan." in by_id(browser, "overhead-table").text
+    assert complaints(browser) == []
 
 
 def test_a_run_without_a_trace_has_no_player(browser: Any, own_run: Path, tmp_path: Path) -> None:
     for name in ("trace.json", "trace.npz"):
         (own_run / name).unlink()
-    _open(browser, report_page([own_run]), tmp_path)
-    assert "nothing to play" in _by_id(browser, "players").text
-    assert not _by_id(browser, "transport").is_displayed()
-    _press(browser, Keys.SPACE, Keys.ARROW_RIGHT)
-    assert _complaints(browser) == []
+    opened_page(browser, report_page([own_run]), tmp_path)
+    assert "nothing to play" in by_id(browser, "players").text
+    assert not by_id(browser, "transport").is_displayed()
+    press(browser, Keys.SPACE, Keys.ARROW_RIGHT)
+    assert complaints(browser) == []
 
 
 def test_200_slots_of_100_devices(browser: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -390,7 +339,7 @@ def test_200_slots_of_100_devices(browser: Any, tmp_path: Path, capsys: pytest.C
     trace = hm.simulate(problem, hm.plan(problem, "uncoordinated"), 1, 0)
     hm.Store(tmp_path / "run", single=True).put_trace(hm.Job(scenario, "uncoordinated"), trace)
     page = report_page([tmp_path / "run"])
-    _open(browser, page, tmp_path)
+    opened_page(browser, page, tmp_path)
     times = browser.execute_async_script(
         """
         const done = arguments[0], frames = [], draws = [];
@@ -416,5 +365,5 @@ def test_200_slots_of_100_devices(browser: Any, tmp_path: Path, capsys: pytest.C
             f"\n200 slots × 100 devices, {len(page) / 1e3:.0f} kB: a frame every {np.median(intervals):.1f} ms "
             f"(95 %: {np.quantile(intervals, 0.95):.1f} ms), drawing takes {np.median(draws):.1f} ms"
         )
-    assert _slot(browser) > 1
-    assert _complaints(browser) == []
+    assert slot(browser) > 1
+    assert complaints(browser) == []

@@ -1,5 +1,6 @@
 """The picture of a measure over battery capacity and panel, and its page."""
 
+import base64
 import re
 from xml.etree import ElementTree
 
@@ -8,10 +9,12 @@ import pytest
 from matplotlib.contour import ContourSet
 
 import heliomesh as hm
-from heliomesh.pages.contour import contour, contour_svg, description
+from heliomesh.pages.colours import GROUNDS
+from heliomesh.pages.contour import DARK, LIGHT, contour, contour_svg, description
 from heliomesh.pages.page import source_hash
 from heliomesh.pages.sizing_page import sizing_page
 from heliomesh.studies.sizing import Axes, Prices, Target, search
+from tests.pages.test_colours import contrast
 
 SPACE = "{http://www.w3.org/2000/svg}"
 AXES = Axes((1.0, 2.0, 3.0), (10.0, 20.0, 30.0), "harvest.panel_cm2", "cm²")
@@ -127,3 +130,23 @@ def test_the_page_asks_nobody():
     assert "<script" not in page
     assert "http" not in re.sub(r'http-equiv|src="data:[^"]*"', "", page)
     assert page.count("<td>not tried</td>") == len(sizing_of(every_pair=False).skipped)
+
+
+@pytest.mark.parametrize("look", [LIGHT, DARK], ids=["light", "dark"])
+def test_all_that_is_drawn_stands_out(look):
+    for ground in (look.worst, look.best):
+        assert contrast(look.ink, ground) >= 4.5
+    for mark in (look.border, look.lines):
+        assert contrast(mark, look.worst) >= 3
+    svg = contour_svg(sizing_of(), "t", look=look)
+    assert look.ink in svg
+    assert look.paper in svg
+
+
+def test_the_page_has_a_picture_for_dark_screens():
+    page = sizing_page(sizing_of(), hm.Scenario.load("tiny"), "t")
+    assert '<source media="(prefers-color-scheme: dark)" srcset="data:' in page
+    dark, light = re.findall(r'="data:image/svg\+xml;base64,([^"]+)"', page)
+    for text, look in ((dark, DARK), (light, LIGHT)):
+        assert look.border in base64.b64decode(text).decode()
+    assert GROUNDS["card"].dark in page

@@ -22,8 +22,9 @@ from heliomesh.learning.run import TrainingError
 from heliomesh.pages import page_data as page_data_module
 from heliomesh.pages.colours import SCHEMES, class_colours, scheme_colour
 from heliomesh.pages.page import render, report_page, source_hash
-from heliomesh.pages.page_data import _label, page_data
+from heliomesh.pages.page_data import page_data
 from heliomesh.pages.run_folder import read_run
+from heliomesh.pages.schemes import scheme_label
 from heliomesh.pages.seed_by_seed import differences
 from heliomesh.problem.size import TooLargeError
 from heliomesh.simulation.diagnostics import interval
@@ -246,12 +247,12 @@ def test_a_folder_of_runs_is_told_from_a_run(finished_runs):
 def test_a_label_names_options_that_the_planner_does_not(finished_runs):
     run = read_run(finished_runs[0])
     literal = replace(run, planner="decentralized literal", options={"form": "literal", "hops": 1})
-    assert _label(literal, "on ring10") == "decentralized literal hops=1 on ring10"
+    assert scheme_label(literal, "on ring10") == "decentralized literal hops=1 on ring10"
 
 
 def test_label_mix_is_the_one_trained_on(finished_runs):
     data = page_data(finished_runs)
-    counts = decoded(data, data["runs"][0]["labels"]["counts"])
+    counts = decoded(data, data["runs"][0]["labels"])
     learning = hm.Scenario.load("tiny").learning
     labels = load_dataset(learning).train_labels
     expected = split(labels, learning, len(counts), stream(0, "partition")).label_counts(labels)

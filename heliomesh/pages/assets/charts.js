@@ -3,7 +3,7 @@
 const MARGIN = { left: 54, right: 18, top: 8, bottom: 34 };
 const WHOLE = { low: 0, high: Math.max(...page.runs.map((run) => run.slots)) };
 const MOST_BANDS = 5; // more of them hide each other and the lines
-const view = { ...WHOLE, hidden: new Set(), bands: page.schemes.length <= MOST_BANDS };
+const view = { ...WHOLE, hidden: new Set(), bands: page.schemes.length <= MOST_BANDS, against: null };
 const inView = (slot) => slot >= view.low && slot <= view.high;
 
 function niceTicks(low, high, count) {
@@ -46,8 +46,10 @@ class Chart {
     const names = settings.options.map(([name], index) => html("option", { value: index }, name));
     const select = html("select", { "aria-label": `${settings.title}: what is shown` }, ...names);
     select.addEventListener("change", () => { this.option = Number(select.value); this.read(); this.draw(); });
-    const unit = settings.unit ? html("span", { class: "muted small" }, ` ${settings.unit}`) : "";
-    const head = html("div", { class: "chart-head" }, html("h3", {}, settings.title, unit), select);
+    keepSelect(settings.title.toLowerCase().replaceAll(" ", "-"), select);
+    this.unit = html("span", { class: "muted small" });
+    const tools = html("div", { class: "bar one-line" }, select, saveSvgButton(() => this.picture, settings.title));
+    const head = html("div", { class: "chart-head" }, html("h3", {}, settings.title, this.unit), tools);
     this.empty = html("p", { class: "empty", hidden: true }, "No run shown here has this curve.");
     host.append(html("div", { class: "chart" }, head, this.picture, this.empty));
     this.listen();
@@ -57,7 +59,8 @@ class Chart {
 
   read() {
     const [, reader, { factor }] = this.settings.options[this.option];
-    this.series = page.schemes.map((_, index) => schemeSeries(index, reader, factor));
+    this.series = page.schemes.map((_, index) => (view.against === null
+      ? schemeSeries(index, reader, factor) : differenceSeries(index, view.against, reader, factor)));
   }
 
   get shown() {
@@ -72,7 +75,9 @@ class Chart {
     const { width, height } = this.picture.getBoundingClientRect();
     if (!shown.length || !width) return;
     Object.assign(this, { width, height });
-    this.log = Boolean(this.settings.options[this.option][2].log) && shown.every(({ y }) => y.every((value) => value > 0));
+    this.log = Boolean(this.settings.options[this.option][2].log) && view.against === null
+      && shown.every(({ y }) => y.every((value) => value > 0));
+    this.unit.textContent = this.unitText();
     this.setScales(shown);
     this.picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.picture.setAttribute("aria-label", this.description(shown));
@@ -82,9 +87,15 @@ class Chart {
     this.showCursor();
   }
 
+  unitText() {
+    const { unit, difference } = this.settings;
+    return view.against === null ? ` ${[unit, this.log && "log scale"].filter(Boolean).join(", ")}` : ` ${difference}`;
+  }
+
   description(shown) {
     const last = shown.map(({ y, index }) => `${page.schemes[index].label} ${short(y.at(-1))}`);
-    return `${this.settings.title}, ${this.settings.options[this.option][0]}, over slots. Last values: ${last.join("; ")}. `
+    const against = view.against === null ? "" : ` to ${page.schemes[view.against].label}`;
+    return `${this.settings.title}${this.unitText()}${against}, ${this.settings.options[this.option][0]}, over slots. Last values: ${last.join("; ")}. `
       + "Arrow keys read values, plus and minus zoom.";
   }
 
@@ -102,7 +113,7 @@ class Chart {
     this.blank = !Number.isFinite(low); // every line ends before these slots, or begins after them
     if (this.blank) [low, high] = this.log ? [1, 10] : [0, 1];
     const room = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
-    const { most: top = Infinity } = this.settings.options[this.option][2];
+    const { most: top = Infinity } = view.against === null ? this.settings.options[this.option][2] : {};
     high = Math.min(high, top - room); // an interval may reach beyond what is possible
     this.range = this.log ? [low / 1.2, high * 1.2] : [low < 0 ? low - room : Math.max(0, low - room), high + room];
   }
@@ -129,7 +140,8 @@ class Chart {
     const ticks = this.log ? logTicks(...this.range) : niceTicks(...this.range, 5);
     for (const tick of this.blank ? [] : ticks) {
       const y = this.y(tick);
-      parts.push(svg("path", { class: "grid", d: `M${MARGIN.left} ${y}H${right}` }));
+      const zero = view.against !== null && tick === 0; // where the reference is
+      parts.push(svg("path", { class: zero ? "axis" : "grid", d: `M${MARGIN.left} ${y}H${right}` }));
       parts.push(svg("text", { x: MARGIN.left - 7, y: y + 4, "text-anchor": "end" }, short(tick)));
     }
     for (const tick of niceTicks(view.low, view.high, this.width < 360 ? 4 : 8)) {
@@ -272,6 +284,7 @@ function zoomTo(low, high) {
   view.high = Math.min(WHOLE.high, high);
   byId("reset-zoom").disabled = view.low === WHOLE.low && view.high === WHOLE.high;
   charts.forEach((chart) => { chart.forget(); chart.draw(); });
+  links.changed();
 }
 
 const zoomBy = (factor, centre) => zoomTo(centre - (centre - view.low) * factor, centre + (view.high - centre) * factor);
@@ -280,10 +293,12 @@ function showCharts() {
   byId("legend").append(...page.schemes.map((scheme, index) => html("button", {
     type: "button", "aria-pressed": "true", onclick: (event) => toggleScheme(index, event.currentTarget),
   }, lineSwatch(index), scheme.label)));
+  startCurveReference();
   for (const settings of CHARTS) charts.push(new Chart(settings, byId("charts")));
   byId("reset-zoom").addEventListener("click", () => zoomTo(WHOLE.low, WHOLE.high));
   byId("bands").addEventListener("click", () => showBands(!view.bands));
   showBands(view.bands);
+  keepCurves();
   const bands = page.schemes.some((scheme) => scheme.runs.length > 1)
     ? "Intervals: 95 % over seeds; for a single run, its least and most accurate device."
     : "Interval: least and most accurate device.";
@@ -295,10 +310,46 @@ function showBands(shown) {
   view.bands = shown;
   byId("bands").textContent = shown ? "Hide intervals" : "Show intervals";
   charts.forEach((chart) => chart.draw());
+  links.changed();
 }
 
 function toggleScheme(index, button) {
   if (!view.hidden.delete(index)) view.hidden.add(index);
   button.setAttribute("aria-pressed", String(!view.hidden.has(index)));
   charts.forEach((chart) => chart.draw());
+  links.changed();
+}
+
+/** Differences at first, where all finished schemes share several seeds with the reference. */
+function startCurveReference() {
+  const usable = page.schemes.map((_, index) => index).filter((index) => page.differences[index].some((row) => row?.seeds));
+  const select = byId("curve-reference");
+  select.append(html("option", { value: "" }, "as measured"),
+    ...usable.map((index) => html("option", { value: index }, `against ${page.schemes[index].label}`)));
+  select.parentElement.hidden = !usable.length;
+  const { reference } = page.answer;
+  const all = reference !== null && page.schemes.every((scheme, index) =>
+    index === reference || !scheme.finished || page.differences[reference][index]?.seeds > 1);
+  select.value = all ? reference : "";
+  const choose = () => {
+    view.against = select.value === "" ? null : Number(select.value);
+    charts.forEach((chart) => { chart.read(); chart.forget(); chart.draw(); });
+  };
+  select.addEventListener("change", choose);
+  choose();
+  keepSelect("curves", select, (value) => (value === "" ? "measured" : page.schemes[value].label),
+    (text) => (schemeCalled(text) < 0 ? "" : schemeCalled(text)));
+}
+
+function keepCurves() {
+  const first = view.bands;
+  links.keep("intervals", () => (view.bands === first ? null : view.bands ? "shown" : "hidden"), (text) => showBands(text === "shown"));
+  links.keep("slots", () => (view.low === WHOLE.low && view.high === WHOLE.high ? null : `${short(view.low)}-${short(view.high)}`), (text) => {
+    const [low, high] = text.split("-").map(Number);
+    if (low < high) zoomTo(low, high);
+  });
+  const buttons = byId("legend").children;
+  links.keep("without", () => (view.hidden.size ? [...view.hidden].map((index) => page.schemes[index].label).join("|") : null),
+    (text) => text.split("|").map(schemeCalled).filter((index) => index >= 0 && !view.hidden.has(index))
+      .forEach((index) => toggleScheme(index, buttons[index])));
 }

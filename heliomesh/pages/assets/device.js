@@ -1,11 +1,12 @@
 // ---- One device ----
 
-const selected = { run: traced[0] ?? 0, device: 0 };
+const selected = { run: firstRuns()[0] ?? 0, device: 0 };
 
 function select(run, device) {
   Object.assign(selected, { run, device });
   deviceView.show();
   player.scenes.forEach((scene) => scene.draw());
+  links.changed();
 }
 
 const deviceView = {
@@ -18,6 +19,13 @@ const deviceView = {
     byId("device-number").addEventListener("change", (event) => select(selected.run, Number(event.target.value)));
     new ResizeObserver(() => { if (byId("device-view").clientWidth !== this.width) this.show(); }).observe(byId("device-view"));
     this.show();
+    const at_first = { ...selected };
+    links.keep("device", () => (selected.device === at_first.device ? null : String(selected.device)),
+      (text) => { if (/^\d+$/.test(text)) select(selected.run, Number(text)); });
+    links.keep("run", () => (selected.run === at_first.run ? null : page.runs[selected.run].name), (text) => {
+      const run = page.runs.findIndex(({ name }) => name === text);
+      if (run >= 0) select(run, selected.device);
+    });
   },
 
   show() {
@@ -175,7 +183,7 @@ function drawDeviceAccuracy(host, run, device) {
 function drawLabels(host, run, device) {
   host.append(html("h3", {}, "Training samples by class"));
   if (!run.labels) { host.append(html("p", { class: "empty" }, `Not known: ${run.why_no_labels}.`)); return; }
-  const { raw, shape: [, classes] } = decode(run.labels.counts);
+  const { raw, shape: [, classes] } = decode(run.labels);
   const own = Array.from(raw.subarray(device * classes, (device + 1) * classes));
   const most = raw.reduce((best, count) => Math.max(best, count), 1); // of all devices, so that they compare
   const [width, top, bottom] = [Math.max(host.clientWidth, 200), 18, 100];
@@ -183,7 +191,7 @@ function drawLabels(host, run, device) {
   const bars = own.flatMap((count, label) => {
     const height = (bottom - top) * count / most;
     const bar = svg("rect", { x: 4 + label * step + step * 0.1, y: bottom - height, width: step * 0.8, height });
-    bar.style.fill = run.labels.colours[label];
+    bar.style.fill = "var(--arrives)";
     const text = (content, y) => svg("text", { x: 4 + (label + 0.5) * step, y, "text-anchor": "middle" }, content);
     return step < 22 ? [bar] : [bar, text(String(count), bottom - height - 4), text(String(label), bottom + 15)];
   });

@@ -68,7 +68,9 @@ function startTheme(redraw) {
   byId("theme").addEventListener("click", () => {
     chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
     apply();
+    links.changed();
   });
+  links.keep("theme", () => chosen, (theme) => { if (["light", "dark"].includes(theme)) { chosen = theme; apply(); } });
   apply();
 }
 

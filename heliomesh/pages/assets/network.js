@@ -51,7 +51,7 @@ class Scene {
     this.card = html("div", { class: "player" },
       html("div", { class: "bar one-line" }, this.swatch, this.select), this.canvas, this.strip, this.facts);
     host.append(this.card);
-    this.select.addEventListener("change", () => this.setRun(Number(this.select.value)));
+    this.select.addEventListener("change", () => { this.setRun(Number(this.select.value)); links.changed(); });
     this.canvas.addEventListener("click", (event) => this.clicked(event));
     this.canvas.addEventListener("pointermove", (event) => this.hovered(event));
     this.canvas.addEventListener("pointerleave", () => { byId("tip").hidden = true; });
@@ -427,25 +427,42 @@ function showPlayers() {
   byId("speed").append(...SPEEDS.map((speed) =>
     html("option", { value: speed, selected: speed === player.speed }, `${speed} slots/s`)));
   byId("scrub").max = player.frames - 1;
-  player.scenes.push(new Scene(byId("players"), traced[0]));
-  const other = traced.find((index) => page.runs[index].scheme !== page.runs[traced[0]].scheme) ?? traced[1];
+  const [first, other] = firstRuns();
+  player.scenes.push(new Scene(byId("players"), first));
   byId("two").hidden = other === undefined;
   if (other !== undefined && window.matchMedia("(min-width: 1000px)").matches) showSecond(other);
   byId("two").addEventListener("click", () => (player.scenes.length > 1 ? hideSecond() : showSecond(other)));
   listenToTransport();
   player.seek(0);
+  keepPlayers();
+}
+
+/** The slot, and the runs of the players by their folders. */
+function keepPlayers() {
+  links.keep("slot", () => (player.frame ? String(player.slotNow()) : null),
+    (text) => { if (Number(text) >= 1) { player.pause(); player.seek(Math.floor((Number(text) - 1) / page.every)); } });
+  const names = () => player.scenes.map((scene) => page.runs[scene.index].name).join("|");
+  const at_first = names();
+  links.keep("players", () => (names() === at_first ? null : names()), (text) => {
+    const runs = text.split("|").map((name) => traced.find((index) => page.runs[index].name === name)).filter((index) => index !== undefined);
+    if (!runs.length) return;
+    if (runs.length < player.scenes.length) hideSecond();
+    runs.slice(0, 2).forEach((run, number) => (player.scenes[number] ? player.scenes[number].setRun(run) : showSecond(run)));
+  });
 }
 
 function showSecond(index) {
   player.scenes.push(new Scene(byId("players"), index));
   byId("two").setAttribute("aria-pressed", "true");
   byId("two").textContent = "One player";
+  links.changed();
 }
 
 function hideSecond() {
   player.scenes.pop().card.remove();
   byId("two").setAttribute("aria-pressed", "false");
   byId("two").textContent = "Two players";
+  links.changed();
 }
 
 function listenToTransport() {

@@ -14,6 +14,7 @@ startTheme(() => {
 });
 showSubtitle();
 showMissing();
+answerPlot.start();
 showResults();
 showCharts();
 showPlayers();
@@ -21,3 +22,4 @@ deviceView.start();
 showLedger();
 showOverhead();
 showOrigin();
+links.start();

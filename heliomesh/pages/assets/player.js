@@ -5,6 +5,18 @@ const SNAPSHOT = 0.6; // of a slot: packets are in flight, some are lost already
 const TRAINED = 128;
 const traced = page.runs.map((_, index) => index).filter((index) => page.runs[index].trace);
 
+/** The best run and, under the same luck, that of the scheme it is measured against; else the first two schemes. */
+function firstRuns() {
+  const { best, reference } = page.answer;
+  const of = (scheme) => traced.filter((index) => page.runs[index].scheme === scheme);
+  for (const one of of(best)) {
+    const other = of(reference).find((index) => page.runs[index].seeds === page.runs[one].seeds);
+    if (other !== undefined) return [one, other];
+  }
+  const other = traced.find((index) => page.runs[index].scheme !== page.runs[traced[0]].scheme) ?? traced[1];
+  return [traced[0], other];
+}
+
 const player = {
   time: 0, // in frames; a frame is a slot, or every n-th one
   playing: false,
@@ -35,6 +47,7 @@ const player = {
 
   pause() {
     this.playing = false;
+    links.changed();
     byId("play").textContent = "Play";
   },
 
@@ -64,6 +77,7 @@ const player = {
     byId("slot").textContent = `slot ${this.slotNow()} of ${WHOLE.high}`;
     byId("scrub").setAttribute("aria-valuetext", byId("slot").textContent);
     this.scenes.forEach((scene) => scene.tell());
+    if (!this.playing) links.changed();
     charts.forEach((chart) => chart.showCursor());
     deviceView.showCursor();
   },

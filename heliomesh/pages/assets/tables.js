@@ -1,46 +1,29 @@
-// ---- Tables ----
+// ---- What the tables say ----
 
-/** A table whose first column is a row's heading; a column is {head, unit, cell, best}. */
-function table(columns, rows, heading) {
-  const head = columns.map(({ head: text, unit, kind = null }) =>
-    html("th", { scope: "col", class: kind }, text, ...(unit ? [html("span", { class: "unit" }, unit)] : [])));
-  const body = rows.map((row, number) => html("tr", {},
-    html("th", { scope: "row" }, ...heading(row)),
-    ...columns.slice(1).map((one) => cell(one, row, number))));
-  return html("table", {}, html("thead", {}, html("tr", {}, ...head)), html("tbody", {}, ...body));
-}
-
-function cell(one, row, number) {
-  const content = one.cell(row);
-  const marked = one.best === number ? "best" : one.kind ?? null;
-  return html("td", { class: marked }, ...[content].flat());
-}
-
-/** A mean and, on a line of its own, its interval: twelve columns shall fit on a desk. */
-function spread(fact, factor, digits) {
-  if (!fact) return [UNKNOWN];
-  const mean = (factor * fact.mean).toFixed(digits);
-  return fact.half === null ? [mean] : [mean, html("span", { class: "unit" }, `± ${(factor * fact.half).toFixed(digits)}`)];
-}
+const labelled = (scheme) => [lineSwatch(page.schemes.indexOf(scheme)), ...breakable(scheme.label)];
+const withSeeds = (scheme) =>
+  [...labelled(scheme), ...(scheme.runs.length > 1 ? [html("span", { class: "unit" }, `${scheme.runs.length} seeds`)] : [])];
+const SCHEME = { head: "scheme", value: (scheme) => scheme.label };
+const plain = (head, unit, value, kind = null) => ({ head, unit, value, kind });
 
 function headlineColumns() {
-  const one = (name, factor, digits) => (row) => spread(row[name], factor, digits);
-  const range = (row) => (row.accuracy_min ? `${percent(row.accuracy_min.low)} – ${percent(row.accuracy_max.high)}` : UNKNOWN);
-  const sending = { head: "sending", unit: "% of slots", cell: one("sending", 100, 1) };
+  const of = (name, head, unit, factor, digits, sign = null) =>
+    ({ ...measured(head, unit, (scheme) => scheme.headline[name], factor, digits), name, sign });
+  const range = ({ headline: { accuracy_min: least, accuracy_max: most } }) =>
+    (least ? `${percent(least.low)} – ${percent(most.high)}` : null);
+  const spent = ["spent", "harvested", "overflow"].map((name) => of(`${name}_joule`, name, "J", 1, name === "overflow" ? 1 : 0));
   return [
-    { head: "scheme" },
-    { head: "accuracy", unit: "mean device, %", cell: one("accuracy_mean", 100, 2), name: "accuracy_mean", sign: 1 },
-    { head: "least – most", unit: "device, %", cell: range },
-    { head: "accuracy", unit: "average model, %", cell: one("average_accuracy", 100, 2), name: "average_accuracy", sign: 1 },
-    { head: "update loss", unit: "per slot", cell: one("cost", 1, 3), name: "cost", sign: -1 },
-    { head: "lower bound", unit: "certified", cell: (row) => fixed(row.bound?.mean, 3) },
-    { head: "above bound", unit: "%", cell: one("gap", 100, 1) },
-    { head: "training", unit: "% of slots", cell: one("participation", 100, 1) },
-    ...(page.schemes.some(trainsOrSendsAlone) ? [sending] : []),
-    { head: "arrived", unit: "% of packets", cell: one("delivery", 100, 1) },
-    { head: "spent", unit: "J", cell: one("spent_joule", 1, 0) },
-    { head: "harvested", unit: "J", cell: one("harvested_joule", 1, 0) },
-    { head: "overflow", unit: "J", cell: one("overflow_joule", 1, 1) },
+    SCHEME,
+    of("accuracy_mean", "accuracy", "mean device, %", 100, 2, 1),
+    { head: "least – most", unit: "device, %", value: (scheme) => range(scheme) },
+    of("average_accuracy", "accuracy", "average model, %", 100, 2, 1),
+    of("cost", "update loss", "per slot", 1, 3, -1),
+    { head: "lower bound", unit: "certified", value: ({ headline }) => headline.bound?.mean, cell: ({ headline }) => fixed(headline.bound?.mean, 3) },
+    of("gap", "above bound", "%", 100, 1),
+    of("participation", "training", "% of slots", 100, 1),
+    ...(page.schemes.some(trainsOrSendsAlone) ? [of("sending", "sending", "% of slots", 100, 1)] : []),
+    of("delivery", "arrived", "% of packets", 100, 1),
+    ...spent,
   ];
 }
 
@@ -58,49 +41,44 @@ function bestRow(name, sign, schemes) {
 
 function showResults() {
   const columns = headlineColumns();
-  for (const one of columns) if (one.name) one.best = bestRow(one.name, one.sign, page.schemes);
-  const headed = columns.map((one) => ({ ...one, cell: one.cell && ((scheme) => one.cell(scheme.headline)) }));
-  byId("results-table").append(table(headed, page.schemes, (scheme) => {
-    const runs = scheme.runs.length > 1 ? [html("span", { class: "unit" }, `${scheme.runs.length} seeds`)] : [];
-    return [lineSwatch(page.schemes.indexOf(scheme)), ...breakable(scheme.label), ...runs];
-  }));
+  for (const one of columns) if (one.sign) one.best = bestRow(one.name, one.sign, page.schemes);
+  showTable("results-table", columns, page.schemes, withSeeds);
   byId("results-note").textContent = resultsNote();
   if (columns.some((one) => Number.isInteger(one.best))) byId("results-note").append(" Bold: the best mean.");
-  showDifferences();
   showGapLedger();
   showEachRun();
 }
 
-/** A difference and its interval, in bold where it is told from zero. */
-function difference(fact, factor, digits) {
-  if (fact.mean === null) return UNKNOWN;
-  const [mean, width] = spread(fact, factor, digits);
-  const told = fact.half > 0 && Math.abs(fact.mean) > fact.half; // seeds that agree to the digit are no evidence
-  return [html(told ? "b" : "span", {}, (fact.mean < 0 ? "" : "+") + mean.replace("-", "−")), width ?? ""];
+/** A column of differences, in bold where they are told from zero; `pairs` is how many a row rests on. */
+function differenceColumn(head, unit, fact, factor, digits, pairs) {
+  const column = measured(head, unit, fact, factor, digits);
+  const shown = (row) => {
+    if (column.value(row) === null) return UNKNOWN;
+    const [, width] = spread(fact(row), factor, digits);
+    return [html(isTold(fact(row), pairs(row)) ? "b" : "span", {}, signed(column.value(row), digits)), width ?? ""];
+  };
+  return { ...column, cell: shown };
 }
 
-/** Paired differences to a scheme of the reader's choice; at first to whoever coordinates nothing. */
-function showDifferences() {
-  const usable = page.differences.map((row, index) => index).filter((index) => page.differences[index].some(Boolean));
-  byId("differences").hidden = !usable.length;
-  if (!usable.length) return;
-  const select = byId("reference");
-  select.append(...usable.map((index) => html("option", { value: index }, page.schemes[index].label)));
-  select.value = usable.find((index) => page.schemes[index].planner === "uncoordinated") ?? usable[0];
-  const columns = [
-    { head: "scheme" },
-    { head: "accuracy", unit: "at the end, points", cell: (row) => difference(row.accuracy, 100, 2) },
-    { head: "accuracy", unit: "over the run, points", cell: (row) => difference(row.accuracy_over_run, 100, 2) },
-    { head: "update loss", unit: "per slot", cell: (row) => difference(row.cost, 1, 3) },
-    { head: "seeds", unit: "in common", cell: (row) => String(row.seeds) },
-  ];
-  const show = () => {
-    const rows = page.differences[Number(select.value)].map((row, scheme) => row && { ...row, scheme }).filter(Boolean);
-    byId("differences-table").replaceChildren(table(columns, rows, ({ scheme }) =>
-      [lineSwatch(scheme), ...breakable(page.schemes[scheme].label)]));
+/** Paired differences to the scheme that the plot above has as its reference. */
+function showDifferences(reference) {
+  const of = (name, head, unit) => {
+    const { factor, digits, pairs } = MEASURES[name];
+    return differenceColumn(head, unit, (row) => row[name], factor, digits, (row) => row[pairs]);
   };
-  select.addEventListener("change", show);
-  show();
+  const columns = [
+    { head: "scheme", value: ({ scheme }) => page.schemes[scheme].label },
+    of("cost", "update loss", "per slot"),
+    of("accuracy", "accuracy", "at the end, points"),
+    of("accuracy_over_run", "accuracy", "over the run, points"),
+    plain("episodes", "of update loss", (row) => row.episodes),
+    plain("seeds", "of accuracies", (row) => row.seeds),
+  ];
+  const rows = page.differences[reference].map((row, scheme) => row && { ...row, scheme }).filter(Boolean);
+  showTable("differences-table", columns, rows, ({ scheme }) => labelled(page.schemes[scheme]));
+  const label = page.schemes[reference].label;
+  byId("differences-note").textContent = `Each scheme less ${label}, over episodes and seeds that both have. Bold: the 95 % interval `
+    + `excludes zero, with at least ${page.least_pairs} pairs.`;
 }
 
 const GAP_PARTS = [["steps not trained", "sun"], ["disagreement", "drops"], ["optimiser", "battery"]];
@@ -109,27 +87,29 @@ const GAP_PARTS = [["steps not trained", "sun"], ["disagreement", "drops"], ["op
 function showGapLedger() {
   const known = page.schemes.filter((scheme) => scheme.gap_ledger);
   byId("gap-ledger").hidden = !known.length;
+  if (!known.length) return;
   const lost = (scheme, name) => Math.max(0, scheme.gap_ledger[name].mean);
   const total = (scheme) => GAP_PARTS.reduce((sum, [name]) => sum + lost(scheme, name), 0);
   const largest = Math.max(...known.map(total));
-  const points = (name) => ({ head: name, unit: "points", cell: (scheme) => difference(scheme.gap_ledger[name], 1, 2) });
+  const points = (name) =>
+    differenceColumn(name, "points", (scheme) => scheme.gap_ledger[name], 1, 2, (scheme) => scheme.runs.length);
   const bar = (scheme) => {
     const text = GAP_PARTS.map(([name]) => `${name} ${fixed(scheme.gap_ledger[name].mean, 2)} points`).join(", ");
     return stackedBar(GAP_PARTS.map(([name, ink]) => [lost(scheme, name), ink]), largest, text);
   };
-  const columns = [
-    { head: "scheme" }, points("gap to the ideal"), ...GAP_PARTS.map(([name]) => points(name)),
-    { head: "where it went", unit: "steps, disagreement, optimiser", cell: bar },
-  ];
-  byId("gap-ledger-table").append(table(columns, known, (scheme) =>
-    [lineSwatch(page.schemes.indexOf(scheme)), ...breakable(scheme.label)]));
+  const columns = [SCHEME, points("gap to the ideal"), ...GAP_PARTS.map(([name]) => points(name)),
+    { head: "where it went", unit: "steps, disagreement, optimiser", cell: bar }];
+  showTable("gap-ledger-table", columns, known, labelled);
 }
 
 function resultsNote() {
   const sentences = ["Update loss counts the devices' updates lost per slot: lower is better."];
+  const episodes = new Set(page.schemes.map((scheme) => scheme.episodes).filter((count) => count !== null));
+  if (episodes.size) {
+    sentences.push(`Update loss, training and arrivals are of all ${[...episodes].join(" or ")} simulated episodes, the rest is of the trained ones.`);
+  }
   if (page.schemes.some((scheme) => scheme.runs.length > 1)) {
-    sentences.push("± is the 95 % interval over seeds; schemes with the same seed meet the same luck, so compare them "
-      + "seed by seed in the next table.");
+    sentences.push("± is the 95 % interval; schemes share their random numbers, so compare them by paired differences.");
   }
   if (page.schemes.some((scheme) => scheme.headline.bound)) {
     sentences.push("No policy with the scenario's actions is expected to lose less than the bound.");
@@ -142,48 +122,48 @@ function resultsNote() {
 function showEachRun() {
   if (page.schemes.every((scheme) => scheme.runs.length < 2)) { byId("each-run").hidden = true; return; }
   const last = (run, name) => numbers(run.curves[name]).at(-1) ?? null;
-  const ledger = (name) => (run) => fixed(run.trace?.ledger[name], 1);
+  const number = (head, unit, value, factor, digits) =>
+    ({ head, unit, value: (run) => (isKnown(value(run)) ? factor * value(run) : null), cell: (run) => fixed(value(run) && factor * value(run), digits) });
   const columns = [
-    { head: "run" },
-    { head: "scheme", kind: "text", cell: (run) => page.schemes[run.scheme].label },
-    { head: "seed", cell: (run) => String(run.seed) },
-    { head: "accuracy", unit: "mean device, %", cell: (run) => percent(last(run, "accuracy_mean"), 2) },
-    { head: "least – most", unit: "device, %",
-      cell: (run) => `${percent(last(run, "accuracy_min"))} – ${percent(last(run, "accuracy_max"))}` },
-    { head: "accuracy", unit: "average model, %", cell: (run) => percent(last(run, "average_accuracy"), 2) },
-    { head: "update loss", unit: "per slot", cell: (run) => fixed(run.trace?.cost, 3) },
-    { head: "spent", unit: "J", cell: ledger("spent") },
-    { head: "harvested", unit: "J", cell: ledger("harvested") },
-    { head: "overflow", unit: "J", cell: ledger("overflow") },
+    { head: "run", value: (run) => run.name },
+    plain("scheme", "", (run) => page.schemes[run.scheme].label, "text"),
+    plain("seed", "", (run) => run.seed),
+    number("accuracy", "mean device, %", (run) => last(run, "accuracy_mean"), 100, 2),
+    { head: "least – most", unit: "device, %",
+      value: (run) => `${percent(last(run, "accuracy_min"))} – ${percent(last(run, "accuracy_max"))}` },
+    number("accuracy", "average model, %", (run) => last(run, "average_accuracy"), 100, 2),
+    number("update loss", "per slot", (run) => run.trace?.cost, 1, 3),
+    ...["spent", "harvested", "overflow"].map((name) => number(name, "J", (run) => run.trace?.ledger[name], 1, 1)),
   ];
-  byId("each-run-table").append(table(columns, page.runs, (run) => [run.name]));
+  showTable("each-run-table", columns, page.runs, (run) => [run.name]);
 }
 
 function showLedger() {
-  const runs = page.runs.filter((run) => run.trace);
-  if (!runs.length) return byId("ledger").append(html("p", { class: "empty" }, "No run has a trace."));
-  const of = (head, name) => ({ head, unit: "J", cell: (run) => fixed(run.trace.ledger[name ?? head], 1) });
-  const ideal = runs.every((run) => run.trace.ledger.ideal);
+  const known = page.schemes.filter((scheme) => scheme.ledger);
+  if (!known.length) { byId("ledger").append(html("p", { class: "empty" }, "No run has a trace.")); return; }
+  const of = (head, name) => measured(head, "J", (scheme) => scheme.ledger[name ?? head], 1, 1);
+  const ideal = known.every((scheme) => scheme.ledger.ideal);
   const uses = ideal ? [] : [of("on training", "training"), of("on sending", "sending"), of("standing by", "standby"),
     of("in the converter", "converter")];
   const losses = ideal ? [] : [of("lost in charging", "charging"), of("leaked")];
+  const imbalance = (scheme) => scheme.ledger.imbalance.mean;
   const columns = [
-    { head: "run" },
+    SCHEME,
     ...[of("initial"), of("harvested"), of("spent"), ...uses, ...losses, of("overflow"), of("stored")],
-    { head: "imbalance", unit: "J, rounding only", cell: (run) => run.trace.ledger.imbalance.toExponential(1) },
+    { head: "imbalance", unit: "J, rounding only", value: imbalance, cell: (scheme) => imbalance(scheme).toExponential(1) },
     { head: "where it went", unit: ideal ? "spent, overflow, stored" : "spent, lost, overflow, stored",
-      cell: (run) => stack(run.trace.ledger) },
+      cell: (scheme) => stack(scheme.ledger) },
   ];
-  return byId("ledger").append(table(columns, runs, (run) => [lineSwatch(run.scheme), ...breakable(runLabel(run))]));
+  showTable("ledger", columns, known, withSeeds);
 }
 
 function stack(ledger) {
-  const lost = ledger.charging + ledger.leaked;
-  const parts = [["spent", "arrives", ledger.spent], ...(ledger.ideal ? [] : [["lost", "muted", lost]]),
-    ["overflow", "drops", ledger.overflow], ["stored", "battery", ledger.stored]];
-  const total = parts.reduce((sum, [, , joule]) => sum + joule, 0) || 1;
-  const text = parts.map(([name, , joule]) => `${name} ${percent(joule / total)} %`).join(", ");
-  return stackedBar(parts.map(([, ink, joule]) => [joule, ink]), total, text);
+  const joule = (name) => ledger[name].mean;
+  const parts = [["spent", "arrives", joule("spent")], ...(ledger.ideal ? [] : [["lost", "muted", joule("charging") + joule("leaked")]]),
+    ["overflow", "drops", joule("overflow")], ["stored", "battery", joule("stored")]];
+  const total = parts.reduce((sum, [, , value]) => sum + value, 0) || 1;
+  const text = parts.map(([name, , value]) => `${name} ${percent(value / total)} %`).join(", ");
+  return stackedBar(parts.map(([, ink, value]) => [value, ink]), total, text);
 }
 
 /** Values with their inks, side by side on a scale that ends at a total. */
@@ -194,23 +174,38 @@ function stackedBar(values, total, text) {
 }
 
 function showOverhead() {
-  const runs = page.runs.filter((run) => Object.keys(run.plan).length);
-  if (!runs.length) return byId("overhead-table").append(html("p", { class: "empty" }, "No run has the facts of its plan."));
-  const of = (name, text) => (run) => text(run.plan[name] ?? null);
+  const known = page.schemes.filter((scheme) => scheme.plan);
+  if (!known.length) { byId("overhead-table").append(html("p", { class: "empty" }, "No run has the facts of its plan.")); return; }
+  const of = (head, unit, name, text = short) => {
+    const fact = (scheme) => scheme.plan[name];
+    return { ...measured(head, unit, fact, 1, 2), cell: (scheme) => text(fact(scheme)?.mean ?? null) };
+  };
   const columns = [
-    { head: "run" },
-    { head: "planning", unit: "s", cell: of("seconds", (value) => fixed(value, 2)) },
-    { head: "rounds", cell: of("rounds", short) },
-    { head: "converged", cell: of("converged", (value) => (value === null ? UNKNOWN : value ? "yes" : "no")) },
-    { head: "expected cost", unit: "grid", cell: of("expected cost (grid)", short) },
-    { head: "table entries", cell: of("overhead: table entries", short) },
-    { head: "offline", unit: "on the air", cell: of("overhead: offline bytes", bytesText) },
-    { head: "offline", unit: "J", cell: of("overhead: offline joule", short) },
-    { head: "online", unit: "per slot", cell: of("overhead: online bytes per slot", bytesText) },
-    { head: "online", unit: "J per slot", cell: of("overhead: online joule per slot", short) },
+    SCHEME,
+    measured("planning", "s", (scheme) => scheme.plan.seconds, 1, 2),
+    of("rounds", "", "rounds"),
+    plain("converged", "", ({ plan: { converged } }) => convergedText(converged)),
+    of("expected cost", "grid", "expected cost (grid)"),
+    of("table entries", "", "overhead: table entries"),
+    of("offline", "on the air", "overhead: offline bytes", bytesText),
+    of("offline", "J", "overhead: offline joule"),
+    of("online", "per slot", "overhead: online bytes per slot", bytesText),
+    of("online", "J per slot", "overhead: online joule per slot"),
   ];
-  return byId("overhead-table").append(table(columns, runs, (run) => [lineSwatch(run.scheme), ...breakable(runLabel(run))]));
+  showTable("overhead-table", columns, known, labelled);
 }
+
+/** Of a scheme's plans: runs may have one each. */
+function convergedText({ yes, of }) {
+  if (!of) return null;
+  if (yes && yes < of) return `${yes} of ${of}`;
+  return yes ? "yes" : "no";
+}
+
+const distinct = (values) => [...new Set(values)].join(", ");
+const versionsOf = (run) =>
+  Object.entries(run.provenance.versions ?? {}).map(([name, value]) => `${name} ${value}`).join(", ") || UNKNOWN;
+const originOf = (name, most = Infinity) => (run) => String(run.provenance[name] ?? UNKNOWN).slice(0, most);
 
 function showOrigin() {
   for (const scenario of page.scenarios) {
@@ -220,25 +215,28 @@ function showOrigin() {
       html("p", { class: "small muted" }, `sha256 ${scenario.hash}; runs: ${names}`),
       html("pre", { tabindex: 0, "aria-label": `Scenario ${scenario.name} as TOML` }, scenario.toml)));
   }
-  const of = (name) => (run) => String(run.provenance[name] ?? UNKNOWN);
-  const versions = (run) =>
-    Object.entries(run.provenance.versions ?? {}).map(([name, value]) => `${name} ${value}`).join(", ") || UNKNOWN;
-  const seconds = (run) => fixed(run.provenance.duration_second, 1);
-  const columns = [
-    { head: "run" },
-    { head: "scheme", kind: "text", cell: (run) => page.schemes[run.scheme].label },
-    { head: "seed", unit: "training", cell: (run) => String(run.seed) },
-    { head: "seed", unit: "simulation", cell: of("simulation_seed") },
-    { head: "trained in", unit: "s", cell: seconds },
-    { head: "on", kind: "text", cell: of("device") },
-    { head: "strategy", kind: "text", cell: of("strategy") },
-    { head: "precision", kind: "text", cell: of("precision") },
-    { head: "scenario", unit: "sha256", kind: "text", cell: (run) => page.scenarios[run.scenario].hash.slice(0, 12) },
-    { head: "trace", unit: "sha256", kind: "text", cell: (run) => of("trace")(run).slice(0, 12) },
-    { head: "dataset", unit: "name, sha256", kind: "text", cell: (run) => of("dataset")(run).slice(0, 24) },
-    { head: "versions", kind: "text", cell: versions },
+  const seconds = (run) => run.provenance.duration_second ?? null;
+  const shared = [
+    ["on", "", originOf("device")], ["strategy", "", originOf("strategy")], ["precision", "", originOf("precision")],
+    ["scenario", "sha256", (run) => page.scenarios[run.scenario].hash.slice(0, 12)],
+    ["dataset", "name, sha256", originOf("dataset", 24)], ["versions", "", versionsOf],
   ];
-  byId("provenance").append(table(columns, page.runs, (run) => [run.name]));
+  const runsOf = (scheme) => scheme.runs.map((index) => page.runs[index]);
+  const total = (scheme) => runsOf(scheme).reduce((sum, run) => sum + seconds(run), 0);
+  const textual = ([head, unit, value]) => plain(head, unit, (scheme) => distinct(runsOf(scheme).map(value)), "text");
+  showTable("provenance", [SCHEME,
+    textual(["seeds", "training", (run) => String(run.seed)]), textual(["seeds", "simulation", originOf("simulation_seed")]),
+    { head: "trained in", unit: "s, all runs", value: total, cell: (scheme) => fixed(total(scheme), 1) },
+    ...shared.map(textual)], page.schemes, labelled);
+  showTable("each-origin-table", [
+    { head: "run", value: (run) => run.name },
+    plain("scheme", "", (run) => page.schemes[run.scheme].label, "text"),
+    plain("seed", "training", (run) => run.seed),
+    plain("seed", "simulation", originOf("simulation_seed")),
+    { head: "trained in", unit: "s", value: seconds, cell: (run) => fixed(seconds(run), 1) },
+    plain("trace", "sha256", originOf("trace", 12), "text"),
+    ...shared.map(([head, unit, value]) => plain(head, unit, value, "text")),
+  ], page.runs, (run) => [run.name]);
 }
 
 function showMissing() {
