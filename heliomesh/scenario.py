@@ -212,6 +212,9 @@ class Energy(Section):
     packet_overhead: NonNegative = Field(
         0.0, description="bits of headers and gaps per bit of an update, for transmit_second = 'bits'"
     )
+    duty_cycle: Share | None = Field(
+        None, description="largest share of a slot on air that the band's rules allow; default: no limit"
+    )
     slot_second: Positive = Field(4.0, description="length of a slot [s]")
     compute_joule: PerDeviceNonNegative | None = Field(
         None, description="energy of a slot's training [J]; default: compute_watt · compute_second, or κ K I² c |ξ|"

@@ -38,7 +38,10 @@ class PlainStorage:
 
     def training(self, device, joule):
         """Drawn for so much training [J]."""
-        return joule * self.per_joule(joule / self.energy.slot_second)
+        load = (
+            joule / self.energy.slot_second if self.energy.compute_watt is None else self._own("compute_watt", device)
+        )
+        return joule * self.per_joule(load)
 
     def sending(self, device, power):
         """Drawn for sending [J]."""

@@ -5,7 +5,8 @@ Each quantity is compared with what the plan in force expects and summed up as l
     S ← max(0, S + increment),   an alarm where S exceeds its threshold
 
 - *harvest*: ±z − k with z = (u − E u) / σ, for each device and, pooled, for Σ_j z_j / √m: a change of all devices
-  shows in the pool first, a change of one in its own sum.
+  shows in the pool first, a change of one in its own sum. Under a common sky one cloud is over all devices: the
+  median z̃ is the pool, and a device counts with z_j − z̃.
 - *channel*: the same with a level's move, its direction and whether it moved at all, given the level it left.
 - *silence*: for a link, −ln P(nothing arrives) of each direction, given whether the sender was heard elsewhere in the
   slot; an arrival ends the silence.
@@ -83,15 +84,26 @@ class Expectation:
 
     def increments(self, seen: Glimpse) -> dict[str, Tensor]:
         """Increment of every sum, by kind; (batch, member)."""
-        harvest = self._harvest_shock(seen)
+        everywhere, own = self._harvest_shocks(seen)
         direction, moved = self._channel_shocks(seen)
         return {
-            "harvest": _two_sided(_pooled(harvest)),
-            "harvest of a device": _two_sided(harvest),
+            "harvest": _two_sided(everywhere),
+            "harvest of a device": _two_sided(own),
             "channel": _two_sided(torch.cat([_pooled(direction), _pooled(moved)], -1)),
             "channel of a site": _two_sided(direction),
             "silence": self._silence(seen.noticed.arrived),
         }
+
+    def _harvest_shocks(self, seen: Glimpse) -> tuple[Tensor, Tensor]:
+        """Of all devices together, and of each; (batch, 1), (batch, device).
+
+        Under a common sky the median device shows the weather. What a device harvests beside that is its own.
+        """
+        shock = self._harvest_shock(seen)
+        if self.problem.harvest.law.sky != "common":
+            return _pooled(shock), shock
+        everywhere = shock.median(-1, keepdim=True).values
+        return everywhere, shock - everywhere
 
     def _harvest_shock(self, seen: Glimpse) -> Tensor:
         """(u − E u) / σ given the weather; (batch, device)."""

@@ -91,11 +91,11 @@ class Consumption:
 
     converter: Converter
     training_joule: Tensor  # (device,) delivered in a slot with training
+    training_watt: Tensor  # (device,) the load meanwhile
     standby_joule: Tensor  # (device,) delivered in every slot: listening, waking to listen, sleeping
     drain_joule: Tensor  # (device,) D, drawn for that
     wake_joule: Tensor  # (device,) delivered in a slot with sending; zero where the radio wakes to listen
     sending: Sending
-    slot_second: float
 
     def sending_joule(self, power_watt: Tensor) -> Tensor:
         """Delivered to the radio while it sends; (..., device) → (..., device)."""
@@ -109,8 +109,8 @@ class Consumption:
 
     @cached_property
     def training_drawn_joule(self) -> Tensor:
-        """Drawn in a slot with training, whose load is spread over the slot; (device,)."""
-        return self.training_joule * self.converter.per_joule(self.training_joule / self.slot_second)
+        """Drawn in a slot with training; (device,)."""
+        return self.training_joule * self.converter.per_joule(self.training_watt)
 
     def most_watt(self, joule: Tensor) -> Tensor:
         """The largest power [W] whose sending draws at most so much [J]; (..., device)."""
@@ -135,14 +135,16 @@ def build_consumption(scenario: Scenario, sending: Sending, compute_joule: list[
             "energy.sleep_watt",
             f"expected listening and sleeping to draw at most {MOST_JOULE:g} J, actual value {float(drain.max()):g}",
         )
+    training = torch.tensor(compute_joule, dtype=torch.float64)
+    computing = energy.compute_watt  # where it is not known, training is spread over the slot
     return Consumption(
         converter=converter,
-        training_joule=torch.tensor(compute_joule, dtype=torch.float64),
+        training_joule=training,
+        training_watt=training / energy.slot_second if computing is None else _by_device(computing, devices),
         standby_joule=listening + sleeping,
         drain_joule=drain,
         wake_joule=torch.where(listen > 0, 0.0, wake),
         sending=sending,
-        slot_second=energy.slot_second,
     )
 
 

@@ -116,9 +116,12 @@ class LearningModel:
 
     def _mixed(self, rows: Tensor, share: Tensor) -> Tensor:
         """rows_i + Σ_j share_ij (rows_j − rows_i); (batch, device, column), (batch, edge)."""
-        network = self.network
-        difference = rows[:, network.sender] - rows[:, network.receiver]
-        return rows.index_add(1, network.receiver, share.unsqueeze(-1) * difference)
+        episode, edge = share.nonzero(as_tuple=True)  # few packets arrive
+        first = episode * rows.shape[1]
+        receiver, sender = first + self.network.receiver[edge], first + self.network.sender[edge]
+        flat = rows.flatten(0, 1)
+        difference = flat.index_select(0, sender) - flat.index_select(0, receiver)
+        return flat.index_add(0, receiver, share[episode, edge].unsqueeze(-1) * difference).view(rows.shape)
 
     def training_value(self, now: Contributions, bias_weight: float) -> Tensor:
         """What a slot of training is worth to the device itself: 1 − λ_t (rise of B_i); (batch, device)."""
@@ -133,14 +136,13 @@ class LearningModel:
         """
         network, share = self.network, self._lone_share
         receiver, sender = network.receiver, network.sender
-        x, before = now.lean[:, receiver], now.bias[:, receiver]
+        x, before = now.lean.index_select(1, receiver), now.bias[:, receiver]
         ahead = now.progress[:, sender] - now.progress[:, receiver]
         found = []
         for j_trains, lean in enumerate((now.lean, self._lean_after_training(now))):
-            y = lean[:, sender]
-            after = (
-                (1 - share) ** 2 * before + share**2 * y.square().sum(-1) + 2 * share * (1 - share) * (x * y).sum(-1)
-            )
+            length = lean.square().sum(-1)[:, sender]  # |y|²
+            along = (x * lean.index_select(1, sender)).sum(-1)
+            after = (1 - share) ** 2 * before + share**2 * length + 2 * share * (1 - share) * along
             found.append(share * (ahead + j_trains) + bias_weight * (before - after))
         by_sender = torch.stack(found, -1)
         return torch.stack([by_sender, by_sender - network.edge_weight.unsqueeze(-1)], 2)

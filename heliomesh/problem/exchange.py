@@ -12,11 +12,14 @@ its move does to the packets that its receivers get, and to those that it gets i
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from heliomesh.physics.link import error_prob
+from heliomesh.problem.moves import Doing, Moves
 from heliomesh.problem.problem import Problem, coloured
+from heliomesh.problem.turns import Turn, turn_of
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,13 @@ class Network:
         return torch.searchsorted(self.power_watt, self.problem.actions.power_watt)
 
     @cached_property
-    def colours(self) -> list[Tensor]:
-        """Devices of each colour, which neither hear each other nor share a receiver; (device,) bool."""
-        neighbours = self.problem.topology.neighbours
-        crowds = ((device, *heard) for device, heard in enumerate(neighbours))
-        colour = torch.tensor(coloured(self.problem.num_devices, crowds), device=self.problem.device)
-        return [colour == turn for turn in range(int(colour.max()) + 1)]
+    def turns(self) -> list[Turn]:
+        """Devices of each colour, which neither hear each other nor share a receiver."""
+        problem = self.problem
+        crowds = ((device, *heard) for device, heard in enumerate(problem.topology.neighbours))
+        colour = np.array(coloured(problem.num_devices, crowds))
+        groups = [np.flatnonzero(colour == number).tolist() for number in range(int(colour.max()) + 1)]
+        return [turn_of(problem.topology, group, problem.device) for group in groups]
 
 
 def scarcity_price(problem: Problem, battery_joule: Tensor, price: float) -> Tensor:
@@ -98,85 +102,19 @@ class Exchange:
     value: Tensor  # (batch, edge, receiver trains, sender trains), or of length one where that does not matter
     price: Tensor  # (batch, device, action), infinite where a battery does not pay
 
-    @property
-    def _trains(self) -> Tensor:
-        return self.network.problem.actions.trained
-
-    def _arrival(self, power_watt: Tensor) -> Tensor:
-        """1 − q of all edges; (batch, device) → (batch, edge)."""
-        problem = self.network.problem
-        return 1 - error_prob(problem.link, problem.topology, power_watt, self.fading)
-
-    @cached_property
-    def _values(self) -> tuple[Tensor, ...]:
-        """Values of packets by who trains: nobody, the sender, the receiver, both; (batch, edge) each."""
-        return self.value.expand(*self.value.shape[:2], 2, 2).flatten(2).unbind(-1)
-
-    def _sent(self, receiver_trains: Tensor) -> tuple[Tensor, Tensor]:
-        """Packets' values where their sender does not train, and where it does; (batch, edge) each."""
-        nobody, sender, receiver, both = self._values
-        return torch.where(receiver_trains, receiver, nobody), torch.where(receiver_trains, both, sender)
-
-    def _got(self, sender_trains: Tensor) -> tuple[Tensor, Tensor]:
-        """Packets' values where their receiver does not train, and where it does; (batch, edge) each."""
-        nobody, sender, receiver, both = self._values
-        return torch.where(sender_trains, sender, nobody), torch.where(sender_trains, both, receiver)
-
-    def gains(self, chosen: Tensor, movers: Tensor) -> Tensor:
-        """What each action of every mover gains, all others as chosen, up to a constant; (batch, device, action)."""
-        network, (receiver, sender) = self.network, (self.network.receiver, self.network.sender)
-        power, trains = network.problem.actions.power_watt[chosen], self._trains[chosen]
-        levels = network.power_watt.reshape(-1, 1, 1)
-        arrival = self._arrival(torch.where(movers, levels, power))  # (power, batch, edge)
-        sent, got = self._sent(trains[:, receiver]), self._got(trains[:, sender])
-        kept = arrival * (~movers)[sender]  # movers' own packets are counted apart
-        zero = torch.zeros(len(levels), *power.shape, dtype=arrival.dtype, device=arrival.device)
-        heard = zero.index_add(2, receiver, kept * torch.where(trains[:, sender], sent[1], sent[0]))
-        disturbed = zero.index_add(2, sender, heard[:, :, receiver])
-        by_training = [
-            disturbed.index_add(2, sender, arrival * sent[own]).index_add(2, receiver, kept * got[own])
-            for own in (0, 1)
-        ]
-        gain = torch.stack(by_training)[self._trains.long(), network.power_of_action]  # (action, batch, device)
-        return gain.permute(1, 2, 0)
-
-    def _round(self, chosen: Tensor) -> Tensor:
-        """Best single moves, colour by colour."""
-        for movers in self.network.colours:
-            best = (self.price - self.gains(chosen, movers)).argmin(-1)
-            chosen = torch.where(movers, best, chosen)
-        return chosen
-
-    def _rounds(self, chosen: Tensor, rounds: int) -> Tensor:
-        """Rounds of best single moves until nobody moves; episodes in which nobody does are done."""
-        exchange, left = self, torch.arange(len(chosen), device=chosen.device)
-        for _ in range(rounds):
-            before = chosen[left]
-            after = exchange._round(before)
-            chosen = chosen.index_copy(0, left, after)
-            moved = (after != before).any(1)
-            if not moved.any():
-                break
-            left, exchange = left[moved], exchange._of(moved)
-        return chosen
-
-    def _of(self, episodes: Tensor) -> "Exchange":
-        """Some episodes of the batch, (batch,) bool."""
-        parts = (self.fading, self.value, self.price)
-        return self if episodes.all() else Exchange(self.network, *(part[episodes] for part in parts))
-
     def total(self, chosen: Tensor) -> Tensor:
-        """The objective; (batch,)."""
-        network, trains = self.network, self._trains[chosen]
+        """The objective; (batch, device) → (batch,)."""
+        network, actions = self.network, self.network.problem.actions
+        trains = actions.trained[chosen]
         paid = self.price.gather(2, chosen.unsqueeze(-1)).squeeze(-1).sum(1)
-        silent, training = self._sent(trains[:, network.receiver])
-        worth = torch.where(trains[:, network.sender], training, silent)
-        return paid - (self._arrival(network.problem.actions.power_watt[chosen]) * worth).sum(1)
-
-    def _twice(self) -> "Exchange":
-        """Every episode two times."""
-        twice = [torch.cat([part, part]) for part in (self.fading, self.value, self.price)]
-        return Exchange(self.network, *twice)
+        nobody, sender, receiver, both = self.value.expand(*self.value.shape[:2], 2, 2).flatten(2).unbind(-1)
+        alone = torch.where(trains[:, network.sender], sender, nobody)
+        worth = torch.where(
+            trains[:, network.receiver], torch.where(trains[:, network.sender], both, receiver), alone
+        )
+        problem = network.problem
+        arrival = 1 - error_prob(problem.link, problem.topology, actions.power_watt[chosen], self.fading)
+        return paid - (arrival * worth).sum(1)
 
     def decide(self, rounds: int) -> Tensor:
         """The better result of rounds from silence and from the largest affordable actions; (batch, device)."""
@@ -190,7 +128,67 @@ class Exchange:
 
     def opportunities(self, chosen: Tensor) -> Tensor:
         """What each action would have gained over idling, the others as chosen; (batch, device, action)."""
-        gain = torch.zeros_like(self.price)
-        for movers in self.network.colours:
-            gain = torch.where(movers.unsqueeze(-1), self.gains(chosen, movers), gain)
+        gain, doing = torch.zeros_like(self.price), self._doing(chosen)
+        for turn, moves in zip(self.network.turns, self._moves, strict=True):
+            gain[:, turn.mover] = self._by_action(moves.gains(doing)).permute(2, 1, 0)
         return gain - gain[..., :1]
+
+    def _doing(self, chosen: Tensor) -> Doing:
+        """What actions (batch, device) mean."""
+        actions, rows = self.network.problem.actions, chosen.T.contiguous()
+        return Doing(actions.power_watt[rows], actions.trained[rows])
+
+    def _by_action(self, gain: Tensor) -> Tensor:
+        """(mover trains, power, mover, batch) → (action, mover, batch)."""
+        return gain[self.network.problem.actions.trained.long(), self.network.power_of_action]
+
+    @cached_property
+    def _moves(self) -> list[Moves]:
+        """What moves do, turn by turn."""
+        network, fading = self.network, self.fading.T.contiguous()
+        value = self.value.expand(*self.value.shape[:2], 2, 2).permute(2, 3, 1, 0).contiguous()
+        link = network.problem.link
+        return [Moves(link, turn, network.power_watt, fading, value) for turn in network.turns]
+
+    @cached_property
+    def _mover_prices(self) -> list[Tensor]:
+        """Prices of movers, turn by turn; (action, mover, batch) each."""
+        price = self.price.permute(2, 1, 0).contiguous()
+        return [price[:, turn.mover] for turn in self.network.turns]
+
+    def _twice(self) -> "Exchange":
+        """Every episode two times."""
+        twice = [torch.cat([part, part]) for part in (self.fading, self.value, self.price)]
+        return Exchange(self.network, *twice)
+
+    def _of(self, episodes: Tensor) -> "Exchange":
+        """Some episodes of the batch; their positions (chosen,)."""
+        return Exchange(self.network, *(part[episodes] for part in (self.fading, self.value, self.price)))
+
+    def _rounds(self, chosen: Tensor, rounds: int) -> Tensor:
+        """Rounds of best single moves until nobody moves; episodes in which nobody does are done."""
+        exchange, left = self, torch.arange(len(chosen), device=chosen.device)
+        for _ in range(rounds):
+            before = chosen[left]
+            after = exchange._round(before)
+            chosen = chosen.index_copy(0, left, after)
+            moved = (after != before).any(1).nonzero().squeeze(1)
+            if not len(moved):
+                break
+            if len(moved) <= _WORTH_DROPPING * len(left):  # else they go along, and stay as they are
+                left, exchange = left[moved], exchange._of(moved)
+        return chosen
+
+    def _round(self, chosen: Tensor) -> Tensor:
+        """Best single moves, turn by turn; (batch, device)."""
+        actions, doing = self.network.problem.actions, self._doing(chosen)
+        rows = chosen.T.clone(memory_format=torch.contiguous_format)  # a copy even of a single episode
+        for turn, moves, price in zip(self.network.turns, self._moves, self._mover_prices, strict=True):
+            cost = price - self._by_action(moves.gains(doing))
+            best = cost.permute(1, 2, 0).contiguous().argmin(-1)  # along the first axis it is many times slower
+            rows[turn.mover] = best
+            doing.power_watt[turn.mover], doing.trains[turn.mover] = actions.power_watt[best], actions.trained[best]
+        return rows.T.contiguous()
+
+
+_WORTH_DROPPING = 0.8  # share of episodes still moving below which the others are left out

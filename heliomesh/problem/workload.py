@@ -16,7 +16,18 @@ def _footprint() -> Any:
 
 
 def transmit_second(scenario: Scenario) -> float:
-    """τ: given, or bits · (1 + overhead) / rate [s]."""
+    """τ: given, or bits · (1 + overhead) / rate [s]; raises ScenarioError where the band's duty cycle is less."""
+    second, energy = _airtime_second(scenario), scenario.energy
+    if energy.duty_cycle is not None and not second <= energy.duty_cycle * energy.slot_second * (1 + _DUST):
+        raise ScenarioError(
+            "energy.duty_cycle",
+            f"expected at least the share of a slot that an update is on air, {second:.4g} s of "
+            f"{energy.slot_second:g} s, actual value {energy.duty_cycle:g}",
+        )
+    return second
+
+
+def _airtime_second(scenario: Scenario) -> float:
     energy = scenario.energy
     if energy.transmit_second != "bits":
         return energy.transmit_second

@@ -106,6 +106,18 @@ def test_the_largest_power_draws_no_more_than_asked(wake):
     assert bool((drawn >= joule - 0.2).all()) if wake else torch.allclose(drawn, joule.expand(-1, 5))
 
 
+def test_training_loads_the_converter_with_the_power_of_the_computer():
+    """20 mW for a tenth of a second; the table's drawn power is linear from 1 mW / 0.5 to 100 mW / 0.8."""
+    table = [[0.001, 0.5], [0.1, 0.8]]
+    known = {"energy.compute_joule": None, "energy.compute_watt": 0.02, "energy.compute_second": 0.1}
+    spread = {"energy.compute_joule": 0.002}
+    scenario = hm.Scenario.load("tiny").override({"energy.converter_efficiency": table, "energy.slot_second": 4.0})
+    drawn = [hm.build(scenario.override(one)).consumption.training_drawn_joule[0].item() for one in (known, spread)]
+    drawn_watt = 0.002 + (0.125 - 0.002) * (0.02 - 0.001) / (0.1 - 0.001)
+    assert drawn[0] == pytest.approx(0.1 * drawn_watt)
+    assert drawn[1] == pytest.approx(0.002 / 0.5)  # 0.5 mW is below the table
+
+
 def test_one_number_is_one_efficiency_at_every_load():
     problem = tiny(**{"energy.converter_efficiency": 0.8})
     torch.testing.assert_close(problem.actions.spent_joule, tiny().actions.spent_joule / 0.8)

@@ -14,6 +14,7 @@ CASES = {
     "coupled": {},
     "half duplex": {"energy.actions": "separate", "link.half_duplex": True},
     "star": {"energy.actions": "separate", "network.topology": "star"},
+    "complete": {"energy.actions": "separate", "network.topology": "complete"},
 }
 
 
@@ -40,20 +41,27 @@ def test_gains_are_differences_of_the_objective(name):
     one = exchange(CASES[name])
     chosen = torch.zeros(3, 4, dtype=torch.long)
     chosen[:, 0], chosen[:, 2] = len(one.network.problem.actions) - 1, 1
-    for movers in one.network.colours:
-        for device in movers.nonzero().flatten().tolist():
-            alone = torch.zeros_like(movers)
-            alone[device] = True
-            cost = []
-            for action in range(one.price.shape[-1]):
-                moved = chosen.clone()
-                moved[:, device] = action
-                cost.append(one.total(moved))
-            expected = torch.stack(cost, -1) - cost[0].unsqueeze(-1)
-            found = (one.price - one.gains(chosen, alone))[:, device]
-            found = found - found[:, :1]
-            finite = expected.isfinite()
-            torch.testing.assert_close(found[finite], expected[finite])
+    found = one.price - one.opportunities(chosen)
+    for device in range(4):
+        cost = []
+        for action in range(one.price.shape[-1]):
+            moved = chosen.clone()
+            moved[:, device] = action
+            cost.append(one.total(moved))
+        expected = torch.stack(cost, -1) - cost[0].unsqueeze(-1)
+        finite = expected.isfinite()
+        torch.testing.assert_close((found - found[..., :1])[:, device][finite], expected[finite])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_episode_decides_as_it_does_alone(name):
+    """Whoever else is in the batch, and whoever of them is done earlier, changes nothing."""
+    one = exchange(CASES[name], devices=9, batch=6)
+    chosen = one.decide(rounds=20)
+    for episode in range(6):
+        some = slice(episode, episode + 1)
+        alone = Exchange(one.network, one.fading[some], one.value[some], one.price[some])
+        assert torch.equal(alone.decide(rounds=20), chosen[some])
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -70,6 +70,20 @@ def test_work_that_does_not_fit_into_a_slot_is_refused(changes, field, words):
     assert words in str(caught.value)
 
 
+def test_a_duty_cycle_limits_the_airtime():
+    slot = {"energy.slot_second": 100.0, "energy.transmit_second": 1.0}
+    assert transmit_second(tiny(slot, {"energy.duty_cycle": 0.01})) == 1.0
+    with pytest.raises(ScenarioError, match=r"energy.duty_cycle: expected .* 1 s of 100 s, actual value 0.009"):
+        hm.build(tiny(slot, {"energy.duty_cycle": 0.009}))
+
+
+def test_field40_fits_a_tenth_but_not_a_hundredth_on_air():
+    field40 = Scenario.load("field40")
+    assert transmit_second(field40.override({"energy.duty_cycle": 0.1})) == transmit_second(field40)
+    with pytest.raises(ScenarioError, match=r"energy.duty_cycle: expected .* 7\.\d+ s of 600 s"):
+        transmit_second(field40.override({"energy.duty_cycle": 0.01}))
+
+
 def test_data_are_not_loaded_to_count_bits(monkeypatch):
     monkeypatch.delattr(digits, "load")
     assert hm.build(tiny(BITS)).consumption.sending.second == pytest.approx(0.15392)
