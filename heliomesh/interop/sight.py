@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from heliomesh.problem.policy import state_variables
+from heliomesh.problem.policy import Observation, state_variables
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.slot_loop import Episodes
 
@@ -24,15 +25,26 @@ def state_size(problem: Problem) -> int:
     return 1 + 2 * problem.num_devices + problem.channel.num_sites
 
 
+def observed_state(problem: Problem, slot: int, seen: Observation) -> Array:
+    """The rows of what can be seen in a slot, float64; (episode, `state_size`)."""
+    return _rows(problem, slot, seen.battery_joule, seen.weather, seen.channel_level)
+
+
 def network_state(under_way: Episodes) -> Array:
     """The rows of episodes under way, float64; (episode, `state_size`)."""
-    problem = under_way.problem
-    battery = (under_way.battery_joule / problem.battery.capacity_joule).nan_to_num(0.0).clamp(0, 1)
-    weather = under_way.weather / max(problem.harvest.law.num_weather - 1, 1)
-    level = under_way.channel_level / max(problem.channel.levels - 1, 1)
-    slot = torch.full_like(battery[:, :1], under_way.slot / problem.slots)
-    row: Array = torch.cat([slot, battery, weather.double(), level.double()], dim=1).cpu().numpy()
-    return row
+    now = under_way
+    return _rows(now.problem, now.slot, now.battery_joule, now.weather, now.channel_level)
+
+
+def _rows(problem: Problem, slot: int, battery_joule: Tensor, weather: Tensor, channel_level: Tensor) -> Array:
+    battery = (battery_joule / problem.battery.capacity_joule).nan_to_num(0.0).clamp(0, 1)
+    shares = (
+        weather / max(problem.harvest.law.num_weather - 1, 1),
+        channel_level / max(problem.channel.levels - 1, 1),
+    )
+    time = torch.full_like(battery[:, :1], slot / problem.slots)
+    rows: Array = torch.cat([time, battery, *(share.double() for share in shares)], dim=1).cpu().numpy()
+    return rows
 
 
 @dataclass(frozen=True)
