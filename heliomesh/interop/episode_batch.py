@@ -8,7 +8,7 @@ and end together.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -20,14 +20,15 @@ from heliomesh.problem.problem import Problem
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.slot_loop import Episodes
 
-Reward = Literal["own", "shared"]
+Reward = Literal["own", "nearby", "shared"]
+_REACH_HOPS = 2  # a device disturbs packets of those with whom it shares a receiver
 
 
 @dataclass(frozen=True)
 class Played:
     """What came of a slot; (episode, controlled device) each but for the last."""
 
-    reward: Array  # −x_j of the device, or −Σ_j x_j of the network
+    reward: Array  # minus the update loss of the device, of all within two hops, or of the network
     update_loss: Array  # x_j
     infeasible: Array  # the battery does not pay for what was asked: the device idles
     cost: Array  # Σ_j x_j; (episode,)
@@ -45,12 +46,22 @@ class EpisodeBatch:
         controlled: tuple[int, ...] | None = None,
         others: Policy | None = None,
     ) -> None:
-        self.problem, self.num_episodes, self._reward = problem, episodes, reward
+        self.problem, self.num_episodes = problem, episodes
         self.controlled = tuple(range(problem.num_devices)) if controlled is None else controlled
         self._others = others
+        self._counted = None if reward == "own" else self._within_reach(reward)
         self._seed, self.first_episode = seed, -episodes
         self._under_way: Episodes | None = None
         self._memory: tuple[Tensor, ...] = ()
+
+    def _within_reach(self, reward: Reward) -> Tensor:
+        """1 where a device's loss counts in a controlled device's reward; (device, controlled device)."""
+        counted = torch.ones(self.problem.num_devices, len(self.controlled), dtype=torch.float64)
+        if reward == "nearby":
+            counted.zero_()
+            for column, device in enumerate(self.controlled):
+                counted[list(self.problem.topology.within(device, _REACH_HOPS)), column] = 1
+        return counted.to(self.problem.device)
 
     def begin(self, seed: object = None, options: object = None) -> None:
         """Begin the next episodes, or the first ones of ``seed``, or those from ``options["episode"]`` on.
@@ -98,7 +109,7 @@ class EpisodeBatch:
         self._memory = memory
         cost = loss.sum(1)
         own = loss[:, devices]
-        reward = -own if self._reward == "own" else -cost.unsqueeze(1).expand_as(own)
+        reward = -own if self._counted is None else -(loss @ self._counted)
         return Played(*(part.cpu().numpy() for part in (reward, own, infeasible, cost)))
 
     def _decision(self, chosen: Tensor) -> tuple[Decision, tuple[Tensor, ...]]:
@@ -123,5 +134,5 @@ def whole_number(name: str, value: object, least: int = 0) -> int:
 
 def check_reward(reward: Any) -> None:
     """Refuse unknown rewards."""
-    if reward not in ("own", "shared"):
-        raise ScenarioError("reward", f"expected own or shared, actual value {reward!r}")
+    if reward not in get_args(Reward):
+        raise ScenarioError("reward", f"expected {', '.join(get_args(Reward))}, actual value {reward!r}")

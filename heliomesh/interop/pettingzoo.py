@@ -7,8 +7,9 @@ Each agent ``device_0``, ``device_1``, … has
 - *observations*, numbers in [0, 1] (see `sight.py`). As ``"dict"`` they are a dictionary of ``observation`` and
   ``action_mask``, 1 where the battery pays for an action. As ``"box"`` they are float32 of one length for all
   agents, with the agent's own number if wanted. An action that is not paid for counts as idle; ``infos`` says so;
-- *rewards*, ``"own"``: −x_j, the share of the device's own update weight that is lost in the slot; ``"shared"``:
-  −Σ_j x_j for everyone. Summed over agents (own) and averaged over slots, rewards are minus the cost of `simulate`;
+- *rewards*, ``"own"``: −x_j, the share of the device's own update weight that is lost in the slot; ``"nearby"``:
+  −Σ_j x_j over devices within two hops, which are all whose packets it can disturb; ``"shared"``: −Σ_j x_j over all
+  devices, for everyone. Summed over agents (own) and averaged over slots, rewards are minus the cost of `simulate`;
 - *infos*: ``action_mask``, ``update_loss`` x_j, ``battery_joule`` and ``infeasible``.
 
 An episode ends for all agents after the scenario's slots. That is the end of the problem, not a time limit, since
@@ -158,9 +159,9 @@ def parallel_env(
 ) -> HarvestingEnv:
     """The environment of a scenario, or of the scenario with a name or at a path.
 
-    ``hops``: how far devices see. ``reward``: ``"own"`` or ``"shared"``. ``seed``: of the episodes until `reset` is
-    given another; default: the scenario's. ``observations``: ``"dict"`` with the mask in it, or ``"box"``, where
-    the mask is in ``infos`` only; ``agent_id`` adds the agent's number, one-hot, to a box.
+    ``hops``: how far devices see. ``reward``: ``"own"``, ``"nearby"`` or ``"shared"``. ``seed``: of the episodes
+    until `reset` is given another; default: the scenario's. ``observations``: ``"dict"`` with the mask in it, or
+    ``"box"``, where the mask is in ``infos`` only; ``agent_id`` adds the agent's number, one-hot, to a box.
     """
     loaded = Scenario.load(scenario) if isinstance(scenario, str) else scenario
     check_reward(reward)

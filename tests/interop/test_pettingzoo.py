@@ -42,7 +42,7 @@ FORMS = [{}, {"observations": "box"}, {"observations": "box", "agent_id": True}]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=["dict", "box", "box, agent id"])
-@pytest.mark.parametrize("reward", ["own", "shared"])
+@pytest.mark.parametrize("reward", ["own", "nearby", "shared"])
 @pytest.mark.parametrize("changes", SCENARIOS.values(), ids=SCENARIOS)
 def test_pettingzoo_api(changes, reward, form, capsys):
     env = parallel_env(scenario_of(changes), hops=1, reward=reward, **form)
@@ -91,6 +91,16 @@ def test_shared_reward_is_the_sum_of_own_rewards():
     for _ in range(12):
         one, all_of_them = own.step(actions)[1], shared.step(actions)[1]
         assert list(all_of_them.values()) == pytest.approx([sum(one.values())] * 5, abs=1e-12)
+
+
+def test_nearby_reward_is_of_two_hops():
+    changes = {"network.devices": 7}
+    own, nearby = (parallel_env(scenario_of(changes), reward=reward) for reward in ("own", "nearby"))
+    own.reset(), nearby.reset()
+    for _ in range(5):
+        losses = list(own.step(dict.fromkeys(own.agents, 1))[1].values())
+        found = list(nearby.step(dict.fromkeys(nearby.agents, 1))[1].values())
+        assert found == pytest.approx([sum(losses[(d + k) % 7] for k in range(-2, 3)) for d in range(7)])
 
 
 def test_what_a_device_sees():
@@ -145,7 +155,7 @@ def test_an_action_beyond_the_battery_is_idle():
     ("call", "sentence"),
     [
         ({"hops": -1}, "hops: expected a whole number of at least 0, actual value -1"),
-        ({"reward": "team"}, "reward: expected own or shared, actual value 'team'"),
+        ({"reward": "team"}, "reward: expected own, nearby, shared, actual value 'team'"),
         ({"seed": 0.5}, "seed: expected a whole number of at least 0, actual value 0.5"),
         ({"observations": "text"}, "observations: expected dict or box, actual value 'text'"),
         ({"agent_id": True}, "agent_id: expected observations='box' with it, actual value 'dict'"),
