@@ -77,8 +77,9 @@ class Agents:
         return mask.reshape(self.count, -1) if self.seen else mask
 
     def _observations(self) -> Array:
-        state = network_state(self.batch.under_way)
-        return self.seen.of(state).reshape(self.count, -1) if self.seen else state.astype(np.float32)
+        now = self.batch.under_way
+        state = network_state(now)
+        return self.seen.of(state, now.slot).reshape(self.count, -1) if self.seen else state.astype(np.float32)
 
 
 class HarvestingVectorEnv(VectorEnv[Array, Array, Array]):
@@ -154,20 +155,21 @@ def vector_env(
     hops: int = 1,
     reward: Reward = "own",
     agent_id: bool = False,
+    clock: int = 0,
     seed: int | None = None,
 ) -> HarvestingVectorEnv:
     """Episodes of a scenario, side by side.
 
     ``view``: ``"device"``, a sub-environment per device and episode, or ``"network"``, one per episode, to which
     the remaining arguments but ``seed`` do not apply. ``hops``, ``reward``, ``seed``: as in `parallel_env`.
-    ``agent_id`` adds the device's number, one-hot, to what it sees.
+    ``agent_id`` adds the device's number, one-hot, to what it sees; ``clock`` adds the slot modulo that number.
     """
     problem, first_seed = _opened(scenario, seed)
     check_reward(reward)
     if view not in ("device", "network"):
         raise ScenarioError("view", f"expected device or network, actual value {view!r}")
     batch = EpisodeBatch(problem, whole_number("episodes", episodes, least=1), reward, first_seed)
-    seen = _sight(problem, batch.controlled, hops, agent_id) if view == "device" else None
+    seen = _sight(problem, batch.controlled, hops, agent_id, clock) if view == "device" else None
     return HarvestingVectorEnv(Agents(batch, seen, first_seed), first_seed)
 
 
@@ -193,7 +195,7 @@ def single_env(
         raise ScenarioError("device", f"expected 0 to {problem.num_devices - 1}, actual value {device}")
     plan = make_plan(problem, others, {}, bound=False) if isinstance(others, str) else others
     batch = EpisodeBatch(problem, 1, reward, first_seed, (device,), plan.policy)
-    return HarvestingSingleEnv(Agents(batch, _sight(problem, (device,), hops, False), first_seed))
+    return HarvestingSingleEnv(Agents(batch, _sight(problem, (device,), hops), first_seed))
 
 
 def _opened(scenario: Scenario | str, seed: int | None) -> tuple[Problem, int]:
@@ -201,6 +203,9 @@ def _opened(scenario: Scenario | str, seed: int | None) -> tuple[Problem, int]:
     return build(loaded), loaded.seed if seed is None else whole_number("seed", seed)
 
 
-def _sight(problem: Problem, devices: tuple[int, ...], hops: int, agent_id: bool) -> EqualSight:
+def _sight(
+    problem: Problem, devices: tuple[int, ...], hops: int, agent_id: bool = False, clock: int = 0
+) -> EqualSight:
     number = whole_number("hops", hops)
-    return EqualSight(tuple(Sight(problem, device, number) for device in devices), agent_id)
+    sights = tuple(Sight(problem, device, number) for device in devices)
+    return EqualSight(sights, agent_id, whole_number("clock", clock))

@@ -6,7 +6,8 @@ Each agent ``device_0``, ``device_1``, … has
   "train only" where the scenario has them, then train and send with rising power;
 - *observations*, numbers in [0, 1] (see `sight.py`). As ``"dict"`` they are a dictionary of ``observation`` and
   ``action_mask``, 1 where the battery pays for an action. As ``"box"`` they are float32 of one length for all
-  agents, with the agent's own number if wanted. An action that is not paid for counts as idle; ``infos`` says so;
+  agents, with the agent's own number and a clock if wanted. An action that is not paid for counts as idle, and
+  ``infos`` says so;
 - *rewards*, ``"own"``: −x_j, the share of the device's own update weight that is lost in the slot; ``"nearby"``:
   −Σ_j x_j over devices within two hops, which are all whose packets it can disturb; ``"shared"``: −Σ_j x_j over all
   devices, for everyone. Summed over agents (own) and averaged over slots, rewards are minus the cost of `simulate`;
@@ -47,13 +48,11 @@ class HarvestingEnv(ParallelEnv[str, Seen, int]):  # type: ignore[misc]
     render_mode = None
 
     def __init__(
-        self, problem: Problem, hops: int, reward: Reward, seed: int, form: Form = "dict", agent_id: bool = False
+        self, problem: Problem, sights: tuple[Sight, ...], reward: Reward, seed: int, equal: EqualSight | None = None
     ) -> None:
-        self.problem = problem
+        self.problem, self.sights, self._equal = problem, sights, equal
         self.possible_agents = [f"device_{device}" for device in range(problem.num_devices)]
         self.agents: list[str] = []
-        self.sights = tuple(Sight(problem, device, hops) for device in range(problem.num_devices))
-        self._equal = EqualSight(self.sights, agent_id) if form == "box" else None
         self.observation_spaces = {
             agent: self._space(sight) for agent, sight in zip(self.possible_agents, self.sights, strict=True)
         }
@@ -126,9 +125,10 @@ class HarvestingEnv(ParallelEnv[str, Seen, int]):  # type: ignore[misc]
         return mask
 
     def _observations(self) -> dict[str, Seen]:
-        state = network_state(self._batch.under_way)
+        now = self._batch.under_way
+        state = network_state(now)
         if self._equal is not None:
-            return dict(zip(self.agents, self._equal.of(state)[0], strict=True))
+            return dict(zip(self.agents, self._equal.of(state, now.slot)[0], strict=True))
         mask = self._mask()
         return {
             agent: {"observation": state[0, list(self.sights[device].columns)], "action_mask": mask[device]}
@@ -156,18 +156,23 @@ def parallel_env(
     seed: int | None = None,
     observations: Form = "dict",
     agent_id: bool = False,
+    clock: int = 0,
 ) -> HarvestingEnv:
     """The environment of a scenario, or of the scenario with a name or at a path.
 
     ``hops``: how far devices see. ``reward``: ``"own"``, ``"nearby"`` or ``"shared"``. ``seed``: of the episodes
     until `reset` is given another; default: the scenario's. ``observations``: ``"dict"`` with the mask in it, or
-    ``"box"``, where the mask is in ``infos`` only; ``agent_id`` adds the agent's number, one-hot, to a box.
+    ``"box"``, where the mask is in ``infos`` only; ``agent_id`` adds the agent's number, one-hot, to a box, and
+    ``clock`` the slot modulo that number.
     """
     loaded = Scenario.load(scenario) if isinstance(scenario, str) else scenario
     check_reward(reward)
     if observations not in ("dict", "box"):
         raise ScenarioError("observations", f"expected dict or box, actual value {observations!r}")
-    if agent_id and observations != "box":
-        raise ScenarioError("agent_id", "expected observations='box' with it, actual value 'dict'")
+    if (agent_id or clock) and observations != "box":
+        raise ScenarioError("agent_id, clock", "expected observations='box' with them, actual value 'dict'")
     first_seed = loaded.seed if seed is None else whole_number("seed", seed)
-    return HarvestingEnv(build(loaded), whole_number("hops", hops), reward, first_seed, observations, agent_id)
+    problem, reach = build(loaded), whole_number("hops", hops)
+    sights = tuple(Sight(problem, device, reach) for device in range(problem.num_devices))
+    equal = EqualSight(sights, agent_id, whole_number("clock", clock)) if observations == "box" else None
+    return HarvestingEnv(problem, sights, reward, first_seed, equal)

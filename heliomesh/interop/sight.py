@@ -88,11 +88,13 @@ class Sight:
 class EqualSight:
     """What several devices see, as float32 rows of one length, so that one network can serve them all.
 
-    Who sees less has zeros at the end. With ``agent_id`` a row ends with a 1 at the device's number among all.
+    Who sees less has zeros at the end. With ``agent_id`` a 1 follows at the device's number among all, and with a
+    ``clock`` of k one at the slot modulo k: devices that know both can agree to take turns.
     """
 
     sights: tuple[Sight, ...]
-    agent_id: bool
+    agent_id: bool = False
+    clock: int = 0
 
     @cached_property
     def _columns(self) -> Array:
@@ -110,11 +112,12 @@ class EqualSight:
     @property
     def size(self) -> int:
         """Number of values."""
-        return int(self._columns.shape[1] + self._names.shape[1])
+        return int(self._columns.shape[1] + self._names.shape[1] + self.clock)
 
-    def of(self, state: Array) -> Array:
-        """Rows of devices from rows of the network; (episode, column) → (episode, device, value)."""
+    def of(self, state: Array, slot: int) -> Array:
+        """Rows of devices from rows of the network in a slot; (episode, column) → (episode, device, value)."""
         padded = np.pad(state.astype(np.float32), [(0, 0), (0, 1)])
         seen = padded[:, self._columns]
-        names = np.broadcast_to(self._names, (len(state), *self._names.shape))
-        return np.concatenate([seen, names], axis=2)
+        time = np.eye(1, self.clock, slot % self.clock, dtype=np.float32) if self.clock else np.empty((1, 0))
+        after = np.concatenate([self._names, time.repeat(len(self._names), 0)], axis=1, dtype=np.float32)
+        return np.concatenate([seen, np.broadcast_to(after, (len(state), *after.shape))], axis=2)

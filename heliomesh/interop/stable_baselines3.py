@@ -114,7 +114,7 @@ class Learned(ActionPolicy):
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Action of every device; (batch, device)."""
-        rows = self.seen.of(observed_state(self.problem, slot, seen))
+        rows = self.seen.of(observed_state(self.problem, slot, seen), slot)
         chosen, _ = self.model.predict(rows.reshape(-1, rows.shape[-1]), deterministic=True)
         asked = torch.from_numpy(chosen).to(self.problem.device).reshape(rows.shape[:2])
         payable = self.problem.affordable(seen.battery_joule).gather(-1, asked.unsqueeze(-1)).squeeze(-1)

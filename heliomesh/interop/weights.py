@@ -3,8 +3,8 @@
     heliomesh runs export RUN --out models                  # models/device_0.safetensors, …
     heliomesh runs export RUN --out models --format onnx    # models/device_0.onnx, …
 
-A state has the names of the PyTorch model's own and loads with ``strict=True``. A graph takes ``inputs`` (batch, …) of
-any batch size and gives ``scores`` (batch, class). Both say in their metadata what they came from.
+A state has the names of the PyTorch model's own and loads with ``strict=True``. A graph takes ``inputs`` (batch, …)
+of any batch size and gives ``scores`` (batch, class). Both say in their metadata what they came from.
 """
 
 import logging
@@ -53,7 +53,7 @@ def trained_model(run: Run, device: int, dataset: Dataset | None = None) -> nn.M
 
 
 def state_dict(run: Run, device: int, dataset: Dataset | None = None) -> dict[str, Tensor]:
-    """A device's trained state by name, buffers and tied weights included: what ``load_state_dict`` takes strictly."""
+    """A device's trained state by name, with buffers and tied weights, as ``load_state_dict`` takes it strictly."""
     state = trained_model(run, device, dataset).state_dict()
     return {name: tensor.detach().clone() for name, tensor in state.items()}
 

@@ -38,7 +38,7 @@ def actions_of(problem, trace, episode, slot):
     return {f"device_{device}": int(index) for device, index in enumerate(same.argmax(-1))}
 
 
-FORMS = [{}, {"observations": "box"}, {"observations": "box", "agent_id": True}]
+FORMS = [{}, {"observations": "box"}, {"observations": "box", "agent_id": True, "clock": 3}]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=["dict", "box", "box, agent id"])
@@ -158,7 +158,7 @@ def test_an_action_beyond_the_battery_is_idle():
         ({"reward": "team"}, "reward: expected own, nearby, shared, actual value 'team'"),
         ({"seed": 0.5}, "seed: expected a whole number of at least 0, actual value 0.5"),
         ({"observations": "text"}, "observations: expected dict or box, actual value 'text'"),
-        ({"agent_id": True}, "agent_id: expected observations='box' with it, actual value 'dict'"),
+        ({"agent_id": True}, "agent_id, clock: expected observations='box' with them, actual value 'dict'"),
     ],
 )
 def test_wrong_arguments(call, sentence):
@@ -243,7 +243,7 @@ def test_copies_behave_alike(after, copied, form):
 def test_a_box_has_what_the_dictionary_has():
     changes = {"network.topology": "edges", "network.devices": 4, "network.edges": [[0, 1], [1, 2], [2, 3]]}
     plain, box = (parallel_env(scenario_of(changes), observations=form) for form in ("dict", "box"))
-    named = parallel_env(scenario_of(changes), observations="box", agent_id=True)
+    named = parallel_env(scenario_of(changes), observations="box", agent_id=True, clock=2)
     for _ in range(3):
         (seen, _), (boxes, infos), (names, _) = plain.reset(), box.reset(), named.reset()
         for device, agent in enumerate(plain.agents):
@@ -251,8 +251,16 @@ def test_a_box_has_what_the_dictionary_has():
             padded = np.pad(values, (0, 10 - len(values)))  # devices in the middle see ten numbers, the ends seven
             assert boxes[agent].dtype == np.float32
             np.testing.assert_array_equal(boxes[agent], padded.astype(np.float32))
-            np.testing.assert_array_equal(names[agent], [*boxes[agent], *np.eye(4)[device]])
+            np.testing.assert_array_equal(names[agent], [*boxes[agent], *np.eye(4)[device], 1, 0])
             np.testing.assert_array_equal(infos[agent]["action_mask"], seen[agent]["action_mask"])
+
+
+def test_a_clock_counts_slots():
+    env = parallel_env("tiny", observations="box", clock=3)
+    seen = env.reset()[0]
+    for slot in range(7):
+        np.testing.assert_array_equal(seen["device_2"][-3:], np.eye(3)[slot % 3])
+        seen = env.step(dict.fromkeys(env.agents, 0))[0]
 
 
 def test_absence_is_said_in_a_sentence():
