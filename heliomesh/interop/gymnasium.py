@@ -14,7 +14,7 @@ then has ``final_obs`` and ``final_info``. An action that a battery does not pay
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, SupportsFloat
+from typing import Any, Literal, SupportsFloat
 
 import numpy as np
 
@@ -49,20 +49,20 @@ class Agents:
         self.count = batch.num_episodes * self._rows
         size = seen.size if seen else state_size(batch.problem)
         self.observation_space = spaces.Box(0.0, 1.0, (size,), np.float32, seed)
-        self.action_space: spaces.Discrete | spaces.MultiDiscrete = (  # seeded, else copies sample different actions
+        self._asked_shape = (self.count,) if seen else (self.count, devices)
+        self.action_space: spaces.Space[Any] = (  # seeded, else copies sample different actions
             spaces.Discrete(actions, seed) if seen else spaces.MultiDiscrete([actions] * devices, seed=seed)
         )
 
-    def begin(self, seed: int | None, options: Mapping[str, Any] | None) -> tuple[Array, dict[str, Any]]:
+    def begin(self, seed: object, options: Mapping[str, Any] | None) -> tuple[Array, dict[str, Any]]:
         """Begin episodes, as `EpisodeBatch.begin` does: observations and infos."""
         self.batch.begin(seed, options)
         return self._observations(), {"action_mask": self.masks()}
 
     def play(self, actions: Array) -> tuple[Array, Array, dict[str, Any]]:
         """One slot: observations, rewards and infos; actions (agent,) or, of controllers, (episode, device)."""
-        expected = (self.count, *self.action_space.shape)
-        if actions.shape != expected:
-            raise ScenarioError("actions", f"expected the shape {expected}, actual shape {actions.shape}")
+        if actions.shape != self._asked_shape:
+            raise ScenarioError("actions", f"expected the shape {self._asked_shape}, actual shape {actions.shape}")
         played = self.batch.play(actions.reshape(self.batch.num_episodes, -1))
         own = {"update_loss": played.update_loss, "infeasible": played.infeasible}
         if self.seen:
@@ -85,7 +85,7 @@ class Agents:
 class HarvestingVectorEnv(VectorEnv[Array, Array, Array]):
     """Many episodes at once; see the module's docstring."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}
+    metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 (as in its base)
 
     def __init__(self, agents: Agents, seed: int) -> None:
         self.agents, self.num_envs = agents, agents.count
@@ -95,8 +95,8 @@ class HarvestingVectorEnv(VectorEnv[Array, Array, Array]):
         self.observation_space.seed(seed)
         self.action_space.seed(seed)
 
-    def reset(  # type: ignore[override]
-        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Begin the next episodes, or the first ones of ``seed``, or those from ``options["episode"]`` on.
 
@@ -126,7 +126,7 @@ def _unbatched(rows: Array) -> Array:
 class HarvestingSingleEnv(Env[Array, Any]):
     """One episode at a time with one agent; see the module's docstring."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+    metadata = {"render_modes": []}  # noqa: RUF012 (as in its base)
 
     def __init__(self, agents: Agents) -> None:
         self._agents = agents

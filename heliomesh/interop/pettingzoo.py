@@ -56,7 +56,9 @@ class HarvestingEnv(ParallelEnv[str, Seen, int]):  # type: ignore[misc]
         self.observation_spaces = {
             agent: self._space(sight) for agent, sight in zip(self.possible_agents, self.sights, strict=True)
         }
-        self.action_spaces = {agent: spaces.Discrete(len(problem.actions)) for agent in self.possible_agents}
+        self.action_spaces: dict[str, spaces.Space[Any]] = {
+            agent: spaces.Discrete(len(problem.actions)) for agent in self.possible_agents
+        }
         for number, agent in enumerate(self.possible_agents):  # else copies sample different actions
             self.observation_spaces[agent].seed(seed + number)
             self.action_spaces[agent].seed(seed + number)
@@ -72,7 +74,7 @@ class HarvestingEnv(ParallelEnv[str, Seen, int]):  # type: ignore[misc]
         """The agent's observation space, always the same object."""
         return self.observation_spaces[agent]
 
-    def action_space(self, agent: str) -> spaces.Discrete:
+    def action_space(self, agent: str) -> spaces.Space[Any]:
         """The agent's action space, always the same object."""
         return self.action_spaces[agent]
 
