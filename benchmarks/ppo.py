@@ -1,6 +1,6 @@
 """How quickly does PPO of Stable-Baselines3 train on the batched environment, and what does it reach?
 
-One core: PyTorch has one thread. Steps are counted as Stable-Baselines3 counts them, one per device, episode and slot.
+One core: PyTorch has one thread. Steps are those of Stable-Baselines3, one per device, episode and slot.
 Rates are per second of processor time, so that other work on the machine does not count; wall time is printed too.
 Costs are of 64 episodes with common random numbers. The last line is the rate of the training as a whole.
 
