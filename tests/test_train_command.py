@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -212,15 +213,17 @@ def test_tensorboard_is_an_extra(call, tmp_path, trace, monkeypatch):
     assert "pip install 'heliomesh[tensorboard]'" in told
 
 
-def test_tensorboard_gets_every_row(tmp_path, monkeypatch):
-    written = []
+@pytest.fixture
+def written(monkeypatch):
+    """What TensorBoard was given: folder, name, value and slot."""
+    found = []
 
     class Writer:
         def __init__(self, folder):
-            self.folder = folder
+            self.folder = Path(folder)
 
         def add_scalar(self, name, value, slot):
-            written.append((self.folder, name, value, slot))
+            found.append((self.folder, name, value, slot))
 
         def flush(self):
             pass
@@ -228,11 +231,81 @@ def test_tensorboard_gets_every_row(tmp_path, monkeypatch):
     module = type(sys)("torch.utils.tensorboard")
     module.SummaryWriter = Writer
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    return found
+
+
+def test_tensorboard_gets_every_row_in_an_unused_folder(tmp_path, written):
     from heliomesh.learning.tracking import tensorboard
 
-    observe = tensorboard(tmp_path)
-    observe(1, {"slot": 10.0, "accuracy_mean": 0.5, "train_loss": float("nan")})
-    assert written == [(str(tmp_path / "001"), "accuracy_mean", 0.5, 10)]
+    row = {"slot": 10.0, "accuracy_mean": 0.5, "train_loss": float("nan")}
+    tensorboard(tmp_path)(1, row)
+    assert written == [(tmp_path / "001", "accuracy_mean", 0.5, 10)]
+    (tmp_path / "004").mkdir()
+    (tmp_path / "notes.txt").touch()
+    later = tensorboard(tmp_path)
+    later(0, row), later(1, row)
+    assert [place.name for place, *_ in written[1:]] == ["005", "006"]
+
+
+def test_tensorboard_keeps_runs_apart_and_knows_them_again(call, tmp_path, trace, written):
+    for out, seed in {"first": 1, "second": 2, "again": 1}.items():
+        words = ("train", "tiny", trace, "--out", tmp_path / out, "--tensorboard", tmp_path / "tb", "--seed", seed)
+        assert call(*words, *TRAIN)[0] == 0
+    first, second, again = (place for place, name, *_ in written if name == "accuracy_mean")
+    assert first == again != second
+    assert first.parent == second.parent == tmp_path / "tb"
+    assert first.name.startswith("uncoordinated-seed1-")
+
+
+def test_real_tensorboard_files_are_apart(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from heliomesh.learning.tracking import tensorboard
+
+    for accuracy in (0.25, 0.5):
+        observe = tensorboard(tmp_path)
+        observe(0, {"slot": 10.0, "accuracy_mean": accuracy})
+    found = {}
+    for folder in sorted(tmp_path.iterdir()):
+        events = EventAccumulator(str(folder))
+        events.Reload()
+        found[folder.name] = [(event.step, event.value) for event in events.Scalars("accuracy_mean")]
+    assert found == {"000": [(10, 0.25)], "001": [(10, 0.5)]}
+
+
+def test_mlflow_is_an_extra(call, tmp_path, trace, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow.entities", None)
+    code, _, told = call("train", "tiny", trace, "--out", tmp_path / "run", "--mlflow", tmp_path / "ml", *TRAIN)
+    assert code == 2
+    assert "pip install 'heliomesh[mlflow]'" in told
+
+
+def test_what_mlflow_refuses_is_a_sentence(call, tmp_path, trace):
+    pytest.importorskip("mlflow.tracking")
+    words = ("train", "tiny", trace, "--out", tmp_path / "run", "--mlflow", "nothing://known", *TRAIN)
+    code, _, told = call(*words)
+    assert code == 2
+    assert "mlflow: expected a place to log to, actual: " in told
+
+
+def test_mlflow_gets_every_row(call, tmp_path, trace, monkeypatch):
+    tracking = pytest.importorskip("mlflow.tracking")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # newer ones keep folders for tests only
+    uri = (tmp_path / "ml").as_uri()
+    for seed in (1, 2):
+        words = ("train", "tiny", trace, "--out", tmp_path / str(seed), "--mlflow", uri, "--seed", seed)
+        assert call(*words, "--evaluate-every", 2, *TRAIN)[0] == 0
+    client = tracking.MlflowClient(uri)
+    runs = client.search_runs([client.get_experiment_by_name("heliomesh").experiment_id])
+    assert sorted(run.data.params["seed"] for run in runs) == ["1", "2"]
+    for run in runs:
+        assert run.info.status == "FINISHED"
+        history = client.get_metric_history(run.info.run_id, "accuracy_mean")
+        saved = hm.Run.load(tmp_path / run.data.params["seed"]).metrics
+        assert [(one.step, one.value) for one in history] == list(
+            zip(saved["slot"], saved["accuracy_mean"], strict=True)
+        )
 
 
 def test_a_live_line_on_a_terminal(call, tmp_path, trace, monkeypatch):

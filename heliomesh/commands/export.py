@@ -21,8 +21,9 @@ from heliomesh.interop.c_header import Header, write_headers
 from heliomesh.interop.c_kit import flash_bytes
 from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
 from heliomesh.interop.export_tables import PlanTables, tabulate, write_tables
-from heliomesh.interop.flower_schedule import make_schedule, write_schedule
+from heliomesh.interop.flower_schedule import make_schedule, write_app, write_schedule
 from heliomesh.interop.rounded import ValueWidth
+from heliomesh.learning.dataset import load_dataset
 from heliomesh.learning.replay import TrainJob
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
@@ -38,6 +39,7 @@ class Format(StrEnum):
     NPZ = "npz"
     C = "c"
     FLOWER = "flower"
+    FLOWER_APP = "flower-app"
 
 
 class TableBits(StrEnum):
@@ -57,7 +59,11 @@ class FormOptions:
 
     kind: Annotated[
         Format,
-        typer.Option("--format", help="json or npz: tables; c: a firmware kit in C99; flower: a schedule to replay."),
+        typer.Option(
+            "--format",
+            help="json or npz: tables; c: a firmware kit in C99; flower: a schedule to replay; "
+            "flower-app: an app for `flwr run` with the schedule and every client's data.",
+        ),
     ] = Format.JSON
     table_bits: Annotated[
         TableBits, typer.Option("--table-bits", help="c, receiver: bits of an entry of the tables of values.")
@@ -69,7 +75,7 @@ class ScheduleOptions:
     """The episode of a schedule."""
 
     seed: SeedOption = 0
-    episode: Annotated[int, typer.Option("--episode", min=0, help="flower: episode of the schedule.")] = 0
+    episode: Annotated[int, typer.Option("--episode", min=0, help="flower, flower-app: episode of the schedule.")] = 0
 
 
 @flattened
@@ -87,12 +93,13 @@ def export_command(
         raise ScenarioError("--out", f"expected a folder, actual value {str(out)!r}")
     problem = build_noted(settings.scenario(scenario))
     options = settings.of_planner
-    if form.kind is not Format.FLOWER and "interpolate" in find_planner(planner).options.model_fields:
+    replayed = form.kind in (Format.FLOWER, Format.FLOWER_APP)
+    if not replayed and "interpolate" in find_planner(planner).options.model_fields:
         options = {"interpolate": False} | options  # tables are looked up by integers
     made = make_plan(problem, planner, options, bound=False, track=output.track)
-    if form.kind is Format.FLOWER:
+    if replayed:
         trace = simulate(problem, made, [schedule.episode], schedule.seed, track=output.track)
-        facts = _schedule(TrainJob(problem.scenario, trace, 0, schedule.seed), out)
+        facts = _schedule(TrainJob(problem.scenario, trace, 0, schedule.seed), out, form.kind is Format.FLOWER_APP)
     elif form.kind is Format.C and isinstance(made.policy, Coordinated | ReceiverTables):
         kit = write_round_headers(made.policy.problem, made.policy, made.planner, out, _WIDTH[form.table_bits])
         facts = _kit_facts(*kit)
@@ -125,13 +132,16 @@ def _kit_facts(headers: Sequence[Header | RoundHeader], files: Sequence[Path]) -
     }
 
 
-def _schedule(job: TrainJob, out: Path) -> dict[str, Any]:
-    schedule = make_schedule(job)
-    files = write_schedule(schedule, out)
+def _schedule(job: TrainJob, out: Path, as_app: bool) -> dict[str, Any]:
+    dataset = load_dataset(job.scenario.learning)
+    schedule = make_schedule(job, dataset)
+    files = write_app(schedule, dataset, out) if as_app else write_schedule(schedule, out)
+    started = f"flwr run {out} --federation-config num-supernodes={len(schedule.clients)} --stream"
     return {
         "rounds": len(schedule.rounds),
         "clients": len(schedule.clients),
         "trained, of all client rounds": float(job.trace.scheduled.mean()),
         "packets that arrive": sum(len(one.arrivals) for one in schedule.rounds),
+        **({"run it by": started} if as_app else {}),
         "files": [str(file) for file in files],
     }

@@ -121,12 +121,16 @@ class TrainingOptions:
     memory_gib: Annotated[float | None, typer.Option("--memory-gib", min=0, help="Memory limit of the training.")] = (
         None
     )
-    tensorboard: Annotated[Path | None, typer.Option("--tensorboard", help="Write curves to this folder.")] = None
+    tensorboard: Annotated[
+        Path | None, typer.Option("--tensorboard", help="Write curves into a folder of the run's own in this one.")
+    ] = None
+    mlflow: Annotated[str | None, typer.Option("--mlflow", help="Log curves to MLflow at this address.")] = None
 
     @property
     def settings(self) -> TrainSettings:
         """The same for the trainer."""
-        own = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "tensorboard"}
+        watching = ("tensorboard", "mlflow")
+        own = {part.name: getattr(self, part.name) for part in fields(self) if part.name not in watching}
         return TrainSettings(**own)
 
 

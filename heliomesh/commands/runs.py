@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 from glob import escape as glob_escape
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from heliomesh.commands.facts import print_facts, print_json
 from heliomesh.commands.options import JsonOption
 from heliomesh.commands.terminal import console, say
 from heliomesh.durable import alone_in
+from heliomesh.interop.weights import write_weights
 from heliomesh.jobs.pack import Packs
 from heliomesh.jobs.store import PACKS, PLAN, TRACE, TRACE_ARRAYS, Store, read_cost, read_result
 from heliomesh.learning.run import CHECKPOINTS, MANIFEST, Run, TrainingError, is_finished
@@ -21,7 +23,7 @@ from heliomesh.problem.size import readable
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.trace import Trace, TraceError
 
-app = typer.Typer(no_args_is_help=True, help="List, show, verify and clean folders of runs and results.")
+app = typer.Typer(no_args_is_help=True, help="List, show, verify, clean and export folders of runs and results.")
 
 _MOST_FOLDERS = 100_000  # looked at before giving up
 _LEFT_BEHIND = (".*.part", ".*.lock")  # by writers that were killed
@@ -84,6 +86,31 @@ def verify_command(folders: FoldersArgument) -> None:
             say(f"{number - wrong[kind]} of {number} {kind} are whole")
     if any(wrong.values()):
         raise typer.Exit(2)
+
+
+class WeightForm(StrEnum):
+    """How a device's model is written."""
+
+    SAFETENSORS = "safetensors"
+    ONNX = "onnx"
+
+
+@app.command("export")
+def export_command(
+    folder: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the files.")],
+    form: Annotated[
+        WeightForm, typer.Option("--format", help="safetensors: a named state_dict; onnx: a graph.")
+    ] = WeightForm.SAFETENSORS,
+    as_json: JsonOption = False,
+) -> None:
+    """Write every device's trained model as a file of its own."""
+    if out.exists() and not out.is_dir():
+        raise ScenarioError("--out", f"expected a folder, actual value {str(out)!r}")
+    run = Run.load(folder)
+    files = write_weights(run, out, "onnx" if form is WeightForm.ONNX else "safetensors")
+    facts = {"devices": len(files), "parameters": run.weights.shape[1], "files": [str(file) for file in files]}
+    print_facts(facts, as_json)
 
 
 def _run_state(path: Path) -> str:

@@ -1,8 +1,9 @@
 """`heliomesh train` replays a trace; `heliomesh run` plans, simulates, trains and saves."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -36,7 +37,7 @@ from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import MANIFEST, Run, TrainingError
 from heliomesh.learning.theorem1 import diagnose
-from heliomesh.learning.tracking import both, tensorboard
+from heliomesh.learning.tracking import Observer, both, mlflow, tensorboard
 from heliomesh.learning.trainer import MakeStack, TrainingInterrupted, Work
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB
 from heliomesh.scenario import Scenario
@@ -102,7 +103,8 @@ def train_command(
     loaded = load(scenario, asked.overrides)
     replayed = Trace.load(trace, memory_gib=max(training.memory_gib or 0.0, DEFAULT_LIMIT_GIB))
     job = given_job(TrainJob(loaded, replayed, asked.episode, asked.seed), training.settings)
-    work = _Live(replayed, asked.episode, output.silent).work(training.tensorboard, engine.make_stack())
+    live = _Live(replayed, asked.episode, output.silent)
+    work = live.work(_watchers(job, replayed, training), engine.make_stack())
     with _interruptible("the same command with --resume goes on"):
         run = train_in(Store(out, single=True), job, work, asked.resume)
     facts = _run_facts(run, out)
@@ -131,7 +133,7 @@ def run_command(
     make_stack = engine.make_stack()
 
     def watch(trace: Trace) -> Work:
-        return _Live(trace, 0, output.silent).work(training.tensorboard, make_stack)
+        return _Live(trace, 0, output.silent).work(_watchers(job, trace, training), make_stack)
 
     with _interruptible("the same command goes on"):
         run = run_in(store, job, Work(track=output.track, make_stack=make_stack), watch)
@@ -149,6 +151,19 @@ def run_command(
         console().print(ledger_table({trace.planner: ledger}))
 
 
+def _watchers(job: Job, trace: Trace, training: TrainingOptions) -> list[Observer]:
+    """Other tools that follow the run; they know it by its planner, its seed and the first digits of its key."""
+    seed, key = job.identity()["training seed"], job.key()[:12]
+    name = f"{trace.planner.replace(':', '-').replace('/', '-')}-seed{seed}-{key}"
+    found: list[Observer] = []
+    if training.tensorboard is not None:
+        found.append(tensorboard(training.tensorboard, name))
+    if training.mlflow is not None:
+        facts = {"scenario": job.scenario.name, "planner": trace.planner, "seed": seed, "key": job.key()}
+        found.append(mlflow(training.mlflow, name, facts, slots=job.scenario.slots))
+    return found
+
+
 class _Live:
     """Progress on standard error: one line that moves on a terminal, a plain line per evaluation elsewhere."""
 
@@ -159,9 +174,9 @@ class _Live:
         self._battery_joule = trace.battery_joule[episode].mean(1)  # (slot + 1,)
         self._quiet, self._console, self._accuracy = quiet, console(stderr=True), "–"
 
-    def work(self, tensorboard_folder: Path | None, make_stack: MakeStack) -> Work:
+    def work(self, watchers: Sequence[Observer], make_stack: MakeStack) -> Work:
         """A training that is shown."""
-        observer = both(self.observe, tensorboard(tensorboard_folder)) if tensorboard_folder else self.observe
+        observer = reduce(both, watchers, self.observe)
         return Work(track=self.track, observer=observer, notify=_note, make_stack=make_stack)
 
     def track(self, items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:

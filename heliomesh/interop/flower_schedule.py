@@ -2,16 +2,18 @@
 
 The schedule is a JSON file (version 1) that names everything a Flower client or server needs: per client its training
 samples and mixing weights, per round who trains, who sends and which (receiver, sender) pairs get through.
-`examples/flower_client.py` replays one.
+`write_app` puts it into a Flower app (`flower_app/`) for `flwr run`, with every client's samples as a file.
 """
 
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
+import tomli_w
 from pydantic import Field, ValidationError
 
-from heliomesh.durable import alone_in, write_json, write_text
+from heliomesh.durable import alone_in, make_folder, write_json, write_text, written_whole
 from heliomesh.learning.aggregation import check_contraction
 from heliomesh.learning.dataset import Dataset, load_dataset
 from heliomesh.learning.partition import Partition, split
@@ -54,6 +56,7 @@ class Schedule(Section):
     simulation_seed: Index
     partition_seed: Index
     dataset: str
+    num_classes: Index | None = None
     aggregation: Literal["model", "update", "renormalized", "reassigned"]
     local_steps: Index
     batch: Index
@@ -82,8 +85,8 @@ def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
     if job.trace.edge_weight is not None:
         raise ScenarioError("trace", "expected one weight per link in a schedule, actual: weights that change")
     check_contraction(settings.aggregation, topology, settings.allow_divergence)
-    labels = (dataset or load_dataset(settings)).train_labels
-    partition = split(labels, settings, topology.num_devices, stream(job.training_seed, "partition"))
+    data = dataset or load_dataset(settings)
+    partition = split(data.train_labels, settings, topology.num_devices, stream(job.training_seed, "partition"))
     return Schedule(
         planner=job.trace.planner,
         scenario=scenario.name,
@@ -91,6 +94,7 @@ def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
         simulation_seed=job.trace.seed,
         partition_seed=job.training_seed,
         dataset=settings.dataset,
+        num_classes=data.num_classes,
         aggregation=settings.aggregation,  # type: ignore[arg-type]
         local_steps=settings.local_steps,
         batch=settings.batch,
@@ -137,6 +141,53 @@ def write_schedule(schedule: Schedule, folder: Path) -> list[Path]:
         write_json(schema, Schedule.model_json_schema())
         write_text(target, schedule.model_dump_json(exclude_none=True) + "\n")
     return [target, schema]
+
+
+def write_app(schedule: Schedule, dataset: Dataset, folder: Path) -> list[Path]:
+    """Write a Flower app that replays a schedule, and the samples of each client and of the test; returns the files.
+
+    The app names the data by their place now. Whoever moves them says so: ``--run-config 'data="…"'``.
+    """
+    package, data = folder / "heliomesh_app", folder / "data"
+    for place in (folder, package, data):
+        make_folder(place)
+    train, test = (dataset.train_inputs, dataset.train_labels), (dataset.test_inputs, dataset.test_labels)
+    with alone_in(folder):
+        parts = {f"client_{one.client}": [part[list(one.samples)] for part in train] for one in schedule.clients}
+        for name, (inputs, labels) in {**parts, "test": test}.items():
+            with written_whole(data / f"{name}.npz") as path, path.open("wb") as file:
+                np.savez(file, inputs=inputs.numpy(), labels=labels.numpy())
+        for source in sorted(resources.files("heliomesh.interop.flower_app").iterdir(), key=lambda one: one.name):
+            if source.name.endswith(".py"):
+                write_text(package / source.name, source.read_text(encoding="utf-8"))
+        write_text(package / "schedule.json", schedule.model_dump_json(exclude_none=True) + "\n")
+        write_text(folder / "pyproject.toml", _project(schedule, data.resolve()))
+    return [folder / "pyproject.toml", *sorted(package.iterdir()), *sorted(data.iterdir())]
+
+
+def _project(schedule: Schedule, data: Path) -> str:
+    """The app's pyproject.toml."""
+    app = {
+        "publisher": "heliomesh",
+        "components": {
+            "serverapp": "heliomesh_app.server_app:app",
+            "clientapp": "heliomesh_app.client_app:app",
+        },
+        "config": {"data": str(data)},
+    }
+    return tomli_w.dumps(
+        {
+            "build-system": {"requires": ["hatchling"], "build-backend": "hatchling.build"},
+            "project": {
+                "name": "heliomesh-app",
+                "version": "1.0.0",
+                "description": f"{schedule.planner} on {schedule.scenario}, replayed",
+                "license": "Apache-2.0",
+                "dependencies": ["flwr[simulation]>=1.23", "numpy"],
+            },
+            "tool": {"hatch": {"build": {"targets": {"wheel": {"packages": ["."]}}}}, "flwr": {"app": app}},
+        }
+    )
 
 
 def read_schedule(path: str | Path) -> Schedule:

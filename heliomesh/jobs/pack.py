@@ -16,7 +16,7 @@ import torch
 from heliomesh.durable import Sealed, file_sha256, json_sha256, make_folder, written_whole
 from heliomesh.jobs.job import MACHINE
 from heliomesh.learning.evaluation import COLUMNS
-from heliomesh.learning.run import Run, TrainingError, check_sum
+from heliomesh.learning.run import Run, TrainingError, check_sum, table_columns
 
 _PACK = Sealed("a pack of runs", 1, (("sha256", str), ("lines", list)))
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)  # what damage under a right seal may raise
@@ -67,7 +67,7 @@ class Packs:
         import pandas as pd
 
         make_folder(self.folder)
-        frames = [pd.DataFrame({"key": run.provenance["key"], **run.metrics}) for run in runs]
+        frames = [pd.DataFrame({"key": run.provenance["key"], **table_columns(run)}) for run in runs]
         table = self.folder / f"{name}.parquet"
         with written_whole(table) as path, path.open("wb") as file:
             pd.concat(frames, ignore_index=True).to_parquet(file, index=False)

@@ -71,6 +71,8 @@ class TrainJob:
                 raise TypeError(f"{name}: expected a {kind.__name__}, actual value {value!r:.60}")
         if self.training_seed < 0:
             raise TraceError(f"seed: expected at least 0, actual value {self.training_seed}")
+        if self.training_seed >= 2**63:  # no column of whole numbers holds it
+            raise TraceError(f"seed: expected less than 2^63, actual value {self.training_seed}")
         episodes = len(self.trace.scheduled)
         if not 0 <= self.episode < episodes:
             raise TraceError(f"episode: expected 0 to {episodes - 1}, as the trace has, actual value {self.episode}")

@@ -20,6 +20,9 @@ MANIFEST, METRICS, WEIGHTS = "manifest.json", "metrics.parquet", "weights.safete
 CHECKPOINTS = "checkpoints"  # folder within a run's folder, until the run is finished
 _MANIFEST_FILE = Sealed("the manifest of a run", 2, (("sha256", dict), ("provenance", dict)))
 
+_ORIGIN = ("planner", "seed")  # columns of a table from a run's provenance; the seed is the training's
+_COUNTS = ("slot", "device_samples")  # metrics that are whole numbers
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -149,6 +152,13 @@ def check_sum(
         raise error(f"{path}: expected sha256 {expected}, actual value {actual}")
 
 
+def table_columns(run: Run) -> dict[str, Any]:
+    """Columns of a run's table: planner and seed in every row, then its metrics; counts are whole numbers."""
+    metrics = {name: column.astype(np.int64) if name in _COUNTS else column for name, column in run.metrics.items()}
+    rows = len(next(iter(metrics.values())))
+    return {**{name: [run.provenance.get(name)] * rows for name in _ORIGIN}, **metrics}
+
+
 # pyarrow is imported where files are written or read: training itself does not need it.
 
 
@@ -156,7 +166,7 @@ def _write_parquet(path: Path, run: Run) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns: dict[str, Any] = dict(run.metrics)
+    columns = table_columns(run)
     columns |= {"device_accuracy": run.accuracy.tolist(), "device_loss": run.loss.tolist()}
     with path.open("wb") as file:  # pyarrow itself takes names in UTF-8 only
         pq.write_table(pa.table(columns), file)
@@ -169,6 +179,7 @@ def _read_parquet(path: Path) -> tuple[dict[str, Floats], Floats, Floats]:
     try:
         columns = pq.read_table(pa.BufferReader(path.read_bytes())).to_pydict()
         accuracy, loss = (np.array(columns.pop(name), np.float64) for name in ("device_accuracy", "device_loss"))
-        return {name: np.array(values, np.float64) for name, values in columns.items()}, accuracy, loss
+        metrics = {name: np.array(values, np.float64) for name, values in columns.items() if name not in _ORIGIN}
+        return metrics, accuracy, loss
     except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise TrainingError(f"{path}: expected the metrics of a run, actual: {error}") from None

@@ -6,7 +6,7 @@ the policy acts and in fixed shapes, so every planner meets the same weather.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -17,7 +17,7 @@ from heliomesh.physics.battery import initial_battery
 from heliomesh.physics.link import error_prob
 from heliomesh.problem import guard
 from heliomesh.problem.cost import update_loss
-from heliomesh.problem.policy import Noticed, Observation, Policy, decided
+from heliomesh.problem.policy import Decision, Noticed, Observation, Policy, decided
 from heliomesh.problem.problem import Problem
 from heliomesh.streams import Purpose, stream
 
@@ -44,54 +44,66 @@ class Slot:
     edge_weight: Tensor | None = None  # (episode, edge) a_ij in force, where the policy has weights of its own
 
 
-def run_slots(
-    problem: Problem,
-    policy: Policy,
-    episodes: list[int],
-    seed: int,
-    truth: Mapping[int, Problem] = MappingProxyType({}),
-) -> Iterator[Slot]:
-    """Simulate the scenario's horizon slot by slot for the given episode numbers.
+class Episodes:
+    """Episodes under way: batteries, channels and weather between slots; ``episodes`` are their numbers.
 
     The world is ``problem`` until a slot that ``truth`` names, from which on it is the one given there. Such worlds
-    have the same devices, edges, sites and levels, so batteries, channels and random numbers carry over.
+    have the same devices, edges, sites and levels, so batteries, channels and random numbers carry over. A copy or
+    a pickle made between two slots goes on as the original does.
     """
-    _check_inputs(problem, policy, seed)
-    topology, drain_joule = problem.topology, problem.consumption.drain_joule
-    dust_joule = guard.DUST * problem.battery.capacity_joule
 
-    numbers = RandomNumbers(problem, episodes, seed)
-    first = numbers.first()
-    channel_level = problem.channel.initial(first.channel)
-    hidden = problem.harvest.start(first.harvest[..., 0])
-    battery = initial_battery(problem.scenario, problem.battery, first.harvest[..., 1])
-    world, noticed, memory = problem, None, tuple[Tensor, ...]()
-    for slot in range(problem.slots):
-        if slot in truth:
-            world = truth[slot]
-            battery = torch.minimum(battery, world.battery.capacity_joule)
-        # 1. the slot's random numbers, before anyone acts
-        now = numbers.next()
-        # 2. the policy acts on what can be seen
-        weather = world.harvest.weather(hidden)
-        seen = Observation(channel_level, battery, weather, now.policy, noticed, memory).recalled_by(policy)
-        memory = seen.memory
-        decision = decided(problem, policy, slot, seen)
+    def __init__(
+        self,
+        problem: Problem,
+        episodes: list[int],
+        seed: int,
+        truth: Mapping[int, Problem] = MappingProxyType({}),
+    ) -> None:
+        if seed < 0:
+            raise ValueError(f"seed: expected at least 0, actual value {seed}")
+        self.problem, self.slot = problem, 0
+        self._world, self._truth = problem, dict(truth)
+        self._dust_joule = guard.DUST * problem.battery.capacity_joule
+        self._numbers = RandomNumbers(problem, episodes, seed)
+        first = self._numbers.first()
+        self.channel_level = problem.channel.initial(first.channel)  # (episode, site)
+        self._hidden = problem.harvest.start(first.harvest[..., 0])
+        self.battery_joule = initial_battery(problem.scenario, problem.battery, first.harvest[..., 1])
+        self._noticed: Noticed | None = None
+        self._now: SlotNumbers | None = None  # once the slot has begun
+
+    @property
+    def weather(self) -> Tensor:
+        """Weather levels that devices see; (episode, device)."""
+        return self._world.harvest.weather(self._hidden)
+
+    def see(self) -> Observation:
+        """Begin the slot with its random numbers, before anyone acts; returns what can be seen."""
+        now = self._begun()
+        return Observation(self.channel_level, self.battery_joule, self.weather, now.policy, self._noticed)
+
+    def advance(self, decision: Decision, decider: str) -> Slot:
+        """Packets and energy of the slot; refuses, and changes nothing, where ``decider`` overdraws a battery."""
+        now, world, problem = self._begun(), self._world, self.problem
+        battery, channel_level, weather = self.battery_joule, self.channel_level, self.weather
         trained = decision.trained & (world.battery.capacity_joule > 0)  # who is away trains not even for free
-        drawn = problem.consumption.drawn_joule(decision.power_watt, trained) + drain_joule
+        consumption = problem.consumption
+        drawn = consumption.drawn_joule(decision.power_watt, trained) + consumption.drain_joule
         active = trained | (decision.power_watt > 0)
-        guard.check_spending(type(policy).__name__, drawn * active, battery, dust_joule)
+        guard.check_spending(decider, drawn * active, battery, self._dust_joule)
         spent = torch.minimum(drawn, battery)  # a dark device's last energy, else rounding dust as just checked
-        # 3. packets
-        fading = world.channel.fading(channel_level)
-        error = error_prob(world.link, topology, decision.power_watt, fading, world.battery.dark(battery))
+        # packets
+        fading, dark = world.channel.fading(channel_level), world.battery.dark(battery)
+        error = error_prob(world.link, problem.topology, decision.power_watt, fading, dark)
         delivered = now.link >= error
-        loss = update_loss(problem, slot, error, trained, decision.weights)
-        # 4. energy
-        harvested, hidden = world.harvest.step(slot, hidden, now.harvest)
+        loss = update_loss(problem, self.slot, error, trained, decision.weights)
+        # energy
+        harvested, self._hidden = world.harvest.step(self.slot, self._hidden, now.harvest)
         after, overflow = world.battery.step(battery, spent, harvested)
-        noticed = Noticed(harvested, delivered, trained)
-        yield Slot(
+        self._noticed, self._now = Noticed(harvested, delivered, trained), None
+        self.battery_joule, self.channel_level = after, world.channel.step(channel_level, now.channel)
+        self.slot += 1
+        return Slot(
             channel_level=channel_level,
             weather=weather,
             battery_joule=battery,
@@ -106,14 +118,35 @@ def run_slots(
             battery_after_joule=after,
             edge_weight=None if decision.weights is None else decision.weights.edge,
         )
-        battery = after
-        channel_level = world.channel.step(channel_level, now.channel)
+
+    def _begun(self) -> "SlotNumbers":
+        """Random numbers of the slot, drawn once, in the world that is true from it on."""
+        if self._now is None:
+            if self.slot in self._truth:
+                self._world = self._truth[self.slot]
+                self.battery_joule = torch.minimum(self.battery_joule, self._world.battery.capacity_joule)
+            self._now = self._numbers.next()
+        return self._now
 
 
-def _check_inputs(problem: Problem, policy: Policy, seed: int) -> None:
-    """Refuse what no stream has, and a policy that was planned for a problem of another size."""
-    if seed < 0:
-        raise ValueError(f"seed: expected at least 0, actual value {seed}")
+def run_slots(
+    problem: Problem,
+    policy: Policy,
+    episodes: list[int],
+    seed: int,
+    truth: Mapping[int, Problem] = MappingProxyType({}),
+) -> Iterator[Slot]:
+    """Simulate the scenario's horizon slot by slot for the given episode numbers; ``truth`` as in `Episodes`."""
+    _check_size(problem, policy)
+    under_way, memory = Episodes(problem, episodes, seed, truth), tuple[Tensor, ...]()
+    for slot in range(problem.slots):
+        seen = replace(under_way.see(), memory=memory).recalled_by(policy)
+        memory = seen.memory
+        yield under_way.advance(decided(problem, policy, slot, seen), type(policy).__name__)
+
+
+def _check_size(problem: Problem, policy: Policy) -> None:
+    """Refuse a policy that was planned for a problem of another size."""
     planned = getattr(policy, "problem", problem)
     shapes = [(p.num_devices, p.slots, p.harvest.law.num_weather, len(p.actions)) for p in (planned, problem)]
     if shapes[0] != shapes[1]:

@@ -1,10 +1,11 @@
-"""Run `examples/flower_client.py` with the real Flower in one process; arguments: schedule, data and example files.
+"""Run an exported app with the real Flower in one process; argument: its folder.
 
 Not a test: `test_flower.py` runs it with an interpreter that has Flower.
 """
 
-import importlib.util
 import sys
+from importlib import import_module
+from pathlib import Path
 
 import flwr
 from flwr.app import Context, Message, RecordDict
@@ -15,8 +16,8 @@ from flwr.supercore.task_identity import TaskIdentity
 class Neighbours(Grid):
     """Delivers every message at once, to a client app in the same process."""
 
-    def __init__(self, client_app, num_nodes):
-        self.client_app, self.num_nodes = client_app, num_nodes
+    def __init__(self, client_app, num_nodes, folder):
+        self.client_app, self.num_nodes, self.folder = client_app, num_nodes, folder
 
     def set_run(self, run):
         raise NotImplementedError
@@ -29,7 +30,7 @@ class Neighbours(Grid):
         raise NotImplementedError
 
     def get_node_ids(self):
-        return [1000 + node for node in range(self.num_nodes)]
+        return [1000 + node for node in reversed(range(self.num_nodes))]
 
     def push_messages(self, messages):
         raise NotImplementedError
@@ -41,24 +42,26 @@ class Neighbours(Grid):
         replies = []
         for number, message in enumerate(messages):
             message.metadata.__dict__["_message_id"] = f"{number + 1}"  # a real grid numbers what it carries
-            reply: Message = self.client_app(message, context(message.metadata.dst_node_id))
+            reply: Message = self.client_app(message, context(message.metadata.dst_node_id, self.folder))
             replies.append(reply)
         return replies
 
 
-def context(node):
-    return Context(run_id=1, node_id=node, node_config={}, state=RecordDict(), run_config={})
+def context(node, folder):
+    """As `flwr run` makes it for a node; node 0 is the server."""
+    identity = {"partition-id": node - 1000} if node else {}
+    config = {"data": str(Path(folder) / "data")}
+    return Context(run_id=1, node_id=node, node_config=identity, state=RecordDict(), run_config=config)
 
 
-def main(schedule_file, data_file, example_file):
-    spec = importlib.util.spec_from_file_location("flower_client", example_file)
-    example = importlib.util.module_from_spec(spec)
-    sys.modules["flower_client"] = example
-    spec.loader.exec_module(example)
-    server_app, client_app = example.apps(schedule_file, data_file)
+def main(folder):
+    sys.path.insert(0, folder)
+    client_app, server_app = (import_module(f"heliomesh_app.{name}_app").app for name in ("client", "server"))
+    replay = import_module("heliomesh_app.replay")
+    schedule = replay.Schedule.load(Path(folder) / "heliomesh_app" / "schedule.json")
     print("flwr", flwr.__version__)
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1  # as a server's own process has
-    server_app(Neighbours(client_app, example.Schedule.load(schedule_file).num_clients), context(0))
+    server_app(Neighbours(client_app, schedule.num_clients, folder), context(0, folder))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""Schedules say what the trace and the trainer do, and the Flower example replays them."""
+"""Schedules say what the trace and the trainer do, and the Flower app replays them."""
 
+import json
 import os
 import subprocess
 import sys
+import tomllib
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,8 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.interop.flower_schedule import make_schedule, read_schedule, write_schedule
+from heliomesh.interop.flower_app import replay
+from heliomesh.interop.flower_schedule import make_schedule, read_schedule, write_app, write_schedule
 from heliomesh.learning.aggregation import aggregate
 from heliomesh.learning.dataset import load_dataset
 from heliomesh.learning.partition import split
@@ -19,7 +23,6 @@ from heliomesh.physics.topology import build_topology
 from heliomesh.streams import stream
 
 HERE = Path(__file__).parent
-EXAMPLE = HERE.parents[1] / "examples" / "flower_client.py"
 CHANGES = {"slots": 20, "learning.partition": "dirichlet", "learning.learning_rate": 0.1}
 
 
@@ -31,12 +34,11 @@ def job():
 
 
 @pytest.fixture
-def files(job, tmp_path):
-    """A schedule and the training data as files."""
+def app(job, tmp_path):
+    """The folder of an app."""
     dataset = load_dataset(job.scenario.learning)
-    arrays = {"train_inputs": dataset.train_inputs.numpy(), "train_labels": dataset.train_labels.numpy()}
-    np.savez(tmp_path / "data.npz", **arrays)
-    return write_schedule(make_schedule(job), tmp_path)[0], tmp_path / "data.npz"
+    write_app(make_schedule(job, dataset), dataset, tmp_path / "app")
+    return tmp_path / "app"
 
 
 def test_rounds_are_the_trace(job):
@@ -83,10 +85,10 @@ def test_files_come_back_and_damage_is_refused(job, tmp_path):
 
 
 @pytest.mark.parametrize("rule", ["model", "renormalized", "reassigned"])
-def test_the_example_mixes_as_the_trainer_does(rule, job, example, tmp_path):
+def test_the_app_mixes_as_the_trainer_does(rule, job, tmp_path):
     scenario = job.scenario.override({"learning.aggregation": rule})
     job = hm.TrainJob(scenario, job.trace, 1, 6)
-    schedule = example("flower_client").Schedule.load(write_schedule(make_schedule(job), tmp_path)[0])
+    schedule = replay.Schedule.load(write_schedule(make_schedule(job), tmp_path)[0])
     models, topology = np.random.default_rng(0).normal(size=(5, 7)), build_topology(scenario)
     for slot in range(20):
         out = torch.empty(1, 5, 7, dtype=torch.float64)
@@ -95,47 +97,67 @@ def test_the_example_mixes_as_the_trainer_does(rule, job, example, tmp_path):
         np.testing.assert_allclose(schedule.mixed(slot, models), out[0].numpy(), atol=1e-12)
 
 
-def test_a_schedule_of_the_learning_rate_is_followed(job, example, tmp_path):
+def test_a_schedule_of_the_learning_rate_is_followed(job, tmp_path):
     falling = job.scenario.override({"learning.schedule": "cosine"})
     for scenario in (job.scenario, falling):
         target = write_schedule(make_schedule(hm.TrainJob(scenario, job.trace)), tmp_path)[0]
-        read = example("flower_client").Schedule.load(target)
+        read = replay.Schedule.load(target)
         assert tuple(read.learning_rate(number) for number in range(20)) == learning_rates(scenario)
         assert ("learning_rates" in read.content) == (scenario is falling)
 
 
-def replayed(example, schedule_file, data_file):
+def replayed(app):
     """Accuracies at tenths of the rounds, without Flower."""
-    schedule = example.Schedule.load(schedule_file)
-    inputs, labels = example.load_data(data_file)
-    models = np.stack([example.first_weights(inputs.shape[1], 10)] * schedule.num_clients)
+    schedule = replay.Schedule.load(app / "heliomesh_app" / "schedule.json")
+    data = [replay.load_data(app / "data" / f"client_{client}.npz") for client in range(schedule.num_clients)]
+    inputs, labels = replay.load_data(app / "data" / "test.npz")
+    models = np.stack([replay.first_weights(inputs.shape[1], 10)] * schedule.num_clients)
     lines = []
     for number in range(schedule.num_rounds):
         for client in schedule.trains(number):
-            own = schedule.samples(client)
             rng = np.random.default_rng([client, number])
-            models[client] = example.local_steps(models[client], inputs[own], labels[own], 5, 32, 0.1, rng)
+            models[client] = replay.local_steps(models[client], *data[client], 5, 32, 0.1, rng)
         models = schedule.mixed(number, models)
         if (number + 1) % 2 == 0:
-            mean = np.mean([example.accuracy(model, inputs, labels) for model in models])
+            mean = np.mean([replay.accuracy(model, inputs, labels) for model in models])
             lines.append(f"round {number + 1}: accuracy {mean:.4f}")
     return lines
 
 
-def test_a_replay_learns(files, example):
-    last = replayed(example("flower_client"), *files)[-1]
-    assert float(last.rpartition(" ")[2]) > 0.7
+def test_a_replay_learns(app):
+    assert float(replayed(app)[-1].rpartition(" ")[2]) > 0.7
 
 
-def test_the_example_refuses_what_it_cannot_replay(job, example, tmp_path):
-    client = example("flower_client")
+def test_the_app_refuses_what_it_cannot_replay(job, tmp_path):
     (tmp_path / "other.json").write_text("{}", encoding="utf-8")
     with pytest.raises(ValueError, match="expected a heliomesh-schedule of version 1"):
-        client.Schedule.load(tmp_path / "other.json")
+        replay.Schedule.load(tmp_path / "other.json")
     lazy = job.scenario.override({"learning.aggregation": "update", "network.mixing": "lazy-metropolis"})
     target = write_schedule(make_schedule(hm.TrainJob(lazy, job.trace, 0, 0)), tmp_path)[0]
     with pytest.raises(ValueError, match="actual 'update'"):
-        client.Schedule.load(target)
+        replay.Schedule.load(target)
+
+
+def test_the_command_writes_an_app_with_its_data(call, tmp_path):
+    words = ("--format", "flower-app", "--set", "slots=5", "--set", "learning.partition=dirichlet", "--quiet")
+    code, printed, _ = call("export", "tiny", "uncoordinated", "--out", tmp_path / "app", "--json", *words)
+    facts = json.loads(printed)
+    assert code == 0
+    assert all(Path(file).is_file() for file in facts["files"])
+    assert facts["run it by"].startswith(f"flwr run {tmp_path / 'app'} ")
+    project = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
+    assert project["config"] == {"data": str(tmp_path / "app" / "data")}
+    for place in project["components"].values():
+        module, _, name = place.partition(":")
+        source = (tmp_path / "app" / module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
+        assert f"{name} = " in source
+        assert "heliomesh." not in source.replace("heliomesh.heliomesh", "")
+    data = load_dataset(hm.Scenario.load("tiny").learning)
+    schedule = read_schedule(tmp_path / "app" / "heliomesh_app" / "schedule.json")
+    for client in schedule.clients:
+        with np.load(tmp_path / "app" / "data" / f"client_{client.client}.npz") as file:
+            np.testing.assert_array_equal(file["labels"], data.train_labels[list(client.samples)])
+            np.testing.assert_array_equal(file["inputs"], data.train_inputs[list(client.samples)])
 
 
 @pytest.fixture
@@ -143,21 +165,38 @@ def flower_python(tmp_path):
     """An interpreter with Flower: that of HELIOMESH_FLOWER_PYTHON, or of a throw-away environment."""
     given = os.environ.get("HELIOMESH_FLOWER_PYTHON")
     if given:
-        return given
+        return Path(given)
     python = tmp_path / "environment" / "bin" / "python"
-    steps = [[sys.executable, "-m", "venv", tmp_path / "environment"], [python, "-m", "pip", "install", "-q", "flwr"]]
-    for step in steps:
+    install = [python, "-m", "pip", "install", "-q", "flwr[simulation]"]
+    for step in ([sys.executable, "-m", "venv", tmp_path / "environment"], install):
         if subprocess.run(step, capture_output=True, check=False).returncode:  # noqa: S603
             pytest.skip("Flower cannot be installed here")
     return python
 
 
 @pytest.mark.slow
-def test_flower_replays_the_schedule(files, example, flower_python):
-    command = [flower_python, HERE / "flower_in_process.py", *files, EXAMPLE]
+def test_flower_replays_the_schedule(app, flower_python):
+    command = [flower_python, HERE / "flower_in_process.py", app]
     environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, encoding="utf-8")  # noqa: S603
     assert done.returncode == 0, done.stderr
     version, *lines = done.stdout.splitlines()
     assert version.startswith("flwr 1.")
-    assert lines == replayed(example("flower_client"), *files)
+    assert lines == replayed(app)
+
+
+@pytest.mark.slow
+def test_flwr_builds_the_app(app, flower_python, tmp_path):
+    """`flwr run` itself leaves a server behind that outlives the test; the bundle that it runs is checked here."""
+    environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0", "FLWR_HOME": str(tmp_path / "home")}
+    command = [flower_python.with_name("flwr"), "build", "--app", app]
+    done = subprocess.run(  # noqa: S603
+        command, capture_output=True, text=True, check=False, env=environment, encoding="utf-8", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (bundle,) = tmp_path.glob("*.fab")
+    with zipfile.ZipFile(bundle) as archive:
+        names = set(archive.namelist())
+    wanted = {"__init__.py", "client_app.py", "replay.py", "schedule.json", "server_app.py"}
+    assert {f"heliomesh_app/{name}" for name in wanted} <= names
+    assert not any(name.endswith(".npz") for name in names)  # a client's samples stay with it

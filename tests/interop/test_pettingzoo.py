@@ -1,5 +1,7 @@
 """The environment passes PettingZoo's own tests and is the simulator to the last bit."""
 
+import copy
+import pickle
 import subprocess
 import sys
 
@@ -36,16 +38,21 @@ def actions_of(problem, trace, episode, slot):
     return {f"device_{device}": int(index) for device, index in enumerate(same.argmax(-1))}
 
 
-@pytest.mark.parametrize("reward", ["own", "shared"])
+FORMS = [{}, {"observations": "box"}, {"observations": "box", "agent_id": True, "clock": 3}]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=["dict", "box", "box, agent id"])
+@pytest.mark.parametrize("reward", ["own", "nearby", "shared"])
 @pytest.mark.parametrize("changes", SCENARIOS.values(), ids=SCENARIOS)
-def test_pettingzoo_api(changes, reward, capsys):
-    env = parallel_env(scenario_of(changes), hops=1, reward=reward)
+def test_pettingzoo_api(changes, reward, form, capsys):
+    env = parallel_env(scenario_of(changes), hops=1, reward=reward, **form)
     parallel_api_test(env, num_cycles=30)
     assert "Passed" in capsys.readouterr().out
 
 
-def test_pettingzoo_seeds():
-    parallel_seed_test(lambda: parallel_env("tiny", hops=2), num_cycles=30)
+@pytest.mark.parametrize("form", FORMS, ids=["dict", "box", "box, agent id"])
+def test_pettingzoo_seeds(form):
+    parallel_seed_test(lambda: parallel_env("tiny", hops=2, **form), num_cycles=30)
 
 
 @pytest.mark.parametrize("planner", ["uncoordinated", "prices", "skiptrain", "turns"])
@@ -84,6 +91,16 @@ def test_shared_reward_is_the_sum_of_own_rewards():
     for _ in range(12):
         one, all_of_them = own.step(actions)[1], shared.step(actions)[1]
         assert list(all_of_them.values()) == pytest.approx([sum(one.values())] * 5, abs=1e-12)
+
+
+def test_nearby_reward_is_of_two_hops():
+    changes = {"network.devices": 7}
+    own, nearby = (parallel_env(scenario_of(changes), reward=reward) for reward in ("own", "nearby"))
+    own.reset(), nearby.reset()
+    for _ in range(5):
+        losses = list(own.step(dict.fromkeys(own.agents, 1))[1].values())
+        found = list(nearby.step(dict.fromkeys(nearby.agents, 1))[1].values())
+        assert found == pytest.approx([sum(losses[(d + k) % 7] for k in range(-2, 3)) for d in range(7)])
 
 
 def test_what_a_device_sees():
@@ -137,8 +154,11 @@ def test_an_action_beyond_the_battery_is_idle():
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        ({"hops": -1}, "hops: expected at least 0, actual value -1"),
-        ({"reward": "team"}, "reward: expected own or shared, actual value 'team'"),
+        ({"hops": -1}, "hops: expected a whole number of at least 0, actual value -1"),
+        ({"reward": "team"}, "reward: expected own, nearby, shared, actual value 'team'"),
+        ({"seed": 0.5}, "seed: expected a whole number of at least 0, actual value 0.5"),
+        ({"observations": "text"}, "observations: expected dict or box, actual value 'text'"),
+        ({"agent_id": True}, "agent_id, clock: expected observations='box' with them, actual value 'dict'"),
     ],
 )
 def test_wrong_arguments(call, sentence):
@@ -155,6 +175,92 @@ def test_steps_outside_an_episode_and_unknown_actions():
         env.step(dict.fromkeys(env.agents, 3))
     with pytest.raises(ValueError, match=r"actions: expected integers, actual type torch.float"):
         env.step(dict.fromkeys(env.agents, 0.9))
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"seed": -1}, "seed: expected a whole number of at least 0, actual value -1"),
+        ({"seed": "one"}, "seed: expected a whole number of at least 0, actual value 'one'"),
+        ({"options": {"episode": -3}}, "options.episode: expected a whole number of at least 0, actual value -3"),
+        ({"options": {"episode": 1.5}}, "options.episode: expected a whole number of at least 0, actual value 1.5"),
+        ({"seed": 4, "options": {"episode": None}}, "options.episode: expected a whole number"),
+        ({"options": [1]}, r"options: expected a dictionary, actual value \[1\]"),
+    ],
+)
+def test_a_refused_reset_changes_nothing(asked, sentence):
+    env, undisturbed = parallel_env("tiny", seed=2), parallel_env("tiny", seed=2)
+    with pytest.raises(hm.ScenarioError, match=sentence):
+        env.reset(**asked)
+    assert same(env.reset(), undisturbed.reset())
+    with pytest.raises(hm.ScenarioError, match=sentence):
+        env.reset(**asked)
+    idle = dict.fromkeys(env.agents, 0)
+    assert same(env.step(idle), undisturbed.step(idle))
+    assert same(env.reset(), undisturbed.reset())
+    assert env.episode == 1
+
+
+def test_a_refused_step_changes_nothing():
+    env, undisturbed = parallel_env("tiny"), parallel_env("tiny")
+    env.reset(), undisturbed.reset()
+    for wrong in ({}, dict.fromkeys(env.agents, 9), dict.fromkeys(env.agents[1:], 1)):
+        with pytest.raises(hm.ScenarioError, match="actions: expected"):
+            env.step(wrong)
+    send = dict.fromkeys(env.agents, 1)
+    assert same(env.step(send), undisturbed.step(send))
+
+
+def same(one, other):
+    """Whether results of `reset` or `step` are equal to the last bit."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return np.array_equal(one, other) and type(one) is type(other)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=["dict", "box", "box, agent id"])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])  # noqa: S301
+@pytest.mark.parametrize("after", [None, 0, 5], ids=["never reset", "first slot", "mid-episode"])
+def test_copies_behave_alike(after, copied, form):
+    """Nobody gives a seed: the copy samples the same actions and meets the same episodes."""
+    env = parallel_env("tiny", **form)
+    if after is not None:
+        env.reset()
+    for _ in range(after or 0):
+        env.step({agent: env.action_space(agent).sample() for agent in env.agents})
+    other = copied(env)
+    for _ in range(2):
+        if not env.agents:
+            assert same(env.reset(), other.reset())
+        while env.agents:
+            one, two = ({agent: e.action_space(agent).sample() for agent in e.agents} for e in (env, other))
+            assert one == two
+            assert same(env.step(one), other.step(two))
+
+
+def test_a_box_has_what_the_dictionary_has():
+    changes = {"network.topology": "edges", "network.devices": 4, "network.edges": [[0, 1], [1, 2], [2, 3]]}
+    plain, box = (parallel_env(scenario_of(changes), observations=form) for form in ("dict", "box"))
+    named = parallel_env(scenario_of(changes), observations="box", agent_id=True, clock=2)
+    for _ in range(3):
+        (seen, _), (boxes, infos), (names, _) = plain.reset(), box.reset(), named.reset()
+        for device, agent in enumerate(plain.agents):
+            values = seen[agent]["observation"]
+            padded = np.pad(values, (0, 10 - len(values)))  # devices in the middle see ten numbers, the ends seven
+            assert boxes[agent].dtype == np.float32
+            np.testing.assert_array_equal(boxes[agent], padded.astype(np.float32))
+            np.testing.assert_array_equal(names[agent], [*boxes[agent], *np.eye(4)[device], 1, 0])
+            np.testing.assert_array_equal(infos[agent]["action_mask"], seen[agent]["action_mask"])
+
+
+def test_a_clock_counts_slots():
+    env = parallel_env("tiny", observations="box", clock=3)
+    seen = env.reset()[0]
+    for slot in range(7):
+        np.testing.assert_array_equal(seen["device_2"][-3:], np.eye(3)[slot % 3])
+        seen = env.step(dict.fromkeys(env.agents, 0))[0]
 
 
 def test_absence_is_said_in_a_sentence():

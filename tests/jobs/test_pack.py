@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import heliomesh as hm
@@ -39,6 +40,14 @@ def test_runs_come_back_without_their_weights(packs: Packs, runs: list[hm.Run]) 
         assert one.weights.numel() == 0
     assert packs.has(JOBS[1].key())
     assert not packs.has(BASE.key("plan"))
+
+
+def test_a_table_says_planner_and_seed_and_counts_in_whole_numbers(packs: Packs) -> None:
+    table = pd.read_parquet(packs.folder / "figure.parquet")
+    assert list(table)[:4] == ["key", "planner", "seed", "slot"]
+    assert table.groupby("seed")["slot"].apply(list).to_dict() == {0: [2, 4], 1: [2, 4], 2: [2, 4]}
+    assert set(table["planner"]) == {"uncoordinated"}
+    assert list(table.select_dtypes("integer")) == ["seed", "slot", "device_samples"]
 
 
 def test_a_line_is_said_once(packs: Packs) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -240,7 +241,10 @@ def test_saved_runs_come_back(tmp_path):
     assert again.provenance == run.provenance
     assert again.provenance["planner"] == "uncoordinated"
     table = pq.read_table(tmp_path / "new" / "run" / "metrics.parquet")
-    assert table.column_names == [*COLUMNS, "device_accuracy", "device_loss"]
+    assert table.column_names == ["planner", "seed", *COLUMNS, "device_accuracy", "device_loss"]
+    assert (set(table["planner"].to_pylist()), set(table["seed"].to_pylist())) == ({"uncoordinated"}, {0})
+    whole = [field.name for field in table.schema if pa.types.is_integer(field.type)]
+    assert whole == ["seed", "slot", "device_samples"]
     assert sorted(path.name for path in (tmp_path / "new" / "run").iterdir()) == [
         "manifest.json",
         "metrics.parquet",

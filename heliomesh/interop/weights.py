@@ -1,0 +1,132 @@
+"""Trained models, device by device, for other tools: a named `state_dict` in safetensors, or an ONNX graph.
+
+    heliomesh runs export RUN --out models                  # models/device_0.safetensors, …
+    heliomesh runs export RUN --out models --format onnx    # models/device_0.onnx, …
+
+A state has the names of the PyTorch model's own and loads with ``strict=True``. A graph takes ``inputs`` (batch, …)
+of any batch size and gives ``scores`` (batch, class). Both say in their metadata what they came from.
+"""
+
+import logging
+import tomllib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from heliomesh.durable import alone_in, make_folder, write_tensors, written_whole
+from heliomesh.learning.dataset import Dataset, load_dataset
+from heliomesh.learning.model import build_model
+from heliomesh.learning.run import Run, TrainingError
+from heliomesh.scenario import Scenario
+
+WeightFormat = Literal["safetensors", "onnx"]
+
+_OPSET = 18  # the lowest that the exporter writes without a conversion
+
+
+def trained_model(run: Run, device: int, dataset: Dataset | None = None) -> nn.Module:
+    """A device's trained model, ready to classify; ``dataset`` where the run had one of its own.
+
+    Raises TrainingError for a run without weights, an unknown device, or weights of another model.
+    """
+    if not 0 <= device < len(run.weights):
+        raise TrainingError(f"device: expected 0 to {len(run.weights) - 1}, actual value {device}")
+    if not run.weights.numel():
+        raise TrainingError("run: expected one that kept its weights, actual: it has none")
+    settings = _scenario(run).learning
+    data = dataset or load_dataset(settings)
+    model = build_model(settings.model, data.input_shape, data.num_classes, 0, settings.buffers)
+    names = [name for name, _ in model.named_parameters()]
+    found = run.parameters(device)
+    if names != list(found):
+        raise TrainingError(f"run: expected weights {', '.join(names)}, actual names {', '.join(found)}")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(found[name])
+    return model.eval()
+
+
+def state_dict(run: Run, device: int, dataset: Dataset | None = None) -> dict[str, Tensor]:
+    """A device's trained state by name, with buffers and tied weights, as ``load_state_dict`` takes it strictly."""
+    state = trained_model(run, device, dataset).state_dict()
+    return {name: tensor.detach().clone() for name, tensor in state.items()}
+
+
+def write_weights(run: Run, folder: Path, form: WeightFormat, dataset: Dataset | None = None) -> list[Path]:
+    """Write one file per device; returns them."""
+    if form == "onnx":
+        _check_onnx()
+    data = dataset or load_dataset(_scenario(run).learning)
+    make_folder(folder)
+    written = []
+    with alone_in(folder):
+        for device in range(len(run.weights)):
+            path = folder / f"device_{device}.{form}"
+            if form == "onnx":
+                _write_onnx(path, trained_model(run, device, data), data, _origin(run, device))
+            else:
+                write_tensors(path, state_dict(run, device, data), _origin(run, device))
+            written.append(path)
+    return written
+
+
+def _scenario(run: Run) -> Scenario:
+    try:
+        return Scenario.parse(tomllib.loads(run.provenance["scenario_toml"]))
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise TrainingError(f"run: expected a scenario of this version in it, actual: {error}") from None
+
+
+def _origin(run: Run, device: int) -> dict[str, str]:
+    """What a device's model came from; texts, as both formats want them."""
+    kept = ("name", "planner", "seed", "scenario", "dataset", "key")
+    return {"device": str(device), **{name: str(run.provenance[name]) for name in kept if name in run.provenance}}
+
+
+def _check_onnx() -> None:
+    for name in ("onnx", "onnxscript"):
+        if find_spec(name) is None:
+            raise TrainingError(
+                f"onnx: expected the extra 'onnx' (pip install 'heliomesh[onnx]'), actual: no module {name!r}"
+            )
+
+
+def _write_onnx(path: Path, model: nn.Module, data: Dataset, origin: dict[str, str]) -> None:
+    with _quiet():
+        program = torch.onnx.export(
+            model,
+            (data.test_inputs[:2],),
+            dynamo=True,
+            opset_version=_OPSET,
+            input_names=["inputs"],
+            output_names=["scores"],
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            verbose=False,
+        )
+    if program is None:
+        raise TrainingError(f"{path}: expected a graph from PyTorch's exporter, actual: none")
+    graph = program.model_proto
+    for name, value in origin.items():
+        graph.metadata_props.add(key=name, value=value)
+    with written_whole(path) as place:
+        place.write_bytes(graph.SerializeToString())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's remarks on its own inner workings."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
