@@ -70,11 +70,11 @@ def _of_episodes(episodes: Episodes) -> dict[str, Facts | None]:
 
 
 def _plan_facts(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Numbers of the schemes' plans, averaged where runs have plans of their own; None where none is known."""
+    """Numbers of a scheme's plans, averaged where runs have plans of their own; None where none is known."""
     if not plans:
         return None
     numbers = {
-        name: _interval([plan.get(name) for plan in plans])
+        name: _interval(list({plan.get(name) for plan in plans}))  # a plan that runs share counts once
         for name, value in plans[0].items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
@@ -119,7 +119,8 @@ def _interval(values: Sequence[float | None]) -> Facts | None:
 
 def certified_bounds(runs: Sequence[RunFolder]) -> dict[str, float]:
     """A certified bound on every planner that picks the scenario's actions, by scenario, where it takes seconds."""
-    found = {scenario_hash(run): _certified(run.scenario.to_toml()) for run in runs}
+    asked = [run for run in runs if run.episodes is None]  # a comparison has noted its own bound
+    found = {scenario_hash(run): _certified(run.scenario.to_toml()) for run in asked}
     return {name: bound for name, bound in found.items() if bound is not None}
 
 

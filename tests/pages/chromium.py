@@ -50,6 +50,7 @@ def opened_page(browser: Any, page: str, folder: Path) -> Any:
     browser.get_log("browser")
     browser.get_log("performance")
     browser.get((folder / "report.html").as_uri())
+    browser.execute_script("document.documentElement.style.scrollBehavior = 'auto'")  # clicks wait for no animation
     return browser
 
 
@@ -69,7 +70,7 @@ def complaints(browser: Any) -> list[str]:
 
 
 def click(browser: Any, name: str) -> None:
-    """Click what may be out of sight: the page scrolls smoothly, a click does not wait for that."""
+    """Click what may be out of sight."""
     element = by_id(browser, name)
     browser.execute_script("arguments[0].scrollIntoView({behavior: 'instant', block: 'center'})", element)
     element.click()

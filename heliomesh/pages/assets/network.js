@@ -440,7 +440,11 @@ function showPlayers() {
 /** The slot, and the runs of the players by their folders. */
 function keepPlayers() {
   links.keep("slot", () => (player.frame ? String(player.slotNow()) : null),
-    (text) => { if (Number(text) >= 1) { player.pause(); player.seek(Math.floor((Number(text) - 1) / page.every)); } });
+    (text) => {
+      if (!(Number(text) >= 1)) return;
+      player.pause();
+      player.seek(Math.min(Math.floor((Number(text) - 1) / page.every), player.frames - 1));
+    });
   const names = () => player.scenes.map((scene) => page.runs[scene.index].name).join("|");
   const at_first = names();
   links.keep("players", () => (names() === at_first ? null : names()), (text) => {

@@ -222,11 +222,11 @@ function showOrigin() {
     ["dataset", "name, sha256", originOf("dataset", 24)], ["versions", "", versionsOf],
   ];
   const runsOf = (scheme) => scheme.runs.map((index) => page.runs[index]);
-  const total = (scheme) => runsOf(scheme).reduce((sum, run) => sum + seconds(run), 0);
+  const mean = (scheme) => runsOf(scheme).reduce((sum, run) => sum + seconds(run), 0) / scheme.runs.length || null;
   const textual = ([head, unit, value]) => plain(head, unit, (scheme) => distinct(runsOf(scheme).map(value)), "text");
   showTable("provenance", [SCHEME,
     textual(["seeds", "training", (run) => String(run.seed)]), textual(["seeds", "simulation", originOf("simulation_seed")]),
-    { head: "trained in", unit: "s, all runs", value: total, cell: (scheme) => fixed(total(scheme), 1) },
+    { head: "trained in", unit: "s, mean run", value: mean, cell: (scheme) => fixed(mean(scheme), 1) },
     ...shared.map(textual)], page.schemes, labelled);
   showTable("each-origin-table", [
     { head: "run", value: (run) => run.name },
