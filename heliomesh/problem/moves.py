@@ -38,7 +38,7 @@ class Moves:
     def gains(self, doing: Doing) -> Tensor:
         """What movers gain, all others doing as they do, up to a constant; (mover trains, power, mover, batch)."""
         turn, arrival = self._turn, self._arrival(doing)
-        near, into = arrival.split([len(turn.near.number), len(turn.into.number)], 1)
+        near, into = arrival[:, : len(turn.near.number)], arrival[:, len(turn.near.number) :]
         sent = near.index_select(1, turn.out_near)
         kept = near.index_fill(1, turn.out_near, 0.0) * self._worth_near(doing)  # movers' packets are counted apart
         heard = torch.zeros_like(sent).index_add_(1, turn.near.place, kept)
