@@ -10,14 +10,16 @@ import typer
 
 from heliomesh.commands.facts import build_noted, print_facts
 from heliomesh.commands.options import (
+    FiniteOption,
     OutputOptions,
     PlannerArgument,
     ScenarioArgument,
     SeedOption,
     Settings,
     flattened,
+    without_end,
 )
-from heliomesh.interop.c_header import Header, write_headers
+from heliomesh.interop.c_header import Header, beyond, write_headers
 from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
 from heliomesh.interop.export_tables import PlanTables, tabulate, write_tables
 from heliomesh.interop.flower_schedule import make_schedule, write_schedule
@@ -26,6 +28,7 @@ from heliomesh.learning.replay import TrainJob
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
 from heliomesh.planning import find_planner, make_plan
+from heliomesh.problem.endless import one_cycle
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.trace import simulate
 
@@ -63,6 +66,14 @@ class FormOptions:
     table_bits: Annotated[
         TableBits, typer.Option("--table-bits", help="c, receiver: bits of an entry of the tables of values.")
     ] = TableBits.SIXTEEN
+    finite: FiniteOption = False
+
+    def options(self, planner: str, given: dict[str, Any]) -> dict[str, Any]:
+        """A planner's options: no end, and tables that are looked up by integers; a schedule is one episode."""
+        if self.kind is Format.FLOWER:
+            return given
+        whole = {"interpolate": False} if "interpolate" in find_planner(planner).options.model_fields else {}
+        return without_end(planner, whole | given, self.finite)
 
 
 @dataclass(frozen=True)
@@ -87,16 +98,16 @@ def export_command(
     if out.exists() and not out.is_dir():
         raise ScenarioError("--out", f"expected a folder, actual value {str(out)!r}")
     problem = build_noted(settings.scenario(scenario))
-    options = settings.of_planner
-    if form.kind is not Format.FLOWER and "interpolate" in find_planner(planner).options.model_fields:
-        options = {"interpolate": False} | options  # tables are looked up by integers
+    options = form.options(planner, settings.of_planner)
     made = make_plan(problem, planner, options, bound=False, track=output.track)
+    policy = one_cycle(made.policy)
     if form.kind is Format.FLOWER:
         trace = simulate(problem, made, [schedule.episode], schedule.seed, track=output.track)
         facts = _schedule(TrainJob(problem.scenario, trace, 0, schedule.seed), out)
-    elif form.kind is Format.C and isinstance(made.policy, Coordinated | ReceiverTables):
-        headers = write_round_headers(made.policy.problem, made.policy, made.planner, out, _WIDTH[form.table_bits])
-        facts = _header_facts(headers, out)
+    elif form.kind is Format.C and isinstance(policy, Coordinated | ReceiverTables):
+        headers = write_round_headers(policy.problem, policy, made.planner, out, _WIDTH[form.table_bits])
+        facts = {"after the last slot": beyond(policy.problem.slots, policy.problem.cycle_slots)}
+        facts |= _header_facts(headers, out)
     else:
         facts = _tables(tabulate(made, track=output.track), out, form.kind)
     print_facts({"planner": made.planner} | facts, output.as_json)
@@ -106,6 +117,7 @@ def _tables(plan: PlanTables, out: Path, kind: Format) -> dict[str, Any]:
     different = max(len(device.tables) for device in plan.devices)
     facts: dict[str, Any] = {
         "devices": len(plan.devices),
+        "after the last slot": beyond(plan.slots, plan.period),
         "states of the largest table": max(len(device.tables[0]) for device in plan.devices),
         "different tables, most of a device": different,
     }

@@ -130,7 +130,7 @@ class Header:
         """The header; ``travel``: links that every message travels."""
         plan, device, prefix = self.plan, self.device, f"hm{self.device.device}"
         actions = [(action.power_watt, action.trained) for action in plan.actions]
-        slotted, states = len(device.table_of_slot) > 1, len(device.tables[0])
+        slotted, states, rows = len(device.table_of_slot) > 1, len(device.tables[0]), len(device.table_of_slot)
         return _HEADER.substitute(
             head_fields(device.device, plan.planner, actions, self.constants, self.ram_bytes),
             devices=len(plan.devices),
@@ -146,11 +146,24 @@ class Header:
             weathers=plan.num_weather,
             levels=plan.channel_levels,
             select=(
-                f"entry += {states}u * {prefix}_table_of_slot[slot < {plan.slots} ? slot : {plan.slots - 1}];"
+                f"entry += {states}u * {prefix}_table_of_slot[{place_of_slot(rows, plan.period is not None)}];"
                 if slotted
                 else "(void)slot; /* every slot has the same table */"
             ),
+            beyond=beyond(plan.slots, plan.period),
         )
+
+
+def place_of_slot(rows: int | str, endless: bool) -> str:
+    """Where a slot stands in a table of so many rows, in C: around it, or at its end."""
+    return f"slot % {rows}" if endless else f"slot < {rows} ? slot : {rows} - 1"
+
+
+def beyond(slots: int, period: int | None) -> str:
+    """What a plan does after its last slot."""
+    if period is None:
+        return f"Beyond slot {slots - 1} it keeps that slot's table, in which energy has no future."
+    return "It has no end: " + ("every slot is alike." if period == 1 else f"it repeats after {period} slots.")
 
 
 def head_fields(
@@ -238,6 +251,7 @@ def _check(header: Header) -> None:
 _HEADER = Template("""\
 /*
  * heliomesh plan "$planner" of scenario "$scenario" (sha256 $sha): device $device of $devices.
+ * $beyond
  * Flash: $flash bytes of constants. RAM: $ram bytes of view, constant; no heap. C99, needs <stdint.h> only.
  *
  * Actions:
@@ -318,7 +332,7 @@ static inline int ${prefix}_hear(${prefix}_view *view, uint16_t from, const uint
     return used;
 }
 
-/* The action for a slot (0 first; the last slot's table beyond the horizon) and a view. */
+/* The action for a slot (0 first) and a view. */
 static inline uint8_t ${prefix}_action(uint32_t slot, const ${prefix}_view *view)
 {
     uint32_t entry = 0;

@@ -18,7 +18,7 @@ VALUED = {
     state->heard_energy[place] = energy;
     return 1;""",
     "value_start": """
-    uint32_t left = $slots - 1 - (slot < $slots ? slot : $slots - 1), energies = 0;
+    uint32_t left = $slots - 1 - ($place_of_slot), energies = 0;
     uint32_t row = ${prefix}_row_of_left[left < $stored ? left : $stored - 1] * (uint32_t)$states;""",
     "value_place": """
         uint32_t energy = state->heard_energy[place];
@@ -153,6 +153,7 @@ UNADVISED = dict.fromkeys(ADVISED, "")
 HEADER = Template("""\
 /*
  * heliomesh plan "$planner" of scenario "$scenario" (sha256 $sha): device $device of $devices.
+ * $beyond
  * Flash: $flash bytes of constants. RAM: $ram bytes of state, constant; no heap. C99, needs <stdint.h> only.
  *
  * Actions:
@@ -240,7 +241,7 @@ static inline int ${prefix}_note_energy(${prefix}_state *state, uint16_t from, u
 /* Where the energy of a slot stands in a table of so many slots. */
 static inline uint32_t ${prefix}_entry(const ${prefix}_state *state, uint32_t slot, uint32_t slots)
 {
-    return (slot < slots ? slot : slots - 1) * $energies + state->energy;
+    return ($place_of_row) * $energies + state->energy;
 }
 
 /* The first action of a start; everybody heard is silent until told otherwise. */

@@ -19,11 +19,13 @@ from heliomesh.interop.c_header import (
     FILE_PATTERN,
     Constants,
     action_bits,
+    beyond,
     check_limits,
     harmless,
     head_fields,
     microjoule,
     packed_actions,
+    place_of_slot,
 )
 from heliomesh.interop.c_round_text import ADVISED, HEADER, TELL_ENERGY, UNADVISED, UNVALUED, VALUED
 from heliomesh.interop.export_tables import DUST
@@ -191,6 +193,9 @@ class RoundHeader:
             "sha": problem.scenario.content_hash[:12],
             "count": len(problem.actions),
             "slots": problem.slots,
+            "beyond": beyond(problem.slots, problem.cycle_slots),
+            "place_of_slot": place_of_slot(problem.slots, problem.endless),
+            "place_of_row": place_of_slot("slots", problem.endless),
             "future_slots": len(policy.futures),
             "first_slots": len(policy.first),
             "sites": len(problem.sites_into(self.device)),

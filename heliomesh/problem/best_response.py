@@ -51,12 +51,12 @@ def descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: T
     )
     futures = torch.zeros(actions.shape, dtype=problem.dtype, device=problem.device)
     prices = torch.zeros_like(law)
-    cost, done, converged = np.inf, 0, False
+    cost, done, converged, exact = np.inf, 0, False, True
     for sweep in track(range(sweeps), description, sweeps):
         for turn in range(int(colour.max()) + 1):
             movers = colour == turn
             price = _by_slots(form.action_cost, law, problem)
-            response, future = best_responses(problem, price)
+            response, future, exact = best_responses(problem, price)
             actions[:, movers], futures[:, movers] = response[:, movers], future[:, movers]
             prices[:, movers] = price[:, movers]
             law = torch.where(movers.unsqueeze(-1), action_laws(problem, actions), law)
@@ -65,7 +65,7 @@ def descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: T
         cost = after
         if converged:
             break
-    return Descent(actions, futures, prices, law, cost, done, converged)
+    return Descent(actions, futures, prices, law, cost, done, converged and exact)
 
 
 def _by_slots(function: Callable[[Tensor, int], Tensor], law: Tensor, problem: Problem) -> Tensor:
