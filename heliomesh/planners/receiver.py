@@ -223,6 +223,7 @@ def _by_values(context: Planning[Options], coordination: Coordination, messages:
     options, asked = context.options, context.problem
     if asked.endless:
         asked = cycle_of(asked, TURN_SLOTS)
+        coordination = Coordination(asked)
     problem = plan_grid(asked, options.levels, options.interpolate, _OWN_LEVELS)
     found = descend(problem, cost_form(problem), even_laws(problem), options.sweeps, context.track, "best responses")
     none = {group.offset: torch.full_like(group.receivers, -1) for group in coordination.groups}
