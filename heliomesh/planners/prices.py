@@ -19,7 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.problem.best_response import Descent, descend, even_laws
+from heliomesh.problem.best_response import Descent, descend, starting_laws
 from heliomesh.problem.context import Planning
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.endless import TURN_SLOTS, EndlessOptions, endless_plan, one_cycle
@@ -138,12 +138,13 @@ _MOST_LEVELS = 41
 
 
 def _first_laws(context: Planning[Options], problem: Problem) -> list[Tensor]:
-    """Even action laws, and random ones for every restart; (slot, device, action) each."""
+    """Even action laws or turns, and random ones for every restart; (slot, device, action) each."""
     rng = context.rng
-    starts = [even_laws(problem)]
+    starts = [starting_laws(problem)]
     shape = starts[0].shape
+    size = shape[:2] if problem.endless else shape[1]  # around a cycle slots that begin alike stay alike
     for _ in range(context.options.restarts):
-        drawn = torch.from_numpy(rng.dirichlet(np.ones(shape[-1]), size=shape[1])).to(starts[0])
+        drawn = torch.from_numpy(rng.dirichlet(np.ones(shape[-1]), size=size)).to(starts[0])
         starts.append(drawn.expand(shape).contiguous())
     return starts
 

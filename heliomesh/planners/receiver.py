@@ -24,7 +24,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.problem.best_response import descend, even_laws
+from heliomesh.problem.best_response import descend, starting_laws
 from heliomesh.problem.context import Planning
 from heliomesh.problem.coordination import Coordination, Group
 from heliomesh.problem.endless import TURN_SLOTS, EndlessOptions, cycle_of, endless_plan
@@ -225,7 +225,9 @@ def _by_values(context: Planning[Options], coordination: Coordination, messages:
         asked = cycle_of(asked, TURN_SLOTS)
         coordination = Coordination(asked)
     problem = plan_grid(asked, options.levels, options.interpolate, _OWN_LEVELS)
-    found = descend(problem, cost_form(problem), even_laws(problem), options.sweeps, context.track, "best responses")
+    found = descend(
+        problem, cost_form(problem), starting_laws(problem), options.sweeps, context.track, "best responses"
+    )
     none = {group.offset: torch.full_like(group.receivers, -1) for group in coordination.groups}
     policy = ReceiverTables(problem, coordination, {}, (), none, found.futures, options.rounds, messages)
     note = f"no tables: devices' own values, {problem.battery.levels} battery levels"

@@ -33,6 +33,24 @@ class Descent:
     converged: bool
 
 
+def starting_laws(problem: Problem) -> Tensor:
+    """Laws of actions to start from; (slot, device, action).
+
+    Around a cycle slots that begin alike stay alike, and devices that do not see each other could not take turns. So
+    there every device begins by acting mostly in its own turns, those of its colour.
+    """
+    even = even_laws(problem)
+    if not problem.endless:
+        return even
+    colour = torch.tensor(problem.colour, device=problem.device)
+    slot = torch.arange(problem.slots, device=problem.device).unsqueeze(1)
+    acts = torch.where(slot % (int(colour.max()) + 1) == colour, _IN_TURN, 1 - _IN_TURN).unsqueeze(-1)
+    return torch.cat([1 - acts, (acts / max(even.shape[-1] - 1, 1)).expand(even[..., 1:].shape)], -1).to(even)
+
+
+_IN_TURN = 0.9  # share of its turns in which a device acts at first
+
+
 def even_laws(problem: Problem) -> Tensor:
     """All actions equally likely; (slot, device, action)."""
     shape = (problem.slots, problem.num_devices, len(problem.actions))

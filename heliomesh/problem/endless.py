@@ -3,7 +3,7 @@
 A *cycle* is the shortest stretch of slots after which harvest laws and weights of the cost come again: one slot, a
 day, the length of a replayed series, the horizon with its phases, or what has several of these. A planner is given
 the problem of one cycle whose first slot follows its last (`Problem.endless`) and closes its recursions around it.
-Devices that do not see each other may take turns by the clock; so a planner may ask for several short cycles in one.
+Devices that do not see each other can take turns by the clock; so a planner may ask for several short cycles in one.
 """
 
 import math
