@@ -41,7 +41,7 @@ _HOMES = {
     "heliomesh.mistakes": ("MistakeError",),
     "heliomesh.pages.report": ("report",),
     "heliomesh.planners.contributions": ("learning_phases",),
-    "heliomesh.planning": ("continuous_bound", "lower_bound", "plan", "planner_names"),
+    "heliomesh.planning": ("average_bound", "continuous_bound", "lower_bound", "plan", "planner_names"),
     "heliomesh.problem.evaluation": ("exact_cost",),
     "heliomesh.problem.policy": ("Plan",),
     "heliomesh.problem.problem": ("Problem", "build"),

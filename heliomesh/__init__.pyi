@@ -29,6 +29,9 @@ from heliomesh.mistakes import MistakeError as MistakeError
 from heliomesh.pages.report import report as report
 from heliomesh.planners.contributions import learning_phases as learning_phases
 from heliomesh.planning import (
+    average_bound as average_bound,
+)
+from heliomesh.planning import (
     continuous_bound as continuous_bound,
 )
 from heliomesh.planning import (

@@ -9,7 +9,8 @@ from typing import Any
 from heliomesh import catalog
 from heliomesh.problem.context import PlanFunction, Planning
 from heliomesh.problem.dual import raise_bound, usual_effort
-from heliomesh.problem.exact import small_optimum
+from heliomesh.problem.endless import Endless, cycle_of
+from heliomesh.problem.exact import small_average, small_optimum
 from heliomesh.problem.policy import ParallelMap, Plan, Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.receiver_floor import receiver_floor
@@ -113,7 +114,8 @@ def make_plan(
     if problem.battery.drains:
         made = replace(made, expected_cost=None)  # planners' costs leave out packets that arrive in darkness
     if bound and made.lower_bound is None and made.picks_actions:
-        made = replace(made, lower_bound=lower_bound(problem, track))
+        endless = isinstance(made.policy, Endless)
+        made = replace(made, lower_bound=(average_bound if endless else lower_bound)(problem, track))
     for name, value in (("expected cost", made.expected_cost), ("lower bound", made.lower_bound)):
         if value is not None and not math.isfinite(value):
             raise ScenarioError(
@@ -165,6 +167,23 @@ def lower_bound(problem: Problem, track: Track = untracked) -> float | None:
         if found is None:
             found = max(raise_bound(wide, usual_effort(wide), track), receiver_floor(wide) or -math.inf)
         problem.remembered["lower bound"] = known = found / problem.slots
+    return known
+
+
+def average_bound(problem: Problem, track: Track = untracked) -> float | None:
+    """Certified lower bound on the average cost per slot over all time, from any batteries; computed once.
+
+    As `lower_bound`, with prices that come again in every cycle. Raises ScenarioError where harvests never do.
+    """
+    if not problem.law_is_simulated:
+        return None
+    known = problem.remembered.get("average bound")
+    if known is None:
+        cycle = cycle_of(problem.wide)
+        found = small_average(cycle)
+        if found is None:
+            found = max(raise_bound(cycle, usual_effort(cycle), track), receiver_floor(cycle) or -math.inf)
+        problem.remembered["average bound"] = known = found / cycle.slots
     return known
 
 

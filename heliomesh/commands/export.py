@@ -10,15 +10,17 @@ import typer
 
 from heliomesh.commands.facts import build_noted, print_facts
 from heliomesh.commands.options import (
+    FiniteOption,
     OutputOptions,
     PlannerArgument,
     ScenarioArgument,
     SeedOption,
     Settings,
     flattened,
+    without_end,
 )
 from heliomesh.interop.c_header import Header, write_headers
-from heliomesh.interop.c_kit import flash_bytes
+from heliomesh.interop.c_kit import beyond, flash_bytes
 from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
 from heliomesh.interop.export_tables import PlanTables, tabulate, write_tables
 from heliomesh.interop.flower_schedule import make_schedule, write_app, write_schedule
@@ -28,6 +30,7 @@ from heliomesh.learning.replay import TrainJob
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
 from heliomesh.planning import find_planner, make_plan
+from heliomesh.problem.endless import one_cycle
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.trace import simulate
 
@@ -68,6 +71,19 @@ class FormOptions:
     table_bits: Annotated[
         TableBits, typer.Option("--table-bits", help="c, receiver: bits of an entry of the tables of values.")
     ] = TableBits.SIXTEEN
+    finite: FiniteOption = False
+
+    @property
+    def replayed(self) -> bool:
+        """Whether other software replays one episode."""
+        return self.kind in (Format.FLOWER, Format.FLOWER_APP)
+
+    def options(self, planner: str, given: dict[str, Any]) -> dict[str, Any]:
+        """A planner's options: no end, and tables that are looked up by integers; a schedule is one episode."""
+        if self.replayed:
+            return given
+        whole = {"interpolate": False} if "interpolate" in find_planner(planner).options.model_fields else {}
+        return without_end(planner, whole | given, self.finite)
 
 
 @dataclass(frozen=True)
@@ -92,17 +108,15 @@ def export_command(
     if out.exists() and not out.is_dir():
         raise ScenarioError("--out", f"expected a folder, actual value {str(out)!r}")
     problem = build_noted(settings.scenario(scenario))
-    options = settings.of_planner
-    replayed = form.kind in (Format.FLOWER, Format.FLOWER_APP)
-    if not replayed and "interpolate" in find_planner(planner).options.model_fields:
-        options = {"interpolate": False} | options  # tables are looked up by integers
+    options = form.options(planner, settings.of_planner)
     made = make_plan(problem, planner, options, bound=False, track=output.track)
-    if replayed:
+    policy = one_cycle(made.policy)
+    if form.replayed:
         trace = simulate(problem, made, [schedule.episode], schedule.seed, track=output.track)
         facts = _schedule(TrainJob(problem.scenario, trace, 0, schedule.seed), out, form.kind is Format.FLOWER_APP)
-    elif form.kind is Format.C and isinstance(made.policy, Coordinated | ReceiverTables):
-        kit = write_round_headers(made.policy.problem, made.policy, made.planner, out, _WIDTH[form.table_bits])
-        facts = _kit_facts(*kit)
+    elif form.kind is Format.C and isinstance(policy, Coordinated | ReceiverTables):
+        kit = write_round_headers(policy.problem, policy, made.planner, out, _WIDTH[form.table_bits])
+        facts = {"after the last slot": beyond(policy.problem.slots, policy.problem.cycle_slots)} | _kit_facts(*kit)
     else:
         facts = _tables(tabulate(made, track=output.track), out, form.kind)
     print_facts({"planner": made.planner} | facts, output.as_json)
@@ -112,6 +126,7 @@ def _tables(plan: PlanTables, out: Path, kind: Format) -> dict[str, Any]:
     different = max(len(device.tables) for device in plan.devices)
     facts: dict[str, Any] = {
         "devices": len(plan.devices),
+        "after the last slot": beyond(plan.slots, plan.period),
         "states of the largest table": max(len(device.tables[0]) for device in plan.devices),
         "different tables, most of a device": different,
     }

@@ -13,6 +13,7 @@ from heliomesh.commands.options import (
     AddressOption,
     EpisodeOption,
     EvaluateOption,
+    FiniteOption,
     OutputOptions,
     ScenarioArgument,
     Settings,
@@ -20,10 +21,11 @@ from heliomesh.commands.options import (
     flattened,
     start_ray,
     track_unless,
+    without_end,
 )
 from heliomesh.commands.terminal import console, tell
 from heliomesh.engine.fleet.clock import run_fleet
-from heliomesh.engine.fleet.scheme import FleetScheme, scheme_of
+from heliomesh.engine.fleet.scheme import WITH_OTHERS, FleetScheme, scheme_of
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import PLAN
 from heliomesh.learning.readiness import check_trainable
@@ -52,6 +54,7 @@ class FleetOptions:
     evaluate_every: EvaluateOption = 10
     strategy: StrategyOption = "auto"
     kill: KillOption = field(default_factory=list)
+    finite: FiniteOption = False
 
     def job(self, scheme: FleetScheme) -> Job:
         """What is to be run; refused where it cannot be trained."""
@@ -77,7 +80,9 @@ def fleet_command(
 ) -> None:
     """Run every device as a Ray actor of its own; they plan, coordinate and learn by messages between neighbours."""
     problem = build_noted(settings.scenario(scenario))
-    scheme = scheme_of(problem, planner, settings.of_planner)
+    finite = asked.finite or planner != WITH_OTHERS  # all others look at the own battery only
+    options = settings.of_planner if finite else without_end(planner, settings.of_planner, finite)
+    scheme = scheme_of(problem, planner, options)
     deaths = dict(_death(text, problem.num_devices, problem.slots) for text in asked.kill)
     _check_out(out)
     job = asked.job(scheme)

@@ -2,7 +2,7 @@
 
 import inspect
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from functools import partial, wraps
@@ -19,6 +19,7 @@ from heliomesh.commands.terminal import console
 from heliomesh.learning.replay import Replay
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import MakeStack
+from heliomesh.planning import find_planner
 from heliomesh.problem.policy import ParallelMap, Track, untracked
 from heliomesh.scenario import Scenario, ScenarioError, parse_override
 
@@ -79,6 +80,20 @@ class Settings:
     def of_planner(self) -> dict[str, Any]:
         """The values of --option."""
         return dict(parse_override(text, "--option") for text in self.options)
+
+
+FiniteOption = Annotated[
+    bool,
+    typer.Option(
+        "--finite", help="Plan for the scenario's slots only; else receiver, prices and decentralized have no end."
+    ),
+]
+
+
+def without_end(planner: str, options: Mapping[str, Any], finite: bool) -> dict[str, Any]:
+    """A planner's options, with a plan that has no end where it can make one and nothing else is asked for."""
+    able = "endless" in find_planner(planner).options.model_fields and options.get("form") != "literal"
+    return {"endless": True} | dict(options) if able and not finite else dict(options)
 
 
 @dataclass(frozen=True)

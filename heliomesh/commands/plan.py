@@ -43,6 +43,9 @@ class PlanningOptions:
     dtype: TypeOption = "float64"
     engine: EngineOption = Engine.local
     address: AddressOption = None
+    endless: Annotated[bool, typer.Option("--endless", help="Plan for ever: the same as --option endless=true.")] = (
+        False
+    )
 
     def made(self, scenario: str, planner: str, track: Track) -> tuple[Problem, Plan]:
         """The problem and its plan."""
@@ -50,6 +53,8 @@ class PlanningOptions:
         problem = build_noted(settings.scenario(scenario), self.device, self.dtype)
         spread = engine_maps(self.engine, self.address).get("parallel_map", map)
         options, quick = settings.of_planner, is_quick(problem)
+        if self.endless:
+            options["endless"] = True
         return problem, make_plan(problem, planner, options, bound=quick, parallel_map=spread, track=track)
 
 

@@ -112,8 +112,7 @@ def write_headers(plan: PlanTables, folder: Path) -> tuple[list[Header], list[Pa
     for header in headers:
         _check(header)
     actions = [(action.power_watt, action.trained) for action in plan.actions]
-    period = 1 if all(len(device.table_of_slot) == 1 for device in plan.devices) else None
-    head = Head(plan.planner, plan.scenario, plan.scenario_sha256, len(headers), actions, plan.slots, period)
+    head = Head(plan.planner, plan.scenario, plan.scenario_sha256, len(headers), actions, plan.slots, plan.period)
     return headers, write_kit(folder, "lookup", head, headers)
 
 

@@ -259,5 +259,13 @@ def write_round_headers(
     check_limits(limits)
     actions = zip(problem.actions.power_watt.tolist(), problem.actions.trained.tolist(), strict=True)
     scenario = problem.scenario
-    head = Head(planner, scenario.name, scenario.content_hash, len(headers), list(actions), problem.slots)
+    head = Head(
+        planner,
+        scenario.name,
+        scenario.content_hash,
+        len(headers),
+        list(actions),
+        problem.slots,
+        problem.cycle_slots,
+    )
     return headers, write_kit(folder, "rounds", head, headers)

@@ -8,6 +8,8 @@ those at which no table changes. An energy is ``weather × cells + cell``.
 File format (version 1). JSON: one object, described by the JSON schema beside it. npz: the same object without its
 tables as JSON text in ``meta``, and the tables of device i as array ``tables_i`` (table, state) of 8-bit integers.
 The action of device i in slot t is ``tables[table_of_slot[t]][s]``; s counts the scope's values, last one fastest.
+With a ``period`` the plan has no end, and t counts modulo the length of ``table_of_slot``. Without one it ends with
+its slots; whoever goes on keeps the last table, in which energy has no future.
 """
 
 import json
@@ -94,6 +96,9 @@ class PlanTables(Section):
     scenario: str
     scenario_sha256: str
     slots: Annotated[int, Field(ge=1)]
+    period: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="slots after which the plan repeats for ever; none: beyond its slots the last table is kept"
+    )
     num_weather: Annotated[int, Field(ge=1)]
     channel_levels: Annotated[int, Field(ge=1)]
     actions: tuple[Action, ...]
@@ -118,7 +123,8 @@ class Tabulated(ActionPolicy):
         state = {"site": seen.channel_level, "energy": self.energy_state(seen)}
         found = []
         for device, table in zip(self.plan.devices, self._tables, strict=True):
-            now = device.table_of_slot[slot if len(device.table_of_slot) > 1 else 0]
+            rows = len(device.table_of_slot)
+            now = device.table_of_slot[min(slot, rows - 1) if self.plan.period is None else slot % rows]
             index = tuple(state[s.kind][:, s.owner] for s in device.scope)
             found.append(table[now][index].expand(len(seen.battery_joule)))
         return torch.stack(found, dim=1).long()
@@ -148,7 +154,7 @@ def tabulate(plan: Plan, memory_gib: float = DEFAULT_LIMIT_GIB, track: Track = u
     problem = policy.problem
     scopes = _scopes(problem, policy, plan.planner)
     cuts = [_cuts(problem, device) for device in range(problem.num_devices)]
-    slots = 1 if policy.stationary else problem.slots
+    slots = policy.period or problem.slots
     sizes = [_sizes(problem, scope, cuts) for scope in scopes]
     largest = slots * float(max(entries(size) for size in sizes)) + 8.0 * sum(map(entries, sizes)) * len(scopes)
     check_fits("export", largest, memory_gib, "lower hops, energy.battery_levels or channel.levels")
@@ -158,10 +164,10 @@ def tabulate(plan: Plan, memory_gib: float = DEFAULT_LIMIT_GIB, track: Track = u
     ]
     kept = [_needed_cuts(problem, device, scopes, cuts, whole) for device in range(problem.num_devices)]
     devices = [_packed(problem, d, scopes[d], cuts, kept, whole[d]) for d in range(problem.num_devices)]
-    return _checked(problem, policy, _with_head(problem, plan.planner, devices))
+    return _checked(problem, policy, _with_head(problem, plan.planner, policy.period, devices))
 
 
-def _with_head(problem: Problem, planner: str, devices: Sequence[DeviceTables]) -> PlanTables:
+def _with_head(problem: Problem, planner: str, period: int | None, devices: Sequence[DeviceTables]) -> PlanTables:
     """The devices' tables with what they share."""
     powers, trained = problem.actions.power_watt.tolist(), problem.actions.trained.tolist()
     return PlanTables(
@@ -169,6 +175,7 @@ def _with_head(problem: Problem, planner: str, devices: Sequence[DeviceTables]) 
         scenario=problem.scenario.name,
         scenario_sha256=problem.scenario.content_hash,
         slots=problem.slots,
+        period=period,
         num_weather=problem.harvest.law.num_weather,
         channel_levels=problem.channel.levels,
         actions=tuple(Action(power_watt=p, trained=t) for p, t in zip(powers, trained, strict=True)),

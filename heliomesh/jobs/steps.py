@@ -17,6 +17,7 @@ from heliomesh.living.conditions import world_under
 from heliomesh.living.reaction import first_answer, reacting
 from heliomesh.living.replanning import Watch
 from heliomesh.planning import make_plan
+from heliomesh.problem.endless import Endless
 from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import Problem, build
 from heliomesh.simulation.costs import simulate_costs
@@ -109,9 +110,11 @@ def needs_plan(job: Job) -> bool:
 
 
 def plan_facts(made: Plan) -> dict[str, Any]:
-    """What is known about a plan."""
+    """What is known about a plan; costs and bound of one without an end are averages over all time."""
+    endless = {"repeats after [slots]": made.policy.period} if isinstance(made.policy, Endless) else {}
     return {
         "planner": made.planner,
+        **endless,
         "expected cost (grid)": made.expected_cost,
         "lower bound": made.lower_bound,
         "converged": made.converged,

@@ -52,6 +52,7 @@ class HarvestLaw:
     sky: Sky = "independent"
     clouds: npt.NDArray[np.float64] | None = None  # (slot,) factor on what is harvested that plans do not know of
     remark: str = ""  # on the data, for users
+    period: int | None = None  # slots after which phases come again; None: not known, or all slots have one phase
 
     @property
     def law(self) -> "HarvestLaw":
@@ -153,7 +154,8 @@ def _dimmed(law: HarvestLaw, factor: npt.NDArray[np.float64]) -> HarvestLaw:
     phase = torch.from_numpy(pairs[0].astype(np.int64)).to(law.joule.device)
     share = torch.from_numpy(pairs[1]).to(law.joule)
     joule = law.joule[phase] * share.reshape(-1, 1, 1)
-    return replace(law, joule=joule, prob=law.prob[phase], phase_of_slot=phase_of_slot.ravel().astype(np.int64))
+    phase_of_slot = phase_of_slot.ravel().astype(np.int64)
+    return replace(law, joule=joule, prob=law.prob[phase], phase_of_slot=phase_of_slot, period=None)
 
 
 def with_forecast(law: HarvestLaw, accuracy: float) -> HarvestLaw:
@@ -227,4 +229,5 @@ def replay(
         positions = (start + np.arange(slots)) % len(series_joule)
         values, phase_of_slot = np.unique(series_joule[positions], return_inverse=True)  # all of the night is one
         law = memoryless(values[:, None], np.ones((len(values), 1)), scale, phase_of_slot.astype(np.int64))
+        law = replace(law, period=len(series_joule))  # it is replayed around its end
     return HarvestReplay(torch.from_numpy(series_joule), replace(law, remark=remark), start)

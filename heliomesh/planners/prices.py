@@ -19,9 +19,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.problem.best_response import Descent, descend, even_laws
+from heliomesh.problem.best_response import Descent, descend, starting_laws
 from heliomesh.problem.context import Planning
 from heliomesh.problem.coordination import Coordination
+from heliomesh.problem.endless import TURN_SLOTS, EndlessOptions, endless_plan, one_cycle
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.joint_form import CostForm, cost_form
 from heliomesh.problem.left import Left
@@ -31,10 +32,9 @@ from heliomesh.problem.policy import ActionPolicy, Observation, Plan, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.single import action_laws
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB
-from heliomesh.scenario import Section
 
 
-class Options(Section):
+class Options(EndlessOptions):
     """Options of the price planner."""
 
     coordinate: bool = Field(True, description="decide each slot with neighbours; false: no online messages")
@@ -101,6 +101,10 @@ class Coordinated(ActionPolicy):
 
 def plan(context: Planning[Options]) -> Plan:
     """Best responses from several starts, or from an earlier plan; the best of them, alone or coordinated."""
+    return endless_plan(context, _plan, TURN_SLOTS) if context.options.endless else _plan(context)
+
+
+def _plan(context: Planning[Options]) -> Plan:
     options = context.options
     problem = plan_grid(context.problem, options.levels, options.interpolate, _MOST_LEVELS)
     starts = _first_laws(context, problem) if context.previous is None else [_laws_of(problem, context.previous)]
@@ -134,19 +138,20 @@ _MOST_LEVELS = 41
 
 
 def _first_laws(context: Planning[Options], problem: Problem) -> list[Tensor]:
-    """Even action laws, and random ones for every restart; (slot, device, action) each."""
+    """Even action laws or turns, and random ones for every restart; (slot, device, action) each."""
     rng = context.rng
-    starts = [even_laws(problem)]
+    starts = [starting_laws(problem)]
     shape = starts[0].shape
+    size = shape[:2] if problem.endless else shape[1]  # around a cycle slots that begin alike stay alike
     for _ in range(context.options.restarts):
-        drawn = torch.from_numpy(rng.dirichlet(np.ones(shape[-1]), size=shape[1])).to(starts[0])
+        drawn = torch.from_numpy(rng.dirichlet(np.ones(shape[-1]), size=size)).to(starts[0])
         starts.append(drawn.expand(shape).contiguous())
     return starts
 
 
 def _laws_of(problem: Problem, previous: Plan) -> Tensor:
     """Laws of the actions of an earlier plan for the same devices; (slot, device, action)."""
-    policy = previous.policy
+    policy = one_cycle(previous.policy)
     alone = policy.alone if isinstance(policy, Coordinated) else policy
     if not isinstance(alone, Alone):
         raise TypeError(f"previous: expected a plan of the planner 'prices', actual value {previous.planner!r}")

@@ -8,22 +8,26 @@ neighbour messages, as
     p = argmin  Σ_i [ v_t f_i(h_i, p_{N_i}) + W_i(h_i, b_{N_i} − e(p)) ]    (W_i: expected next V_i after spending)
 
 W_i is a table over a battery grid, and values between its points are interpolated. Receivers with equal surroundings
-share one table. Far from the horizon a slot only adds a constant to V_i; the recursion stops there. Where tables
-would have to be coarse, every device's own value, as the planner `prices` has it, takes their place.
+share one table. Far from the horizon a slot only adds a constant to V_i; the recursion stops there. A plan without an
+end keeps what it has found there, the tables of one cycle. Where tables would have to be coarse, every device's own
+value, as the planner `prices` has it, takes their place.
 """
 
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import islice
 from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.problem.best_response import descend, even_laws
+from heliomesh.problem.best_response import descend, starting_laws
 from heliomesh.problem.context import Planning
 from heliomesh.problem.coordination import Coordination, Group
+from heliomesh.problem.endless import TURN_SLOTS, EndlessOptions, cycle_of, endless_plan
 from heliomesh.problem.exact import backward_induction, induction_bytes
 from heliomesh.problem.joint_form import cost_form
 from heliomesh.problem.left import Left
@@ -31,14 +35,14 @@ from heliomesh.problem.minorant import plan_grid
 from heliomesh.problem.overhead import coordination_overhead
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan
 from heliomesh.problem.problem import Part, Problem, interpolated
+from heliomesh.problem.settling import most_rounds
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.problem.surroundings import receiver_terms, surroundings
-from heliomesh.scenario import Section
 
 _REMEDY = "lower the degree, levels or channel.levels, raise memory_gib, or use the planner 'prices'"
 
 
-class Options(Section):
+class Options(EndlessOptions):
     """Options of the receiver planner."""
 
     levels: Annotated[int, Field(ge=2, le=4096)] | None = Field(
@@ -178,6 +182,10 @@ def _spent(value: Tensor, low: Tensor, share: Tensor) -> Tensor:
 
 def plan(context: Planning[Options]) -> Plan:
     """One dynamic program per kind of surroundings, or one per device."""
+    return endless_plan(context, _plan) if context.options.endless else _plan(context)
+
+
+def _plan(context: Planning[Options]) -> Plan:
     problem, options = context.problem, context.options
     coordination = Coordination(problem)
     coordination.check_fits(options.memory_gib)
@@ -186,15 +194,17 @@ def plan(context: Planning[Options]) -> Plan:
     if layout is None:
         return _by_values(context, coordination, messages)
     solve = partial(_futures, options, layout.grids)
-    tables = tuple(
+    solved = list(
         context.track(context.parallel_map(solve, layout.clusters), "receiver tables", len(layout.clusters))
     )
+    tables = tuple(table for table, _ in solved)
     policy = ReceiverTables(
         layout.problem, coordination, layout.grids, tables, layout.kind_of, None, options.rounds, messages
     )
     levels = ", ".join(f"{grid.battery.levels} for {heard}" for heard, grid in sorted(layout.grids.items()))
     note = f"{len(tables)} different tables; battery levels by devices heard: {levels or 'none'}"
-    return _as_plan(policy, note, max((table.numel() for table in tables), default=0))
+    made = _as_plan(policy, note, max((table.numel() for table in tables), default=0))
+    return replace(made, converged=all(settled for _, settled in solved))
 
 
 def _as_plan(policy: ReceiverTables, note: str, table_entries: int) -> Plan:
@@ -210,13 +220,19 @@ def _as_plan(policy: ReceiverTables, note: str, table_entries: int) -> Plan:
 
 def _by_values(context: Planning[Options], coordination: Coordination, messages: int) -> Plan:
     """Devices' values under zero-hop best responses, as the planner `prices` has them."""
-    options = context.options
-    problem = plan_grid(context.problem, options.levels, options.interpolate, _OWN_LEVELS)
-    found = descend(problem, cost_form(problem), even_laws(problem), options.sweeps, context.track, "best responses")
+    options, asked = context.options, context.problem
+    if asked.endless:
+        asked = cycle_of(asked, TURN_SLOTS)
+        coordination = Coordination(asked)
+    problem = plan_grid(asked, options.levels, options.interpolate, _OWN_LEVELS)
+    found = descend(
+        problem, cost_form(problem), starting_laws(problem), options.sweeps, context.track, "best responses"
+    )
     none = {group.offset: torch.full_like(group.receivers, -1) for group in coordination.groups}
     policy = ReceiverTables(problem, coordination, {}, (), none, found.futures, options.rounds, messages)
     note = f"no tables: devices' own values, {problem.battery.levels} battery levels"
-    return _as_plan(policy, note, found.futures.shape[0] * found.futures.shape[2])
+    made = _as_plan(policy, note, found.futures.shape[0] * found.futures.shape[2])
+    return replace(made, converged=found.converged) if problem.endless else made
 
 
 _OWN_LEVELS = 41
@@ -285,16 +301,26 @@ def table_size(problem: Problem, cluster: Part) -> int:
     return entries(max(size, 2) for size in sizes)
 
 
-def _futures(options: Options, grids: Mapping[int, Problem], cluster: Part) -> Tensor:
-    """Values W of one receiver's term, down to where further slots only add a constant; (stored slot, state)."""
+def _futures(options: Options, grids: Mapping[int, Problem], cluster: Part) -> tuple[Tensor, bool]:
+    """Values W of one receiver's term, down to where further slots only add a constant; (stored slot, state).
+
+    Around a cycle they are those of its slots, the last one first. Also whether they have settled, if they must.
+    """
     problem = grids[len(cluster.devices)]
-    futures, previous = [], None
+    compares = problem.endless or problem.is_steady
+    period = 1 if problem.is_steady else problem.slots
+    futures: deque[Tensor] = deque(maxlen=problem.slots)
+    values: deque[Tensor] = deque(maxlen=period)  # of a cycle, the latest last
     terms = partial(receiver_terms, cluster=cluster, own_share=options.own_share)
-    for step in backward_induction(problem, cluster, terms, with_code=False):
+    steps = backward_induction(problem, cluster, terms, with_code=False)
+    settled = not problem.endless
+    for step in islice(steps, problem.slots * most_rounds(problem.slots)):
         futures.append(step.future.flatten())
-        if previous is not None and problem.is_steady:
-            rise = step.value - previous
+        if compares and step.slot % period == 0 and len(values) == period:
+            rise = step.value - values[0]
             if float(rise.max() - rise.min()) <= options.tolerance:
+                settled = True
                 break
-        previous = step.value
-    return torch.stack(futures)
+        if compares:
+            values.append(step.value)
+    return torch.stack(list(futures)), settled

@@ -33,6 +33,24 @@ class Descent:
     converged: bool
 
 
+def starting_laws(problem: Problem) -> Tensor:
+    """Laws of actions to start from; (slot, device, action).
+
+    Around a cycle slots that begin alike stay alike, and devices that do not see each other could not take turns. So
+    there every device begins by acting mostly in its own turns, those of its colour.
+    """
+    even = even_laws(problem)
+    if not problem.endless:
+        return even
+    colour = torch.tensor(problem.colour, device=problem.device)
+    slot = torch.arange(problem.slots, device=problem.device).unsqueeze(1)
+    acts = torch.where(slot % (int(colour.max()) + 1) == colour, _IN_TURN, 1 - _IN_TURN).unsqueeze(-1)
+    return torch.cat([1 - acts, (acts / max(even.shape[-1] - 1, 1)).expand(even[..., 1:].shape)], -1).to(even)
+
+
+_IN_TURN = 0.9  # share of its turns in which a device acts at first
+
+
 def even_laws(problem: Problem) -> Tensor:
     """All actions equally likely; (slot, device, action)."""
     shape = (problem.slots, problem.num_devices, len(problem.actions))
@@ -51,12 +69,12 @@ def descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: T
     )
     futures = torch.zeros(actions.shape, dtype=problem.dtype, device=problem.device)
     prices = torch.zeros_like(law)
-    cost, done, converged = np.inf, 0, False
+    cost, done, converged, exact = np.inf, 0, False, True
     for sweep in track(range(sweeps), description, sweeps):
         for turn in range(int(colour.max()) + 1):
             movers = colour == turn
             price = _by_slots(form.action_cost, law, problem)
-            response, future = best_responses(problem, price)
+            response, future, exact = best_responses(problem, price)
             actions[:, movers], futures[:, movers] = response[:, movers], future[:, movers]
             prices[:, movers] = price[:, movers]
             law = torch.where(movers.unsqueeze(-1), action_laws(problem, actions), law)
@@ -65,7 +83,7 @@ def descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: T
         cost = after
         if converged:
             break
-    return Descent(actions, futures, prices, law, cost, done, converged)
+    return Descent(actions, futures, prices, law, cost, done, converged and exact)
 
 
 def _by_slots(function: Callable[[Tensor, int], Tensor], law: Tensor, problem: Problem) -> Tensor:

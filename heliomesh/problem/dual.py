@@ -42,6 +42,7 @@ from heliomesh.problem.joint_form import cost_form
 from heliomesh.problem.minorant import Kind, dividing_levels, first_laws, kinds
 from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem, interpolated
+from heliomesh.problem.settling import settle_values
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB
 
 _LAST_SLOTS = 4  # slots near the horizon that have prices of their own
@@ -68,11 +69,13 @@ def slot_blocks(problem: Problem) -> npt.NDArray[np.int64]:
 
     Each of the last slots is alone. Earlier ones are grouped: evenly where harvest or cost change with time, else
     finely at both ends, where batteries still leave their first level or see the horizon. Slots of different cost
-    share no prices.
+    share no prices. Around a cycle no slot is the last.
     """
     slots = problem.slots
-    early = max(slots - _LAST_SLOTS, 0)
-    if not problem.is_steady:
+    early = slots if problem.endless else max(slots - _LAST_SLOTS, 0)
+    if problem.endless and problem.is_steady:
+        grouped = np.zeros(early, dtype=np.int64)
+    elif not problem.is_steady:
         blocks = min(_MOST_BLOCKS, early)
         grouped = (np.arange(early) * blocks) // max(early, 1)
     else:
@@ -122,7 +125,7 @@ _QUICK_PROGRAMS = 5_000_000  # values of all devices' programs
 
 
 def raise_bound(problem: Problem, effort: Effort, track: Track) -> float:
-    """A certified bound on the total cost of the simulated process over the horizon."""
+    """A certified bound on the total cost of the simulated process over the horizon, or the mean one of a cycle."""
     wide = problem.wide
     rough = _rough(wide)
     priced = priced_cells(rough, Coordination(rough))
@@ -147,7 +150,7 @@ def _rough(problem: Problem) -> Problem:
     """
     levels = problem.battery.levels if problem.grid_is_exact else dividing_levels(problem, _ROUGH_LEVELS)
     rough = interpolated(problem, levels)
-    if not problem.is_steady or problem.slots <= _ROUGH_SLOTS:
+    if problem.endless or not problem.is_steady or problem.slots <= _ROUGH_SLOTS:
         return rough
     return replace(rough, scenario=problem.scenario.first_slots(_ROUGH_SLOTS))
 
@@ -164,6 +167,7 @@ def _dual(problem: Problem, priced: list[Priced], watchers: tuple[Watchers, ...]
 
 
 _ROUGH_LEVELS = 21
+_AROUND_SLOTS = 24  # fewest slots through which a step of the ascent goes where these come again
 _ROUGH_SLOTS = 64
 _DESCENT_SWEEPS = 3
 
@@ -318,7 +322,9 @@ class Dual:
             paid = self._watched_prices(watchers, flat)
             for kind in alike:
                 which = torch.isin(watchers.devices, kind.devices)
-                if bool(which.any()):
+                if bool(which.any()) and self.problem.endless:
+                    total += float(self._cycle_floor(kind, paid[:, which], len(watchers.axes)).sum())
+                elif bool(which.any()):
                     value = self._floor(kind, paid[:, which], len(watchers.axes))
                     value = (value * first[watchers.devices[which]].unsqueeze(1)).sum(-1)
                     total += float(self._over_channels(value, len(watchers.axes)).sum())
@@ -331,17 +337,12 @@ class Dual:
 
         Where earlier slots of a block have the same law, a slot that raised all numbers alike stands for them.
         """
-        _, devices, states, actions = paid.shape
+        _, devices, states, _ = paid.shape
         value = torch.zeros(devices, states, kind.num_energy, dtype=paid.dtype, device=paid.device)
         steady, blocks = len(kind.law.joule) == 1, self.blocks.tolist()
         slot = self.problem.slots - 1
         while slot >= 0:
-            future = value.reshape(-1, kind.num_energy)
-            if slot < self.problem.slots - 1:
-                future = kind.filled(future, int(kind.law.phase_of_slot[slot]))
-                future = self._moved_channels(future.reshape(value.shape), axes).reshape(future.shape)
-            price = self._paid_in(paid, slot).reshape(-1, self.skies, actions)
-            after = kind.spent(future, price).reshape(value.shape)
+            after = self._before(kind, paid, value, slot, axes)
             rise = (after - value).flatten(1)
             value, slot = after, slot - 1
             least = rise.amin(1)
@@ -350,6 +351,35 @@ class Dual:
                 count = slot + 1 - blocks.index(blocks[slot])
                 value, slot = value + count * least.reshape(-1, 1, 1), slot - count
         return value
+
+    def _cycle_floor(self, kind: Kind, paid: Tensor, axes: int) -> Tensor:
+        """Lower bounds on what devices pay in a cycle on average (device,); paid as in `_floor`.
+
+        Let a cycle raise any numbers by at least l. Then every further cycle raises them by at least l, so each cycle
+        costs l at least in the long run. The best l met on the way to numbers that have settled is taken.
+        """
+        _, devices, states, _ = paid.shape
+        best = torch.full((devices,), -torch.inf, dtype=paid.dtype, device=paid.device)
+
+        def around(rows: Tensor) -> Tensor:
+            value = rows.reshape(devices, states, -1)
+            for slot in range(self.problem.slots - 1, -1, -1):
+                value = self._before(kind, paid, value, slot, axes)
+            torch.maximum(best, (value.flatten(1) - rows).amin(1), out=best)
+            return value.flatten(1)
+
+        nothing = torch.zeros(devices, states * kind.num_energy, dtype=paid.dtype, device=paid.device)
+        settle_values(around, nothing, self.problem.slots)
+        return best
+
+    def _before(self, kind: Kind, paid: Tensor, value: Tensor, slot: int, axes: int) -> Tensor:
+        """Numbers below a slot's values, from those below the next slot's; (device, channel state, energy)."""
+        future = value.reshape(-1, kind.num_energy)
+        if self.problem.endless or slot < self.problem.slots - 1:
+            future = kind.filled(future, int(kind.law.phase_of_slot[slot]))
+            future = self._moved_channels(future.reshape(value.shape), axes).reshape(future.shape)
+        price = self._paid_in(paid, slot).reshape(-1, self.skies, paid.shape[-1])
+        return kind.spent(future, price).reshape(value.shape)
 
     def _moved_channels(self, value: Tensor, axes: int) -> Tensor:
         """E[value | channels now]; (device, channel state, energy) likewise."""
@@ -415,6 +445,8 @@ class Dual:
         """Σ_j V_j of a group of devices, over their energies and the channels they watch."""
         problem, devices = self.problem, watchers.devices
         paid = self._watched_prices(watchers, flat)  # (block, device, channel state, action)
+        if problem.endless:
+            return self._around(watchers, paid, temperature)
         value = torch.zeros(len(devices), paid.shape[2], problem.num_energy, dtype=paid.dtype, device=paid.device)
         if not self.sparing:
             value = self._recursion(watchers, paid, value, range(problem.slots - 1, -1, -1), temperature)
@@ -425,6 +457,40 @@ class Dual:
                 value = _recomputed(self._recursion, watchers, paid, value, segment, temperature)
         value = (value * problem.initial_energy_law[devices].unsqueeze(1)).sum(-1)
         return self._over_channels(value, len(watchers.axes)).sum()
+
+    def _around(self, watchers: Watchers, paid: Tensor, temperature: float) -> Tensor:
+        """Σ_j of what devices pay in a cycle on average: the mean rise of their values around it.
+
+        Each call starts from the values that the call before ended with, and weighs them by the law in which that
+        one ended, which is its gradient. So both settle while prices rise.
+        """
+        problem, key = self.problem, int(watchers.devices[0])
+        value, law = self._settling.get(key) or (None, self._first_law(watchers, paid))
+        value = torch.zeros_like(law) if value is None else value
+        after = value = value.detach().requires_grad_(torch.is_grad_enabled())
+        cycles = -(-_AROUND_SLOTS // problem.slots)
+        for _ in range(cycles):
+            after = self._recursion(watchers, paid, after, range(problem.slots - 1, -1, -1), temperature)
+        kept = (after - after.amin((1, 2), keepdim=True)).detach()
+        if torch.is_grad_enabled():
+
+            def keep(slope: Tensor) -> None:
+                self._settling[key] = kept, slope / slope.sum((1, 2), keepdim=True)
+
+            value.register_hook(keep)  # type: ignore[no-untyped-call]
+        return (law * (after - value.detach())).sum() / cycles
+
+    @cached_property
+    def _settling(self) -> dict[int, tuple[Tensor, Tensor]]:
+        """Around a cycle, by a group's first device: values and laws that the last call ended with."""
+        return {}
+
+    def _first_law(self, watchers: Watchers, paid: Tensor) -> Tensor:
+        """First energies and stationary channels; (device, channel state, energy)."""
+        channels = paid.new_ones(1)
+        for _ in watchers.axes:
+            channels = torch.outer(channels, self.problem.channel.stationary.to(paid.dtype)).flatten()
+        return self.problem.initial_energy_law[watchers.devices].unsqueeze(1) * channels.reshape(1, -1, 1)
 
     def _recursion(self, watchers: Watchers, paid: Tensor, value: Tensor, slots: range, temperature: float) -> Tensor:
         """Values (device, channel state, energy) at the last of falling ``slots``, from those after the first.
@@ -438,7 +504,7 @@ class Dual:
         change = problem.actions.change[devices].reshape(len(devices), 1, 1, -1).to(paid).expand(left.shape)
         kernels: dict[int, Tensor] = {}  # by phase: a copy a slot would be kept for the gradient
         for slot in slots:
-            if slot < problem.slots - 1:
+            if problem.endless or slot < problem.slots - 1:
                 phase = int(problem.harvest.law.phase_of_slot[slot])
                 if phase not in kernels:
                     kernels[phase] = problem.energy_kernels(slot)[devices].transpose(1, 2)

@@ -5,6 +5,7 @@ Only the post-decision table W, the value V and the best action per state exist;
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch import Tensor
 from heliomesh.problem.cost import part_factors
 from heliomesh.problem.factor import Factor, Variable, action, site, total
 from heliomesh.problem.problem import Part, Problem
+from heliomesh.problem.settling import VALUE_TOLERANCE
 from heliomesh.problem.shared_sky import expected_next, shared_first
 from heliomesh.problem.size import TooLargeError, entries
 
@@ -50,20 +52,21 @@ def backward_induction(problem: Problem, part: Part, terms: Terms, with_code: bo
 
         V_t(s) = min over feasible p of  c_t(h, p) + W_t(h, b − e(p)),   W_t = E[V_{t+1} | state after spending]
 
-    Without codes the minimum alone is computed, in about half the time.
+    Without codes the minimum alone is computed, in about half the time. Around a cycle it goes on for ever.
     """
     _check_axes(problem, part)
     shape = problem.sizes(part.states)
     channel_states = entries(shape[: len(part.sites)])
     value = torch.zeros(shape, dtype=problem.dtype, device=problem.device)
     now, stages, rows = None, list[Stage](), 1
-    for slot in range(problem.slots - 1, -1, -1):
+    backwards = range(problem.slots - 1, -1, -1)
+    for number, slot in enumerate(cycle(backwards) if problem.endless else backwards):
         if now is not problem.during(slot):
             now = problem.during(slot)
             stages = elimination_stages(problem, part, terms(now))
             widest = max(entries(stage.cost.shape[1:-1]) for stage in stages)
             rows = _rows_at_once(value.numel() // channel_states * widest)
-        if slot < problem.slots - 1:  # nothing follows the last slot
+        if number:  # nothing follows the last slot
             value = expected_next(problem, part.states, value, slot)
         future = value.reshape(channel_states, -1)
         value = torch.empty_like(future)
@@ -90,6 +93,34 @@ def small_optimum(problem: Problem) -> float | None:
 
 
 _SMALL_WORK = 1_000_000  # states × slots
+_CYCLE_WORK = 4_000_000  # the same of recursions around a cycle
+_FEWEST_CYCLES = 40
+
+
+def small_average(problem: Problem) -> float | None:
+    """Bound on the mean cost of a cycle where batteries never leave the grid and it takes seconds; else None.
+
+    It is the optimum once values have settled, and below it before.
+    """
+    states = max(float(entries(problem.sizes(part.states))) for part in problem.parts)
+    cycles = int(_CYCLE_WORK / (states * problem.slots))
+    if not problem.grid_is_exact or cycles < _FEWEST_CYCLES:
+        return None
+    return sum(_least_rise(problem, part, cycles) for part in problem.parts)
+
+
+def _least_rise(problem: Problem, part: Part, cycles: int) -> float:
+    """What a cycle adds at least to the optimal values of a part."""
+    best, before = -torch.inf, torch.empty(0)
+    for step in islice(backward_induction(problem, part, part_terms(part), with_code=False), cycles * problem.slots):
+        if step.slot == 0 and before.numel():
+            rise = step.value - before
+            best = max(best, float(rise.min()))
+            if float(rise.max()) - best <= VALUE_TOLERANCE:
+                break
+        if step.slot == 0:
+            before = step.value
+    return best
 
 
 def part_terms(part: Part) -> Terms:

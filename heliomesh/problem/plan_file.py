@@ -20,6 +20,7 @@ from torch import Tensor
 
 from heliomesh.durable import read_header, read_tensors, write_tensors
 from heliomesh.mistakes import MistakeError
+from heliomesh.problem.endless import cycle_of
 from heliomesh.problem.overhead import Overhead
 from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import Problem, build, with_battery
@@ -102,7 +103,8 @@ class _Writer:
                 raise PlanError("policy: expected one problem, actual: parts of it have another")
             battery = value.battery
             step = self.encoded(battery.chosen_step_joule)
-            return {"problem": {"levels": battery.levels, "rounding": battery.rounding, "step": step}}
+            cycle = {} if value.cycle_slots is None else {"cycle": value.cycle_slots}
+            return {"problem": {"levels": battery.levels, "rounding": battery.rounding, "step": step, **cycle}}
         name = f"{type(value).__module__}:{type(value).__qualname__}"
         if isinstance(value, BaseModel):
             return {"settings": name, "values": value.model_dump(mode="json")}
@@ -126,7 +128,7 @@ class _Reader:
 
     def __init__(self, problem: Problem, tensors: Mapping[str, Tensor], trust: bool) -> None:
         self._problem, self._trust = problem, trust
-        self._grids: dict[tuple[int, str], Problem] = {}
+        self._grids: dict[tuple[int, str, int | None], Problem] = {}
         self._arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         self._tensors = {name: tensor.to(problem.device) for name, tensor in tensors.items()}
 
@@ -139,7 +141,8 @@ class _Reader:
         tag, content = next(iter(value.items()), ("nothing", None))
         match tag:
             case "problem":
-                return self._on_grid(content["levels"], content["rounding"], self.decoded(content["step"]))
+                grid = content["levels"], content["rounding"], content.get("cycle")
+                return self._on_grid(*grid, self.decoded(content["step"]))
             case "tensor":
                 return self._tensors[content]
             case "array":
@@ -155,12 +158,15 @@ class _Reader:
                 return self._class(content)(**{name: self.decoded(own) for name, own in value["values"].items()})
         raise PlanError(f"expected a known kind of value, actual {tag!r}")
 
-    def _on_grid(self, levels: int, rounding: Literal["up", "mean"], step_joule: Tensor | None) -> Problem:
-        """The problem on a battery grid; the same object for the same grid."""
-        if (levels, rounding) not in self._grids:
-            grid = self._problem.battery.on_grid(int(levels), rounding, step_joule)
-            self._grids[levels, rounding] = with_battery(self._problem, grid)
-        return self._grids[levels, rounding]
+    def _on_grid(
+        self, levels: int, rounding: Literal["up", "mean"], cycle: int | None, step_joule: Tensor | None
+    ) -> Problem:
+        """The problem, or that of a cycle, on a battery grid; the same object for the same grid."""
+        if (levels, rounding, cycle) not in self._grids:
+            problem = self._problem if cycle is None else cycle_of(self._problem, int(cycle))
+            grid = problem.battery.on_grid(int(levels), rounding, step_joule)
+            self._grids[levels, rounding, cycle] = with_battery(problem, grid)
+        return self._grids[levels, rounding, cycle]
 
     def _class(self, name: str) -> Any:
         module, _, path = name.partition(":")

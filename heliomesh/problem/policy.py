@@ -177,6 +177,11 @@ class ActionPolicy(ABC):
         """Whether the slot number does not matter."""
         return False
 
+    @property
+    def period(self) -> int | None:
+        """Slots after which decisions repeat for ever; None: they end with the horizon."""
+        return 1 if self.stationary else None
+
     @abstractmethod
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Action index of every device; (batch, device)."""

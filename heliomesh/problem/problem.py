@@ -117,11 +117,24 @@ class Problem:
     weights: CostWeights
     dtype: torch.dtype
     device: torch.device
+    cycle_slots: int | None = None  # of a cycle whose first slot follows its last; see `problem/endless.py`
 
     @property
     def slots(self) -> int:
-        """Horizon T."""
-        return self.scenario.slots
+        """Horizon T, or the slots of a cycle."""
+        return self.cycle_slots or self.scenario.slots
+
+    @property
+    def endless(self) -> bool:
+        """Whether the first slot follows the last."""
+        return self.cycle_slots is not None
+
+    @property
+    def unrolled_slots(self) -> int:
+        """Slots through which Algorithm 1 runs backwards: T, or where slots come again, two cycles or more."""
+        if not self.endless:
+            return self.slots
+        return self.slots * max(-(-_LOOK_AHEAD_SLOTS // self.slots), 2)
 
     @property
     def num_devices(self) -> int:
@@ -432,6 +445,20 @@ def with_levels(problem: Problem, levels: int | None) -> Problem:
     return with_battery(problem, problem.battery.on_grid(grid.levels, grid.rounding, grid.chosen_step_joule))
 
 
+def around_cycle(problem: Problem, slots: int) -> Problem:
+    """The problem of so many slots whose first follows the last; laws and weights must come again after them.
+
+    Clouds that plans do not know of are left out.
+    """
+    law, period = problem.harvest.law, problem.harvest.law.period
+    if period is not None and period > len(law.phase_of_slot):  # the source has told a part only
+        whole = _build_harvest(problem.scenario.model_copy(update={"slots": period}))
+        law = replace(_moved(whole, problem.device).law, scale=law.scale)
+    law = replace(law, phase_of_slot=np.resize(law.phase_of_slot[:period], slots), clouds=None)
+    weights = replace(problem.weights, phase_of_slot=np.resize(problem.weights.phase_of_slot, slots))
+    return replace(problem, harvest=with_law(problem.harvest, law), weights=weights, cycle_slots=slots)
+
+
 def interpolated(problem: Problem, levels: int) -> Problem:
     """The problem on a grid between whose points values are interpolated: spending is not rounded."""
     return with_battery(problem, problem.battery.on_grid(levels, "mean"))
@@ -492,6 +519,7 @@ def _build_harvest(scenario: Scenario) -> Harvest:
 
 
 _LAW_TOLERANCE = 1e-6
+_LOOK_AHEAD_SLOTS = 200  # of Algorithm 1 without an end; devices that plan by messages cannot tell when all are done
 _KEPT_KERNEL_BYTES = 1 << 29
 _DEAF = 0.999  # least error rate of a link that counts as deaf
 

@@ -18,15 +18,19 @@ from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.factor import action, site, total
 from heliomesh.problem.minorant import Kind, dividing_levels, first_laws, kinds
 from heliomesh.problem.problem import Part, Problem
+from heliomesh.problem.settling import settle_values
 from heliomesh.problem.surroundings import receiver_terms, surroundings
 
 _WORK = 4_000_000  # states × joint actions of all tables
 _FEWEST_LEVELS, _MOST_LEVELS = 15, 51  # below, the bound is too loose to be worth it
 _TOLERANCE = 1e-3  # a slot's rise may vary by so much when it stands for earlier ones
+_CYCLE_TOLERANCE = 1e-4  # the same of a cycle that stands for all time
 
 
 def receiver_floor(problem: Problem) -> float | None:
-    """Certified bound on the total cost over the horizon; None where tables would be large or coarse.
+    """Certified bound on the total cost over the horizon, or on the mean one of a cycle.
+
+    None where tables would be large or coarse.
 
     Also None where devices share their weather: their energies do not move independently then.
     """
@@ -40,6 +44,10 @@ def receiver_floor(problem: Problem) -> float | None:
     numbers = torch.cat(list(kind_of.values()))
     sizes = torch.bincount(numbers, minlength=len(clusters)).tolist()
     known = {int(device): kind for kind in kinds(problem, levels) for device in kind.devices}
+    if problem.endless:
+        return math.fsum(
+            size * _cycle_least(problem, cluster, known) for size, cluster in zip(sizes, clusters, strict=True)
+        )
     first = first_laws(problem, levels)
     terms = [size * _least(problem, cluster, known, first) for size, cluster in zip(sizes, clusters, strict=True)]
     return math.fsum(terms)
@@ -88,6 +96,27 @@ def _least(problem: Problem, cluster: Part, known: dict[int, Kind], first: Tenso
     for device in devices:
         value = torch.tensordot(first[device], value, dims=([0], [0]))
     return float(value)
+
+
+def _cycle_least(problem: Problem, cluster: Part, known: dict[int, Kind]) -> float:
+    """Bound on one receiver's term in a cycle on average: the best least rise, as in `dual.py`."""
+    kind = [known[device] for device in cluster.devices]
+    energies = tuple(one.num_energy for one in kind)
+    shape = (problem.channel.levels,) * len(cluster.sites) + energies
+    costs = [_costs(phase, cluster) for phase in problem.phases]
+    rises: list[float] = []
+
+    def around(row: Tensor) -> Tensor:
+        value = row.reshape(shape)
+        for slot in range(problem.slots - 1, -1, -1):
+            future = _filled(problem, cluster, kind, value, slot).reshape(-1, *energies)
+            value = _chosen(kind, future, costs[int(problem.weights.phase_of_slot[slot])]).reshape(shape)
+        rises.append(float((value.flatten() - row).min()))
+        return value.flatten()
+
+    nothing = torch.zeros(math.prod(shape), dtype=torch.float64, device=problem.device)
+    settle_values(around, nothing, problem.slots, _CYCLE_TOLERANCE)
+    return max(rises)
 
 
 def _costs(problem: Problem, cluster: Part) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.problem.problem import Problem
+from heliomesh.problem.settling import settle_laws, settle_values
 
 
 def future_values(problem: Problem, slot: int, value: Tensor) -> Tensor:
@@ -31,20 +32,30 @@ def reached_values(problem: Problem, future: Tensor) -> Tensor:
     return reached
 
 
-def best_responses(problem: Problem, price: Tensor) -> tuple[Tensor, Tensor]:
+def best_responses(problem: Problem, price: Tensor) -> tuple[Tensor, Tensor, bool]:
     """Optimal actions and post-decision values of every device; price (slot, device, action).
 
-    Returns actions (slot, device, energy) and futures (slot, device, energy): E[v_{t+1} | state after spending].
+    Returns actions (slot, device, energy), futures (slot, device, energy): E[v_{t+1} | state after spending], and
+    whether these are exact: around a cycle they are but for a constant, once they have settled.
     """
     slots, devices = price.shape[:2]
-    value = torch.zeros(devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
+    nothing = torch.zeros(devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
     actions = torch.empty(slots, devices, problem.num_energy, dtype=problem.actions.index_type, device=problem.device)
     futures = torch.empty(slots, devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
-    for slot in range(slots - 1, -1, -1):
-        future = value if slot == slots - 1 else future_values(problem, slot, value)
-        value, best = action_values(problem, price[slot], future).min(-1)
-        actions[slot], futures[slot] = best, future
-    return actions, futures
+
+    def before(value: Tensor) -> Tensor:
+        """Values before the first slot of those after the last."""
+        for slot in range(slots - 1, -1, -1):
+            ends = slot == slots - 1 and not problem.endless
+            future = value if ends else future_values(problem, slot, value)
+            value, best = action_values(problem, price[slot], future).min(-1)
+            actions[slot], futures[slot] = best, future
+        return value
+
+    if problem.endless:
+        return actions, futures, settle_values(before, nothing, slots)
+    before(nothing)
+    return actions, futures, True
 
 
 def opportunity_values(problem: Problem, price: Tensor) -> Tensor:
@@ -71,16 +82,27 @@ def least_totals(problem: Problem, price: Tensor, futures: Tensor) -> Tensor:
 
 
 def action_laws(problem: Problem, actions: Tensor) -> Tensor:
-    """Law of every device's action in every slot; actions (slot, device, energy) → (slot, device, action)."""
+    """Law of every device's action in every slot; actions (slot, device, energy) → (slot, device, action).
+
+    Around a cycle these are the laws in the long run.
+    """
     slots, devices = actions.shape[:2]
-    law = problem.initial_energy_law
     laws = torch.empty(slots, devices, len(problem.actions), dtype=problem.dtype, device=problem.device)
-    for slot in range(slots):
-        chosen = actions[slot].long()
-        laws[slot] = torch.zeros_like(laws[slot]).scatter_add_(1, chosen, law)
-        left = problem.energy_left.gather(2, chosen.unsqueeze(-1)).squeeze(-1)
-        above = law * problem.actions.change.to(law).gather(1, chosen)
-        stored = torch.zeros_like(law).scatter_add_(1, left, law - above)
-        stored.scatter_add_(1, (left + 1).clamp(max=problem.num_energy - 1), above)
-        law = (stored.unsqueeze(1) @ problem.energy_kernels(slot)).squeeze(1)
+
+    def after(law: Tensor) -> Tensor:
+        """Laws of the energies after the last slot of those before the first."""
+        for slot in range(slots):
+            chosen = actions[slot].long()
+            laws[slot] = torch.zeros_like(laws[slot]).scatter_add_(1, chosen, law)
+            left = problem.energy_left.gather(2, chosen.unsqueeze(-1)).squeeze(-1)
+            above = law * problem.actions.change.to(law).gather(1, chosen)
+            stored = torch.zeros_like(law).scatter_add_(1, left, law - above)
+            stored.scatter_add_(1, (left + 1).clamp(max=problem.num_energy - 1), above)
+            law = (stored.unsqueeze(1) @ problem.energy_kernels(slot)).squeeze(1)
+        return law
+
+    if problem.endless:
+        settle_laws(after, problem.initial_energy_law, slots)
+    else:
+        after(problem.initial_energy_law)
     return laws

@@ -17,6 +17,7 @@ from heliomesh.physics.battery import initial_battery
 from heliomesh.physics.link import error_prob
 from heliomesh.problem import guard
 from heliomesh.problem.cost import update_loss
+from heliomesh.problem.endless import Endless
 from heliomesh.problem.policy import Decision, Noticed, Observation, Policy, decided
 from heliomesh.problem.problem import Problem
 from heliomesh.streams import Purpose, stream
@@ -148,7 +149,11 @@ def run_slots(
 def _check_size(problem: Problem, policy: Policy) -> None:
     """Refuse a policy that was planned for a problem of another size."""
     planned = getattr(policy, "problem", problem)
-    shapes = [(p.num_devices, p.slots, p.harvest.law.num_weather, len(p.actions)) for p in (planned, problem)]
+    slots = problem.slots if isinstance(policy, Endless) else planned.slots  # a plan without an end fits any number
+    shapes = [
+        (p.num_devices, count, p.harvest.law.num_weather, len(p.actions))
+        for p, count in ((planned, slots), (problem, problem.slots))
+    ]
     if shapes[0] != shapes[1]:
         names = "devices, slots, weather levels and actions"
         raise ValueError(f"plan: expected one for {shapes[1]} {names}, actual value {shapes[0]}")

@@ -178,11 +178,12 @@ def _planned(scheme: FleetScheme, post: Post, track: Track) -> Plan:
     """Let the devices plan, and look at what they found."""
     if scheme.timetable is None:
         return scheme.plan({})
-    _let_plan(scheme.timetable, post, scheme.problem.slots, track)
+    _let_plan(scheme.timetable, post, scheme.planned.unrolled_slots, track)
     return scheme.plan(_asked(post, "planned", dict.fromkeys(range(scheme.problem.num_devices), ())))
 
 
 def _let_plan(table: Timetable, post: Post, slots: int, track: Track) -> None:
+    """Rounds for so many slot indices, backwards."""
     everyone = range(len(table.colour))
     for slot in track(range(slots - 1, -1, -1), "plan by messages", slots):
         for number in range(len(table.rounds)):

@@ -10,6 +10,7 @@ the planner in one process uses too. That one stops the best responses once nobo
 who cannot know that, go on to the last round, in which then nothing changes either.
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -105,8 +106,8 @@ class TablePlanner:
         self._policies: dict[int, Factor] = {}
         self._shares: dict[int, Factor] = {}
         self._change = 0.0
-        self._tables: list[Tensor] = []  # by slot, the last slot first
-        self._enter(view.problem.slots - 1)
+        self._tables: deque[Tensor] = deque(maxlen=view.problem.slots)  # by slot, the last slot first
+        self._enter(view.problem.unrolled_slots - 1)
 
     @cached_property
     def _step(self) -> DeviceStep:
@@ -129,7 +130,7 @@ class TablePlanner:
         for mover, scope in self._partners.mover_scopes.items():
             if self._partners.mover_turns[mover] != turn:
                 continue
-            share = self._step.share(raw, self._policies, mover, scope, slot)
+            share = self._step.share(raw, self._policies, mover, scope, self._place)
             if mover == self._device:
                 self._shares[mover] = share
             else:
@@ -168,7 +169,7 @@ class TablePlanner:
         chosen = bool(self._rounds)
         table = action_table(self._problem, self.scope, self._policies[self._device], chosen)
         self._tables.append(table.to(self._problem.actions.index_type) if chosen else table)
-        self._value = self._step.value(raw, self._policies, slot)
+        self._value = self._step.value(raw, self._policies, self._place)
         if chosen:
             self.residual = max(self.residual, self._change)
         if slot > 0:
@@ -177,7 +178,7 @@ class TablePlanner:
     @cached_property
     def table(self) -> Tensor:
         """Action indices (slot, state...), or without rounds probabilities (slot, state..., action)."""
-        return torch.stack(self._tables[::-1])
+        return torch.stack(list(self._tables)[::-1])
 
     @property
     def randomised(self) -> bool:
@@ -186,15 +187,20 @@ class TablePlanner:
 
     def action(self, slot: int, seen: Mapping[Variable, int], uniform: Tensor) -> int:
         """The tabulated action for what is seen, or one drawn from the tabulated law; what was never heard is 0."""
-        found = self.table[slot][tuple(seen.get(variable, 0) for variable in self.scope)]
+        found = self.table[slot % len(self.table)][tuple(seen.get(variable, 0) for variable in self.scope)]
         return int(draw(found, uniform) if self.randomised else found)
 
     def _enter(self, slot: int) -> None:
         """Begin a slot index: future of the value found last, and the first policies of all actors."""
         self._slot, self._raw = slot, None
-        self._future = None if self._value is None else self._step.future(self._value, slot)
+        self._future = None if self._value is None else self._step.future(self._value, self._place)
         self._policies = {actor: uniform_policy(self._problem, actor) for actor in self._step.area.actors}
 
     def _refreshed(self) -> Factor:
-        self._raw = self._step.raw(self._future, self._policies[self._device], self._slot, self._raw)
+        self._raw = self._step.raw(self._future, self._policies[self._device], self._place, self._raw)
         return self._raw
+
+    @property
+    def _place(self) -> int:
+        """The slot that is planned; around a cycle indices go on where slots begin again."""
+        return self._slot % self._problem.slots

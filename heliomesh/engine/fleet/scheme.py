@@ -19,6 +19,7 @@ from heliomesh.planners.turns import Options as TurnsOptions
 from heliomesh.planners.turns import turns_of
 from heliomesh.planning import PLANNER_CATALOG, planner_names
 from heliomesh.problem.context import Planning
+from heliomesh.problem.endless import TURN_SLOTS, cycle_of, repeated
 from heliomesh.problem.overhead import Overhead
 from heliomesh.problem.policy import ActionPolicy, Plan
 from heliomesh.problem.problem import Problem
@@ -44,6 +45,7 @@ class FleetScheme:
     """A planner as a fleet runs it."""
 
     problem: Problem
+    planned: Problem  # the same, or that of a cycle in a plan without an end
     planner: str
     options: dict[str, Any]  # as they are, so that `heliomesh run` with them gives the same
     hops: int  # how far messages about planning and states travel
@@ -53,7 +55,7 @@ class FleetScheme:
 
     def view(self, device: int) -> View:
         """What a device is told of the network."""
-        return view_of(self.problem, device, self.hops)
+        return view_of(self.planned, device, self.hops)
 
     def policy(self, view: View) -> ActionPolicy | None:
         """The policy of a device that plans alone, made from its own view."""
@@ -89,12 +91,12 @@ class FleetScheme:
         devices = range(self.problem.num_devices)
         residual = max(change for _, change in planned.values())
         policy = LocalTables(
-            self.problem,
+            self.planned,
             tuple(partner.scope for partner in self.partners),
             tuple(planned[device][0] for device in devices),
             randomised=not self.timetable.rounds,
         )
-        return Plan(
+        made = Plan(
             self.planner,
             policy,
             converged=residual < 1e-3,
@@ -102,29 +104,31 @@ class FleetScheme:
             residual=residual,
             overhead=self.predicted,
         )
+        return repeated(self.problem, made) if self.planned.endless else made
 
 
 def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> FleetScheme:
     """The scheme of a planner; raises ScenarioError for those whose devices would need more than they can be told."""
     if planner in (*ALONE, IN_TURN):
         validated(catalog.find(PLANNER_CATALOG, planner).Options, options, f"{planner} option")
-        return FleetScheme(problem, planner, dict(options), hops=0)
+        return FleetScheme(problem, problem, planner, dict(options), hops=0)
     if planner != WITH_OTHERS:
         raise _refusal(planner)
     settings = _checked(options)
-    table = timetable(problem, settings)
-    partners = tuple(partners_of(problem, settings.hops, table))
-    areas = tuple(Neighbourhood(problem, device, settings.hops) for device in range(problem.num_devices))
+    planned = cycle_of(problem, TURN_SLOTS) if settings.endless else problem
+    table = timetable(planned, settings)
+    partners = tuple(partners_of(planned, settings.hops, table))
+    areas = tuple(Neighbourhood(planned, device, settings.hops) for device in range(problem.num_devices))
     scopes = [partner.scope for partner in partners]
     check_fits(
         f"fleet that plans with hops = {settings.hops}",
-        estimate_bytes(problem, areas, scopes, True),
+        estimate_bytes(planned, areas, scopes, True),
         settings.memory_gib,
         "lower hops, energy.battery_levels, channel.levels or the degree, or raise memory_gib",
     )
-    predicted = local_overhead(problem, areas, scopes, num_rounds(settings), table.num_turns, settings)
+    predicted = local_overhead(planned, areas, scopes, num_rounds(settings), table.num_turns, settings)
     own = {**options, "share_tables": False}
-    return FleetScheme(problem, planner, own, settings.hops, table, partners, predicted)
+    return FleetScheme(problem, planned, planner, own, settings.hops, table, partners, predicted)
 
 
 def _checked(options: Mapping[str, Any]) -> Options:

@@ -297,6 +297,7 @@ def _law(
         kernel=torch.from_numpy(weather.kernel(window)),
         phase_of_slot=phase_of_slot,
         remark=remark,
+        period=None if settings.law == "iid" else window.num_slots,
     )
 
 

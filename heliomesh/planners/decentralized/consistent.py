@@ -92,7 +92,9 @@ class Consistent:
         self._prepared.clear()  # they hold the laws of the sweep before
         self._prepared_values.clear()
         self._last.clear()
-        for slot in track(range(slots - 1, -1, -1), description, slots):
+        unrolled = self.problem.unrolled_slots
+        for number in track(range(unrolled - 1, -1, -1), description, unrolled):
+            slot = number % slots
             futures = {i: self.steps[i].future(values[i], slot) for i in self.representatives if values}
             policies, raw = self._rounds(slot, futures)
             found[slot] = policies
@@ -167,9 +169,9 @@ class Consistent:
         problem = self.problem
         for device in self.representatives:
             law = problem.initial_law(energy(device))
-            laws = []
-            for slot in range(problem.slots):
-                laws.append(law)
+            laws = [law] * problem.slots
+            for slot in (number % problem.slots for number in range(problem.unrolled_slots)):
+                laws[slot] = law
                 act = self.steps[device].seen_by(policies[slot][device], (energy(device),), slot)
                 joint = law.unsqueeze(1) * act.aligned((energy(device), action(device)))
                 left = torch.zeros_like(law).index_add_(0, problem.energy_left[device].flatten(), joint.flatten())

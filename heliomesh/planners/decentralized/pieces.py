@@ -218,10 +218,12 @@ class PieceRun:
         values: dict[tuple[int, int], Tensor] = {}
         self.residual = 0.0
         self.policy = {key: self._uniform(*key) for key in self.keys}
-        for slot in track(range(slots - 1, -1, -1), description, slots):
+        unrolled = self.problem.unrolled_slots
+        for number in track(range(unrolled - 1, -1, -1), description, unrolled):
+            slot = number % slots
             self._enter(slot)
             self.raw = {key: self._raw(*key, values.get(key), slot) for key in self.keys}
-            rounds = [(gamma, self.damping) for gamma in self.gammas] if slot == slots - 1 else []
+            rounds = [(gamma, self.damping) for gamma in self.gammas] if number == unrolled - 1 else []
             change = 0.0
             for gamma, rate in [*rounds, *[(torch.inf, 1.0)] * BEST_RESPONSES]:
                 change = self._round(gamma, rate)
@@ -421,9 +423,10 @@ class PieceRun:
     def _forward(self, acted: list[Tensor]) -> None:
         """New reference laws: each device's energy under its own action law (device, energy, action) by slot."""
         problem = self.problem
-        law, laws = problem.initial_energy_law, []
-        for slot in range(problem.slots):
-            laws.append(law)
+        law = problem.initial_energy_law
+        laws = [law] * problem.slots
+        for slot in (number % problem.slots for number in range(problem.unrolled_slots)):
+            laws[slot] = law
             joint = (law.unsqueeze(-1) * acted[slot]).flatten(1)
             left = torch.zeros_like(law).scatter_add_(1, problem.energy_left.flatten(1), joint)
             law = torch.einsum("de,den->dn", left, problem.energy_kernels(slot))

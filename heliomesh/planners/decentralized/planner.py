@@ -17,18 +17,19 @@ from heliomesh.planners.decentralized.piece_tables import Piece, PieceTables
 from heliomesh.planners.decentralized.pieces import BEST_RESPONSES, PieceRun, Shape, pieces_bytes, shapes
 from heliomesh.planners.decentralized.shares import BATCHED_ENTRIES, KEPT_ENTRIES
 from heliomesh.problem.context import Planning
+from heliomesh.problem.endless import TURN_SLOTS, EndlessOptions, endless_plan
 from heliomesh.problem.factor import Variable, action
 from heliomesh.problem.overhead import Overhead, control_joule
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan
 from heliomesh.problem.problem import Problem, with_levels
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.problem.symmetry import Role, roles, turns
-from heliomesh.scenario import ScenarioError, Section
+from heliomesh.scenario import ScenarioError
 
 BYTES_ON_AIR = 4  # table entries travel as 32-bit floats
 
 
-class Options(Section):
+class Options(EndlessOptions):
     """Options of Algorithm 1."""
 
     levels: Annotated[int, Field(ge=2, le=4096)] | None = Field(
@@ -103,7 +104,13 @@ class LocalTables(ActionPolicy):
 
 def plan(context: Planning[Options]) -> Plan:
     """Run Algorithm 1 in the chosen form."""
+    return endless_plan(context, _plan, TURN_SLOTS) if context.options.endless else _plan(context)
+
+
+def _plan(context: Planning[Options]) -> Plan:
     options = context.options
+    if options.endless and options.form == "literal":
+        raise ScenarioError("decentralized option.endless", "expected false with form = literal, actual value true")
     problem = with_levels(context.problem, options.levels)
     areas = neighbourhoods(problem, options)
     default = options.form == "default"
@@ -200,7 +207,7 @@ def _pieces_overhead(
     hears, two hops away. Online it is told one byte per state variable of its neighbourhood, as with joint tables.
     """
     count = len(problem.actions)
-    exchanges = sweeps * (rounds + BEST_RESPONSES * problem.slots)
+    exchanges = sweeps * (rounds + BEST_RESPONSES * problem.unrolled_slots)
     offline = 0
     for shape in found:
         policy = count * shape.num_channels * shape.classes.count**shape.heard
@@ -373,7 +380,7 @@ def local_overhead(
         else:
             sent = exchanges * _entries_per_exchange(problem, areas, scopes, area, policy_entries)
             sent += (options.sweeps - 1) * hops * problem.num_energy
-        offline += sent * problem.slots * BYTES_ON_AIR if rounds else 0
+        offline += sent * problem.unrolled_slots * BYTES_ON_AIR if rounds else 0
         if len(scope) > 1:
             online += _told_per_slot(problem, area)
         largest = max(largest, (q_entries + policy_entries) * problem.slots)

@@ -1,0 +1,137 @@
+"""Exported plans without an end go on as the plans do, in Python and in C, and cost what these cost."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import heliomesh as hm
+from heliomesh.cli import app
+from heliomesh.interop.c_header import write_headers
+from heliomesh.interop.c_rounds import write_round_headers
+from heliomesh.interop.export_tables import Tabulated, read_tables, tabulate, write_tables
+from heliomesh.interop.rounded import RoundedTables
+from heliomesh.problem.endless import Endless
+from tests.interop import test_c_rounds
+from tests.interop.test_export import actions_in_c, needs_gcc, program, random_states
+
+ALONE = ("prices", {"coordinate": False, "interpolate": False})
+ONE_HOP = ("decentralized", {"hops": 1, "rounds": 2})
+SLOTS = 1000
+
+
+def planned(scenario, planner, options, changes=None):
+    problem = hm.build(hm.Scenario.load(scenario).override(changes or {}))
+    return problem, hm.plan(problem, planner, endless=True, **options)
+
+
+def exported(problem, plan):
+    """The policy that is exported: tables, or rounds in whole numbers of 16 bits."""
+    if plan.planner in ("receiver", "prices"):
+        cycle = plan.policy.cycle
+        return Endless(problem, RoundedTables(cycle.problem, cycle, 16))
+    return Tabulated(problem, tabulate(plan))
+
+
+@pytest.mark.parametrize(
+    ("planner", "options"),
+    [
+        ("receiver", {"interpolate": False}),
+        pytest.param("prices", {"interpolate": False}, marks=pytest.mark.slow),
+        pytest.param(*ALONE, marks=pytest.mark.slow),
+        pytest.param("decentralized", {"hops": 1}, marks=pytest.mark.slow),
+        pytest.param("decentralized", {}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_thousand_slots_cost_what_they_cost_in_simulation(planner, options):
+    problem, plan = planned("ring10", planner, options, {"slots": SLOTS})
+    episodes = 8
+    own, out = (hm.simulate_costs(problem, one, episodes) for one in (plan, exported(problem, plan)))
+    greedy = hm.simulate_costs(problem, hm.plan(problem, "uncoordinated"), episodes)
+    assert abs(out.mean() / own.mean() - 1) < 0.005
+    assert out.mean() < 0.95 * greedy.mean()
+
+
+@pytest.mark.parametrize(("planner", "options"), [ALONE, ONE_HOP], ids=["alone", "one hop"])
+def test_tables_and_files_go_around(planner, options, tmp_path):
+    _, plan = planned("tiny", planner, options)
+    tables = tabulate(plan)
+    assert tables.period == 12
+    assert {len(device.table_of_slot) for device in tables.devices} <= {1, 12}
+    for kind in ("json", "npz"):
+        assert read_tables(write_tables(tables, tmp_path, kind)[0]) == tables
+    for slot in (0, 11, 12, 250):
+        seen, _, _ = random_states(plan.policy.problem, 500, seed=slot)
+        expected = plan.policy.action(slot, seen)
+        np.testing.assert_array_equal(Tabulated(plan.policy.problem, tables).action(slot, seen), expected)
+
+
+def test_a_file_without_a_period_keeps_its_last_table(tmp_path):
+    problem = hm.build(hm.Scenario.load("tiny"))
+    tables = tabulate(hm.plan(problem, "prices", coordinate=False, interpolate=False))
+    data = json.loads(tables.model_dump_json())
+    assert data.pop("period") is None  # as files were before
+    (tmp_path / "plan.json").write_text(json.dumps(data), encoding="utf-8")
+    policy = Tabulated(problem, read_tables(tmp_path / "plan.json"))
+    seen, _, _ = random_states(problem, 500)
+    np.testing.assert_array_equal(policy.action(99, seen), policy.action(problem.slots - 1, seen))
+
+
+def around(policy, seen, slots):
+    """Actions in Python, slot by slot; (state, device)."""
+    found = np.empty((len(slots), policy.problem.num_devices), dtype=np.int64)
+    for slot in np.unique(slots):
+        here = np.flatnonzero(slots == slot)
+        found[here] = policy.action(int(slot), seen.of(here)).numpy()
+    return found
+
+
+@needs_gcc
+@pytest.mark.parametrize(("planner", "options"), [ALONE, ONE_HOP], ids=["alone", "one hop"])
+def test_tables_in_c_go_around(planner, options, tmp_path):
+    problem, plan = planned("tiny", planner, options)
+    headers = write_headers(tabulate(plan), tmp_path)
+    seen, micro, _ = random_states(problem, 2000)
+    slots = np.random.default_rng(1).integers(0, 50, size=2000)
+    found = actions_in_c(tmp_path, problem, program(headers), seen, micro, slots)
+    np.testing.assert_array_equal(found, around(plan.policy, seen, slots))
+
+
+@needs_gcc
+@pytest.mark.parametrize("planner", ["prices", "receiver"])
+def test_rounds_in_c_go_around(planner, tmp_path):
+    problem, plan = planned("tiny", planner, {"interpolate": False})
+    cycle = plan.policy.cycle
+    headers = write_round_headers(cycle.problem, cycle, planner, tmp_path)
+    seen, micro, _ = random_states(problem, 2000)
+    slots = np.random.default_rng(1).integers(0, 50, size=2000)
+    found = actions_in_c(tmp_path, problem, test_c_rounds.program(problem, headers), seen, micro, slots)
+    expected = around(Endless(problem, RoundedTables(cycle.problem, cycle)), seen, slots)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("planner", "kind", "more", "sentence"),
+    [
+        ("receiver", "c", [], "It has no end: every slot is alike."),
+        ("prices", "c", [], "It has no end: it repeats after 12 slots."),
+        ("prices", "c", ["--finite"], "Beyond slot 11 it keeps that slot's table, in which energy has no future."),
+        ("uncoordinated", "json", [], "It has no end: every slot is alike."),
+    ],
+)
+def test_the_command_says_what_comes_after_the_last_slot(planner, kind, more, sentence, tmp_path):
+    words = ["export", "tiny", planner, "--out", str(tmp_path), "--format", kind, "--json", "--quiet", *more]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["after the last slot"] == sentence
+    if kind == "c":
+        assert sentence in (tmp_path / "device_0.h").read_text(encoding="utf-8")
+
+
+def test_a_plan_for_ever_is_an_option_of_the_command():
+    done = CliRunner().invoke(app, ["plan", "tiny", "receiver", "--endless", "--json", "--quiet"])
+    assert done.exit_code == 0, done.output
+    facts = json.loads(done.output)
+    assert facts["repeats after [slots]"] == 1
+    assert facts["lower bound"] == pytest.approx(hm.average_bound(hm.build(hm.Scenario.load("tiny"))))
