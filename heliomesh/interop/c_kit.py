@@ -132,14 +132,12 @@ class Head:
     slots: int
     period: int | None = None  # slots after which an endless plan repeats; None: beyond its slots the last one stays
 
-    @property
-    def beyond(self) -> str:
-        """What the plan does after its last slot."""
-        if self.period is None:
-            return f"Beyond slot {self.slots - 1} it keeps that slot's table, in which energy has no future."
-        return "It has no end: " + (
-            "every slot is alike." if self.period == 1 else f"it repeats after {self.period} slots."
-        )
+
+def beyond(slots: int, period: int | None) -> str:
+    """What a plan does after its last slot."""
+    if period is None:
+        return f"Beyond slot {slots - 1} it keeps that slot's table, in which energy has no future."
+    return "It has no end: " + ("every slot is alike." if period == 1 else f"it repeats after {period} slots.")
 
 
 def file_name(number: int) -> str:
@@ -164,7 +162,7 @@ def table_text(head: Head, tables: TableFile) -> str:
         sha=head.scenario_sha256[:12],
         number=tables.number,
         devices=head.num_devices,
-        beyond=head.beyond,
+        beyond=beyond(head.slots, head.period),
         flash=flash,
         code=tables.code_bytes,
         fits=_fits(flash + tables.code_bytes),
