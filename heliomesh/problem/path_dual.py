@@ -5,8 +5,8 @@ device j that it hears) and slot t has prices g_ij(t, a) of its own. For any pri
 
     B(H) = Σ_j V_j[Σ_i g_ij − D_j]  +  Σ_t Σ_i min_p ( v_t f_i(h_t, p) − Σ_j g_ij(t, p_j) )
 
-has a mean over paths that is at most the optimal cost. V_j[·] is device j's own dynamic program over its energy, as in
-`dual.py`. It pays the prices and its idle cost, and it gets back D_j(t, b): a function of the energy left after
+has a mean over paths that is at most the optimal cost. V_j[·] is device j's own dynamic program over its energy, as
+in `dual.py`. It pays the prices and its idle cost, and it gets back D_j(t, b): a function of the energy left after
 spending whose mean is zero given the channels up to t (`path_penalty.py`). No policy that sees the channels as they
 come gains by D_j. It takes from those who know them what they gain by that, and makes B(H) alike for all paths.
 

@@ -6,8 +6,8 @@ x left after spending and W(x, h') = E[v_j(t+1, b', h') | x],
     D_j(t, x) = W(x, h_{t+1}) − E[W(x, h') | h_t]
 
 has mean zero given the channels up to t, for every x. The nearer v_j is to what a device's energy is worth, the less
-is gained by knowing h_{t+1}. Here v_j is the value of a program whose prices have a part for every link, a function of
-that link's level: the means of prices along other paths.
+is gained by knowing h_{t+1}. Here v_j is the value of a program whose prices have a part for every link, a function
+of that link's level: the means of prices along other paths.
 """
 
 from dataclasses import dataclass
