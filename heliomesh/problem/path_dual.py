@@ -1,7 +1,8 @@
-"""The lower bound by prices along known paths of the channels.
+"""The lower bound by prices along known paths of the channels and of a shared sky.
 
-Tell everybody the path H of all channels: that can only lower the optimum. Along a path every pair (receiver i,
-device j that it hears) and slot t has prices g_ij(t, a) of its own. For any prices and any functions D_j
+Tell everybody the path H of all channels, and of the sky where all devices share it: that can only lower the optimum.
+Along a path every pair (receiver i, device j that it hears) and slot t has prices g_ij(t, a) of its own. For any
+prices and any functions D_j
 
     B(H) = Σ_j V_j[Σ_i g_ij − D_j]  +  Σ_t Σ_i min_p ( v_t f_i(h_t, p) − Σ_j g_ij(t, p_j) )
 
@@ -41,6 +42,17 @@ def reached(problem: Problem, devices: Tensor, future: Tensor) -> Tensor:
         above = wide.gather(2, (left + 1).clamp(max=problem.num_energy - 1))
         found = torch.lerp(found, above, change.reshape(len(devices), 1, 1, -1).to(found).expand(found.shape))
     return found.masked_fill(~problem.feasible[devices].unsqueeze(1), torch.inf)
+
+
+def filled(problem: Problem, devices: Tensor, value: Tensor, phase: Tensor) -> Tensor:
+    """E[value next | energy left] in phases (path, device) of the harvest law; (device, path, energy) likewise."""
+    phases, which = torch.unique(phase[:, devices], return_inverse=True)
+    kernels = [problem.phase_kernels(one)[devices] for one in phases.tolist()]
+    if len(kernels) == 1:
+        return value @ kernels[0].transpose(1, 2)
+    number = torch.arange(len(devices), device=value.device).unsqueeze(1)
+    own = torch.stack(kernels)[which.T, number]  # (device, path, energy, energy)
+    return (own @ value.unsqueeze(-1)).squeeze(-1)
 
 
 @dataclass(frozen=True)
@@ -98,18 +110,20 @@ class PathDual:
             temperature = scale * _FIRST_TEMPERATURE * (_LAST_TEMPERATURE / _FIRST_TEMPERATURE) ** fade
             (-self.value(prices, temperature)).sum().backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-        return [price.detach() for price in prices]
+        # idling has no price: receivers' part then varies less with the path, and the bound is the same
+        return [(price - price[..., :1]).detach() for price in prices]
 
     def value(self, prices: list[Tensor], temperature: float) -> Tensor:
         """B(H) on the grid, with soft minima at a positive temperature; (path,)."""
-        return self._received(prices, temperature) + self._programs(self._paid(prices), temperature)
+        return self.received(prices, temperature).sum(1) + self._programs(self._paid(prices), temperature)
 
-    def _received(self, prices: list[Tensor], temperature: float) -> Tensor:
-        """Σ_t Σ_i min_p (v_t f_i − Σ_j g_ij); (path,)."""
-        total = torch.zeros(len(self.paths), dtype=self.problem.dtype, device=self.problem.device)
+    def received(self, prices: list[Tensor], temperature: float) -> Tensor:
+        """Σ_i min_p (v_t f_i − Σ_j g_ij); (path, slot)."""
+        shape = (len(self.paths), self.problem.slots)
+        total = torch.zeros(shape, dtype=self.problem.dtype, device=self.problem.device)
         for cost, price in zip(self.costs, prices, strict=True):
             least = soft_least(cost - _joint(price), temperature)
-            total = total + least.reshape(len(self.paths), -1).sum(1)
+            total = total + least.sum(1).reshape(shape)
         return total
 
     def _paid(self, prices: list[Tensor]) -> Tensor:
@@ -126,26 +140,16 @@ class PathDual:
         value = paid.new_zeros(problem.num_devices, len(self.paths), problem.num_energy)
         for slot in range(problem.slots - 1, -1, -1):
             if slot < problem.slots - 1:
-                value = self._filled(value, slot)
+                value = filled(problem, every, value, self.paths.phase[:, slot])
                 value = value if self.penalty is None else value - self.penalty[slot]
             choice = reached(problem, every, value) + paid[slot].unsqueeze(2)
             value = soft_least(choice, temperature)
         return (value * problem.initial_energy_law.unsqueeze(1)).sum((0, 2))
 
-    def _filled(self, value: Tensor, slot: int) -> Tensor:
-        """E[value next | energy left]; (device, path, energy) likewise."""
-        phases, which = torch.unique(self.paths.phase[:, slot], return_inverse=True)  # (path, device)
-        kernels = [self.problem.phase_kernels(phase) for phase in phases.tolist()]
-        if len(kernels) == 1:
-            return value @ kernels[0].transpose(1, 2)
-        devices = torch.arange(len(value), device=value.device).unsqueeze(1)
-        own = torch.stack(kernels)[which.T, devices]  # (device, path, energy, energy)
-        return (own @ value.unsqueeze(-1)).squeeze(-1)
-
     @torch.no_grad()
     def certified(self, prices: list[Tensor]) -> Tensor:
         """B(H) for continuous batteries, with hard minima; (path,)."""
-        total, paid, exact = self._received(prices, 0.0), self._paid(prices), self.paths.problem
+        total, paid, exact = self.received(prices, 0.0).sum(1), self._paid(prices), self.paths.problem
         first = first_laws(exact)
         for kind in kinds(exact):
             value = self._floor(kind, paid[:, kind.devices])  # (device, path, energy)

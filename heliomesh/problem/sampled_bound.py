@@ -2,8 +2,8 @@
 
 E_H B(H) of `path_dual.py` bounds the optimum. Its mean over independent paths H has a confidence interval, as a
 simulated cost has. What decides B, such as the functions D_j, comes from other paths, so the mean is unbiased. It is
-far tighter than `dual.py` for link channels and takes any number of links. It also speaks of harvests replayed from a
-random start: a path tells where they begin.
+far tighter than `dual.py` for link channels and shared skies, and takes any number of links. It also speaks of
+harvests replayed from a random start: a path tells where they begin.
 """
 
 import math
@@ -16,10 +16,10 @@ from scipy import stats
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.dual import rough_levels
 from heliomesh.problem.path_dual import PathDual
-from heliomesh.problem.path_penalty import Watched, penalties, watched
-from heliomesh.problem.paths import Paths, drawn_paths
+from heliomesh.problem.path_penalty import Foresight, foresight_gains, learned
+from heliomesh.problem.paths import Paths, drawn_paths, with_known_clouds
 from heliomesh.problem.policy import Track, untracked
-from heliomesh.problem.problem import Problem, interpolated
+from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB
 from heliomesh.scenario import ScenarioError
 
@@ -59,14 +59,14 @@ def sampled_bound(problem: Problem, *, paths: int = 16, seed: int = 0, track: Tr
     """
     if paths < 2:
         raise ScenarioError("paths", f"expected at least 2, actual value {paths}")
-    wide = problem.wide
+    wide = with_known_clouds(problem.wide)
     coordination = Coordination(wide)
     coordination.check_fits(DEFAULT_LIMIT_GIB)
     at_once = max(1, _BATCH_ENTRIES[wide.device.type] // max(coordination.entries * wide.slots, 1))
     training = drawn_paths(wide, range(-(-_TRAINING_SLOTS // wide.slots)), seed, purpose=1)
     levels = rough_levels(training.problem)
     dual = PathDual(training, levels)
-    seen = watched(dual, dual.ascend(_STEPS, track, "training paths"))
+    seen = learned(dual, dual.ascend(_STEPS, track, "training paths"))
     found: list[float] = []
     for first in range(0, paths, at_once):
         drawn = drawn_paths(wide, range(first, min(first + at_once, paths)), seed)
@@ -74,7 +74,8 @@ def sampled_bound(problem: Problem, *, paths: int = 16, seed: int = 0, track: Tr
     return SampledBound(tuple(found))
 
 
-def path_bounds(problem: Problem, paths: Paths, seen: list[Watched], levels: int, track: Track) -> torch.Tensor:
+def path_bounds(problem: Problem, paths: Paths, seen: Foresight, levels: int, track: Track) -> torch.Tensor:
     """B(H) of every path, over the horizon; (path,)."""
-    dual = PathDual(paths, levels, penalties(interpolated(problem, levels), seen, paths.level))
-    return dual.certified(dual.ascend(_STEPS, track, "paths"))
+    penalty, at_first = foresight_gains(problem, seen, paths, levels)
+    dual = PathDual(paths, levels, penalty)
+    return dual.certified(dual.ascend(_STEPS, track, "paths")) - at_first
