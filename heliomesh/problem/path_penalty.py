@@ -54,7 +54,8 @@ def learned(dual: PathDual, prices: list[Tensor]) -> Foresight:
 def _watched(dual: PathDual, prices: list[Tensor]) -> list[Watched]:
     """Devices with the mean prices of their actions by the levels of their links."""
     problem, devices = dual.problem, range(dual.problem.num_devices)
-    blind = [problem.idle_cost.new_zeros(dual.paths.weathers, len(problem.actions)) for _ in devices]
+    none = torch.zeros(dual.paths.weathers, len(problem.actions), dtype=problem.dtype, device=problem.device)
+    blind = [none for _ in devices]
     by_site: list[dict[int, Tensor]] = [{} for _ in devices]
     for group, price in zip(dual.coordination.groups, prices, strict=True):
         sites = problem.channel.site_of_edge[group.edges]
