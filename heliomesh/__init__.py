@@ -45,6 +45,7 @@ _HOMES = {
     "heliomesh.problem.evaluation": ("exact_cost",),
     "heliomesh.problem.policy": ("Plan",),
     "heliomesh.problem.problem": ("Problem", "build"),
+    "heliomesh.problem.sampled_bound": ("SampledBound", "sampled_bound"),
     "heliomesh.problem.size": ("TooLargeError",),
     "heliomesh.scenario": ("Scenario", "ScenarioError"),
     "heliomesh.simulation.costs": ("simulate_costs",),

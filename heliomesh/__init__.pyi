@@ -47,6 +47,8 @@ from heliomesh.problem.evaluation import exact_cost as exact_cost
 from heliomesh.problem.policy import Plan as Plan
 from heliomesh.problem.problem import Problem as Problem
 from heliomesh.problem.problem import build as build
+from heliomesh.problem.sampled_bound import SampledBound as SampledBound
+from heliomesh.problem.sampled_bound import sampled_bound as sampled_bound
 from heliomesh.problem.size import TooLargeError as TooLargeError
 from heliomesh.scenario import Scenario as Scenario
 from heliomesh.scenario import ScenarioError as ScenarioError

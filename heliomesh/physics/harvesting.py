@@ -148,6 +148,11 @@ def under_clouds(harvest: Harvest, events: tuple[tuple[int, int, float], ...], k
     return with_law(harvest, replace(_dimmed(law, factor), clouds=clouds))
 
 
+def under_known_clouds(law: HarvestLaw) -> HarvestLaw:
+    """The law of what is harvested: with the clouds that plans do not know of."""
+    return law if law.clouds is None else replace(_dimmed(law, law.clouds), clouds=None)
+
+
 def _dimmed(law: HarvestLaw, factor: npt.NDArray[np.float64]) -> HarvestLaw:
     """The law with harvests times a factor by slot; a phase for each pair of phase and factor."""
     pairs, phase_of_slot = np.unique(np.stack([law.phase_of_slot, factor]), axis=1, return_inverse=True)

@@ -111,10 +111,10 @@ class Coordination:
 
     def slot_costs(self, slot: int, group: Group, channel_level: Tensor) -> Tensor:
         """v_t f_i of a group for observed channels; (batch, receiver, joint action)."""
-        missed, deliver = self._observed(group, channel_level), self.problem.weights.in_slot(slot).deliver
+        missed, deliver = self.observed(group, channel_level), self.problem.weights.in_slot(slot).deliver
         return missed if deliver == 1 else deliver * missed
 
-    def _observed(self, group: Group, channel_level: Tensor) -> Tensor:
+    def observed(self, group: Group, channel_level: Tensor) -> Tensor:
         """f_i of a group for observed channels; (batch, receiver, joint action)."""
         problem = self.problem
         if problem.scenario.channel.state == "receiver":

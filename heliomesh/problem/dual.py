@@ -148,11 +148,15 @@ def _rough(problem: Problem) -> Problem:
 
     Any prices give a bound, so it need not be exact.
     """
-    levels = problem.battery.levels if problem.grid_is_exact else dividing_levels(problem, _ROUGH_LEVELS)
-    rough = interpolated(problem, levels)
+    rough = interpolated(problem, rough_levels(problem))
     if problem.endless or not problem.is_steady or problem.slots <= _ROUGH_SLOTS:
         return rough
     return replace(rough, scenario=problem.scenario.first_slots(_ROUGH_SLOTS))
+
+
+def rough_levels(problem: Problem) -> int:
+    """Levels of the grid on which prices are sought: the problem's own where batteries never leave them, else few."""
+    return problem.battery.levels if problem.grid_is_exact else dividing_levels(problem, _ROUGH_LEVELS)
 
 
 def _first_laws(problem: Problem, track: Track) -> Tensor:
@@ -517,7 +521,7 @@ class Dual:
             if self.skies > 1:
                 price = price.repeat_interleave(problem.battery.levels, dim=2)
             choice = reached.add_(price).masked_fill_(unpaid, torch.inf)
-            value = _least(choice, temperature)
+            value = soft_least(choice, temperature)
         return value
 
     def _paid_in(self, paid: Tensor, slot: int) -> Tensor:
@@ -548,7 +552,7 @@ class Dual:
 
 def _expected_least(one: Priced, price: Tensor, deliver: Tensor, temperature: float) -> Tensor:
     """Σ_i E_h min_p (v_t f_i − Σ_j g_ij) of a group of receivers; v_t (block,) → (block,)."""
-    least = _least(_net(one, price, deliver), temperature)
+    least = soft_least(_net(one, price, deliver), temperature)
     return torch.einsum("bcr,c->b", least, one.channel_prob)
 
 
@@ -608,7 +612,7 @@ def _segment_slots(slots: int) -> int:
     return math.isqrt(slots - 1) + 1
 
 
-def _least(values: Tensor, temperature: float) -> Tensor:
+def soft_least(values: Tensor, temperature: float) -> Tensor:
     """Minimum over the last axis; a soft one at a positive temperature. The values are used up."""
     if temperature == 0:
         return values.amin(-1)

@@ -191,11 +191,15 @@ class Problem:
         return self.energy_kernels(slot)[variable.owner]
 
     def energy_kernels(self, slot: int) -> Tensor:
-        """Kernels of all devices' energies [left after spending, next]; (device, energy, energy).
+        """Kernels of all devices' energies [left after spending, next]; (device, energy, energy)."""
+        return self.phase_kernels(int(self.harvest.law.phase_of_slot[slot]))
+
+    def phase_kernels(self, phase: int) -> Tensor:
+        """`energy_kernels` of a phase of the harvest law.
 
         Those of a law with many phases are made anew when asked for, so that weeks fit the memory.
         """
-        phase, kept = int(self.harvest.law.phase_of_slot[slot]), self._kept_kernels
+        kept = self._kept_kernels
         found = kept.get(phase)
         if found is None:
             found = self._energy_kernel(phase)

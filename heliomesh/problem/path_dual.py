@@ -1,0 +1,196 @@
+"""The lower bound by prices along known paths of the channels and of a shared sky.
+
+Tell everybody the path H of all channels, and of the sky where all devices share it: that can only lower the optimum.
+Along a path every pair (receiver i, device j that it hears) and slot t has prices g_ij(t, a) of its own. For any
+prices and any functions D_j
+
+    B(H) = Σ_j V_j[Σ_i g_ij − D_j]  +  Σ_t Σ_i min_p ( v_t f_i(h_t, p) − Σ_j g_ij(t, p_j) )
+
+has a mean over paths that is at most the optimal cost. V_j[·] is device j's own dynamic program over its energy, as
+in `dual.py`. It pays the prices and its idle cost, and it gets back D_j(t, b): a function of the energy left after
+spending whose mean is zero given the channels up to t (`path_penalty.py`). No policy that sees the channels as they
+come gains by D_j. It takes from those who know them what they gain by that, and makes B(H) alike for all paths.
+
+A path has one channel state a slot. So a receiver's minimum needs its joint actions only, however many links it has.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from heliomesh.problem.coordination import Coordination
+from heliomesh.problem.dual import soft_least
+from heliomesh.problem.minorant import Kind, first_laws, kinds
+from heliomesh.problem.paths import Paths
+from heliomesh.problem.policy import Track
+from heliomesh.problem.problem import Problem, interpolated
+
+_FIRST_RATE, _LAST_RATE = 0.05, 0.002
+_FIRST_TEMPERATURE, _LAST_TEMPERATURE = 0.01, 0.0007
+
+
+def reached(problem: Problem, devices: Tensor, future: Tensor) -> Tensor:
+    """Values of what every action leaves, +∞ where it may not be taken; (device, row, energy) → (..., action)."""
+    left = problem.energy_left[devices].unsqueeze(1)
+    wide = future.unsqueeze(-1).expand(-1, -1, -1, left.shape[-1])
+    left = left.expand(wide.shape)
+    found = wide.gather(2, left)
+    change = problem.actions.change[devices]
+    if bool(change.any()):
+        above = wide.gather(2, (left + 1).clamp(max=problem.num_energy - 1))
+        found = torch.lerp(found, above, change.reshape(len(devices), 1, 1, -1).to(found).expand(found.shape))
+    return found.masked_fill(~problem.feasible[devices].unsqueeze(1), torch.inf)
+
+
+def filled(problem: Problem, devices: Tensor, value: Tensor, phase: Tensor) -> Tensor:
+    """E[value next | energy left] in phases (path, device) of the harvest law; (device, path, energy) likewise."""
+    phases, which = torch.unique(phase[:, devices], return_inverse=True)
+    kernels = [problem.phase_kernels(one)[devices] for one in phases.tolist()]
+    if len(kernels) == 1:
+        return value @ kernels[0].transpose(1, 2)
+    number = torch.arange(len(devices), device=value.device).unsqueeze(1)
+    own = torch.stack(kernels)[which.T, number]  # (device, path, energy, energy)
+    return (own @ value.unsqueeze(-1)).squeeze(-1)
+
+
+@dataclass(frozen=True)
+class PathDual:
+    """B(H) of every path as a function of prices, one tensor (path × slot, receiver, heard, action) per group."""
+
+    paths: Paths
+    levels: int  # of the battery grid on which prices are sought
+    penalty: Tensor | None = None  # D_j: (slot, device, path, energy) on that grid; None: 0
+
+    @cached_property
+    def problem(self) -> Problem:
+        """On the grid on which prices are sought."""
+        return interpolated(self.paths.problem, self.levels)
+
+    @cached_property
+    def coordination(self) -> Coordination:
+        """Its groups of receivers."""
+        return Coordination(self.problem)
+
+    @cached_property
+    def costs(self) -> list[Tensor]:
+        """v_t f_i of all joint actions, per group; (path × slot, receiver, joint action)."""
+        weights, level = self.problem.weights, self.paths.level.flatten(0, 1)
+        deliver = [weights.in_slot(slot).deliver for slot in range(self.problem.slots)]
+        scale = torch.tensor(deliver * len(self.paths), dtype=self.problem.dtype, device=self.problem.device)
+        return [self.coordination.observed(g, level) * scale.reshape(-1, 1, 1) for g in self.coordination.groups]
+
+    @cached_property
+    def _idle(self) -> Tensor:
+        """(slot, device, action)."""
+        return self.problem.idle_costs[torch.from_numpy(self.problem.weights.phase_of_slot)]
+
+    def first_prices(self) -> list[Tensor]:
+        """E[v_t f_i | p_j = a] where all others act at random, spread so that they add up to E[v_t f_i] once."""
+        count, found = len(self.problem.actions), []
+        for group, cost in zip(self.coordination.groups, self.costs, strict=True):
+            table = cost.reshape(*cost.shape[:2], *(count,) * group.heard)
+            others = [tuple(2 + k for k in range(group.heard) if k != own) for own in range(group.heard)]
+            given = torch.stack([table.mean(axes) if axes else table for axes in others], 2)
+            found.append(given - given.mean(-1, keepdim=True) * (1 - 1 / group.heard))
+        return found
+
+    def ascend(self, steps: int, track: Track, what: str) -> list[Tensor]:
+        """Prices after so many steps of gradient ascent on soft minima of falling temperature."""
+        prices = [price.requires_grad_() for price in self.first_prices()]
+        if not prices:
+            return prices
+        optimiser, scale = torch.optim.Adam(prices), self.problem.weights.largest
+        for step in track(range(steps), what, steps):
+            fade = step / max(steps - 1, 1)
+            for entry in optimiser.param_groups:
+                entry["lr"] = scale * _FIRST_RATE * (_LAST_RATE / _FIRST_RATE) ** fade
+            optimiser.zero_grad()
+            temperature = scale * _FIRST_TEMPERATURE * (_LAST_TEMPERATURE / _FIRST_TEMPERATURE) ** fade
+            (-self.value(prices, temperature)).sum().backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+        # idling has no price: receivers' part then varies less with the path, and the bound is the same
+        return [(price - price[..., :1]).detach() for price in prices]
+
+    def value(self, prices: list[Tensor], temperature: float) -> Tensor:
+        """B(H) on the grid, with soft minima at a positive temperature; (path,)."""
+        return self.received(prices, temperature).sum(1) + self._programs(self._paid(prices), temperature)
+
+    def received(self, prices: list[Tensor], temperature: float) -> Tensor:
+        """Σ_i min_p (v_t f_i − Σ_j g_ij); (path, slot)."""
+        shape = (len(self.paths), self.problem.slots)
+        total = torch.zeros(shape, dtype=self.problem.dtype, device=self.problem.device)
+        for cost, price in zip(self.costs, prices, strict=True):
+            least = soft_least(cost - _joint(price), temperature)
+            total = total + least.sum(1).reshape(shape)
+        return total
+
+    def _paid(self, prices: list[Tensor]) -> Tensor:
+        """What devices pay; (slot, device, path, action)."""
+        slots, devices, count = self._idle.shape
+        paid = self._idle.repeat(len(self.paths), 1, 1)
+        for group, price in zip(self.coordination.groups, prices, strict=True):
+            paid = paid.index_add(1, group.actors.flatten(), price.flatten(1, 2))
+        return paid.reshape(-1, slots, devices, count).permute(1, 2, 0, 3)
+
+    def _programs(self, paid: Tensor, temperature: float) -> Tensor:
+        """Σ_j V_j on the grid; (path,)."""
+        problem, every = self.problem, torch.arange(self.problem.num_devices, device=paid.device)
+        value = paid.new_zeros(problem.num_devices, len(self.paths), problem.num_energy)
+        for slot in range(problem.slots - 1, -1, -1):
+            if slot < problem.slots - 1:
+                value = filled(problem, every, value, self.paths.phase[:, slot])
+                value = value if self.penalty is None else value - self.penalty[slot]
+            choice = reached(problem, every, value) + paid[slot].unsqueeze(2)
+            value = soft_least(choice, temperature)
+        return (value * problem.initial_energy_law.unsqueeze(1)).sum((0, 2))
+
+    @torch.no_grad()
+    def certified(self, prices: list[Tensor]) -> Tensor:
+        """B(H) for continuous batteries, with hard minima; (path,)."""
+        total, paid, exact = self.received(prices, 0.0).sum(1), self._paid(prices), self.paths.problem
+        first = first_laws(exact)
+        for kind in kinds(exact):
+            value = self._floor(kind, paid[:, kind.devices])  # (device, path, energy)
+            total = total + (value * first[kind.devices].unsqueeze(1)).sum((0, 2))
+        return total
+
+    def _floor(self, kind: Kind, paid: Tensor) -> Tensor:
+        """Lower bounds on devices' programs; paid (slot, device, path, action) → (device, path, energy)."""
+        slots, devices, paths, count = paid.shape
+        value = paid.new_zeros(devices * paths, kind.num_energy)
+        for slot in range(slots - 1, -1, -1):
+            if slot < slots - 1:
+                value = self._filled_below(kind, value, self.paths.phase[:, slot, kind.devices].T.flatten())
+                value = value - self._penalty_on(kind, slot)
+            value = kind.spent(value, paid[slot].reshape(-1, 1, count))
+        return value.reshape(devices, paths, -1)
+
+    @staticmethod
+    def _filled_below(kind: Kind, value: Tensor, phase: Tensor) -> Tensor:
+        """`Kind.filled` of rows (row, energy) with phases (row,) of their own."""
+        found = torch.empty_like(value)
+        for one in torch.unique(phase).tolist():
+            rows = phase == one
+            found[rows] = kind.filled(value[rows], one)
+        return found
+
+    def _penalty_on(self, kind: Kind, slot: int) -> Tensor | float:
+        """D_j of a slot on the fine grid of a kind: linear between points of the coarse one; (row, energy)."""
+        if self.penalty is None:
+            return 0.0
+        coarse = self.penalty[slot, kind.devices].reshape(-1, kind.law.num_weather, self.levels)
+        place = torch.linspace(0, self.levels - 1, kind.battery.levels, dtype=coarse.dtype, device=coarse.device)
+        low = place.floor().long().clamp(max=max(self.levels - 2, 0))
+        above = (low + 1).clamp(max=self.levels - 1)
+        return torch.lerp(coarse[..., low], coarse[..., above], place - low).reshape(len(coarse), -1)
+
+
+def _joint(price: Tensor) -> Tensor:
+    """Σ_j g_ij for all joint actions; (path × slot, receiver, heard, action) → (path × slot, receiver, joint)."""
+    slots, receivers, heard, _ = price.shape
+    total = price[:, :, 0]
+    for own in range(1, heard):
+        total = (total.unsqueeze(-1) + price[:, :, own].unsqueeze(2)).reshape(slots, receivers, -1)
+    return total
