@@ -14,7 +14,7 @@ from torch import Tensor
 from heliomesh.problem.joint_form import CostForm
 from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem
-from heliomesh.problem.single import action_laws, best_responses
+from heliomesh.problem.single import OwnPrograms
 
 _SLOT_ENTRIES = 1 << 24  # wedge-action entries handled at a time
 _ENOUGH = 1e-5  # relative improvement of a sweep below which best responses stop
@@ -42,6 +42,8 @@ def even_laws(problem: Problem) -> Tensor:
 def descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: Track, description: str) -> Descent:
     """Best responses colour by colour until a sweep gains nothing; laws (slot, device, action)."""
     colour = torch.tensor(problem.colour, device=problem.device)
+    movers = [(colour == turn).nonzero().squeeze(1) for turn in range(int(colour.max()) + 1)]
+    turns = [(devices, form.of(devices), OwnPrograms(problem, devices)) for devices in movers]
     actions = torch.zeros(
         problem.slots,
         problem.num_devices,
@@ -50,17 +52,15 @@ def descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: T
         device=problem.device,
     )
     futures = torch.zeros(actions.shape, dtype=problem.dtype, device=problem.device)
-    prices = torch.zeros_like(law)
+    prices, law = torch.zeros_like(law), law.clone()
     cost, done, converged = np.inf, 0, False
     for sweep in track(range(sweeps), description, sweeps):
-        for turn in range(int(colour.max()) + 1):
-            movers = colour == turn
-            price = _by_slots(form.action_cost, law, problem)
-            response, future = best_responses(problem, price)
-            actions[:, movers], futures[:, movers] = response[:, movers], future[:, movers]
-            prices[:, movers] = price[:, movers]
-            law = torch.where(movers.unsqueeze(-1), action_laws(problem, actions), law)
-        after = float(_by_slots(form.cost, law, problem).mean())
+        for devices, costs, programs in turns:
+            price = by_slots(costs.action_cost, law, problem)
+            response, future = programs.best_responses(price)
+            actions[:, devices], futures[:, devices], prices[:, devices] = response, future, price
+            law[:, devices] = programs.action_laws(response)
+        after = float(by_slots(form.cost, law, problem).mean())
         done, converged = sweep + 1, cost - after <= _ENOUGH * abs(after)
         cost = after
         if converged:
@@ -68,7 +68,7 @@ def descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: T
     return Descent(actions, futures, prices, law, cost, done, converged)
 
 
-def _by_slots(function: Callable[[Tensor, int], Tensor], law: Tensor, problem: Problem) -> Tensor:
+def by_slots(function: Callable[[Tensor, int], Tensor], law: Tensor, problem: Problem) -> Tensor:
     """Apply a function of laws and their first slot in pieces that fit the cache and the memory."""
     at_once = max(1, _SLOT_ENTRIES // _entries(problem))
     pieces = torch.split(law, at_once)
