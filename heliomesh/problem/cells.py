@@ -68,13 +68,13 @@ def receiver_cells(problem: Problem) -> list[tuple[int, ...]]:
 
 
 def _merged(problem: Problem, receivers: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Cells by merging two at a time; each cell has a number, a merged one the next, and only neighbours are tried."""
+    """Cells by merging two at a time. Every cell has a number, a merged one the next; only neighbours are tried."""
     widest = max(_cell_entries(problem, (i,)) for i in receivers)
     most = min(max(_CELL_ENTRIES // len(receivers), widest), _CELL_ENTRIES)
     cells: dict[int, tuple[int, ...]] = {}
     heard: list[set[int]] = []  # by number, also of cells that were merged since
     hearing: dict[int, list[int]] = {}  # by device: numbers of the cells that hear it
-    merges: list[tuple[int, float, int, int]] = []  # a heap: devices shared, entries, both cells
+    merges: list[tuple[int, int, int, int]] = []  # a heap: devices shared, entries, both cells
 
     def add(cell: tuple[int, ...]) -> None:
         number, devices = len(heard), set(_cell_part(problem, cell).devices)
@@ -103,10 +103,11 @@ def _cell_part(problem: Problem, cell: tuple[int, ...]) -> Part:
     return Part(tuple(devices), tuple(sites), cell)
 
 
-def _cell_entries(problem: Problem, cell: tuple[int, ...]) -> float:
+def _cell_entries(problem: Problem, cell: tuple[int, ...]) -> int:
     """Channel states × joint actions of a cell."""
     part = _cell_part(problem, cell)
-    return float(problem.channel.levels) ** len(part.sites) * float(len(problem.actions)) ** len(part.devices)
+    listed: int = problem.channel.levels ** len(part.sites) * len(problem.actions) ** len(part.devices)
+    return listed
 
 
 def _joined(problem: Problem, parts: list[Part]) -> Priced:
@@ -159,7 +160,7 @@ def listed_entries(problem: Problem, coordination: Coordination) -> tuple[int, .
     alone = {cell[0] for cell in cells if len(cell) == 1}
     groups = _pruned_groups(problem, coordination, alone)
     single = (len(group.receivers) * _listed_entries(problem, group.edges.shape[1]) for group in groups)
-    return (*single, *(int(_cell_entries(problem, cell)) for cell in cells if len(cell) > 1))
+    return (*single, *(_cell_entries(problem, cell) for cell in cells if len(cell) > 1))
 
 
 def _columns(problem: Problem, group: Group) -> list[Tensor]:

@@ -405,7 +405,7 @@ class Dual:
         problem, devices = self.problem, watchers.devices
         paid = self._watched_prices(watchers, flat)  # (block × sky, device, channel state, action)
         value = torch.zeros(len(devices), paid.shape[2], problem.num_energy, dtype=paid.dtype, device=paid.device)
-        paid = paid.unflatten(0, (-1, self.skies)).movedim(1, 3)
+        paid = paid.reshape(-1, self.skies, *paid.shape[1:]).movedim(1, 3)
         blocks, slots = self.blocks.tolist(), range(problem.slots - 1, -1, -1)
         if not self.sparing:
             value = programs.values(paid, value, blocks, slots, temperature)

@@ -75,7 +75,7 @@ class SoftPrograms:
             value = value @ self._kernels(slot).transpose(1, 2)
             value = moved_channels(value, self.axes, self.problem.channel.kernel.to(value.dtype))
         reached = (value @ self._spending.transpose(1, 2)).reshape(*value.shape, price.shape[-1])
-        reached.unflatten(2, (price.shape[2], -1)).add_(price.unsqueeze(3))
+        reached.view(*price.shape[:3], -1, price.shape[3]).add_(price.unsqueeze(3))
         return reached.add_(self._barred)
 
     def carried_back(self, taken: Tensor, slot: int) -> Tensor:
@@ -125,7 +125,7 @@ class _Recursion(torch.autograd.Function):
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Derivatives by prices and by the first value."""
         (gradient,) = gradients
-        programs, (blocks, devices, states, skies, actions) = context.programs, context.shape
+        programs, (devices, states, skies, actions) = context.programs, context.shape[1:]
         paid = gradient.new_zeros(context.shape)
         for block, slot in zip(reversed(context.blocks), reversed(context.slots), strict=True):
             taken = torch.softmax(context.kept.pop(), -1).mul_(gradient.unsqueeze(-1))
