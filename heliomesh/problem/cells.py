@@ -15,6 +15,7 @@ from heliomesh.problem.problem import Part, Problem
 _LISTED_ENTRIES = {"cpu": 1 << 18, "cuda": 1 << 22}  # channel states × joint actions of one receiver, listed
 _GROUP_ENTRIES = 1 << 24  # the same of receivers whose minima are taken together
 _CELL_ENTRIES = 1 << 23  # the same of a cell of several receivers, and of all cells of a part together
+_SHARING_RECEIVERS = 30  # parts of fewer receivers have merged cells as large as if they were so many
 _MERGED_RECEIVERS = 500  # larger networks have cells of one receiver
 
 
@@ -70,7 +71,7 @@ def receiver_cells(problem: Problem) -> list[tuple[int, ...]]:
 def _merged(problem: Problem, receivers: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Cells by merging two at a time. Every cell has a number, a merged one the next; only neighbours are tried."""
     widest = max(_cell_entries(problem, (i,)) for i in receivers)
-    most = min(max(_CELL_ENTRIES // len(receivers), widest), _CELL_ENTRIES)
+    most = min(max(_CELL_ENTRIES // max(len(receivers), _SHARING_RECEIVERS), widest), _CELL_ENTRIES)
     cells: dict[int, tuple[int, ...]] = {}
     heard: list[set[int]] = []  # by number, also of cells that were merged since
     hearing: dict[int, list[int]] = {}  # by device: numbers of the cells that hear it
