@@ -83,15 +83,3 @@ def _entries(problem: Problem) -> int:
     wedges = sum(len(n) ** 2 for n in problem.topology.neighbours)
     levels = 1 if problem.scenario.channel.state == "receiver" else problem.channel.levels
     return max(1, wedges * len(problem.actions) ** 2 * levels)
-
-
-def descent_bytes(problem: Problem) -> float:
-    """Peak memory of `descend`: actions and futures, all and those of a turn, and the wedges of a piece of slots."""
-    width = torch.empty((), dtype=problem.dtype).element_size()
-    values = float(problem.slots * problem.num_devices * problem.num_energy)
-    entries = _entries(problem)
-    piece = min(problem.slots * entries, max(_SLOT_ENTRIES, entries)) / len(problem.actions)
-    return 2.5 * values * (width + problem.actions.index_type.itemsize) + _WEDGE_COPIES * width * piece
-
-
-_WEDGE_COPIES = 5  # survival of each, of all, of all the rest, and what is made on the way

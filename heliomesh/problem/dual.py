@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from heliomesh.problem.best_response import descend, descent_bytes, even_laws
+from heliomesh.problem.best_response import descend, even_laws
 from heliomesh.problem.cells import Priced, expected_prices, listed_entries, priced_cells
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.joint_form import cost_form
@@ -85,12 +85,6 @@ def slot_blocks(problem: Problem) -> npt.NDArray[np.int64]:
     begins = np.diff(numbers, prepend=numbers[0]) != 0
     begins[problem.weights.borders[1:]] = True
     return np.cumsum(begins, dtype=np.int64)
-
-
-def least_bytes(problem: Problem, coordination: Coordination) -> float:
-    """Memory of the leanest bound: by prices that see no channel."""
-    ascent = Ascent(problem, listed_entries(problem, coordination), ((problem.num_devices, 1),))
-    return max(ascent.num_bytes(sparing=True), descent_bytes(problem))
 
 
 @dataclass(frozen=True)
