@@ -19,6 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from heliomesh.problem.best_response import by_slots
 from heliomesh.problem.context import Planning
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.joint_form import CostForm, cost_form
@@ -72,7 +73,7 @@ def plan(context: Planning[Options]) -> Plan:
     form, given = cost_form(problem), options.thresholds
     if given is not None:
         actions = threshold_actions(problem, _given_levels(problem, given))
-        cost = _cost(form, _laws(problem, actions))
+        cost = _cost(problem, form, _laws(problem, actions))
         return Plan("battery_threshold", Thresholds(problem, actions), expected_cost=cost)
     check_fits(
         "laws of all thresholds",
@@ -84,9 +85,9 @@ def plan(context: Planning[Options]) -> Plan:
     laws = torch.stack(
         [_laws(problem, actions) for actions in context.track(candidates, "thresholds", len(candidates))]
     )
-    common = torch.tensor([_cost(form, law) for law in laws]).argmin()
+    common = torch.tensor([_cost(problem, form, law) for law in laws]).argmin()
     choice = common.expand(problem.num_devices).to(problem.device)
-    cost, sweeps, converged = _cost(form, laws[common]), 0, True
+    cost, sweeps, converged = _cost(problem, form, laws[common]), 0, True
     if not options.shared:
         choice, cost, sweeps, converged = _descend(problem, form, laws, choice, options.sweeps)
     device = torch.arange(problem.num_devices, device=problem.device)
@@ -138,9 +139,9 @@ def _laws(problem: Problem, actions: Tensor) -> Tensor:
     return action_laws(problem, actions.expand(problem.slots, -1, -1))
 
 
-def _cost(form: CostForm, laws: Tensor) -> float:
+def _cost(problem: Problem, form: CostForm, laws: Tensor) -> float:
     """Exact expected cost per slot."""
-    return float(torch.stack([form.cost(law.unsqueeze(0), slot) for slot, law in enumerate(laws)]).mean())
+    return float(by_slots(form.cost, laws, problem).mean())
 
 
 def _descend(
@@ -152,17 +153,18 @@ def _descend(
     """
     colour = torch.tensor(problem.colour, device=problem.device)
     device = torch.arange(problem.num_devices, device=problem.device)
-    cost = _cost(form, laws[choice, :, device].transpose(0, 1))
+    cost, choice = _cost(problem, form, laws[choice, :, device].transpose(0, 1)), choice.clone()
+    movers = [(colour == turn).nonzero().squeeze(1) for turn in range(int(colour.max()) + 1)]
+    turns = [(devices, form.of(devices)) for devices in movers]
     for sweep in range(1, sweeps + 1):
-        for turn in range(int(colour.max()) + 1):
+        for devices, costs in turns:
             now = laws[choice, :, device].transpose(0, 1)  # (slot, device, action)
-            score = torch.zeros(len(laws), problem.num_devices, dtype=laws.dtype, device=laws.device)
-            for slot, law in enumerate(now):
-                score += (laws[:, slot] * form.action_cost(law.unsqueeze(0), slot)).sum(-1)
-            gained = score.gather(0, choice.unsqueeze(0)).squeeze(0) - score.amin(0)
-            moves = (colour == turn) & (gained > _ENOUGH * problem.slots)
-            choice = torch.where(moves, score.argmin(0), choice)
-        after = _cost(form, laws[choice, :, device].transpose(0, 1))
+            score = torch.zeros(len(laws), len(devices), dtype=laws.dtype, device=laws.device)
+            for slot, price in enumerate(by_slots(costs.action_cost, now, problem)):
+                score += (laws[:, slot, devices] * price).sum(-1)
+            gained = score.gather(0, choice[devices].unsqueeze(0)).squeeze(0) - score.amin(0)
+            choice[devices] = torch.where(gained > _ENOUGH * problem.slots, score.argmin(0), choice[devices])
+        after = _cost(problem, form, laws[choice, :, device].transpose(0, 1))
         converged, cost = cost - after <= _ENOUGH * abs(after), after
         if converged:
             return choice, cost, sweep, True

@@ -14,7 +14,7 @@ from torch import Tensor
 from heliomesh.problem.joint_form import CostForm
 from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem
-from heliomesh.problem.single import action_laws, best_responses
+from heliomesh.problem.single import OwnPrograms
 
 _SLOT_ENTRIES = 1 << 24  # wedge-action entries handled at a time
 _ENOUGH = 1e-5  # relative improvement of a sweep below which best responses stop
@@ -60,6 +60,8 @@ def even_laws(problem: Problem) -> Tensor:
 def descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: Track, description: str) -> Descent:
     """Best responses colour by colour until a sweep gains nothing; laws (slot, device, action)."""
     colour = torch.tensor(problem.colour, device=problem.device)
+    movers = [(colour == turn).nonzero().squeeze(1) for turn in range(int(colour.max()) + 1)]
+    turns = [(devices, form.of(devices), OwnPrograms(problem, devices)) for devices in movers]
     actions = torch.zeros(
         problem.slots,
         problem.num_devices,
@@ -68,17 +70,17 @@ def descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: T
         device=problem.device,
     )
     futures = torch.zeros(actions.shape, dtype=problem.dtype, device=problem.device)
-    prices = torch.zeros_like(law)
-    cost, done, converged, exact = np.inf, 0, False, True
+    prices, law = torch.zeros_like(law), law.clone()
+    cost, done, converged, exact = np.inf, 0, False, False
     for sweep in track(range(sweeps), description, sweeps):
-        for turn in range(int(colour.max()) + 1):
-            movers = colour == turn
-            price = _by_slots(form.action_cost, law, problem)
-            response, future, exact = best_responses(problem, price)
-            actions[:, movers], futures[:, movers] = response[:, movers], future[:, movers]
-            prices[:, movers] = price[:, movers]
-            law = torch.where(movers.unsqueeze(-1), action_laws(problem, actions), law)
-        after = float(_by_slots(form.cost, law, problem).mean())
+        exact = True
+        for devices, costs, programs in turns:
+            price = by_slots(costs.action_cost, law, problem)
+            response, future, settled = programs.best_responses(price)
+            actions[:, devices], futures[:, devices], prices[:, devices] = response, future, price
+            exact = exact and settled
+            law[:, devices] = programs.action_laws(response)
+        after = float(by_slots(form.cost, law, problem).mean())
         done, converged = sweep + 1, cost - after <= _ENOUGH * abs(after)
         cost = after
         if converged:
@@ -86,7 +88,7 @@ def descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: T
     return Descent(actions, futures, prices, law, cost, done, converged and exact)
 
 
-def _by_slots(function: Callable[[Tensor, int], Tensor], law: Tensor, problem: Problem) -> Tensor:
+def by_slots(function: Callable[[Tensor, int], Tensor], law: Tensor, problem: Problem) -> Tensor:
     """Apply a function of laws and their first slot in pieces that fit the cache and the memory."""
     at_once = max(1, _SLOT_ENTRIES // _entries(problem))
     pieces = torch.split(law, at_once)
@@ -101,15 +103,3 @@ def _entries(problem: Problem) -> int:
     wedges = sum(len(n) ** 2 for n in problem.topology.neighbours)
     levels = 1 if problem.scenario.channel.state == "receiver" else problem.channel.levels
     return max(1, wedges * len(problem.actions) ** 2 * levels)
-
-
-def descent_bytes(problem: Problem) -> float:
-    """Peak memory of `descend`: actions and futures, all and those of a turn, and the wedges of a piece of slots."""
-    width = torch.empty((), dtype=problem.dtype).element_size()
-    values = float(problem.slots * problem.num_devices * problem.num_energy)
-    entries = _entries(problem)
-    piece = min(problem.slots * entries, max(_SLOT_ENTRIES, entries)) / len(problem.actions)
-    return 2.5 * values * (width + problem.actions.index_type.itemsize) + _WEDGE_COPIES * width * piece
-
-
-_WEDGE_COPIES = 5  # survival of each, of all, of all the rest, and what is made on the way

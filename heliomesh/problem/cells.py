@@ -1,7 +1,7 @@
 """Cells of receivers whose one-slot minimum is taken together, with their cost tables; see `dual.py`."""
 
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 
 import numpy as np
 import torch
@@ -14,7 +14,8 @@ from heliomesh.problem.problem import Part, Problem
 
 _LISTED_ENTRIES = {"cpu": 1 << 18, "cuda": 1 << 22}  # channel states × joint actions of one receiver, listed
 _GROUP_ENTRIES = 1 << 24  # the same of receivers whose minima are taken together
-_CELL_ENTRIES = 1 << 21  # the same of a cell of several receivers, and of all cells of a part together
+_CELL_ENTRIES = 1 << 23  # the same of a cell of several receivers, and of all cells of a part together
+_SHARING_RECEIVERS = 30  # parts of fewer receivers have merged cells as large as if they were so many
 _MERGED_RECEIVERS = 500  # larger networks have cells of one receiver
 
 
@@ -32,6 +33,10 @@ class Priced:
     def heard(self) -> int:
         """Devices heard by each cell."""
         return self.actors.shape[1]
+
+    def to(self, dtype: torch.dtype) -> "Priced":
+        """The same with tables of another number type."""
+        return replace(self, cost=self.cost.to(dtype), channel_prob=self.channel_prob.to(dtype))
 
 
 def priced_cells(problem: Problem, coordination: Coordination) -> list[Priced]:
@@ -64,21 +69,32 @@ def receiver_cells(problem: Problem) -> list[tuple[int, ...]]:
 
 
 def _merged(problem: Problem, receivers: tuple[int, ...]) -> list[tuple[int, ...]]:
-    cells: list[tuple[int, ...]] = [(i,) for i in receivers]
-    widest = max(_cell_entries(problem, cell) for cell in cells)
-    most = min(max(_CELL_ENTRIES // len(receivers), widest), _CELL_ENTRIES)
-    while True:
-        heard = [set(_cell_part(problem, cell).devices) for cell in cells]
-        merges = [
-            (-len(heard[a] & heard[b]), _cell_entries(problem, cells[a] + cells[b]), a, b)
-            for a, b in combinations(range(len(cells)), 2)
-            if heard[a] & heard[b]
-        ]
-        merges = [merge for merge in merges if merge[1] <= most]
-        if not merges:
-            return cells
-        *_, a, b = min(merges)
-        cells = [cell for n, cell in enumerate(cells) if n not in (a, b)] + [cells[a] + cells[b]]
+    """Cells by merging two at a time. Every cell has a number, a merged one the next; only neighbours are tried."""
+    widest = max(_cell_entries(problem, (i,)) for i in receivers)
+    most = min(max(_CELL_ENTRIES // max(len(receivers), _SHARING_RECEIVERS), widest), _CELL_ENTRIES)
+    cells: dict[int, tuple[int, ...]] = {}
+    heard: list[set[int]] = []  # by number, also of cells that were merged since
+    hearing: dict[int, list[int]] = {}  # by device: numbers of the cells that hear it
+    merges: list[tuple[int, int, int, int]] = []  # a heap: devices shared, entries, both cells
+
+    def add(cell: tuple[int, ...]) -> None:
+        number, devices = len(heard), set(_cell_part(problem, cell).devices)
+        for other in sorted({other for device in devices for other in hearing.get(device, ()) if other in cells}):
+            entries = _cell_entries(problem, cells[other] + cell)
+            if entries <= most:
+                heappush(merges, (-len(heard[other] & devices), entries, other, number))
+        cells[number] = cell
+        heard.append(devices)
+        for device in devices:
+            hearing.setdefault(device, []).append(number)
+
+    for receiver in receivers:
+        add((receiver,))
+    while merges:
+        *_, first, second = heappop(merges)
+        if first in cells and second in cells:
+            add(cells.pop(first) + cells.pop(second))
+    return list(cells.values())
 
 
 def _cell_part(problem: Problem, cell: tuple[int, ...]) -> Part:
@@ -88,10 +104,11 @@ def _cell_part(problem: Problem, cell: tuple[int, ...]) -> Part:
     return Part(tuple(devices), tuple(sites), cell)
 
 
-def _cell_entries(problem: Problem, cell: tuple[int, ...]) -> float:
+def _cell_entries(problem: Problem, cell: tuple[int, ...]) -> int:
     """Channel states × joint actions of a cell."""
     part = _cell_part(problem, cell)
-    return float(problem.channel.levels) ** len(part.sites) * float(len(problem.actions)) ** len(part.devices)
+    listed: int = problem.channel.levels ** len(part.sites) * len(problem.actions) ** len(part.devices)
+    return listed
 
 
 def _joined(problem: Problem, parts: list[Part]) -> Priced:
@@ -144,7 +161,7 @@ def listed_entries(problem: Problem, coordination: Coordination) -> tuple[int, .
     alone = {cell[0] for cell in cells if len(cell) == 1}
     groups = _pruned_groups(problem, coordination, alone)
     single = (len(group.receivers) * _listed_entries(problem, group.edges.shape[1]) for group in groups)
-    return (*single, *(int(_cell_entries(problem, cell)) for cell in cells if len(cell) > 1))
+    return (*single, *(_cell_entries(problem, cell) for cell in cells if len(cell) > 1))
 
 
 def _columns(problem: Problem, group: Group) -> list[Tensor]:

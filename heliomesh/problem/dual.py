@@ -18,14 +18,15 @@ stationary law in every slot.
 The bound is concave in g. It is raised by gradient ascent on a soft minimum of falling temperature, on a coarse
 battery grid: first with prices that see no channel, from the expected cost given each device's action under zero-hop
 best responses, then with prices that do. It is certified with hard minima and with programs that bound continuous
-batteries (`minorant.py`). All of it is in float64: float32 would round the bound to either side.
+batteries (`minorant.py`). That is in float64: float32 would round the bound to either side. Prices are sought in
+float32, since any prices will do.
 
 A receiver that hears so many devices that not even one slot's joint actions can be listed is *pruned*: it is split
 into several that hear some of them each. Interference between these parts is left out, which can only lower the cost.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -35,7 +36,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from heliomesh.problem.best_response import descend, descent_bytes, even_laws
+from heliomesh.problem.best_response import descend, even_laws
 from heliomesh.problem.cells import Priced, expected_prices, listed_entries, priced_cells
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.joint_form import cost_form
@@ -44,6 +45,8 @@ from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem, interpolated
 from heliomesh.problem.settling import settle_values
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB
+from heliomesh.problem.soft_cells import expected_least
+from heliomesh.problem.soft_programs import SoftPrograms, moved_channels
 
 _LAST_SLOTS = 4  # slots near the horizon that have prices of their own
 _MOST_BLOCKS = 12  # groups of earlier slots that share prices
@@ -87,12 +90,6 @@ def slot_blocks(problem: Problem) -> npt.NDArray[np.int64]:
     return np.cumsum(begins, dtype=np.int64)
 
 
-def least_bytes(problem: Problem, coordination: Coordination) -> float:
-    """Memory of the leanest bound: by prices that see no channel."""
-    ascent = Ascent(problem, listed_entries(problem, coordination), ((problem.num_devices, 1),))
-    return max(ascent.num_bytes(sparing=True), descent_bytes(problem))
-
-
 @dataclass(frozen=True)
 class Effort:
     """What an ascent may take."""
@@ -127,16 +124,16 @@ _QUICK_PROGRAMS = 5_000_000  # values of all devices' programs
 def raise_bound(problem: Problem, effort: Effort, track: Track) -> float:
     """A certified bound on the total cost of the simulated process over the horizon, or the mean one of a cycle."""
     wide = problem.wide
-    rough = _rough(wide)
-    priced = priced_cells(rough, Coordination(rough))
-    blind = _dual(rough, priced, _unwatched(rough), effort)
+    rough, priced = _rough(wide), priced_cells(wide, Coordination(wide))
+    narrow = [one.to(rough.dtype) for one in priced]
+    blind = _dual(rough, narrow, _unwatched(rough), effort)
     first = blind.first_prices(_first_laws(rough, track))
     prices = blind.ascend(first, effort.steps, track, "dual bound")
     exact = _dual(wide, priced, _unwatched(wide), effort)
     bound = exact.certified(prices)
-    watched = _watched(rough, priced, effort.memory_gib) if priced and effort.channel_steps else None
+    watched = _watched(rough, narrow, effort.memory_gib) if priced and effort.channel_steps else None
     if watched is not None:
-        seeing = _dual(rough, priced, watched, effort)
+        seeing = _dual(rough, narrow, watched, effort)
         wider = [price.expand(-1, problem.channel.levels, -1, -1, -1).clone() for price in prices]
         better = seeing.ascend(wider, effort.channel_steps, track, "channel prices")
         bound = max(bound, _dual(wide, priced, watched, effort).certified(better))
@@ -144,11 +141,11 @@ def raise_bound(problem: Problem, effort: Effort, track: Track) -> float:
 
 
 def _rough(problem: Problem) -> Problem:
-    """The problem on which prices are sought: few battery levels, and fewer slots where these are alike.
+    """The problem on which prices are sought: float32, few battery levels, and fewer slots where these are alike.
 
     Any prices give a bound, so it need not be exact.
     """
-    rough = interpolated(problem, rough_levels(problem))
+    rough = replace(interpolated(problem, rough_levels(problem)), dtype=torch.float32)
     if problem.endless or not problem.is_steady or problem.slots <= _ROUGH_SLOTS:
         return rough
     return replace(rough, scenario=problem.scenario.first_slots(_ROUGH_SLOTS))
@@ -242,7 +239,7 @@ class Dual:
     problem: Problem
     priced: list[Priced]
     watchers: tuple[Watchers, ...]
-    sparing: bool = False  # time for memory: gradients go through segments of slots and single blocks
+    sparing: bool = False  # time for memory: gradients go through segments of slots
 
     @cached_property
     def blocks(self) -> Tensor:
@@ -295,17 +292,16 @@ class Dual:
         """The best prices met on the way up; none where nobody hears anybody."""
         if not prices:
             return prices
-        prices = [price.clone().requires_grad_() for price in prices]
-        optimiser, scale = torch.optim.Adam(prices, lr=_FIRST_RATE), self.problem.weights.largest
+        prices, scale = [price.clone().requires_grad_() for price in prices], self.problem.weights.largest
+        adam = Adam(prices)
         best, kept = -torch.inf, prices
         for step in track(range(steps), what, steps):
             fade = step / max(steps - 1, 1)
             temperature = scale * _FIRST_TEMPERATURE * (_LAST_TEMPERATURE / _FIRST_TEMPERATURE) ** fade
-            for entry in optimiser.param_groups:
-                entry["lr"] = scale * _FIRST_RATE * (_LAST_RATE / _FIRST_RATE) ** fade
-            optimiser.zero_grad()
-            (-self.value(prices, temperature)).backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+            adam.ascend(
+                torch.autograd.grad(self.value(prices, temperature), prices),
+                scale * _FIRST_RATE * (_LAST_RATE / _FIRST_RATE) ** fade,
+            )
             if step % 10 == 9 or step == steps - 1:
                 with torch.no_grad():
                     hard = float(self.value(prices, 0.0))
@@ -316,10 +312,9 @@ class Dual:
     @torch.no_grad()
     def certified(self, prices: list[Tensor]) -> float:
         """The bound for continuous batteries, with hard minima."""
-        total = 0.0
+        prices, total = [price.to(self.problem.dtype) for price in prices], 0.0
         for one, price in zip(self.priced, self._seen(prices), strict=True):
-            least = torch.cat([_expected_least(one, *block, 0.0) for block in self._single_blocks(price)])
-            total += float((least * self.weight).sum())
+            total += float((expected_least(one, price, self.deliver, 0.0) * self.weight).sum())
         flat = self._by_pair(prices)
         first, alike = first_laws(self.problem), list(kinds(self.problem))  # their kernels serve all watchers
         for watchers in self.watchers:
@@ -381,17 +376,10 @@ class Dual:
         future = value.reshape(-1, kind.num_energy)
         if self.problem.endless or slot < self.problem.slots - 1:
             future = kind.filled(future, int(kind.law.phase_of_slot[slot]))
-            future = self._moved_channels(future.reshape(value.shape), axes).reshape(future.shape)
+            kernel = self.problem.channel.kernel.to(future.dtype)
+            future = moved_channels(future.reshape(value.shape), axes, kernel).reshape(future.shape)
         price = self._paid_in(paid, slot).reshape(-1, self.skies, paid.shape[-1])
         return kind.spent(future, price).reshape(value.shape)
-
-    def _moved_channels(self, value: Tensor, axes: int) -> Tensor:
-        """E[value | channels now]; (device, channel state, energy) likewise."""
-        levels, kernel = self.problem.channel.levels, self.problem.channel.kernel.to(value.dtype)
-        for axis in range(axes):
-            apart = value.reshape(len(value) * levels**axis, levels, -1)
-            value = (kernel @ apart).reshape(value.shape)
-        return value
 
     def _over_channels(self, value: Tensor, axes: int) -> Tensor:
         """Mean over the stationary law of the channels watched; (device, channel state) → (device, 1)."""
@@ -404,21 +392,16 @@ class Dual:
         """The bound: with hard minima at temperature 0, else with soft ones, which are smooth and below them."""
         result = torch.zeros((), dtype=self.problem.dtype, device=self.problem.device)
         for one, price in zip(self.priced, self._seen(prices), strict=True):
-            if self.sparing:
-                least = torch.cat(
-                    [_recomputed(_expected_least, one, *block, temperature) for block in self._single_blocks(price)]
-                )
-            else:
-                least = _expected_least(one, price, self.deliver, temperature)
-            result = result + (least * self.weight).sum()
+            result = result + (expected_least(one, price, self.deliver, temperature) * self.weight).sum()
         flat = self._by_pair(prices)
-        for watchers in self.watchers:
-            result = result + self._programs(watchers, flat, temperature)
+        for watchers, programs in zip(self.watchers, self._programs, strict=True):
+            result = result + self._totals(watchers, programs, flat, temperature)
         return result
 
-    def _single_blocks(self, price: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """A cell's prices and v_t of every block alone."""
-        return zip(torch.split(price, 1), torch.split(self.deliver, 1), strict=True)
+    @cached_property
+    def _programs(self) -> list[SoftPrograms]:
+        """Own programs of every group of devices."""
+        return [SoftPrograms(self.problem, one.devices, len(one.axes)) for one in self.watchers]
 
     def _by_pair(self, prices: list[Tensor]) -> Tensor:
         """All cells' prices; (block, level, pair, action)."""
@@ -445,24 +428,26 @@ class Dual:
             for price, mask in zip(prices, masks, strict=True)
         ]
 
-    def _programs(self, watchers: Watchers, flat: Tensor, temperature: float) -> Tensor:
+    def _totals(self, watchers: Watchers, programs: SoftPrograms, flat: Tensor, temperature: float) -> Tensor:
         """Σ_j V_j of a group of devices, over their energies and the channels they watch."""
         problem, devices = self.problem, watchers.devices
-        paid = self._watched_prices(watchers, flat)  # (block, device, channel state, action)
+        paid = self._watched_prices(watchers, flat)  # (block × sky, device, channel state, action)
         if problem.endless:
-            return self._around(watchers, paid, temperature)
+            return self._around(watchers, programs, paid, temperature)
         value = torch.zeros(len(devices), paid.shape[2], problem.num_energy, dtype=paid.dtype, device=paid.device)
+        paid = paid.reshape(-1, self.skies, *paid.shape[1:]).movedim(1, 3)
+        blocks, slots = self.blocks.tolist(), range(problem.slots - 1, -1, -1)
         if not self.sparing:
-            value = self._recursion(watchers, paid, value, range(problem.slots - 1, -1, -1), temperature)
+            value = programs.values(paid, value, blocks, slots, temperature)
         else:
             length = _segment_slots(problem.slots)
-            for last in range(problem.slots - 1, -1, -length):
-                segment = range(last, max(last - length, -1), -1)
-                value = _recomputed(self._recursion, watchers, paid, value, segment, temperature)
+            for begin in range(0, problem.slots, length):
+                segment = slots[begin : begin + length]
+                value = _recomputed(programs.values, paid, value, blocks, segment, temperature)
         value = (value * problem.initial_energy_law[devices].unsqueeze(1)).sum(-1)
         return self._over_channels(value, len(watchers.axes)).sum()
 
-    def _around(self, watchers: Watchers, paid: Tensor, temperature: float) -> Tensor:
+    def _around(self, watchers: Watchers, programs: SoftPrograms, paid: Tensor, temperature: float) -> Tensor:
         """Σ_j of what devices pay in a cycle on average: the mean rise of their values around it.
 
         Each call starts from the values that the call before ended with, and weighs them by the law in which that
@@ -473,8 +458,10 @@ class Dual:
         value = torch.zeros_like(law) if value is None else value
         after = value = value.detach().requires_grad_(torch.is_grad_enabled())
         cycles = -(-_AROUND_SLOTS // problem.slots)
+        paid = paid.reshape(-1, self.skies, *paid.shape[1:]).movedim(1, 3)
+        blocks, slots = self.blocks.tolist(), range(problem.slots - 1, -1, -1)
         for _ in range(cycles):
-            after = self._recursion(watchers, paid, after, range(problem.slots - 1, -1, -1), temperature)
+            after = programs.values(paid, after, blocks, slots, temperature)
         kept = (after - after.amin((1, 2), keepdim=True)).detach()
         if torch.is_grad_enabled():
 
@@ -495,34 +482,6 @@ class Dual:
         for _ in watchers.axes:
             channels = torch.outer(channels, self.problem.channel.stationary.to(paid.dtype)).flatten()
         return self.problem.initial_energy_law[watchers.devices].unsqueeze(1) * channels.reshape(1, -1, 1)
-
-    def _recursion(self, watchers: Watchers, paid: Tensor, value: Tensor, slots: range, temperature: float) -> Tensor:
-        """Values (device, channel state, energy) at the last of falling ``slots``, from those after the first.
-
-        Steps in place, where autograd allows them, keep one table of choices a slot instead of several.
-        """
-        problem, devices = self.problem, watchers.devices
-        unpaid = ~problem.feasible[devices].unsqueeze(1)
-        left = problem.energy_left[devices].unsqueeze(1).expand(-1, paid.shape[2], -1, -1)
-        above, interpolates = (left + 1).clamp(max=problem.num_energy - 1), bool(problem.actions.change.any())
-        change = problem.actions.change[devices].reshape(len(devices), 1, 1, -1).to(paid).expand(left.shape)
-        kernels: dict[int, Tensor] = {}  # by phase: a copy a slot would be kept for the gradient
-        for slot in slots:
-            if problem.endless or slot < problem.slots - 1:
-                phase = int(problem.harvest.law.phase_of_slot[slot])
-                if phase not in kernels:
-                    kernels[phase] = problem.energy_kernels(slot)[devices].transpose(1, 2)
-                value = self._moved_channels(value @ kernels[phase], len(watchers.axes))
-            wide = value.unsqueeze(-1).expand(-1, -1, -1, left.shape[-1])
-            reached = wide.gather(2, left)
-            if interpolates:
-                reached = torch.lerp(reached, wide.gather(2, above), change)
-            price = self._paid_in(paid, slot)
-            if self.skies > 1:
-                price = price.repeat_interleave(problem.battery.levels, dim=2)
-            choice = reached.add_(price).masked_fill_(unpaid, torch.inf)
-            value = soft_least(choice, temperature)
-        return value
 
     def _paid_in(self, paid: Tensor, slot: int) -> Tensor:
         """Prices of a slot by the shared weather; (device, channel state, sky, action)."""
@@ -550,25 +509,29 @@ class Dual:
         return total.reshape(blocks, len(watchers.devices), -1, actions)
 
 
-def _expected_least(one: Priced, price: Tensor, deliver: Tensor, temperature: float) -> Tensor:
-    """Σ_i E_h min_p (v_t f_i − Σ_j g_ij) of a group of receivers; v_t (block,) → (block,)."""
-    least = soft_least(_net(one, price, deliver), temperature)
-    return torch.einsum("bcr,c->b", least, one.channel_prob)
+class Adam:
+    """Gradient ascent with a step size of its own for every number (Kingma and Ba, 2015), at their default decays.
+
+    `torch.optim` would load a compiler for it, which takes longer than many an ascent.
+    """
+
+    def __init__(self, numbers: list[Tensor]) -> None:
+        self._numbers, self._steps = numbers, 0
+        self._mean = [torch.zeros_like(one) for one in numbers]
+        self._square = [torch.zeros_like(one) for one in numbers]
+
+    @torch.no_grad()
+    def ascend(self, gradients: Sequence[Tensor], rate: float) -> None:
+        """One step uphill, in place."""
+        self._steps += 1
+        for number, mean, square, gradient in zip(self._numbers, self._mean, self._square, gradients, strict=True):
+            mean.lerp_(gradient, 1 - _MEAN_DECAY)
+            square.mul_(_SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - _SQUARE_DECAY)
+            spread = (square / (1 - _SQUARE_DECAY**self._steps)).sqrt_().add_(_LEAST_SPREAD)
+            number.addcdiv_(mean, spread, value=rate / (1 - _MEAN_DECAY**self._steps))
 
 
-def _net(one: Priced, price: Tensor, deliver: Tensor) -> Tensor:
-    """v_t f_i − Σ_j g_ij for all joint actions; (block, channel state, receiver, joint action)."""
-    blocks, levels, receivers, heard, actions = price.shape
-    joint = torch.zeros((), dtype=price.dtype, device=price.device)
-    for axis in range(heard):
-        seen = price[:, one.level[:, axis] if levels > 1 else slice(None), :, axis]
-        shape = [blocks, seen.shape[1], receivers, *[1] * heard]
-        shape[3 + axis] = actions
-        joint = joint + seen.reshape(shape)
-    cost = one.cost.unsqueeze(0)
-    if bool((deliver != 1).any()):
-        cost = cost * deliver.reshape(-1, 1, 1, 1)
-    return cost - joint.flatten(3)
+_MEAN_DECAY, _SQUARE_DECAY, _LEAST_SPREAD = 0.9, 0.999, 1e-8
 
 
 @dataclass(frozen=True)
@@ -580,9 +543,9 @@ class Ascent:
     programs: tuple[tuple[int, int], ...]  # devices and channel states of every group of own programs
 
     def num_bytes(self, sparing: bool) -> float:
-        """Peak memory: cost tables, prices paid, and what gradients keep of receivers' minima and of all slots.
+        """Peak memory: cost tables, prices paid, one block of minima, and what gradients keep of all slots.
 
-        A sparing gradient keeps values where segments begin, and one segment or one block of minima at a time.
+        A sparing gradient keeps values where segments begin, and one segment at a time.
         """
         problem, width = self.problem, torch.empty((), dtype=self.problem.dtype).element_size()
         blocks, slots = len(np.unique(slot_blocks(problem))) * num_skies(problem), problem.slots
@@ -593,11 +556,11 @@ class Ascent:
             sum(devices for devices, _ in self.programs) * problem.num_energy**2 * len(problem.harvest.law.joule)
         )
         kept = float(sum(self.listed)) + _PAID_COPIES * paid + kernels
-        if not sparing:
-            return width * (kept + _KEPT_SHARE * (blocks * sum(self.listed) + slots * sum(choices)))
-        length = _segment_slots(slots)
-        segments = sum(values) * slots / length + (_KEPT_SHARE * length + _PASSING_COPIES) * max(choices)
-        return width * (kept + max(_LISTING_COPIES * max(self.listed), segments))
+        programs = _KEPT_SHARE * slots * sum(choices)
+        if sparing:
+            length = _segment_slots(slots)
+            programs = sum(values) * slots / length + (_KEPT_SHARE * length + _PASSING_COPIES) * max(choices)
+        return width * (kept + max(_LISTING_COPIES * max(self.listed, default=0), programs))
 
 
 # Measured: allocations of this many bytes per byte that a gradient keeps, since what lies between is not used again.
@@ -610,13 +573,6 @@ _LISTING_COPIES = 4  # while a table is made, and while its minima are taken
 def _segment_slots(slots: int) -> int:
     """Slots of a segment: about as many as there are segments, so that both together are fewest."""
     return math.isqrt(slots - 1) + 1
-
-
-def soft_least(values: Tensor, temperature: float) -> Tensor:
-    """Minimum over the last axis; a soft one at a positive temperature. The values are used up."""
-    if temperature == 0:
-        return values.amin(-1)
-    return -temperature * torch.logsumexp(values.div_(-temperature), dim=-1)
 
 
 def _recomputed(function: Callable[..., Tensor], *arguments: object) -> Tensor:

@@ -29,8 +29,15 @@ class CostForm(Protocol):
     def cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
         """Expected one-slot cost of the network; (slot,)."""
 
+    def of(self, movers: Tensor) -> "ActionCosts":
+        """Costs of the actions of some devices; (mover,) device numbers."""
+
+
+class ActionCosts(Protocol):
+    """What the actions of some devices cost, against independent laws (slot, device, action) of all devices."""
+
     def action_cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
-        """Expected cost of everything a device's action touches, per own action; (slot, device, action)."""
+        """Expected cost of everything a mover's action touches, per own action; (slot, mover, action)."""
 
 
 def cost_form(problem: Problem) -> CostForm:
@@ -78,19 +85,24 @@ class JointForm:
             mean += torch.tensordot(prob, self._coordination.missed(group, fading), dims=1)
         return mean.reshape(receivers, *[len(self.problem.actions)] * group.heard)
 
-    def _expected(self, group: Group, law: Tensor, given: int | None = None) -> Tensor:
-        """E[f_i], or per action of the device heard in place ``given``; (slot, receiver, 1 or action)."""
-        table, places = self._missed[group.offset], list(range(group.heard))
+    def expected(self, group: Group, law: Tensor, given: int | None = None, among: Tensor | None = None) -> Tensor:
+        """E[f_i], or per action of the device heard in place ``given``; (slot, receiver, 1 or action).
+
+        ``among``: places of some receivers in the group, all by default.
+        """
+        table, actors, places = self._missed[group.offset], group.actors, list(range(group.heard))
+        if among is not None:
+            table, actors = table[among], actors[among]
         if given is not None:
             table = table.movedim(1 + given, 1)
             places.remove(given)
-        left = table.reshape(1, len(group.receivers), -1)
+        left = table.reshape(1, len(actors), -1)
         for place in reversed(places):
-            heard = law[:, group.actors[:, place]].unsqueeze(-1)  # (slot, receiver, action, 1)
+            heard = law[:, actors[:, place]].unsqueeze(-1)  # (slot, receiver, action, 1)
             left = (left.reshape(*left.shape[:2], -1, law.shape[-1]) @ heard).squeeze(-1)
         return left.expand(len(law), -1, -1)
 
-    def _weights(self, first_slot: int, slots: int) -> tuple[Tensor, Tensor]:
+    def weights(self, first_slot: int, slots: int) -> tuple[Tensor, Tensor]:
         """v_t (slot,), and what actions cost that do not train (slot, device, action)."""
         weights, place = self.problem.weights, self.problem.device
         phase = torch.from_numpy(weights.phase_of_slot[first_slot : first_slot + slots]).to(place)
@@ -99,15 +111,41 @@ class JointForm:
 
     def cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
         """Expected one-slot cost of the network; (slot,)."""
-        deliver, idle = self._weights(first_slot, len(law))
-        lost = sum((self._expected(group, law).sum((1, 2)) for group in self.groups), torch.zeros_like(deliver))
+        deliver, idle = self.weights(first_slot, len(law))
+        lost = sum((self.expected(group, law).sum((1, 2)) for group in self.groups), torch.zeros_like(deliver))
         return deliver * lost + (law * idle).sum((-1, -2))
 
+    def of(self, movers: Tensor) -> "ListedCosts":
+        """Costs of the actions of some devices."""
+        return ListedCosts(self, movers)
+
+
+@dataclass(frozen=True)
+class ListedCosts:
+    """What the actions of some devices cost, from the receivers that hear them."""
+
+    form: JointForm
+    movers: Tensor  # (mover,) device numbers
+
+    @cached_property
+    def _heard(self) -> list[tuple[Group, int, Tensor, Tensor]]:
+        """Per group and place heard: the receivers that hear a mover there, and the movers' places; (receiver,)."""
+        place = torch.full((self.form.problem.num_devices,), -1, device=self.movers.device)
+        place[self.movers] = torch.arange(len(self.movers), device=self.movers.device)
+        found = []
+        for group in self.form.groups:
+            for axis in range(group.heard):
+                mover = place[group.actors[:, axis]]
+                among = (mover >= 0).nonzero().squeeze(1)
+                if len(among):
+                    found.append((group, axis, among, mover[among]))
+        return found
+
     def action_cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
-        """Expected cost of everything a device's action touches, per own action; (slot, device, action)."""
-        deliver, cost = self._weights(first_slot, len(law))
-        for group in self.groups:
-            for place in range(group.heard):
-                lost = deliver.reshape(-1, 1, 1) * self._expected(group, law, place)
-                cost.index_add_(1, group.actors[:, place], lost)
+        """Expected cost of everything a mover's action touches, per own action; (slot, mover, action)."""
+        deliver, idle = self.form.weights(first_slot, len(law))
+        cost = idle[:, self.movers]
+        for group, axis, among, mover in self._heard:
+            lost = deliver.reshape(-1, 1, 1) * self.form.expected(group, law, axis, among)
+            cost.index_add_(1, mover, lost)
         return cost

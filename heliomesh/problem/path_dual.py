@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from heliomesh.problem.coordination import Coordination
-from heliomesh.problem.dual import soft_least
 from heliomesh.problem.minorant import Kind, first_laws, kinds
 from heliomesh.problem.paths import Paths
 from heliomesh.problem.policy import Track
@@ -122,7 +121,7 @@ class PathDual:
         shape = (len(self.paths), self.problem.slots)
         total = torch.zeros(shape, dtype=self.problem.dtype, device=self.problem.device)
         for cost, price in zip(self.costs, prices, strict=True):
-            least = soft_least(cost - _joint(price), temperature)
+            least = _soft_least(cost - _joint(price), temperature)
             total = total + least.sum(1).reshape(shape)
         return total
 
@@ -143,7 +142,7 @@ class PathDual:
                 value = filled(problem, every, value, self.paths.phase[:, slot])
                 value = value if self.penalty is None else value - self.penalty[slot]
             choice = reached(problem, every, value) + paid[slot].unsqueeze(2)
-            value = soft_least(choice, temperature)
+            value = _soft_least(choice, temperature)
         return (value * problem.initial_energy_law.unsqueeze(1)).sum((0, 2))
 
     @torch.no_grad()
@@ -194,3 +193,10 @@ def _joint(price: Tensor) -> Tensor:
     for own in range(1, heard):
         total = (total.unsqueeze(-1) + price[:, :, own].unsqueeze(2)).reshape(slots, receivers, -1)
     return total
+
+
+def _soft_least(values: Tensor, temperature: float) -> Tensor:
+    """Minimum over the last axis; a soft one at a positive temperature. The values are used up."""
+    if temperature == 0:
+        return values.amin(-1)
+    return -temperature * torch.logsumexp(values.div_(-temperature), dim=-1)

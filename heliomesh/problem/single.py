@@ -3,6 +3,9 @@
 v_t(b) = min over feasible a of  price_t(a) + E[v_{t+1} | b − e(a)]
 """
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -15,12 +18,6 @@ def future_values(problem: Problem, slot: int, value: Tensor) -> Tensor:
     return (problem.energy_kernels(slot) @ value.unsqueeze(-1)).squeeze(-1)
 
 
-def action_values(problem: Problem, price: Tensor, future: Tensor) -> Tensor:
-    """Price plus future at the state left, +∞ where infeasible; (device, action) → (device, energy, action)."""
-    reached = reached_values(problem, future)
-    return (price.unsqueeze(1) + reached).masked_fill(~problem.feasible, torch.inf)
-
-
 def reached_values(problem: Problem, future: Tensor) -> Tensor:
     """Values of what every action leaves, interpolated; (device, energy) → (device, energy, action)."""
     left, change = problem.energy_left, problem.actions.change
@@ -30,32 +27,6 @@ def reached_values(problem: Problem, future: Tensor) -> Tensor:
         above = wide.gather(1, (left + 1).clamp(max=problem.num_energy - 1))
         reached = torch.lerp(reached, above, change.unsqueeze(1).to(reached))
     return reached
-
-
-def best_responses(problem: Problem, price: Tensor) -> tuple[Tensor, Tensor, bool]:
-    """Optimal actions and post-decision values of every device; price (slot, device, action).
-
-    Returns actions (slot, device, energy), futures (slot, device, energy): E[v_{t+1} | state after spending], and
-    whether these are exact: around a cycle they are but for a constant, once they have settled.
-    """
-    slots, devices = price.shape[:2]
-    nothing = torch.zeros(devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
-    actions = torch.empty(slots, devices, problem.num_energy, dtype=problem.actions.index_type, device=problem.device)
-    futures = torch.empty(slots, devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
-
-    def before(value: Tensor) -> Tensor:
-        """Values before the first slot of those after the last."""
-        for slot in range(slots - 1, -1, -1):
-            ends = slot == slots - 1 and not problem.endless
-            future = value if ends else future_values(problem, slot, value)
-            value, best = action_values(problem, price[slot], future).min(-1)
-            actions[slot], futures[slot] = best, future
-        return value
-
-    if problem.endless:
-        return actions, futures, settle_values(before, nothing, slots)
-    before(nothing)
-    return actions, futures, True
 
 
 def opportunity_values(problem: Problem, price: Tensor) -> Tensor:
@@ -75,34 +46,120 @@ def opportunity_values(problem: Problem, price: Tensor) -> Tensor:
     return futures
 
 
-def least_totals(problem: Problem, price: Tensor, futures: Tensor) -> Tensor:
-    """Expected total of each device's optimal plan from the first slot on; (device,)."""
-    value = action_values(problem, price[0], futures[0]).amin(-1)
-    return (value * problem.initial_energy_law).sum(1)
+@dataclass(frozen=True)
+class OwnPrograms:
+    """Dynamic programs of some devices, each on its own.
+
+    Loops over slots hold as few operations as can be: on small networks each costs more than its arithmetic.
+    """
+
+    problem: Problem
+    devices: Tensor  # (device,) numbers
+
+    def best_responses(self, price: Tensor) -> tuple[Tensor, Tensor, bool]:
+        """Optimal actions and post-decision values against prices (slot, device, action).
+
+        Returns actions (slot, device, energy), futures (slot, device, energy): E[v_{t+1} | state after spending], and
+        whether these are exact: around a cycle they are but for a constant, once they have settled.
+        """
+        slots, shape = len(price), (len(self.devices), self.problem.num_energy, price.shape[-1])
+        futures, best = price.new_zeros(slots, *shape[:2]), self.devices.new_empty(slots, *shape[:2])
+
+        def before(last: Tensor) -> Tensor:
+            """Values before the first slot of those after the last."""
+            value = last.clone()
+            for slot in range(slots - 1, -1, -1):
+                future = futures[slot]
+                if self.problem.endless or slot < slots - 1:
+                    torch.bmm(self._kernels(slot), value.unsqueeze(-1), out=future.unsqueeze(-1))
+                reached = future.gather(1, self._lower)
+                if self._share is not None:
+                    reached = torch.lerp(reached, future.gather(1, self._upper), self._share)
+                choices = reached.reshape(shape).add_(price[slot].unsqueeze(1)).add_(self._barred)
+                torch.min(choices, -1, out=(value, best[slot]))
+            return value
+
+        nothing, exact = price.new_zeros(shape[:2]), True
+        if self.problem.endless:
+            exact = settle_values(before, nothing, slots)
+        else:
+            before(nothing)
+        return best.to(self.problem.actions.index_type), futures, exact
+
+    def action_laws(self, actions: Tensor) -> Tensor:
+        """Law of every action in every slot; actions (slot, device, energy) → (slot, device, action).
+
+        Around a cycle these are the laws in the long run.
+        """
+        problem, chosen = self.problem, actions.long()
+        slots, count = len(actions), len(problem.actions)
+        place = chosen + count * torch.arange(problem.num_energy, device=problem.device)
+        lower, upper = (
+            table.expand(slots, -1, -1).gather(2, place) for table in (self._lower, self._upper)
+        )  # (slot, device, energy)
+        share = None if self._share is None else self._share.expand(slots, -1, -1).gather(2, place)
+        held = torch.empty(actions.shape, dtype=problem.dtype, device=problem.device)
+
+        def after(law: Tensor) -> Tensor:
+            """Laws of the energies after the last slot of those before the first."""
+            for slot in range(slots):
+                held[slot] = law
+                if share is None:
+                    stored = torch.zeros_like(law).scatter_add_(1, lower[slot], law)
+                else:
+                    above = law * share[slot]
+                    stored = torch.zeros_like(law).scatter_add_(1, lower[slot], law - above)
+                    stored.scatter_add_(1, upper[slot], above)
+                law = torch.bmm(stored.unsqueeze(1), self._kernels(slot)).squeeze(1)
+            return law
+
+        first = problem.initial_energy_law[self.devices]
+        if problem.endless:
+            settle_laws(after, first, slots)
+        else:
+            after(first)
+        return held.new_zeros(*held.shape[:2], count).scatter_add_(2, chosen, held)
+
+    @cached_property
+    def _lower(self) -> Tensor:
+        """State that an action leaves, at or below; (device, energy × action)."""
+        return self.problem.energy_left[self.devices].flatten(1)
+
+    @cached_property
+    def _upper(self) -> Tensor:
+        """The next state up; (device, energy × action)."""
+        return (self._lower + 1).clamp(max=self.problem.num_energy - 1)
+
+    @cached_property
+    def _share(self) -> Tensor | None:
+        """By which share what is left lies above `_lower`; None where it never does. (device, energy × action)."""
+        change = self.problem.actions.change
+        if not bool(change.any()):
+            return None
+        return change[self.devices].to(self.problem.dtype).repeat(1, self.problem.num_energy)
+
+    @cached_property
+    def _barred(self) -> Tensor:
+        """+∞ where a state does not pay for an action, else 0; (device, energy, action)."""
+        feasible = self.problem.feasible[self.devices]
+        return torch.zeros(feasible.shape, dtype=self.problem.dtype, device=feasible.device).masked_fill_(
+            ~feasible, torch.inf
+        )
+
+    def _kernels(self, slot: int) -> Tensor:
+        """`Problem.energy_kernels` of the devices; (device, energy, energy)."""
+        phase = int(self.problem.harvest.law.phase_of_slot[slot])
+        if phase not in self._newest:
+            self._newest.clear()  # a law may have many phases
+            self._newest[phase] = self.problem.energy_kernels(slot)[self.devices]
+        return self._newest[phase]
+
+    @cached_property
+    def _newest(self) -> dict[int, Tensor]:
+        """Kernels of the phase last asked for."""
+        return {}
 
 
 def action_laws(problem: Problem, actions: Tensor) -> Tensor:
-    """Law of every device's action in every slot; actions (slot, device, energy) → (slot, device, action).
-
-    Around a cycle these are the laws in the long run.
-    """
-    slots, devices = actions.shape[:2]
-    laws = torch.empty(slots, devices, len(problem.actions), dtype=problem.dtype, device=problem.device)
-
-    def after(law: Tensor) -> Tensor:
-        """Laws of the energies after the last slot of those before the first."""
-        for slot in range(slots):
-            chosen = actions[slot].long()
-            laws[slot] = torch.zeros_like(laws[slot]).scatter_add_(1, chosen, law)
-            left = problem.energy_left.gather(2, chosen.unsqueeze(-1)).squeeze(-1)
-            above = law * problem.actions.change.to(law).gather(1, chosen)
-            stored = torch.zeros_like(law).scatter_add_(1, left, law - above)
-            stored.scatter_add_(1, (left + 1).clamp(max=problem.num_energy - 1), above)
-            law = (stored.unsqueeze(1) @ problem.energy_kernels(slot)).squeeze(1)
-        return law
-
-    if problem.endless:
-        settle_laws(after, problem.initial_energy_law, slots)
-    else:
-        after(problem.initial_energy_law)
-    return laws
+    """Law of every device's action in every slot; actions (slot, device, energy) → (slot, device, action)."""
+    return OwnPrograms(problem, torch.arange(problem.num_devices, device=problem.device)).action_laws(actions)

@@ -1,0 +1,138 @@
+"""Devices' own dynamic programs with soft minima, and their gradient by prices.
+
+    v_t(b) = −τ log Σ_a exp(−(price_t(a) + E[v_{t+1} | b − e(a)]) / τ)
+
+The derivative by price_t(a) is the probability of action a in slot t, where a device picks actions by the softmax of
+the same values. Laws of states carry it from slot to slot. That takes far fewer small operations than autograd does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heliomesh.problem.problem import Problem
+
+
+@dataclass(frozen=True)
+class SoftPrograms:
+    """Programs of some devices over their energies and the channels that their prices move with."""
+
+    problem: Problem
+    devices: Tensor  # (device,) numbers
+    axes: int  # channels watched
+
+    def values(
+        self, paid: Tensor, value: Tensor, block_of_slot: Sequence[int], slots: range, temperature: float
+    ) -> Tensor:
+        """Values (device, channel state, energy) at the last of falling ``slots``, from those after the first.
+
+        paid (block, device, channel state, sky, action). Hard minima at temperature 0.
+        """
+        blocks = [block_of_slot[slot] for slot in slots]
+        found: Tensor = _Recursion.apply(paid, value, self, blocks, slots, temperature)  # type: ignore[no-untyped-call]
+        return found
+
+    @cached_property
+    def _spending(self) -> Tensor:
+        """Shares by which an action leaves a state's energy on either grid point; (device, energy × action, left)."""
+        problem = self.problem
+        left = problem.energy_left[self.devices].flatten(1).unsqueeze(-1)
+        change = problem.actions.change[self.devices].to(problem.dtype).repeat(1, problem.num_energy).unsqueeze(-1)
+        shares = change.new_zeros(*left.shape[:2], problem.num_energy).scatter_(2, left, 1 - change)
+        return shares.scatter_add_(2, (left + 1).clamp(max=problem.num_energy - 1), change)
+
+    @cached_property
+    def _barred(self) -> Tensor:
+        """+∞ where a state does not pay for an action, else 0; (device, 1, energy, action)."""
+        feasible = self.problem.feasible[self.devices].unsqueeze(1)
+        return torch.zeros(feasible.shape, dtype=self.problem.dtype, device=feasible.device).masked_fill_(
+            ~feasible, torch.inf
+        )
+
+    def _kernels(self, slot: int) -> Tensor:
+        """`Problem.energy_kernels` of the devices; (device, energy, energy)."""
+        phase = int(self.problem.harvest.law.phase_of_slot[slot])
+        if phase not in self._newest:
+            self._newest.clear()  # a law may have many phases
+            self._newest[phase] = self.problem.energy_kernels(slot)[self.devices]
+        return self._newest[phase]
+
+    @cached_property
+    def _newest(self) -> dict[int, Tensor]:
+        """Kernels of the phase last asked for."""
+        return {}
+
+    def _goes_on(self, slot: int) -> bool:
+        """Whether another slot follows."""
+        return self.problem.endless or slot < self.problem.slots - 1
+
+    def choices(self, price: Tensor, value: Tensor, slot: int) -> Tensor:
+        """Price plus future of every action, +∞ where infeasible; (device, channel state, energy, action).
+
+        price (device, channel state, sky, action), value after the slot (device, channel state, energy).
+        """
+        if self._goes_on(slot):
+            value = value @ self._kernels(slot).transpose(1, 2)
+            value = moved_channels(value, self.axes, self.problem.channel.kernel.to(value.dtype))
+        reached = (value @ self._spending.transpose(1, 2)).reshape(*value.shape, price.shape[-1])
+        reached.view(*price.shape[:3], -1, price.shape[3]).add_(price.unsqueeze(3))
+        return reached.add_(self._barred)
+
+    def carried_back(self, taken: Tensor, slot: int) -> Tensor:
+        """Derivative by the value after a slot, from that by its choices; the adjoint of `choices`."""
+        left = taken.flatten(2) @ self._spending
+        if not self._goes_on(slot):
+            return left
+        left = moved_channels(left, self.axes, self.problem.channel.kernel.to(left.dtype).T)
+        return left @ self._kernels(slot)
+
+
+def moved_channels(value: Tensor, axes: int, kernel: Tensor) -> Tensor:
+    """E[value | channels now]; (device, channel state, energy) likewise."""
+    for axis in range(axes):
+        apart = value.reshape(len(value) * len(kernel) ** axis, len(kernel), -1)
+        value = (kernel @ apart).reshape(value.shape)
+    return value
+
+
+class _Recursion(torch.autograd.Function):
+    """`SoftPrograms.values`; keeps a table of choices a slot for the gradient."""
+
+    @staticmethod
+    def forward(
+        context: Any,
+        paid: Tensor,
+        value: Tensor,
+        programs: SoftPrograms,
+        blocks: list[int],
+        slots: range,
+        temperature: float,
+    ) -> Tensor:
+        """The value at the last slot."""
+        kept = []
+        for block, slot in zip(blocks, slots, strict=True):
+            choices = programs.choices(paid[block], value, slot)
+            if temperature == 0:
+                value = choices.amin(-1)
+                continue
+            kept.append(choices.div_(-temperature))
+            value = torch.logsumexp(choices, -1).mul_(-temperature)
+        context.programs, context.kept, context.shape = programs, kept, paid.shape
+        context.blocks, context.slots = blocks, slots
+        return value
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Derivatives by prices and by the first value."""
+        (gradient,) = gradients
+        programs, (devices, states, skies, actions) = context.programs, context.shape[1:]
+        paid = gradient.new_zeros(context.shape)
+        for block, slot in zip(reversed(context.blocks), reversed(context.slots), strict=True):
+            taken = torch.softmax(context.kept.pop(), -1).mul_(gradient.unsqueeze(-1))
+            paid[block].add_(taken.reshape(devices, states, skies, -1, actions).sum(3))
+            gradient = programs.carried_back(taken, slot)
+        return paid, gradient, None, None, None, None
