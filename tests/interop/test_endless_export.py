@@ -13,8 +13,7 @@ from heliomesh.interop.c_rounds import write_round_headers
 from heliomesh.interop.export_tables import Tabulated, read_tables, tabulate, write_tables
 from heliomesh.interop.rounded import RoundedTables
 from heliomesh.problem.endless import Endless
-from tests.interop import test_c_rounds
-from tests.interop.test_export import actions_in_c, needs_gcc, program, random_states
+from tests.interop.c_network import actions_in_c, actions_in_python, needs_gcc, random_states
 
 ALONE = ("prices", {"coordinate": False, "interpolate": False})
 ONE_HOP = ("decentralized", {"hops": 1, "rounds": 2})
@@ -62,7 +61,7 @@ def test_tables_and_files_go_around(planner, options, tmp_path):
     for kind in ("json", "npz"):
         assert read_tables(write_tables(tables, tmp_path, kind)[0]) == tables
     for slot in (0, 11, 12, 250):
-        seen, _, _ = random_states(plan.policy.problem, 500, seed=slot)
+        seen, _ = random_states(plan.policy.problem, 500)
         expected = plan.policy.action(slot, seen)
         np.testing.assert_array_equal(Tabulated(plan.policy.problem, tables).action(slot, seen), expected)
 
@@ -74,41 +73,31 @@ def test_a_file_without_a_period_keeps_its_last_table(tmp_path):
     assert data.pop("period") is None  # as files were before
     (tmp_path / "plan.json").write_text(json.dumps(data), encoding="utf-8")
     policy = Tabulated(problem, read_tables(tmp_path / "plan.json"))
-    seen, _, _ = random_states(problem, 500)
+    seen, _ = random_states(problem, 500)
     np.testing.assert_array_equal(policy.action(99, seen), policy.action(problem.slots - 1, seen))
 
 
-def around(policy, seen, slots):
-    """Actions in Python, slot by slot; (state, device)."""
-    found = np.empty((len(slots), policy.problem.num_devices), dtype=np.int64)
-    for slot in np.unique(slots):
-        here = np.flatnonzero(slots == slot)
-        found[here] = policy.action(int(slot), seen.of(here)).numpy()
-    return found
+LONGER = {"slots": 50}  # than the cycles of these plans
 
 
 @needs_gcc
 @pytest.mark.parametrize(("planner", "options"), [ALONE, ONE_HOP], ids=["alone", "one hop"])
 def test_tables_in_c_go_around(planner, options, tmp_path):
-    problem, plan = planned("tiny", planner, options)
-    headers = write_headers(tabulate(plan), tmp_path)
-    seen, micro, _ = random_states(problem, 2000)
-    slots = np.random.default_rng(1).integers(0, 50, size=2000)
-    found = actions_in_c(tmp_path, problem, program(headers), seen, micro, slots)
-    np.testing.assert_array_equal(found, around(plan.policy, seen, slots))
+    problem, plan = planned("tiny", planner, options, LONGER)
+    write_headers(tabulate(plan), tmp_path)
+    found = actions_in_c(tmp_path, problem, None, 2000)
+    np.testing.assert_array_equal(found, actions_in_python(problem, plan.policy, 2000))
 
 
 @needs_gcc
 @pytest.mark.parametrize("planner", ["prices", "receiver"])
 def test_rounds_in_c_go_around(planner, tmp_path):
-    problem, plan = planned("tiny", planner, {"interpolate": False})
+    problem, plan = planned("tiny", planner, {"interpolate": False}, LONGER)
     cycle = plan.policy.cycle
-    headers = write_round_headers(cycle.problem, cycle, planner, tmp_path)
-    seen, micro, _ = random_states(problem, 2000)
-    slots = np.random.default_rng(1).integers(0, 50, size=2000)
-    found = actions_in_c(tmp_path, problem, test_c_rounds.program(problem, headers), seen, micro, slots)
-    expected = around(Endless(problem, RoundedTables(cycle.problem, cycle)), seen, slots)
-    np.testing.assert_array_equal(found, expected)
+    write_round_headers(cycle.problem, cycle, planner, tmp_path)
+    rounded = RoundedTables(cycle.problem, cycle)
+    found = actions_in_c(tmp_path, problem, rounded, 2000)
+    np.testing.assert_array_equal(found, actions_in_python(problem, Endless(problem, rounded), 2000))
 
 
 @pytest.mark.parametrize(
