@@ -32,7 +32,16 @@ def compared(browser: Any, compared_runs: list[Path], tmp_path: Path) -> Any:
 
 
 def _texts(page: Any, selector: str) -> list[str]:
-    return [element.text for element in page.find_elements(By.CSS_SELECTOR, selector)]
+    """In one call, since pictures are drawn anew when their width changes."""
+    script = "return Array.from(document.querySelectorAll(arguments[0]), (element) => element.textContent)"
+    return list(page.execute_script(script, selector))
+
+
+def _dots(page: Any) -> list[tuple[int, float]]:
+    """Schemes of the plot from top to bottom, and where their dots are [px]."""
+    script = "return Array.from(document.querySelectorAll('#answer-plot circle'), (dot) => "
+    found = page.execute_script(script + "[Number(dot.dataset.scheme), Number(dot.getAttribute('cx'))])")
+    return [(scheme, place) for scheme, place in found]
 
 
 def _column(page: Any, table: str, place: int) -> list[str]:
@@ -50,16 +59,13 @@ def test_the_answer_comes_first_and_its_plot_is_sorted(compared: Any, compared_r
     assert compared.find_element(By.CLASS_NAME, "lead").text == data["answer"]["sentence"].replace(
         "\N{NO-BREAK SPACE}", " "
     )
-    dots = compared.find_elements(By.CSS_SELECTOR, "#answer-plot circle")
-    drawn = [data["schemes"][int(dot.get_attribute("data-scheme"))]["label"] for dot in dots]
+    drawn = [data["schemes"][scheme]["label"] for scheme, _ in _dots(compared)]
     means = {scheme["label"]: scheme["headline"]["cost"]["mean"] for scheme in data["schemes"]}
     assert drawn == sorted(means, key=lambda label: means[label])
-    places = [float(dot.get_attribute("cx")) for dot in dots]
+    places = [place for _, place in _dots(compared)]
     assert places == sorted(places)
     Select(by_id(compared, "measure")).select_by_visible_text("accuracy at the end")
-    places = [
-        float(dot.get_attribute("cx")) for dot in compared.find_elements(By.CSS_SELECTOR, "#answer-plot circle")
-    ]
+    places = [place for _, place in _dots(compared)]
     assert places == sorted(places, reverse=True)
     told = compared.find_elements(By.CSS_SELECTOR, "#answer-plot circle[data-told]")
     assert len(told) == 1  # the reference; two seeds prove nothing
@@ -207,7 +213,8 @@ def test_a_picture_is_saved_as_it_looks(compared: Any, tmp_path: Path, place: st
     assert root.find(f"{SVG}title").text.startswith("tiny: 4 planners")  # type: ignore[union-attr]
     assert not {"var(", "class=", "<script"} & {word for word in ("var(", "class=", "<script") if word in text}
     assert all(float(root.attrib[name]) > 50 for name in ("width", "height"))
-    assert len(list(root.iter(f"{SVG}text"))) > 4
+    words = "".join(text.text or "" for text in root.iter(f"{SVG}text"))
+    assert all(label in words for label in ("prices alone", "receiver"))  # who is who is said in the file too
     assert complaints(compared) == []
 
 

@@ -48,7 +48,7 @@ class Chart {
     select.addEventListener("change", () => { this.option = Number(select.value); this.read(); this.draw(); });
     keepSelect(settings.title.toLowerCase().replaceAll(" ", "-"), select);
     this.unit = html("span", { class: "muted small" });
-    const tools = html("div", { class: "bar one-line" }, select, saveSvgButton(() => this.picture, settings.title));
+    const tools = html("div", { class: "bar one-line" }, select, saveSvgButton(() => this.picture, settings.title, () => this.shown.map(({ index }) => index)));
     const head = html("div", { class: "chart-head" }, html("h3", {}, settings.title, this.unit), tools);
     this.empty = html("p", { class: "empty", hidden: true }, "No run shown here has this curve.");
     host.append(html("div", { class: "chart" }, head, this.picture, this.empty));
