@@ -174,6 +174,18 @@ def average_bound(problem: Problem, track: Track = untracked) -> float | None:
     """Certified lower bound on the average cost per slot over all time, from any batteries; computed once.
 
     As `lower_bound`, with prices that come again in every cycle. Raises ScenarioError where harvests never do.
+
+    Parameters
+    ----------
+    problem
+        What is bounded; its horizon does not matter.
+    track
+        Shows progress: ``track(items, description, total)`` yields the items.
+
+    Returns
+    -------
+    float or None
+        Updates lost per slot, from 0 to the number of devices. None where harvests are replayed from a random start.
     """
     if not problem.law_is_simulated:
         return None

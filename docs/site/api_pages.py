@@ -12,7 +12,10 @@ PAGES = {
     "planning": (
         "Plans and bounds",
         "Make a plan, and find out how good any plan can be.",
-        ("plan", "planner_names", "Plan", "lower_bound", "continuous_bound", "exact_cost", "learning_phases"),
+        (
+            *("plan", "planner_names", "Plan", "lower_bound", "continuous_bound", "average_bound", "sampled_bound"),
+            *("SampledBound", "exact_cost", "learning_phases"),
+        ),
     ),
     "simulation": (
         "Simulation",

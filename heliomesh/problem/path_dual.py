@@ -12,22 +12,29 @@ spending whose mean is zero given the channels up to t (`path_penalty.py`). No p
 come gains by D_j. It takes from those who know them what they gain by that, and makes B(H) alike for all paths.
 
 A path has one channel state a slot. So a receiver's minimum needs its joint actions only, however many links it has.
+These are listed a piece of slots at a time, and kept only where they are few: the gradient of a minimum by prices is
+the probability of actions under a softmax, as in `soft_cells.py`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from heliomesh.problem.coordination import Coordination
+from heliomesh.problem.coordination import Coordination, Group
 from heliomesh.problem.minorant import Kind, first_laws, kinds
 from heliomesh.problem.paths import Paths
 from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem, interpolated
+from heliomesh.problem.soft_cells import marginals
 
 _FIRST_RATE, _LAST_RATE = 0.05, 0.002
 _FIRST_TEMPERATURE, _LAST_TEMPERATURE = 0.01, 0.0007
+_PIECE_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 28}  # joint actions of receivers and slots that are listed at a time
+KEPT_ENTRIES = {"cpu": 1 << 23, "cuda": 1 << 27}  # that are listed once
 
 
 def reached(problem: Problem, devices: Tensor, future: Tensor) -> Tensor:
@@ -73,12 +80,33 @@ class PathDual:
         return Coordination(self.problem)
 
     @cached_property
-    def costs(self) -> list[Tensor]:
-        """v_t f_i of all joint actions, per group; (path × slot, receiver, joint action)."""
-        weights, level = self.problem.weights, self.paths.level.flatten(0, 1)
+    def _deliver(self) -> Tensor:
+        """v_t; (path × slot, 1, 1)."""
+        weights = self.problem.weights
         deliver = [weights.in_slot(slot).deliver for slot in range(self.problem.slots)]
         scale = torch.tensor(deliver * len(self.paths), dtype=self.problem.dtype, device=self.problem.device)
-        return [self.coordination.observed(g, level) * scale.reshape(-1, 1, 1) for g in self.coordination.groups]
+        return scale.reshape(-1, 1, 1)
+
+    def _listed(self, group: Group, rows: slice) -> Tensor:
+        """v_t f_i of all joint actions; (path × slot, receiver, joint action)."""
+        return self.coordination.observed(group, self.paths.level.flatten(0, 1)[rows]) * self._deliver[rows]
+
+    @cached_property
+    def _kept(self) -> dict[int, Tensor]:
+        """`_listed` of all rows, by the group's offset; empty where that is too much."""
+        rows = len(self.paths) * self.problem.slots
+        if self.coordination.entries * rows > KEPT_ENTRIES[self.problem.device.type]:
+            return {}
+        return {group.offset: self._listed(group, slice(0, rows)) for group in self.coordination.groups}
+
+    def pieces(self, group: Group) -> Iterator[tuple[slice, Tensor]]:
+        """Rows (path × slot) and v_t f_i of all joint actions in them, a piece at a time."""
+        rows = len(self.paths) * self.problem.slots
+        entries = len(group.receivers) * len(self.problem.actions) ** group.heard
+        length = max(1, _PIECE_ENTRIES[self.problem.device.type] // entries)
+        for first in range(0, rows, length):
+            piece = slice(first, min(first + length, rows))
+            yield piece, self._kept[group.offset][piece] if self._kept else self._listed(group, piece)
 
     @cached_property
     def _idle(self) -> Tensor:
@@ -88,10 +116,9 @@ class PathDual:
     def first_prices(self) -> list[Tensor]:
         """E[v_t f_i | p_j = a] where all others act at random, spread so that they add up to E[v_t f_i] once."""
         count, found = len(self.problem.actions), []
-        for group, cost in zip(self.coordination.groups, self.costs, strict=True):
-            table = cost.reshape(*cost.shape[:2], *(count,) * group.heard)
-            others = [tuple(2 + k for k in range(group.heard) if k != own) for own in range(group.heard)]
-            given = torch.stack([table.mean(axes) if axes else table for axes in others], 2)
+        for group in self.coordination.groups:
+            others = count ** (group.heard - 1)
+            given = torch.cat([marginals(cost, group.heard, count) / others for _, cost in self.pieces(group)])
             found.append(given - given.mean(-1, keepdim=True) * (1 - 1 / group.heard))
         return found
 
@@ -120,9 +147,9 @@ class PathDual:
         """Σ_i min_p (v_t f_i − Σ_j g_ij); (path, slot)."""
         shape = (len(self.paths), self.problem.slots)
         total = torch.zeros(shape, dtype=self.problem.dtype, device=self.problem.device)
-        for cost, price in zip(self.costs, prices, strict=True):
-            least = _soft_least(cost - _joint(price), temperature)
-            total = total + least.sum(1).reshape(shape)
+        for group, price in zip(self.coordination.groups, prices, strict=True):
+            least: Tensor = _Minima.apply(price, self, group, temperature)  # type: ignore[no-untyped-call]
+            total = total + least.reshape(shape)
         return total
 
     def _paid(self, prices: list[Tensor]) -> Tensor:
@@ -200,3 +227,30 @@ def _soft_least(values: Tensor, temperature: float) -> Tensor:
     if temperature == 0:
         return values.amin(-1)
     return -temperature * torch.logsumexp(values.div_(-temperature), dim=-1)
+
+
+class _Minima(torch.autograd.Function):
+    """Σ_i min_p (v_t f_i − Σ_j g_ij) of a group of receivers; price (path × slot, ...) → (path × slot,)."""
+
+    @staticmethod
+    def forward(context: Any, price: Tensor, dual: PathDual, group: Group, temperature: float) -> Tensor:
+        """Piece by piece; the probabilities of actions are found on the way."""
+        least = price.new_empty(len(price))
+        taken = torch.empty_like(price) if temperature > 0 else None
+        for rows, cost in dual.pieces(group):
+            if taken is None:
+                least[rows] = (cost - _joint(price[rows])).amin(-1).sum(1)
+                continue
+            table = (_joint(price[rows]) - cost).div_(temperature)
+            highest = table.amax(-1, keepdim=True)
+            likely = table.sub_(highest).exp_()
+            total = likely.sum(-1, keepdim=True)
+            least[rows] = (total.log() + highest).sum((1, 2)).mul_(-temperature)
+            taken[rows] = marginals(likely.div_(total), group.heard, price.shape[-1])
+        context.taken = taken
+        return least
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """The probabilities of actions, with their sign."""
+        return -context.taken * gradients[0].reshape(-1, 1, 1, 1), None, None, None

@@ -105,6 +105,8 @@ class Problem:
         Numbers of the planners' tables.
     device
         Where they live.
+    cycle_slots
+        Slots of a cycle whose first slot follows its last (`problem/endless.py`); None where slots end.
     """
 
     scenario: Scenario
@@ -117,7 +119,7 @@ class Problem:
     weights: CostWeights
     dtype: torch.dtype
     device: torch.device
-    cycle_slots: int | None = None  # of a cycle whose first slot follows its last; see `problem/endless.py`
+    cycle_slots: int | None = None
 
     @property
     def slots(self) -> int:

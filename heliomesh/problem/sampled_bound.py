@@ -15,7 +15,7 @@ from scipy import stats
 
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.dual import rough_levels
-from heliomesh.problem.path_dual import PathDual
+from heliomesh.problem.path_dual import KEPT_ENTRIES, PathDual
 from heliomesh.problem.path_penalty import Foresight, foresight_gains, learned
 from heliomesh.problem.paths import Paths, drawn_paths, with_known_clouds
 from heliomesh.problem.policy import Track, untracked
@@ -23,14 +23,18 @@ from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB
 from heliomesh.scenario import ScenarioError
 
-_STEPS = 80
 _TRAINING_SLOTS = 400  # of all training paths
-_BATCH_ENTRIES = {"cpu": 1 << 23, "cuda": 1 << 27}  # joint actions of all receivers, slots and paths of a batch
 
 
 @dataclass(frozen=True)
 class SampledBound:
-    """A bound on the expected cost per slot, as a mean over sampled paths."""
+    """A bound on the expected cost per slot, as a mean over sampled paths.
+
+    Attributes
+    ----------
+    per_path
+        The bound along every path [cost per slot].
+    """
 
     per_path: tuple[float, ...]
 
@@ -52,30 +56,56 @@ class SampledBound:
         return self.mean - self.half_width
 
 
-def sampled_bound(problem: Problem, *, paths: int = 16, seed: int = 0, track: Track = untracked) -> SampledBound:
+def sampled_bound(
+    problem: Problem, *, paths: int = 16, seed: int = 0, steps: int = 80, track: Track = untracked
+) -> SampledBound:
     """Bound the expected cost per slot of the simulated process; for every policy that picks the scenario's powers.
 
-    Replays from a random start and clouds that plans do not know of are bounded too: paths tell them.
+    Replays from a random start and clouds that plans do not know of are bounded too: paths tell them. Where the joint
+    actions of one path are too many to be listed at once, no penalty for foresight is learned: the bound holds
+    without it, and large networks differ little from path to path.
+
+    Parameters
+    ----------
+    problem
+        What is bounded.
+    paths
+        Independent paths of the channels, at least two.
+    seed
+        Of the paths.
+    steps
+        Steps by which prices along a path are raised; any number gives a bound.
+    track
+        Shows progress: ``track(items, description, total)`` yields the items.
+
+    Returns
+    -------
+    SampledBound
+        The bound along every path, their mean and its confidence interval [cost per slot].
     """
     if paths < 2:
         raise ScenarioError("paths", f"expected at least 2, actual value {paths}")
     wide = with_known_clouds(problem.wide)
     coordination = Coordination(wide)
     coordination.check_fits(DEFAULT_LIMIT_GIB)
-    at_once = max(1, _BATCH_ENTRIES[wide.device.type] // max(coordination.entries * wide.slots, 1))
+    at_once = KEPT_ENTRIES[wide.device.type] // max(coordination.entries * wide.slots, 1)
     training = drawn_paths(wide, range(-(-_TRAINING_SLOTS // wide.slots)), seed, purpose=1)
     levels = rough_levels(training.problem)
-    dual = PathDual(training, levels)
-    seen = learned(dual, dual.ascend(_STEPS, track, "training paths"))
+    seen = None
+    if at_once > 0:
+        dual = PathDual(training, levels)
+        seen = learned(dual, dual.ascend(steps, track, "training paths"))
     found: list[float] = []
-    for first in range(0, paths, at_once):
-        drawn = drawn_paths(wide, range(first, min(first + at_once, paths)), seed)
-        found += (path_bounds(wide, drawn, seen, levels, track) / wide.slots).tolist()
+    for first in range(0, paths, max(at_once, 1)):
+        drawn = drawn_paths(wide, range(first, min(first + max(at_once, 1), paths)), seed)
+        found += (path_bounds(wide, drawn, seen, levels, steps, track) / wide.slots).tolist()
     return SampledBound(tuple(found))
 
 
-def path_bounds(problem: Problem, paths: Paths, seen: Foresight, levels: int, track: Track) -> torch.Tensor:
+def path_bounds(
+    problem: Problem, paths: Paths, seen: Foresight | None, levels: int, steps: int, track: Track
+) -> torch.Tensor:
     """B(H) of every path, over the horizon; (path,)."""
-    penalty, at_first = foresight_gains(problem, seen, paths, levels)
+    penalty, at_first = (None, 0.0) if seen is None else foresight_gains(problem, seen, paths, levels)
     dual = PathDual(paths, levels, penalty)
-    return dual.certified(dual.ascend(_STEPS, track, "paths")) - at_first
+    return dual.certified(dual.ascend(steps, track, "paths")) - at_first

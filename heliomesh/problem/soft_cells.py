@@ -69,16 +69,16 @@ def _soft_least(one: Priced, price: Tensor, deliver: float, temperature: float) 
     share = one.channel_prob.reshape(-1, 1, 1) / total  # (channel state, cell, 1)
     if len(price) == 1:
         joint = share.permute(1, 2, 0) @ likely.transpose(0, 1)  # (cell, 1, joint)
-        return least, _marginals(joint.transpose(0, 1), one.heard, price.shape[-1])
-    seen = _marginals(likely.mul_(share), one.heard, price.shape[-1])  # (channel state, cell, heard, action)
+        return least, marginals(joint.transpose(0, 1), one.heard, price.shape[-1])
+    seen = marginals(likely.mul_(share), one.heard, price.shape[-1])  # (channel state, cell, heard, action)
     taken = torch.zeros_like(price)
     for axis in range(one.heard):
         taken[:, :, axis].index_add_(0, one.level[:, axis], seen[:, :, axis])
     return least, taken
 
 
-def _marginals(joint: Tensor, heard: int, actions: int) -> Tensor:
-    """Probability of every device's action; (state, cell, joint) → (state, cell, heard, action)."""
+def marginals(joint: Tensor, heard: int, actions: int) -> Tensor:
+    """Sums over the actions of all others; (state, cell, joint) → (state, cell, heard, action)."""
     found = []
     for axis in range(heard):
         found.append(joint.reshape(*joint.shape[:2], actions**axis, actions, -1).sum((2, 4)))

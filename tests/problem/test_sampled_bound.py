@@ -10,7 +10,8 @@ import torch
 
 import heliomesh as hm
 from heliomesh.physics.harvesting import HarvestReplay
-from heliomesh.problem import dual, minorant, sampled_bound
+from heliomesh.problem import dual, minorant, path_dual, sampled_bound
+from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.path_dual import PathDual
 from heliomesh.problem.path_penalty import foresight_gains, learned
 from heliomesh.problem.paths import Paths, Sky, along, drawn_paths
@@ -181,11 +182,23 @@ def test_the_sample_lies_below_the_optimum_and_near_it(changes: dict[str, Any]) 
     assert found == hm.sampled_bound(problem, paths=12)
 
 
-def test_batches_do_not_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_and_pieces_do_not_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = hm.build(hm.Scenario.load("tiny").override({"slots": 6, "channel.state": "link"}))
     whole = hm.sampled_bound(problem, paths=3)
-    monkeypatch.setattr(sampled_bound, "_BATCH_ENTRIES", {"cpu": 1})
+    monkeypatch.setattr(sampled_bound, "KEPT_ENTRIES", {"cpu": Coordination(problem.wide).entries * problem.slots})
+    monkeypatch.setattr(path_dual, "KEPT_ENTRIES", {"cpu": 0})
+    monkeypatch.setattr(path_dual, "_PIECE_ENTRIES", {"cpu": 100})
     assert hm.sampled_bound(problem, paths=3).per_path == pytest.approx(whole.per_path)
+
+
+def test_large_networks_do_without_penalties_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = hm.build(hm.Scenario.load("tiny").override({"slots": 12, "network.devices": 4}))
+    optimum = hm.plan(problem, "centralized").expected_cost
+    assert optimum is not None
+    monkeypatch.setattr(sampled_bound, "KEPT_ENTRIES", {"cpu": 0})
+    found = hm.sampled_bound(problem, paths=12)
+    assert 0.9 * optimum <= found.mean
+    assert found.lower <= optimum
 
 
 def test_one_path_is_refused() -> None:
