@@ -25,7 +25,6 @@ _MOST_PATHS_LOG = 8  # base 2: paths of two levels that are enumerated
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small networks need less."""
-    monkeypatch.setattr(sampled_bound, "_STEPS", 40)
     monkeypatch.setattr(sampled_bound, "_TRAINING_SLOTS", 80)
 
 
@@ -133,7 +132,7 @@ def test_it_is_tight() -> None:
 
 def test_penalties_make_paths_alike() -> None:
     problem = hm.build(hm.Scenario.load("tiny").override({"slots": 20, "channel.state": "link"}))
-    penalised = hm.sampled_bound(problem, paths=16)
+    penalised = hm.sampled_bound(problem, steps=40, paths=16)
     paths = drawn_paths(problem, range(16), seed=0)
     plain = PathDual(paths, dual.rough_levels(paths.problem))
     bounds = plain.certified(plain.ascend(40, untracked, "")) / problem.slots
@@ -166,7 +165,7 @@ def test_clouds_that_plans_do_not_know_of_count() -> None:
     changes = {"harvest.cloudy": [[0, 4, 0.0]], "slots": 4, "energy.initial": 0.0}
     clear = hm.build(hm.Scenario.load("tiny").override({"slots": 4, "energy.initial": 0.0}))
     dark = hm.build(hm.Scenario.load("tiny").override(changes))
-    bounds = [hm.sampled_bound(problem, paths=2).mean for problem in (clear, dark)]
+    bounds = [hm.sampled_bound(problem, steps=40, paths=2).mean for problem in (clear, dark)]
     assert 0.98 * dark.num_devices < bounds[1] <= 1.001 * dark.num_devices  # nobody ever does anything
     assert bounds[0] < 0.95 * bounds[1]
 
@@ -176,19 +175,19 @@ def test_the_sample_lies_below_the_optimum_and_near_it(changes: dict[str, Any]) 
     problem = hm.build(hm.Scenario.load("tiny").override({"slots": 12, "network.devices": 4} | changes))
     optimum = hm.plan(problem, "centralized").expected_cost
     assert optimum is not None
-    found = hm.sampled_bound(problem, paths=12)
+    found = hm.sampled_bound(problem, steps=40, paths=12)
     assert found.lower <= optimum
     assert found.lower >= 0.92 * optimum
-    assert found == hm.sampled_bound(problem, paths=12)
+    assert found == hm.sampled_bound(problem, steps=40, paths=12)
 
 
 def test_batches_and_pieces_do_not_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = hm.build(hm.Scenario.load("tiny").override({"slots": 6, "channel.state": "link"}))
-    whole = hm.sampled_bound(problem, paths=3)
+    whole = hm.sampled_bound(problem, steps=40, paths=3)
     monkeypatch.setattr(sampled_bound, "KEPT_ENTRIES", {"cpu": Coordination(problem.wide).entries * problem.slots})
     monkeypatch.setattr(path_dual, "KEPT_ENTRIES", {"cpu": 0})
     monkeypatch.setattr(path_dual, "_PIECE_ENTRIES", {"cpu": 100})
-    assert hm.sampled_bound(problem, paths=3).per_path == pytest.approx(whole.per_path)
+    assert hm.sampled_bound(problem, steps=40, paths=3).per_path == pytest.approx(whole.per_path)
 
 
 def test_large_networks_do_without_penalties_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +195,7 @@ def test_large_networks_do_without_penalties_and_are_bounded(monkeypatch: pytest
     optimum = hm.plan(problem, "centralized").expected_cost
     assert optimum is not None
     monkeypatch.setattr(sampled_bound, "KEPT_ENTRIES", {"cpu": 0})
-    found = hm.sampled_bound(problem, paths=12)
+    found = hm.sampled_bound(problem, steps=40, paths=12)
     assert 0.9 * optimum <= found.mean
     assert found.lower <= optimum
 
