@@ -15,6 +15,7 @@ from heliomesh.problem.joint_form import CostForm
 from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.single import OwnPrograms
+from heliomesh.problem.threads import fitting_threads
 
 _SLOT_ENTRIES = 1 << 24  # wedge-action entries handled at a time
 _ENOUGH = 1e-5  # relative improvement of a sweep below which best responses stop
@@ -59,6 +60,11 @@ def even_laws(problem: Problem) -> Tensor:
 
 def descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: Track, description: str) -> Descent:
     """Best responses colour by colour until a sweep gains nothing; laws (slot, device, action)."""
+    with fitting_threads(problem):
+        return _descend(problem, form, law, sweeps, track, description)
+
+
+def _descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: Track, description: str) -> Descent:
     colour = torch.tensor(problem.colour, device=problem.device)
     movers = [(colour == turn).nonzero().squeeze(1) for turn in range(int(colour.max()) + 1)]
     turns = [(devices, form.of(devices), OwnPrograms(problem, devices)) for devices in movers]

@@ -47,6 +47,7 @@ from heliomesh.problem.settling import settle_values
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB
 from heliomesh.problem.soft_cells import expected_least
 from heliomesh.problem.soft_programs import SoftPrograms, moved_channels
+from heliomesh.problem.threads import fitting_threads
 
 _LAST_SLOTS = 4  # slots near the horizon that have prices of their own
 _MOST_BLOCKS = 12  # groups of earlier slots that share prices
@@ -123,6 +124,11 @@ _QUICK_PROGRAMS = 5_000_000  # values of all devices' programs
 
 def raise_bound(problem: Problem, effort: Effort, track: Track) -> float:
     """A certified bound on the total cost of the simulated process over the horizon, or the mean one of a cycle."""
+    with fitting_threads(problem):
+        return _raised(problem, effort, track)
+
+
+def _raised(problem: Problem, effort: Effort, track: Track) -> float:
     wide = problem.wide
     rough, priced = _rough(wide), priced_cells(wide, Coordination(wide))
     narrow = [one.to(rough.dtype) for one in priced]

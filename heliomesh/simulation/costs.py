@@ -9,6 +9,7 @@ import torch
 
 from heliomesh.problem.policy import Plan, Policy, Track, as_plan, untracked
 from heliomesh.problem.problem import Problem
+from heliomesh.problem.threads import fitting_threads
 from heliomesh.simulation.slot_loop import run_slots
 from heliomesh.simulation.trace import check_finite
 
@@ -54,8 +55,9 @@ def simulate_costs(
         chunk = numbers[first : first + at_once]
         total = torch.zeros(len(chunk), dtype=torch.float64, device=problem.device)
         steps = run_slots(problem, plan.policy, chunk, seed, truth)
-        for slot in track(steps, f"simulate {plan.planner}", problem.slots):
-            total += slot.update_loss.sum(-1)
+        with fitting_threads(problem):
+            for slot in track(steps, f"simulate {plan.planner}", problem.slots):
+                total += slot.update_loss.sum(-1)
         costs.append(total.cpu().numpy() / problem.slots)
         check_finite(costs[-1])
     return np.concatenate(costs)

@@ -16,6 +16,7 @@ from heliomesh.mistakes import MistakeError
 from heliomesh.problem.policy import Plan, Policy, Track, as_plan, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, TooLargeError, check_fits
+from heliomesh.problem.threads import fitting_threads
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.slot_loop import Slot, run_slots
 
@@ -266,8 +267,9 @@ def simulate(
         for slot in run_slots(problem, plan.policy, chunk, seed, truth)
     )
     recorders = [Recorder(problem, len(chunk)) for chunk in chunks]
-    for index, slot in track(steps, f"simulate {plan.planner}", total):
-        recorders[index].add(slot)
+    with fitting_threads(problem):
+        for index, slot in track(steps, f"simulate {plan.planner}", total):
+            recorders[index].add(slot)
     joined = _joined(recorders)
     check_finite(joined["update_loss"])
     return Trace(

@@ -31,6 +31,7 @@ from heliomesh.problem.factor import Factor, Variable, action, energy
 from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.symmetry import Role
+from heliomesh.problem.threads import fitting_threads
 
 _MOST_BEST_RESPONSES = 4  # rounds of pure best responses after the soft ones
 
@@ -70,6 +71,10 @@ class Consistent:
 
     def run(self, track: Track) -> tuple[list[tuple[Variable, ...]], list[list[Tensor]], float]:
         """Scopes by device, action tables [slot][device] (state...), and the last rounds' largest change."""
+        with fitting_threads(self.problem), torch.inference_mode():  # many small operations
+            return self._run(track)
+
+    def _run(self, track: Track) -> tuple[list[tuple[Variable, ...]], list[list[Tensor]], float]:
         for sweep in range(self.sweeps):
             description = f"decentralized, sweep {sweep + 1} of {self.sweeps}"
             policies = self._backward(track, description)
