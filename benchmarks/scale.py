@@ -54,6 +54,8 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float64")
     parser.add_argument("--episodes", type=int, default=64)
+    parser.add_argument("--paths", type=int, default=0, help="bound along so many sampled paths, at their lower end")
+    parser.add_argument("--steps", type=int, default=40, help="by which prices along these paths are raised")
     parser.add_argument("--largest-table", type=int, help="0: devices' own values in place of tables")
     options = parser.parse_args()
     total_seconds = []
@@ -67,7 +69,10 @@ def main() -> None:
         limits = {"largest_table": options.largest_table, "memory_gib": 16.0}
         plan = hm.plan(problem, "receiver", bound=False, **limits)
         marks.append(time.perf_counter())
-        bound = hm.lower_bound(problem) or math.nan
+        if options.paths:
+            bound = hm.sampled_bound(problem, paths=options.paths, steps=options.steps).lower
+        else:
+            bound = hm.lower_bound(problem) or math.nan
         marks.append(time.perf_counter())
         cost = interval(hm.simulate_costs(problem, plan, options.episodes))
         marks.append(time.perf_counter())
