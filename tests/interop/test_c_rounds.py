@@ -94,7 +94,7 @@ def test_rounds_in_c_are_rounds_in_python(changes, planner, options, states, tmp
     ("scenario", "changes", "width"),
     [
         ("tiny", IRREGULAR, 16),
-        ("ring10", {"slots": 30}, 16),
+        pytest.param("ring10", {"slots": 30}, 16, marks=pytest.mark.slow),
         pytest.param("ring10", {}, 8, marks=pytest.mark.slow),
         pytest.param("ring10", {}, 16, marks=pytest.mark.slow),
         pytest.param("ring10", {"link.half_duplex": True, "slots": 60}, 16, marks=pytest.mark.slow),

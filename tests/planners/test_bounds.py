@@ -358,7 +358,9 @@ def test_an_optimum_that_fits_only_in_float32_is_no_bound() -> None:
     assert plan.expected_cost == pytest.approx(hm.plan(wide, "centralized").expected_cost, rel=1e-5)
 
 
-@pytest.mark.parametrize("mode", [{}, {"channel.state": "link"}, {"link.half_duplex": True}])
+@pytest.mark.parametrize(
+    "mode", [{}, {"channel.state": "link"}, pytest.param({"link.half_duplex": True}, marks=pytest.mark.slow)]
+)
 def test_a_hub_of_twenty_devices_is_pruned_and_bounded(mode: dict[str, Any]) -> None:
     changes = {"network.topology": "star", "network.devices": 21, "slots": 2}
     problem = hm.build(hm.Scenario.load("tiny").override(changes | mode))
