@@ -47,14 +47,44 @@ def opportunity_values(problem: Problem, price: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class OwnPrograms:
+class DevicePrograms:
+    """What dynamic programs of some devices share."""
+
+    problem: Problem
+    devices: Tensor  # (device,) numbers
+
+    @cached_property
+    def barred(self) -> Tensor:
+        """+∞ where a state does not pay for an action, else 0; (device, energy, action)."""
+        feasible = self.problem.feasible[self.devices]
+        return torch.zeros(feasible.shape, dtype=self.problem.dtype, device=feasible.device).masked_fill_(
+            ~feasible, torch.inf
+        )
+
+    def goes_on(self, slot: int) -> bool:
+        """Whether another slot follows."""
+        return self.problem.endless or slot < self.problem.slots - 1
+
+    def kernels(self, slot: int) -> Tensor:
+        """`Problem.energy_kernels` of the devices; (device, energy, energy)."""
+        phase = int(self.problem.harvest.law.phase_of_slot[slot])
+        if phase not in self._newest:
+            self._newest.clear()  # a law may have many phases
+            self._newest[phase] = self.problem.energy_kernels(slot)[self.devices]
+        return self._newest[phase]
+
+    @cached_property
+    def _newest(self) -> dict[int, Tensor]:
+        """Kernels of the phase last asked for."""
+        return {}
+
+
+@dataclass(frozen=True)
+class OwnPrograms(DevicePrograms):
     """Dynamic programs of some devices, each on its own.
 
     Loops over slots hold as few operations as can be: on small networks each costs more than its arithmetic.
     """
-
-    problem: Problem
-    devices: Tensor  # (device,) numbers
 
     def best_responses(self, price: Tensor) -> tuple[Tensor, Tensor, bool]:
         """Optimal actions and post-decision values against prices (slot, device, action).
@@ -70,12 +100,12 @@ class OwnPrograms:
             value = last.clone()
             for slot in range(slots - 1, -1, -1):
                 future = futures[slot]
-                if self.problem.endless or slot < slots - 1:
-                    torch.bmm(self._kernels(slot), value.unsqueeze(-1), out=future.unsqueeze(-1))
+                if self.goes_on(slot):
+                    torch.bmm(self.kernels(slot), value.unsqueeze(-1), out=future.unsqueeze(-1))
                 reached = future.gather(1, self._lower)
                 if self._share is not None:
                     reached = torch.lerp(reached, future.gather(1, self._upper), self._share)
-                choices = reached.reshape(shape).add_(price[slot].unsqueeze(1)).add_(self._barred)
+                choices = reached.reshape(shape).add_(price[slot].unsqueeze(1)).add_(self.barred)
                 torch.min(choices, -1, out=(value, best[slot]))
             return value
 
@@ -110,7 +140,7 @@ class OwnPrograms:
                     above = law * share[slot]
                     stored = torch.zeros_like(law).scatter_add_(1, lower[slot], law - above)
                     stored.scatter_add_(1, upper[slot], above)
-                law = torch.bmm(stored.unsqueeze(1), self._kernels(slot)).squeeze(1)
+                law = torch.bmm(stored.unsqueeze(1), self.kernels(slot)).squeeze(1)
             return law
 
         first = problem.initial_energy_law[self.devices]
@@ -137,27 +167,6 @@ class OwnPrograms:
         if not bool(change.any()):
             return None
         return change[self.devices].to(self.problem.dtype).repeat(1, self.problem.num_energy)
-
-    @cached_property
-    def _barred(self) -> Tensor:
-        """+∞ where a state does not pay for an action, else 0; (device, energy, action)."""
-        feasible = self.problem.feasible[self.devices]
-        return torch.zeros(feasible.shape, dtype=self.problem.dtype, device=feasible.device).masked_fill_(
-            ~feasible, torch.inf
-        )
-
-    def _kernels(self, slot: int) -> Tensor:
-        """`Problem.energy_kernels` of the devices; (device, energy, energy)."""
-        phase = int(self.problem.harvest.law.phase_of_slot[slot])
-        if phase not in self._newest:
-            self._newest.clear()  # a law may have many phases
-            self._newest[phase] = self.problem.energy_kernels(slot)[self.devices]
-        return self._newest[phase]
-
-    @cached_property
-    def _newest(self) -> dict[int, Tensor]:
-        """Kernels of the phase last asked for."""
-        return {}
 
 
 def action_laws(problem: Problem, actions: Tensor) -> Tensor:

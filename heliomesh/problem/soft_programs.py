@@ -14,15 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heliomesh.problem.problem import Problem
+from heliomesh.problem.single import DevicePrograms
 
 
 @dataclass(frozen=True)
-class SoftPrograms:
+class SoftPrograms(DevicePrograms):
     """Programs of some devices over their energies and the channels that their prices move with."""
 
-    problem: Problem
-    devices: Tensor  # (device,) numbers
     axes: int  # channels watched
 
     def values(
@@ -45,50 +43,25 @@ class SoftPrograms:
         shares = change.new_zeros(*left.shape[:2], problem.num_energy).scatter_(2, left, 1 - change)
         return shares.scatter_add_(2, (left + 1).clamp(max=problem.num_energy - 1), change)
 
-    @cached_property
-    def _barred(self) -> Tensor:
-        """+∞ where a state does not pay for an action, else 0; (device, 1, energy, action)."""
-        feasible = self.problem.feasible[self.devices].unsqueeze(1)
-        return torch.zeros(feasible.shape, dtype=self.problem.dtype, device=feasible.device).masked_fill_(
-            ~feasible, torch.inf
-        )
-
-    def _kernels(self, slot: int) -> Tensor:
-        """`Problem.energy_kernels` of the devices; (device, energy, energy)."""
-        phase = int(self.problem.harvest.law.phase_of_slot[slot])
-        if phase not in self._newest:
-            self._newest.clear()  # a law may have many phases
-            self._newest[phase] = self.problem.energy_kernels(slot)[self.devices]
-        return self._newest[phase]
-
-    @cached_property
-    def _newest(self) -> dict[int, Tensor]:
-        """Kernels of the phase last asked for."""
-        return {}
-
-    def _goes_on(self, slot: int) -> bool:
-        """Whether another slot follows."""
-        return self.problem.endless or slot < self.problem.slots - 1
-
     def choices(self, price: Tensor, value: Tensor, slot: int) -> Tensor:
         """Price plus future of every action, +∞ where infeasible; (device, channel state, energy, action).
 
         price (device, channel state, sky, action), value after the slot (device, channel state, energy).
         """
-        if self._goes_on(slot):
-            value = value @ self._kernels(slot).transpose(1, 2)
+        if self.goes_on(slot):
+            value = value @ self.kernels(slot).transpose(1, 2)
             value = moved_channels(value, self.axes, self.problem.channel.kernel.to(value.dtype))
         reached = (value @ self._spending.transpose(1, 2)).reshape(*value.shape, price.shape[-1])
         reached.view(*price.shape[:3], -1, price.shape[3]).add_(price.unsqueeze(3))
-        return reached.add_(self._barred)
+        return reached.add_(self.barred.unsqueeze(1))
 
     def carried_back(self, taken: Tensor, slot: int) -> Tensor:
         """Derivative by the value after a slot, from that by its choices; the adjoint of `choices`."""
         left = taken.flatten(2) @ self._spending
-        if not self._goes_on(slot):
+        if not self.goes_on(slot):
             return left
         left = moved_channels(left, self.axes, self.problem.channel.kernel.to(left.dtype).T)
-        return left @ self._kernels(slot)
+        return left @ self.kernels(slot)
 
 
 def moved_channels(value: Tensor, axes: int, kernel: Tensor) -> Tensor:
