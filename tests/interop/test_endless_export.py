@@ -48,7 +48,7 @@ def test_a_thousand_slots_cost_what_they_cost_in_simulation(planner, options):
     episodes = 8
     own, out = (hm.simulate_costs(problem, one, episodes) for one in (plan, exported(problem, plan)))
     assert abs(out.mean() / own.mean() - 1) < 0.005
-    if options.get("hops") != 1:  # with one hop Algorithm 1 does not beat devices that act alone, with or without an end
+    if options.get("hops") != 1:  # one hop does not beat devices that act alone, with an end or without
         greedy = hm.simulate_costs(problem, hm.plan(problem, "uncoordinated"), episodes)
         assert out.mean() < 0.95 * greedy.mean()
 
