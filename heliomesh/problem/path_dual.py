@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.problem.coordination import Coordination, Group
+from heliomesh.problem.dual import Adam
 from heliomesh.problem.minorant import Kind, first_laws, kinds
 from heliomesh.problem.paths import Paths
 from heliomesh.problem.policy import Track
@@ -127,15 +128,12 @@ class PathDual:
         prices = [price.requires_grad_() for price in self.first_prices()]
         if not prices:
             return prices
-        optimiser, scale = torch.optim.Adam(prices), self.problem.weights.largest
+        adam, scale = Adam(prices), self.problem.weights.largest
         for step in track(range(steps), what, steps):
             fade = step / max(steps - 1, 1)
-            for entry in optimiser.param_groups:
-                entry["lr"] = scale * _FIRST_RATE * (_LAST_RATE / _FIRST_RATE) ** fade
-            optimiser.zero_grad()
             temperature = scale * _FIRST_TEMPERATURE * (_LAST_TEMPERATURE / _FIRST_TEMPERATURE) ** fade
-            (-self.value(prices, temperature)).sum().backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+            gradients = torch.autograd.grad(self.value(prices, temperature).sum(), prices)
+            adam.ascend(gradients, scale * _FIRST_RATE * (_LAST_RATE / _FIRST_RATE) ** fade)
         # idling has no price: receivers' part then varies less with the path, and the bound is the same
         return [(price - price[..., :1]).detach() for price in prices]
 

@@ -89,7 +89,8 @@ def sampled_bound(
     coordination = Coordination(wide)
     coordination.check_fits(DEFAULT_LIMIT_GIB)
     at_once = KEPT_ENTRIES[wide.device.type] // max(coordination.entries * wide.slots, 1)
-    training = drawn_paths(wide, range(-(-_TRAINING_SLOTS // wide.slots)), seed, purpose=1)
+    taught = -(-_TRAINING_SLOTS // wide.slots) if at_once > 0 else 1  # without penalties one tells the grid
+    training = drawn_paths(wide, range(taught), seed, purpose=1)
     levels = rough_levels(training.problem)
     seen = None
     if at_once > 0:
