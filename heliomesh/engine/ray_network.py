@@ -166,7 +166,7 @@ class ActorNetwork:
         self._gathered = self._done = done
         self._insist(self._hand_out)
 
-    def score_devices(self, run: int, done: int) -> Scores:
+    def score_devices(self, done: int) -> Scores:
         """Every device on its part of the test set, after the last slot on all of it; (device,)."""
         parts = self._insist(lambda: self._all("score_devices", done))
         scores = Scores(torch.empty(len(self._part)), torch.empty(len(self._part)))

@@ -32,7 +32,7 @@ COLUMNS = (
     "accuracy_per_joule",  # accuracy_mean / spent_joule; NaN where nothing was spent
 )
 
-_COLUMNS_AT_ONCE = 65_536  # parameters
+_COLUMNS_AT_ONCE = {"cpu": 65_536, "cuda": 4_194_304}  # parameters
 
 Floats = npt.NDArray[np.float64]
 
@@ -58,9 +58,10 @@ class Evaluator:
         stack, weights = self._stack, self._stack.gather()
         averages = torch.stack([weights[member.rows].mean(0) for member in stack.members])
         scores = stack.score_models(averages)
+        every_accuracy, every_loss = self._devices(done)
         evaluations = []
         for run, member in enumerate(stack.members):
-            accuracy, loss = self._devices(run, done)
+            accuracy, loss = every_accuracy[member.rows], every_loss[member.rows]
             row = {
                 "slot": done,
                 **{f"accuracy_{name}": value for name, value in _spread(accuracy).items()},
@@ -75,23 +76,21 @@ class Evaluator:
             evaluations.append(Evaluation(row, accuracy, loss))
         return evaluations
 
-    def _devices(self, run: int, done: int) -> tuple[Floats, Floats]:
-        """Accuracy and loss of each device of a run."""
-        scores = self._stack.score_devices(run, done)
+    def _devices(self, done: int) -> tuple[Floats, Floats]:
+        """Accuracy and loss of each device of all runs; (row,)."""
+        scores = self._stack.score_devices(done)
         accuracy, loss = scores.accuracy.double().cpu().numpy(), scores.loss.double().cpu().numpy()
         if not np.isfinite(loss).all():
-            members = self._stack.members
-            device = int(np.flatnonzero(~np.isfinite(loss))[0])
-            row = members[run].rows.start + device
-            raise diverged(place_of(members, row), done - 1, f"test loss {loss[device]:g}")
+            row = int(np.flatnonzero(~np.isfinite(loss))[0])
+            raise diverged(place_of(self._stack.members, row), done - 1, f"test loss {loss[row]:g}")
         return accuracy, loss
 
 
 def consensus_distance(weights: Tensor, average: Tensor) -> float:
     """Σ_i ‖w_i − w̄‖² / m for weights (device, parameter) and w̄ (parameter,)."""
-    total = 0.0
-    for start in range(0, len(average), _COLUMNS_AT_ONCE):  # so that the stack is not held twice
-        part = slice(start, start + _COLUMNS_AT_ONCE)
+    total, columns = 0.0, _COLUMNS_AT_ONCE.get(average.device.type, 65_536)
+    for start in range(0, len(average), columns):  # so that the stack is not held twice
+        part = slice(start, start + columns)
         total += float((weights[:, part] - average[part]).square().sum(dtype=torch.float64))
     return total / len(weights)
 

@@ -115,14 +115,16 @@ class Chosen:
             visitor.copy_(home, non_blocking=True)
         return self._stage, homes
 
-    def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples) -> Scores:
+    def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
         """Scores of ``weights[rows]``; see `Strategy.evaluate`."""
         if weights.device.type == self.device.type:
-            return self.inner.evaluate(weights, rows, samples)
-        parts = []
-        for part in torch.split(rows, self._piece(weights)):
-            stage, _ = self._visit(weights, part)
-            parts.append(self.inner.evaluate(stage, torch.arange(len(part), device=self.device), samples))
+            return self.inner.evaluate(weights, rows, samples, picked)
+        parts, size = [], self._piece(weights)
+        for start in range(0, len(rows), size):
+            stage, homes = self._visit(weights, rows[start : start + size])
+            visitors = torch.arange(len(homes), device=self.device)
+            met = None if picked is None else picked[start : start + size]
+            parts.append(self.inner.evaluate(stage, visitors, samples, met))
         return Scores(torch.cat([part.loss for part in parts]), torch.cat([part.accuracy for part in parts]))
 
     def _piece(self, weights: Tensor) -> int:

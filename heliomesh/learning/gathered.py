@@ -9,13 +9,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from heliomesh.learning.precision import Precision, activation_type, arithmetic, widened
-from heliomesh.learning.stacked import Layout, Samples, Scores, sample_chunks
+from heliomesh.learning.stacked import Layout, Samples, Scores
 
 # (parameters by name (row, …), inputs (row, batch, …)) → logits (row, batch, class)
 Logits = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 
-_EVALUATED_AT_ONCE = {"cpu": 500, "cuda": 4096}  # samples of all rows together
-_SAMPLES_AT_ONCE = 250
+# Samples that are evaluated together, of one row and of all: few on a CPU, so that activations stay in its cache;
+# on a CUDA device enough that its work takes longer than Python needs to ask for it.
+_SAMPLES_AT_ONCE = {"cpu": 250, "cuda": 1000}
+_EVALUATED_AT_ONCE = {"cpu": 500, "cuda": 16_384}
 _LEAST_ROWS = 2  # a product of one pair of matrices is rounded in another way than those of several
 
 
@@ -88,32 +90,43 @@ class Gathered:
         dtype = activation_type(self.precision, next(iter(parameters.values())).dtype)
         return self.logits({name: value.to(dtype) for name, value in parameters.items()}, inputs.to(dtype))
 
-    def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples) -> Scores:
-        """Scores of as many rows at once as memory allows."""
+    def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
+        """Scores of several rows at once; see `Strategy.evaluate`."""
         if self.module is not None:
             self.module.eval()
 
         def logits(part: Tensor, inputs: Tensor) -> Tensor:
             parameters = self.layout.views(weights[part])
-            return self._forward(parameters, inputs.expand(len(part), *inputs.shape))
+            return self._forward(parameters, inputs)
 
         with arithmetic(self.precision, weights.device):
-            return evaluate_together(logits, rows, samples)
+            return evaluate_together(logits, rows, samples, picked)
 
 
-def evaluate_together(logits: Callable[[Tensor, Tensor], Tensor], rows: Tensor, samples: Samples) -> Scores:
-    """Scores by ``logits(rows, inputs)`` → (row, sample, class), in pieces of a bounded number of activations."""
-    device = samples.labels.device
+def evaluate_together(
+    logits: Callable[[Tensor, Tensor], Tensor], rows: Tensor, samples: Samples, picked: Tensor | None
+) -> Scores:
+    """Scores by ``logits(rows, inputs (row, sample, …))`` → (row, sample, class), a bounded number at once."""
+    device = samples.labels.device.type
     loss, right = (samples.inputs.new_zeros(len(rows)) for _ in range(2))
-    chunk = min(_SAMPLES_AT_ONCE, len(samples.labels))
-    rows_at_once = max(1, _EVALUATED_AT_ONCE.get(device.type, 500) // chunk)
+    count = len(samples.labels) if picked is None else picked.shape[1]
+    chunk = min(_SAMPLES_AT_ONCE.get(device, 250), count)
+    rows_at_once = max(1, _EVALUATED_AT_ONCE.get(device, 500) // chunk)
     with torch.no_grad():
         for start in range(0, len(rows), rows_at_once):
-            part = rows[start : start + rows_at_once]
-            here = slice(start, start + len(part))
-            for piece in sample_chunks(samples, chunk):
-                output: Any = logits(part, piece.inputs)
-                labels = piece.labels.expand(len(part), -1)
-                loss[here] += mean_losses(output, labels) * len(piece.labels)
+            here = slice(start, min(start + rows_at_once, len(rows)))
+            for first in range(0, count, chunk):
+                inputs, labels = _met(samples, picked, here, slice(first, min(first + chunk, count)))
+                output: Any = logits(rows[here], inputs)
+                loss[here] += mean_losses(output, labels) * labels.shape[1]
                 right[here] += (output.argmax(-1) == labels).sum(1)
-    return Scores(loss / len(samples.labels), right / len(samples.labels))
+    return Scores(loss / count, right / count)
+
+
+def _met(samples: Samples, picked: Tensor | None, here: slice, span: slice) -> tuple[Tensor, Tensor]:
+    """Inputs (row, sample, …) and labels (row, sample) that rows meet."""
+    if picked is not None:
+        index = picked[here, span]
+        return samples.inputs[index], samples.labels[index]
+    inputs, labels, number = samples.inputs[span], samples.labels[span], here.stop - here.start
+    return inputs.expand(number, *inputs.shape), labels.expand(number, -1)

@@ -162,8 +162,8 @@ class Stack(Protocol):
         """Go back to what `gather_state` gave after ``done`` slots."""
         ...
 
-    def score_devices(self, run: int, done: int) -> Scores:
-        """Every device of a run on its part of the test set, after the last slot on all of it; (device,)."""
+    def score_devices(self, done: int) -> Scores:
+        """Every device on its run's part of the test set, after the last slot on all of it; (row,)."""
         ...
 
     def score_models(self, models: Tensor) -> Scores:
@@ -326,12 +326,23 @@ class Replay:
         for name, stack in self.gather_state().items():
             stack.copy_(state[name])
 
-    def score_devices(self, run: int, done: int) -> Scores:
-        """Every own device of a run on its part of the test set, after the last slot on all of it; (device,)."""
-        member = self.members[run]
-        samples = self._held_out.all if done == self.num_slots else self._held_out.part(member.job.training_seed)
-        rows = torch.arange(member.rows.start, member.rows.start + member.num_own, device=self.device)
-        return self.strategy.evaluate(self.weights, rows, samples)
+    def score_devices(self, done: int) -> Scores:
+        """Every own device on its run's part of the test set, after the last slot on all of it; (own row,)."""
+        # On a CPU a run shall be the same alone and in a stack, so devices of two runs do not share a product.
+        groups = [self.members] if self.device.type == "cuda" else [(member,) for member in self.members]
+        in_parts = done < self.num_slots and self._held_out.is_divided
+        scores = [self._scores(group, in_parts) for group in groups]
+        return Scores(torch.cat([one.loss for one in scores]), torch.cat([one.accuracy for one in scores]))
+
+    def _scores(self, members: Sequence[Member], in_parts: bool) -> Scores:
+        """Own devices of some runs, on parts of the test set or on all of it; (own row,)."""
+        starts = [(member.rows.start, member.num_own) for member in members]
+        rows = torch.cat([torch.arange(start, start + own, device=self.device) for start, own in starts])
+        picked = None
+        if in_parts:
+            parts = [(self._held_out.part(member.job.training_seed), member.num_own) for member in members]
+            picked = torch.cat([part.expand(own, -1) for part, own in parts])
+        return self.strategy.evaluate(self.weights, rows, self._held_out.all, picked)
 
     def score_models(self, models: Tensor) -> Scores:
         """Other models (model, parameter) on the whole test set."""

@@ -85,7 +85,7 @@ class Shard:
 
     def score_devices(self, done: int) -> Scores:
         """The own devices on the test set; (own,)."""
-        return _on_cpu(self._replay.score_devices(0, done))
+        return _on_cpu(self._replay.score_devices(done))
 
     def score_models(self, models: Rows) -> Scores:
         """Other models (model, parameter) on the whole test set."""

@@ -61,7 +61,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Scores:
-    """Quality of several rows on the same samples."""
+    """Quality of several rows on test samples."""
 
     loss: Tensor  # (row,) mean cross-entropy
     accuracy: Tensor  # (row,) in [0, 1]
@@ -84,8 +84,11 @@ class Strategy(Protocol):
         """
         ...
 
-    def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples) -> Scores:
-        """Scores of ``weights[rows]`` on all samples, with the model in evaluation mode."""
+    def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
+        """Scores of ``weights[rows]``, with the model in evaluation mode.
+
+        Each meets all samples, or those that ``picked`` (row, sample) names for it.
+        """
         ...
 
 

@@ -69,7 +69,7 @@ def test_parts_train_as_the_whole_does(rule, actions, strategy):
             assert np.array_equal(losses[number], expected[own], equal_nan=True)
             assert np.array_equal(shard.state()[0], whole.weights[own].numpy())
     for done in (1, job.scenario.slots):  # on a part of the test set, and on all of it
-        together = whole.score_devices(0, done)
+        together = whole.score_devices(done)
         for number, shard in enumerate(shards):
             alone = shard.score_devices(done)
             assert torch.equal(alone.loss, together.loss[part == number])

@@ -304,9 +304,9 @@ class FleetStack:
         """A fleet keeps no checkpoints."""
         raise TrainingError("fleet: expected to run from its first slot, actual: asked to go on from a checkpoint")
 
-    def score_devices(self, run: int, done: int) -> Scores:
+    def score_devices(self, done: int) -> Scores:
         """Every device's model on the observer's test samples; (device,)."""
-        return self._watching.score_devices(run, done)
+        return self._watching.score_devices(done)
 
     def score_models(self, models: Tensor) -> Scores:
         """Other models on the observer's test set."""

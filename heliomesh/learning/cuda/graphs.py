@@ -132,12 +132,12 @@ class Fused:
         folded = self.program.run(stack.layers(), inputs.flatten(0, 1).to(stack.dtype))
         return folded.view(*inputs.shape[:2], -1)
 
-    def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples) -> Scores:
-        """Scores of as many rows at once as memory allows."""
+    def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
+        """Scores of several rows at once; see `Strategy.evaluate`."""
 
         def logits(part: Tensor, inputs: Tensor) -> Tensor:
             count = torch.full((1,), len(part), dtype=torch.int32, device=weights.device)
             slot = _Slot(part, count, count, part, part)
-            return self._logits(self._stack(weights, slot), inputs.expand(len(part), *inputs.shape))
+            return self._logits(self._stack(weights, slot), inputs)
 
-        return evaluate_together(logits, rows, samples)
+        return evaluate_together(logits, rows, samples, picked)

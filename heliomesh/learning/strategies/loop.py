@@ -79,18 +79,24 @@ class Loop:
                     parameter.data = value
         return parameters
 
-    def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples) -> Scores:
-        """Scores row by row."""
+    def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
+        """Scores row by row; see `Strategy.evaluate`."""
         self.model.to(weights.device, activation_type(self.precision, weights.dtype)).eval()
         loss, right = (weights.new_zeros(len(rows)) for _ in range(2))
         with torch.no_grad(), arithmetic(self.precision, weights.device):
             for position, row in enumerate(rows.tolist()):
                 parameters = self._load(list(self.layout.views(weights[row]).values()))
-                for part in sample_chunks(samples, _EVALUATED_AT_ONCE.get(weights.device.type, 250)):
+                met = samples if picked is None else _at(samples, picked[position])
+                for part in sample_chunks(met, _EVALUATED_AT_ONCE.get(weights.device.type, 250)):
                     logits = widened(self.model(part.inputs.to(parameters[0].dtype)))
                     loss[position] += cross_entropy(logits, part.labels, reduction="sum")
                     right[position] += (logits.argmax(-1) == part.labels).sum()
-        return Scores(loss / len(samples.labels), right / len(samples.labels))
+        count = len(samples.labels) if picked is None else picked.shape[1]
+        return Scores(loss / count, right / count)
+
+
+def _at(samples: Samples, places: Tensor) -> Samples:
+    return Samples(samples.inputs[places], samples.labels[places])
 
 
 def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Loop:
