@@ -61,6 +61,10 @@ class Comparison:
 
         return pd.DataFrame([_line(row) for row in self.rows])
 
+    def refusals(self) -> dict[str, str]:
+        """Why planners did not fit, by planner."""
+        return {row.planner: row.refusal for row in self.rows if row.refusal}
+
     def save_runs(self, folder: str | Path) -> list[Path]:
         """Copy every trained run with its plan and trace to a folder of its own, as `heliomesh run` leaves them."""
         return [

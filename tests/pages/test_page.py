@@ -29,6 +29,7 @@ from heliomesh.pages.seed_by_seed import differences
 from heliomesh.problem.size import TooLargeError
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.streams import stream
+from heliomesh.studies.compare import Row
 from tests.pages.conftest import make_run
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -263,6 +264,16 @@ def test_the_same_luck_twice_is_not_averaged(finished_runs, tmp_path):
     copy = shutil.copytree(finished_runs[0], tmp_path / "again")
     labels = [scheme["label"] for scheme in page_data([finished_runs[0], copy])["schemes"]]
     assert labels == ["receiver (receiver-0)", "receiver (again)"]
+
+
+def test_the_page_of_a_comparison_says_which_planners_refused(comparison, tmp_path):
+    refused = Row("centralized", "centralized", {}, None, None, None, refusal="memory: expected < 1 B, actual 2 B")
+    page = hm.report(replace(comparison, rows=(refused, *comparison.rows)), tmp_path / "page.html")
+    text = page.read_text(encoding="utf-8")
+    assert "<li>centralized refused. memory: expected &lt; 1 B, actual 2 B</li>" in text
+    assert text.count("<li>centralized refused") == 1
+    plain = hm.report(comparison, tmp_path / "plain.html").read_text(encoding="utf-8")
+    assert re.search('<ul id="refusals"[^>]*></ul>', plain)
 
 
 def test_namesakes_are_told_apart_by_what_differs(finished_runs, tmp_path):
