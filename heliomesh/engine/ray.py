@@ -109,7 +109,7 @@ def _check_answers(address: str) -> None:
         check = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
         subprocess.run(check, check=True, capture_output=True, timeout=_PATIENCE_SECOND)  # noqa: S603
     except (OSError, OverflowError, subprocess.SubprocessError):
-        raise ScenarioError("address", f"no Ray cluster answers at {address!r}.") from None
+        raise ScenarioError("address", f"{expected}, actual value {address!r} does not answer") from None
 
 
 def parallel_map(function: Callable[[Any], Any], items: Iterable[Any], num_gpus: float = 0) -> Iterator[Any]:
