@@ -86,9 +86,7 @@ def alone_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
         try:
             descriptor = stack.enter_context(_locked(folder / ".lock", wait))
         except BlockingIOError:
-            raise BusyFolderError(
-                f"{folder}: expected a folder that no other process uses, actual: one is at work there"
-            ) from None
+            raise BusyFolderError(f"{folder}: another process is using this folder.") from None
         _held[descriptor] = folder / ".lock"
         try:
             yield
@@ -114,8 +112,8 @@ def check_held() -> None:
     for descriptor, place in list(_held.items()):
         if not _is_open_file(place, descriptor):
             raise LostFolderError(
-                f"{place.parent}: expected the folder in which this process began, "
-                "actual: it was removed or replaced meanwhile; nothing more is written"
+                f"{place.parent}: this folder was removed or replaced while the command was running. "
+                "Nothing more is written."
             )
 
 
@@ -221,7 +219,7 @@ class Sealed:
         if number != self.format:
             raise error(f"{source}: expected {self.kind} in format {self.format}, actual format {number!r}")
         if seal != json_sha256({"kind": kind, "format": number, **content}):
-            raise error(f"{source}: expected {self.kind} as it was written, actual: its content has changed since")
+            raise error(f"{source}: the file is damaged: its content has changed since it was written.")
         for name, wanted in self.holds:
             if not isinstance(content.get(name), wanted):
                 actual = f"{content[name]!r:.40}" if name in content else "nothing"

@@ -738,7 +738,9 @@ def _with_file(network: dict[str, Any]) -> dict[str, Any]:
         found["edges"] = read.links
     for name in found:
         if network.get(name) is not None:
-            raise ScenarioError(f"network.{name}", f"expected one list, here or in {field}, actual number 2")
+            raise ScenarioError(
+                f"network.{name}", f"expected a value here or in {field}, not in both, actual number 2"
+            )
     return network | found
 
 

@@ -94,3 +94,23 @@ def test_refuses_what_it_could_not_keep_before_any_work(
     code, _, told = call(*SHORT, *arguments)
     assert code == 2
     assert sentence in told
+
+
+def test_the_page_says_why_a_planner_refused_also_with_folders_kept(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    arguments = [
+        "compare",
+        "tiny",
+        "centralized",
+        "uncoordinated",
+        "--episodes",
+        "2",
+        "--memory-gib",
+        "1e-7",
+        "--train",
+        "1",
+    ]
+    small = ["--set", "slots=4", "--runs", str(tmp_path / "runs"), "--report", str(page)]
+    result = CliRunner().invoke(app, arguments + small)
+    assert result.exit_code == 0, result.output
+    assert "<li>centralized refused. " in page.read_text(encoding="utf-8")

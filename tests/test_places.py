@@ -250,7 +250,7 @@ def test_links_of_a_graphml_file_are_the_links_unless_another_way_is_named(folde
         (
             "places_file = 'data/places.csv'\npositions_metre = [[1, 2]]",
             "network.positions_metre",
-            "expected one list, here or in network.places_file, actual number 2",
+            "expected a value here or in network.places_file, not in both, actual number 2",
         ),
         ("places_file = 'graph.graphml'\nedges = [[0, 1]]", "network.edges", "actual number 2"),
         (

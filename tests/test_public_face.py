@@ -97,7 +97,7 @@ def test_reports_of_run_folders_and_of_a_comparison(tmp_path: Path) -> None:
     text = hm.report(compared, tmp_path / "compared.html").read_text(encoding="utf-8")
     assert '"label":"uncoordinated"' in text
     assert '"label":"prices"' in text
-    with pytest.raises(hm.ScenarioError, match="store: expected one that the comparison was given"):
+    with pytest.raises(hm.ScenarioError, match="store: expected a store given to compare"):
         hm.report(hm.compare(problem, ["uncoordinated"], episodes=2, train=1), tmp_path / "page.html")
 
 

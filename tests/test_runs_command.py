@@ -150,4 +150,4 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, arguments: list[str]) -> Non
     with alone_in(tmp_path):
         result = heliomesh(*arguments, tmp_path)
     assert isinstance(result.exception, BusyFolderError)
-    assert "expected a folder that no other process uses" in str(result.exception)
+    assert "another process is using this folder" in str(result.exception)

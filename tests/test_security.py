@@ -226,7 +226,7 @@ class _SentOn:
 
 def test_a_download_does_not_leave_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("urllib.request.urlopen", lambda *arguments, **settings: _SentOn())
-    with pytest.raises(DatasetError, match="expected to stay on TLS"):
+    with pytest.raises(DatasetError, match="expected a redirect to https"):
         download("https://somewhere.example/data", tmp_path / "data", 100, silent)
     assert list(tmp_path.iterdir()) == []
 

@@ -128,7 +128,10 @@ def one_parameter(scenario):
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        (half_law, "harvest: expected a law, actual: harvest.source: expected rows of prob to be laws"),
+        (
+            half_law,
+            "harvest: expected a law, actual: harvest.source: expected rows of prob to be at least 0 and sum to 1",
+        ),
         (three_devices, "harvest: expected "),
         (two_faced, "harvest: expected draws with the law's mean"),
         (one_parameter, r"harvest: expected build\(settings, scenario\), actual parameters \(scenario\)"),

@@ -78,9 +78,10 @@ class KeepOptions:
         """Write the picture, the runs' folders and their page."""
         if self.svg is not None:
             write_text(self.svg, pareto_svg(result, f"{scenario}: cost against computation and messages"))
-        folders = None if self.runs is None else result.save_runs(self.runs)
+        if self.runs is not None:
+            result.save_runs(self.runs)
         if self.report is not None:
-            report(folders or result, self.report)
+            report(result, self.report)  # a comparison knows which planners refused, folders do not
 
 
 @dataclass(frozen=True)
@@ -157,9 +158,8 @@ def _print_below_table(
             f"{result.lower_bound:.4f} per slot."
         )
     _explain_centralized(screen, problem, result)
-    for row in result.rows:
-        if row.refusal:
-            screen.print(f"{row.planner} refused. {row.refusal}")
+    for planner, reason in result.refusals().items():
+        screen.print(f"{planner} refused. {reason}")
 
 
 def _explain_centralized(screen: Console, problem: Problem, result: Comparison) -> None:

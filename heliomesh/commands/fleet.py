@@ -112,7 +112,7 @@ def _check_out(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise TrainingError(f"{out}: expected a folder, actual: a file")
     if is_finished(out) or (out / PLAN).exists():
-        raise TrainingError(f"{out}: expected an empty folder, actual: it holds a run")
+        raise TrainingError(f"{out}: this folder holds a run. Choose an empty one.")
 
 
 def _watched(quiet: bool) -> Work:

@@ -215,9 +215,7 @@ def load(scenario: str, overrides: list[str]) -> Scenario:
 def start_ray(address: str | None) -> ModuleType:
     """The Ray engine's file, connected to this machine's own Ray or to a cluster."""
     if find_spec("ray") is None:
-        raise ScenarioError(
-            "--engine", "expected Ray to be installed (pip install heliomesh[ray]), actual: it is not"
-        )
+        raise ScenarioError("--engine", "Ray is not installed. Run `pip install heliomesh[ray]`.")
     module = import_module("heliomesh.engine.ray")
     module.start(address)
     return module

@@ -225,7 +225,7 @@ def _run_facts(run: Run, out: Path) -> dict[str, Any]:
     kept = ("seed", "planner", "strategy", "device", "duration_second")
     missing = {"name", "scenario", *kept} - run.provenance.keys()
     if missing:
-        raise TrainingError(f"{out / MANIFEST}: expected the run's {min(missing)}, actual: it is missing")
+        raise TrainingError(f"{out / MANIFEST}: the run's {min(missing)} is missing.")
     return {
         "scenario": run.provenance["name"],
         "hash": run.provenance["scenario"][:12],

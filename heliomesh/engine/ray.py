@@ -58,7 +58,7 @@ def start(address: str | None = None) -> None:
             context: Any = ray.init(address or "local", log_to_driver=False, configure_logging=False, **own)
     except (RayError, RuntimeError, ValueError, OSError) as error:
         reason = str(error).strip().split("\n")[0]
-        raise ScenarioError("address", f"expected a usable Ray, actual: {reason}") from None
+        raise ScenarioError("address", f"Ray did not start: {reason}") from None
     if address is None:
         _sessions.append(Path(context.address_info["session_dir"]))
         atexit.register(stop)
@@ -109,7 +109,7 @@ def _check_answers(address: str) -> None:
         check = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
         subprocess.run(check, check=True, capture_output=True, timeout=_PATIENCE_SECOND)  # noqa: S603
     except (OSError, OverflowError, subprocess.SubprocessError):
-        raise ScenarioError("address", f"{expected}, actual: nothing answers as one at {address!r}") from None
+        raise ScenarioError("address", f"{expected}, actual value {address!r} does not answer") from None
 
 
 def parallel_map(function: Callable[[Any], Any], items: Iterable[Any], num_gpus: float = 0) -> Iterator[Any]:

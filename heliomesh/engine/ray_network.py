@@ -198,7 +198,7 @@ class ActorNetwork:
                     raise cause from None
                 reason = str(cause).strip().split("\n")[0]
                 self._drop()
-        raise TrainingError(f"actors: expected to get through slot {self._done}, actual: {_TRIES} failures; {reason}")
+        raise TrainingError(f"actors: the slot after {self._done} failed {_TRIES} times: {reason}")
 
     def _start(self) -> None:
         """Start actors where the last gathered weights were, and let them catch up."""
@@ -264,7 +264,7 @@ def _settled(job: TrainJob, dataset: Dataset, settings: TrainSettings) -> str:
         return settings.strategy
     if settings.device != "cpu" and not torch.cuda.is_available():
         raise ScenarioError(
-            "strategy", "expected a name where this machine has no CUDA device to measure on, actual value 'auto'"
+            "strategy", "expected a name, since this machine has no CUDA device to measure on, actual value 'auto'"
         )
     return settled_strategy(job, dataset, torch_device(settings.device), settings.precision, "auto")
 
@@ -305,9 +305,7 @@ def _fitting_gpus(num_gpus: float) -> int:
 def _reserved(num_actors: int, num_gpus: float) -> dict[str, float]:
     """What an actor reserves: cores for its threads and GPUs. More actors than cores share the cores they find."""
     if num_gpus and _fitting_gpus(num_gpus) < num_actors:
-        raise ScenarioError(
-            "gpus_per_actor",
-            f"expected GPUs for {num_actors} actors, actual value {num_gpus:g} lets {_fitting_gpus(num_gpus)} fit",
-        )
+        actual = f"value {num_gpus:g} fits {_fitting_gpus(num_gpus)}"
+        raise ScenarioError("gpus_per_actor", f"expected a share at which {num_actors} actors fit, actual {actual}")
     num_cpus, fitting = room()
     return {"num_cpus": num_cpus if num_actors <= fitting else 0, "num_gpus": num_gpus}

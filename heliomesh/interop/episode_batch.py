@@ -82,7 +82,7 @@ class EpisodeBatch:
     def under_way(self) -> Episodes:
         """The episodes; raises RuntimeError where there are none."""
         if self._under_way is None:
-            raise RuntimeError("expected an episode under way, actual: it was never reset")
+            raise RuntimeError("no episode is running. Call reset() first.")
         return self._under_way
 
     @property
@@ -99,7 +99,7 @@ class EpisodeBatch:
         """One slot: devices do what is asked, (episode, controlled device), or idle where they cannot pay for it."""
         under_way, devices = self.under_way, list(self.controlled)
         if self.over:
-            raise RuntimeError("step: expected an episode under way, actual: it ended")
+            raise RuntimeError("step: the episode has ended. Call reset() first.")
         told = torch.as_tensor(asked, device=self.problem.device)
         guard.check_actions("actions", told, (self.num_episodes, len(devices)), len(self.problem.actions))
         payable = self.problem.affordable(under_way.battery_joule)[:, devices]

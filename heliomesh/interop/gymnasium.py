@@ -31,8 +31,7 @@ try:
     from gymnasium.vector.utils import batch_space
 except ImportError as error:
     raise ImportError(
-        "gymnasium: expected to be installed, as `pip install heliomesh[pettingzoo]` does, "
-        f"actual: no module {error.name!r}"
+        f"Gymnasium is not installed (no module {error.name!r}). Run `pip install heliomesh[pettingzoo]`."
     ) from None
 
 View = Literal["device", "network"]

@@ -33,8 +33,7 @@ try:
     from pettingzoo import ParallelEnv
 except ImportError as error:
     raise ImportError(
-        "pettingzoo: expected to be installed, as `pip install heliomesh[pettingzoo]` does, "
-        f"actual: no module {error.name!r}"
+        f"PettingZoo is not installed (no module {error.name!r}). Run `pip install heliomesh[pettingzoo]`."
     ) from None
 
 Form = Literal["dict", "box"]
@@ -97,10 +96,10 @@ class HarvestingEnv(ParallelEnv[str, Seen, int]):  # type: ignore[misc]
         """One slot: everybody acts, packets and energy follow."""
         agents = self.agents
         if not agents:
-            raise RuntimeError("step: expected an episode under way, actual: it ended or was never reset")
+            raise RuntimeError("step: no episode is running. Call reset() first.")
         silent = [agent for agent in agents if agent not in actions]
         if silent:
-            raise ScenarioError("actions", f"expected one of every agent, actual: none of {silent[0]}")
+            raise ScenarioError("actions", f"expected an action of every agent, actual: none of {silent[0]}")
         played = self._batch.play(np.array([[actions[agent] for agent in agents]]))
         over = self._batch.over
         observations, infos = self._observations(), self._infos(played.update_loss[0], played.infeasible[0])

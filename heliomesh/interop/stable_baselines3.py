@@ -27,8 +27,7 @@ try:
     from stable_baselines3.common.vec_env import VecEnv
 except ImportError as error:
     raise ImportError(
-        "stable_baselines3: expected to be installed, as `pip install heliomesh[rl]` does, "
-        f"actual: no module {error.name!r}"
+        f"Stable-Baselines3 is not installed (no module {error.name!r}). Run `pip install heliomesh[rl]`."
     ) from None
 
 
@@ -55,7 +54,7 @@ class HarvestingVecEnv(VecEnv):
     def step_wait(self) -> tuple[Array, Array, Array, list[dict[str, Any]]]:
         """Play the slot."""
         if self._asked is None:
-            raise RuntimeError("step_wait: expected step_async before it, actual: nothing was asked")
+            raise RuntimeError("step_wait: call step_async first.")
         seen, reward, ended, _, infos = self.env.step(self._asked)
         self._asked = None
         self._collected += reward

@@ -38,7 +38,7 @@ def trained_model(run: Run, device: int, dataset: Dataset | None = None) -> nn.M
     if not 0 <= device < len(run.weights):
         raise TrainingError(f"device: expected 0 to {len(run.weights) - 1}, actual value {device}")
     if not run.weights.numel():
-        raise TrainingError("run: expected one that kept its weights, actual: it has none")
+        raise TrainingError("run: its weights were not kept.")
     settings = _scenario(run).learning
     data = dataset or load_dataset(settings)
     model = build_model(settings.model, data.input_shape, data.num_classes, 0, settings.buffers)
@@ -80,7 +80,7 @@ def _scenario(run: Run) -> Scenario:
     try:
         return Scenario.parse(tomllib.loads(run.provenance["scenario_toml"]))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise TrainingError(f"run: expected a scenario of this version in it, actual: {error}") from None
+        raise TrainingError(f"run: its scenario does not fit this version of heliomesh: {error}") from None
 
 
 def _origin(run: Run, device: int) -> dict[str, str]:
@@ -92,9 +92,7 @@ def _origin(run: Run, device: int) -> dict[str, str]:
 def _check_onnx() -> None:
     for name in ("onnx", "onnxscript"):
         if find_spec(name) is None:
-            raise TrainingError(
-                f"onnx: expected the extra 'onnx' (pip install 'heliomesh[onnx]'), actual: no module {name!r}"
-            )
+            raise TrainingError(f"{name} is not installed. Run `pip install heliomesh[onnx]`.")
 
 
 def _write_onnx(path: Path, model: nn.Module, data: Dataset, origin: dict[str, str]) -> None:
@@ -110,7 +108,7 @@ def _write_onnx(path: Path, model: nn.Module, data: Dataset, origin: dict[str, s
             verbose=False,
         )
     if program is None:
-        raise TrainingError(f"{path}: expected a graph from PyTorch's exporter, actual: none")
+        raise TrainingError(f"{path}: PyTorch's exporter returned no graph.")
     graph = program.model_proto
     for name, value in origin.items():
         graph.metadata_props.add(key=name, value=value)

@@ -160,7 +160,7 @@ def check_world(task: TrainJob) -> None:
     try:
         simulated = Scenario.parse(tomllib.loads(task.trace.scenario_toml))
     except (ValueError, RecursionError) as error:
-        raise TraceError(f"trace: expected a scenario of this version in it, actual: {error}") from None
+        raise TraceError(f"trace: its scenario does not fit this version of heliomesh: {error}") from None
     found = first_difference("", world_of(simulated), world_of(task.scenario))
     if found is not None:
         field, expected, actual = found
@@ -177,7 +177,7 @@ def train_in(store: Store, job: Job, work: Work, resume: bool) -> Run:
 def _check_resumable(store: Store, job: Job, resume: bool) -> None:
     """Refuse a folder that holds something unless that is wanted."""
     if store.has(job) and not resume:
-        raise TrainingError(f"{store.folder}: expected an empty folder or resume, actual: a finished run")
+        raise TrainingError(f"{store.folder}: this folder holds a finished run. Resume it or choose an empty folder.")
     _check_unused(Checkpoints(store.folder / CHECKPOINTS, None), store.folder, resume)
 
 
@@ -185,5 +185,6 @@ def _check_unused(checkpoints: Checkpoints, folder: Path, resume: bool) -> None:
     slots = checkpoints.slots()
     if slots and not resume:
         raise TrainingError(
-            f"{folder}: expected an empty folder or resume, actual: a run stopped after slot {slots[-1]}"
+            f"{folder}: this folder holds a run that stopped after slot {slots[-1]}. "
+            "Resume it or choose an empty folder."
         )

@@ -334,7 +334,7 @@ class _Probe:
         difference = float((self.step(strategy) - expected).norm() / expected.norm().clamp(min=1e-30))
         if not difference <= _TOLERANCE[self.task.precision]:
             raise ScenarioError(
-                FIELD, f"expected the loop's step, actual step differs by {difference:.1e} of its length"
+                FIELD, f"expected the training step of 'loop', actual step differs by {difference:.1e} of its length"
             )
 
 

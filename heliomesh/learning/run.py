@@ -125,7 +125,7 @@ def read_manifest(folder: Path, checked: Sequence[str] | None = None) -> dict[st
     manifest = _MANIFEST_FILE.read(folder / MANIFEST, TrainingError)
     sums: dict[str, str] = manifest["sha256"]
     if METRICS not in sums:
-        raise TrainingError(f"{folder / MANIFEST}: expected the sum of {METRICS}, actual: it is missing")
+        raise TrainingError(f"{folder / MANIFEST}: the checksum of {METRICS} is missing.")
     for name in sums if checked is None else checked:
         check_sum(folder / name, sums.get(name))
     return manifest

@@ -101,9 +101,7 @@ def mlflow(
 
 
 def _missing(package: str) -> TrainingError:
-    return TrainingError(
-        f"{package}: expected the extra {package!r} (pip install 'heliomesh[{package}]'), actual: not installed"
-    )
+    return TrainingError(f"{package} is not installed. Run `pip install heliomesh[{package}]`.")
 
 
 def _finite(row: Mapping[str, float]) -> dict[str, float]:

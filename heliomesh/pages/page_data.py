@@ -233,9 +233,9 @@ def _label_mix(run: RunFolder) -> tuple[npt.NDArray[np.int64] | None, str | None
 def _dataset(name: str, path: str | None) -> Dataset:
     """A dataset that is here already: a report fetches nothing."""
     if ":" in name:
-        raise DatasetError(f"the dataset is code of another module, {name}, which a report does not run")
+        raise DatasetError(f"a report does not run code, and the dataset is the code {name}")
     module = catalog.find(DATASET_CATALOG, name)
     source = getattr(module, "SOURCE", None)
     if source is not None and not is_cached(source):
-        raise DatasetError(f"the dataset is not here; heliomesh data get {name} fetches it")
+        raise DatasetError(f"the dataset is not on this machine. Run `heliomesh data get {name}`.")
     return load_dataset(Learning(dataset=name, path=path))

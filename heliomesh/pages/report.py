@@ -21,7 +21,8 @@ def report(
     Parameters
     ----------
     runs
-        Folders as `run` leaves them, or a comparison that was trained and had a store.
+        Folders as `run` leaves them, or a comparison that was trained and had a store. The page of a comparison also
+        says which planners refused, and why.
     out
         The page's file.
     title
@@ -40,7 +41,9 @@ def report(
         Where a folder holds no runs that fit on a page.
     """
     with TemporaryDirectory() as folder:
-        folders = runs.save_runs(folder) if isinstance(runs, Comparison) else runs
-        page = report_page(folders, title, every)
+        if isinstance(runs, Comparison):
+            page = report_page(runs.save_runs(folder), title, every, runs.refusals())
+        else:
+            page = report_page(runs, title, every)
     write_text(Path(out), page)
     return Path(out)

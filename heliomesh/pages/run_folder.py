@@ -74,9 +74,7 @@ def read_run(folder: str | Path) -> RunFolder:
     if is_finished(path):
         return _finished(path, trace, wanted, plan)
     if trace is None:
-        raise TrainingError(
-            f"{path}: expected a trace.npz or a finished run, actual: checkpoints only; finish the run first"
-        )
+        raise TrainingError(f"{path}: this run is not finished and has no trace.npz. Finish the run first.")
     return _half_finished(path, trace, wanted, plan)
 
 
@@ -95,7 +93,7 @@ def _check_is_run(path: Path) -> None:
     names = {entry.name for entry in path.iterdir()}
     if PLAN in names:
         raise TrainingError(
-            f"{path}: expected a run that was simulated, actual: its plan only; the same command again resumes it"
+            f"{path}: this run has a plan but was not simulated. Run the same command again to resume it."
         )
     inside = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and is_run(entry))
     actual = "none of them" if names else "an empty folder"
@@ -120,9 +118,7 @@ def _finished(path: Path, trace: Trace | None, wanted: Mapping[str, Any], plan: 
         raise _not_a_manifest(path, error) from None
     topology = _topology(path, scenario, trace, episode, seed)
     if trace is not None and TrainJob(scenario, trace, episode, seed).trace_hash != expected_trace:
-        raise TrainingError(
-            f"{path / TRACE_ARRAYS}: expected the trace that the run was trained under, actual: another"
-        )
+        raise TrainingError(f"{path / TRACE_ARRAYS}: this is not the trace that the run was trained under.")
     return RunFolder(
         path=path,
         scenario=scenario,

@@ -35,8 +35,13 @@ def _checked(chain: tuple[npt.ArrayLike, npt.ArrayLike]) -> tuple[Floats, Floats
             f"expected gains (level,) and a kernel (level, level), actual shapes {gain.shape} and {kernel.shape}",
         )
     if not (np.isfinite(gain) & (gain >= 0)).all() or not (np.diff(gain) > 0).all():
-        raise ScenarioError("channel.source", "expected rising, finite gains of at least 0, actual: others")
+        raise ScenarioError(
+            "channel.source", f"expected rising, finite gains of at least 0, actual value {gain.tolist()!s:.60}"
+        )
     off = float(np.abs(kernel.sum(1) - 1).max())
     if not off <= _LAW_TOLERANCE or not (kernel >= 0).all():
-        raise ScenarioError("channel.source", f"expected rows of the kernel to be laws, actual: off one by {off:g}")
+        actual = f"lowest value {kernel.min():g} and sums off 1 by up to {off:g}"
+        raise ScenarioError(
+            "channel.source", f"expected rows of the kernel to be at least 0 and sum to 1, actual {actual}"
+        )
     return gain, kernel

@@ -98,7 +98,7 @@ def _check(radio: RadioSheet) -> None:
     if (radio.sensitivity_dbm is None) != (radio.sensitivity_error is None):
         missing = "sensitivity_dbm" if radio.sensitivity_dbm is None else "sensitivity_error"
         raise ScenarioError(
-            f"energy.radio.{missing}", "expected the power and the error rate of a sensitivity, actual value missing"
+            f"energy.radio.{missing}", "expected sensitivity_dbm and sensitivity_error together, actual value missing"
         )
 
 

@@ -206,7 +206,7 @@ def learning_phases(problem: Problem, **options: Any) -> list[tuple[int, float, 
     asked = Options(**{"passes": 1, **options})
     _, practice = _practised(Planning(problem, asked))
     if practice is None:
-        raise ScenarioError("passes", "expected at least 1, actual value 0")
+        raise ScenarioError("contributions option.passes", "expected at least 1, actual value 0")
     worth, number = np.array(practice.worth), _bins(problem)
     borders = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), problem.slots]
     means = [(end - start, *worth[start:end].mean(0).tolist()) for start, end in pairwise(borders)]

@@ -73,8 +73,8 @@ def natural_cycle(problem: Problem) -> int:
     if len(law.joule) > 1 and law.period is None:
         raise ScenarioError(
             "harvest",
-            "expected slots that come again after a known number of slots for an endless plan, "
-            "actual: clouds in slots of their own, or a source without a period",
+            "expected a law with a known period for an endless plan, actual: harvest.cloudy_known, or a source "
+            "without HarvestLaw.period",
         )
     harvest = law.period or 1
     slots = math.lcm(harvest, problem.scenario.slots if len(problem.weights.phases) > 1 else 1)

@@ -78,7 +78,7 @@ def check_spending(where: str, spent_joule: Tensor, battery_joule: Tensor, dust_
         spent, held = float(spent_joule.flatten()[worst]), float(battery_joule.flatten()[worst])
         raise ScenarioError(
             where,
-            f"expected to spend at most the {held:g} J that a battery holds, actual: overdrew it with {spent:g} J",
+            f"expected to spend at most the {held:g} J that a battery holds, actual spending {spent:g} J",
         )
 
 

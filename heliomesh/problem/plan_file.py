@@ -100,7 +100,7 @@ class _Writer:
     def _object(self, value: Any) -> dict[str, Any]:
         if isinstance(value, Problem):
             if value.scenario != self._problem.scenario:
-                raise PlanError("policy: expected one problem, actual: parts of it have another")
+                raise PlanError("policy: expected parts of one problem, actual: parts of several")
             battery = value.battery
             step = self.encoded(battery.chosen_step_joule)
             cycle = {} if value.cycle_slots is None else {"cycle": value.cycle_slots}

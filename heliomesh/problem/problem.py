@@ -492,7 +492,10 @@ def _checked(harvest: Harvest) -> Harvest:
     for name, table in (("prob", law.prob), ("kernel", law.kernel)):
         off = float((table.sum(-1) - 1).abs().max())
         if not off <= _LAW_TOLERANCE or bool((table < 0).any()):
-            raise ScenarioError("harvest.source", f"expected rows of {name} to be laws, actual: off one by {off:g}")
+            actual = f"lowest value {float(table.min()):g} and sums off 1 by up to {off:g}"
+            raise ScenarioError(
+                "harvest.source", f"expected rows of {name} to be at least 0 and sum to 1, actual {actual}"
+            )
     lowest = float((law.joule * law.scale.min()).min())
     if not lowest >= 0 or not bool(law.joule.isfinite().all()):
         raise ScenarioError("harvest.source", f"expected finite harvests of at least 0 J, actual value {lowest:g}")

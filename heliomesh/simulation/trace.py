@@ -195,7 +195,10 @@ def _check_fit(path: str | Path, arrays: dict[str, Array], columns: Sequence[Col
         if not (np.abs(array) <= _LARGEST).all():
             raise TraceError(f"{path}: expected finite numbers in {name}, actual: NaN or beyond {_LARGEST:g}")
         if column.axes == ("edge",) and not ((array >= 0) & (array < sizes["device"])).all():
-            raise TraceError(f"{path}: expected devices 0 to {sizes['device'] - 1} in {name}, actual: others")
+            raise TraceError(
+                f"{path}: expected devices 0 to {sizes['device'] - 1} in {name}, "
+                f"actual values {array.min()} to {array.max()}"
+            )
 
 
 def _sizes(path: str | Path, arrays: dict[str, Array]) -> dict[str, int]:

@@ -61,6 +61,10 @@ class Comparison:
 
         return pd.DataFrame([_line(row) for row in self.rows])
 
+    def refusals(self) -> dict[str, str]:
+        """Why planners did not fit, by planner."""
+        return {row.planner: row.refusal for row in self.rows if row.refusal}
+
     def save_runs(self, folder: str | Path) -> list[Path]:
         """Copy every trained run with its plan and trace to a folder of its own, as `heliomesh run` leaves them."""
         return [
@@ -86,14 +90,14 @@ class Comparison:
         store = self._kept()
         trained = [row for row in self.rows if row.jobs]
         if not trained:
-            raise ScenarioError("train", "expected a comparison that was trained, actual number of runs 0")
+            raise ScenarioError("train", "expected at least 1 trained episode per plan, actual number of runs 0")
         with store.alone():
             found = iter(ledgers_in(store, [job for row in trained for job in row.jobs], Work(**work)))
         return {row.planner: joined([next(found) for _ in row.jobs]) for row in trained}
 
     def _kept(self) -> Store:
         if self.store is None:
-            raise ScenarioError("store", "expected one that the comparison was given, actual value None")
+            raise ScenarioError("store", "expected a store given to compare, actual value None")
         return self.store
 
 

@@ -102,7 +102,7 @@ def there_at_the_end(problem: Problem, truth: Sequence[Era]) -> tuple[int, ...]:
     away = truth[-1].conditions.away
     there = tuple(device for device in range(problem.num_devices) if device not in away)
     if not there:
-        raise ScenarioError("changes", "expected a device that is there at the end, actual number of them 0")
+        raise ScenarioError("changes", "expected at least one device alive at the end, actual number 0")
     return there
 
 

@@ -421,7 +421,7 @@ def test_a_death_during_planning_is_said() -> None:
             return super().call(name, arguments)
 
     scheme = scheme_of(small(**PATH), "decentralized", {"rounds": 1})
-    with pytest.raises(ValueError, match=r"device 4: expected to live until all have planned"):
+    with pytest.raises(ValueError, match=r"device 4: its process ended before all devices had planned"):
         run_fleet(scheme, Fragile, job_of(scheme))
 
 

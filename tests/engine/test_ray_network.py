@@ -153,7 +153,11 @@ def test_an_error_of_the_training_is_raised_as_it_is(local_ray):
         ((2, 0.5), {}, "gpus_per_actor: expected device = 'cuda' with it, actual value 0.5"),
         ((2, 1.5), {"device": "cuda"}, "gpus_per_actor: expected a fraction of a GPU or a whole number"),
         ((2, None), {"device": "cuda:1"}, "device: expected cpu or cuda for actors"),
-        ((2, 0.5), {"device": "cuda"}, "gpus_per_actor: expected GPUs for 2 actors, actual value 0.5 lets 0 fit"),
+        (
+            (2, 0.5),
+            {"device": "cuda"},
+            "gpus_per_actor: expected a share at which 2 actors fit, actual value 0.5 fits 0",
+        ),
         ((2, None), {"memory_gib": 1e-6}, "weights at the driver: expected at most"),
     ],
 )
@@ -180,7 +184,7 @@ def test_actors_share_a_gpu_by_fractions():
     cluster, job = Cluster(initialize_head=True, head_node_args=head), job_of(**GEOMETRIC)
     try:
         engine.start(cluster.address)
-        with pytest.raises(ValueError, match=r"expected GPUs for 3 actors, actual value 0\.5 lets 2 fit"):
+        with pytest.raises(ValueError, match=r"expected a share at which 3 actors fit, actual value 0\.5 fits 2"):
             train(job, make_stack=over_actors(3, 0.5), device="cuda")
         with pytest.raises(ValueError, match="no CUDA device is present"):  # said by the actors, so they were placed
             train(job, make_stack=over_actors(None, 0.5), device="cuda")

@@ -144,7 +144,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
         assert other.is_alive()
     problem = hm.build(hm.Scenario.load("tiny"))
     trace = hm.simulate(problem, hm.plan(problem, "uncoordinated", bound=False), 1)
-    with pytest.raises(BusyFolderError, match="one is at work there"):
+    with pytest.raises(BusyFolderError, match="another process is using this folder"):
         hm.train(problem.scenario, trace, folder=tmp_path / "run")
     release.touch()
     other.join()

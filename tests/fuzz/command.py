@@ -20,7 +20,7 @@ from heliomesh.simulation.trace import TraceError
 
 # what the command line turns into a sentence and exit code 2
 OWN_ERRORS = (DatasetError, OSError, ScenarioError, TooLargeError, TraceError, TrainingError, UnknownVariantError)
-_SENTENCE = re.compile(r"error: .*expected .*actual.*")
+_SENTENCE = re.compile(r"error: (.*expected .*actual.*|.+: .+\.)")  # of a value, or of a state
 _NO_ERROR = ("Traceback (most recent call last)", "Warning:", "error: memory:")
 
 

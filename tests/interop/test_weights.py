@@ -90,9 +90,9 @@ def test_what_cannot_be_exported_is_a_sentence(folder, tmp_path, call, monkeypat
     bare = tmp_path / "bare"
     run.save(bare, weights=False)
     code, _, told = call("runs", "export", bare, "--out", tmp_path / "models")
-    assert (code, told.strip()) == (2, "error: run: expected one that kept its weights, actual: it has none")
+    assert (code, told.strip()) == (2, "error: run: its weights were not kept.")
     monkeypatch.setattr("heliomesh.interop.weights.find_spec", lambda name: None)
     code, _, told = call("runs", "export", folder, "--out", tmp_path / "models", "--format", "onnx")
     assert code == 2
-    assert "pip install 'heliomesh[onnx]'" in told
+    assert "onnx is not installed. Run `pip install heliomesh[onnx]`." in told
     assert call("runs", "export", tmp_path / "nowhere", "--out", tmp_path / "models")[0] == 2

@@ -90,7 +90,7 @@ def test_one_changed_number_in_the_seal_s_content_is_noticed(packs: Packs) -> No
     place = packs.folder / "figure.json"
     text = place.read_text(encoding="utf-8")
     place.write_text(text.replace('"episode": 2', '"episode": 5'), encoding="utf-8")
-    with pytest.raises(hm.TrainingError, match="its content has changed since"):
+    with pytest.raises(hm.TrainingError, match="its content has changed since it was written"):
         packs.has(JOBS[0].key())
 
 

@@ -130,7 +130,7 @@ GOES_ON = {  # slot after which a run is interrupted, and settings with which th
 def test_interrupted_runs_go_on(tmp_path, slot, changes):
     task = job(**changes)
     interrupted_after(task, tmp_path, slot)
-    with pytest.raises(hm.TrainingError, match=f"actual: a run stopped after slot {slot + 1}"):
+    with pytest.raises(hm.TrainingError, match=f"holds a run that stopped after slot {slot + 1}"):
         train(task, tmp_path)
     assert_same(train(task, tmp_path, resume=True), train(task))
     assert not (tmp_path / "checkpoints").exists()
@@ -355,6 +355,6 @@ def test_a_run_whose_folder_is_removed_writes_nothing_more(tmp_path, every):
                 shutil.rmtree(tmp_path / "run")
             yield item
 
-    with pytest.raises(durable.LostFolderError, match="it was removed or replaced meanwhile"):
+    with pytest.raises(durable.LostFolderError, match="was removed or replaced while the command was running"):
         train(job(), tmp_path / "run", track=remove, checkpoint_every=every)
     assert not (tmp_path / "run").exists()

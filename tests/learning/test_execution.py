@@ -185,7 +185,7 @@ def test_a_strategy_that_disagrees_with_the_loop_is_skipped(monkeypatch):
     _replace_all_but_the_loop(monkeypatch, Wrong)
     report = _measured()
     assert report.strategy == "loop"
-    assert "expected the loop's step" in report.refused["vmap"]
+    assert "expected the training step of 'loop'" in report.refused["vmap"]
 
 
 @pytest.mark.parametrize("strategy", ["loop", "vmap", "unfold:eager"])

@@ -29,6 +29,7 @@ from heliomesh.pages.seed_by_seed import differences
 from heliomesh.problem.size import TooLargeError
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.streams import stream
+from heliomesh.studies.compare import Row
 from tests.pages.conftest import make_run
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -263,6 +264,16 @@ def test_the_same_luck_twice_is_not_averaged(finished_runs, tmp_path):
     copy = shutil.copytree(finished_runs[0], tmp_path / "again")
     labels = [scheme["label"] for scheme in page_data([finished_runs[0], copy])["schemes"]]
     assert labels == ["receiver (receiver-0)", "receiver (again)"]
+
+
+def test_the_page_of_a_comparison_says_which_planners_refused(comparison, tmp_path):
+    refused = Row("centralized", "centralized", {}, None, None, None, refusal="memory: expected < 1 B, actual 2 B")
+    page = hm.report(replace(comparison, rows=(refused, *comparison.rows)), tmp_path / "page.html")
+    text = page.read_text(encoding="utf-8")
+    assert "<li>centralized refused. memory: expected &lt; 1 B, actual 2 B</li>" in text
+    assert text.count("<li>centralized refused") == 1
+    plain = hm.report(comparison, tmp_path / "plain.html").read_text(encoding="utf-8")
+    assert re.search('<ul id="refusals"[^>]*></ul>', plain)
 
 
 def test_namesakes_are_told_apart_by_what_differs(finished_runs, tmp_path):
@@ -508,12 +519,12 @@ def _folder_for(name: str):
         (_absent, "expected the folder of a run, actual: nothing there"),
         (_empty, "actual: an empty folder"),
         (_foreign, "with manifest.json or trace.json, actual: none of them"),
-        (_checkpoints_only, "actual: checkpoints only"),
+        (_checkpoints_only, "not finished and has no trace.npz"),
         (_truncate("manifest.json"), "manifest.json: expected the manifest of a run"),
         (_truncate("metrics.parquet"), "metrics.parquet: expected sha256"),
         (_truncate("trace.npz"), "trace.npz: expected sha256"),
         (_truncate("plan.json"), "plan.json: expected the plan of a job"),
-        (_planned_only, "expected a run that was simulated, actual: its plan only"),
+        (_planned_only, "has a plan but was not simulated"),
         (_replace("manifest.json", "[1]"), "expected the manifest of a run, actual: JSON without names, [1]"),
         (_no_archive, "trace.npz: expected a complete trace file, actual: File is not a zip file"),
         (_folder_for("trace.npz"), "trace.npz: expected a file of a finished result, actual: Is a directory"),
@@ -523,7 +534,7 @@ def _folder_for(name: str):
         (_change_manifest(scenario_toml="][", planner=3), "expected a scenario of this version"),
         (_change_manifest(seed=None), "expected the manifest of a run"),
         (_change_manifest(episode=3), "episode: expected 0 to 0"),
-        (_other_trace, "expected the trace that the run was trained under, actual: another"),
+        (_other_trace, "not the trace that the run was trained under"),
         (_not_finite, "expected finite numbers in battery_joule"),
     ],
 )

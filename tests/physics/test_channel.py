@@ -262,7 +262,7 @@ def test_a_function_is_a_channel_source():
     ("source", "sentence"),
     [
         (falling, "expected rising, finite gains"),
-        (no_law, r"rows of the kernel to be laws, actual: off one by 0\.1"),
+        (no_law, r"rows of the kernel to be at least 0 and sum to 1, actual lowest value .* off 1 by up to 0\.1"),
         (no_square, r"actual shapes \(2,\) and \(1, 2\)"),
         (lambda settings, scenario: None, "Python can import by its name, actual value <function <lambda>"),
     ],

@@ -209,8 +209,11 @@ def test_a_date_of_toml_is_a_start():
         ("harvest.start: expected a clock time such as 06:00", {"law": "time-of-day", "start": "06-08T06:00"}),
         ("harvest.start: expected a time within harvest.hours", {"law": "time-of-day", "start": "03:00"}),
         ("harvest.start: expected a day such as 06-08", {"law": "weather", "start": "25:00"}),
-        ("harvest.longitude: expected a value with data 'clear-sky' or 'file' and only there", {"longitude": 7.0}),
-        ("harvest.timezone: expected a value with data 'file' and only there", {"timezone": "UTC"}),
+        (
+            "harvest.longitude: expected a value with data = 'clear-sky' or 'file', and none with other data",
+            {"longitude": 7.0},
+        ),
+        ("harvest.timezone: expected a value with data = 'file', and none with other data", {"timezone": "UTC"}),
     ],
 )
 def test_settings_that_do_not_fit_together(sentence, settings):
@@ -243,7 +246,9 @@ def test_months_too_short_for_weather(tmp_path):
     file = tmp_path / "day.csv"
     times = pd.date_range("2023-06-01", periods=24, freq="h")
     file.write_text("\n".join(f"{t:%Y-%m-%dT%H:%M},100" for t in times), encoding="utf-8")
-    refused("harvest.month: expected months with days of 2 brightnesses", **WEEK, data="file", file=str(file))
+    refused(
+        "harvest.month: expected months with days of at least 2 brightnesses", **WEEK, data="file", file=str(file)
+    )
 
 
 # clouds that pass over all devices

@@ -105,7 +105,10 @@ def weights(edge: float, own: float) -> Weights:
         (Fixed(silent(trained=powers(0.0))), "trained: expected type torch.bool, actual type torch.float64"),
         (Fixed(silent(weights=weights(torch.inf, 0.5))), "weights.edge: expected weights from 0 to 1, .* inf"),
         (Fixed(silent(weights=weights(0.5, -0.5))), "weights.own: expected weights from 0 to 1, .* -0.5"),
-        (Fixed(silent(power_watt=powers(2.0), trained=powers(1.0).bool())), "Fixed: expected to spend .* overdrew"),
+        (
+            Fixed(silent(power_watt=powers(2.0), trained=powers(1.0).bool())),
+            "Fixed: expected to spend .* actual spending",
+        ),
     ],
 )
 def test_what_a_policy_returns_is_checked(problem, policy, sentence):

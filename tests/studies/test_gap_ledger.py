@@ -162,9 +162,9 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(hm.TrainingError, match="jobs: expected at least one, actual number 0"):
         hm.gap_ledger([])
     problem = hm.build(SCENARIO)
-    with pytest.raises(hm.ScenarioError, match="store: expected one that the comparison was given"):
+    with pytest.raises(hm.ScenarioError, match="store: expected a store given to compare"):
         hm.compare(problem, ["uncoordinated"], episodes=1, train=1).gap_ledgers()
-    with pytest.raises(hm.ScenarioError, match="train: expected a comparison that was trained"):
+    with pytest.raises(hm.ScenarioError, match="train: expected at least 1 trained episode"):
         hm.compare(problem, ["uncoordinated"], episodes=1, store=tmp_path).gap_ledgers()
     with pytest.raises(hm.ScenarioError, match=r"learning\.dataset: expected one of"):
         hm.gap_ledger(hm.Job(SCENARIO.override({"learning.dataset": "numbers"}), "uncoordinated"), tmp_path / "new")

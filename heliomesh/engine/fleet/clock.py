@@ -198,9 +198,7 @@ def _asked(post: Post, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> d
     results = post.call(name, arguments)
     missing = sorted(set(arguments) - set(results))
     if missing:
-        raise TrainingError(
-            f"device {missing[0]}: expected to live until all have planned, actual: its actor is dead"
-        )
+        raise TrainingError(f"device {missing[0]}: its process ended before all devices had planned.")
     return results
 
 
@@ -302,7 +300,7 @@ class FleetStack:
 
     def restore(self, state: Mapping[str, Tensor], done: int) -> None:
         """A fleet keeps no checkpoints."""
-        raise TrainingError("fleet: expected to run from its first slot, actual: asked to go on from a checkpoint")
+        raise TrainingError("fleet: a fleet cannot resume from a checkpoint.")
 
     def score_devices(self, done: int) -> Scores:
         """Every device's model on the observer's test samples; (device,)."""

@@ -64,5 +64,5 @@ def _replies(grid: Grid, sent: list[Message]) -> list[Message]:
     replies = list(grid.send_and_receive(sent)) if sent else []
     for reply in replies:
         if reply.has_error():
-            raise RuntimeError(f"expected an answer of every client, actual: {reply.error}")
+            raise RuntimeError(f"a client did not answer: {reply.error}")
     return replies

@@ -46,7 +46,7 @@ def untar(path: Path, wanted: Mapping[str, int], folder: Path) -> None:
     except (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError) as error:
         raise DatasetError(f"{path}: expected a complete .tar.gz archive, actual: {error}") from None
     if missing:
-        raise DatasetError(f"{path}: expected a member {min(missing)!r}, actual: it is missing")
+        raise DatasetError(f"{path}: the member {min(missing)!r} is missing.")
 
 
 def copy(content: IO[bytes], target: Path, max_bytes: int, name: str) -> None:
@@ -80,5 +80,5 @@ class _Limited:
         chunk = self._stream.read(size)
         self._left -= len(chunk)
         if self._left < 0:
-            raise DatasetError(f"{self._path}: expected a dataset's archive, actual: it unpacks to far more data")
+            raise DatasetError(f"{self._path}: the archive unpacks to more data than the dataset has.")
         return chunk

@@ -54,7 +54,7 @@ def _continue(address: str, part: Path, max_bytes: int, progress: Progress) -> N
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECOND) as answer:  # noqa: S310
             if address.startswith("https:") and not answer.url.startswith("https:"):
-                raise DatasetError(f"{address}: expected to stay on TLS, actual: sent on to {answer.url}")
+                raise DatasetError(f"{address}: expected a redirect to https, actual address {answer.url}")
             resumed = answer.status == http.HTTPStatus.PARTIAL_CONTENT
             if resumed and _first_byte(answer.headers.get("Content-Range", "")) != have:
                 raise _TruncatedError("the server sent another range than it was asked for")

@@ -102,7 +102,7 @@ class SystemFolder:
             if place.is_dir():
                 take(source, place, target)
                 return
-        raise DatasetError("expected one of these folders, actual: there is none")
+        raise DatasetError("none of these folders exists")
 
     def _places(self) -> list[Path]:
         shared = [*os.environ.get("XDG_DATA_DIRS", "").split(":"), "/usr/local/share", "/usr/share"]
@@ -232,7 +232,7 @@ def check_files(source: Source, folder: Path) -> None:
     """Raise DatasetError, naming the file, unless all files of the dataset are in ``folder`` and right."""
     for pinned in source.files:
         if not (folder / pinned.name).is_file():
-            raise DatasetError(f"{folder / pinned.name}: expected a file, actual: it is missing")
+            raise DatasetError(f"{folder / pinned.name}: the file is missing")
         pinned.check(folder / pinned.name)
 
 
@@ -243,7 +243,7 @@ def _command(arguments: list[str], folder: Path) -> None:
     """
     program = shutil.which(arguments[0])
     if program is None:
-        raise DatasetError(f"expected the program {arguments[0]}, actual: it is not installed")
+        raise DatasetError(f"{arguments[0]} is not installed")
     try:
         done = subprocess.run(  # noqa: S603
             [program, *arguments[1:]],
@@ -258,7 +258,7 @@ def _command(arguments: list[str], folder: Path) -> None:
             encoding="utf-8",
         )
     except subprocess.TimeoutExpired:
-        raise DatasetError(f"expected {arguments[0]} to end, actual: running after {_COMMAND_SECOND:g} s") from None
+        raise DatasetError(f"{arguments[0]} did not end within {_COMMAND_SECOND:g} s") from None
     if done.returncode != 0:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
-        raise DatasetError(f"expected {arguments[0]} to succeed, actual: exit code {done.returncode}, {lines[-1]}")
+        raise DatasetError(f"{arguments[0]} failed with exit code {done.returncode}: {lines[-1]}")

@@ -9,7 +9,8 @@ from torch import nn
 from heliomesh.learning.cuda.fusion import fuse
 from heliomesh.learning.precision import Precision, check_precision
 from heliomesh.learning.stacked import Strategy, layout_of
-from heliomesh.learning.stacked_graph import refuse, trace
+from heliomesh.learning.stacked_graph import FIELD, refuse, trace
+from heliomesh.scenario import ScenarioError
 
 
 def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = True) -> Strategy:
@@ -17,9 +18,9 @@ def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = True
     check_precision(precision)
     program = fuse(trace(model, "fused"))
     if importlib.util.find_spec("triton") is None:
-        raise refuse("fused", "has no Triton to compile its kernels with")
+        raise ScenarioError(FIELD, "Triton is not installed, and 'fused' needs it. Choose another strategy.")
     if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
-        raise refuse("fused", "has no CUDA device to run them on")
+        raise ScenarioError(FIELD, "This machine has no CUDA device, and 'fused' needs one. Choose another strategy.")
     layout = layout_of(model)
     if layout.frozen:
         raise refuse("fused", f"has the frozen parameter {min(layout.frozen)!r}, which its kernels would move")

@@ -164,7 +164,7 @@ def _check(settings: Settings) -> None:
             users += [data for data, fields in _ALLOWED.items() if field in fields]
             known = " or ".join(map(repr, dict.fromkeys(users)))
             actual = f"data {settings.data!r}" if given else "value missing"
-            raise wrong(field, f"a value with data {known} and only there", actual)
+            raise wrong(field, f"a value with data = {known}, and none with other data", actual)
     if settings.first_day and settings.last_day and settings.first_day > settings.last_day:
         raise wrong("last_day", f"{settings.first_day} or later", f"value {settings.last_day}")
     if not 0 <= settings.hours[0] < settings.hours[1] <= 24:
@@ -323,6 +323,6 @@ def _weather(samples: Samples, settings: Settings) -> Weather:
         return Weather(anywhere, np.array(settings.cloudiness_prob), settings.weather_day or _CLEAR_SKY_DAYS)
     found = fitted_weather(samples, settings.weather_levels, settings.weather_day)
     if found is None:
-        expected = f"months with days of {settings.weather_levels} brightnesses (harvest.weather_levels)"
-        raise wrong("month", expected, f"value {settings.month} with too few unlike days")
+        expected = f"months with days of at least {settings.weather_levels} brightnesses (harvest.weather_levels)"
+        raise wrong("month", expected, f"value {settings.month} has fewer")
     return found
