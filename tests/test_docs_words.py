@@ -15,8 +15,8 @@ FENCE = re.compile(r"^ *(```|~~~).*?^ *\1\s*?$", re.DOTALL | re.MULTILINE)
 NO_PROSE = re.compile(r"^ *(\||#|!\[|<|\[!\[).*$", re.MULTILINE)  # rows of tables, headings, pictures, HTML
 LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 CODE = re.compile(r"`[^`]*`")
-BLOCKS = re.compile(r"\n\s*\n|\n\s*(?:[-*+]|\d+\.)\s+")  # paragraphs and items of lists
-SENTENCES = re.compile(r"(?<=[.!?])[*_)\"”]*\s+(?=[*_(\"“]*[A-ZÀ-Þ\x00])")
+BLOCKS = re.compile(r"\n\s*\n|\n\s*(?:[-*+]|\d+\.)\s+| · ")  # paragraphs, items of lists, links in a row
+SENTENCES = re.compile(r"(?<=[.!?])[*_)\"”]*\s+(?=[*_(\"“]*(?:[A-ZΑ-Ω\x00]|heliomesh))")
 WORD = re.compile(r"\w")
 
 
