@@ -110,8 +110,7 @@ def make_plan(
     context = Planning(problem, settings, parallel_map, track, previous if found.starts_warm else None)
     given = found.plan(context)
     made = given if isinstance(given, Plan) else Plan(found.name, given)
-    spent = {"seconds": time.perf_counter() - started, "process_seconds": time.process_time() - worked}
-    made = replace(made, **spent)
+    made = replace(made, seconds=time.perf_counter() - started, process_seconds=time.process_time() - worked)
     if problem.battery.drains:
         made = replace(made, expected_cost=None)  # planners' costs leave out packets that arrive in darkness
     if bound and made.lower_bound is None and made.picks_actions:

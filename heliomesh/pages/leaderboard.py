@@ -11,7 +11,7 @@ from heliomesh.studies.bench.measuring import PLANNING_SECONDS
 from heliomesh.studies.bench.scenarios import BenchScenario
 
 _ABOUT = """Ten fixed scenarios, every planner, common random numbers. `heliomesh bench` measures what is missing and
-writes this page. `heliomesh bench add` adds a planner from outside, and `heliomesh bench verify` checks lines.
+writes this page. [Add a planner](../../docs/extend.md#the-leaderboard) says how to add a line and to check others.
 """
 _HOW = """- Costs are updates lost per slot. The gap is the cost over a bound that no policy is expected to undercut.
 - Accuracies are means over devices after the last slot, on `digits`. Energies are what a device draws per slot.

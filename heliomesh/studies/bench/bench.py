@@ -140,8 +140,10 @@ def _in_words(entry: Entry) -> str:
 
 
 def add_line(file: str | Path, folder: str | Path, version: Bench = BENCH) -> Line:
-    """Take a line that somebody else measured; raises BenchError where it is none of this version."""
-    line = read_line(Path(file), version)
-    with alone_in(Path(folder)):
-        write_line(Path(folder), version, line)
+    """Take a line that somebody else measured, with what the folder knows beside it; raises BenchError for others."""
+    line, target = read_line(Path(file), version), Path(folder)
+    with alone_in(target):
+        place = place_of(target, version, line.label)
+        known = read_line(place, version).entries if place.exists() else {}
+        write_line(target, version, line.model_copy(update={"entries": {**known, **line.entries}}))
     return line

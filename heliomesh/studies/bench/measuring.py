@@ -47,9 +47,10 @@ def measured(bench: Bench, one: BenchScenario, problem: Problem, line: Line, wor
     try:
         with processor_limit(PLANNING_SECONDS):
             *_, row = Asked(problem, under, work, None).rows(line.planner, line.options)
+    except TooSlowError as refusal:
+        return Entry(**known, refused_for="time", refusal=str(refusal))
     except MistakeError as refusal:
-        kind = "time" if isinstance(refusal, TooSlowError) else "scenario"
-        return Entry(**known, refused_for=kind, refusal=str(refusal))
+        return Entry(**known, refused_for="scenario", refusal=str(refusal))
     if row.plan is None:
         return Entry(**known, refused_for="memory", refusal=row.refusal)
     return Entry(**known, **_numbers(_trained(problem, row, under, one.seeds, work) if one.seeds else row))

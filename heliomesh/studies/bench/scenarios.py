@@ -90,10 +90,10 @@ BENCH = Bench(
         _shipped(1, "ring10_skewed", episodes=32, seeds=4),
         _shipped(1, "paper10", episodes=32, seeds=4),
         _shipped(1, "grid25", episodes=16, seeds=4),
-        _shipped(1, "one_sky25", episodes=32, seeds=4, paths=16),
+        _shipped(1, "one_sky25", episodes=32, seeds=4),
         _shipped(1, "geometric30", episodes=16, seeds=4),
         _shipped(1, "half_duplex30", episodes=16, seeds=4, paths=8),
-        _shipped(1, "field40", episodes=8, seeds=4, paths=4),
+        _shipped(1, "field40", episodes=8, seeds=4),
         _shipped(1, "geometric10000", episodes=4, seeds=0),
     ),
 )
