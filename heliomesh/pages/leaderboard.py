@@ -6,7 +6,7 @@ from heliomesh.pages.tables import interval_text
 from heliomesh.problem.size import readable
 from heliomesh.simulation.diagnostics import Interval
 from heliomesh.studies.bench.board import Leaderboard, Overall, Standing
-from heliomesh.studies.bench.line import Line
+from heliomesh.studies.bench.line import Line, label_of
 from heliomesh.studies.bench.measuring import PLANNING_SECONDS
 from heliomesh.studies.bench.scenarios import BenchScenario
 
@@ -115,8 +115,8 @@ def _percent(value: Interval | None, sign: str = "") -> str:
 def _remarks(standings: Sequence[Standing]) -> Iterable[str]:
     """What planners fell back to, whose last round still changed something, and why some refused, once each."""
     for own in standings:
-        if own.entry.plan and own.entry.plan.split()[0] == own.label.split()[0] and "hops" in own.entry.plan:
-            yield f"`{own.label}` planned as {own.entry.plan}."
+        if own.entry.fell_back_to:
+            yield f"`{own.label}` did not fit, and fell back to {label_of('', own.entry.fell_back_to).strip()}."
     if any(not own.entry.converged for own in standings):
         yield "\\* The last round of planning still changed some of the policy."
     for own in standings:

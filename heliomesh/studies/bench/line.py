@@ -33,7 +33,7 @@ class Entry(Section):
     made_with: dict[str, Any] = Field(description="versions of packages, and the machine in words")
     refused_for: Literal["", "memory", "time", "scenario"] = Field("", description="what was too much, in one word")
     refusal: str = Field("", description="the same in one sentence, in place of all that follows")
-    plan: str = Field("", description="the plan's own name, which tells what the planner fell back to")
+    fell_back_to: dict[str, Any] = Field({}, description="options with which the planner fits, where its own do not")
     converged: bool = Field(True, description="whether the last round of planning changed nothing")
     picks_actions: bool = Field(True, description="whether the bound speaks of the plan")
     cost: _Numbers = Field((), description="(episode,) updates lost per slot")

@@ -53,7 +53,9 @@ def measured(bench: Bench, one: BenchScenario, problem: Problem, line: Line, wor
         return Entry(**known, refused_for="scenario", refusal=str(refusal))
     if row.plan is None:
         return Entry(**known, refused_for="memory", refusal=row.refusal)
-    return Entry(**known, **_numbers(_trained(problem, row, under, one.seeds, work) if one.seeds else row))
+    used = {name: value for name, value in row.options.items() if line.options.get(name) != value}
+    numbers = _numbers(_trained(problem, row, under, one.seeds, work) if one.seeds else row)
+    return Entry(**known, **numbers, fell_back_to=used)
 
 
 def _trained(problem: Problem, row: Row, under: Comparing, seeds: int, work: Work) -> Row:
@@ -67,7 +69,6 @@ def _numbers(row: Row) -> dict[str, Any]:
     if row.plan is None or row.summary is None or row.cost is None:
         return {}
     return {
-        "plan": row.plan.planner,
         "converged": row.plan.converged,
         "picks_actions": row.plan.picks_actions,
         "cost": tuple(row.cost.tolist()),
