@@ -111,7 +111,7 @@ class _Running:
             problem = build(one.scenario)
             trace = readable(estimate_bytes(problem, one.episodes))
             self.report(
-                f"{one.name}: {len(own)} planners; traces take {trace}, a plan at most {DEFAULT_LIMIT_GIB:g} GiB"
+                f"{one.name}: {len(own)} to measure; traces take {trace}, a plan at most {DEFAULT_LIMIT_GIB:g} GiB"
             )
             if one.name not in bounds:
                 self._bound(one, problem)
