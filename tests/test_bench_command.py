@@ -59,6 +59,29 @@ def test_a_planner_from_outside(tmp_path: Path, call: Call, monkeypatch: pytest.
     assert out.strip().endswith("agrees")
 
 
+def test_a_planner_of_an_installed_package(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its line has the package's name and version, and needs no trust: whoever installed it trusts it."""
+    about = tmp_path / "bright-1.2.dist-info"
+    about.mkdir()
+    (tmp_path / "bright_code.py").write_text(OWN, encoding="utf-8")
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: bright\nVersion: 1.2\n", encoding="utf-8")
+    (about / "entry_points.txt").write_text("[heliomesh.planners]\nbright = bright_code\n", encoding="utf-8")
+    (about / "top_level.txt").write_text("bright_code\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    arguments = ("bench", "add", "bright", "--only", "tiny5", "--folder", tmp_path / "results", "--quiet")
+    code, _, err = call(*arguments)
+    assert code == 0, err
+    file = tmp_path / "results" / "1" / "bright.json"
+    line = json.loads(file.read_text(encoding="utf-8"))
+    assert (line["package"], line["package_version"], line["planner"]) == ("bright", "1.2", "bright")
+    assert len(line["planner_source"]) == 64
+    assert call("bench", "verify", file, "--episodes", "1")[0] == 0
+    (tmp_path / "bright_code.py").write_text(f"{OWN}# changed", encoding="utf-8")
+    code, _, err = call(*arguments[:-1])
+    assert code == 0
+    assert "tiny5: bright: cost" in err  # other code is measured again
+
+
 def test_a_wrong_cost_and_a_wrong_file_end_with_one_sentence(tmp_path: Path, call: Call) -> None:
     folder = tmp_path / "results"
     assert call("bench", "--planner", "uncoordinated", "--only", "tiny5", "--folder", folder, "--quiet")[0] == 0

@@ -160,7 +160,7 @@ def test_differences_are_paired_and_ranks_shared(small: Bench, tmp_path: Path) -
     difference = np.array(last.entry.cost) - np.array(first.entry.cost)
     assert last.behind == interval(difference)
     assert first.gap.mean == pytest.approx(first.cost.mean / board.bounds["path"].per_slot - 1)
-    assert sum(own.rank or 0 for own in board.standings(small.scenarios[0])) == 1 + 2 + 3
+    assert sum(own.rank for own in board.standings(small.scenarios[0])) == 1 + 2 + 3
     assert board.overall()[0].label == first.label
     assert set(board.table()["planner"]) == {line.label for line in board.lines}
 

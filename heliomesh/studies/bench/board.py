@@ -28,7 +28,7 @@ class Standing:
     accuracy: Interval | None = None  # share of test samples
     behind_accuracy: Interval | None = None  # accuracy less that of the most accurate planner, paired by seed
     joule: float | None = None  # per device and slot
-    rank: float | None = None  # by cost, from 1; planners that refused share the places behind all others
+    rank: float = 0.0  # by cost, from 1; planners that refused share the places behind all others
     accuracy_rank: float | None = None
 
 
@@ -55,30 +55,28 @@ class Leaderboard:
     def standings(self, one: BenchScenario) -> list[Standing]:
         """Planners on one scenario, the cheapest first and those that refused last."""
         entries = {line.label: line.entries[one.name] for line in self.lines if one.name in line.entries}
-        bound = self.bounds.get(one.name)
         done = {label: entry for label, entry in entries.items() if not entry.refusal}
-        ranks = _ranks(entries, {label: fmean(entry.cost) for label, entry in done.items()})
-        scores = {label: -fmean(entry.accuracy) for label, entry in done.items() if entry.accuracy}
-        accuracy_ranks = _ranks(entries, scores) if scores else {}
-        best, leader = min(done, key=ranks.__getitem__, default=""), min(scores, key=scores.__getitem__, default="")
+        costs = {label: fmean(entry.cost) for label, entry in done.items()}
+        errors = {label: 1 - fmean(entry.accuracy) for label, entry in done.items() if entry.accuracy}
+        cheapest, bound = entries.get(min(costs, key=costs.__getitem__, default="")), self.bounds.get(one.name)
+        sharpest = entries.get(min(errors, key=errors.__getitem__, default=""))
+        ranks, accuracy_ranks = _ranks(entries, costs), _ranks(entries, errors) if errors else {}
         found = [
-            Standing(label, entry, rank=ranks[label], accuracy_rank=accuracy_ranks.get(label))
-            if entry.refusal
-            else Standing(
+            Standing(
                 label,
                 entry,
-                cost=interval(np.array(entry.cost)),
-                behind=interval(np.array(entry.cost) - np.array(entries[best].cost)),
+                cost=_interval(entry.cost),
+                behind=_difference(entry.cost, cheapest.cost if cheapest else ()),
                 gap=_gap(entry, bound),
-                accuracy=interval(np.array(entry.accuracy)) if entry.accuracy else None,
-                behind_accuracy=_behind(entry, entries.get(leader)),
-                joule=fmean(entry.spent_joule) / one.scenario.slots / _devices(one),
+                accuracy=_interval(entry.accuracy),
+                behind_accuracy=_difference(entry.accuracy, sharpest.accuracy if sharpest else ()),
+                joule=_per_device_and_slot(entry, one),
                 rank=ranks[label],
                 accuracy_rank=accuracy_ranks.get(label),
             )
             for label, entry in entries.items()
         ]
-        return sorted(found, key=lambda standing: (bool(standing.entry.refusal), standing.rank, standing.label))
+        return sorted(found, key=lambda own: (own.rank, own.label))
 
     def overall(self) -> list[Overall]:
         """Every planner over its scenarios, the one with the best mean rank by cost first."""
@@ -100,9 +98,18 @@ class Leaderboard:
         return pd.DataFrame([_row(one.name, own) for one in self.bench.scenarios for own in self.standings(one)])
 
 
-def _devices(one: BenchScenario) -> int:
-    network = one.scenario.network
-    return network.devices
+def _interval(numbers: Sequence[float]) -> Interval | None:
+    return interval(np.array(numbers)) if numbers else None
+
+
+def _difference(numbers: Sequence[float], of_best: Sequence[float]) -> Interval | None:
+    """Paired by episode or seed; None where there is nothing to compare."""
+    return interval(np.array(numbers) - np.array(of_best)) if numbers else None
+
+
+def _per_device_and_slot(entry: Entry, one: BenchScenario) -> float | None:
+    scenario = one.scenario
+    return fmean(entry.spent_joule) / scenario.slots / scenario.network.devices if entry.spent_joule else None
 
 
 def _ranks(labels: Mapping[str, Entry], scores: Mapping[str, float]) -> dict[str, float]:
@@ -114,15 +121,9 @@ def _ranks(labels: Mapping[str, Entry], scores: Mapping[str, float]) -> dict[str
 
 
 def _gap(entry: Entry, bound: Bound | None) -> Interval | None:
-    if bound is None or not entry.picks_actions or bound.per_slot <= 0:
+    if bound is None or entry.refusal or not entry.picks_actions or bound.per_slot <= 0:
         return None
     return interval(np.array(entry.cost) / bound.per_slot - 1)
-
-
-def _behind(entry: Entry, leader: Entry | None) -> Interval | None:
-    if leader is None or not entry.accuracy:
-        return None
-    return interval(np.array(entry.accuracy) - np.array(leader.accuracy))
 
 
 def _overall(label: str, own: Sequence[Standing]) -> Overall:
@@ -132,7 +133,7 @@ def _overall(label: str, own: Sequence[Standing]) -> Overall:
         label,
         len(own),
         sum(not one.entry.refusal for one in own),
-        fmean(one.rank for one in own if one.rank is not None),
+        fmean(one.rank for one in own),
         fmean(gaps) if gaps else None,
         fmean(places) if places else None,
     )
