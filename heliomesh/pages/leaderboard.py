@@ -1,5 +1,6 @@
 """The leaderboard as a page of Markdown: who leads overall, every scenario in full, and where numbers come from."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from heliomesh.pages.tables import interval_text
@@ -47,7 +48,7 @@ def _overall(own: Overall, scenarios: int) -> list[str]:
     notes = [f"{refused} refused"] * (refused > 0) + [f"{absent} not run yet"] * (absent > 0)
     count = f"{own.taken}" + (f" ({', '.join(notes)})" if notes else "")
     return [
-        f"`{own.label}`",
+        _code(own.label),
         f"{own.rank:.2f}",
         gap,
         "" if own.accuracy_rank is None else f"{own.accuracy_rank:.2f}",
@@ -62,7 +63,7 @@ def _scenario(board: Leaderboard, one: BenchScenario) -> str:
         lines.append(_table(_HEAD if one.seeds else _UNTRAINED, [_row(own, bool(one.seeds)) for own in standings]))
         lines += [f"{sentence}\n" for sentence in _remarks(standings)]
     if missing or not standings:
-        lines.append(f"Not run yet: {', '.join(f'`{label}`' for label in missing) or 'every planner'}.\n")
+        lines.append(f"Not run yet: {', '.join(_code(label) for label in missing) or 'every planner'}.\n")
     return "\n".join(lines)
 
 
@@ -92,11 +93,11 @@ _HEAD = (*_UNTRAINED[:4], "accuracy %", "against the best", *_UNTRAINED[4:])
 
 def _row(own: Standing, trained: bool) -> list[str]:
     if own.entry.refusal:
-        return [f"`{own.label}`", f"refused: {own.entry.refused_for}", *[""] * (8 if trained else 6)]
+        return [_code(own.label), f"refused: {own.entry.refused_for}", *[""] * (8 if trained else 6)]
     mark = "" if own.entry.converged else " *"
     learned = [_percent(own.accuracy), _percent(own.behind_accuracy, "+")] if trained else []
     return [
-        f"`{own.label}`{mark}",
+        f"{_code(own.label)}{mark}",
         "" if own.cost is None else interval_text(own.cost, ".3f"),
         "" if own.behind is None else interval_text(own.behind, "+.3f"),
         _percent(own.gap, "+"),
@@ -116,12 +117,12 @@ def _remarks(standings: Sequence[Standing]) -> Iterable[str]:
     """What planners fell back to, whose last round still changed something, and why some refused, once each."""
     for own in standings:
         if own.entry.fell_back_to:
-            yield f"`{own.label}` did not fit, and fell back to {label_of('', own.entry.fell_back_to).strip()}."
+            yield f"{_code(own.label)} did not fit, and fell back to {_code(label_of('', own.entry.fell_back_to))}."
     if any(not own.entry.converged for own in standings):
         yield "\\* The last round of planning still changed some of the policy."
     for own in standings:
         if own.entry.refusal:
-            yield f"`{own.label}` refused. {own.entry.refusal}"
+            yield f"{_code(own.label)} refused. {_plain(own.entry.refusal)}"
 
 
 def _origins(lines: Sequence[Line]) -> str:
@@ -132,7 +133,8 @@ def _origins(lines: Sequence[Line]) -> str:
         versions = sorted({entry.results_version for entry in line.entries.values()})
         package = f"{line.package} {line.package_version or ''}".strip() if line.package else "no package"
         source = line.planner_source[:12] if line.planner_source else ""
-        rows.append([f"`{line.label}`", package, source, ", ".join(map(str, versions)), "; ".join(sorted(made))])
+        words = (package, source, ", ".join(map(str, versions)), "; ".join(sorted(made)))
+        rows.append([_code(line.label), *map(_plain, words)])
     head = ("planner", "package", "sha256 of code from outside", "results version", "measured with")
     return (
         "## Manifests\n\nThe files of lines hold the rest: hashes of scenarios, seeds and every episode.\n\n"
@@ -143,6 +145,16 @@ def _origins(lines: Sequence[Line]) -> str:
 def _made(with_: dict[str, object]) -> str:
     words = [f"{name} {with_.get(name)}" for name in ("heliomesh", "python", "torch")]
     return ", ".join([*words, f"{with_.get('processor')}, {with_.get('threads')} threads"])
+
+
+def _code(text: str) -> str:
+    """Text of a line, which may come from a stranger, as code that ends where it should."""
+    return f"`{re.sub(r'[`|]|[^ -~]', '?', text.strip())}`"
+
+
+def _plain(text: str) -> str:
+    """The same as text that is no markup."""
+    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", " ".join(text.split()))
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -193,6 +193,21 @@ def test_a_line_from_elsewhere_is_checked(small: Bench, tmp_path: Path) -> None:
         add_line(tmp_path / "text.json", tmp_path / "b", small)
 
 
+def test_a_strange_line_brings_no_markup_to_the_page(small: Bench, tmp_path: Path) -> None:
+    bench(tmp_path, ["pair"], ["uncoordinated"], version=small)
+    place = place_of(tmp_path, small, "uncoordinated")
+
+    def planted(content: dict) -> None:
+        entry = content["entries"]["pair"]
+        entry |= {"refusal": "<script>x</script> [y](z)\n| a", "refused_for": "time", "cost": [], "spent_joule": []}
+        content |= {"planner": "`<b>|", "package": "<i>"}
+
+    add_line(resealed(place, tmp_path / "strange.json", planted), tmp_path, small)
+    text = leaderboard_text(leaderboard(tmp_path, small))
+    assert "`?<b>?` refused. \\<script\\>x\\</script\\> \\[y\\](z) \\| a\n" in text
+    assert "| \\<i\\> " in text
+
+
 def resealed(source: Path, target: Path, change: Callable[[dict], object]) -> Path:
     """A copy of a sealed file with something changed."""
     content = json.loads(source.read_text(encoding="utf-8"))

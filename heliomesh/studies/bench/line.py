@@ -16,7 +16,6 @@ from heliomesh.scenario import Section, validated
 from heliomesh.studies.bench.scenarios import Bench
 
 _FILE = Sealed("a line of the benchmark", 1, (("bench", int), ("entries", dict)))
-BOUNDS = "bounds.json"  # beside the lines
 _Numbers = Annotated[tuple[float, ...], Field(strict=False)]
 
 
@@ -138,4 +137,4 @@ def _check_lengths(where: str, entry: Entry, episodes: int, seeds: int) -> None:
 def read_lines(folder: Path, bench: Bench) -> list[Line]:
     """All lines of a folder of results, by label."""
     places = sorted((folder / str(bench.version)).glob("*.json"))
-    return sorted((read_line(place, bench) for place in places if place.name != BOUNDS), key=lambda one: one.label)
+    return sorted((read_line(place, bench) for place in places), key=lambda one: one.label)

@@ -20,7 +20,7 @@ from heliomesh.problem.problem import Problem
 from heliomesh.problem.sampled_bound import sampled_bound
 from heliomesh.scenario import Section, validated
 from heliomesh.studies.bench.limit import TooSlowError, processor_limit
-from heliomesh.studies.bench.line import BOUNDS, BenchError, Entry, Line
+from heliomesh.studies.bench.line import BenchError, Entry, Line
 from heliomesh.studies.bench.scenarios import Bench, BenchScenario
 from heliomesh.studies.compare import Asked, Comparing, Row, jobs_of, trained_rows
 
@@ -100,9 +100,14 @@ def bound_of(one: BenchScenario, problem: Problem, work: Work) -> Bound | None:
     return None if found is None else Bound(**known, per_slot=found)
 
 
+def _place(folder: Path, bench: Bench) -> Path:
+    """Not among the lines, one of which may have any name."""
+    return folder / f"bounds-{bench.version}.json"
+
+
 def read_bounds(folder: Path, bench: Bench) -> dict[str, Bound]:
     """Bounds by scenario, as far as they are there and of these scenarios; raises BenchError for a damaged file."""
-    place = folder / str(bench.version) / BOUNDS
+    place = _place(folder, bench)
     if not place.exists():
         return {}
     content = _BOUNDS.read(place, BenchError)
@@ -116,7 +121,7 @@ def _speaks_of(bound: Bound | None, one: BenchScenario) -> bool:
 
 def write_bounds(folder: Path, bench: Bench, bounds: Mapping[str, Bound]) -> None:
     """Write all bounds whole."""
-    place = folder / str(bench.version) / BOUNDS
+    place = _place(folder, bench)
     make_folder(place.parent)
     content = {name: bound.model_dump(mode="json") for name, bound in bounds.items()}
     _BOUNDS.write(place, {"bench": bench.version, "bounds": content})
