@@ -13,7 +13,16 @@ from heliomesh.problem.problem import Problem, build
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, readable
 from heliomesh.simulation.trace import estimate_bytes
 from heliomesh.studies.bench.board import Leaderboard
-from heliomesh.studies.bench.line import Entry, Line, label_of, new_line, place_of, read_line, read_lines, write_line
+from heliomesh.studies.bench.line import (
+    Entry,
+    Line,
+    known_line,
+    label_of,
+    new_line,
+    read_line,
+    read_lines,
+    write_line,
+)
 from heliomesh.studies.bench.measuring import bound_of, key_of, measured, read_bounds, write_bounds
 from heliomesh.studies.bench.scenarios import BENCH, Bench, BenchScenario
 
@@ -94,12 +103,9 @@ class _Running:
 
     def has(self, one: BenchScenario, planner: Planner) -> bool:
         """Whether an entry is there that was measured as it would be now."""
-        entry = self._line(planner).entries.get(one.name)
+        line = known_line(self.folder, self.version, label_of(*planner))
+        entry = None if line is None else line.entries.get(one.name)
         return entry is not None and entry.key == key_of(self.version, one, *planner)
-
-    def _line(self, planner: Planner) -> Line:
-        place = place_of(self.folder, self.version, label_of(*planner))
-        return read_line(place, self.version) if place.exists() else new_line(self.version, *planner)
 
     def run(self, chosen: Sequence[BenchScenario], todo: Sequence[tuple[BenchScenario, Planner]]) -> None:
         """Measure from small to large, the bound of every scenario first."""
@@ -126,9 +132,10 @@ class _Running:
 
     def _measure(self, one: BenchScenario, problem: Problem, planner: Planner) -> None:
         """Add an entry to the planner's line, with where its code comes from now."""
-        entry = measured(self.version, one, problem, new_line(self.version, *planner), self.work)
-        line = new_line(self.version, *planner).model_copy(update={"entries": dict(self._line(planner).entries)})
-        write_line(self.folder, self.version, line.with_entry(one.name, entry))
+        line = new_line(self.version, *planner)
+        entry = measured(self.version, one, problem, line, self.work)
+        line = line.model_copy(update={"entries": {one.name: entry}})
+        write_line(self.folder, self.version, line.beside(known_line(self.folder, self.version, line.label)))
         self.report(f"{one.name}: {line.label}: {_in_words(entry)}")
 
 
@@ -143,7 +150,5 @@ def add_line(file: str | Path, folder: str | Path, version: Bench = BENCH) -> Li
     """Take a line that somebody else measured, with what the folder knows beside it; raises BenchError for others."""
     line, target = read_line(Path(file), version), Path(folder)
     with alone_in(target):
-        place = place_of(target, version, line.label)
-        known = read_line(place, version).entries if place.exists() else {}
-        write_line(target, version, line.model_copy(update={"entries": {**known, **line.entries}}))
+        write_line(target, version, line.beside(known_line(target, version, line.label)))
     return line

@@ -60,9 +60,10 @@ class Line(Section):
         """As tables name it."""
         return label_of(self.planner, self.options)
 
-    def with_entry(self, scenario: str, entry: Entry) -> "Line":
-        """The line with one entry more, or another one."""
-        return self.model_copy(update={"entries": {**self.entries, scenario: entry}})
+    def beside(self, known: "Line | None") -> "Line":
+        """The line with entries that are known of the same code."""
+        earlier = known.entries if known is not None and known.planner_source == self.planner_source else {}
+        return self.model_copy(update={"entries": {**earlier, **self.entries}})
 
 
 def label_of(planner: str, options: Mapping[str, Any]) -> str:
@@ -132,6 +133,12 @@ def _check_lengths(where: str, entry: Entry, episodes: int, seeds: int) -> None:
         actual = len(getattr(entry, name))
         if actual != (expected if done else 0):
             raise BenchError(f"{where}: {name}: expected {expected * done} numbers, actual number {actual}")
+
+
+def known_line(folder: Path, bench: Bench, label: str) -> Line | None:
+    """The line that a folder has under a label."""
+    place = place_of(folder, bench, label)
+    return read_line(place, bench) if place.exists() else None
 
 
 def read_lines(folder: Path, bench: Bench) -> list[Line]:
