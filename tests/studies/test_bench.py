@@ -183,6 +183,7 @@ def test_a_line_from_elsewhere_is_checked(small: Bench, tmp_path: Path) -> None:
         (lambda content: content["entries"]["path"].update(cost=[1.0]), "path: cost: expected 6 numbers"),
         (lambda content: content["entries"].update(moon=content["entries"]["path"]), "moon: expected one of path"),
         (lambda content: content.update(planner=""), "planner: expected"),
+        (lambda content: content.update(seed=7), "seed: expected 0, actual value 7"),
         (lambda content: content["entries"]["path"].pop("key"), "entries: expected"),
     ]
     for change, sentence in wrong:

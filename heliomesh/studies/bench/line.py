@@ -12,7 +12,7 @@ from heliomesh.durable import Sealed, make_folder
 from heliomesh.jobs.fingerprint import of_variant
 from heliomesh.mistakes import MistakeError
 from heliomesh.planning import PLANNER_CATALOG
-from heliomesh.scenario import Section, validated
+from heliomesh.scenario import Fraction, Section, validated
 from heliomesh.studies.bench.scenarios import Bench
 
 _FILE = Sealed("a line of the benchmark", 1, (("bench", int), ("entries", dict)))
@@ -37,7 +37,9 @@ class Entry(Section):
     picks_actions: bool = Field(True, description="whether the bound speaks of the plan")
     cost: _Numbers = Field((), description="(episode,) updates lost per slot")
     spent_joule: _Numbers = Field((), description="(episode,) by all devices in all slots [J]")
-    accuracy: _Numbers = Field((), description="(seed,) mean over devices after the last slot, 0 to 1")
+    accuracy: Annotated[tuple[Fraction, ...], Field(strict=False)] = Field(
+        (), description="(seed,) mean over devices after the last slot, 0 to 1"
+    )
     process_seconds: float = Field(0.0, ge=0, description="time of processors on planning [s]")
     offline_bytes: int = Field(0, ge=0, description="sent while planning, by all devices")
     online_bytes_per_slot: float = Field(0.0, ge=0, description="sent for decisions, by all devices")
@@ -52,7 +54,7 @@ class Line(Section):
     package: str | None = Field(description="that brings the planner; None where it is no installed package")
     package_version: str | None
     planner_source: str | None = Field(description="sha256 of code from outside heliomesh")
-    seed: int = Field(0, description="of the simulation; episode e is trained with seed + e")
+    seed: Literal[0] = Field(0, description="of the simulation, the same for all; episode e is trained with seed e")
     entries: dict[str, Entry] = Field(description="by scenario")
 
     @property
