@@ -19,7 +19,9 @@ from heliomesh.studies.bench.line import read_line
 from heliomesh.studies.bench.scenarios import BENCH
 from heliomesh.studies.bench.verifying import TOLERANCE, verify
 
-app = typer.Typer(invoke_without_command=True, help="Every planner on ten fixed scenarios: the leaderboard.")
+app = typer.Typer(
+    invoke_without_command=True, add_completion=False, help="Every planner on ten fixed scenarios: the leaderboard."
+)
 PAGE = "leaderboard.md"  # in the folder of results
 
 OnlyOption = Annotated[list[str], typer.Option("--only", help="A scenario. Repeatable; default: all ten.")]
