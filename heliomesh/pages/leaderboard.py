@@ -18,7 +18,8 @@ _HOW = """- Costs are updates lost per slot. The gap is the cost over a bound th
 - Accuracies are means over devices after the last slot, on `digits`. Energies are what a device draws per slot.
 - Intervals are 95 %. Differences are to the best planner of the column before, paired by episode or by seed.
 - Seconds are of processors, so other work on the machine adds nothing. Bytes are control traffic of all devices.
-- Ranks are means over scenarios. A planner that refuses shares the places behind all others.
+- Ranks and gaps are means over the scenarios that a planner was run on. Where some are not run yet, means of
+  different planners do not compare. A planner that refuses shares the places behind all others.
 - A planner may take {limit:g} s of processors to plan and simulate, and the memory that it allows itself.
 """
 
