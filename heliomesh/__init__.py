@@ -52,6 +52,7 @@ _HOMES = {
     "heliomesh.simulation.diagnostics": ("summarise",),
     "heliomesh.simulation.ledger": ("energy_ledger",),
     "heliomesh.simulation.trace": ("Trace", "TraceError", "simulate"),
+    "heliomesh.studies.bench.bench": ("bench",),
     "heliomesh.studies.compare": ("compare",),
     "heliomesh.studies.gain": ("gain",),
     "heliomesh.studies.gap_ledger": ("gap_ledger",),

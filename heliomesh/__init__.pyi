@@ -58,6 +58,7 @@ from heliomesh.simulation.ledger import energy_ledger as energy_ledger
 from heliomesh.simulation.trace import Trace as Trace
 from heliomesh.simulation.trace import TraceError as TraceError
 from heliomesh.simulation.trace import simulate as simulate
+from heliomesh.studies.bench.bench import bench as bench
 from heliomesh.studies.compare import compare as compare
 from heliomesh.studies.gain import gain as gain
 from heliomesh.studies.gap_ledger import gap_ledger as gap_ledger

@@ -27,6 +27,7 @@ COMMANDS = {
     "plan": "plan:plan_command",
     "simulate": "plan:simulate_command",
     "compare": "compare:compare_command",
+    "bench": "bench:app",
     "learn": "learn:learn_command",
     "pilot": "pilot:pilot_command",
     "run": "train:run_command",

@@ -106,11 +106,11 @@ def make_plan(
         raise TypeError(f"problem: expected a Problem, as heliomesh.build gives, actual value {problem!r:.80}")
     found = find_planner(planner)
     settings = validated(found.options, options, f"{found.name} option")
-    started = time.perf_counter()
+    started, worked = time.perf_counter(), time.process_time()
     context = Planning(problem, settings, parallel_map, track, previous if found.starts_warm else None)
     given = found.plan(context)
     made = given if isinstance(given, Plan) else Plan(found.name, given)
-    made = replace(made, seconds=time.perf_counter() - started)
+    made = replace(made, seconds=time.perf_counter() - started, process_seconds=time.process_time() - worked)
     if problem.battery.drains:
         made = replace(made, expected_cost=None)  # planners' costs leave out packets that arrive in darkness
     if bound and made.lower_bound is None and made.picks_actions:

@@ -25,9 +25,17 @@ def page() -> str:
 def _command(called: str, command: Any, depth: int) -> list[str]:
     parts = [f"{'#' * depth} `{called}`\n", f"{' '.join(str(command.help).split())}\n"]
     if hasattr(command, "commands"):
+        if command.invoke_without_command:
+            parts += _called(called, command)
         for name, inner in command.commands.items():
             parts += _command(f"{called} {name}", inner, depth + 1)
         return parts
+    return parts + _called(called, command)
+
+
+def _called(called: str, command: Any) -> list[str]:
+    """How a command is called, with its arguments and options."""
+    parts = []
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options = [one for one in command.params if one.param_type_name == "option"]
     parts.append(f"```text\n{called}{''.join(_shown(one) for one in arguments)}{' [OPTIONS]' * bool(options)}\n```\n")

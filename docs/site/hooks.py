@@ -22,6 +22,7 @@ PROJECT = {
     "CONTRIBUTING.md": "project/contributing.md",
     "CODE_OF_CONDUCT.md": "project/code_of_conduct.md",
     "SECURITY.md": "project/security.md",
+    "results/bench/leaderboard.md": "leaderboard.md",
     "results": "reference/paper_figures.md",
 }
 LANGUAGES = {".py": "python", ".toml": "toml", ".csv": "text", ".c": "c", ".h": "c", ".sh": "bash"}

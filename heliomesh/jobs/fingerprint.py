@@ -53,7 +53,9 @@ def of_variant(package: str, variant: object) -> str | None:
     """The same for a variant of a catalog: None for a file of ours, also where it offers none of that name."""
     named = catalog.spelled(variant)
     outside = named if ":" in named else catalog.offered(package, named)
-    return None if outside is None else of_code(outside)
+    if outside is None:
+        return None
+    return of_code(outside if ":" in outside else f"{outside}:")  # an entry point may name a module
 
 
 def _module_of(value: Any) -> str:

@@ -27,7 +27,7 @@ from heliomesh.problem.problem import Problem, build, with_battery
 from heliomesh.scenario import Scenario
 
 _FORMAT = "2"
-_KNOWN = ("lower_bound", "expected_cost", "converged", "rounds", "residual", "seconds")
+_KNOWN = ("lower_bound", "expected_cost", "converged", "rounds", "residual", "seconds", "process_seconds")
 
 
 class PlanError(MistakeError, ValueError):
@@ -62,7 +62,7 @@ def load_plan(path: str | Path, problem: Problem | None = None, *, trust: bool =
         if problem is None:
             scenario = Scenario.parse(tomllib.loads(header["scenario"]))
             problem = build(scenario, header["device"], header["dtype"])
-        content = json.loads(header["plan"])
+        content = {"process_seconds": 0.0} | json.loads(header["plan"])  # the first plans do not say it
         policy = _Reader(problem, tensors, trust).decoded(content["policy"])
         if not callable(getattr(policy, "decide", None)):
             raise PlanError(f"expected a policy, actual type {type(policy).__name__}")

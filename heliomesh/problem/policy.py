@@ -249,6 +249,8 @@ class Plan:
         Bytes sent while planning and in every slot.
     seconds
         Time of planning [s].
+    process_seconds
+        Time of processors on planning [s], all threads of this process: other work on the machine does not add to it.
     notes
         Remarks for the reader.
     """
@@ -262,6 +264,7 @@ class Plan:
     residual: float | None = None
     overhead: Overhead = field(default_factory=Overhead)
     seconds: float = 0.0
+    process_seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
 
     def save(self, path: str | Path) -> None:

@@ -52,6 +52,7 @@ class Summary:
     update_loss: npt.NDArray[np.float64]  # (device,) mean x_j
     overflow_share: float  # share of the harvest that finds the battery full
     mean_battery_joule: float
+    spent_joule: npt.NDArray[np.float64]  # (episode,) drawn from storage by all devices in all slots
 
     @property
     def update_loss_spread(self) -> float:
@@ -83,6 +84,7 @@ def summarise(trace: Trace) -> Summary:
         update_loss=trace.update_loss.mean(axis=(0, 1)),
         overflow_share=float(trace.overflow_joule.sum()) / harvested if harvested > 0 else 0.0,
         mean_battery_joule=float(trace.battery_joule.mean()),
+        spent_joule=trace.spent_joule.sum(axis=(1, 2)),
     )
 
 

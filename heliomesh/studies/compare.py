@@ -169,14 +169,14 @@ def compare(
         check_trainable(problem.scenario, training, seed)
     under = Comparing(episodes, seed, memory_gib)
     with opened(store) as kept, kept.alone():
-        asked = _Asked(problem, under, work, kept if store else None)
+        asked = Asked(problem, under, work, kept if store else None)
         planners = names if names is not None else _compared()
         rows = [row for planner in planners for options in variants(planner) for row in asked.rows(planner, options)]
         bound = _bound(problem, rows, work) if certify or (certify is None and is_quick(problem)) else None
         result = _with_gaps(rows, bound)
         if train:
-            with_jobs = [replace(row, jobs=_jobs(problem, row, under, train, training)) for row in result.rows]
-            result = replace(result, rows=_trained(with_jobs, kept, work))
+            with_jobs = [replace(row, jobs=jobs_of(problem, row, under, train, training)) for row in result.rows]
+            result = replace(result, rows=trained_rows(with_jobs, kept, work))
         return replace(result, store=kept) if store else result
 
 
@@ -185,7 +185,7 @@ def _compared() -> list[str]:
     return [name for name in planner_names() if find_planner(name).objective == "update-loss"]
 
 
-def _jobs(problem: Problem, row: Row, under: Comparing, train: int, training: TrainSettings) -> tuple[Job, ...]:
+def jobs_of(problem: Problem, row: Row, under: Comparing, train: int, training: TrainSettings) -> tuple[Job, ...]:
     """The trainings of a row, one per episode: episode e is trained with seed + e."""
     if row.plan is None:
         return ()
@@ -193,7 +193,7 @@ def _jobs(problem: Problem, row: Row, under: Comparing, train: int, training: Tr
     return tuple(replace(base, episode=e, training_seed=under.seed + e) for e in range(train))
 
 
-def _trained(rows: Sequence[Row], store: Store, work: Work) -> tuple[Row, ...]:
+def trained_rows(rows: Sequence[Row], store: Store, work: Work) -> tuple[Row, ...]:
     """Rows with their runs: all in one stack, with common random numbers, data and first weights."""
     for row in rows:
         if row.plan is not None and not store.has(row.jobs[0], "plan"):
@@ -208,7 +208,7 @@ def variants(planner: object) -> tuple[dict[str, Any], ...]:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class Asked:
     """What all planners are asked."""
 
     problem: Problem

@@ -15,6 +15,7 @@ from heliomesh.problem import cells, dual
 from heliomesh.problem.best_response import descend
 from heliomesh.problem.cost import part_factors
 from heliomesh.problem.dual import Effort, raise_bound
+from heliomesh.problem.exact import small_average, small_optimum
 from heliomesh.problem.factor import Factor, action, total
 from heliomesh.problem.joint_form import JointForm, cost_form
 from heliomesh.problem.policy import untracked
@@ -292,6 +293,12 @@ def test_replayed_harvests_from_a_random_start_have_no_bound() -> None:
     replayed = {"harvest": {"source": "trace", "joule": [0.0, 1.0, 2.0]}}
     on_grid = hm.Scenario.load("tiny").as_dict()
     assert hm.lower_bound(hm.build(hm.Scenario.parse(on_grid | replayed))) is None
+
+
+def test_networks_with_more_states_than_a_float_holds_are_bounded() -> None:
+    problem = hm.build(hm.Scenario.load("tiny").override({"network.devices": 1000, "slots": 2}))
+    assert small_optimum(problem) is None
+    assert small_average(problem) is None
 
 
 def test_spending_just_above_a_grid_step_leaves_the_grid() -> None:

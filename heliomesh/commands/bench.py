@@ -1,0 +1,137 @@
+"""`heliomesh bench`: the leaderboard of planners on fixed scenarios."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heliomesh.catalog import named_code
+from heliomesh.commands.facts import print_json
+from heliomesh.commands.options import JsonOption, PlannerOptions, QuietOption, track_unless
+from heliomesh.commands.terminal import say, tell
+from heliomesh.durable import write_text
+from heliomesh.learning.trainer import Work
+from heliomesh.pages.leaderboard import leaderboard_text, overall_text
+from heliomesh.scenario import ScenarioError, parse_override
+from heliomesh.studies.bench.bench import Planner, add_line, bench, leaderboard
+from heliomesh.studies.bench.board import Leaderboard
+from heliomesh.studies.bench.line import read_line
+from heliomesh.studies.bench.scenarios import BENCH
+from heliomesh.studies.bench.verifying import TOLERANCE, verify
+
+app = typer.Typer(
+    invoke_without_command=True, add_completion=False, help="Every planner on ten fixed scenarios: the leaderboard."
+)
+PAGE = "leaderboard.md"  # in the folder of results
+
+OnlyOption = Annotated[list[str], typer.Option("--only", help="A scenario. Repeatable; default: all ten.")]
+FolderOption = Annotated[Path, typer.Option("--folder", help="Folder of results; what it holds is not repeated.")]
+_FOLDER = Path("results/bench")
+
+
+@app.callback()
+def bench_command(
+    context: typer.Context,
+    only: OnlyOption = [],  # noqa: B006
+    planners: Annotated[
+        list[str], typer.Option("--planner", help="A planner. Repeatable; default: all that are installed.")
+    ] = [],  # noqa: B006
+    folder: FolderOption = _FOLDER,
+    again: Annotated[bool, typer.Option("--again", help="Measure again what is there.")] = False,
+    only_print: Annotated[bool, typer.Option("--only-print", help="The page of what is stored.")] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure what is missing, and write the page."""
+    if context.invoked_subcommand is not None:
+        _refuse_options(context)
+        return
+    silent = quiet or as_json
+    if only_print:
+        _publish(leaderboard(folder), folder, as_json)
+        return
+    _publish(bench(folder, only, planners or None, again=again, **_watched(silent)), folder, as_json)
+
+
+def _refuse_options(context: typer.Context) -> None:
+    """Options belong behind the name of the command that they are for."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            command = f"heliomesh bench {context.invoked_subcommand}"
+            raise ScenarioError("bench", f"expected options behind `{command}`, actual: some stand before its end")
+
+
+def _watched(silent: bool) -> dict[str, Any]:
+    """Who is told how far the work is."""
+    return {"track": track_unless(silent), "report": (lambda _: None) if silent else tell}
+
+
+def _publish(board: Leaderboard, folder: Path, as_json: bool) -> None:
+    """Write the page, and print its first table."""
+    write_text(folder / PAGE, leaderboard_text(board))
+    if as_json:
+        print_json(board.table().to_dict("records"))
+        return
+    say(overall_text(board), lines=True)
+    say(f"{folder / PAGE} has every scenario")
+
+
+@app.command("list")
+def list_command(as_json: JsonOption = False) -> None:
+    """The scenarios, and how each is measured."""
+    rows = [
+        {
+            "scenario": one.name,
+            "description": one.description,
+            "devices": one.scenario.network.devices,
+            "episodes": one.episodes,
+            "seeds": one.seeds,
+            "sha256": one.sha256,
+        }
+        for one in BENCH.scenarios
+    ]
+    if as_json:
+        print_json({"bench": BENCH.version, "scenarios": rows})
+        return
+    for row in rows:
+        say(f"{row['scenario']}: {row['description']}")
+
+
+@app.command("add")
+def add_command(
+    what: Annotated[str, typer.Argument(help="A planner: its name or module:name; or the file of a line.")],
+    options: PlannerOptions = [],  # noqa: B006
+    only: OnlyOption = [],  # noqa: B006
+    folder: FolderOption = _FOLDER,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure a planner from outside and add its line, or add a line that was measured elsewhere."""
+    if what.endswith(".json"):
+        line = add_line(what, folder)
+        say(f"{line.label}: added with {len(line.entries)} scenarios; `heliomesh bench verify` checks its costs")
+        _publish(leaderboard(folder), folder, as_json=False)
+        return
+    chosen = dict(parse_override(text, "--option") for text in options)
+    planner: Planner | str = (what, chosen) if chosen else what
+    with named_code(True):  # who calls this names the code, no file does
+        _publish(bench(folder, only, [planner], **_watched(quiet)), folder, as_json=False)
+
+
+@app.command("verify")
+def verify_command(
+    files: Annotated[list[Path] | None, typer.Argument(help="Files of lines; all of the folder if none.")] = None,
+    episodes: Annotated[int, typer.Option("--episodes", min=1, help="Episodes to simulate again.")] = 4,
+    only: OnlyOption = [],  # noqa: B006
+    folder: FolderOption = _FOLDER,
+    quiet: QuietOption = False,
+) -> None:
+    """Plan again, simulate a few episodes and compare costs; exit code 2 if one is wrong."""
+    lines = [read_line(file, BENCH) for file in files] if files else list(leaderboard(folder).lines)
+    wrong = 0
+    for verdict in verify(lines, BENCH, only, episodes, Work(track=track_unless(quiet))):
+        state = "agrees" if verdict.agrees else "WRONG"
+        say(f"{verdict.scenario}: {verdict.label}: stored {verdict.stored:.6f}, found {verdict.found:.6f}: {state}")
+        wrong += not verdict.agrees
+    if wrong:
+        raise ScenarioError("cost", f"expected stored costs within {TOLERANCE:.1%}, actual number of others {wrong}")

@@ -1,0 +1,163 @@
+"""The leaderboard as a page of Markdown: who leads overall, every scenario in full, and where numbers come from."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from heliomesh.pages.tables import interval_text
+from heliomesh.problem.size import readable
+from heliomesh.simulation.diagnostics import Interval
+from heliomesh.studies.bench.board import Leaderboard, Overall, Standing
+from heliomesh.studies.bench.line import Line, label_of
+from heliomesh.studies.bench.measuring import PLANNING_SECONDS
+from heliomesh.studies.bench.scenarios import BenchScenario
+
+_ABOUT = """Ten fixed scenarios, every planner, common random numbers. `heliomesh bench` measures what is missing and
+writes this page. [Add a planner](../../docs/extend.md#the-leaderboard) says how to add a line and to check others.
+"""
+_HOW = """- Costs are updates lost per slot. The gap is the cost over a bound that no policy is expected to undercut.
+- Accuracies are means over devices after the last slot, on `digits`. Energies are what a device draws per slot.
+- Intervals are 95 %. Differences are to the best planner of the column before, paired by episode or by seed.
+- Seconds are of processors, so other work on the machine adds nothing. Bytes are control traffic of all devices.
+- Ranks and gaps are means over the scenarios that a planner was run on. Where some are not run yet, means of
+  different planners do not compare. A planner that refuses shares the places behind all others.
+- A planner may take {limit:g} s of processors to plan and simulate, and the memory that it allows itself.
+"""
+
+
+def leaderboard_text(board: Leaderboard) -> str:
+    """The whole page."""
+    parts = [
+        f"# Leaderboard: bench {board.bench.version}\n",
+        _ABOUT,
+        overall_text(board),
+        _HOW.format(limit=PLANNING_SECONDS),
+    ]
+    parts += [_scenario(board, one) for one in board.bench.scenarios]
+    return "\n".join([*parts, _origins(board.lines)])
+
+
+def overall_text(board: Leaderboard) -> str:
+    """One row per planner over all scenarios."""
+    scenarios = len(board.bench.scenarios)
+    head = ("planner", "mean rank by cost", "mean gap %", "mean rank by accuracy", "scenarios")
+    return _table(head, [_overall(own, scenarios) for own in board.overall()])
+
+
+def _overall(own: Overall, scenarios: int) -> list[str]:
+    gap = "" if own.gap is None else f"{100 * own.gap:.2f}"
+    refused, absent = own.measured - own.taken, scenarios - own.measured
+    notes = [f"{refused} refused"] * (refused > 0) + [f"{absent} not run yet"] * (absent > 0)
+    count = f"{own.taken}" + (f" ({', '.join(notes)})" if notes else "")
+    return [
+        _code(own.label),
+        f"{own.rank:.2f}",
+        gap,
+        "" if own.accuracy_rank is None else f"{own.accuracy_rank:.2f}",
+        count,
+    ]
+
+
+def _scenario(board: Leaderboard, one: BenchScenario) -> str:
+    standings, missing = board.standings(one), board.missing(one)
+    lines = [f"## {one.name}\n", f"{one.description}\n", f"{_measures(board, one)}\n"]
+    if standings:
+        lines.append(_table(_HEAD if one.seeds else _UNTRAINED, [_row(own, bool(one.seeds)) for own in standings]))
+        lines += [f"{sentence}\n" for sentence in _remarks(standings)]
+    if missing or not standings:
+        lines.append(f"Not run yet: {', '.join(_code(label) for label in missing) or 'every planner'}.\n")
+    return "\n".join(lines)
+
+
+def _measures(board: Leaderboard, one: BenchScenario) -> str:
+    trained = f"{one.seeds} seeds trained" if one.seeds else "nothing trained"
+    bound = board.bounds.get(one.name)
+    if bound is None:
+        below = "the bound is not computed yet"
+    else:
+        how = f"lower end of the 95 % interval over {bound.paths} sampled paths" if bound.paths else "certified"
+        below = f"bound {bound.per_slot:.4f} ({how})"
+    return f"{one.episodes} episodes, {trained}; {below}."
+
+
+_UNTRAINED = (
+    "planner",
+    "cost",
+    "above the best",
+    "gap %",
+    "mJ per device and slot",
+    "CPU s",
+    "offline",
+    "online/slot",
+)
+_HEAD = (*_UNTRAINED[:4], "accuracy %", "against the best", *_UNTRAINED[4:])
+
+
+def _row(own: Standing, trained: bool) -> list[str]:
+    if own.entry.refusal:
+        return [_code(own.label), f"refused: {own.entry.refused_for}", *[""] * (8 if trained else 6)]
+    mark = "" if own.entry.converged else " *"
+    learned = [_percent(own.accuracy), _percent(own.behind_accuracy, "+")] if trained else []
+    return [
+        f"{_code(own.label)}{mark}",
+        "" if own.cost is None else interval_text(own.cost, ".3f"),
+        "" if own.behind is None else interval_text(own.behind, "+.3f"),
+        _percent(own.gap, "+"),
+        *learned,
+        "" if own.joule is None else f"{1000 * own.joule:.0f}",
+        f"{own.entry.process_seconds:.1f}",
+        readable(own.entry.offline_bytes),
+        readable(own.entry.online_bytes_per_slot),
+    ]
+
+
+def _percent(value: Interval | None, sign: str = "") -> str:
+    return "" if value is None else interval_text(value, f"{sign}.2f", 100)
+
+
+def _remarks(standings: Sequence[Standing]) -> Iterable[str]:
+    """What planners fell back to, whose last round still changed something, and why some refused, once each."""
+    for own in standings:
+        if own.entry.fell_back_to:
+            yield f"{_code(own.label)} did not fit, and fell back to {_code(label_of('', own.entry.fell_back_to))}."
+    if any(not own.entry.converged for own in standings):
+        yield "\\* The last round of planning still changed some of the policy."
+    for own in standings:
+        if own.entry.refusal:
+            yield f"{_code(own.label)} refused. {_plain(own.entry.refusal)}"
+
+
+def _origins(lines: Sequence[Line]) -> str:
+    """Where every line comes from: its package, its code and what measured it."""
+    rows = []
+    for line in lines:
+        made = {_made(entry.made_with) for entry in line.entries.values()}
+        versions = sorted({entry.results_version for entry in line.entries.values()})
+        package = f"{line.package} {line.package_version or ''}".strip() if line.package else "no package"
+        source = line.planner_source[:12] if line.planner_source else ""
+        words = (package, source, ", ".join(map(str, versions)), "; ".join(sorted(made)))
+        rows.append([_code(line.label), *map(_plain, words)])
+    head = ("planner", "package", "sha256 of code from outside", "results version", "measured with")
+    return (
+        "## Manifests\n\nThe files of lines hold the rest: hashes of scenarios, seeds and every episode.\n\n"
+        + _table(head, rows)
+    )
+
+
+def _made(with_: dict[str, object]) -> str:
+    words = [f"{name} {with_.get(name)}" for name in ("heliomesh", "python", "torch")]
+    return ", ".join([*words, f"{with_.get('processor')}, {with_.get('threads')} threads"])
+
+
+def _code(text: str) -> str:
+    """Text of a line, which may come from a stranger, as code that ends where it should."""
+    return f"`{re.sub(r'[`|]|[^ -~]', '?', text.strip())}`"
+
+
+def _plain(text: str) -> str:
+    """The same as text that is no markup."""
+    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", " ".join(text.split()))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"

@@ -1,0 +1,154 @@
+"""Run the benchmark: every planner on every scenario, kept as it is finished and never measured twice."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from heliomesh.durable import alone_in
+from heliomesh.learning.trainer import Work
+from heliomesh.planning import chosen_options, find_planner, planner_names
+from heliomesh.problem.problem import Problem, build
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB, readable
+from heliomesh.simulation.trace import estimate_bytes
+from heliomesh.studies.bench.board import Leaderboard
+from heliomesh.studies.bench.line import (
+    Entry,
+    Line,
+    known_line,
+    label_of,
+    new_line,
+    read_line,
+    read_lines,
+    write_line,
+)
+from heliomesh.studies.bench.measuring import bound_of, key_of, measured, read_bounds, write_bounds
+from heliomesh.studies.bench.scenarios import BENCH, Bench, BenchScenario
+
+Report = Callable[[str], None]
+Planner = tuple[str, Mapping[str, Any]]  # its name and options
+
+
+def installed() -> list[Planner]:
+    """Every planner of heliomesh and of installed packages, in all variants that its file names."""
+    return [(name, options) for name in planner_names() for options in find_planner(name).variants]
+
+
+def bench(
+    folder: str | Path = "results/bench",
+    only: Sequence[str] | None = None,
+    planners: Sequence[Planner | str] | None = None,
+    *,
+    again: bool = False,
+    version: Bench = BENCH,
+    report: Report = lambda _: None,
+    **work: Any,
+) -> Leaderboard:
+    """Measure planners on the scenarios of the benchmark; what the folder holds is not repeated.
+
+    Parameters
+    ----------
+    folder
+        Of results; lines that others added are part of the leaderboard.
+    only
+        Names of scenarios; by default all.
+    planners
+        Names, or names with options; by default every installed planner in all its variants.
+    again
+        Whether to measure again what is there.
+    version
+        Of the benchmark.
+    report
+        Is told every finished measurement in one sentence.
+    **work
+        Fields of `Work`, such as ``track``.
+
+    Returns
+    -------
+    Leaderboard
+        All lines of the folder; ``table()`` gives them as a pandas table.
+    """
+    place, chosen = Path(folder), version.named(only)
+    asked = installed() if planners is None else [one for name in planners for one in _variants(name)]
+    asked = [(name, chosen_options(name, options)) for name, options in asked]  # refuses wrong ones before any work
+    with alone_in(place):
+        running = _Running(place, version, Work(**work), report)
+        todo = [(one, planner) for one in chosen for planner in asked if again or not running.has(one, planner)]
+        running.run(chosen, todo)
+    return leaderboard(place, version)
+
+
+def _variants(planner: Planner | str) -> list[Planner]:
+    """A planner with its options, or in all its variants where none are given."""
+    if not isinstance(planner, str):
+        return [planner]
+    return [(planner, options) for options in find_planner(planner).variants]
+
+
+def leaderboard(folder: str | Path, version: Bench = BENCH) -> Leaderboard:
+    """What a folder holds; raises BenchError for a file that is no result of this version."""
+    place = Path(folder)
+    return Leaderboard(version, tuple(read_lines(place, version)), read_bounds(place, version))
+
+
+@dataclass(frozen=True)
+class _Running:
+    """Measurements into one folder."""
+
+    folder: Path
+    version: Bench
+    work: Work
+    report: Report
+
+    def has(self, one: BenchScenario, planner: Planner) -> bool:
+        """Whether an entry is there that was measured as it would be now."""
+        line = known_line(self.folder, self.version, label_of(*planner))
+        entry = None if line is None else line.entries.get(one.name)
+        return entry is not None and entry.key == key_of(self.version, one, *planner)
+
+    def run(self, chosen: Sequence[BenchScenario], todo: Sequence[tuple[BenchScenario, Planner]]) -> None:
+        """Measure from small to large, the bound of every scenario first."""
+        for one in chosen:
+            own = [planner for other, planner in todo if other is one]
+            bounds = read_bounds(self.folder, self.version)
+            if not own and one.name in bounds:
+                continue
+            problem = build(one.scenario)
+            trace = readable(estimate_bytes(problem, one.episodes))
+            self.report(
+                f"{one.name}: {len(own)} to measure; traces take {trace}, a plan at most {DEFAULT_LIMIT_GIB:g} GiB"
+            )
+            if one.name not in bounds:
+                self._bound(one, problem)
+            for planner in own:
+                self._measure(one, problem, planner)
+
+    def _bound(self, one: BenchScenario, problem: Problem) -> None:
+        found = bound_of(one, problem, self.work)
+        if found is not None:
+            write_bounds(self.folder, self.version, read_bounds(self.folder, self.version) | {one.name: found})
+            self.report(f"{one.name}: no policy costs less than {found.per_slot:.4f} per slot")
+
+    def _measure(self, one: BenchScenario, problem: Problem, planner: Planner) -> None:
+        """Add an entry to the planner's line, with where its code comes from now."""
+        line = new_line(self.version, *planner)
+        entry = measured(self.version, one, problem, line, self.work)
+        line = line.model_copy(update={"entries": {one.name: entry}})
+        write_line(self.folder, self.version, line.beside(known_line(self.folder, self.version, line.label)))
+        self.report(f"{one.name}: {line.label}: {_in_words(entry)}")
+
+
+def _in_words(entry: Entry) -> str:
+    if entry.refusal:
+        return f"refused. {entry.refusal}"
+    learned = f", accuracy {100 * fmean(entry.accuracy):.2f} %" if entry.accuracy else ""
+    return f"cost {fmean(entry.cost):.4f} per slot{learned}, planned in {entry.process_seconds:.1f} s"
+
+
+def add_line(file: str | Path, folder: str | Path, version: Bench = BENCH) -> Line:
+    """Take a line that somebody else measured, with what the folder knows beside it; raises BenchError for others."""
+    line, target = read_line(Path(file), version), Path(folder)
+    with alone_in(target):
+        write_line(target, version, line.beside(known_line(target, version, line.label)))
+    return line

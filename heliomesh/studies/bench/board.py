@@ -1,0 +1,149 @@
+"""What the lines of the benchmark say together: gaps, paired differences and ranks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from heliomesh.simulation.diagnostics import Interval, interval
+from heliomesh.studies.bench.line import Entry, Line
+from heliomesh.studies.bench.measuring import Bound
+from heliomesh.studies.bench.scenarios import Bench, BenchScenario
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One planner on one scenario, against the best there."""
+
+    label: str
+    entry: Entry
+    cost: Interval | None = None  # updates lost per slot; None where the planner refused
+    behind: Interval | None = None  # cost above that of the cheapest planner, paired by episode
+    gap: Interval | None = None  # cost over the bound, less 1; None without a bound or where it does not speak of it
+    accuracy: Interval | None = None  # share of test samples
+    behind_accuracy: Interval | None = None  # accuracy less that of the most accurate planner, paired by seed
+    joule: float | None = None  # per device and slot
+    rank: float = 0.0  # by cost, from 1; planners that refused share the places behind all others
+    accuracy_rank: float | None = None
+
+
+@dataclass(frozen=True)
+class Overall:
+    """One planner over all scenarios that it was measured on."""
+
+    label: str
+    measured: int  # scenarios with an entry
+    taken: int  # of these without a refusal
+    rank: float  # mean by cost
+    gap: float | None  # mean over scenarios where it has one
+    accuracy_rank: float | None  # mean over scenarios that are trained
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """All lines of a folder."""
+
+    bench: Bench
+    lines: tuple[Line, ...]
+    bounds: Mapping[str, Bound]
+
+    def standings(self, one: BenchScenario) -> list[Standing]:
+        """Planners on one scenario, the cheapest first and those that refused last."""
+        entries = {line.label: line.entries[one.name] for line in self.lines if one.name in line.entries}
+        done = {label: entry for label, entry in entries.items() if not entry.refusal}
+        costs = {label: fmean(entry.cost) for label, entry in done.items()}
+        errors = {label: 1 - fmean(entry.accuracy) for label, entry in done.items() if entry.accuracy}
+        cheapest, bound = entries.get(min(costs, key=costs.__getitem__, default="")), self.bounds.get(one.name)
+        sharpest = entries.get(min(errors, key=errors.__getitem__, default=""))
+        ranks, accuracy_ranks = _ranks(entries, costs), _ranks(entries, errors) if errors else {}
+        found = [
+            Standing(
+                label,
+                entry,
+                cost=_interval(entry.cost),
+                behind=_difference(entry.cost, cheapest.cost if cheapest else ()),
+                gap=_gap(entry, bound),
+                accuracy=_interval(entry.accuracy),
+                behind_accuracy=_difference(entry.accuracy, sharpest.accuracy if sharpest else ()),
+                joule=_per_device_and_slot(entry, one),
+                rank=ranks[label],
+                accuracy_rank=accuracy_ranks.get(label),
+            )
+            for label, entry in entries.items()
+        ]
+        return sorted(found, key=lambda own: (own.rank, own.label))
+
+    def overall(self) -> list[Overall]:
+        """Every planner over its scenarios, the one with the best mean rank by cost first."""
+        by_label: dict[str, list[Standing]] = {line.label: [] for line in self.lines}
+        for one in self.bench.scenarios:
+            for standing in self.standings(one):
+                by_label[standing.label].append(standing)
+        found = [_overall(label, own) for label, own in by_label.items() if own]
+        return sorted(found, key=lambda one: (-one.measured, one.rank, one.label))
+
+    def missing(self, one: BenchScenario) -> list[str]:
+        """Labels of lines that were not run on a scenario."""
+        return [line.label for line in self.lines if one.name not in line.entries]
+
+    def table(self) -> "pd.DataFrame":
+        """One row per scenario and planner."""
+        import pandas as pd
+
+        return pd.DataFrame([_row(one.name, own) for one in self.bench.scenarios for own in self.standings(one)])
+
+
+def _interval(numbers: Sequence[float]) -> Interval | None:
+    return interval(np.array(numbers)) if numbers else None
+
+
+def _difference(numbers: Sequence[float], of_best: Sequence[float]) -> Interval | None:
+    """Paired by episode or seed; None where there is nothing to compare."""
+    return interval(np.array(numbers) - np.array(of_best)) if numbers else None
+
+
+def _per_device_and_slot(entry: Entry, one: BenchScenario) -> float | None:
+    scenario = one.scenario
+    return fmean(entry.spent_joule) / scenario.slots / scenario.network.devices if entry.spent_joule else None
+
+
+def _ranks(labels: Mapping[str, Entry], scores: Mapping[str, float]) -> dict[str, float]:
+    """Places from 1 by rising score, equal scores sharing theirs; who has no score shares those behind."""
+    worst = (len(scores) + 1 + len(labels)) / 2
+    values = list(scores.values())
+    own = {label: sum(x < y for x in values) + (sum(x == y for x in values) + 1) / 2 for label, y in scores.items()}
+    return {label: own.get(label, worst) for label in labels}
+
+
+def _gap(entry: Entry, bound: Bound | None) -> Interval | None:
+    if bound is None or entry.refusal or not entry.picks_actions or bound.per_slot <= 0:
+        return None
+    return interval(np.array(entry.cost) / bound.per_slot - 1)
+
+
+def _overall(label: str, own: Sequence[Standing]) -> Overall:
+    gaps = [one.gap.mean for one in own if one.gap is not None]
+    places = [one.accuracy_rank for one in own if one.accuracy_rank is not None]
+    return Overall(
+        label,
+        len(own),
+        sum(not one.entry.refusal for one in own),
+        fmean(one.rank for one in own),
+        fmean(gaps) if gaps else None,
+        fmean(places) if places else None,
+    )
+
+
+def _row(scenario: str, own: Standing) -> dict[str, Any]:
+    row: dict[str, Any] = {"scenario": scenario, "planner": own.label, "refusal": own.entry.refusal or None}
+    for name in ("cost", "behind", "gap", "accuracy", "behind_accuracy"):
+        value: Interval | None = getattr(own, name)
+        row |= {name: value and value.mean, f"{name}_half_width": value and value.half_width}
+    row |= {"joule_per_device_and_slot": own.joule, "rank": own.rank, "accuracy_rank": own.accuracy_rank}
+    names = ("process_seconds", "offline_bytes", "online_bytes_per_slot")
+    return row | {name: None if own.entry.refusal else getattr(own.entry, name) for name in names}

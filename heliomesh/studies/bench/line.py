@@ -1,0 +1,149 @@
+"""A line of the benchmark: one planner on its scenarios, as a file that says all that decided its numbers."""
+
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from heliomesh import catalog
+from heliomesh.durable import Sealed, make_folder
+from heliomesh.jobs.fingerprint import of_variant
+from heliomesh.mistakes import MistakeError
+from heliomesh.planning import PLANNER_CATALOG
+from heliomesh.scenario import Fraction, Section, validated
+from heliomesh.studies.bench.scenarios import Bench
+
+_FILE = Sealed("a line of the benchmark", 1, (("bench", int), ("entries", dict)))
+_Numbers = Annotated[tuple[float, ...], Field(strict=False)]
+
+
+class BenchError(MistakeError, ValueError):
+    """A file is no result of this version of the benchmark: what was expected and what was found."""
+
+
+class Entry(Section):
+    """What a planner reached on one scenario; where it refused, why."""
+
+    scenario_sha256: str = Field(description="of the scenario and of how it is measured")
+    key: str = Field(description="sha256 of all that decides the numbers")
+    results_version: int = Field(description="of heliomesh, see `jobs/job.py`")
+    made_with: dict[str, Any] = Field(description="versions of packages, and the machine in words")
+    refused_for: Literal["", "memory", "time", "scenario"] = Field("", description="what was too much, in one word")
+    refusal: str = Field("", description="the same in one sentence, in place of all that follows")
+    fell_back_to: dict[str, Any] = Field({}, description="options with which the planner fits, where its own do not")
+    converged: bool = Field(True, description="whether the last round of planning changed nothing")
+    picks_actions: bool = Field(True, description="whether the bound speaks of the plan")
+    cost: _Numbers = Field((), description="(episode,) updates lost per slot")
+    spent_joule: _Numbers = Field((), description="(episode,) by all devices in all slots [J]")
+    accuracy: Annotated[tuple[Fraction, ...], Field(strict=False)] = Field(
+        (), description="(seed,) mean over devices after the last slot, 0 to 1"
+    )
+    process_seconds: float = Field(0.0, ge=0, description="time of processors on planning [s]")
+    offline_bytes: int = Field(0, ge=0, description="sent while planning, by all devices")
+    online_bytes_per_slot: float = Field(0.0, ge=0, description="sent for decisions, by all devices")
+
+
+class Line(Section):
+    """One planner with its options on the scenarios of one version of the benchmark."""
+
+    bench: int = Field(description="version of the benchmark")
+    planner: str = Field(min_length=1, description="a name, or module:name")
+    options: dict[str, Any] = Field(description="of the planner")
+    package: str | None = Field(description="that brings the planner; None where it is no installed package")
+    package_version: str | None
+    planner_source: str | None = Field(description="sha256 of code from outside heliomesh")
+    seed: Literal[0] = Field(0, description="of the simulation, the same for all; episode e is trained with seed e")
+    entries: dict[str, Entry] = Field(description="by scenario")
+
+    @property
+    def label(self) -> str:
+        """As tables name it."""
+        return label_of(self.planner, self.options)
+
+    def beside(self, known: "Line | None") -> "Line":
+        """The line with entries that are known of the same code."""
+        earlier = known.entries if known is not None and known.planner_source == self.planner_source else {}
+        return self.model_copy(update={"entries": {**earlier, **self.entries}})
+
+
+def label_of(planner: str, options: Mapping[str, Any]) -> str:
+    """A planner with the options that are not its defaults."""
+    return " ".join([planner, *(f"{name}={value}" for name, value in sorted(options.items()))])
+
+
+def new_line(bench: Bench, planner: str, options: Mapping[str, Any]) -> Line:
+    """A line without entries, with where the planner comes from."""
+    outside = planner if ":" in planner else catalog.offered(PLANNER_CATALOG, planner)
+    top = "heliomesh" if outside is None else outside.partition(":")[0].partition(".")[0]
+    package = next(iter(packages_distributions().get(top, [])), "heliomesh" if outside is None else None)
+    return Line(
+        bench=bench.version,
+        planner=planner,
+        options=dict(options),
+        package=package,
+        package_version=_version(package),
+        planner_source=of_variant(PLANNER_CATALOG, planner),
+        entries={},
+    )
+
+
+def _version(package: str | None) -> str | None:
+    try:
+        return None if package is None else version(package)
+    except PackageNotFoundError:  # used from its folder
+        return None
+
+
+def place_of(folder: Path, bench: Bench, label: str) -> Path:
+    """The file of a line: letters that a file's name may lack become hyphens."""
+    name = "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in label)
+    return folder / str(bench.version) / f"{name}.json"
+
+
+def write_line(folder: Path, bench: Bench, line: Line) -> Path:
+    """Write a line whole; returns its file."""
+    place = place_of(folder, bench, line.label)
+    make_folder(place.parent)
+    _FILE.write(place, line.model_dump(mode="json"))
+    return place
+
+
+def read_line(path: Path, bench: Bench) -> Line:
+    """A line of this version of the benchmark; raises BenchError or ScenarioError for anything else."""
+    line = validated(Line, _FILE.read(path, BenchError), str(path))
+    if line.bench != bench.version:
+        raise BenchError(f"{path}: expected a line of bench {bench.version}, actual version {line.bench}")
+    known = {one.name: one for one in bench.scenarios}
+    for name, entry in line.entries.items():
+        if name not in known:
+            raise BenchError(f"{path}: {name}: expected one of {', '.join(known)}, actual value {name!r}")
+        expected = known[name].sha256
+        if entry.scenario_sha256 != expected:
+            raise BenchError(
+                f"{path}: {name}: expected the scenario {expected}, actual sha256 {entry.scenario_sha256!r}"
+            )
+        _check_lengths(f"{path}: {name}", entry, known[name].episodes, known[name].seeds)
+    return line
+
+
+def _check_lengths(where: str, entry: Entry, episodes: int, seeds: int) -> None:
+    """Every episode and seed has its number, and a refusal has none."""
+    done = not entry.refusal
+    for name, expected in (("cost", episodes), ("spent_joule", episodes), ("accuracy", seeds)):
+        actual = len(getattr(entry, name))
+        if actual != (expected if done else 0):
+            raise BenchError(f"{where}: {name}: expected {expected * done} numbers, actual number {actual}")
+
+
+def known_line(folder: Path, bench: Bench, label: str) -> Line | None:
+    """The line that a folder has under a label."""
+    place = place_of(folder, bench, label)
+    return read_line(place, bench) if place.exists() else None
+
+
+def read_lines(folder: Path, bench: Bench) -> list[Line]:
+    """All lines of a folder of results, by label."""
+    places = sorted((folder / str(bench.version)).glob("*.json"))
+    return sorted((read_line(place, bench) for place in places), key=lambda one: one.label)

@@ -1,0 +1,127 @@
+"""Measure a planner on a scenario of the benchmark: plan, simulate, train; and the bound of its gaps."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pydantic import Field
+
+from heliomesh.durable import Sealed, json_sha256, make_folder
+from heliomesh.jobs.job import RESULTS_VERSION, Job
+from heliomesh.jobs.store import Store
+from heliomesh.learning.run import machine, versions
+from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.trainer import Work
+from heliomesh.mistakes import MistakeError
+from heliomesh.planning import lower_bound
+from heliomesh.problem.problem import Problem
+from heliomesh.problem.sampled_bound import sampled_bound
+from heliomesh.scenario import Section, validated
+from heliomesh.studies.bench.limit import TooSlowError, processor_limit
+from heliomesh.studies.bench.line import BenchError, Entry, Line
+from heliomesh.studies.bench.scenarios import Bench, BenchScenario
+from heliomesh.studies.compare import Asked, Comparing, Row, jobs_of, trained_rows
+
+PLANNING_SECONDS = 300.0  # of processors, to plan and to simulate all episodes
+_TRAINING = TrainSettings(evaluate_every=1000)  # nobody looks at the curves
+
+
+def key_of(bench: Bench, one: BenchScenario, planner: str, options: Mapping[str, Any], seed: int = 0) -> str:
+    """The sha256 of all that decides an entry: another one means that it has to be measured again."""
+    job = Job(one.scenario, planner, options, seed=seed, training=_TRAINING)
+    said = job.identity("run" if one.seeds else "trace")
+    return json_sha256({"bench": bench.version, "scenario": one.sha256, "job": said})
+
+
+def measured(bench: Bench, one: BenchScenario, problem: Problem, line: Line, work: Work) -> Entry:
+    """Plan, simulate all episodes and train under the first of them; a refusal is an entry too."""
+    under = Comparing(one.episodes, line.seed)
+    known: dict[str, Any] = {
+        "scenario_sha256": one.sha256,
+        "key": key_of(bench, one, line.planner, line.options, line.seed),
+        "results_version": RESULTS_VERSION,
+        "made_with": versions() | machine("cpu"),
+    }
+    try:
+        with processor_limit(PLANNING_SECONDS):
+            *_, row = Asked(problem, under, work, None).rows(line.planner, line.options)
+    except TooSlowError as refusal:
+        return Entry(**known, refused_for="time", refusal=str(refusal))
+    except MistakeError as refusal:
+        return Entry(**known, refused_for="scenario", refusal=str(refusal))
+    if row.plan is None:
+        return Entry(**known, refused_for="memory", refusal=row.refusal)
+    used = {name: value for name, value in row.options.items() if line.options.get(name) != value}
+    numbers = _numbers(_trained(problem, row, under, one.seeds, work) if one.seeds else row)
+    return Entry(**known, **numbers, fell_back_to=used)
+
+
+def _trained(problem: Problem, row: Row, under: Comparing, seeds: int, work: Work) -> Row:
+    with TemporaryDirectory() as folder:
+        jobs = jobs_of(problem, row, under, seeds, _TRAINING)
+        (found,) = trained_rows([replace(row, jobs=jobs)], Store(Path(folder)), replace(work, keep_weights=False))
+        return found
+
+
+def _numbers(row: Row) -> dict[str, Any]:
+    if row.plan is None or row.summary is None or row.cost is None:
+        return {}
+    return {
+        "converged": row.plan.converged,
+        "picks_actions": row.plan.picks_actions,
+        "cost": tuple(row.cost.tolist()),
+        "spent_joule": tuple(row.summary.spent_joule.tolist()),
+        "accuracy": tuple(run.final["accuracy_mean"] for run in row.runs),
+        "process_seconds": row.plan.process_seconds,
+        "offline_bytes": row.plan.overhead.offline_bytes,
+        "online_bytes_per_slot": float(row.plan.overhead.online_bytes_per_slot),
+    }
+
+
+class Bound(Section):
+    """No policy that picks the scenario's actions is expected to cost less."""
+
+    scenario_sha256: str = Field(description="of the scenario and of how it is measured")
+    per_slot: float = Field(description="updates lost per slot; of a sampled bound the lower end of its interval")
+    paths: int = Field(0, ge=0, description="sampled paths, confidence 97.5 %; 0: certified")
+
+
+_BOUNDS = Sealed("bounds of the benchmark", 1, (("bench", int), ("bounds", dict)))
+
+
+def bound_of(one: BenchScenario, problem: Problem, work: Work) -> Bound | None:
+    """The bound that the benchmark measures gaps by; None where the scenario has none."""
+    known: dict[str, Any] = {"scenario_sha256": one.sha256, "paths": one.paths}
+    if one.paths:
+        return Bound(**known, per_slot=sampled_bound(problem, paths=one.paths, track=work.track).lower)
+    found = lower_bound(problem, work.track)
+    return None if found is None else Bound(**known, per_slot=found)
+
+
+def _place(folder: Path, bench: Bench) -> Path:
+    """Not among the lines, one of which may have any name."""
+    return folder / f"bounds-{bench.version}.json"
+
+
+def read_bounds(folder: Path, bench: Bench) -> dict[str, Bound]:
+    """Bounds by scenario, as far as they are there and of these scenarios; raises BenchError for a damaged file."""
+    place = _place(folder, bench)
+    if not place.exists():
+        return {}
+    content = _BOUNDS.read(place, BenchError)
+    found = {name: validated(Bound, bound, f"{place}: {name}") for name, bound in content["bounds"].items()}
+    return {one.name: found[one.name] for one in bench.scenarios if _speaks_of(found.get(one.name), one)}
+
+
+def _speaks_of(bound: Bound | None, one: BenchScenario) -> bool:
+    return bound is not None and bound.scenario_sha256 == one.sha256
+
+
+def write_bounds(folder: Path, bench: Bench, bounds: Mapping[str, Bound]) -> None:
+    """Write all bounds whole."""
+    place = _place(folder, bench)
+    make_folder(place.parent)
+    content = {name: bound.model_dump(mode="json") for name, bound in bounds.items()}
+    _BOUNDS.write(place, {"bench": bench.version, "bounds": content})

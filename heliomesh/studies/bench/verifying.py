@@ -1,0 +1,47 @@
+"""Verify lines of the benchmark: plan again, simulate a few episodes, and compare costs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from heliomesh.learning.trainer import ALONE, Work
+from heliomesh.problem.problem import Problem, build
+from heliomesh.studies.bench.line import BenchError, Line
+from heliomesh.studies.bench.scenarios import Bench, BenchScenario
+from heliomesh.studies.compare import Asked, Comparing
+
+TOLERANCE = 1e-3  # of the mean cost: another processor rounds differently, and may settle a tie differently
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A stored cost beside the one found now, both per slot and over the same few episodes."""
+
+    label: str
+    scenario: str
+    stored: float
+    found: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the two differ by rounding only."""
+        return abs(self.found - self.stored) <= TOLERANCE * abs(self.stored)
+
+
+def verify(
+    lines: Sequence[Line], bench: Bench, only: Sequence[str] | None = None, episodes: int = 4, work: Work = ALONE
+) -> Iterator[Verdict]:
+    """Every entry with a cost; raises MistakeError where a planner is not installed or refuses now."""
+    for one in bench.named(only):
+        claimed = [line for line in lines if one.name in line.entries and not line.entries[one.name].refusal]
+        if claimed:
+            problem = build(one.scenario)
+            yield from (_verdict(one, problem, line, min(episodes, one.episodes), work) for line in claimed)
+
+
+def _verdict(one: BenchScenario, problem: Problem, line: Line, episodes: int, work: Work) -> Verdict:
+    *_, row = Asked(problem, Comparing(episodes, line.seed), work, None).rows(line.planner, line.options)
+    if row.cost is None:
+        raise BenchError(f"{line.label}: expected a plan for {one.name}, actual: refused. {row.refusal}")
+    stored = fmean(line.entries[one.name].cost[:episodes])
+    return Verdict(line.label, one.name, stored, float(row.cost.mean()))
