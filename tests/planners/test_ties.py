@@ -41,7 +41,7 @@ class OtherRounding(TorchDispatchMode):
         """The operation, rounded otherwise."""
         found = func(*args, **(kwargs or {}))
         if func.overloadpacket.__name__ in _ROUNDED and isinstance(found, Tensor) and found.dtype == torch.float64:
-            bit = torch.randint(-1, 2, found.shape, generator=self.random) * torch.finfo(found.dtype).eps
+            bit = torch.randint(-1, 2, found.shape, generator=self.random).double() * torch.finfo(torch.float64).eps
             found.mul_(1 + bit)
         return found
 
@@ -50,7 +50,7 @@ def powers(planner: str) -> bytes:
     """Powers of all devices in all slots of eight episodes, as bytes."""
     name, options = PLANNERS[planner]
     separate = {"energy.actions": "separate"} if name in ("contributions", "news") else {}
-    problem = hm.build(hm.Scenario.load("tiny").override({"slots": 6} | separate))  # whole joules: many ties
+    problem = hm.build(hm.Scenario.load("tiny").override(separate))  # whole joules: many ties
     trace = hm.simulate(problem, hm.plan(problem, name, **options), episodes=8, seed=0)
     return bytes(trace.power_watt.tobytes())
 
