@@ -112,7 +112,7 @@ class OwnPrograms(DevicePrograms):
         else:
             before(nothing)
         at_once = max(1, _COST_ENTRIES // self.barred.numel())
-        pieces = zip(futures.split(at_once), price.split(at_once), strict=True)
+        pieces = zip(torch.split(futures, at_once), torch.split(price, at_once), strict=True)
         best = [first_least(self._costs(*piece)).to(self.problem.actions.index_type) for piece in pieces]
         return torch.cat(best), futures, exact
 

@@ -30,11 +30,11 @@ _ROUNDED = {"mm", "bmm", "addmm", "sum", "mean", "exp", "expm1", "log", "pow", "
 _ROUNDED |= {"exp_", "index_add", "index_add_", "scatter_add_"}
 
 
-class OtherRounding(TorchDispatchMode):
+class OtherRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Moves the last bit of such operations at random, as other processors do by their own rules."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.random = torch.Generator().manual_seed(1)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
