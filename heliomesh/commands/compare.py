@@ -35,18 +35,17 @@ from heliomesh.commands.options import (
     flattened,
     load,
 )
-from heliomesh.commands.terminal import console
+from heliomesh.commands.terminal import console, tell
 from heliomesh.durable import write_text
 from heliomesh.jobs.steps import plan_facts
 from heliomesh.learning.run import Run
 from heliomesh.pages.pareto import pareto_svg
 from heliomesh.pages.report import report
-from heliomesh.pages.tables import interval_text
+from heliomesh.pages.tables import interval_text, seeds_text, seeds_title
 from heliomesh.planning import planner_names
 from heliomesh.problem.problem import Problem, build
 from heliomesh.problem.size import readable
 from heliomesh.scenario import ScenarioError
-from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.compare import Comparison, Row, compare
 from heliomesh.studies.gap_ledger import GapLedger
 
@@ -136,9 +135,16 @@ def compare_command(
     screen = console(width=max(_TABLE_WIDTH, console().width))
     screen.print(", ".join(f"{name} {text_of(value)}" for name, value in facts.items()))
     screen.print(_comparison_table(result, scenario, asked.episodes))
+    _tell_seconds(result)
     _print_below_table(screen, problem, result, ledgers)
     if keep.report is not None:
         screen.print(f"{keep.report}: open it in a browser")
+
+
+def _tell_seconds(result: Comparison) -> None:
+    """Seconds of planning on standard error: no two runs have the same."""
+    planned = [f"{row.planner} {row.plan.seconds:.2f}" for row in result.rows if row.plan is not None]
+    tell(f"Seconds of planning: {', '.join(planned)}.")
 
 
 def _print_below_table(
@@ -183,7 +189,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 def _accuracy_table(trained: Mapping[str, Sequence[Run]], problem: Problem) -> Table:
     learning, episodes = problem.scenario.learning, len(next(iter(trained.values())))
-    title = f"accuracy after {problem.slots} slots on {learning.dataset}, {episodes} episodes, 95 % intervals"
+    title = seeds_title(f"accuracy after {problem.slots} slots on {learning.dataset}, {episodes} episodes", episodes)
     best = max(trained, key=lambda name: _finals(trained[name], "accuracy_mean").mean())
     headings = ("mean device %", f"against {best}", "least device %", "average model %", "% per joule")
     table = number_table(title, "planner", *headings)
@@ -191,10 +197,10 @@ def _accuracy_table(trained: Mapping[str, Sequence[Run]], problem: Problem) -> T
         accuracy = _finals(runs, "accuracy_mean")
         table.add_row(
             planner,
-            interval_text(interval(accuracy), ".2f", 100),
-            interval_text(interval(accuracy - _finals(trained[best], "accuracy_mean")), "+.2f", 100),
+            seeds_text(accuracy, ".2f", 100),
+            seeds_text(accuracy - _finals(trained[best], "accuracy_mean"), "+.2f", 100),
             f"{100 * _finals(runs, 'accuracy_min').min():.2f}",
-            interval_text(interval(_finals(runs, "average_accuracy")), ".2f", 100),
+            seeds_text(_finals(runs, "average_accuracy"), ".2f", 100),
             f"{100 * _finals(runs, 'accuracy_per_joule').mean():.4f}",
         )
     return table
@@ -223,11 +229,11 @@ def _row_facts(row: Row, ledger: GapLedger | None) -> dict[str, Any]:
 
 def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table:
     title = f"{scenario}: cost per slot, {episodes} episodes, 95 % intervals; gap to {result.reference}"
-    headings = ("cost", "gap %", "trains %", "arrived %", "offline", "online/slot", "seconds")
+    headings = ("cost", "gap %", "trains %", "arrived %", "offline", "online/slot")
     table = number_table(title, "planner", *headings)
     for row in result.rows:
         if row.plan is None or row.summary is None:
-            table.add_row(row.planner, "refused", *[""] * 6)
+            table.add_row(row.planner, "refused", *[""] * 5)
             continue
         overhead = row.plan.overhead
         table.add_row(
@@ -238,7 +244,6 @@ def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table
             f"{100 * row.summary.delivery:.1f}",
             readable(overhead.offline_bytes),
             readable(overhead.online_bytes_per_slot),
-            f"{row.plan.seconds:.2f}",
         )
     if any(row.plan is not None and not row.plan.converged for row in result.rows):
         table.caption = "* the last round still changed some of the policy"

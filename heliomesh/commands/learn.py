@@ -13,9 +13,8 @@ from heliomesh.commands.reproduce import StackOptions
 from heliomesh.commands.terminal import console
 from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.pages.tables import interval_text
+from heliomesh.pages.tables import seeds_text, seeds_title
 from heliomesh.scenario import Scenario
-from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.gain import Arm, Gain, gain
 
 
@@ -58,14 +57,14 @@ def _table(found: Gain, scenario: Scenario) -> Table:
     seeds = len(found.arms[0].runs)
     title = f"{scenario.name}: accuracy after {scenario.slots} slots on {scenario.learning.dataset}, {seeds} seeds"
     headings = ("accuracy %", "learning gains", "over the run %", "joule")
-    table = number_table(f"{title}, 95 % intervals", "plan", *headings)
+    table = number_table(seeds_title(title, seeds), "plan", *headings)
     for arm in found.arms:
         own = arm is found.arms[0]
         table.add_row(
             arm.label,
-            interval_text(interval(arm.accuracy), ".2f"),
-            "" if own else interval_text(found.over(arm), "+.2f"),
-            interval_text(interval(arm.accuracy_over_run), ".2f"),
+            seeds_text(arm.accuracy, ".2f"),
+            "" if own else seeds_text(found.gained(arm), "+.2f"),
+            seeds_text(arm.accuracy_over_run, ".2f"),
             f"{arm.final('spent_joule').mean():.0f}",
         )
     return table

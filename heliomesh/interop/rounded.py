@@ -20,7 +20,7 @@ from torch import Tensor
 
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
-from heliomesh.problem.coordination import Group
+from heliomesh.problem.coordination import Coordination, Group
 from heliomesh.problem.policy import ActionPolicy, Observation
 from heliomesh.problem.problem import Problem
 from heliomesh.scenario import ScenarioError
@@ -134,10 +134,15 @@ class RoundedTables(ActionPolicy):
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Coordinate rounds from the first actions, from silence and from the min-sum messages' advice."""
-        return torch.cat([self._decide(slot, piece) for piece in seen.pieces(self.source.coordination.batch)])
+        return torch.cat([self._decide(slot, piece) for piece in seen.pieces(self._coordination.batch)])
+
+    @cached_property
+    def _coordination(self) -> Coordination:
+        """The planner's; ties of whole numbers are exact."""
+        return replace(self.source.coordination, exact=True)
 
     def _decide(self, slot: int, seen: Observation) -> Tensor:
-        problem, coordination, unit = self.problem, self.source.coordination, 2.0**-self.bits
+        problem, coordination, unit = self.problem, self._coordination, 2.0**-self.bits
         device, state = torch.arange(problem.num_devices, device=problem.device), seen.energy_state(problem)
         left = problem.energy_left[device, state]  # (batch, device, action)
         price = self.futures[min(slot, len(self.futures) - 1)][device.unsqueeze(-1), left] + self.idle

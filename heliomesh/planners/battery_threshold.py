@@ -27,6 +27,7 @@ from heliomesh.problem.policy import ActionPolicy, Observation, Plan
 from heliomesh.problem.problem import Problem, with_levels
 from heliomesh.problem.single import action_laws
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
+from heliomesh.problem.ties import first_least
 from heliomesh.scenario import Fraction, ScenarioError, Section
 
 _ENOUGH = 1e-9  # relative improvement of a sweep below which the search stops
@@ -85,7 +86,7 @@ def plan(context: Planning[Options]) -> Plan:
     laws = torch.stack(
         [_laws(problem, actions) for actions in context.track(candidates, "thresholds", len(candidates))]
     )
-    common = torch.tensor([_cost(problem, form, law) for law in laws]).argmin()
+    common = first_least(torch.tensor([_cost(problem, form, law) for law in laws], dtype=torch.float64))
     choice = common.expand(problem.num_devices).to(problem.device)
     cost, sweeps, converged = _cost(problem, form, laws[common]), 0, True
     if not options.shared:
@@ -163,7 +164,7 @@ def _descend(
             for slot, price in enumerate(by_slots(costs.action_cost, now, problem)):
                 score += (laws[:, slot, devices] * price).sum(-1)
             gained = score.gather(0, choice[devices].unsqueeze(0)).squeeze(0) - score.amin(0)
-            choice[devices] = torch.where(gained > _ENOUGH * problem.slots, score.argmin(0), choice[devices])
+            choice[devices] = torch.where(gained > _ENOUGH * problem.slots, first_least(score, 0), choice[devices])
         after = _cost(problem, form, laws[choice, :, device].transpose(0, 1))
         converged, cost = cost - after <= _ENOUGH * abs(after), after
         if converged:

@@ -25,6 +25,7 @@ from heliomesh.problem.overhead import central_overhead
 from heliomesh.problem.policy import ActionPolicy, Decision, Observation, Plan, Policy
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
+from heliomesh.problem.ties import first_least
 from heliomesh.scenario import Section
 
 
@@ -106,7 +107,7 @@ class Exhaustive(ActionPolicy):
                 shape = [len(distinct)] + [1] * len(part.devices)
                 shape[1 + position] = count
                 price.masked_fill_(blocked[:, position].reshape(shape), torch.inf)
-            joint = price.flatten(1).argmin(1)[which]
+            joint = first_least(price.flatten(1))[which]
             chosen[:, list(part.devices)] = decode(joint, len(part.devices), count)
         return chosen
 
@@ -178,7 +179,7 @@ class Solver:
         parts = len(self.problem.parts)
         cost = self.device_costs(gain, power, slot)  # (start, batch, device)
         by_part = cost.new_zeros(*cost.shape[:2], parts).index_add_(2, self.part_of_device, cost)
-        best = by_part.argmin(0)[:, self.part_of_device]  # (batch, device)
+        best = first_least(by_part, 0)[:, self.part_of_device]  # (batch, device)
         return power.gather(0, best.unsqueeze(0)).squeeze(0)
 
     @cached_property
@@ -258,7 +259,7 @@ class Rounded(ActionPolicy):
         limit = (affordable * actions.power_watt).amax(-1)
         power = self.solver.powers(fading, limit, slot)
         distance = (power.unsqueeze(-1) - actions.power_watt).abs().masked_fill(~affordable, torch.inf)
-        chosen = _cheapest_of_power(problem, distance.argmin(-1), affordable)
+        chosen = _cheapest_of_power(problem, first_least(distance), affordable)
         for _ in range(_MOST_POLISHING):
             improved = self._polish(problem, chosen, fading, affordable)
             if torch.equal(improved, chosen):
@@ -272,7 +273,7 @@ class Rounded(ActionPolicy):
             movers = self.solver.colour == colour
             trials = [torch.where(movers, a, chosen) for a in range(affordable.shape[-1])]
             costs = [self._shared_cost(problem, trial, fading) for trial in trials]
-            best = torch.stack(costs, dim=-1).masked_fill(~affordable, torch.inf).argmin(-1)
+            best = first_least(torch.stack(costs, dim=-1).masked_fill(~affordable, torch.inf))
             chosen = torch.where(movers, best, chosen)
         return chosen
 
@@ -300,4 +301,4 @@ def _cheapest_of_power(problem: Problem, chosen: Tensor, affordable: Tensor) -> 
     """Of the affordable actions with the power of those chosen, the one whose training or not costs least."""
     power = problem.actions.power_watt
     same = affordable & (power == power[chosen].unsqueeze(-1))
-    return problem.idle_cost.masked_fill(~same, torch.inf).argmin(-1)
+    return first_least(problem.idle_cost.masked_fill(~same, torch.inf))

@@ -32,6 +32,7 @@ from heliomesh.problem.policy import ActionPolicy, Observation, Plan, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.single import action_laws
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB
+from heliomesh.problem.ties import first_least
 
 
 class Options(EndlessOptions):
@@ -66,7 +67,7 @@ class Alone(ActionPolicy):
         """The least of price and future."""
         left = Left(self.problem, seen)
         value = left.values(self.futures[slot]) + self.prices[slot]
-        return value.masked_fill(~left.affordable, torch.inf).argmin(-1)
+        return first_least(value.masked_fill(~left.affordable, torch.inf))
 
     def visible(self, device: int) -> frozenset[Variable]:
         """Its own energy only."""
@@ -113,7 +114,8 @@ def _plan(context: Planning[Options]) -> Plan:
         coordination.check_fits(options.memory_gib)
     respond = partial(_respond, problem, cost_form(problem), options.sweeps)
     results = list(context.track(context.parallel_map(respond, starts), "prices, starts", len(starts)))
-    best = min(results, key=lambda result: result.cost)
+    costs = torch.tensor([result.cost for result in results], dtype=torch.float64)
+    best = results[int(first_least(costs))]
     alone = Alone(problem, best.actions, best.prices, best.futures)
     if not options.coordinate:
         return Plan("prices alone", alone, expected_cost=best.cost, converged=best.converged, rounds=best.sweeps)

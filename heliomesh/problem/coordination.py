@@ -13,6 +13,7 @@ from torch import Tensor
 
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import check_fits
+from heliomesh.problem.ties import first_least
 
 FORBIDDEN = 1e6  # stands for an infinite price where differences are taken
 _BATCH_ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 28}  # table entries of all episodes handled at a time
@@ -38,6 +39,7 @@ class Coordination:
     """Tables and rounds for one network."""
 
     problem: Problem
+    exact: bool = False  # whether costs are whole multiples of a unit, whose ties need no tolerance
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -214,7 +216,7 @@ class Coordination:
                 base = position[:, table] - now[:, mover] * stride
                 index = base.unsqueeze(-1) + stride.unsqueeze(-1) * torch.arange(price.shape[-1], device=price.device)
                 value = tables.gather(1, index.flatten(1)).reshape(index.shape)  # (batch, pair, action)
-                best = price[:, movers].index_add(1, mover, value).argmin(-1)
+                best = self._first_least(price[:, movers].index_add(1, mover, value))
                 chosen[:, movers] = best
                 position[:, table] = base + best[:, mover] * stride  # a table hears one device of a colour at most
             if torch.equal(before, chosen):
@@ -255,7 +257,7 @@ class Coordination:
                     - wish
                 )
                 advice[number] = (advice[number] + answer - answer.amin(-1, keepdim=True)) / 2
-        return (self._belief(finite, advice) + price).argmin(-1)
+        return self._first_least(self._belief(finite, advice) + price)
 
     def _belief(self, price: Tensor, advice: list[Tensor]) -> Tensor:
         """Price plus all receivers' messages; (batch, device, action)."""
@@ -285,8 +287,12 @@ class Coordination:
         starts = [*starts, self.min_sum(tables, price, messages)] if messages else starts
         ends = [self.rounds(tables, price, start, rounds) for start in starts]
         costs = torch.stack([self.total(tables, price, end) for end in ends])
-        best = costs.argmin(0)
+        best = self._first_least(costs, 0)
         return torch.stack(ends)[best, torch.arange(len(best), device=best.device)]
+
+    def _first_least(self, costs: Tensor, dim: int = -1) -> Tensor:
+        """Index of the first of equal least costs along an axis."""
+        return costs.argmin(dim) if self.exact else first_least(costs, dim)
 
     @property
     def batch(self) -> int:

@@ -16,6 +16,7 @@ from heliomesh.problem.problem import Part, Problem
 from heliomesh.problem.settling import VALUE_TOLERANCE
 from heliomesh.problem.shared_sky import expected_next, shared_first
 from heliomesh.problem.size import TooLargeError, entries
+from heliomesh.problem.ties import tie
 
 MOST_AXES = 64  # of a torch tensor; a device has two for its energy
 _BLOCK_ENTRIES = 1 << 18  # entries of a block's largest table: it stays in the cache
@@ -70,10 +71,11 @@ def backward_induction(problem: Problem, part: Part, terms: Terms, with_code: bo
             value = expected_next(problem, part.states, value, slot)
         future = value.reshape(channel_states, -1)
         value = torch.empty_like(future)
+        equal = float(tie(future.abs().amax())) if with_code else None
         code = torch.zeros(future.shape if with_code else (0,), dtype=code_type(problem, part), device=problem.device)
         for start in range(0, channel_states, rows):
             block = slice(start, start + rows)
-            value[block], found = minimise(problem, stages, future, block, with_code)
+            value[block], found = minimise(problem, stages, future, block, equal)
             if found is not None:
                 code[block] = found
         value = value.reshape(shape)
@@ -235,24 +237,25 @@ def induction_bytes(problem: Problem, part: Part, with_code: bool = True) -> flo
     row = states // channel_states * entries([actions] * max(open_actions))
     block = row * min(_rows_at_once(row), channel_states)
     width = torch.empty((), dtype=problem.dtype).element_size()
-    coded = torch.int32.itemsize * (2.0 * states + 2.0 * block) if with_code else 0.0
+    coded = torch.int32.itemsize * (2.0 * states + 2.0 * block) + width * block if with_code else 0.0
     return width * (5.0 * states + 2.0 * costs + 2.0 * block) + coded
 
 
 def minimise(
-    problem: Problem, stages: list[Stage], future: Tensor, block: slice, with_code: bool
+    problem: Problem, stages: list[Stage], future: Tensor, block: slice, equal: float | None
 ) -> tuple[Tensor, Tensor | None]:
     """Least cost and its joint action code for a block of channel states, from the post-decision table ``future``.
 
     Tables have axes (channel state, frontier actions..., [weather, battery] per device). An action that spends q
     reads the battery axis at b − q; it is open to levels that pay for it and the slot's drain. Codes of devices
-    eliminated before are those of the level at or below b − q.
+    eliminated before are those of the level at or below b − q. Of actions whose costs differ by ``equal`` at most the
+    first is taken; None asks for no codes.
     """
     levels, count = problem.battery.levels, len(problem.actions)
     axes = (problem.harvest.law.num_weather, levels) * len(stages)
     value = future[block].reshape(-1, *axes)
     dtype = torch.int32 if count ** len(stages) <= 2**31 else torch.int64  # joint actions, in which codes count
-    code = torch.zeros((1,) * value.ndim, dtype=dtype, device=future.device) if with_code else None
+    code = torch.zeros((1,) * value.ndim, dtype=dtype, device=future.device) if equal is not None else None
     frontier: tuple[int, ...] = ()
     for stage in stages:
         cost = stage.cost[block]
@@ -270,13 +273,14 @@ def minimise(
             candidate = _left(_aligned(value, frontier, stage, choice), battery, first, length, stage.change[choice])
             candidate = candidate + cost.select(own, choice)
             known = best.narrow(battery, needed, length)
-            if code is not None and best_code is not None:
+            if code is not None and best_code is not None and equal is not None:
                 inherited = _aligned(code, frontier, stage, choice)
                 if inherited.shape[battery] > 1:
                     inherited = inherited.narrow(battery, first, length)
                 known_code = best_code.narrow(battery, needed, length)
                 # idle comes first and spends nothing, so it sets everything
-                _keep_better(inherited + choice * stage.weight, known_code, candidate, known if choice else None)
+                to_beat = known - equal if choice else None
+                _keep_better(inherited + choice * stage.weight, known_code, candidate, to_beat)
             torch.minimum(candidate, known if choice else candidate, out=known)
         value, code, frontier = best, best_code, stage.frontier
     return value.reshape(len(value), -1), None if code is None else code.reshape(len(value), -1)

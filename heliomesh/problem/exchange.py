@@ -19,6 +19,7 @@ from torch import Tensor
 from heliomesh.physics.link import error_prob
 from heliomesh.problem.moves import Doing, Moves
 from heliomesh.problem.problem import Problem, coloured
+from heliomesh.problem.ties import first_least
 from heliomesh.problem.turns import Turn, turn_of
 
 
@@ -123,8 +124,8 @@ class Exchange:
         both = self._twice()
         ends = both._rounds(torch.cat([torch.zeros_like(largest), largest]), rounds)
         silent, loud = ends.chunk(2)
-        cost = both.total(ends).unsqueeze(1)
-        return torch.where(cost[len(silent) :] < cost[: len(silent)], loud, silent)
+        louder = first_least(both.total(ends).reshape(2, -1), 0)
+        return torch.where(louder.bool().unsqueeze(1), loud, silent)
 
     def opportunities(self, chosen: Tensor) -> Tensor:
         """What each action would have gained over idling, the others as chosen; (batch, device, action)."""
@@ -185,7 +186,7 @@ class Exchange:
         rows = chosen.T.clone(memory_format=torch.contiguous_format)  # a copy even of a single episode
         for turn, moves, price in zip(self.network.turns, self._moves, self._mover_prices, strict=True):
             cost = price - self._by_action(moves.gains(doing))
-            best = cost.permute(1, 2, 0).contiguous().argmin(-1)  # along the first axis it is many times slower
+            best = first_least(cost.permute(1, 2, 0).contiguous())  # along the first axis it is many times slower
             rows[turn.mover] = best
             doing.power_watt[turn.mover], doing.trains[turn.mover] = actions.power_watt[best], actions.trained[best]
         return rows.T.contiguous()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.settling import settle_laws, settle_values
+from heliomesh.problem.ties import first_least
 
 
 def future_values(problem: Problem, slot: int, value: Tensor) -> Tensor:
@@ -93,7 +94,7 @@ class OwnPrograms(DevicePrograms):
         whether these are exact: around a cycle they are but for a constant, once they have settled.
         """
         slots, shape = len(price), (len(self.devices), self.problem.num_energy, price.shape[-1])
-        futures, best = price.new_zeros(slots, *shape[:2]), self.devices.new_empty(slots, *shape[:2])
+        futures = price.new_zeros(slots, *shape[:2])
 
         def before(last: Tensor) -> Tensor:
             """Values before the first slot of those after the last."""
@@ -102,11 +103,7 @@ class OwnPrograms(DevicePrograms):
                 future = futures[slot]
                 if self.goes_on(slot):
                     torch.bmm(self.kernels(slot), value.unsqueeze(-1), out=future.unsqueeze(-1))
-                reached = future.gather(1, self._lower)
-                if self._share is not None:
-                    reached = torch.lerp(reached, future.gather(1, self._upper), self._share)
-                choices = reached.reshape(shape).add_(price[slot].unsqueeze(1)).add_(self.barred)
-                torch.min(choices, -1, out=(value, best[slot]))
+                torch.amin(self._costs(future, price[slot]), -1, out=value)
             return value
 
         nothing, exact = price.new_zeros(shape[:2]), True
@@ -114,7 +111,18 @@ class OwnPrograms(DevicePrograms):
             exact = settle_values(before, nothing, slots)
         else:
             before(nothing)
-        return best.to(self.problem.actions.index_type), futures, exact
+        at_once = max(1, _COST_ENTRIES // self.barred.numel())
+        pieces = zip(torch.split(futures, at_once), torch.split(price, at_once), strict=True)
+        best = [first_least(self._costs(*piece)).to(self.problem.actions.index_type) for piece in pieces]
+        return torch.cat(best), futures, exact
+
+    def _costs(self, future: Tensor, price: Tensor) -> Tensor:
+        """Price and future of every action; (..., device, energy), (..., action) → (..., device, energy, action)."""
+        slots = future.shape[:-2]
+        reached = future.gather(-1, self._lower.expand(*slots, -1, -1))
+        if self._share is not None:
+            reached = torch.lerp(reached, future.gather(-1, self._upper.expand(*slots, -1, -1)), self._share)
+        return reached.reshape(*slots, *self.barred.shape).add_(price.unsqueeze(-2)).add_(self.barred)
 
     def action_laws(self, actions: Tensor) -> Tensor:
         """Law of every action in every slot; actions (slot, device, energy) → (slot, device, action).
@@ -167,6 +175,9 @@ class OwnPrograms(DevicePrograms):
         if not bool(change.any()):
             return None
         return change[self.devices].to(self.problem.dtype).repeat(1, self.problem.num_energy)
+
+
+_COST_ENTRIES = 1 << 20  # costs of actions compared at a time
 
 
 def action_laws(problem: Problem, actions: Tensor) -> Tensor:

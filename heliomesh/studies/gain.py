@@ -68,7 +68,11 @@ class Gain:
 
     def over(self, arm: Arm) -> Interval:
         """How many points the first scheme is better than another at the end, paired by seed."""
-        return interval(self.arms[0].accuracy - arm.accuracy)
+        return interval(self.gained(arm))
+
+    def gained(self, arm: Arm) -> npt.NDArray[np.float64]:
+        """The same by seed; (seed,)."""
+        return self.arms[0].accuracy - arm.accuracy
 
 
 def gain(

@@ -8,6 +8,7 @@ from torch import Tensor
 from heliomesh.problem.factor import Variable, energy, site
 from heliomesh.problem.policy import ActionPolicy, Observation
 from heliomesh.problem.problem import Problem
+from heliomesh.problem.ties import first_least
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class PieceTables(ActionPolicy):
         cost = torch.zeros(*state.shape, len(problem.actions), dtype=torch.float32, device=state.device)
         for piece in self.pieces:
             self._add(piece, slot, seen, state, cost)
-        return cost.masked_fill(~problem.feasible[device, state], torch.inf).argmin(-1)
+        return first_least(cost.masked_fill(~problem.feasible[device, state], torch.inf))
 
     def _add(self, piece: Piece, slot: int, seen: Observation, state: Tensor, cost: Tensor) -> None:
         """Add a shape's pieces to the costs (batch, device, action) of the devices that are heard."""

@@ -30,6 +30,7 @@ from heliomesh.problem.factor import Factor, action, site
 from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import entries
+from heliomesh.problem.ties import tied
 
 _PIECE_ENTRIES = 20_000  # of a piece's Q table; decides the number of battery classes
 _SAMPLES = 4  # states of the other receivers, from which a piece's policy is averaged
@@ -397,7 +398,7 @@ class PieceRun:
         if gamma < torch.inf:
             return torch.softmax((-gamma * expected).masked_fill(blocked, -torch.inf), dim=1)
         expected = expected.masked_fill(blocked, torch.inf)
-        best = (expected == expected.amin(1, keepdim=True)).to(expected.dtype)  # argmin along an outer axis is slow
+        best = tied(expected, 1).to(expected.dtype)
         return best / best.sum(1, keepdim=True)
 
     def _update(self, key: tuple[int, int], rows: Tensor, new: Tensor, share: Tensor, rate: float) -> float:

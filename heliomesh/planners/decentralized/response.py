@@ -5,6 +5,7 @@ from torch import Tensor
 
 from heliomesh.problem.factor import Factor, Variable, action, energy
 from heliomesh.problem.problem import Problem
+from heliomesh.problem.ties import tied
 
 
 def response(expected: Tensor, blocked: Tensor, gamma: float) -> Tensor:
@@ -16,8 +17,7 @@ def response(expected: Tensor, blocked: Tensor, gamma: float) -> Tensor:
         score = (-gamma * expected).masked_fill_(blocked, -torch.inf)
         weight = (score - score.amax(1, keepdim=True)).exp_()  # torch.softmax wakes threads for the smallest table
         return weight / weight.sum(1, keepdim=True)
-    allowed = expected.masked_fill(blocked, torch.inf)
-    least = allowed == allowed.amin(1, keepdim=True)  # torch.argmin along an outer axis is ten times as slow
+    least = tied(expected.masked_fill(blocked, torch.inf), 1)  # an argmax along an outer axis is ten times as slow
     return (least & (least.cumsum(1) == 1)).to(expected.dtype)
 
 

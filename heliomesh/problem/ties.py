@@ -1,0 +1,27 @@
+"""Ties are broken by a rule: of actions that cost the same to within rounding, the first is taken.
+
+Two actions of equal cost hardly ever have equal numbers, because sums of other order round otherwise, and so do
+other processors. Costs count as equal where they differ by less than TIE (1 + |least cost|), which is far more than
+what rounding leaves and far less than what matters. Plans and traces then are the same on every processor.
+"""
+
+import torch
+from torch import Tensor
+
+_TIE = {torch.float64: 1e-10, torch.float32: 1e-6}  # by type of number
+
+
+def tie(size: Tensor) -> Tensor:
+    """By how much costs of a size may differ and still count as equal; of the same shape."""
+    return (size.abs() + 1) * _TIE[size.dtype]
+
+
+def tied(costs: Tensor, dim: int) -> Tensor:
+    """Which costs along an axis count as equal to the least."""
+    least = costs.amin(dim, keepdim=True)
+    return costs <= least + tie(least)
+
+
+def first_least(costs: Tensor, dim: int = -1) -> Tensor:
+    """Index of the first of the costs along an axis that count as equal to the least; the axis is gone."""
+    return tied(costs, dim).view(torch.uint8).argmax(dim)
