@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # what figures call the planners
-_PLANNER = {"proposal": "decentralized", "proposal, literal": "decentralized literal", "myopic (SCA)": "myopic"}
+_PLANNER = {
+    "coupled": "receiver",
+    "fixed fraction": "fixed_fraction",
+    "myopic (SCA)": "myopic",
+    "proposal": "decentralized",
+    "proposal, literal": "decentralized literal",
+}
 _DASHED = {"proposal, literal", IDEAL, "uncoordinated"}
 _MOST_COLUMNS = 2
 _DODGE = 0.012  # between neighbouring series, as a share of the axis, so that their intervals stay apart
