@@ -148,12 +148,16 @@ def _fill(panel: "Axes", lines: Lines, looks: dict[str, Look], marked: bool) -> 
 
 
 def _looks(labels: Sequence[str]) -> dict[str, Look]:
-    """Colour and dash by label: planners have their own, whatever else a figure compares takes the next free one."""
+    """Colour and dash by label: planners have their own, whatever else a figure compares takes the next free one.
+
+    Where all are taken, colours come again with a dash.
+    """
     known = {label: SCHEMES.get(_PLANNER.get(label, label)) for label in labels}
     others = [label for label, colour in known.items() if colour is None and label != IDEAL]
     chosen = {label: colour.light for label, colour in known.items() if colour is not None}
     chosen |= {label: LINES[index % len(LINES)] for index, label in enumerate(others)} | {IDEAL: OTHER.light}
+    dashed = _DASHED.union(others[len(LINES) :])
     return {
-        label: {"color": chosen[label], "linestyle": "--" if label in _DASHED else "-", "label": label}
+        label: {"color": chosen[label], "linestyle": "--" if label in dashed else "-", "label": label}
         for label in labels
     }
