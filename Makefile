@@ -8,7 +8,8 @@ STAMP  := $(VENV)/.installed
 export OMP_WAIT_POLICY ?= PASSIVE
 
 # Tests run in one process per core, at most four because each may take a gibibyte, and with one thread in each.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=logical --maxprocesses=4
+# A process takes tests that stand together, which share what they prepare, and those of others when it has none left.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=logical --maxprocesses=4 --dist=worksteal
 
 .PHONY: demo data browser test test-all test-machines firmware bench check audit faults docs dist release-notes clean
 

@@ -8,8 +8,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -75,13 +75,19 @@ class _Commands(TyperGroup):
 def told(place: str) -> str:
     """A command's docstring, or the help of a group of commands, read from its source."""
     module, _, name = place.partition(":")
-    origin = find_spec(f"heliomesh.commands.{module}").origin  # type: ignore[union-attr]
-    for node in ast.walk(ast.parse(Path(str(origin)).read_text(encoding="utf-8"))):
+    for node in _top_level(module):
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return ast.get_docstring(node) or ""
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.unparse(node.targets[0]) == name:
             return str(next(ast.literal_eval(one.value) for one in node.value.keywords if one.arg == "help"))
     return ""
+
+
+@cache
+def _top_level(module: str) -> list[ast.stmt]:
+    """The statements of a module of commands; several commands may share one."""
+    source = Path(__file__).with_name("commands") / f"{module}.py"
+    return ast.parse(source.read_text(encoding="utf-8")).body
 
 
 def loaded(name: str) -> Any:

@@ -62,6 +62,25 @@ def test_a_child_forked_after_a_simulation_simulates_too() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
+_LISTS_COMMANDS = """
+import sys
+import heliomesh
+assert "numpy" not in sys.modules
+from heliomesh.cli import main
+sys.argv = ["heliomesh", "--help"]
+try:
+    main()
+finally:
+    print(*{"matplotlib", "numpy", "pandas", "pydantic", "scipy", "torch"}.intersection(sys.modules), file=sys.stderr)
+"""
+
+
+def test_the_list_of_commands_loads_nothing_heavy() -> None:
+    listed = subprocess.run([sys.executable, "-c", _LISTS_COMMANDS], capture_output=True, text=True, check=True)  # noqa: S603
+    assert "reproduce" in listed.stdout
+    assert listed.stderr.split() == []
+
+
 SHORT = hm.Scenario.load("tiny").override({"slots": 6, "learning.local_steps": 1})
 
 

@@ -257,7 +257,8 @@ def _observed(
     batch, devices = len(states), problem.num_devices
     level = torch.zeros(batch, problem.channel.num_sites, dtype=torch.long)
     battery, weather = torch.zeros(batch, devices, dtype=torch.float64), torch.zeros(batch, devices, dtype=torch.long)
-    for variable, value in zip(scope, torch.unravel_index(states, sizes), strict=True):
+    for variable, size in zip(reversed(scope), reversed(sizes), strict=True):
+        value, states = states % size, states // size
         if variable.kind == "site":
             level[:, variable.owner] = value
             continue

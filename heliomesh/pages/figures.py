@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # what figures call the planners
-_PLANNER = {"proposal": "decentralized", "proposal, literal": "decentralized literal", "myopic (SCA)": "myopic"}
+_PLANNER = {
+    "coupled": "receiver",
+    "fixed fraction": "fixed_fraction",
+    "myopic (SCA)": "myopic",
+    "proposal": "decentralized",
+    "proposal, literal": "decentralized literal",
+}
 _DASHED = {"proposal, literal", IDEAL, "uncoordinated"}
 _MOST_COLUMNS = 2
 _DODGE = 0.012  # between neighbouring series, as a share of the axis, so that their intervals stay apart
@@ -142,12 +148,16 @@ def _fill(panel: "Axes", lines: Lines, looks: dict[str, Look], marked: bool) -> 
 
 
 def _looks(labels: Sequence[str]) -> dict[str, Look]:
-    """Colour and dash by label: planners have their own, whatever else a figure compares takes the next free one."""
+    """Colour and dash by label: planners have their own, whatever else a figure compares takes the next free one.
+
+    Where all are taken, colours come again with a dash.
+    """
     known = {label: SCHEMES.get(_PLANNER.get(label, label)) for label in labels}
     others = [label for label, colour in known.items() if colour is None and label != IDEAL]
     chosen = {label: colour.light for label, colour in known.items() if colour is not None}
     chosen |= {label: LINES[index % len(LINES)] for index, label in enumerate(others)} | {IDEAL: OTHER.light}
+    dashed = _DASHED.union(others[len(LINES) :])
     return {
-        label: {"color": chosen[label], "linestyle": "--" if label in _DASHED else "-", "label": label}
+        label: {"color": chosen[label], "linestyle": "--" if label in dashed else "-", "label": label}
         for label in labels
     }

@@ -159,8 +159,9 @@ def _missed_in_darkness(
 def _all_states(problem: Problem, part: Part) -> tuple[Observation, dict[Variable, Tensor]]:
     """Every joint grid state of a part as one batch, as an observation and as index tensors."""
     shape = problem.sizes(part.states)
-    grid = torch.unravel_index(torch.arange(entries(shape), device=problem.device), shape)
-    state: dict[Variable, Tensor] = dict(zip(part.states, grid, strict=True))
+    axes = (torch.arange(size, device=problem.device) for size in shape)
+    grid = torch.meshgrid(*axes, indexing="ij")  # torch.unravel_index would import SymPy, which takes a second
+    state: dict[Variable, Tensor] = {one: axis.flatten() for one, axis in zip(part.states, grid, strict=True)}
     batch, devices = entries(shape), problem.num_devices
     channel_level = torch.zeros(batch, problem.channel.num_sites, dtype=torch.long, device=problem.device)
     for index in part.sites:

@@ -106,7 +106,7 @@ def kill_and_resume(folder, most, rng):
 
 
 def test_killed_at_random_moments(tmp_path):
-    assert kill_and_resume(tmp_path, 3, random.Random(0)) > 0  # noqa: S311
+    assert kill_and_resume(tmp_path, 2, random.Random(0)) > 0  # noqa: S311
     assert_same(hm.Run.load(tmp_path), train(job()))
 
 

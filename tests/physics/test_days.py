@@ -254,7 +254,7 @@ def test_months_too_short_for_weather(tmp_path):
 # clouds that pass over all devices
 
 
-TWO_DAYS = [[288, 288, 0.1]]
+TWO_DAYS = [[48, 48, 0.1]]  # of a week, hour by hour
 
 
 def harvests(scenario):
@@ -266,18 +266,18 @@ def harvests(scenario):
 @pytest.mark.parametrize("law", ["weather", "trace", "iid"])
 @pytest.mark.parametrize("known", [None, False, True])
 def test_clouds_dim_what_is_harvested(law, known):
-    scenario = scenario_of(hours=[0, 24], law=law)
+    scenario = scenario_of(168, 3600.0, hours=[0, 24], law=law)
     _, clear = harvests(scenario)
     changes = {"harvest.cloudy": TWO_DAYS} | ({} if known is None else {"harvest.cloudy_known": known})
     problem, cloudy = harvests(scenario.override(changes))
-    factor = np.ones(1008)
-    factor[288:576] = 0.1
+    factor = np.ones(168)
+    factor[48:96] = 0.1
     np.testing.assert_allclose(cloudy, clear * factor[:, None], rtol=1e-12)
     planned = problem.harvest.law
     mean = (planned.joule * planned.prob).sum(-1)[planned.phase_of_slot] @ planned.stationary
     plain = hm.build(scenario).harvest.law
     expected = (plain.joule * plain.prob).sum(-1)[plain.phase_of_slot] @ plain.stationary
-    seen = factor if known else np.ones(1008)
+    seen = factor if known else np.ones(168)
     np.testing.assert_allclose(mean, expected * torch.from_numpy(seen), rtol=1e-12)
 
 

@@ -123,7 +123,7 @@ def test_no_plan_costs_less_than_the_optimum(batch: int) -> None:
         problem = hm.build(random_network(number))
         optimum = hm.plan(problem, "centralized", bound=False).expected_cost
         assert optimum is not None
-        for planner, options in PLANNERS:
+        for planner, options in PLANNERS[number // 24 % 2 :: 2]:  # each meets every mode in four networks or five
             plan = hm.plan(problem, planner, bound=False, **options)
             assert hm.exact_cost(problem, plan.policy) >= optimum - 1e-9, (number, planner, options)
 

@@ -9,7 +9,7 @@ import heliomesh as hm
 from heliomesh.studies.compare import compare
 
 EPISODES = 64
-RING = hm.Scenario.load("ring10")
+RING = hm.Scenario.load("ring10").override({"slots": 60})
 
 
 def cost(problem: hm.Problem, planner: str, **options: object) -> float:
