@@ -9,6 +9,7 @@ On a CPU all take turns, try by try, because other programs run beside; the head
     python benchmarks/learning_speed.py --device cuda --model cnn --devices 100 --precision bf16
     python benchmarks/learning_speed.py --device cuda --model resnet18 --devices 20 --precision bf16
     python benchmarks/learning_speed.py --device cpu --devices 10
+    OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 python benchmarks/learning_speed.py --core-time --devices 1 --tries 20
 """
 
 import argparse
@@ -170,15 +171,17 @@ def curves(work: Task, options: argparse.Namespace) -> str:
     return ", ".join(text)
 
 
-def in_turns(slots: dict[str, Callable[[], None]], tries: int) -> dict[str, list[float]]:
+def in_turns(
+    slots: dict[str, Callable[[], None]], tries: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
     """Seconds of every slot in every try, by name: each try runs all of them, one after the other."""
     taken: dict[str, list[float]] = {name: [] for name in slots}
     for attempt in range(tries + 1):
         for name, slot in slots.items():
-            start = time.perf_counter()
+            start = clock()
             slot()
             if attempt:  # the first one warms up
-                taken[name].append(time.perf_counter() - start)
+                taken[name].append(clock() - start)
     return taken
 
 
@@ -219,6 +222,29 @@ def cpu_table(work: Task, options: argparse.Namespace) -> str:
     return (
         f"{options.model}, m = {devices}, {torch.get_num_threads()} threads: 40 % of the devices take {some:.2f} of "
         f"the time of all; {auto} takes {against:.2f} of the plain loop's time (shortest tries: {shortest:.2f})"
+    )
+
+
+def core_time(work: Task, options: argparse.Namespace) -> str:
+    """The headline in time of cores, which does not count waiting for other programs.
+
+    The plain loop has all threads, and this one's time counts: it does its share of every layer and all that is
+    not shared. The automatic choice has one thread; devices that train side by side share its time.
+    """
+    threads, devices = torch.get_num_threads(), len(work.batches)
+    chosen = choose(work.model, work.samples, devices, STEPS, BATCH, options.precision)
+    own = stacked(work, chosen, fresh_weights(work), devices)
+
+    def alone() -> None:
+        torch.set_num_threads(1)
+        own()
+        torch.set_num_threads(threads)
+
+    taken = in_turns({PLAIN: plain_loop(work), "auto": alone}, options.tries, time.thread_time)
+    plain, auto = (1000 * min(taken[name]) / devices / STEPS for name in (PLAIN, "auto"))
+    return (
+        f"{options.model}, {threads} cores: {chosen.name} takes {auto:.1f} ms of one core a step, "
+        f"{auto / threads:.1f} of each; the plain loop {plain:.1f} of each; ratio {auto / threads / plain:.2f}"
     )
 
 
@@ -267,8 +293,12 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16"])
     parser.add_argument("--strategies", nargs="+", help="names; default: all that suit the device")
     parser.add_argument("--tries", type=int, default=5)
+    parser.add_argument("--core-time", action="store_true", help="of a CPU: leave out waiting for other programs")
     options = parser.parse_args()
     work = task(options)
+    if options.core_time:
+        print(core_time(work, options))
+        return
     print(f"{options.model}, {options.devices} devices, K = {STEPS}, batch {BATCH}, {options.precision}:\n")
     table_row(["strategy", "ms a slot", "× the loop", "TFLOP/s", "GB/s"])
     table_row(["---"] * 5)
