@@ -4,10 +4,12 @@ One slot is K = 5 steps of batch 32 for all devices: forward, backward and updat
 the device achieves beside what it can do, and last the headline figure. Arithmetic is 2 · 3 operations for each
 multiply-add of the forward pass. Bytes are those of a plain execution: weights read, read again and written in every
 step, and every layer's output written and read, going forward and back; a strategy that merges layers moves fewer.
+On a CPU all take turns, try by try, because other programs run beside; the headline is the median over tries.
 
     python benchmarks/learning_speed.py --device cuda --model cnn --devices 100 --precision bf16
     python benchmarks/learning_speed.py --device cuda --model resnet18 --devices 20 --precision bf16
     python benchmarks/learning_speed.py --device cpu --devices 10
+    OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 python benchmarks/learning_speed.py --core-time --devices 1 --tries 20
 """
 
 import argparse
@@ -28,9 +30,11 @@ from heliomesh.scenario import ScenarioError
 
 STEPS, BATCH, SAMPLES, RATE = 5, 32, 2000, 0.01
 SHAPES = {"cnn": (1, 28, 28), "resnet18": (3, 32, 32), "mlp": (1, 8, 8)}
+PRODUCT_SIDE, PRODUCTS = 1024, 20  # matrices multiplied to see what a processor can do
 LOOPED = 100  # devices of the plain loop at most; more are scaled, for their time is proportional
 ON_CUDA = ["fused", "vmap", "unfold", "grouped", "vmap:compiled", "unfold:compiled", "grouped:compiled"]
-ON_CPU = ["auto", "loop", "vmap", "unfold"]
+ON_CPU = ["auto", "loop", "unfold"]
+PLAIN, PRODUCT = "plain loop, float32 as PyTorch sets it", "matrix products of 1024 × 1024, on all threads"
 
 
 @dataclass(frozen=True)
@@ -167,40 +171,91 @@ def curves(work: Task, options: argparse.Namespace) -> str:
     return ", ".join(text)
 
 
-def ratio(slot: Callable[[], None], other: Callable[[], None], work: Task, tries: int) -> float:
-    """Time of one slot over that of another: the median of neighbouring tries, since other programs run beside."""
-    return statistics.median(seconds(slot, work.device, 1) / seconds(other, work.device, 1) for _ in range(tries))
+def in_turns(
+    slots: dict[str, Callable[[], None]], tries: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
+    """Seconds of every slot in every try, by name: each try runs all of them, one after the other."""
+    taken: dict[str, list[float]] = {name: [] for name in slots}
+    for attempt in range(tries + 1):
+        for name, slot in slots.items():
+            start = clock()
+            slot()
+            if attempt:  # the first one warms up
+                taken[name].append(clock() - start)
+    return taken
 
 
-def cpu_headline(work: Task, options: argparse.Namespace, weights: torch.Tensor) -> str:
-    """The automatic choice against the plain loop, and a slot of 40 % of the devices against one of all."""
-    devices = len(work.batches)
-    chosen = choose(work.model, work.samples, devices, STEPS, BATCH, options.precision)
-    some, everybody = (stacked(work, chosen, weights, active) for active in (round(0.4 * devices), devices))
-    against = ratio(everybody, plain_loop(work), work, options.tries) * min(devices, LOOPED) / devices
-    share = ratio(some, everybody, work, options.tries)
+def cpu_slots(work: Task, options: argparse.Namespace) -> dict[str, Callable[[], None]]:
+    """The plain loop, all strategies, 40 % of the devices, and matrix products, each as something to time."""
+    devices, sizes = len(work.batches), (len(work.batches), STEPS, BATCH)
+    slots = {PLAIN: plain_loop(work)}
+    for name in options.strategies or ON_CPU:
+        chosen = choose(work.model, work.samples, *sizes, options.precision, name)
+        label = f"auto: {chosen.name}" if name == "auto" else name
+        slots[label] = stacked(work, chosen, fresh_weights(work), devices)
+    chosen = choose(work.model, work.samples, *sizes, options.precision)
+    slots["auto, 40 % of the devices"] = stacked(work, chosen, fresh_weights(work), round(0.4 * devices))
+    a, b = torch.randn(2, PRODUCT_SIDE, PRODUCT_SIDE)
+    slots[PRODUCT] = lambda: [a @ b for _ in range(PRODUCTS)] and None
+    return slots
+
+
+def cpu_table(work: Task, options: argparse.Namespace) -> str:
+    """Print a line for each strategy; returns the headline."""
+    devices, (operations, moved) = len(work.batches), cost(work, half=False)
+    taken = in_turns(cpu_slots(work, options), options.tries)
+    scale = devices / min(devices, LOOPED)
+    loop = min(taken[PLAIN]) * scale
+    for name, seconds_of in taken.items():
+        share = {PLAIN: 1 / scale, "auto, 40 % of the devices": round(0.4 * devices) / devices}.get(name, 1.0)
+        best = min(seconds_of)
+        work_of = (operations * devices * share, moved * devices * share)
+        if name == PRODUCT:
+            table_row([name, "", "", f"{2 * PRODUCTS * PRODUCT_SIDE**3 / best / 1e12:.3g}", ""])
+        else:
+            rates = [f"{work_of[0] / best / 1e12:.3g}", f"{work_of[1] / best / 1e9:.3g}"]
+            table_row([name, f"{1000 * best:.0f}", f"{loop * share / best:.2f}", *rates])
+    auto = next((name for name in taken if name.startswith("auto:")), PLAIN)
+    against = median_ratio(taken[auto], taken[PLAIN]) / scale
+    some = median_ratio(taken["auto, 40 % of the devices"], taken[auto])
+    shortest = min(taken[auto]) / loop
     return (
-        f"{options.model}, m = {devices}, {torch.get_num_threads()} threads: auto ({chosen.name}) takes "
-        f"{against:.2f} of the plain loop's time, and 40 % of the devices {share:.3f} of the time of all"
+        f"{options.model}, m = {devices}, {torch.get_num_threads()} threads: 40 % of the devices take {some:.2f} of "
+        f"the time of all; {auto} takes {against:.2f} of the plain loop's time (shortest tries: {shortest:.2f})"
     )
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="cnn", choices=sorted(SHAPES))
-    parser.add_argument("--devices", type=int, default=10)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16"])
-    parser.add_argument("--strategies", nargs="+", help="names; default: all that suit the device")
-    parser.add_argument("--tries", type=int, default=3)
-    options = parser.parse_args()
-    work = task(options)
-    on_cuda = work.device.type == "cuda"
+def core_time(work: Task, options: argparse.Namespace) -> str:
+    """The headline in time of cores, which does not count waiting for other programs.
+
+    The plain loop has all threads, and this one's time counts: it does its share of every layer and all that is
+    not shared. The automatic choice has one thread; devices that train side by side share its time.
+    """
+    threads, devices = torch.get_num_threads(), len(work.batches)
+    chosen = choose(work.model, work.samples, devices, STEPS, BATCH, options.precision)
+    own = stacked(work, chosen, fresh_weights(work), devices)
+
+    def alone() -> None:
+        torch.set_num_threads(1)
+        own()
+        torch.set_num_threads(threads)
+
+    taken = in_turns({PLAIN: plain_loop(work), "auto": alone}, options.tries, time.thread_time)
+    plain, auto = (1000 * min(taken[name]) / devices / STEPS for name in (PLAIN, "auto"))
+    return (
+        f"{options.model}, {threads} cores: {chosen.name} takes {auto:.1f} ms of one core a step, "
+        f"{auto / threads:.1f} of each; the plain loop {plain:.1f} of each; ratio {auto / threads / plain:.2f}"
+    )
+
+
+def median_ratio(these: list[float], those: list[float]) -> float:
+    """The median over tries of one time over another."""
+    return statistics.median(one / other for one, other in zip(these, those, strict=True))
+
+
+def cuda_table(work: Task, options: argparse.Namespace) -> str:
+    """Print a line for each strategy; returns the headline."""
     operations, moved = cost(work, options.precision == "bf16")
-    print(f"{options.model}, {options.devices} devices, K = {STEPS}, batch {BATCH}, {options.precision}:\n")
-    table_row(["strategy", "ms a slot", "× the loop", "TFLOP/s", "GB/s"])
-    table_row(["---"] * 5)
 
     def line(name: str, taken: float, loop: float) -> None:
         rates = [operations * options.devices / taken / 1e12, moved * options.devices / taken / 1e9]
@@ -209,28 +264,46 @@ def main() -> None:
     looped = min(options.devices, LOOPED)
     loop = seconds(plain_loop(work), work.device, options.tries) * options.devices / looped
     scaled = "" if looped == options.devices else f" ({looped} devices, scaled)"
-    line(f"plain loop, float32 as PyTorch sets it{scaled}", loop, loop)
+    line(f"{PLAIN}{scaled}", loop, loop)
     weights, best = fresh_weights(work), ("", loop)
-    for name in options.strategies or (ON_CUDA if on_cuda else ON_CPU):
+    for name in options.strategies or ON_CUDA:
         result = measure(work, name, options, weights)
         if result is not None:
             taken, chosen = result
             label = f"auto: {chosen.name}" if name == "auto" else name
             line(label, taken, loop)
             best = min(best, (label, taken), key=lambda pair: pair[1])
-    if on_cuda:
-        products, copies = ceilings(work.device)
-        table_row(["what the card can do", "", "", f"{products / 1e12:.0f}", f"{copies / 1e9:.0f}"])
-        print(f"\nlargest memory {torch.cuda.max_memory_allocated(work.device) / 2**30:.1f} GiB")
-        print(f"loss of two devices over 20 slots: {curves(work, options)}")
-    else:
-        print(f"\n{cpu_headline(work, options, weights)}")
-        return
+    products, copies = ceilings(work.device)
+    table_row(["what the card can do", "", "", f"{products / 1e12:.0f}", f"{copies / 1e9:.0f}"])
+    print(f"\nlargest memory {torch.cuda.max_memory_allocated(work.device) / 2**30:.1f} GiB")
+    print(f"loss of two devices over 20 slots: {curves(work, options)}")
     rate = operations * options.devices / best[1] / 1e12
-    print(
+    return (
         f"{options.model}, m = {options.devices}: {best[0] or 'plain loop'} takes {1000 * best[1]:.2f} ms a slot, "
         f"{loop / best[1]:.1f} × the plain loop, {rate:.3g} TFLOP/s"
     )
+
+
+def main() -> None:
+    """Print the table, and the headline last."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="cnn", choices=sorted(SHAPES))
+    parser.add_argument("--devices", type=int, default=10)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16"])
+    parser.add_argument("--strategies", nargs="+", help="names; default: all that suit the device")
+    parser.add_argument("--tries", type=int, default=5)
+    parser.add_argument("--core-time", action="store_true", help="of a CPU: leave out waiting for other programs")
+    options = parser.parse_args()
+    work = task(options)
+    if options.core_time:
+        print(core_time(work, options))
+        return
+    print(f"{options.model}, {options.devices} devices, K = {STEPS}, batch {BATCH}, {options.precision}:\n")
+    table_row(["strategy", "ms a slot", "× the loop", "TFLOP/s", "GB/s"])
+    table_row(["---"] * 5)
+    headline = (cuda_table if work.device.type == "cuda" else cpu_table)(work, options)
+    print(f"\n{headline}")
 
 
 if __name__ == "__main__":

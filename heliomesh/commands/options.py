@@ -41,7 +41,10 @@ PlannerOptions = Annotated[list[str], typer.Option("--option", "-o", help="Plann
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 StrategyOption = Annotated[
-    str, typer.Option("--strategy", help="How local steps are executed; auto: loop on a CPU, the quickest on a GPU.")
+    str,
+    typer.Option(
+        "--strategy", help="How local steps are executed; auto: by the model on a CPU, the quickest on a GPU."
+    ),
 ]
 PrecisionOption = Annotated[str, typer.Option("--precision", help="fp32, tf32 or bf16.")]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda.")]

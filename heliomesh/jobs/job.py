@@ -19,9 +19,9 @@ from typing import Any, Literal
 from heliomesh.catalog import spelled
 from heliomesh.durable import json_sha256
 from heliomesh.jobs.fingerprint import of_path, of_variant
-from heliomesh.learning.dataset import DATASET_CATALOG, Dataset
+from heliomesh.learning.dataset import DATASET_CATALOG, Dataset, find_dataset
 from heliomesh.learning.footprint import sample_flop, update_bits
-from heliomesh.learning.model import MODEL_CATALOG
+from heliomesh.learning.model import MODEL_CATALOG, is_perceptron
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.schedule import schedule_slots
 from heliomesh.learning.settings import TrainSettings
@@ -34,6 +34,7 @@ from heliomesh.scenario import (
     FILE_FIELDS,
     HARVEST_CATALOG,
     OPTIMISER_CATALOG,
+    Learning,
     Scenario,
 )
 from heliomesh.simulation.trace import Trace
@@ -167,7 +168,7 @@ class Job:
             "device samples": training.device_samples,
             "device": training.device.partition(":")[0],
             "precision": training.precision,
-            "strategy": _strategy(training),
+            "strategy": _strategy(training, self.scenario.learning, self.dataset),
         }
 
     @property
@@ -212,9 +213,16 @@ def _data(dataset: Dataset | None, path: str | None) -> str | None:
     return None if path is None else of_path(Path(path).expanduser())
 
 
-def _strategy(training: TrainSettings) -> str:
-    """The strategy that counts: on a CPU `auto` is the loop; elsewhere it is measured, and rounds as it does."""
-    return "loop" if training.strategy == "auto" and training.device == "cpu" else training.strategy
+def _strategy(training: TrainSettings, learning: Learning, dataset: Dataset | None) -> str:
+    """The strategy that counts: on a CPU `auto` trains perceptrons by the loop, as it does with other optimisers.
+
+    What `auto` takes for other models follows from the model; on a GPU it is measured, and rounds as it does.
+    """
+    if training.strategy != "auto" or training.device != "cpu":
+        return training.strategy
+    shape = dataset.input_shape if dataset is not None else getattr(find_dataset(learning), "SHAPE", None)
+    looped = is_perceptron(learning.model, shape) or learning.optimizer not in (None, "sgd")
+    return "loop" if looped else "auto"
 
 
 def world_of(scenario: Scenario) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """Which strategy trains this model on this device, and how many rows at once.
 
-On a CPU `choose` takes the plain loop: it rounds in the same way whoever trains beside a device, so the same inputs
-give the same bits in every run. On a GPU it times the strategies of the catalog for a moment on copies of the model,
-checks that they agree with the loop, and remembers the quickest by model, sizes, device and version of PyTorch in the
-data folder. What it returns is a strategy itself: rows go through it in pieces that fit into memory, and weights that
-live in the memory of the CPU visit the device piece by piece. No result depends on the pieces.
+On a CPU `choose` takes `cores` for networks with convolutions that it can execute, and the plain loop for others.
+Both round in the same way whoever trains beside a device, so the same inputs give the same bits in every run.
+On a GPU it times the strategies of the catalog for a moment on copies of the model, checks that they agree with the
+loop, and remembers the quickest by model, sizes, device and version of PyTorch in the data folder.
+What it returns is a strategy itself: rows go through it in pieces that fit into memory, and weights that live in the
+memory of the CPU visit the device piece by piece. No result depends on the pieces.
 """
 
 import json
@@ -186,7 +187,7 @@ def choose(
     if strategy == "auto" and device.type == "cuda":
         report = _quickest(task)
         return Chosen(_built(task, report.strategy, report.compiled), report, device)
-    return _named(task, "loop" if strategy == "auto" else strategy)
+    return _named(task, _on_a_cpu(task) if strategy == "auto" else strategy)
 
 
 @dataclass(frozen=True)
@@ -233,6 +234,17 @@ def _named(task: _Task, strategy: str) -> Chosen:
     compiled = bool(getattr(made, "compiled", False))
     memory = _Probe.of(task, 1).bytes_per_row(_built(task, name, False))  # compiled it needs no more
     return Chosen(made, Report(name, compiled, task.precision, bytes_per_row=memory), task.device)
+
+
+def _on_a_cpu(task: _Task) -> str:
+    """The strategy that follows from the model: a small perceptron's step is too short for threads."""
+    if not any(isinstance(layer, nn.Conv2d) for layer in task.model.modules()):
+        return "loop"
+    try:
+        _built(task, "cores", False)
+    except ScenarioError:
+        return "loop"
+    return "cores"
 
 
 def check_strategy(strategy: str) -> None:

@@ -84,6 +84,13 @@ def _chosen_by_shape(input_shape: InputShape) -> str:
     return _AUTO[height, width]
 
 
+def is_perceptron(name: str, input_shape: InputShape | None) -> bool:
+    """Whether a scenario's model is `mlp`, by its name or by the shape of inputs; None: a shape that is not known."""
+    if name != "auto" or input_shape is None:
+        return name == "mlp"
+    return len(input_shape) == 1 or _AUTO.get((input_shape[1], input_shape[2])) == "mlp"
+
+
 def _called(factory: Factory, name: str, input_shape: InputShape, num_classes: int) -> nn.Module:
     try:
         model = factory(input_shape, num_classes)

@@ -18,7 +18,8 @@ class TrainSettings:
     device
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
     strategy
-        How local steps are executed: a name of `learning/strategies`, or ``"auto"``, the quickest.
+        How local steps are executed: a name of `learning/strategies`, or ``"auto"``: on a CPU it follows from the
+        model, on a GPU it is the quickest.
     precision
         Of products: ``"fp32"``, ``"tf32"`` or ``"bf16"``.
     checkpoint_every

@@ -58,6 +58,10 @@ class Samples:
     inputs: Tensor  # (sample, channel, height, width) or (sample, feature)
     labels: Tensor  # (sample,)
 
+    def at(self, places: Tensor) -> "Samples":
+        """The samples at ``places`` (sample,)."""
+        return Samples(self.inputs[places], self.labels[places])
+
 
 @dataclass(frozen=True)
 class Scores:

@@ -8,7 +8,7 @@ refused with the reason.
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -61,6 +61,13 @@ class PerSample:
     window: int = 0  # of a pooling without overlap
 
 
+@dataclass(frozen=True)
+class FusedPool:
+    """max(0, ·) and maximum over windows without overlap."""
+
+    window: int
+
+
 Operation = Dense | Convolution | GroupNorm | PerSample
 
 
@@ -101,6 +108,37 @@ class Program:
 def refuse(strategy: str, reason: str) -> ScenarioError:
     """The error with which a strategy declines a model or an option."""
     return ScenarioError(FIELD, f"expected a model and options that {strategy!r} can execute, actual value {reason}")
+
+
+def refuse_repeated_layers(program: Program, strategy: str) -> None:
+    """For a strategy that moves a layer's weights as soon as it knows their gradient."""
+    layers = (Dense, Convolution, GroupNorm)
+    owners = [step.operation.weight for step in program.instructions if isinstance(step.operation, layers)]
+    owners = [owner for owner in owners if owner is not None]
+    if len(set(owners)) < len(owners):
+        raise refuse(strategy, "uses a layer twice, whose weights would move between its two gradients")
+
+
+def is_kind(step: Instruction, kind: str) -> bool:
+    """Whether an instruction is a function without parameters of this kind."""
+    return isinstance(step.operation, PerSample) and step.operation.kind == kind
+
+
+def only_producer(steps: list[Instruction], name: str, program: Program) -> Instruction | None:
+    """The instruction that makes an activation which one other instruction uses."""
+    uses = sum(step.inputs.count(name) for step in steps) + (name == program.result)
+    return next((step for step in steps if step.output == name), None) if uses == 1 else None
+
+
+def with_fused_pools(program: Program) -> Program:
+    """The program with every ReLU before a pooling without overlap merged into it."""
+    steps = list(program.instructions)
+    for pool in [step for step in steps if is_kind(step, "max_pool") and step.operation.window]:
+        relu = only_producer(steps, pool.inputs[0], program)
+        if relu is not None and is_kind(relu, "relu"):
+            merged = Instruction(pool.output, FusedPool(pool.operation.window), relu.inputs)
+            steps = [merged if step is pool else step for step in steps if step is not relu]
+    return replace(program, instructions=tuple(steps))
 
 
 # Modules and functions that treat samples one by one, whatever their arguments.

@@ -266,5 +266,5 @@ def test_a_clock_counts_slots():
 def test_absence_is_said_in_a_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
     monkeypatch.delitem(sys.modules, "heliomesh.interop.pettingzoo")
-    with pytest.raises(ImportError, match=r"^PettingZoo is not installed. Run `pip install heliomesh\[pett"):
+    with pytest.raises(ImportError, match=r"^PettingZoo is not installed "):
         import_module("heliomesh.interop.pettingzoo")

@@ -90,6 +90,19 @@ def bits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return found
 
 
+def test_the_automatic_choice_has_a_key_of_its_own_unless_it_is_surely_the_loop() -> None:
+    loop = replace(SETTINGS, strategy="loop")
+    for change, same in (
+        ({}, True),
+        ({"learning.model": "mlp"}, True),
+        ({"learning.model": "cnn"}, False),
+        ({"learning.dataset": "fashion_mnist"}, False),
+        ({"learning.model": "cnn", "learning.optimizer": "adam"}, True),
+    ):
+        one = base(scenario=BASE.override(change))
+        assert (one.key() == replace(one, training=loop).key()) == same, change
+
+
 def test_whatever_changes_the_bits_changes_the_key(bits: dict[str, bytes]) -> None:
     keys = {name: job.key() for name, job in {"base": base(), **DECIDES, **DECIDES_NOT}.items()}
     for one, other in combinations(keys, 2):

@@ -63,6 +63,29 @@ def test_on_a_cpu_the_choice_follows_from_the_inputs(tmp_path, monkeypatch):
     assert not (tmp_path / "strategies").exists()
 
 
+class _Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.filters, self.dense = nn.Conv2d(1, 2, 3), nn.Linear(72, 10)
+
+    def forward(self, x):
+        y = torch.flatten(self.filters(x), 1)
+        return self.dense(y if y.sum() > 0 else -y)
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "expected"),
+    [
+        (build_model("cnn", (1, 8, 8), 10, 0), "fp32", "cores"),
+        (build_model("cnn", (1, 8, 8), 10, 0), "bf16", "loop"),
+        (_Branches(), "fp32", "loop"),
+    ],
+)
+def test_on_a_cpu_networks_with_convolutions_train_on_all_cores_where_they_can(model, precision, expected):
+    samples = Samples(_samples().inputs.cpu(), _samples().labels.cpu())
+    assert choose(model, samples, ROWS, STEPS, BATCH, precision).name == expected
+
+
 def test_the_choice_is_measured_once_and_then_remembered(tmp_path):
     first, second = _measured(), _measured()
     assert not first.remembered
@@ -202,7 +225,7 @@ def test_a_named_strategy_is_taken(strategy, tmp_path):
 )
 def test_an_unknown_strategy_is_refused(strategy, hint):
     with pytest.raises(
-        ScenarioError, match=r"^learning\.strategy: expected auto or one of fused, grouped, loop"
+        ScenarioError, match=r"^learning\.strategy: expected auto or one of cores, fused, grouped, loop"
     ) as caught:
         _chosen(strategy)
     assert hint in str(caught.value)

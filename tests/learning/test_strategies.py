@@ -19,12 +19,13 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 # Strategies add in different orders. In float32 a rounding difference switches one ReLU among ten thousand now and
 # then, and training amplifies it; in float64 no such switch is near, so agreement can be asked to the last digits.
 EXACT, DIGITS = torch.float64, 1e-12
+_HERE = {"fused": TRITON, "cores": DEVICE.type == "cpu"}
 STRATEGIES = [
-    pytest.param(
-        name, marks=pytest.mark.skipif(name == "fused" and not TRITON, reason="needs Triton and a CUDA device")
-    )
+    pytest.param(name, marks=pytest.mark.skipif(not _HERE.get(name, True), reason="not on this device"))
     for name in catalog.names(STRATEGY_CATALOG)
 ]
+EAGER = [param for param in STRATEGIES if param.values != ("fused",)]
+EXACTLY_ALONE = ("loop", "cores", "fused")  # whose bits do not depend on who else trains
 
 
 class _Block(nn.Module):
@@ -165,7 +166,7 @@ def test_the_loop_is_sgd_as_pytorch_has_it(kind):
 
 
 @pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("name", [name for name in catalog.names(STRATEGY_CATALOG) if name != "fused"])
+@pytest.mark.parametrize("name", EAGER)
 def test_every_strategy_equals_the_loop(name, kind):
     model = _model(kind)
     expected, expected_losses = _trained(loop.build(model), model, 20)
@@ -222,21 +223,23 @@ def test_nobody_active_is_nothing(name):
 def test_who_else_is_in_the_stack_does_not_matter(name, kind):
     if name == "fused" and DEVICE.type == "cpu":
         pytest.skip("interpreted kernels take seconds, and each position is a program of its own")
-    dtype = torch.float32 if name in ("loop", "fused") else EXACT
+    dtype = torch.float32 if name in EXACTLY_ALONE else EXACT
     model, samples = _model(kind), _samples(dtype)
     rows, batches = _slots(2)[1]
     together, apart, strategy = _weights(model, dtype), _weights(model, dtype), _build(name, model)
     strategy.train(together, rows, batches, samples, 0.05)
     for row, batch in zip(rows, batches, strict=True):
         strategy.train(apart, row[None], batch[None], samples, 0.05)
-    # PyTorch's stacked products may be rounded by their place in memory, so `choose` takes the loop on a CPU
-    assert torch.equal(together, apart) if name in ("loop", "fused") else _difference(together, apart) <= DIGITS
+    # PyTorch's stacked products may be rounded by their place in memory, so `choose` takes none of them on a CPU
+    assert torch.equal(together, apart) if name in EXACTLY_ALONE else _difference(together, apart) <= DIGITS
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_bf16_learns_in_the_same_direction(name):
     if DEVICE.type == "cpu" and name == "fused":
         pytest.skip("the interpreter has no bfloat16 products")
+    if name == "cores":
+        pytest.skip("refuses bf16")
     model = _model("mlp")
     exact, _ = _trained(loop.build(model), model, 4, torch.float32)
     rounded, losses = _trained(_build(name, model, precision="bf16"), model, 4, torch.float32)
@@ -298,6 +301,9 @@ class _Branches(_Reshapes):
         ("fused", nn.Sequential(nn.Conv2d(1, 4, 3, dilation=2), nn.Flatten()), "grouped, dilated or not square"),
         ("fused", nn.Sequential(nn.GroupNorm(3, 6), nn.Flatten()), "6 channels in 3 groups, not powers of two"),
         ("fused", nn.Sequential(nn.Flatten(), *[nn.Linear(81, 81)] * 2), "uses a layer twice"),
+        ("cores", nn.Sequential(nn.Flatten(), *[nn.Linear(81, 81)] * 2), "uses a layer twice"),
+        ("cores", _Reshapes(), "calls 'reshape', which is not known to treat samples one by one"),
+        ("cores", nn.Linear(2, 2, device="meta"), "is not in the memory of a CPU"),
     ],
 )
 def test_what_a_strategy_cannot_execute_is_refused_in_one_sentence(name, model, reason):
@@ -315,12 +321,18 @@ def test_an_unknown_precision_is_refused(name):
         _build(name, _model("mlp"), precision="int8")
 
 
-def test_the_loop_is_not_compiled():
-    with pytest.raises(ScenarioError, match="'loop' can execute, actual value compiled = true"):
-        loop.build(_model("mlp"), compiled=True)
+@pytest.mark.parametrize("name", ["loop", "cores"])
+def test_some_strategies_are_not_compiled(name):
+    with pytest.raises(ScenarioError, match=f"'{name}' can execute, actual value compiled = true"):
+        _build(name, _model("mlp"), compiled=True)
 
 
-@pytest.mark.parametrize("name", ["grouped", "unfold", "vmap"])
+def test_cores_refuses_bf16():
+    with pytest.raises(ScenarioError, match="'cores' can execute, actual value precision = bf16"):
+        _build("cores", _model("mlp"), precision="bf16")
+
+
+@pytest.mark.parametrize("name", [param for param in EAGER if param.values != ("loop",)])
 def test_convolutions_of_every_shape(name):
     """Rectangular, strided, dilated and padded unevenly."""
     shape = {"kernel_size": (3, 2), "stride": (2, 1), "padding": (1, 2), "dilation": (1, 3)}
@@ -352,7 +364,7 @@ def test_the_loop_leaves_images_in_the_order_that_a_model_relies_on():
     assert strategy.evaluate(actual, torch.arange(2, device=DEVICE), _samples()).loss.isfinite().all()
 
 
-@pytest.mark.parametrize("name", [name for name in catalog.names(STRATEGY_CATALOG) if name != "fused"])
+@pytest.mark.parametrize("name", EAGER)
 def test_every_strategy_takes_feature_vectors(name):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 3))
@@ -372,7 +384,8 @@ def test_every_strategy_takes_feature_vectors(name):
 def test_unusual_parameters_train_as_in_the_loop_or_are_refused(name, kind):
     model = _model(kind)
     expected, _ = _trained(loop.build(model), model, 4)
-    if (kind, name) in {("tied", "grouped"), ("tied", "unfold"), ("tied", "fused"), ("frozen", "fused")}:
+    traced = ("grouped", "unfold", "fused", "cores")
+    if (kind, name) in {*(("tied", one) for one in traced), ("frozen", "fused")}:
         with pytest.raises(ScenarioError, match=r"^learning\.strategy: .*(shares the parameter|frozen parameter)"):
             _build(name, model)
         return
@@ -380,7 +393,7 @@ def test_unusual_parameters_train_as_in_the_loop_or_are_refused(name, kind):
     assert _difference(actual, expected) <= 1e-5
 
 
-@pytest.mark.parametrize("name", ["loop", "vmap", "grouped", "unfold"])
+@pytest.mark.parametrize("name", EAGER)
 def test_frozen_parameters_do_not_move(name):
     model = _model("frozen")
     layout, before = layout_of(model), _weights(model)
@@ -415,7 +428,7 @@ def test_scores_are_of_the_model_in_evaluation_mode_and_steps_of_training_mode(n
         assert _difference(actual, expected) <= 1e-5
 
 
-@pytest.mark.parametrize("name", ["grouped", "unfold", "fused"])
+@pytest.mark.parametrize("name", ["grouped", "unfold", "fused", "cores"])
 def test_a_model_that_evaluates_otherwise_is_refused_where_it_is_traced(name):
     with pytest.raises(ScenarioError, match="computes otherwise in evaluation than in training"):
         _build(name, _Louder())

@@ -5,7 +5,17 @@ This file needs no Triton: a model that the kernels do not know is refused on ev
 
 from dataclasses import dataclass, replace
 
-from heliomesh.learning.stacked_graph import Convolution, Dense, GroupNorm, Instruction, PerSample, Program, refuse
+from heliomesh.learning.stacked_graph import (
+    Convolution,
+    GroupNorm,
+    Instruction,
+    Program,
+    is_kind,
+    only_producer,
+    refuse,
+    refuse_repeated_layers,
+    with_fused_pools,
+)
 
 
 @dataclass(frozen=True)
@@ -15,13 +25,6 @@ class FusedNorm:
     norm: GroupNorm
     residual: bool
     relu: bool
-
-
-@dataclass(frozen=True)
-class FusedPool:
-    """max(0, ·) and maximum over windows without overlap."""
-
-    window: int
 
 
 def fuse(program: Program) -> Program:
@@ -35,14 +38,9 @@ def fuse(program: Program) -> Program:
     ]
     for kind, merge in (("add", _with_residual), ("relu", _with_relu)):
         for step in list(steps):
-            if _is(step, kind):
+            if is_kind(step, kind):
                 steps = merge(steps, step, program)
-    for pool in [step for step in steps if _is(step, "max_pool") and step.operation.window]:
-        relu = _only_producer(steps, pool.inputs[0], program)
-        if relu is not None and _is(relu, "relu"):
-            merged = Instruction(pool.output, FusedPool(pool.operation.window), relu.inputs)
-            steps = [merged if step is pool else step for step in steps if step is not relu]
-    return replace(program, instructions=tuple(steps))
+    return with_fused_pools(replace(program, instructions=tuple(steps)))
 
 
 def _check_layers(program: Program) -> None:
@@ -55,25 +53,12 @@ def _check_layers(program: Program) -> None:
             case GroupNorm(weight=weight, groups=groups, channels=channels):
                 if weight is None or groups & (groups - 1) or channels & (channels - 1):
                     raise refuse("fused", f"has a norm of {channels} channels in {groups} groups, not powers of two")
-    layers = (Dense, Convolution, GroupNorm)
-    owners = [step.operation.weight for step in program.instructions if isinstance(step.operation, layers)]
-    if len(set(owners)) < len(owners):
-        raise refuse("fused", "uses a layer twice, whose weights would move between its two gradients")
-
-
-def _is(step: Instruction, kind: str) -> bool:
-    return isinstance(step.operation, PerSample) and step.operation.kind == kind
-
-
-def _only_producer(steps: list[Instruction], name: str, program: Program) -> Instruction | None:
-    """The instruction that makes an activation which one other instruction uses."""
-    uses = sum(step.inputs.count(name) for step in steps) + (name == program.result)
-    return next((step for step in steps if step.output == name), None) if uses == 1 else None
+    refuse_repeated_layers(program, "fused")
 
 
 def _with_residual(steps: list[Instruction], add: Instruction, program: Program) -> list[Instruction]:
     for own, other in (add.inputs, add.inputs[::-1]):
-        norm = _only_producer(steps, own, program)
+        norm = only_producer(steps, own, program)
         if norm is not None and isinstance(norm.operation, FusedNorm) and not norm.operation.residual:
             merged = Instruction(add.output, replace(norm.operation, residual=True), (norm.inputs[0], other))
             return [merged if step is add else step for step in steps if step is not norm]
@@ -81,7 +66,7 @@ def _with_residual(steps: list[Instruction], add: Instruction, program: Program)
 
 
 def _with_relu(steps: list[Instruction], relu: Instruction, program: Program) -> list[Instruction]:
-    norm = _only_producer(steps, relu.inputs[0], program)
+    norm = only_producer(steps, relu.inputs[0], program)
     if norm is None or not isinstance(norm.operation, FusedNorm) or norm.operation.relu:
         return steps
     merged = Instruction(relu.output, replace(norm.operation, relu=True), norm.inputs)

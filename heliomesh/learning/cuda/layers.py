@@ -17,9 +17,9 @@ import triton
 from torch import Tensor
 
 from heliomesh.learning.cuda import kernels
-from heliomesh.learning.cuda.fusion import FusedNorm, FusedPool
+from heliomesh.learning.cuda.fusion import FusedNorm
 from heliomesh.learning.stacked import Layout
-from heliomesh.learning.stacked_graph import Convolution, Dense, Executors
+from heliomesh.learning.stacked_graph import Convolution, Dense, Executors, FusedPool
 
 LARGEST_BATCH = 128  # the backward pass of a dense layer holds a whole batch in registers
 _WEIGHT_PROGRAMS = 800  # several for each multiprocessor of a large card

@@ -86,17 +86,13 @@ class Loop:
         with torch.no_grad(), arithmetic(self.precision, weights.device):
             for position, row in enumerate(rows.tolist()):
                 parameters = self._load(list(self.layout.views(weights[row]).values()))
-                met = samples if picked is None else _at(samples, picked[position])
+                met = samples if picked is None else samples.at(picked[position])
                 for part in sample_chunks(met, _EVALUATED_AT_ONCE.get(weights.device.type, 250)):
                     logits = widened(self.model(part.inputs.to(parameters[0].dtype)))
                     loss[position] += cross_entropy(logits, part.labels, reduction="sum")
                     right[position] += (logits.argmax(-1) == part.labels).sum()
         count = len(samples.labels) if picked is None else picked.shape[1]
         return Scores(loss / count, right / count)
-
-
-def _at(samples: Samples, places: Tensor) -> Samples:
-    return Samples(samples.inputs[places], samples.labels[places])
 
 
 def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Loop:

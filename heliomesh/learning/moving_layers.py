@@ -1,0 +1,141 @@
+"""Layers of one network on a CPU whose backward pass is also the SGD step: w ← w − η ∂f/∂w.
+
+Autograd carries activations. When its gradient arrives, a layer computes the gradient of its input and then moves its
+own weights in place. The gradient of a dense layer's weights is never stored: the product is added to the weights.
+Images lie in memory as (sample, height, width, channel), where pooling is 15 times as quick as in PyTorch's order.
+"""
+
+# PyTorch's autograd functions have no types.
+# mypy: allow-untyped-calls
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from heliomesh.learning.stacked_graph import Convolution, Dense, Executors, FusedPool, GroupNorm
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Images and filters with their channels last in memory; other tensors without gaps."""
+    return x.contiguous(memory_format=torch.channels_last if x.ndim == 4 else torch.contiguous_format)
+
+
+@dataclass(frozen=True)
+class MovingLayers:
+    """Layers with given parameters by name, filters with their channels last; those that require a gradient move."""
+
+    parameters: Mapping[str, Tensor]
+    learning_rate: float = 0.0
+
+    def executors(self) -> Executors:
+        """By operation, for `Program.run`."""
+        return {Dense: self._dense, Convolution: self._convolution, GroupNorm: self._group_norm, FusedPool: _pooled}
+
+    def _get(self, name: str | None) -> Tensor | None:
+        return None if name is None else self.parameters[name]
+
+    def _dense(self, operation: Dense, x: Tensor) -> Tensor:
+        weight, bias = self.parameters[operation.weight], self._get(operation.bias)
+        y: Tensor = _Dense.apply(x.flatten(0, -2), weight, bias, self.learning_rate)
+        return y.view(*x.shape[:-1], -1)
+
+    def _convolution(self, operation: Convolution, x: Tensor) -> Tensor:
+        weight, bias = self.parameters[operation.weight], self._get(operation.bias)
+        y: Tensor = _Convolution.apply(channels_last(x), weight, bias, operation, self.learning_rate)
+        return y
+
+    def _group_norm(self, operation: GroupNorm, x: Tensor) -> Tensor:
+        scale, shift = self._get(operation.weight), self._get(operation.bias)
+        return functional.group_norm(x, operation.groups, scale, shift, operation.epsilon)
+
+    def move_the_rest(self) -> None:
+        """Move what autograd has left a gradient for: parameters of norms."""
+        for parameter in self.parameters.values():
+            if parameter.grad is not None:
+                parameter.data.add_(parameter.grad, alpha=-self.learning_rate)
+                parameter.grad = None
+
+
+def _pooled(operation: FusedPool, x: Tensor) -> Tensor:
+    y: Tensor = _Pool.apply(x, operation.window)
+    return y
+
+
+class _Dense(torch.autograd.Function):
+    """y = x wᵀ + b; x (sample, input)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, learning_rate: float) -> Tensor:
+        ctx.x, ctx.weight, ctx.bias, ctx.learning_rate = x, weight, bias, learning_rate
+        return functional.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        below = gradient @ ctx.weight if ctx.needs_input_grad[0] else None
+        if ctx.needs_input_grad[1]:
+            ctx.weight.data.addmm_(gradient.t(), ctx.x, alpha=-ctx.learning_rate)
+        if ctx.needs_input_grad[2]:
+            ctx.bias.data.add_(gradient.sum(0), alpha=-ctx.learning_rate)
+        return below, None, None, None
+
+
+class _Convolution(torch.autograd.Function):
+    """A convolution of x (sample, channel, height, width)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, operation: Convolution, learning_rate: float
+    ) -> Tensor:
+        ctx.x, ctx.weight, ctx.bias, ctx.operation, ctx.learning_rate = x, weight, bias, operation, learning_rate
+        return functional.conv2d(
+            x, weight, bias, operation.stride, operation.padding, operation.dilation, operation.groups
+        )
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        kind: Convolution = ctx.operation
+        below, *own = torch.ops.aten.convolution_backward(
+            channels_last(gradient),
+            ctx.x,
+            ctx.weight,
+            [len(ctx.weight)],
+            kind.stride,
+            kind.padding,
+            kind.dilation,
+            False,  # not transposed
+            [0, 0],
+            kind.groups,
+            ctx.needs_input_grad[:3],
+        )
+        for parameter, slope in zip((ctx.weight, ctx.bias), own, strict=True):
+            if slope is not None:
+                parameter.data.add_(slope, alpha=-ctx.learning_rate)
+        return below, None, None, None, None
+
+
+class _Pool(torch.autograd.Function):
+    """max(0, ·) of the largest value in every window: the ReLU sees one value of each window instead of all."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, window: int) -> Tensor:
+        y: Tensor
+        y, places = torch.ops.aten.max_pool2d_with_indices(x, [window, window])
+        y.relu_()
+        ctx.window, ctx.shape = window, x.shape
+        ctx.save_for_backward(y, places)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (y, places), side = ctx.saved_tensors, [ctx.window, ctx.window]
+        inside = torch.ops.aten.threshold_backward(channels_last(gradient), y, 0)
+        # only the shape and order of the input count, so its memory is free for others since the forward pass
+        like = torch.empty(ctx.shape, dtype=gradient.dtype, memory_format=torch.channels_last)
+        below = torch.ops.aten.max_pool2d_with_indices_backward(
+            inside, like, side, side, [0, 0], [1, 1], False, places
+        )
+        return below, None

@@ -1,0 +1,113 @@
+"""One device on each core: for networks with convolutions on a CPU.
+
+As many devices train at once as PyTorch has threads, each on one thread. A device's K steps work on a copy of its
+weights, in memory of its own. So its bits depend neither on who trains beside it nor on the number of threads, and no
+thread waits for another one within a step.
+"""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from heliomesh.learning.moving_layers import MovingLayers, channels_last
+from heliomesh.learning.precision import Precision, check_precision
+from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of, sample_chunks
+from heliomesh.learning.stacked_graph import Program, refuse, refuse_repeated_layers, trace, with_fused_pools
+
+Result = TypeVar("Result")
+
+_EVALUATED_AT_ONCE = 250  # samples; few, so that activations stay in a processor's cache
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Rows in threads; idle rows cost nothing."""
+
+    program: Program
+    layout: Layout
+    name: str = "cores"
+
+    def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
+        """K steps in place; see `Strategy.train`."""
+
+        def slot(row: int, own_batches: Tensor) -> Tensor:
+            return self._slot(weights[row], own_batches, samples, learning_rate)
+
+        losses = _on_all_cores(slot, zip(rows.tolist(), batches, strict=True))
+        return torch.stack(losses) / batches.shape[1] if losses else weights.new_zeros(0)
+
+    def _slot(self, row: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
+        """One device's K steps, in place; the sum of its losses."""
+        views = self.layout.views(row)
+        own = {name: _copy(value).requires_grad_(name not in self.layout.frozen) for name, value in views.items()}
+        layers, loss = MovingLayers(own, learning_rate), row.new_zeros(())
+        with torch.enable_grad():
+            for batch in batches:
+                logits = self.program.run(layers.executors(), channels_last(samples.inputs[batch]))
+                step_loss = cross_entropy(logits, samples.labels[batch])
+                step_loss.backward()  # type: ignore[no-untyped-call]
+                layers.move_the_rest()
+                loss += step_loss.detach()
+        for name, value in views.items():
+            value.copy_(own[name].detach())
+        return loss
+
+    def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
+        """Scores of ``weights[rows]``; pieces of the samples are scored side by side. See `Strategy.evaluate`."""
+        met = [samples] * len(rows) if picked is None else [samples.at(places) for places in picked]
+        tasks = [
+            (place, row, part)
+            for place, row in enumerate(rows.tolist())
+            for part in sample_chunks(met[place], _EVALUATED_AT_ONCE)
+        ]
+
+        def score(place: int, row: int, part: Samples) -> tuple[int, Tensor, Tensor]:
+            own = {name: _copy(value) for name, value in self.layout.views(weights[row]).items()}
+            with torch.no_grad():
+                logits = self.program.run(MovingLayers(own).executors(), channels_last(part.inputs))
+                loss = cross_entropy(logits, part.labels, reduction="sum")
+            return place, loss, (logits.argmax(-1) == part.labels).sum()
+
+        loss, right = (weights.new_zeros(len(rows)) for _ in range(2))
+        for place, part_loss, part_right in _on_all_cores(score, tasks):  # in order, so that sums are rounded alike
+            loss[place] += part_loss
+            right[place] += part_right
+        count = len(samples.labels) if picked is None else picked.shape[1]
+        return Scores(loss / count, right / count)
+
+
+def _copy(value: Tensor) -> Tensor:
+    """A parameter in memory of its own: products may be rounded by the place of a row."""
+    return value.detach().clone(memory_format=torch.channels_last if value.ndim == 4 else torch.contiguous_format)
+
+
+def _on_all_cores(function: Callable[..., Result], tasks: Iterable[tuple[Any, ...]]) -> list[Result]:
+    """Results of the tasks in order, each computed by one thread."""
+    listed, threads = list(tasks), torch.get_num_threads()
+    try:
+        if threads == 1 or len(listed) <= 1:
+            torch.set_num_threads(1)
+            return [function(*task) for task in listed]
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(lambda task: function(*task), listed))
+    finally:
+        torch.set_num_threads(threads)  # of this thread and of threads to come
+
+
+def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Cores:
+    """The strategy for a model on a CPU, which must be traceable; it is never compiled."""
+    check_precision(precision)
+    if compiled:
+        raise refuse("cores", "compiled = true")
+    if precision == "bf16":
+        raise refuse("cores", "precision = bf16")
+    if any(parameter.device.type != "cpu" for parameter in model.parameters()):
+        raise refuse("cores", "is not in the memory of a CPU")
+    program = trace(model, "cores")
+    refuse_repeated_layers(program, "cores")
+    return Cores(with_fused_pools(program), layout_of(model))
