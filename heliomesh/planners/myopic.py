@@ -82,6 +82,7 @@ class Exhaustive(ActionPolicy):
 
     problem: Problem
     costs: tuple[tuple[Tensor, ...], ...]  # by phase of the cost and part: (channel state, joint action)
+    looks_back = False
 
     @property
     def stationary(self) -> bool:
@@ -236,6 +237,7 @@ class Rounded(ActionPolicy):
 
     problem: Problem
     solver: Solver
+    looks_back = False
 
     @property
     def stationary(self) -> bool:

@@ -82,7 +82,7 @@ def backward_induction(problem: Problem, part: Part, terms: Terms, with_code: bo
 
 def small_optimum(problem: Problem) -> float | None:
     """Least expected total cost where batteries never leave the grid and it takes about a second; else None."""
-    states = sum(float(entries(problem.sizes(part.states))) for part in problem.parts)
+    states = sum(entries(problem.sizes(part.states)) for part in problem.parts)
     if not problem.grid_is_exact or states * problem.slots > _SMALL_WORK:
         return None
     total = 0.0
@@ -102,8 +102,8 @@ def small_average(problem: Problem) -> float | None:
 
     It is the optimum once values have settled, and below it before.
     """
-    states = max(float(entries(problem.sizes(part.states))) for part in problem.parts)
-    cycles = int(_CYCLE_WORK / (states * problem.slots))
+    states = max(entries(problem.sizes(part.states)) for part in problem.parts)
+    cycles = _CYCLE_WORK // (states * problem.slots)
     if not problem.grid_is_exact or cycles < _FEWEST_CYCLES:
         return None
     return sum(_least_rise(problem, part, cycles) for part in problem.parts)

@@ -61,8 +61,12 @@ class Actions:
 
         allowed (..., action) → (...).
         """
-        order = torch.arange(1, len(self) + 1, device=allowed.device)
-        return (allowed * order).argmax(-1)
+        return (allowed * self._order).argmax(-1)
+
+    @cached_property
+    def _order(self) -> Tensor:
+        """1, 2, … (action,)."""
+        return torch.arange(1, len(self) + 1, device=self.power_watt.device)
 
 
 @dataclass(frozen=True)
