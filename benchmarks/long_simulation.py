@@ -1,7 +1,8 @@
 """One long episode on `ring10`: seconds of `simulate` in blocks of slots against the plain slot loop.
 
 The plain loop, without looked-up responses and NumPy, runs for fewer slots; its trace must be the same to the last
-bit. Processor time is shown besides, since it depends less on what else the machine does. The last line has the ratio.
+bit. Processor time is shown besides, since it depends less on what else the machine does. The ratio comes
+last.
 """
 
 import argparse
@@ -20,9 +21,7 @@ def timed(name: str, slots: int, work: Callable[[], hm.Trace]) -> tuple[float, h
     wall, processor = time.perf_counter(), time.process_time()
     trace = work()
     wall, processor = time.perf_counter() - wall, time.process_time() - processor
-    print(
-        f"{name}: {slots} slots in {wall:.1f} s, processor time {processor:.1f} s ({1e6 * processor / slots:.0f} µs a slot)"
-    )
+    print(f"{name}: {slots} slots in {wall:.1f} s, processor time {processor:.1f} s", flush=True)
     return processor / slots, trace
 
 

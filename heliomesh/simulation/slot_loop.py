@@ -28,7 +28,7 @@ _BLOCK_NUMBERS = 1 << 25  # most numbers drawn at a time
 
 @dataclass(frozen=True)
 class Slot:
-    """What happened in one slot; tensors have a leading episode axis, and a slot axis before it in a block of slots."""
+    """What happened in one slot; tensors have a leading episode axis, and before it a slot axis in a block."""
 
     channel_level: Tensor  # (episode, site)
     weather: Tensor  # (episode, device)
