@@ -5,8 +5,8 @@ and harvests of all its slots. Decisions and batteries follow slot by slot, and 
 Every number is that of `run_slots`, to the last bit.
 """
 
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise, repeat
 from types import MappingProxyType
 from typing import cast
 
@@ -53,6 +53,13 @@ def run_blocks(
     under_way = _Blocks(problem, cast(ActionPolicy, policy), episodes, seed)
     for first in range(0, problem.slots, most):
         yield under_way.advance(range(first, min(first + most, problem.slots)))
+
+
+def for_every_slot(blocks: Iterable[Slot]) -> Iterator[Slot | None]:
+    """An item per slot, for those who show progress: the block with its first slot, then None."""
+    for block in blocks:
+        yield block
+        yield from repeat(None, len(block.scheduled) - 1 if block.scheduled.ndim == 3 else 0)
 
 
 class _Blocks:

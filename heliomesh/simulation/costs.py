@@ -10,7 +10,7 @@ import torch
 from heliomesh.problem.policy import Plan, Policy, Track, as_plan, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.threads import fitting_threads
-from heliomesh.simulation.blocks import block_slots, run_blocks
+from heliomesh.simulation.blocks import for_every_slot, run_blocks
 from heliomesh.simulation.trace import check_finite
 
 
@@ -55,9 +55,10 @@ def simulate_costs(
         chunk = numbers[first : first + at_once]
         total = torch.zeros(len(chunk), dtype=torch.float64, device=problem.device)
         blocks = run_blocks(problem, plan.policy, chunk, seed, truth)
-        number = -(-problem.slots // block_slots(problem, plan.policy, len(chunk), truth))
         with fitting_threads(problem):
-            for block in track(blocks, f"simulate {plan.planner}", number):
+            for block in track(for_every_slot(blocks), f"simulate {plan.planner}", problem.slots):
+                if block is None:
+                    continue
                 for cost in block.update_loss.sum(-1).reshape(-1, len(chunk)):  # in the same order for all blocks
                     total += cost
         costs.append(total.cpu().numpy() / problem.slots)

@@ -19,7 +19,7 @@ from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, TooLargeError, check_fits
 from heliomesh.problem.threads import fitting_threads
 from heliomesh.scenario import ScenarioError
-from heliomesh.simulation.blocks import block_slots, run_blocks
+from heliomesh.simulation.blocks import for_every_slot, run_blocks
 from heliomesh.simulation.slot_loop import Slot
 
 if TYPE_CHECKING:
@@ -262,16 +262,17 @@ def simulate(
     check_fits("trace", estimate_bytes(problem, len(numbers)), memory_gib, "lower episodes, slots or network.devices")
     starts = range(0, len(numbers), _EPISODES_AT_ONCE)
     chunks = [list(numbers[start : start + _EPISODES_AT_ONCE]) for start in starts]
-    total = sum(-(-problem.slots // block_slots(problem, plan.policy, len(chunk), truth)) for chunk in chunks)
+    total = len(chunks) * problem.slots
     steps = (
         (index, block)
         for index, chunk in enumerate(chunks)
-        for block in run_blocks(problem, plan.policy, chunk, seed, truth)
+        for block in for_every_slot(run_blocks(problem, plan.policy, chunk, seed, truth))
     )
     recorders = [Recorder(problem, len(chunk)) for chunk in chunks]
     with fitting_threads(problem):
         for index, block in track(steps, f"simulate {plan.planner}", total):
-            recorders[index].add(block)
+            if block is not None:
+                recorders[index].add(block)
     joined = _joined(recorders)
     check_finite(joined["update_loss"])
     return Trace(
