@@ -113,6 +113,7 @@ class Tabulated(ActionPolicy):
 
     problem: Problem
     plan: PlanTables
+    looks_back = False
 
     @cached_property
     def _tables(self) -> list[Tensor]:

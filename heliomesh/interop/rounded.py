@@ -40,6 +40,7 @@ class RoundedTables(ActionPolicy):
     problem: Problem
     source: Coordinated | ReceiverTables
     value_width: ValueWidth = 32
+    looks_back = False
 
     @cached_property
     def first(self) -> Tensor:

@@ -9,6 +9,7 @@ split is a lottery. `problem/minorant.py` turns a grid into a bound.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -19,7 +20,7 @@ from heliomesh.physics.storage import Losses
 from heliomesh.scenario import Scenario, per_device
 
 # Levels are compared in grid steps; a billionth of a step absorbs rounding of sums such as 0.1 + 0.2.
-_TOLERANCE = 1e-9
+TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Battery:
         """The same batteries on another grid."""
         return replace(self, levels=levels, rounding=rounding, chosen_step_joule=step_joule)
 
-    @property
+    @cached_property
     def step_joule(self) -> Tensor:
         """Distance of grid points; shape (device,). A grid of one level has the point 0 only."""
         if self.chosen_step_joule is not None:
@@ -68,7 +69,7 @@ class Battery:
 
     def level(self, battery_joule: Tensor) -> Tensor:
         """Grid level at or below the stored energy; (..., device) → (..., device)."""
-        raw = torch.floor(battery_joule / self.step_joule + _TOLERANCE)
+        raw = torch.floor(battery_joule / self.step_joule + TOLERANCE)
         return raw.clamp(0, self.levels - 1).long()
 
     def place(self, battery_joule: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,36 +78,36 @@ class Battery:
         The share is in [0, 1]; a full battery is the topmost level by a share of one.
         """
         exact = (battery_joule / self.step_joule).clamp(0, self.levels - 1)
-        low = torch.floor(exact + _TOLERANCE).clamp(max=max(self.levels - 2, 0))
+        low = torch.floor(exact + TOLERANCE).clamp(max=max(self.levels - 2, 0))
         return low.long(), (exact - low).clamp(0, 1)
 
     def quanta(self, spent_joule: Tensor) -> Tensor:
         """Spending in grid steps, rounded up; (device, action) → (device, action)."""
         # what no battery can pay for costs one step more than the grid has
-        steps = torch.ceil(spent_joule / self.step_joule.unsqueeze(-1) - _TOLERANCE)
-        steps = torch.where(spent_joule > self.capacity_joule.unsqueeze(-1) * (1 + _TOLERANCE), self.levels, steps)
+        steps = torch.ceil(spent_joule / self.step_joule.unsqueeze(-1) - TOLERANCE)
+        steps = torch.where(spent_joule > self.capacity_joule.unsqueeze(-1) * (1 + TOLERANCE), self.levels, steps)
         return steps.clamp(0, self.levels).long()
 
     def change(self, spent_joule: Tensor) -> Tensor:
         """What `quanta` takes too much, in grid steps, zero where it stays spent; (device, action), in [0, 1)."""
         exact = spent_joule / self.step_joule.unsqueeze(-1)
-        over = torch.ceil(exact - _TOLERANCE) - exact
-        kept = (over > _TOLERANCE) & (spent_joule <= self.capacity_joule.unsqueeze(-1)) & (self.rounding == "mean")
+        over = torch.ceil(exact - TOLERANCE) - exact
+        kept = (over > TOLERANCE) & (spent_joule <= self.capacity_joule.unsqueeze(-1)) & (self.rounding == "mean")
         return torch.where(kept, over, 0.0)
 
     def aligned(self, joule: Tensor) -> bool:
         """Whether energies (device, ...) are all whole numbers of grid steps, as `quanta` and `kernel` count them."""
         steps = joule / self.step_joule.reshape(-1, *(1,) * (joule.ndim - 1))
-        return bool(((steps - steps.round()).abs() <= _TOLERANCE).all())
+        return bool(((steps - steps.round()).abs() <= TOLERANCE).all())
 
     def affordable(self, battery_joule: Tensor, spent_joule: Tensor) -> Tensor:
         """Whether stored energy (..., device) pays for spending (device, action) → (..., device, action)."""
-        dust = _TOLERANCE * self.step_joule
+        dust = TOLERANCE * self.step_joule
         return spent_joule <= (battery_joule + dust).unsqueeze(-1)
 
     def dark(self, battery_joule: Tensor) -> Tensor:
         """Whether stored energy does not pay for the drain: nothing else is then affordable; (..., device)."""
-        return self.losses.drain_joule > battery_joule + _TOLERANCE * self.capacity_joule
+        return self.losses.drain_joule > battery_joule + TOLERANCE * self.capacity_joule
 
     def step(self, battery_joule: Tensor, spent_joule: Tensor, harvested_joule: Tensor) -> tuple[Tensor, Tensor]:
         """Next stored energy and the harvest that overflows [J], from spending e + D; shapes (..., device)."""
@@ -121,7 +122,7 @@ class Battery:
         losses, step = self.losses, self.step_joule.unsqueeze(1)
         level = torch.arange(self.levels, dtype=step.dtype, device=step.device)
         kept = losses.retention.unsqueeze(1) * (level - losses.drain_joule.unsqueeze(1) / step).clamp_min(0)
-        whole = torch.floor(kept + _TOLERANCE)
+        whole = torch.floor(kept + TOLERANCE)
         return whole.long(), (kept - whole).clamp(0, 1)
 
     def gained_steps(self, law: HarvestLaw, phase: int) -> Tensor:
@@ -142,7 +143,7 @@ class Battery:
         for upper in (0, 1):
             for some, chance in zip(torch.split(gained, at_once, -1), torch.split(prob, at_once, -1), strict=True):
                 exact = some.unsqueeze(2) + rest.reshape(len(rest), 1, -1, 1)  # (device, weather, left, atom)
-                low = torch.floor(exact + _TOLERANCE)
+                low = torch.floor(exact + TOLERANCE)
                 above = (exact - low).clamp(0, 1)
                 reached = whole.reshape(len(whole), 1, -1, 1) + low.clamp(max=self.levels).long() + upper
                 weight = chance.unsqueeze(2) * (above if upper else 1 - above)
@@ -194,9 +195,9 @@ def _aligned_step(capacity_joule: Tensor, spent_joule: Tensor, levels: int) -> t
     parts = torch.linspace(levels - 1, levels, _STEPS_TRIED + 1, dtype=torch.float64)[:-1]
     step = (capacity_joule.unsqueeze(1) / parts.to(capacity_joule)).unsqueeze(2)  # (device, step, 1)
     spent = spent_joule.unsqueeze(1)
-    paid = spent <= capacity_joule.reshape(-1, 1, 1) * (1 + _TOLERANCE)
+    paid = spent <= capacity_joule.reshape(-1, 1, 1) * (1 + TOLERANCE)
     dear = spent.masked_fill(~paid, 0).amax(2, keepdim=True).clamp_min(1e-300)
-    rounded = torch.ceil(spent / step - _TOLERANCE) * step
+    rounded = torch.ceil(spent / step - TOLERANCE) * step
     excess, best = ((rounded - spent) / dear).masked_fill(~paid, 0).amax(2).min(1)
     return float(excess.max()), step.squeeze(2).gather(1, best.unsqueeze(1)).squeeze(1)
 

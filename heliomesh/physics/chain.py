@@ -9,9 +9,18 @@ Floats = npt.NDArray[np.float64]
 
 def draw(prob: Tensor, uniform: Tensor) -> Tensor:
     """Inverse-transform sampling of ``prob`` (..., outcome) with ``uniform`` (...) → outcome (...)."""
+    return pick(borders(prob), uniform)
+
+
+def borders(prob: Tensor) -> Tensor:
+    """Uniform numbers from which on the next outcome is drawn; (..., outcome) → (..., outcome − 1)."""
     cumulative = prob.cumsum(-1)
-    share = cumulative / cumulative[..., -1:]  # exactly 1 from the last possible outcome on
-    return (uniform.unsqueeze(-1) >= share[..., :-1]).sum(-1)
+    return (cumulative / cumulative[..., -1:])[..., :-1]  # exactly 1 from the last possible outcome on
+
+
+def pick(border: Tensor, uniform: Tensor) -> Tensor:
+    """`draw` from the borders of laws."""
+    return (uniform.unsqueeze(-1) >= border).sum(-1)
 
 
 def stationary_law(kernel: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -6,13 +6,14 @@ one file of `physics/channels` each.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh.physics.chain import draw, stationary_law
+from heliomesh.physics.chain import borders, draw, pick, stationary_law
 from heliomesh.physics.fading import fading_chain
 from heliomesh.physics.topology import Topology
 from heliomesh.scenario import Scenario
@@ -34,8 +35,8 @@ class Channel:
         return len(self.gain)
 
     def fading(self, level: Tensor) -> Tensor:
-        """Gains of all links for the levels of all sites; (batch, site) → (batch, edge)."""
-        return self.gain[level[:, self.site_of_edge]]
+        """Gains of all links for the levels of all sites; (..., site) → (..., edge)."""
+        return self.gain[level[..., self.site_of_edge]]
 
     def initial(self, uniform: Tensor) -> Tensor:
         """Draw stationary levels from uniform numbers of any shape."""
@@ -43,7 +44,12 @@ class Channel:
 
     def step(self, level: Tensor, uniform: Tensor) -> Tensor:
         """Draw the next levels from the current ones and uniform numbers of the same shape."""
-        return draw(self.kernel[level], uniform)
+        return pick(self._borders[level], uniform)
+
+    @cached_property
+    def _borders(self) -> Tensor:
+        """Borders between the next levels' shares; (level, level − 1)."""
+        return borders(self.kernel)
 
 
 def build_channel(scenario: Scenario, topology: Topology) -> Channel:

@@ -4,16 +4,18 @@ A source file in `physics/harvest/` turns its settings into one of the two class
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from functools import cached_property
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh.physics.chain import draw, stationary_law
+from heliomesh.physics.chain import borders, draw, pick, stationary_law
 
 Sky = Literal["independent", "mixed", "common"]
+Slots = int | range  # one slot, or several whose tensors have a leading slot axis before that of episodes
 
 _MAX_ATOMS = 64
 
@@ -33,6 +35,12 @@ class Harvest(Protocol):
 
     def step(self, slot: int, state: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """Harvest [J] in a slot and the next hidden state; state (..., device), uniform (..., device, 2)."""
+
+    def harvested(self, slot: Slots, state: Tensor, uniform: Tensor) -> Tensor:
+        """Harvest [J] in a slot, or in several: (slot, episode, device)."""
+
+    def following(self, state: Tensor, uniform: Tensor) -> Tensor:
+        """The next hidden state."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +92,28 @@ class HarvestLaw:
 
     def step(self, slot: int, state: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """Harvest [J] by the current weather, then the next weather."""
-        phase = self.phase_of_slot[slot]
-        atom = draw(self.prob[phase][state], _shared(uniform[..., 0], self.sky == "common"))
-        following = draw(self.kernel[state], _shared(uniform[..., 1], self.sky != "independent"))
-        return self.clouded(slot, self.scale * self.joule[phase][state, atom]), following
+        return self.harvested(slot, state, uniform), self.following(state, uniform)
 
-    def clouded(self, slot: int, joule: Tensor) -> Tensor:
+    def harvested(self, slot: Slots, state: Tensor, uniform: Tensor) -> Tensor:
+        """Harvest [J] by the weather of a slot, or of several."""
+        phase = _in_slots(self.phase_of_slot, slot, state.device)
+        atom = pick(self._borders[phase, state], _shared(uniform[..., 0], self.sky == "common"))
+        return self.clouded(slot, self.scale * self.joule[phase, state, atom])
+
+    def following(self, state: Tensor, uniform: Tensor) -> Tensor:
+        """The next weather."""
+        if self.num_weather == 1:
+            return torch.zeros_like(state)
+        return draw(self.kernel[state], _shared(uniform[..., 1], self.sky != "independent"))
+
+    @cached_property
+    def _borders(self) -> Tensor:
+        """Borders between the atoms' shares; (phase, weather, atom − 1)."""
+        return borders(self.prob)
+
+    def clouded(self, slot: Slots, joule: Tensor) -> Tensor:
         """What is left of a harvest under the clouds that plans do not know of."""
-        return joule if self.clouds is None else joule * float(self.clouds[slot])
+        return joule if self.clouds is None else joule * _in_slots(self.clouds, slot, joule.device)
 
 
 @dataclass(frozen=True)
@@ -118,8 +140,22 @@ class HarvestReplay:
 
     def step(self, slot: int, state: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """Harvest [J] at the current position, then the next position."""
-        harvested = self.law.clouded(slot, self.law.scale * self.series_joule[state])
-        return harvested, (state + 1) % len(self.series_joule)
+        return self.harvested(slot, state, uniform), self.following(state, uniform)
+
+    def harvested(self, slot: Slots, state: Tensor, uniform: Tensor) -> Tensor:
+        """Harvest [J] at the position of a slot, or of several."""
+        return self.law.clouded(slot, self.law.scale * self.series_joule[state])
+
+    def following(self, state: Tensor, uniform: Tensor) -> Tensor:
+        """The next position."""
+        return (state + 1) % len(self.series_joule)
+
+
+def _in_slots(by_slot: npt.NDArray[Any], slot: Slots, device: torch.device) -> Any:
+    """The slot's entry of an array (slot,), or those of several slots; (slot, 1, 1)."""
+    if isinstance(slot, int):
+        return by_slot[slot].item()
+    return torch.from_numpy(by_slot[slot.start : slot.stop]).to(device).reshape(-1, 1, 1)
 
 
 def _shared(uniform: Tensor, whether: bool) -> Tensor:

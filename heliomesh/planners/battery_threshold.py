@@ -56,6 +56,7 @@ class Thresholds(ActionPolicy):
     problem: Problem
     actions: Tensor  # (device, energy) the same in every weather
     stationary = True
+    looks_back = False
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Tabulated action."""

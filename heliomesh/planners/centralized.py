@@ -56,6 +56,7 @@ class JointTable(ActionPolicy):
 
     problem: Problem
     tables: tuple[PartTable, ...]
+    looks_back = False
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Look the joint state of every part up."""

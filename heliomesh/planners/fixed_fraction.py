@@ -45,6 +45,7 @@ class FixedFraction(ActionPolicy):
     share: Tensor  # (device,)
     costliest_first: Tensor  # (device, rank) actions
     stationary = True
+    looks_back = False
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """First action that the share pays for; idle costs nothing."""

@@ -83,6 +83,7 @@ class Exhaustive(ActionPolicy):
 
     problem: Problem
     costs: tuple[tuple[Tensor, ...], ...]  # by phase of the cost and part: (channel state, joint action)
+    looks_back = False
 
     @property
     def stationary(self) -> bool:
@@ -237,6 +238,7 @@ class Rounded(ActionPolicy):
 
     problem: Problem
     solver: Solver
+    looks_back = False
 
     @property
     def stationary(self) -> bool:

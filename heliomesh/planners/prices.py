@@ -25,7 +25,7 @@ from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.endless import TURN_SLOTS, EndlessOptions, endless_plan, one_cycle
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.joint_form import CostForm, cost_form
-from heliomesh.problem.left import Left
+from heliomesh.problem.left import left_of
 from heliomesh.problem.minorant import plan_grid
 from heliomesh.problem.overhead import coordination_overhead
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan, untracked
@@ -62,10 +62,11 @@ class Alone(ActionPolicy):
     actions: Tensor  # (slot, device, energy)
     prices: Tensor  # (slot, device, action): expected cost of what the action touches
     futures: Tensor  # (slot, device, energy)
+    looks_back = False
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """The least of price and future."""
-        left = Left(self.problem, seen)
+        left = left_of(self.problem, seen)
         value = left.values(self.futures[slot]) + self.prices[slot]
         return first_least(value.masked_fill(~left.affordable, torch.inf))
 
@@ -83,14 +84,18 @@ class Coordinated(ActionPolicy):
     alone: Alone
     rounds: int
     messages: int
+    looks_back = False
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Coordinate rounds from the devices' own choices, from silence and from the min-sum messages' advice."""
-        return torch.cat([self._decide(slot, piece) for piece in seen.pieces(self.coordination.batch)])
+        batch = self.coordination.batch
+        if seen.weather.shape[0] <= batch:
+            return self._decide(slot, seen)
+        return torch.cat([self._decide(slot, piece) for piece in seen.pieces(batch)])
 
     def _decide(self, slot: int, seen: Observation) -> Tensor:
         coordination, problem = self.coordination, self.problem
-        left = Left(problem, seen)
+        left = left_of(problem, seen)
         price = left.values(self.alone.futures[slot]) + problem.during(slot).idle_cost
         price = price.masked_fill(~left.affordable, torch.inf)
         tables = coordination.flat(

@@ -30,7 +30,7 @@ from heliomesh.problem.coordination import Coordination, Group
 from heliomesh.problem.endless import TURN_SLOTS, EndlessOptions, cycle_of, endless_plan
 from heliomesh.problem.exact import backward_induction, induction_bytes
 from heliomesh.problem.joint_form import cost_form
-from heliomesh.problem.left import Left
+from heliomesh.problem.left import left_of
 from heliomesh.problem.minorant import plan_grid
 from heliomesh.problem.overhead import coordination_overhead
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan
@@ -80,6 +80,8 @@ class Options(EndlessOptions):
 class ReceiverTables(ActionPolicy):
     """Joint decisions on the receivers' tables, or at the devices' own values."""
 
+    looks_back = False
+
     problem: Problem
     coordination: Coordination
     grids: Mapping[int, Problem]  # by number of devices heard: the problem on its tables' grid
@@ -91,11 +93,13 @@ class ReceiverTables(ActionPolicy):
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Coordinate rounds from the last affordable actions, from silence and from the min-sum messages' advice."""
+        if seen.weather.shape[0] <= self._batch:
+            return self._decide(slot, seen)
         return torch.cat([self._decide(slot, piece) for piece in seen.pieces(self._batch)])
 
     def _decide(self, slot: int, seen: Observation) -> Tensor:
         problem, coordination = self.problem, self.coordination
-        left = Left(problem, seen)
+        left = left_of(problem, seen)
         price = problem.during(slot).idle_cost.masked_fill(~left.affordable, torch.inf)
         if self.futures is not None:
             price = price + left.values(self.futures[slot])
@@ -111,15 +115,11 @@ class ReceiverTables(ActionPolicy):
     def values_left(self, slot: int, group: Group, seen: Observation) -> Tensor:
         """W_i for all joint actions of a group; (batch, receiver, joint action)."""
         grid = self.grids[group.heard]
-        low, share = Left(grid, seen).place
         stacked, kinds = self._stacked[group.offset]
-        index = min(grid.slots - 1 - slot, stacked.shape[1] - 1)
-        value = stacked[kinds, index, self._channel_state(group, seen)]  # (batch, receiver, joint energy)
-        value = value.reshape(*value.shape[:2], 1, -1)
-        for k in range(group.heard):
-            at, above = low[:, group.actors[:, k]], share[:, group.actors[:, k]]  # (batch, receiver, action)
-            value = _spent(value.reshape(*value.shape[:3], grid.num_energy, -1), at, above)
-        return value.flatten(2)
+        kind_slots, states = stacked.shape[1:3]
+        first = kinds * kind_slots + min(grid.slots - 1 - slot, kind_slots - 1)
+        row = first * states + self._channel_state(group, seen)  # (batch, receiver)
+        return left_of(grid, seen).joint_values(stacked.flatten(0, 2), row, group.actors)
 
     @cached_property
     def _stacked(self) -> dict[int, tuple[Tensor, Tensor]]:
@@ -139,15 +139,21 @@ class ReceiverTables(ActionPolicy):
 
     def _channel_state(self, group: Group, seen: Observation) -> Tensor:
         """Joint level of the channels into each receiver; (batch, receiver)."""
-        problem = self.problem
-        sites = problem.channel.site_of_edge[group.edges]
-        sites = sites[:, :1] if problem.scenario.channel.state == "receiver" else sites
-        index = torch.zeros(len(seen.weather), len(group.receivers), dtype=torch.long, device=problem.device)
-        for k in range(sites.shape[1]):
-            index = index * problem.channel.levels + seen.channel_level[:, sites[:, k]]
+        first, *others = self._sites[group.offset]
+        index = seen.channel_level[:, first]
+        for sites in others:
+            index = index * self.problem.channel.levels + seen.channel_level[:, sites]
         return index
 
-    @property
+    @cached_property
+    def _sites(self) -> dict[int, list[Tensor]]:
+        """Per group offset: the sites into every receiver, one after the other; (receiver,) each."""
+        channel, groups = self.problem.channel, self.coordination.groups
+        one = self.problem.scenario.channel.state == "receiver"
+        sites = {group.offset: channel.site_of_edge[group.edges[:, :1] if one else group.edges] for group in groups}
+        return {offset: list(into.T.contiguous()) for offset, into in sites.items()}
+
+    @cached_property
     def _batch(self) -> int:
         """Episodes to handle at a time: the widest look-up is that of one action over all levels."""
         count = len(self.problem.actions)
@@ -163,21 +169,6 @@ class ReceiverTables(ActionPolicy):
 
 
 _LOOKED_UP = 1 << 22  # values interpolated at a time
-
-
-def _spent(value: Tensor, low: Tensor, share: Tensor) -> Tensor:
-    """Replace a device's energy by its action: values at what is left, interpolated.
-
-    value (batch, receiver, joint action, energy, rest), low and share (batch, receiver, action) → (batch, receiver,
-    joint action × action, rest).
-    """
-    batch, receivers, joint, top, rest = value.shape
-    index = low.reshape(batch, receivers, 1, -1, 1).expand(-1, -1, joint, -1, rest)
-    found = value.gather(3, index)
-    if bool(share.any()):
-        above = value.gather(3, (index + 1).clamp(max=top - 1))
-        found = torch.lerp(found, above, share.reshape(batch, receivers, 1, -1, 1))
-    return found.reshape(batch, receivers, -1, rest)
 
 
 def plan(context: Planning[Options]) -> Plan:

@@ -64,6 +64,7 @@ class Cycle(ActionPolicy):
     training: Tensor  # (slot,) bool, whether the slot is one of training
     prefers: Tensor  # (synchronisation or training, not drawn or drawn, device, rank) actions, best first
     participation: Tensor  # (device,) probability of being drawn
+    looks_back = False
 
     def _choices(self, slot: int, seen: Observation) -> tuple[Tensor, Tensor]:
         """What each device does if it is not drawn, and if it is; (batch, device) each."""

@@ -52,6 +52,7 @@ class Turns(ActionPolicy):
     num_turns: int
     last_slots: int
     prefers: Tensor  # (before or in the last slots, out of turn or in turn, device, rank) actions, best first
+    looks_back = False
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """First affordable preference of every device."""

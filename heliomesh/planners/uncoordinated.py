@@ -24,6 +24,7 @@ class Greedy(ActionPolicy):
 
     problem: Problem
     stationary = True
+    looks_back = False
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Last affordable action of every device."""

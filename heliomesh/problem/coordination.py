@@ -8,15 +8,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from heliomesh.problem.problem import Problem
+from heliomesh.problem.responses import Responses
 from heliomesh.problem.size import check_fits
+from heliomesh.problem.threads import is_small
 from heliomesh.problem.ties import first_least
 
 FORBIDDEN = 1e6  # stands for an infinite price where differences are taken
 _BATCH_ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 28}  # table entries of all episodes handled at a time
+_MOST_RESPONSES = 1 << 12  # of all episodes, for which rounds on looked-up responses are the faster ones
 
 
 @dataclass(frozen=True)
@@ -120,20 +124,25 @@ class Coordination:
         """f_i of a group for observed channels; (batch, receiver, joint action)."""
         problem = self.problem
         if problem.scenario.channel.state == "receiver":
-            table = self._by_level[group.offset]  # (level, receiver, joint action)
-            index = torch.arange(len(group.receivers), device=problem.device)
-            return table[channel_level[:, group.receivers], index]
+            table = self._by_level[group.offset]  # (level × receiver, joint action)
+            number = group.receivers.shape[0]
+            return table[channel_level[:, group.receivers] * number + self._counted[:number]]
         fading = problem.channel.gain[channel_level[:, problem.channel.site_of_edge[group.edges]]]
         return self.missed(group, fading)
 
     @cached_property
     def _by_level(self) -> dict[int, Tensor]:
-        """f_i for every level of a receiver's own channel; per group offset (level, receiver, joint action)."""
+        """f_i for every level of a receiver's own channel; per group offset (level × receiver, joint action)."""
         gain = self.problem.channel.gain
         return {
-            group.offset: self.missed(group, gain.reshape(-1, 1, 1).expand(-1, *group.edges.shape))
+            group.offset: self.missed(group, gain.reshape(-1, 1, 1).expand(-1, *group.edges.shape)).flatten(0, 1)
             for group in self.groups
         }
+
+    @cached_property
+    def _counted(self) -> Tensor:
+        """0, 1, 2, … (device,)."""
+        return torch.arange(self.problem.num_devices, device=self.problem.device)
 
     def missed(self, group: Group, fading: Tensor) -> Tensor:
         """Σ_j a_ij q_ij for all joint actions; fading (batch, receiver, neighbour) → (batch, receiver, joint)."""
@@ -285,6 +294,9 @@ class Coordination:
     def decide(self, tables: Tensor, price: Tensor, starts: Sequence[Tensor], rounds: int, messages: int) -> Tensor:
         """The best result, per episode, of coordinate rounds from several starts and from the messages' advice."""
         starts = [*starts, self.min_sum(tables, price, messages)] if messages else starts
+        responses = self._responses
+        if responses is not None and price.shape[0] * responses.number <= _MOST_RESPONSES:
+            return self._looked_up(responses, tables, price, starts, rounds)
         ends = [self.rounds(tables, price, start, rounds) for start in starts]
         costs = torch.stack([self.total(tables, price, end) for end in ends])
         best = self._first_least(costs, 0)
@@ -294,7 +306,35 @@ class Coordination:
         """Index of the first of equal least costs along an axis."""
         return costs.argmin(dim) if self.exact else first_least(costs, dim)
 
-    @property
+    def _looked_up(
+        self, responses: Responses, tables: Tensor, price: Tensor, starts: Sequence[Tensor], rounds: int
+    ) -> Tensor:
+        """What `decide` finds, by best responses that are looked up."""
+        best = responses.best(tables.numpy(), price.numpy())
+        chosen = [
+            [responses.rounds(*one, rounds) for one in zip(best, start.tolist(), strict=True)] for start in starts
+        ]
+        if all(end == chosen[0] for end in chosen[1:]):
+            return torch.tensor(chosen[0])
+        ends = np.array(chosen)  # (start, batch, device)
+        episode = np.arange(ends.shape[1]).reshape(-1, 1)
+        missed = tables.numpy()[episode, responses.entries(ends)]
+        paid = price.numpy()[episode, np.arange(ends.shape[2]), ends]
+        # sums over rows that lie together have the bits of `total`
+        lost, own = (torch.from_numpy(np.ascontiguousarray(terms)).sum(-1) for terms in (missed, paid))
+        costs = lost + own
+        return torch.from_numpy(ends[self._first_least(costs, 0).numpy(), episode[:, 0]])
+
+    @cached_property
+    def _responses(self) -> Responses | None:
+        """Best responses to look up, for networks that are small enough."""
+        if not is_small(self.problem):
+            return None
+        actors = [tuple(row) for group in self.groups for row in group.actors.tolist()]
+        heard = tuple(zip(self._starts.tolist(), actors, strict=True))
+        return Responses(len(self.problem.actions), self.problem.colour, heard, self.exact)
+
+    @cached_property
     def batch(self) -> int:
         """Episodes to handle at a time."""
         return max(1, _BATCH_ENTRIES[self.problem.device.type] // max(self.entries, 1))

@@ -50,6 +50,11 @@ class Endless(ActionPolicy):
         return self.cycle.problem.slots
 
     @property
+    def looks_back(self) -> bool:  # type: ignore[override]
+        """Whether the cycle's policy does."""
+        return self.cycle.looks_back
+
+    @property
     def stationary(self) -> bool:
         """Whether the slot number does not matter."""
         return self.period == 1

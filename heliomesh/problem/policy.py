@@ -171,6 +171,7 @@ class ActionPolicy(ABC):
     """A policy that picks from the problem's action set."""
 
     problem: Problem
+    looks_back = True  # decisions may depend on `Observation.noticed`; if not, the simulator is faster
 
     @property
     def stationary(self) -> bool:
@@ -218,10 +219,19 @@ class ActionPolicy(ABC):
 
 def _picks_actions(problem: Problem, policy: Policy) -> bool:
     """Whether a policy's decisions are entries of the problem's own tables, whose indices have been checked."""
+    if not isinstance(policy, ActionPolicy) or type(policy).decide is not ActionPolicy.decide:
+        return False
+    own, given = policy.problem.actions, problem.actions  # those of a plan's own grid share these tensors
+    return own.power_watt is given.power_watt and own.trained is given.trained
+
+
+def sees_present_only(problem: Problem, policy: Policy) -> bool:
+    """Whether a policy picks the problem's own actions and looks at nothing but the slot's state."""
     return (
         isinstance(policy, ActionPolicy)
-        and type(policy).decide is ActionPolicy.decide
-        and policy.problem.actions is problem.actions
+        and not policy.looks_back
+        and not isinstance(policy, Remembers)
+        and _picks_actions(problem, policy)
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import count
 from typing import Any, TypeVar
 
 import networkx as nx
@@ -61,8 +61,12 @@ class Actions:
 
         allowed (..., action) → (...).
         """
-        order = torch.arange(1, len(self) + 1, device=allowed.device)
-        return (allowed * order).argmax(-1)
+        return (allowed * self._order).argmax(-1)
+
+    @cached_property
+    def _order(self) -> Tensor:
+        """1, 2, … (action,)."""
+        return torch.arange(1, len(self) + 1, device=self.power_watt.device)
 
 
 @dataclass(frozen=True)
@@ -374,13 +378,21 @@ class Problem:
 
 
 def coloured(num_devices: int, crowds: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    """A colour per device such that no two devices of a crowd have the same."""
-    conflict: nx.Graph[int] = nx.Graph()
-    conflict.add_nodes_from(range(num_devices))
+    """A colour per device such that no two devices of a crowd have the same.
+
+    Greedy: those with most conflicts first, each with the least colour that is free.
+    """
+    conflicts: list[set[int]] = [set() for _ in range(num_devices)]
     for crowd in crowds:
-        conflict.add_edges_from(combinations(crowd, 2))
-    colour = nx.greedy_color(conflict, strategy="largest_first")
-    return tuple(colour[device] for device in range(num_devices))
+        for device in crowd:
+            conflicts[device].update(crowd)
+    for device, others in enumerate(conflicts):
+        others.discard(device)
+    colour = [-1] * num_devices  # none yet
+    for device in sorted(range(num_devices), key=lambda one: len(conflicts[one]), reverse=True):
+        taken = {colour[other] for other in conflicts[device]}
+        colour[device] = next(free for free in count() if free not in taken)
+    return tuple(colour)
 
 
 def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:

@@ -10,7 +10,7 @@ import torch
 from heliomesh.problem.policy import Plan, Policy, Track, as_plan, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.threads import fitting_threads
-from heliomesh.simulation.slot_loop import run_slots
+from heliomesh.simulation.blocks import for_every_slot, run_blocks
 from heliomesh.simulation.trace import check_finite
 
 
@@ -54,10 +54,13 @@ def simulate_costs(
     for first in range(0, len(numbers), at_once):
         chunk = numbers[first : first + at_once]
         total = torch.zeros(len(chunk), dtype=torch.float64, device=problem.device)
-        steps = run_slots(problem, plan.policy, chunk, seed, truth)
+        blocks = run_blocks(problem, plan.policy, chunk, seed, truth)
         with fitting_threads(problem):
-            for slot in track(steps, f"simulate {plan.planner}", problem.slots):
-                total += slot.update_loss.sum(-1)
+            for block in track(for_every_slot(blocks), f"simulate {plan.planner}", problem.slots):
+                if block is None:
+                    continue
+                for cost in block.update_loss.sum(-1).reshape(-1, len(chunk)):  # in the same order for all blocks
+                    total += cost
         costs.append(total.cpu().numpy() / problem.slots)
         check_finite(costs[-1])
     return np.concatenate(costs)

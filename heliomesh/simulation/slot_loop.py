@@ -28,7 +28,7 @@ _BLOCK_NUMBERS = 1 << 25  # most numbers drawn at a time
 
 @dataclass(frozen=True)
 class Slot:
-    """What happened in one slot; every tensor has a leading episode axis."""
+    """What happened in one slot; tensors have a leading episode axis, and before it a slot axis in a block."""
 
     channel_level: Tensor  # (episode, site)
     weather: Tensor  # (episode, device)
@@ -138,7 +138,7 @@ def run_slots(
     truth: Mapping[int, Problem] = MappingProxyType({}),
 ) -> Iterator[Slot]:
     """Simulate the scenario's horizon slot by slot for the given episode numbers; ``truth`` as in `Episodes`."""
-    _check_size(problem, policy)
+    check_size(problem, policy)
     under_way, memory = Episodes(problem, episodes, seed, truth), tuple[Tensor, ...]()
     for slot in range(problem.slots):
         seen = replace(under_way.see(), memory=memory).recalled_by(policy)
@@ -146,7 +146,7 @@ def run_slots(
         yield under_way.advance(decided(problem, policy, slot, seen), type(policy).__name__)
 
 
-def _check_size(problem: Problem, policy: Policy) -> None:
+def check_size(problem: Problem, policy: Policy) -> None:
     """Refuse a policy that was planned for a problem of another size."""
     planned = getattr(policy, "problem", problem)
     slots = problem.slots if isinstance(policy, Endless) else planned.slots  # a plan without an end fits any number
@@ -198,6 +198,10 @@ class RandomNumbers:
             self._blocks = {purpose: self._draw(purpose, self._block_slots) for purpose in self._shapes}
         self._slot += 1
         return self._take(self._blocks, offset)
+
+    def block(self, slots: int) -> SlotNumbers:
+        """RandomNumbers of the next slots, with a leading slot axis; not together with `next`, which draws ahead."""
+        return SlotNumbers(*(self._draw(purpose, slots) for purpose in self._shapes))
 
     def _draw(self, purpose: Purpose, slots: int) -> Tensor:
         """Uniform numbers (slot, episode, ...)."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from heliomesh.durable import npz_sizes, written_whole
 from heliomesh.mistakes import MistakeError
@@ -18,7 +19,8 @@ from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, TooLargeError, check_fits
 from heliomesh.problem.threads import fitting_threads
 from heliomesh.scenario import ScenarioError
-from heliomesh.simulation.slot_loop import Slot, run_slots
+from heliomesh.simulation.blocks import for_every_slot, run_blocks
+from heliomesh.simulation.slot_loop import Slot
 
 if TYPE_CHECKING:
     import xarray
@@ -265,14 +267,15 @@ def simulate(
     chunks = [list(numbers[start : start + _EPISODES_AT_ONCE]) for start in starts]
     total = len(chunks) * problem.slots
     steps = (
-        (index, slot)
+        (index, block)
         for index, chunk in enumerate(chunks)
-        for slot in run_slots(problem, plan.policy, chunk, seed, truth)
+        for block in for_every_slot(run_blocks(problem, plan.policy, chunk, seed, truth))
     )
     recorders = [Recorder(problem, len(chunk)) for chunk in chunks]
     with fitting_threads(problem):
-        for index, slot in track(steps, f"simulate {plan.planner}", total):
-            recorders[index].add(slot)
+        for index, block in track(steps, f"simulate {plan.planner}", total):
+            if block is not None:
+                recorders[index].add(block)
     joined = _joined(recorders)
     check_finite(joined["update_loss"])
     return Trace(
@@ -316,13 +319,22 @@ class Recorder:
         self.has_own_weights = False
         self._slot = 0
 
-    def add(self, slot: Slot) -> None:
-        """Record the next slot."""
-        if slot.edge_weight is not None:
+    def add(self, happened: Slot) -> None:
+        """Record the next slot, or the next block of slots."""
+        if happened.edge_weight is not None:
             if not self.has_own_weights:
                 self.edge_weight, self.has_own_weights = self.edge_weight.copy(), True
-            self.edge_weight[:, self._slot] = slot.edge_weight.cpu().numpy()
+            self._write(self.edge_weight, self._slot, happened.edge_weight)
         for name, array in self.arrays.items():
-            array[:, self._slot] = getattr(slot, name).cpu().numpy()
-        self._slot += 1
-        self.arrays["battery_joule"][:, self._slot] = slot.battery_after_joule.cpu().numpy()
+            self._write(array, self._slot, getattr(happened, name))
+        self._write(self.arrays["battery_joule"], self._slot + 1, happened.battery_after_joule)
+        self._slot += len(happened.scheduled) if happened.scheduled.ndim == 3 else 1
+
+    @staticmethod
+    def _write(array: Array, slot: int, values: Tensor) -> None:
+        """Write values (episode, ...) of a slot, or of a block that begins with it: (slot, episode, ...)."""
+        found = values.cpu().numpy()
+        if found.ndim == 2:
+            array[:, slot] = found
+        else:
+            array[:, slot : slot + len(found)] = found.swapaxes(0, 1)

@@ -28,6 +28,7 @@ class PieceTables(ActionPolicy):
 
     problem: Problem
     pieces: tuple[Piece, ...]
+    looks_back = False
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """The affordable action of least sum; of equals the first."""

@@ -77,6 +77,7 @@ class LocalTables(ActionPolicy):
     scopes: tuple[tuple[Variable, ...], ...]
     tables: tuple[Tensor, ...]
     randomised: bool
+    looks_back = False
 
     def _look_up(self, slot: int, seen: Observation) -> list[Tensor]:
         everything = dict.fromkeys(variable for scope in self.scopes for variable in scope)
