@@ -38,6 +38,8 @@ COMMANDS = {
     "runs": "runs:app",
     "export": "export:export_command",
     "fleet": "fleet:fleet_command",
+    "deploy": "agent:deploy_command",
+    "agent": "agent:agent_command",
     "live": "live:live_command",
     "prune": "live:prune_command",
     "scope": "live:scope_command",

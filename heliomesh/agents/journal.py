@@ -1,0 +1,64 @@
+"""What happened in each slot, a line of JSON each, with planned and measured joules side by side."""
+
+import json
+from typing import Any
+
+import torch
+
+from heliomesh.agents.folder import AgentFolder
+from heliomesh.agents.inbox import Inbox
+from heliomesh.durable import unlinked, without_nan
+from heliomesh.engine.fleet.device import Happened
+from heliomesh.living.detector import harvest_moments
+from heliomesh.problem.problem import Problem
+
+
+class Journal:
+    """The journal of one agent; a restart goes on in the same file."""
+
+    def __init__(self, folder: AgentFolder, problem: Problem) -> None:
+        self._folder, self._problem, self._device = folder, problem, folder.settings.device
+
+    def add(self, slot: int, happened: Happened, measured_joule: float | None, inbox: Inbox) -> dict[str, Any]:
+        """Write the line of a slot; returns it."""
+        line: dict[str, Any] = without_nan(
+            {
+                "slot": slot,
+                "device": self._device,
+                "battery_joule": happened.battery_joule,
+                "battery_after_joule": happened.battery_after_joule,
+                "power_watt": happened.power_watt,
+                "trained": happened.trained,
+                "planned_joule": happened.spent_joule,
+                "measured_joule": measured_joule,
+                "expected_harvest_joule": self._expected_joule(slot),
+                "harvested_joule": happened.harvested_joule,
+                "overflow_joule": happened.overflow_joule,
+                "error_prob": happened.error_prob.tolist(),
+                "delivered": happened.delivered.tolist(),
+                "loss": happened.loss,
+                "refused": dict(inbox.refused),
+                "isolated": sorted(inbox.isolated),
+            }
+        )
+        with open(self._folder.journal, "a", encoding="utf-8", opener=unlinked) as file:
+            file.write(json.dumps(line) + "\n")
+        return line
+
+    def _expected_joule(self, slot: int) -> float:
+        """The mean harvest of the slot, in the usual weather."""
+        weather = torch.zeros(1, self._problem.num_devices, dtype=torch.long)
+        return float(harvest_moments(self._problem, slot, weather)[0][0, self._device])
+
+
+def read_journal(folder: AgentFolder) -> list[dict[str, Any]]:
+    """All whole lines, the newest of every slot; a line that a lost supply cut off is left out."""
+    found: dict[int, dict[str, Any]] = {}
+    if folder.journal.exists():
+        for text in folder.journal.read_text(encoding="utf-8").splitlines():
+            try:
+                line = json.loads(text)
+            except ValueError:
+                continue
+            found[line["slot"]] = line
+    return [found[slot] for slot in sorted(found)]
