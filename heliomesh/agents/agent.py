@@ -33,11 +33,16 @@ _JOIN_SECOND = 5.0  # to listen for the slot of neighbours that are alive
 _LAST_WORD_SECOND = 1.0  # for frames that are still on their way out
 
 
-def run_agent(folder: AgentFolder, notify: Notify, stop_after: int | None = None) -> int:
-    """Run a device to its last slot; returns how many slots it took part in."""
+def run_agent(
+    folder: AgentFolder, notify: Notify, *, stop_after: int | None = None, clock: Clock | None = None
+) -> int:
+    """Run a device to its last slot, or for so many slots; returns how many it took part in.
+
+    ``clock`` takes the place of the one that the settings name.
+    """
     torch.set_num_threads(1)
     with alone_in(folder.path):
-        agent = Agent(folder, notify)
+        agent = Agent(folder, notify, clock or clock_of(folder.settings.clock))
         try:
             return agent.run(stop_after)
         finally:
@@ -65,13 +70,13 @@ def installed(folder: AgentFolder, view: View, first_battery_joule: float) -> tu
 class Agent:
     """A device and all that surrounds it."""
 
-    def __init__(self, folder: AgentFolder, notify: Notify) -> None:
+    def __init__(self, folder: AgentFolder, notify: Notify, clock: Clock) -> None:
         settings, problem = folder.settings, folder.problem
         self._folder, self._notify, self._number = folder, notify, settings.device
         self._view = view_of(problem, settings.device, settings.hops)
         self._sensor: Sensor = sensor_of(folder)
         self._device, tables = installed(folder, self._view, self._sensor.first_battery_joule)
-        self._clock: Clock = clock_of(settings.clock)
+        self._clock = clock
         started = time.time_ns()
         self._sender = Sender(folder.identity(), settings.network, settings.plan, settings.device, started)
         own = {"network": settings.network, "plan": settings.plan, "device": settings.device}
@@ -153,7 +158,8 @@ class Agent:
                 time.sleep(0.05)
             return
         self._inbox.look()
-        self._listen(time.monotonic() + _JOIN_SECOND, lambda: bool(self._ahead))
+        patience = min(_JOIN_SECOND, self._folder.settings.clock.patience_second)
+        self._listen(time.monotonic() + patience, lambda: bool(self._ahead))
         if self._ahead:
             self._done = max(self._done, min(self._ahead.values()))
 
@@ -202,7 +208,7 @@ class Agent:
         self._post(sent)
         if not sent and not self._clock.by_time:
             for other in self._view.neighbours:
-                self._link.send(other, self._sender.silence(other, slot, time.time()))
+                self._link.send(other, self._sender.silence(other, slot, self._clock.day_second()))
         self._expect("model", neighbours, self._clock.models_end(slot))
         happened = self._device.close(slot, self._sensor.close(slot))
         self._sensed = slot + 1
@@ -227,7 +233,7 @@ class Agent:
     def _post(self, outgoing: Outgoing) -> None:
         for neighbour, messages in outgoing.items():
             for message in messages:
-                self._link.send(neighbour, self._sender.frames(message, time.time()))
+                self._link.send(neighbour, self._sender.frames(message, self._clock.day_second()))
 
     def _remember(self, slot: int, happened: Happened) -> None:
         last = slot + 1 >= self._slots

@@ -20,6 +20,9 @@ class Clock(Protocol):
 
     by_time: bool  # whether slots pass though nobody is ready
 
+    def day_second(self) -> float:
+        """The time of day, seconds since 1970."""
+
     def next_slot(self, done: int) -> int:
         """The first slot from ``done`` on that has not begun too long ago to take part."""
 
@@ -45,6 +48,10 @@ class ReadyClock:
 
     settings: ClockSettings
     by_time: bool = False
+
+    def day_second(self) -> float:
+        """The machine's."""
+        return time.time()
 
     def next_slot(self, done: int) -> int:
         """The next one."""
@@ -75,7 +82,7 @@ class WallClock:
     """Slots by the time of day."""
 
     settings: ClockSettings
-    time_of_day: Callable[[], float] = time.time  # another one in tests
+    day_second: Callable[[], float] = time.time
     by_time: bool = True
     _ahead_second: dict[int, float] = field(default_factory=dict)  # of others' clocks, by device
     _offset_second: float | None = None  # of the time of day against the steady clock, when last looked at
@@ -84,7 +91,7 @@ class WallClock:
         """The slot that begins next, or one that has just begun."""
         settings = self.settings
         late_second = 2 * settings.guard_second  # after the first moment: as late as others allow for
-        passed = self.time_of_day() - settings.start_second - late_second
+        passed = self.day_second() - settings.start_second - late_second
         return max(done, -int(-passed // settings.slot_second), 0)  # rounded up
 
     def begins(self, slot: int) -> float:
@@ -102,12 +109,12 @@ class WallClock:
 
     def heard(self, device: int, sent_second: float) -> None:
         """Remember by how much another's clock is ahead."""
-        self._ahead_second[device] = sent_second - self.time_of_day()
+        self._ahead_second[device] = sent_second - self.day_second()
 
     def trouble(self) -> str | None:
         """A jump since it was last asked, or most neighbours' clocks far from this one."""
         guard = self.settings.guard_second
-        before, self._offset_second = self._offset_second, self.time_of_day() - time.monotonic()
+        before, self._offset_second = self._offset_second, self.day_second() - time.monotonic()
         if before is not None and abs(self._offset_second - before) > guard:
             self._ahead_second.clear()
             jump = self._offset_second - before
@@ -122,7 +129,7 @@ class WallClock:
         return self.settings.start_second + slot * self.settings.slot_second
 
     def _steady(self, day_second: float) -> float:
-        return day_second - self.time_of_day() + time.monotonic()
+        return day_second - self.day_second() + time.monotonic()
 
 
 def clock_of(settings: ClockSettings) -> Clock:

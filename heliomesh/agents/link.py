@@ -134,7 +134,8 @@ def opened(folder: AgentFolder, listen: str | None, connect: Iterable[str]) -> z
             "retry": {"period_init_ms": 200, "period_max_ms": 2000, "period_increase_factor": 2},
         },
         "scouting": {"multicast": {"enabled": False}, "gossip": {"enabled": False}},
-        "transport": {"link": {"protocols": ["tls"], "tls": tls}},
+        # shared memory would pass between processes of one machine without TLS
+        "transport": {"link": {"protocols": ["tls"], "tls": tls}, "shared_memory": {"enabled": False}},
     }
     try:
         return zenoh.open(zenoh.Config.from_json5(json.dumps(settings)))

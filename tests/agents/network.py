@@ -59,7 +59,9 @@ def _used(port: int) -> bool:
         return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
-def deployed(problem: Problem, plan: Plan, root: Path, clock: ClockSettings = READY, seed: int = 0) -> list[AgentFolder]:
+def deployed(
+    problem: Problem, plan: Plan, root: Path, clock: ClockSettings = READY, seed: int = 0
+) -> list[AgentFolder]:
     port = free_ports(problem.num_devices)
     sensor = SensorSettings(kind="simulated", seed=seed)
     return deploy(problem, plan, root, Deployment(clock, sensor, first_port=port, training_seed=seed))
