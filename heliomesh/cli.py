@@ -40,6 +40,7 @@ COMMANDS = {
     "fleet": "fleet:fleet_command",
     "deploy": "agent:deploy_command",
     "agent": "agent:agent_command",
+    "watch": "agent:watch_command",
     "live": "live:live_command",
     "prune": "live:prune_command",
     "scope": "live:scope_command",

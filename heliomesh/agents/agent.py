@@ -19,7 +19,7 @@ from heliomesh.agents.sensors.sensor import Sensor, sensor_of
 from heliomesh.agents.tables import OwnTables
 from heliomesh.agents.wire import Assembly, Mail, MailKind, Sender
 from heliomesh.durable import alone_in, write_tensors
-from heliomesh.engine.fleet.device import Device, Happened, Installation
+from heliomesh.engine.fleet.device import Device, Happened, Installation, Sensed
 from heliomesh.engine.fleet.learner import Lesson
 from heliomesh.engine.fleet.messages import Outgoing
 from heliomesh.engine.fleet.view import View, view_of
@@ -212,7 +212,7 @@ class Agent:
         self._expect("model", neighbours, self._clock.models_end(slot))
         happened = self._device.close(slot, self._sensor.close(slot))
         self._sensed = slot + 1
-        self._remember(slot, happened)
+        self._remember(slot, sensed, happened)
 
     def _expect(self, kind: MailKind, origins: list[int], until: float) -> None:
         """Listen until all of them were heard, are dead or are slots ahead, or until the time is over."""
@@ -235,9 +235,9 @@ class Agent:
             for message in messages:
                 self._link.send(neighbour, self._sender.frames(message, self._clock.day_second()))
 
-    def _remember(self, slot: int, happened: Happened) -> None:
+    def _remember(self, slot: int, sensed: Sensed, happened: Happened) -> None:
         last = slot + 1 >= self._slots
-        line = self._journal.add(slot, happened, self._sensor.spent_joule(), self._inbox)
+        line = self._journal.add(slot, sensed, happened, self._sensor.spent_joule(), self._inbox)
         if last or (slot + 1) % self._folder.settings.checkpoint_slots == 0:
             facts = {"isolated": sorted(self._inbox.isolated)}
             self._memory.write(Checkpoint(slot + 1, self._device.state(), facts))

@@ -8,7 +8,7 @@ stands in a queue of limited length, and while that is full nothing more is read
 import json
 import queue
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -129,7 +129,7 @@ def opened(folder: AgentFolder, listen: str | None, connect: Iterable[str]) -> z
         "listen": {"endpoints": [] if listen is None else [f"tls/{listen}"], "exit_on_failure": True},
         "connect": {
             "endpoints": [f"tls/{place}" for place in connect],
-            "timeout_ms": 0,  # whoever is not there yet is tried again
+            "timeout_ms": -1,  # whoever is not there is tried again, for ever, while the agent goes on
             "exit_on_failure": False,
             "retry": {"period_init_ms": 200, "period_max_ms": 2000, "period_increase_factor": 2},
         },
@@ -142,3 +142,22 @@ def opened(folder: AgentFolder, listen: str | None, connect: Iterable[str]) -> z
     except zenoh.ZError as error:
         reason = str(error).splitlines()[0]
         raise LinkError(f"listen: expected to listen at {listen}, actual: {reason:.200}") from None
+
+
+class Statuses:
+    """What devices publish: ``hear`` gets a device's number and what happened there."""
+
+    def __init__(
+        self, folder: AgentFolder, network: str, places: Iterable[str], hear: Callable[[int, dict[str, Any]], None]
+    ) -> None:
+        self._hear, self._session = hear, opened(folder, None, places)
+        self._kept = self._session.declare_subscriber(f"heliomesh/{network}/status/*", self._arrived)
+
+    def close(self) -> None:
+        """Leave the network."""
+        self._session.close()  # type: ignore[no-untyped-call]
+
+    def _arrived(self, sample: zenoh.Sample) -> None:
+        device = str(sample.key_expr).rsplit("/", 1)[-1]
+        with suppress(ValueError, TypeError, KeyError, AttributeError):  # what is no line of a journal
+            self._hear(int(device), json.loads(sample.payload.to_bytes()))

@@ -134,6 +134,25 @@ def agent_command(
         say(f"took part in {count} slots")
 
 
+def watch_command(
+    folder: Annotated[Path, typer.Argument(help="The folder `watch` that `heliomesh deploy` wrote.")],
+    host: Annotated[str, typer.Option("--host", help="Where to serve the page; others see it only if told so.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")] = 8747,
+    refresh_second: Annotated[
+        float, typer.Option("--refresh-second", min=0.1, help="Between reloads of the page [s].")
+    ] = 10.0,
+) -> None:
+    """Show the live network in the page's own player, on a page of this machine."""
+    _check_installed()
+    from heliomesh.agents.watch import watch
+
+    with watch(folder, host, port, refresh_second) as server:
+        say(f"http://{host}:{server.server_address[1]}/ shows the network; Ctrl-C ends")
+        server.serve_forever()
+
+
 def _host(text: str) -> tuple[int, str]:
     device, _, host = text.partition("=")
     if not device.isdecimal() or not host:
