@@ -9,7 +9,7 @@ from heliomesh.agents.wire import Assembly, Mail, RefusedError, fault_of
 from heliomesh.engine.fleet.messages import Packet
 from heliomesh.problem.factor import Variable
 
-_SLOTS_AHEAD = 1  # a neighbour may have begun the next slot already
+_SLOTS_AHEAD = 1  # by the time of day: a neighbour may have begun the next slot already
 
 Notify = Callable[[str], None]
 
@@ -86,7 +86,7 @@ class Inbox:
         self._started[told.origin] = told.started
         if told.slot < self._first_slot or told.key in self._seen:
             return "replay", f"{who}: refused a message of slot {told.slot}: it is over, or the message came before"
-        if not self._joining and told.slot > self._first_slot + _SLOTS_AHEAD:
+        if self.clock.by_time and not self._joining and told.slot > self._first_slot + _SLOTS_AHEAD:
             return "early", f"{who}: refused a message of slot {told.slot} in slot {self._first_slot}"
         return self._unfit(mail) if told.destination == self.agreement.device else None
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from heliomesh.engine.fleet.messages import Packet, model_message
-from tests.agents.network import READY, deployed, final_weights, planned, running, small, told
+from tests.agents.network import deployed, final_weights, planned, running, small, told
 
-from heliomesh.agents.clock import ReadyClock  # isort: skip
-from heliomesh.agents.folder import AgentFolder
+from heliomesh.agents.clock import WallClock  # isort: skip
+from heliomesh.agents.folder import AgentFolder, ClockSettings
 from heliomesh.agents.identity import members_of
 from heliomesh.agents.inbox import Agreement, Inbox
 from heliomesh.agents.journal import read_journal
@@ -40,7 +40,7 @@ def inbox(folder: AgentFolder, said: list[str], parameters: int) -> Inbox:
     told_by = {1: frozenset({energy(1)})}
     agreement = Agreement(0, folder.settings.plan, parameters, frozenset({0.0, 1.0}), told_by, {energy(1): 3})
     assembly = Assembly(folder.members(), folder.settings.network, 4 * parameters)
-    found = Inbox(agreement, assembly, ReadyClock(READY), said.append, set())
+    found = Inbox(agreement, assembly, WallClock(ClockSettings()), said.append, set())
     found.enter(5)
     return found
 
