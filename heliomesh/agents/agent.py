@@ -127,6 +127,8 @@ class Agent:
             count += 1
             if count == stop_after:
                 return count
+        if count == 0 and self._done < self._slots:
+            self._notify(f"slots: expected the {self._slots} slots to be still to come, actual: the last one is over")
         write_tensors(self._folder.model, {"weights": self._device.weights()})
         return count
 

@@ -63,21 +63,27 @@ class TimeOptions:
         bool, typer.Option("--ready", help="Slots as fast as all neighbours are ready, whatever the time of day.")
     ] = False
 
+    @property
+    def guard(self) -> float:
+        """Silence at both ends of a slot [s]."""
+        return self.slot_second / 10 if self.guard_second is None else self.guard_second
+
+    def check(self) -> None:
+        """Refuse a slot of nothing but guard times."""
+        if 2 * self.guard >= self.slot_second:
+            raise ScenarioError(
+                "--guard-second", f"expected less than half of {self.slot_second:g} s, actual value {self.guard:g}"
+            )
+
     def settings(self) -> Any:
-        """The same for agents."""
+        """The same for agents, from now on."""
         from heliomesh.agents.folder import ClockSettings
 
-        guard = self.slot_second / 10 if self.guard_second is None else self.guard_second
-        if 2 * guard >= self.slot_second:
-            raise ScenarioError(
-                "--guard-second",
-                f"expected less than half of {self.slot_second:g} s, actual value {guard:g}",
-            )
         return ClockSettings(
             kind="ready" if self.ready else "wall",
             start_second=time.time() + self.start_in,
             slot_second=self.slot_second,
-            guard_second=guard,
+            guard_second=self.guard,
         )
 
 
@@ -105,8 +111,9 @@ def deploy_command(
     whole = {"interpolate": False} if "interpolate" in find_planner(planner).options.model_fields else {}
     options = without_end(planner, whole | settings.of_planner, finite)
     sensor = validated(SensorSettings, {"kind": places.sensor, "seed": places.seed}, "sensor")
-    how = Deployment(times.settings(), sensor, places.hosts, places.port, places.seed)
+    times.check()
     plan = make_plan(problem, planner, options, bound=False, track=output.track)
+    how = Deployment(times.settings(), sensor, places.hosts, places.port, places.seed)  # time counts from here
     written = deploy(problem, plan, out, how)
     facts = {
         "planner": planner,
