@@ -7,6 +7,7 @@ Every slot ends in a journal and in a checkpoint: after a brown-out the agent go
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 
@@ -17,12 +18,13 @@ from heliomesh.agents.journal import Journal
 from heliomesh.agents.link import Link, LinkError
 from heliomesh.agents.sensors.sensor import Sensor, sensor_of
 from heliomesh.agents.tables import OwnTables
-from heliomesh.agents.wire import Assembly, Mail, MailKind, Sender
+from heliomesh.agents.wire import Assembly, Mail, MailKind, Manifest, Sender
 from heliomesh.durable import alone_in, write_tensors
 from heliomesh.engine.fleet.device import Device, Happened, Installation, Sensed
 from heliomesh.engine.fleet.learner import Lesson
 from heliomesh.engine.fleet.messages import Outgoing
 from heliomesh.engine.fleet.view import View, view_of
+from heliomesh.interop.export_tables import PlanTables
 from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.problem.factor import energy, site
@@ -79,29 +81,37 @@ class Agent:
         self._clock = clock
         started = time.time_ns()
         self._sender = Sender(folder.identity(), settings.network, settings.plan, settings.device, started)
-        own = {"network": settings.network, "plan": settings.plan, "device": settings.device}
-        self._memory = Checkpoints(folder.memory, own)
-        self._inbox = self._new_inbox(tables)
+        self._memory = Checkpoints(folder.memory, {"network": settings.network, "device": settings.device})
+        self._next_plan: tuple[Manifest, PlanTables] | None = None
+        assembly = Assembly(folder.members(), settings.network, 4 * len(self._device.weights()))
+        self._inbox = Inbox(self._agreement(tables), assembly, clock, notify, set())
         self._held: list[Mail] = []  # of slots that have not begun here
         self._open: int | None = None
         self._heard: set[tuple[MailKind, int]] = set()  # in this slot: kind and origin
         self._ahead: dict[int, int] = {}  # the latest slot heard of each device
         self._unheard: set[int] = set()  # devices that were waited for in vain, until they are heard again
         self._journal = Journal(folder, problem)
+        self._journal.follow(settings.plan)
         self._slots = problem.slots
         self._done = self._sensed = self._recalled()
         self._link = Link(folder, started)
 
-    def _new_inbox(self, tables: OwnTables) -> Inbox:
+    def _agreement(self, tables: OwnTables) -> Agreement:
+        """What messages must fit to under the plan in force."""
         problem, settings = self._folder.problem, self._folder.settings
         told_by = {
             other: frozenset({energy(other), *map(site, problem.sites_into(other))}) for other in self._view.distance
         }
-        num_parameters = len(self._device.weights())
         powers = frozenset(problem.actions.power_watt.tolist())
-        agreement = Agreement(self._number, settings.plan, num_parameters, powers, told_by, tables.sizes)
-        assembly = Assembly(self._folder.members(), settings.network, 4 * num_parameters)
-        return Inbox(agreement, assembly, self._clock, self._notify, set())
+        return Agreement(
+            device=self._number,
+            plan=settings.plan,
+            plan_second=settings.plan_second,
+            num_parameters=len(self._device.weights()),
+            powers_watt=powers,
+            told_by=told_by,
+            sizes=tables.sizes,
+        )
 
     def _recalled(self) -> int:
         """Go back to the newest checkpoint; the number of slots done."""
@@ -198,6 +208,7 @@ class Agent:
 
     def _live(self, slot: int) -> None:
         """Open, act, close."""
+        self._adopt(slot)
         self._inbox.enter(slot)
         neighbours = [other for other in self._view.neighbours if self._link.alive(other)]
         around = self._view.distance if self._folder.settings.hops else {}
@@ -215,6 +226,20 @@ class Agent:
         happened = self._device.close(slot, self._sensor.close(slot))
         self._sensed = slot + 1
         self._remember(slot, sensed, happened)
+
+    def _adopt(self, slot: int) -> None:
+        """Follow a new plan from its slot on."""
+        if self._next_plan is None or slot < self._next_plan[0].slot:
+            return
+        told, tables = self._next_plan
+        self._next_plan = None
+        self._folder = self._folder.with_plan(tables, told.plan, told.sent_second)
+        own = OwnTables(tables, coordinated=self._folder.settings.hops > 0)
+        self._device.follow(own)
+        self._inbox.agreement = self._agreement(own)
+        self._sender = replace(self._sender, plan=told.plan)
+        self._journal.follow(told.plan)
+        self._notify(f"device {self._number}: follows plan {told.plan[:12]} from slot {slot} on")
 
     def _expect(self, kind: MailKind, origins: list[int], until: float) -> None:
         """Listen until all of them were heard, are dead or are slots ahead, or until the time is over."""
@@ -260,6 +285,9 @@ class Agent:
         if mail is None:
             return
         told = mail.manifest
+        if told.kind == "plan":
+            self._keep_plan(mail)
+            return
         self._ahead[told.origin] = max(self._ahead.get(told.origin, 0), told.slot)
         self._unheard.discard(told.origin)
         if told.destination != self._number:
@@ -268,6 +296,16 @@ class Agent:
             self._let_in(mail)
         else:
             self._held.append(mail)
+
+    def _keep_plan(self, mail: Mail) -> None:
+        """Keep a plan until its slot comes; the newest counts."""
+        try:
+            tables = PlanTables.model_validate_json(mail.content)
+        except ValueError:
+            self._notify("plan: expected tables of a plan from the operator, actual: something else")
+            return
+        if [own.device for own in tables.devices] == [self._number]:
+            self._next_plan = (mail.manifest, tables)
 
     def _let_in_held(self, slot: int) -> None:
         now = [mail for mail in self._held if mail.manifest.slot == slot]

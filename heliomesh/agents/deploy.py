@@ -56,6 +56,7 @@ class Deployment:
     training_seed: int = 0
     strategy: str = "auto"
     checkpoint_slots: int = 1
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the planner, for whoever plans anew
 
     def place(self, device: int) -> str:
         """Where a device listens, host:port."""
@@ -103,8 +104,11 @@ class _Writer:
         authority.write(self.root / "authority.pem", self.root / "authority.key")
         devices = range(self.problem.num_devices)
         members = [new_member(authority, f"device {device}", self.how.host(device)) for device in devices]
+        watcher = new_member(authority, WATCHER, "127.0.0.1")
         written = [self._device(device, network, authority, members) for device in devices]
-        self._watcher(network, authority)
+        for folder in written:
+            (folder.members_folder / f"{WATCHER}.pem").write_bytes(certificate_pem(watcher.certificate))
+        self._watcher(network, authority, watcher)
         return written
 
     def _device(self, device: int, network: str, authority: Identity, members: Sequence[Identity]) -> AgentFolder:
@@ -118,12 +122,13 @@ class _Writer:
                 target.write_bytes(certificate_pem(members[other].certificate))
         write_scenario(self.problem.scenario, found.path)
         own = self.tables.model_copy(update={"devices": (self.tables.devices[device],)})
-        write_text(found.plan_file, own.model_dump_json() + "\n")
+        plan_file = found.path / "plan.json"
+        write_text(plan_file, own.model_dump_json() + "\n")
         index = self.partition.of(device)
         samples = {"inputs": self.dataset.train_inputs[index], "labels": self.dataset.train_labels[index]}
         write_tensors(found.samples_file, samples)
         write_text(found.path / "heliomesh-agent.service", _UNIT.format(device=device))
-        found.write_settings(self._settings(device, network, file_sha256(found.plan_file), topology))
+        found.write_settings(self._settings(device, network, file_sha256(plan_file), topology))
         return found
 
     def _settings(self, device: int, network: str, plan_sha256: str, topology: Topology) -> AgentSettings:
@@ -131,7 +136,7 @@ class _Writer:
         return AgentSettings(
             device=device,
             network=network,
-            plan=self.plan_name,
+            plan=plan_name(self.problem, self.tables),
             plan_sha256=plan_sha256,
             hops=self.hops,
             listen=how.place(device),
@@ -145,25 +150,31 @@ class _Writer:
         )
 
     @property
-    def plan_name(self) -> str:
-        """A hash of the whole plan and its scenario."""
-        return json_sha256([self.problem.scenario.content_hash, self.tables.model_dump(mode="json")])
-
-    @property
     def hops(self) -> int:
         """How far measurements travel."""
         topology, devices = self.problem.topology, range(self.problem.num_devices)
         return hops_of(self.tables, {device: topology.within(device, len(devices)) for device in devices})
 
-    def _watcher(self, network: str, authority: Identity) -> None:
+    def _watcher(self, network: str, authority: Identity, watcher: Identity) -> None:
         """What `heliomesh watch` needs to see all devices."""
         found = AgentFolder(self.root / WATCHER)
         found.path.mkdir()
-        new_member(authority, WATCHER, "127.0.0.1").write(found.certificate, found.key)
+        watcher.write(found.certificate, found.key)
         found.authority.write_bytes(certificate_pem(authority.certificate))
         write_scenario(self.problem.scenario, found.path)
         places = {str(device): self.how.place(device) for device in range(self.problem.num_devices)}
-        write_text(found.path / "watch.toml", tomli_w.dumps({"network": network, "devices": places}))
+        told = {
+            "network": network,
+            "planner": self.tables.planner,
+            "options": dict(self.how.options),
+            "devices": places,
+        }
+        write_text(found.path / "watch.toml", tomli_w.dumps(told))
+
+
+def plan_name(problem: Problem, tables: PlanTables) -> str:
+    """A hash of a whole plan and its scenario."""
+    return json_sha256([problem.scenario.content_hash, tables.model_dump(mode="json")])
 
 
 def write_scenario(scenario: Scenario, folder: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 import tomli_w
 from pydantic import Field
 
-from heliomesh.agents.identity import Identity, Members, members_of, read_identity
+from heliomesh.agents.identity import OPERATOR, Identity, Members, members_of, read_identity
 from heliomesh.durable import file_sha256, read_tensors, write_text
 from heliomesh.interop.export_tables import PlanTables, read_tables
 from heliomesh.learning.run import TrainingError
@@ -50,6 +50,7 @@ class SensorSettings(Section):
     kind: Literal["simulated", "trace", "power-supply", "ina219"] = "simulated"
     seed: Index = Field(0, description="simulated: seed of the random numbers")
     episode: Index = Field(0, description="simulated, trace: number of the episode")
+    harvest_factor: NonNegative = Field(1.0, description="simulated: on harvests, to try what re-planning does")
     file: str | None = Field(None, description="trace: the file, relative to the folder")
     supply: str = Field("BAT0", description="power-supply: name below /sys/class/power_supply")
     bus: Index = Field(1, description="ina219: number of the I²C bus")
@@ -64,7 +65,9 @@ class AgentSettings(Section):
     device: Index = Field(description="the device's number in the network")
     network: str = Field(description="the network's name, the same in all folders of one deployment")
     plan: str = Field(description="sha256 of the whole plan in force, which all devices must share")
-    plan_sha256: str = Field(description="sha256 of this folder's plan.json")
+    plan_file: str = Field("plan.json", description="the file with the device's own tables")
+    plan_sha256: str = Field(description="sha256 of that file")
+    plan_second: NonNegative = Field(0.0, description="when a later plan was sent, seconds since 1970; 0: the first")
     hops: Index = Field(description="how far devices tell what they measure")
     listen: str = Field(description="where the agent listens, host:port")
     neighbours: dict[str, str] = Field(description="where neighbours listen, by their number")
@@ -101,11 +104,6 @@ class AgentFolder:
     def members_folder(self) -> Path:
         """Certificates of others."""
         return self.path / "members"
-
-    @property
-    def plan_file(self) -> Path:
-        """Its tables."""
-        return self.path / "plan.json"
 
     @property
     def samples_file(self) -> Path:
@@ -151,17 +149,31 @@ class AgentFolder:
     @cached_property
     def plan(self) -> PlanTables:
         """The device's own part of the plan; raises ScenarioError where the file was changed since."""
-        actual = file_sha256(self.plan_file)
+        source = self.path / self.settings.plan_file
+        actual = file_sha256(source)
         if actual != self.settings.plan_sha256:
             raise ScenarioError(
-                "plan.json",
+                self.settings.plan_file,
                 f"expected the plan of this deployment, sha256 {self.settings.plan_sha256[:12]}…, "
                 f"actual {actual[:12]}…; deploy the network again to change its plan",
             )
-        found = read_tables(self.plan_file)
+        found = read_tables(source)
         if [tables.device for tables in found.devices] != [self.settings.device]:
-            raise ScenarioError("plan.json", f"expected the tables of device {self.settings.device}, actual: others")
+            raise ScenarioError(source.name, f"expected the tables of device {self.settings.device}, actual: others")
         return found
+
+    def with_plan(self, tables: PlanTables, name: str, sent_second: float) -> "AgentFolder":
+        """Keep another plan: its file first, then the settings that name it, so that either plan is whole."""
+        target = self.path / f"plan-{name[:12]}.json"
+        write_text(target, tables.model_dump_json() + "\n")
+        change = {
+            "plan": name,
+            "plan_file": target.name,
+            "plan_sha256": file_sha256(target),
+            "plan_second": sent_second,
+        }
+        self.write_settings(self.settings.model_copy(update=change))
+        return AgentFolder(self.path)
 
     def samples(self) -> Samples:
         """The device's own training samples."""
@@ -175,4 +187,5 @@ class AgentFolder:
     def members(self) -> Members:
         """The devices whose messages it may hear."""
         found = {int(path.stem): path for path in sorted(self.members_folder.glob("*.pem")) if path.stem.isdecimal()}
+        found[OPERATOR] = self.members_folder / "watch.pem"
         return members_of(found, self.authority)

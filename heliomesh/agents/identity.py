@@ -24,6 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from heliomesh.scenario import ScenarioError
 
+OPERATOR = -1  # in place of a device's number: who may change the plan
 _PURPOSE = b"heliomesh agent message\x00"
 _VALID_DAYS = 3650  # devices in the field outlast the certificates of servers
 _CLOCK_DAYS = 1  # a device's clock may be behind when it starts

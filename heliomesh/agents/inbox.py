@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from heliomesh.agents.clock import Clock
-from heliomesh.agents.wire import Assembly, Mail, RefusedError, fault_of
+from heliomesh.agents.identity import OPERATOR
+from heliomesh.agents.wire import Assembly, Mail, Manifest, RefusedError, fault_of
 from heliomesh.engine.fleet.messages import Packet
 from heliomesh.problem.factor import Variable
 
@@ -20,6 +21,7 @@ class Agreement:
 
     device: int
     plan: str
+    plan_second: float  # when it was sent
     num_parameters: int
     powers_watt: frozenset[float]  # with which devices send
     told_by: Mapping[int, frozenset[Variable]]  # what each device measures, within the hops
@@ -62,18 +64,21 @@ class Inbox:
         if mail is None:
             return None
         told = mail.manifest
-        if told.destination == self.agreement.device:
+        if told.destination == self.agreement.device and told.origin != OPERATOR:
             self.clock.heard(told.origin, told.sent_second)
         reason = self._objection(mail)
         if reason is not None:
             self._refuse(told.origin, *reason)
             return None
-        self._seen.add(told.key)
+        if told.kind != "plan":
+            self._seen.add(told.key)
         return mail
 
     def _objection(self, mail: Mail) -> tuple[str, str] | None:
         """Why a signed message does not come in: a word and a sentence."""
         told, who = mail.manifest, f"device {mail.manifest.origin}"
+        if told.origin == OPERATOR or told.kind == "plan":
+            return self._plan_objection(told)
         if told.origin in self.isolated:
             return "isolated", f"{who}: isolated; nothing from it is averaged any more"
         if told.plan != self.agreement.plan:
@@ -89,6 +94,17 @@ class Inbox:
         if self.clock.by_time and not self._joining and told.slot > self._first_slot + _SLOTS_AHEAD:
             return "early", f"{who}: refused a message of slot {told.slot} in slot {self._first_slot}"
         return self._unfit(mail) if told.destination == self.agreement.device else None
+
+    def _plan_objection(self, told: Manifest) -> tuple[str, str] | None:
+        """A plan comes from the operator, is for this device, and is newer than the one in force."""
+        if told.origin != OPERATOR or told.kind != "plan" or told.destination != self.agreement.device:
+            return (
+                "plan",
+                f"refused a {told.kind} from {told.origin}: only the operator changes plans, and nothing else",
+            )
+        if told.sent_second <= self.agreement.plan_second:
+            return "replay", "refused a plan that is not newer than the one in force"
+        return None
 
     def _unfit(self, mail: Mail) -> tuple[str, str] | None:
         """Content that no healthy device sends isolates its origin."""

@@ -19,7 +19,11 @@ class Journal:
     """The journal of one agent; a restart goes on in the same file."""
 
     def __init__(self, folder: AgentFolder, problem: Problem) -> None:
-        self._folder, self._problem, self._device = folder, problem, folder.settings.device
+        self._folder, self._problem, self._device, self._plan = folder, problem, folder.settings.device, ""
+
+    def follow(self, plan: str) -> None:
+        """Name the plan in force from now on."""
+        self._plan = plan
 
     def add(
         self, slot: int, sensed: Sensed, happened: Happened, measured_joule: float | None, inbox: Inbox
@@ -29,6 +33,7 @@ class Journal:
             {
                 "slot": slot,
                 "device": self._device,
+                "plan": self._plan,
                 "channel_level": {str(site): level for site, level in sensed.channel_level.items()},
                 "weather": sensed.weather,
                 "battery_joule": happened.battery_joule,

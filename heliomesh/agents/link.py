@@ -47,13 +47,7 @@ class Link:
 
     def send(self, neighbour: int, frames: Iterable[bytes]) -> None:
         """Send frames; waits while the neighbour is busy. What a dead neighbour does not read is lost."""
-        for frame in frames:
-            self._session.put(
-                f"{self._base}/to/{neighbour}",
-                frame,
-                congestion_control=zenoh.CongestionControl.BLOCK,
-                express=True,
-            )
+        _put(self._session, f"{self._base}/to/{neighbour}", frames)
 
     def tell_watchers(self, happened: dict[str, Any]) -> None:
         """Publish what happened, for whoever watches the network; nobody waits for them."""
@@ -112,6 +106,11 @@ class Link:
             query.reply(query.key_expr, json.dumps(known).encode())
 
 
+def _put(session: zenoh.Session, key: str, frames: Iterable[bytes]) -> None:
+    for frame in frames:
+        session.put(key, frame, congestion_control=zenoh.CongestionControl.BLOCK, express=True)
+
+
 def opened(folder: AgentFolder, listen: str | None, connect: Iterable[str]) -> zenoh.Session:
     """A session that listens at host:port and connects to others, each with its certificate; raises LinkError."""
     own, key = str(folder.certificate.resolve()), str(folder.key.resolve())
@@ -144,14 +143,18 @@ def opened(folder: AgentFolder, listen: str | None, connect: Iterable[str]) -> z
         raise LinkError(f"listen: expected to listen at {listen}, actual: {reason:.200}") from None
 
 
-class Statuses:
-    """What devices publish: ``hear`` gets a device's number and what happened there."""
+class Overlook:
+    """All devices from outside: ``hear`` gets a device's number and what happened there."""
 
     def __init__(
         self, folder: AgentFolder, network: str, places: Iterable[str], hear: Callable[[int, dict[str, Any]], None]
     ) -> None:
-        self._hear, self._session = hear, opened(folder, None, places)
+        self._hear, self._network, self._session = hear, network, opened(folder, None, places)
         self._kept = self._session.declare_subscriber(f"heliomesh/{network}/status/*", self._arrived)
+
+    def send(self, device: int, frames: Iterable[bytes]) -> None:
+        """Send frames to a device."""
+        _put(self._session, f"heliomesh/{self._network}/to/{device}", frames)
 
     def close(self) -> None:
         """Leave the network."""

@@ -25,7 +25,8 @@ _SIGNATURE_BYTES, _DIGEST_BYTES, _INDEX_BYTES = 64, 32, 4
 _CONTENT_BYTES = CHUNK_BYTES - 1 - _DIGEST_BYTES - _INDEX_BYTES
 _MOST_MANIFEST_BYTES = 16_384
 
-MailKind = Literal["state", "model", "silence"]  # a silence says that no model comes in a slot
+MailKind = Literal["state", "model", "silence", "plan"]  # a silence says that no model comes in a slot
+_MOST_PLAN_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Manifest:
     origin: int
     destination: int
     kind: MailKind
-    slot: int
+    slot: int  # of a plan: the first in which it is in force
     started: int  # when the origin's process began [ns since 1970]: it tells two processes apart
     sent_second: float  # by the origin's clock, since 1970
     power_watt: float = 0.0
@@ -88,6 +89,10 @@ class Sender:
     def silence(self, neighbour: int, slot: int, now_second: float) -> tuple[bytes, ...]:
         """Frames that say: no model in this slot."""
         return self._frames(neighbour, "silence", slot, now_second, b"", {})
+
+    def new_plan(self, device: int, first_slot: int, now_second: float, tables: bytes) -> tuple[bytes, ...]:
+        """Frames with a device's tables of a new plan, in force from a slot on."""
+        return self._frames(device, "plan", first_slot, now_second, tables, {})
 
     def frames(self, message: Message, now_second: float) -> tuple[bytes, ...]:
         """The frames of a message of the device's own."""
@@ -177,7 +182,7 @@ class Assembly:
             raise RefusedError(f"signed by somebody else than device {told.origin}, whom it names")
         if told.network != self._network:
             raise RefusedError(f"of another network, {told.network!r:.40}")
-        if told.num_bytes > self._most_bytes:
+        if told.num_bytes > (_MOST_PLAN_BYTES if told.kind == "plan" else self._most_bytes):
             raise RefusedError(f"{told.num_bytes} bytes from device {told.origin}, more than a model has")
         return told
 
@@ -191,9 +196,9 @@ def _read(text: bytes) -> Manifest:
         for name, kind in _TYPES.items():
             if not isinstance(getattr(told, name), kind):
                 raise TypeError(name)
-        if told.kind not in get_args(MailKind) or (told.num_bytes > 0) != (told.kind == "model"):
+        if told.kind not in get_args(MailKind) or (told.num_bytes > 0) != (told.kind in ("model", "plan")):
             raise ValueError("kind")
-        if told.kind == "model" and len(bytes.fromhex(told.sha256)) != _DIGEST_BYTES:
+        if told.num_bytes and len(bytes.fromhex(told.sha256)) != _DIGEST_BYTES:
             raise ValueError("sha256")
     except (ValueError, TypeError, KeyError, RecursionError):
         raise RefusedError("a manifest that cannot be read") from None

@@ -113,7 +113,8 @@ def deploy_command(
     sensor = validated(SensorSettings, {"kind": places.sensor, "seed": places.seed}, "sensor")
     times.check()
     plan = make_plan(problem, planner, options, bound=False, track=output.track)
-    how = Deployment(times.settings(), sensor, places.hosts, places.port, places.seed)  # time counts from here
+    own: dict[str, Any] = {"training_seed": places.seed, "options": options}
+    how = Deployment(times.settings(), sensor, places.hosts, places.port, **own)  # time counts from here
     written = deploy(problem, plan, out, how)
     facts = {
         "planner": planner,
@@ -150,12 +151,15 @@ def watch_command(
     refresh_second: Annotated[
         float, typer.Option("--refresh-second", min=0.1, help="Between reloads of the page [s].")
     ] = 10.0,
+    replan: Annotated[
+        bool, typer.Option("--replan", help="Plan anew where harvests deviate, and send devices the new plan.")
+    ] = False,
 ) -> None:
     """Show the live network in the page's own player, on a page of this machine."""
     _check_installed()
     from heliomesh.agents.watch import watch
 
-    with watch(folder, host, port, refresh_second) as server:
+    with watch(folder, host, port, refresh_second, tell if replan else None) as server:
         say(f"http://{host}:{server.server_address[1]}/ shows the network; Ctrl-C ends")
         server.serve_forever()
 

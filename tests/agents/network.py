@@ -60,11 +60,11 @@ def _used(port: int) -> bool:
 
 
 def deployed(
-    problem: Problem, plan: Plan, root: Path, clock: ClockSettings = READY, seed: int = 0
+    problem: Problem, plan: Plan, root: Path, clock: ClockSettings = READY, seed: int = 0, **more: Any
 ) -> list[AgentFolder]:
     port = free_ports(problem.num_devices)
     sensor = SensorSettings(kind="simulated", seed=seed)
-    return deploy(problem, plan, root, Deployment(clock, sensor, first_port=port, training_seed=seed))
+    return deploy(problem, plan, root, Deployment(clock, sensor, first_port=port, training_seed=seed, **more))
 
 
 def planned(problem: Problem, hops: int = 1) -> Plan:

@@ -108,12 +108,16 @@ def _run_without_room(path: Path) -> None:
 
 def test_a_changed_plan_is_one_sentence(lonely: AgentFolder) -> None:
     run_agent(lonely, print, stop_after=1)
-    changed = lonely.settings.model_copy(update={"plan": "0" * 64})
-    AgentFolder(lonely.path).write_settings(changed)
-    with pytest.raises(CheckpointError, match=r"plan: expected .* another run needs an empty folder"):
-        run_agent(AgentFolder(lonely.path), print)
-    lonely.plan_file.write_text(lonely.plan_file.read_text().replace("0,", "1,"))
+    plan = lonely.path / "plan.json"
+    plan.write_text(plan.read_text().replace("0,", "1,"))
     with pytest.raises(ScenarioError, match=r"plan\.json: expected the plan of this deployment"):
+        run_agent(AgentFolder(lonely.path), print)
+
+
+def test_the_memory_of_another_network_is_one_sentence(lonely: AgentFolder) -> None:
+    run_agent(lonely, print, stop_after=1)
+    lonely.write_settings(lonely.settings.model_copy(update={"network": "another"}))
+    with pytest.raises(CheckpointError, match=r"network: expected .* another run needs an empty folder"):
         run_agent(AgentFolder(lonely.path), print)
 
 

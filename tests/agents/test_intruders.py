@@ -15,8 +15,9 @@ from heliomesh.engine.fleet.messages import Packet, model_message
 from tests.agents.network import deployed, final_weights, planned, running, small, told
 
 from heliomesh.agents.clock import WallClock  # isort: skip
+from heliomesh.agents.deploy import WATCHER
 from heliomesh.agents.folder import AgentFolder, ClockSettings
-from heliomesh.agents.identity import members_of
+from heliomesh.agents.identity import OPERATOR, members_of
 from heliomesh.agents.inbox import Agreement, Inbox
 from heliomesh.agents.journal import read_journal
 from heliomesh.agents.link import Link, opened
@@ -38,7 +39,7 @@ def sender(folder: AgentFolder, **changes: Any) -> Sender:
 
 def inbox(folder: AgentFolder, said: list[str], parameters: int) -> Inbox:
     told_by = {1: frozenset({energy(1)})}
-    agreement = Agreement(0, folder.settings.plan, parameters, frozenset({0.0, 1.0}), told_by, {energy(1): 3})
+    agreement = Agreement(0, folder.settings.plan, 9.0, parameters, frozenset({0.0, 1.0}), told_by, {energy(1): 3})
     assembly = Assembly(folder.members(), folder.settings.network, 4 * parameters)
     found = Inbox(agreement, assembly, WallClock(ClockSettings()), said.append, set())
     found.enter(5)
@@ -84,6 +85,23 @@ def test_messages_that_do_not_fit_are_refused(
     assert not delivered(box, sender(folders[1], **changes).frames(model(slot, torch.zeros(10)), 0.0))
     assert box.refused[reason] >= 1
     assert len(said) == 1
+
+
+def test_only_the_operator_changes_plans_and_only_to_newer_ones(folders: list[AgentFolder]) -> None:
+    said: list[str] = []
+    box = inbox(folders[0], said, 10)
+    watcher = AgentFolder(folders[0].path.parent / WATCHER)
+    network = folders[0].settings.network
+    operator = Sender(watcher.identity(), network, "new", OPERATOR, 1)
+    assert len(delivered(box, operator.new_plan(0, 7, 10.0, b"tables"))) == 1
+    assert not delivered(box, operator.new_plan(0, 7, 9.0, b"older tables"))
+    assert not delivered(box, operator.new_plan(1, 7, 10.0, b"for somebody else"))
+    assert not delivered(box, sender(folders[1]).new_plan(0, 7, 10.0, b"from a member"))
+    assert not delivered(box, sender(folders[1], device=OPERATOR).new_plan(0, 7, 10.0, b"forged"))
+    assert not delivered(box, operator.frames(model(5, torch.zeros(10)), 0.0))
+    assert (box.refused["plan"], box.refused["replay"]) == (3, 1)
+    assert box.refused["unsigned"] == 2  # the forged manifest, and its chunk that nobody announced
+    assert not box.isolated
 
 
 def test_the_same_message_comes_in_once(folders: list[AgentFolder]) -> None:

@@ -31,7 +31,7 @@ def sensor_of(folder: AgentFolder) -> Sensor:
     """The sensor that the settings name; raises a user's mistake where it cannot be had."""
     settings, problem, device = folder.settings.sensor, folder.problem, folder.settings.device
     if settings.kind == "simulated":
-        return Simulated(problem, device, settings.episode, settings.seed)
+        return Simulated(problem, device, settings.episode, settings.seed, settings.harvest_factor)
     if settings.kind == "trace":
         if settings.file is None:
             raise TraceError("sensor.file: expected the file of a trace, actual: none")

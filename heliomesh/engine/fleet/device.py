@@ -294,6 +294,10 @@ class Device:
 
     # between two slots
 
+    def follow(self, decider: Decider) -> None:
+        """Another part of another plan from now on; what was heard is counted in the old plan's cells."""
+        self._decider, self._heard = decider, {}
+
     def state(self) -> dict[str, Tensor]:
         """All that a device with a finished plan must not forget."""
         heard = [[variable.kind == "site", variable.owner, value] for variable, value in self._heard.items()]
