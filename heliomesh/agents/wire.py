@@ -24,6 +24,7 @@ _MANIFEST, _CHUNK = b"M", b"C"
 _SIGNATURE_BYTES, _DIGEST_BYTES, _INDEX_BYTES = 64, 32, 4
 _CONTENT_BYTES = CHUNK_BYTES - 1 - _DIGEST_BYTES - _INDEX_BYTES
 _MOST_MANIFEST_BYTES = 16_384
+_MOST_COMING = 64  # messages in chunks: what a member announces takes memory
 
 MailKind = Literal["state", "model", "silence", "plan"]  # a silence says that no model comes in a slot
 _MOST_PLAN_BYTES = 1 << 24
@@ -152,6 +153,8 @@ class Assembly:
             told = self._verified(frame)
             if not told.num_bytes:
                 return Mail(told, b"", (frame,))
+            if len(self._coming) >= _MOST_COMING:
+                raise RefusedError(f"one more message than the {_MOST_COMING} that may be on their way at once")
             self._coming[bytes.fromhex(told.sha256)] = _Coming(told, [frame])
             return None
         if frame[:1] == _CHUNK and len(frame) <= CHUNK_BYTES:

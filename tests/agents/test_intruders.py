@@ -150,6 +150,17 @@ def test_changed_and_foreign_bytes_are_refused(folders: list[AgentFolder]) -> No
         assembly.take(sender(folders[1]).frames(model(5, torch.zeros(101)), 0.0)[0])
 
 
+def test_a_member_cannot_fill_the_memory_with_announcements(folders: list[AgentFolder]) -> None:
+    assembly = Assembly(folders[0].members(), folders[0].settings.network, 400)
+    rows = [torch.full((10,), float(number)) for number in range(65)]
+    *manifests, last = [sender(folders[1]).frames(model(5, row), 0.0)[0] for row in rows]
+    assert [assembly.take(manifest) for manifest in manifests] == [None] * 64
+    with pytest.raises(RefusedError, match="one more message than the 64"):
+        assembly.take(last)
+    assembly.forget_before(6)
+    assert assembly.take(sender(folders[1]).frames(model(6, torch.zeros(10)), 0.0)[0]) is None
+
+
 def test_a_certificate_of_another_authority_is_refused(folders: list[AgentFolder], tmp_path: Path) -> None:
     problem = small(**{"network.devices": 3, "slots": 4})
     other = deployed(problem, planned(problem, hops=0), tmp_path / "other")
