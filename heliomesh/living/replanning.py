@@ -78,6 +78,10 @@ class Replanning:
         """Whether the first plan has them; all plans are one planner's."""
         return self.first.continuous_powers
 
+    def answer_in(self, episode: int) -> Answer:
+        """The answer that an episode of the batch follows now."""
+        return self._answers[self.beliefs[episode]]
+
     def recall(self, seen: Observation) -> tuple[Tensor, ...]:
         """What the plans remember, each of the episodes that followed it in the slot before."""
         if seen.noticed is None or not self.first.memory_axes:

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from heliomesh.durable import write_json
-from heliomesh.engine.fleet.device import Happened, Installation
+from heliomesh.engine.fleet.device import Installation
 from heliomesh.engine.fleet.learner import lesson_of
 from heliomesh.engine.fleet.messages import PLANNING, Kind, Receipt
+from heliomesh.engine.fleet.observer import absent, observed, recorded
 from heliomesh.engine.fleet.planning import Timetable
 from heliomesh.engine.fleet.post import Post
 from heliomesh.engine.fleet.scheme import FleetScheme
@@ -34,10 +34,8 @@ from heliomesh.learning.run import Run, TrainingError
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.stacked import Scores
 from heliomesh.learning.trainer import ALONE, Work, train_stack
-from heliomesh.problem.cost import update_loss
 from heliomesh.problem.policy import Plan, Track
 from heliomesh.problem.problem import Problem
-from heliomesh.simulation.slot_loop import Slot
 from heliomesh.simulation.trace import Recorder, Trace
 from heliomesh.streams import stream
 
@@ -105,7 +103,7 @@ def run_fleet(
     ``deaths`` maps devices to the slot in which they are killed, before they do anything in it. A device that ends
     by itself is treated alike.
     """
-    recorder, trace = _recorded(scheme, job.seed)
+    recorder, trace = recorded(scheme.problem, scheme.planner, job.seed)
     world = World(scheme.problem, job.episode, job.seed)
     made: list[FleetStack] = []
 
@@ -123,23 +121,6 @@ def run_fleet(
     done = replace(job, changes=job.changes + killed)  # who died, and so the trace, is known only now
     facts = {**run.provenance, **origin(done, trace), "trace": job.train_job(trace).trace_hash}
     return FleetRun(scheme, done, fleet.plan, trace, replace(run, provenance=facts), fleet.logbooks(), fleet.died)
-
-
-def _recorded(scheme: FleetScheme, seed: int) -> tuple[Recorder, Trace]:
-    """A recorder, and the trace that it fills slot by slot."""
-    problem = scheme.problem
-    recorder = Recorder(problem, 1)
-    for array in recorder.arrays.values():
-        array.fill(0)
-    trace = Trace(
-        scenario_toml=problem.scenario.to_toml(),
-        planner=scheme.planner,
-        seed=seed,
-        edge_receiver=problem.topology.edge_receiver,
-        edge_sender=problem.topology.edge_sender,
-        **recorder.arrays,
-    )
-    return recorder, trace
 
 
 def _installations(
@@ -248,44 +229,13 @@ class FleetStack:
         happened = self._post.call("close", {device: (slot, fate) for device, fate in enumerate(fates)})
         for device in set(range(len(fates))) - set(happened):
             self.died.setdefault(device, slot)
-        seen = [happened.get(device) or self._dead(device) for device in range(len(fates))]
+        seen = [
+            happened.get(device) or absent(self._problem, device, self._battery_joule[device])
+            for device in range(len(fates))
+        ]
         self._battery_joule = [one.battery_after_joule for one in seen]
-        self._recorder.add(self._slot(slot, seen, level, weather))
+        self._recorder.add(observed(self._problem, slot, seen, level, weather))
         return np.array([one.loss for one in seen])
-
-    def _dead(self, device: int) -> Happened:
-        """A dead device: nothing reaches it, and its battery stays as it was seen last."""
-        num_edges = len(self._problem.topology.neighbours[device])
-        battery = self._battery_joule[device]
-        return Happened(
-            battery_joule=battery,
-            battery_after_joule=battery,
-            power_watt=0.0,
-            trained=False,
-            spent_joule=0.0,
-            harvested_joule=0.0,
-            overflow_joule=0.0,
-            error_prob=np.ones(num_edges),
-            delivered=np.zeros(num_edges, dtype=np.bool_),
-            loss=float("nan"),
-        )
-
-    def _slot(self, slot: int, seen: Sequence[Happened], channel_level: Tensor, weather: Tensor) -> Slot:
-        """What the observer saw, as the simulator records it."""
-        error = torch.from_numpy(np.concatenate([one.error_prob for one in seen])).unsqueeze(0)
-        trained = torch.tensor([[one.trained for one in seen]])
-        column = {
-            name: torch.tensor([[getattr(one, name) for one in seen]], dtype=torch.float64) for name in _COLUMNS
-        }
-        return Slot(
-            channel_level=channel_level,
-            weather=weather,
-            scheduled=trained,
-            error_prob=error,
-            delivered=torch.from_numpy(np.concatenate([one.delivered for one in seen])).unsqueeze(0),
-            update_loss=update_loss(self._problem, slot, error, trained),
-            **column,
-        )
 
     def gather(self) -> Tensor:
         """The devices' weights; of a dead one, those that were seen last; (device, parameter)."""
@@ -314,13 +264,3 @@ class FleetStack:
         """What the living devices received."""
         everyone = range(self._problem.num_devices)
         return self._post.call("logbook", dict.fromkeys(everyone, ()))
-
-
-_COLUMNS = (
-    "battery_joule",
-    "power_watt",
-    "spent_joule",
-    "harvested_joule",
-    "overflow_joule",
-    "battery_after_joule",
-)

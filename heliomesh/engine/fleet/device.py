@@ -39,6 +39,7 @@ class Sensed:
     channel_level: dict[int, int]  # by site of its incoming links
     weather: int
     uniform: float
+    battery_joule: float | None = None  # None: as the device's own books say
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,9 @@ class Decider(Protocol):
     def coordinated(self) -> bool:
         """Whether it needs what others measure."""
 
+    def energy_state(self, weather: int, battery_joule: float) -> int:
+        """The own energy as its table, and those of others, count it."""
+
     def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
         """Index of the action."""
 
@@ -83,6 +87,10 @@ class OwnPolicy:
     policy: ActionPolicy
     device: int
     coordinated: bool = False
+
+    def energy_state(self, weather: int, battery_joule: float) -> int:
+        """By the planning grid."""
+        return _grid_state(self.policy.problem, self.device, weather, battery_joule)
 
     def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
         """The policy's own column; the others' are empty batteries."""
@@ -107,9 +115,18 @@ class OwnTable:
         """Only if the table depends on others."""
         return len(self.planner.scope) > 1
 
+    def energy_state(self, weather: int, battery_joule: float) -> int:
+        """By the planning grid."""
+        return _grid_state(self.planner.problem, self.planner.device, weather, battery_joule)
+
     def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
         """The table's action."""
         return self.planner.action(slot, seen, torch.tensor(uniform, dtype=torch.float64))
+
+
+def _grid_state(problem: Problem, device: int, weather: int, battery_joule: float) -> int:
+    battery = problem.battery.of(torch.tensor([device]))
+    return weather * problem.battery.levels + int(battery.level(torch.tensor([battery_joule], dtype=torch.float64)))
 
 
 @dataclass(frozen=True)
@@ -122,6 +139,7 @@ class Installation:
     policy: ActionPolicy | None = None  # of a device that plans alone, made from its view
     partners: Partners | None = None  # of one that plans with others
     rounds: tuple[Round, ...] = ()
+    decider: Decider | None = None  # of one that brings its part of a finished plan
 
 
 class Device:
@@ -192,17 +210,17 @@ class Device:
 
     def open(self, slot: int, sensed: Sensed) -> Outgoing:
         """Measure, and tell those who need it."""
-        problem, own = self._problem, energy(self._number)
-        level = int(self._battery.level(self._battery_joule))
+        if sensed.battery_joule is not None:
+            self._battery_joule = torch.tensor([sensed.battery_joule], dtype=torch.float64)
         measured = {site(number): found for number, found in sensed.channel_level.items()}
-        measured[own] = sensed.weather * problem.battery.levels + level
+        measured[energy(self._number)] = self._decider.energy_state(sensed.weather, float(self._battery_joule))
         self._heard |= measured
         self._packets = {}
         self._now = _Now(slot, sensed)
         if not self._decider.coordinated:
             return {}
         # the battery's level and, where there is more than one, the weather are a byte each
-        num_bytes = len(measured) + (problem.harvest.law.num_weather > 1)
+        num_bytes = len(measured) + (self._problem.harvest.law.num_weather > 1)
         return self._posted(
             [state_message(self._number, other, slot, measured, num_bytes) for other in self._view.distance]
         )
@@ -238,29 +256,61 @@ class Device:
         powers = [self._packets[other].power_watt if other in self._packets else 0.0 for other in neighbours]
         dark = bool(self._battery.dark(self._battery_joule))
         error = self._radio.error_prob(now.power_watt, powers, now.sensed.channel_level, dark)
-        delivered = fate.uniform >= error
+        heard = np.array([other in self._packets for other in neighbours], dtype=np.bool_)
+        delivered = (fate.uniform >= error) & heard
         arrived = {row: self._packets[other].row for row, other in enumerate(neighbours, 1) if delivered[row - 1]}
         self._learner.average(arrived, delivered, now.trained)
-        before, harvested = self._battery_joule, torch.tensor([fate.harvested_joule], dtype=torch.float64)
-        self._battery_joule, overflow = self._battery.step(before, now.spent_joule, harvested)
+        before = float(self._battery_joule)
+        overflow = self._store(now.spent_joule, fate.harvested_joule)
         return Happened(
-            battery_joule=float(before),
+            battery_joule=before,
             battery_after_joule=float(self._battery_joule),
             power_watt=now.power_watt,
             trained=now.trained,
             spent_joule=float(now.spent_joule),
             harvested_joule=fate.harvested_joule,
-            overflow_joule=float(overflow),
+            overflow_joule=overflow,
             error_prob=error,
             delivered=delivered,
             loss=now.loss,
         )
+
+    def rest(self, harvested_joule: float) -> None:
+        """A slot that was missed: nothing is done, and the battery pays for the drain."""
+        drain = self._battery.losses.drain_joule
+        self._store(torch.minimum(drain, self._battery_joule), harvested_joule)
+
+    def _store(self, spent_joule: Tensor, harvested_joule: float) -> float:
+        """Settle the battery's account; what finds no room [J]."""
+        harvested = torch.tensor([harvested_joule], dtype=torch.float64)
+        self._battery_joule, overflow = self._battery.step(self._battery_joule, spent_joule, harvested)
+        return float(overflow)
 
     def _present(self, slot: int) -> "_Now":
         if self._now is None or self._now.slot != slot:
             opened = "none" if self._now is None else self._now.slot
             raise RuntimeError(f"expected slot {slot} to be open, actual: {opened}")
         return self._now
+
+    # between two slots
+
+    def follow(self, decider: Decider) -> None:
+        """Another part of another plan from now on; what was heard is counted in the old plan's cells."""
+        self._decider, self._heard = decider, {}
+
+    def state(self) -> dict[str, Tensor]:
+        """All that a device with a finished plan must not forget."""
+        heard = [[variable.kind == "site", variable.owner, value] for variable, value in self._heard.items()]
+        own = {"battery_joule": self._battery_joule, "heard": torch.tensor(heard, dtype=torch.long).view(-1, 3)}
+        return own | self._learner.state()
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go back to what `state` gave."""
+        self._battery_joule = state["battery_joule"].clone()
+        self._heard = {
+            (site if of_site else energy)(owner): value for of_site, owner, value in state["heard"].tolist()
+        }
+        self._learner.restore(state)
 
     # for an observer
 
@@ -332,10 +382,12 @@ def _star(topology: Topology, device: int, neighbours: Sequence[int]) -> Topolog
 
 
 def _decider(given: Installation, planner: TablePlanner | None) -> Decider:
+    if given.decider is not None:
+        return given.decider
     if planner is not None:
         return OwnTable(planner)
     if given.policy is None:
-        raise ValueError(f"device {given.view.device}: expected partners or a policy, actual: neither")
+        raise ValueError(f"device {given.view.device}: expected partners, a policy or a decider, actual: none")
     return OwnPolicy(given.policy, given.view.device)
 
 

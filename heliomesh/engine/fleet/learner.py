@@ -4,6 +4,7 @@ A device and its neighbours are the rows of a small matrix, itself first. Steps 
 and terms are added in the same order, so weights agree bit for bit with those of the trainer.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,6 +108,25 @@ class Learner:
         if not np.isfinite(loss) or not bool(self.weights.sum().isfinite()):
             raise diverged(f"device {self._lesson.device}", slot, f"training loss {loss:g}")
         return loss
+
+    def state(self) -> dict[str, Tensor]:
+        """All that the next slot depends on."""
+        found = {
+            "weights": self.weights,
+            "momentum": self._momentum,
+            "slots_trained": torch.tensor(self._slots_trained),
+        }
+        if self._feedback is not None:
+            found["feedback"] = self._feedback
+        return {name: value.clone() for name, value in found.items()}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go back to what `state` gave."""
+        self._weights[0] = state["weights"]
+        self._momentum.copy_(state["momentum"])
+        self._slots_trained = int(state["slots_trained"])
+        if self._feedback is not None:
+            self._feedback.copy_(state["feedback"])
 
     @property
     def packet_bits(self) -> int:

@@ -99,7 +99,7 @@ class TablePlanner:
     def __init__(self, view: View, partners: Partners, rounds: Sequence[Round]) -> None:
         self.scope, self.residual = partners.scope, 0.0
         self._view, self._partners, self._rounds = view, partners, rounds
-        self._problem, self._device = view.problem, view.device
+        self.problem, self.device = view.problem, view.device
         self._value: Factor | None = None
         self._future: Factor | None = None
         self._raw: Factor | None = None
@@ -111,11 +111,11 @@ class TablePlanner:
 
     @cached_property
     def _step(self) -> DeviceStep:
-        return DeviceStep(self._problem, Neighbourhood(self._problem, self._device, self._view.hops), self._reference)
+        return DeviceStep(self.problem, Neighbourhood(self.problem, self.device, self._view.hops), self._reference)
 
     def _reference(self, variable: Variable, slot: int) -> Tensor:
         """Law of a state variable out of sight: stationary channels, and any energy as likely as any other."""
-        problem = self._problem
+        problem = self.problem
         if variable.kind == "site":
             return problem.channel.stationary.to(problem.dtype)
         return torch.full((problem.num_energy,), 1 / problem.num_energy, dtype=problem.dtype)
@@ -131,25 +131,25 @@ class TablePlanner:
             if self._partners.mover_turns[mover] != turn:
                 continue
             share = self._step.share(raw, self._policies, mover, scope, self._place)
-            if mover == self._device:
+            if mover == self.device:
                 self._shares[mover] = share
             else:
                 size = self._partners.share_entries[mover]
-                messages.append(table_message("share", self._device, mover, slot, share, size))
+                messages.append(table_message("share", self.device, mover, slot, share, size))
         return messages
 
     def move(self, slot: int, number: int) -> list[Message]:
         """Improve the own policy in a round, and tell it."""
         gamma, rate = self._rounds[number]
         shares = [self._shares.pop(source) for source in self._partners.sources]
-        before = self._policies[self._device]
+        before = self._policies[self.device]
         after = blend(before, self._step.improved(shares, gamma), rate)
         self._change = average_change(after, before)
-        self._policies[self._device] = after
+        self._policies[self.device] = after
         return [
-            table_message("policy", self._device, other, slot, after, self._partners.policy_entries)
+            table_message("policy", self.device, other, slot, after, self._partners.policy_entries)
             for other in self._partners.sources
-            if other != self._device
+            if other != self.device
         ]
 
     def hear(self, message: Message) -> None:
@@ -167,8 +167,8 @@ class TablePlanner:
         """
         raw = self._refreshed()
         chosen = bool(self._rounds)
-        table = action_table(self._problem, self.scope, self._policies[self._device], chosen)
-        self._tables.append(table.to(self._problem.actions.index_type) if chosen else table)
+        table = action_table(self.problem, self.scope, self._policies[self.device], chosen)
+        self._tables.append(table.to(self.problem.actions.index_type) if chosen else table)
         self._value = self._step.value(raw, self._policies, self._place)
         if chosen:
             self.residual = max(self.residual, self._change)
@@ -194,13 +194,13 @@ class TablePlanner:
         """Begin a slot index: future of the value found last, and the first policies of all actors."""
         self._slot, self._raw = slot, None
         self._future = None if self._value is None else self._step.future(self._value, self._place)
-        self._policies = {actor: uniform_policy(self._problem, actor) for actor in self._step.area.actors}
+        self._policies = {actor: uniform_policy(self.problem, actor) for actor in self._step.area.actors}
 
     def _refreshed(self) -> Factor:
-        self._raw = self._step.raw(self._future, self._policies[self._device], self._place, self._raw)
+        self._raw = self._step.raw(self._future, self._policies[self.device], self._place, self._raw)
         return self._raw
 
     @property
     def _place(self) -> int:
         """The slot that is planned; around a cycle indices go on where slots begin again."""
-        return self._slot % self._problem.slots
+        return self._slot % self.problem.slots

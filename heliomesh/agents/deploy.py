@@ -1,0 +1,193 @@
+"""A folder for each device of a scenario: its tables, keys, samples, settings and a unit for systemd.
+
+The operator keeps ``authority.key``, with which certificates are signed, and ``watch/``, the identity of `heliomesh
+watch`. Neither belongs on a device.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import tomli_w
+
+from heliomesh.agents.folder import AgentFolder, AgentSettings, ClockSettings, SensorSettings
+from heliomesh.agents.identity import Identity, certificate_pem, new_authority, new_member
+from heliomesh.agents.tables import hops_of
+from heliomesh.durable import alone_in, file_sha256, json_sha256, write_tensors, write_text
+from heliomesh.interop.export_tables import PlanTables, tabulate
+from heliomesh.learning.dataset import Dataset, load_dataset
+from heliomesh.learning.partition import Partition, split
+from heliomesh.learning.readiness import check_trainable
+from heliomesh.learning.settings import TrainSettings
+from heliomesh.physics.topology import Topology
+from heliomesh.problem.policy import Plan
+from heliomesh.problem.problem import Problem
+from heliomesh.scenario import FILE_FIELDS, Scenario, ScenarioError
+from heliomesh.streams import stream
+
+WATCHER = "watch"
+_UNIT = """\
+[Unit]
+Description=heliomesh agent of device {device}
+Wants=network-online.target time-sync.target
+After=network-online.target time-sync.target
+
+[Service]
+ExecStart=/usr/bin/env heliomesh agent /var/lib/heliomesh/device-{device}
+Environment=OMP_NUM_THREADS=1
+Restart=on-failure
+RestartSec=10
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Where devices are, and how they keep time and measure."""
+
+    clock: ClockSettings
+    sensor: SensorSettings
+    hosts: Mapping[int, str] = field(default_factory=dict)  # of devices that are not on this machine
+    first_port: int = 7447  # device i listens at this port + i
+    training_seed: int = 0
+    strategy: str = "auto"
+    checkpoint_slots: int = 1
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the planner, for whoever plans anew
+
+    def place(self, device: int) -> str:
+        """Where a device listens, host:port."""
+        return f"{self.host(device)}:{self.first_port + device}"
+
+    def host(self, device: int) -> str:
+        """On which machine a device is."""
+        return self.hosts.get(device, "127.0.0.1")
+
+
+def device_folder(folder: Path, device: int) -> AgentFolder:
+    """The folder of one device."""
+    return AgentFolder(folder / f"device-{device}")
+
+
+def deploy(problem: Problem, plan: Plan, folder: Path, how: Deployment) -> list[AgentFolder]:
+    """Write the folders of all devices; raises ScenarioError for a plan that devices cannot look up."""
+    if folder.exists() and any(folder.iterdir()):
+        raise ScenarioError("--out", f"expected an empty folder, actual: {folder} has files")
+    check_trainable(problem.scenario, TrainSettings(strategy=how.strategy), how.training_seed, here=False)
+    strangers = sorted(set(how.hosts) - set(range(problem.num_devices)))
+    if strangers:
+        raise ScenarioError("--at", f"expected devices below {problem.num_devices}, actual value {strangers[0]}")
+    tables, dataset = tabulate(plan), load_dataset(problem.scenario.learning)
+    learning = problem.scenario.learning
+    partition = split(dataset.train_labels, learning, problem.num_devices, stream(how.training_seed, "partition"))
+    with alone_in(folder):
+        return _Writer(problem, tables, dataset, partition, folder, how).write()
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """All folders of one network."""
+
+    problem: Problem
+    tables: PlanTables
+    dataset: Dataset
+    partition: Partition
+    root: Path
+    how: Deployment
+
+    def write(self) -> list[AgentFolder]:
+        network = f"{_plain(self.problem.scenario.name)}-{token_hex(4)}"
+        authority = new_authority(network)
+        authority.write(self.root / "authority.pem", self.root / "authority.key")
+        devices = range(self.problem.num_devices)
+        members = [new_member(authority, f"device {device}", self.how.host(device)) for device in devices]
+        watcher = new_member(authority, WATCHER, "127.0.0.1")
+        written = [self._device(device, network, authority, members) for device in devices]
+        for folder in written:
+            (folder.members_folder / f"{WATCHER}.pem").write_bytes(certificate_pem(watcher.certificate))
+        self._watcher(network, authority, watcher)
+        return written
+
+    def _device(self, device: int, network: str, authority: Identity, members: Sequence[Identity]) -> AgentFolder:
+        found, topology = device_folder(self.root, device), self.problem.topology
+        found.members_folder.mkdir(parents=True)
+        members[device].write(found.certificate, found.key)
+        found.authority.write_bytes(certificate_pem(authority.certificate))
+        for other in topology.within(device, max(self.hops, 1)):
+            if other != device:
+                target = found.members_folder / f"{other}.pem"
+                target.write_bytes(certificate_pem(members[other].certificate))
+        write_scenario(self.problem.scenario, found.path)
+        own = self.tables.model_copy(update={"devices": (self.tables.devices[device],)})
+        plan_file = found.path / "plan.json"
+        write_text(plan_file, own.model_dump_json() + "\n")
+        index = self.partition.of(device)
+        samples = {"inputs": self.dataset.train_inputs[index], "labels": self.dataset.train_labels[index]}
+        write_tensors(found.samples_file, samples)
+        write_text(found.path / "heliomesh-agent.service", _UNIT.format(device=device))
+        found.write_settings(self._settings(device, network, file_sha256(plan_file), topology))
+        return found
+
+    def _settings(self, device: int, network: str, plan_sha256: str, topology: Topology) -> AgentSettings:
+        how = self.how
+        return AgentSettings(
+            device=device,
+            network=network,
+            plan=plan_name(self.problem, self.tables),
+            plan_sha256=plan_sha256,
+            hops=self.hops,
+            listen=how.place(device),
+            neighbours={str(other): how.place(other) for other in topology.neighbours[device]},
+            training_seed=how.training_seed,
+            strategy=how.strategy,
+            num_classes=self.dataset.num_classes,
+            checkpoint_slots=how.checkpoint_slots,
+            clock=how.clock,
+            sensor=how.sensor,
+        )
+
+    @property
+    def hops(self) -> int:
+        """How far measurements travel."""
+        topology, devices = self.problem.topology, range(self.problem.num_devices)
+        return hops_of(self.tables, {device: topology.within(device, len(devices)) for device in devices})
+
+    def _watcher(self, network: str, authority: Identity, watcher: Identity) -> None:
+        """What `heliomesh watch` needs to see all devices."""
+        found = AgentFolder(self.root / WATCHER)
+        found.path.mkdir()
+        watcher.write(found.certificate, found.key)
+        found.authority.write_bytes(certificate_pem(authority.certificate))
+        write_scenario(self.problem.scenario, found.path)
+        places = {str(device): self.how.place(device) for device in range(self.problem.num_devices)}
+        told = {
+            "network": network,
+            "planner": self.tables.planner,
+            "options": dict(self.how.options),
+            "devices": places,
+        }
+        write_text(found.path / "watch.toml", tomli_w.dumps(told))
+
+
+def plan_name(problem: Problem, tables: PlanTables) -> str:
+    """A hash of a whole plan and its scenario."""
+    return json_sha256([problem.scenario.content_hash, tables.model_dump(mode="json")])
+
+
+def write_scenario(scenario: Scenario, folder: Path) -> None:
+    """Write scenario.toml, with the files that it names beside it."""
+    data: dict[str, Any] = scenario.as_dict()
+    for section, name in FILE_FIELDS:
+        if name in data[section]:
+            source = Path(data[section][name])
+            (folder / source.name).write_bytes(source.read_bytes())
+            data[section][name] = source.name
+    write_text(folder / "scenario.toml", tomli_w.dumps(data))
+
+
+def _plain(name: str) -> str:
+    """A name without letters that mean something in Zenoh's keys."""
+    return "".join(letter if letter.isalnum() else "-" for letter in name) or "network"

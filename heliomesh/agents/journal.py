@@ -1,0 +1,91 @@
+"""What happened in each slot, a line of JSON each, with planned and measured joules side by side."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from heliomesh.agents.folder import AgentFolder
+from heliomesh.agents.inbox import Inbox
+from heliomesh.durable import unlinked, without_nan
+from heliomesh.engine.fleet.device import Happened, Sensed
+from heliomesh.living.detector import harvest_moments
+from heliomesh.problem.problem import Problem
+
+
+class Journal:
+    """The journal of one agent; a restart goes on in the same file."""
+
+    def __init__(self, folder: AgentFolder, problem: Problem) -> None:
+        self._folder, self._problem, self._device, self._plan = folder, problem, folder.settings.device, ""
+
+    def follow(self, plan: str) -> None:
+        """Name the plan in force from now on."""
+        self._plan = plan
+
+    def add(
+        self, slot: int, sensed: Sensed, happened: Happened, measured_joule: float | None, inbox: Inbox
+    ) -> dict[str, Any]:
+        """Write the line of a slot; returns it."""
+        line: dict[str, Any] = without_nan(
+            {
+                "slot": slot,
+                "device": self._device,
+                "plan": self._plan,
+                "channel_level": {str(site): level for site, level in sensed.channel_level.items()},
+                "weather": sensed.weather,
+                "battery_joule": happened.battery_joule,
+                "battery_after_joule": happened.battery_after_joule,
+                "power_watt": happened.power_watt,
+                "trained": happened.trained,
+                "planned_joule": happened.spent_joule,
+                "measured_joule": measured_joule,
+                "expected_harvest_joule": self._expected_joule(slot, sensed.weather),
+                "harvested_joule": happened.harvested_joule,
+                "overflow_joule": happened.overflow_joule,
+                "error_prob": happened.error_prob.tolist(),
+                "delivered": happened.delivered.tolist(),
+                "loss": happened.loss,
+                "refused": dict(inbox.refused),
+                "isolated": sorted(inbox.isolated),
+            }
+        )
+        with open(self._folder.journal, "a", encoding="utf-8", opener=unlinked) as file:
+            file.write(json.dumps(line) + "\n")
+        return line
+
+    def _expected_joule(self, slot: int, now: int) -> float:
+        """The mean harvest of the slot in the weather that there is."""
+        weather = torch.full((1, self._problem.num_devices), now)
+        return float(harvest_moments(self._problem, slot, weather)[0][0, self._device])
+
+
+def happened_in(line: Mapping[str, Any]) -> Happened:
+    """What happened, from a line of a journal."""
+    return Happened(
+        battery_joule=line["battery_joule"],
+        battery_after_joule=line["battery_after_joule"],
+        power_watt=line["power_watt"],
+        trained=line["trained"],
+        spent_joule=line["planned_joule"],
+        harvested_joule=line["harvested_joule"],
+        overflow_joule=line["overflow_joule"],
+        error_prob=np.array(line["error_prob"], dtype=np.float64),
+        delivered=np.array(line["delivered"], dtype=np.bool_),
+        loss=float("nan") if line["loss"] is None else line["loss"],
+    )
+
+
+def read_journal(folder: AgentFolder) -> list[dict[str, Any]]:
+    """All whole lines, the newest of every slot; a line that a lost supply cut off is left out."""
+    found: dict[int, dict[str, Any]] = {}
+    if folder.journal.exists():
+        for text in folder.journal.read_text(encoding="utf-8").splitlines():
+            try:
+                line = json.loads(text)
+            except ValueError:
+                continue
+            found[line["slot"]] = line
+    return [found[slot] for slot in sorted(found)]

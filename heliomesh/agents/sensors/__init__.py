@@ -1,0 +1,1 @@
+"""What measures a device's battery, harvest and channel."""

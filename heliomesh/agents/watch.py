@@ -1,0 +1,199 @@
+"""The live network on a local page: what agents publish becomes a trace, and the trace the page's own player.
+
+A watcher is a member with a certificate of its own. It connects to all devices and hears what each publishes at the
+end of a slot; it sends nothing. Slots that were over before it came are not shown.
+"""
+
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from pydantic import Field
+
+from heliomesh.agents.folder import AgentFolder
+from heliomesh.agents.identity import OPERATOR
+from heliomesh.agents.journal import happened_in
+from heliomesh.agents.link import Overlook
+from heliomesh.agents.steward import Send, Steward, send_plan
+from heliomesh.agents.wire import Sender
+from heliomesh.engine.fleet.observer import absent, observed, recorded
+from heliomesh.jobs.job import Job
+from heliomesh.jobs.store import Store
+from heliomesh.pages.page import report_page
+from heliomesh.problem.problem import Problem, build
+from heliomesh.scenario import Scenario, ScenarioError, Section, read_text, validated
+from heliomesh.simulation.slot_loop import Slot
+from heliomesh.simulation.trace import Trace
+
+_PLANNER = "agents"
+_SLOTS_AHEAD = 3  # for tables to arrive before they are in force
+_LOOK_SECOND = 0.1
+_WAITING = b"<!doctype html><title>heliomesh</title><p>No slot has ended yet."
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class WatchSettings(Section):
+    """Where all devices listen."""
+
+    network: str
+    planner: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    devices: dict[str, str]  # host:port by number
+
+
+@dataclass
+class Watched:
+    """What was heard so far, by slot and device."""
+
+    problem: Problem
+    lines: dict[int, dict[int, Mapping[str, Any]]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def hear(self, device: int, line: Mapping[str, Any]) -> None:
+        """A device's line of a slot."""
+        if 0 <= device < self.problem.num_devices and 0 <= line["slot"] < self.problem.slots:
+            happened_in(line)  # what is no line of a journal ends here
+            with self._lock:
+                self.lines.setdefault(line["slot"], {})[device] = line
+
+    def trace(self) -> Trace | None:
+        """The slots from the first that was heard to the last; None where there are none."""
+        with self._lock:
+            lines = {slot: dict(heard) for slot, heard in self.lines.items()}
+        if not lines:
+            return None
+        first, last = min(lines), max(lines)
+        problem = build(self.problem.scenario.first_slots(last - first + 1))
+        recorder, trace = recorded(problem, _PLANNER, 0)
+        before: Slot | None = None
+        for number, slot in enumerate(range(first, last + 1)):
+            before = slot_of(problem, number, lines.get(slot, {}), before)
+            recorder.add(before)
+        return trace
+
+    def complete(self, slot: int) -> dict[int, Mapping[str, Any]] | None:
+        """The lines of a slot once nothing more is to come; None before."""
+        with self._lock:
+            heard = self.lines.get(slot, {})
+            over = self.latest > slot + 1 or len(heard) == self.problem.num_devices
+            return dict(heard) if over else None
+
+    @property
+    def latest(self) -> int:
+        """The last slot that was heard of; −1 where there is none."""
+        return max(self.lines, default=-1)
+
+    def page(self) -> bytes:
+        """The page of all slots so far."""
+        trace = self.trace()
+        if trace is None:
+            return _WAITING
+        job = Job(Scenario.parse(tomllib.loads(trace.scenario_toml)), "uncoordinated", {})
+        with TemporaryDirectory() as folder:
+            Store(Path(folder), single=True).put_trace(job, trace)
+            title = f"{self.problem.scenario.name}: live, slots {min(self.lines)} to {max(self.lines)}"
+            return report_page([folder], title).encode()
+
+
+def slot_of(problem: Problem, number: int, heard: Mapping[int, Mapping[str, Any]], before: Slot | None) -> Slot:
+    """A slot from the lines of those who were heard; of others the last battery is known."""
+    devices = range(problem.num_devices)
+    battery = [0.0] * len(devices) if before is None else before.battery_after_joule[0].tolist()
+    seen = [
+        happened_in(heard[device]) if device in heard else absent(problem, device, battery[device])
+        for device in devices
+    ]
+    levels = torch.zeros(1, problem.channel.num_sites, dtype=torch.long)
+    for line in heard.values():
+        for site, level in line["channel_level"].items():
+            levels[0, int(site)] = level
+    weather = torch.tensor([[int(heard[device]["weather"]) if device in heard else 0 for device in devices]])
+    return observed(problem, number, seen, levels, weather)
+
+
+def plan_anew(watched: Watched, steward: Steward, sender: Sender, send: Send, notify: Callable[[str], None]) -> None:
+    """Follow the network slot by slot to its end; where its joules deviate, send it a new plan."""
+    before: Slot | None = None
+    in_force = 0
+    for number in range(watched.problem.slots):
+        while (heard := watched.complete(number)) is None:
+            time.sleep(_LOOK_SECOND)
+        before = slot_of(watched.problem, number, heard, before)
+        found = steward.look(number, before)
+        if found is not None:
+            first_slot = watched.latest + _SLOTS_AHEAD
+            sender = replace(sender, plan=found.name)
+            send_plan(found, first_slot, range(watched.problem.num_devices), sender, time.time(), send)
+            notify(f"slot {number}: harvests deviate; plan {found.name[:12]} is in force from slot {first_slot} on")
+            in_force = first_slot
+        elif steward.plan is not None and number > in_force:
+            behind = [device for device, line in heard.items() if line["plan"] != steward.plan.name]
+            send_plan(steward.plan, number, behind, sender, time.time(), send)
+
+
+def watch(
+    folder: Path, host: str, port: int, refresh_second: float, notify: Callable[[str], None] | None = None
+) -> ThreadingHTTPServer:
+    """A server of the live page, which hears from now on; `serve_forever` starts it.
+
+    With ``notify`` it plans anew where joules deviate from the plan, and says so.
+    """
+    source = folder / "watch.toml"
+    settings = validated(WatchSettings, tomllib.loads(read_text("watch.toml", source)), "watch.toml")
+    watched = Watched(build(Scenario.load(folder / "scenario.toml")))
+    own = AgentFolder(folder)
+    overlook = Overlook(own, settings.network, settings.devices.values(), watched.hear)
+    if notify is not None:
+        steward = Steward.of(watched.problem, settings.planner, settings.options)
+        sender = Sender(own.identity(), settings.network, "", OPERATOR, time.time_ns())
+        work = (watched, steward, sender, overlook.send, notify)
+        threading.Thread(target=plan_anew, args=work, daemon=True).start()
+    try:
+        return _Server((host, port), watched, refresh_second, overlook)
+    except OSError as error:
+        raise ScenarioError("--port", f"expected a free port, actual {host}:{port}: {error.strerror}") from None
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, place: tuple[str, int], watched: Watched, refresh_second: float, overlook: Overlook) -> None:
+        super().__init__(place, _Page)
+        self.watched, self.refresh_second, self.overlook = watched, refresh_second, overlook
+        self.local = place[0] in _LOOPBACK
+
+    def server_close(self) -> None:
+        """Leave the network too."""
+        super().server_close()
+        self.overlook.close()
+
+
+class _Page(BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        """The page, for whoever asks this machine by its own name: other pages must not read it."""
+        name = self.headers.get("Host", "").rsplit(":", 1)[0].strip("[]")
+        if self.server.local and name not in _LOOPBACK:
+            self.send_error(403)
+        elif self.path != "/":
+            self.send_error(404)
+        else:
+            page = self.server.watched.page()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(page)))
+            self.send_header("Cache-Control", "no-store")
+            self.send_header("Refresh", f"{self.server.refresh_second:g}")
+            self.end_headers()
+            self.wfile.write(page)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing of every visit."""

@@ -1,0 +1,171 @@
+"""`heliomesh deploy` writes a folder for each device, and `heliomesh agent` runs one of them."""
+
+import time
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heliomesh.commands.facts import build_noted, print_facts
+from heliomesh.commands.options import (
+    FiniteOption,
+    OutputOptions,
+    ScenarioArgument,
+    Settings,
+    flattened,
+    without_end,
+)
+from heliomesh.commands.terminal import say, tell
+from heliomesh.planning import find_planner, make_plan
+from heliomesh.scenario import ScenarioError
+
+
+def _check_installed() -> None:
+    """Refuse where the extra is not there."""
+    if find_spec("zenoh") is None or find_spec("cryptography") is None:
+        raise ScenarioError(
+            "agent", "expected Zenoh to be installed (pip install heliomesh[agent]), actual: it is not"
+        )
+
+
+@dataclass(frozen=True)
+class PlaceOptions:
+    """Where devices are, and what they measure with."""
+
+    at: Annotated[
+        list[str], typer.Option("--at", help="A device's machine: number=host. Repeatable; default: this one.")
+    ] = field(default_factory=list)
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Device i listens at this port + i.")] = 7447
+    sensor: Annotated[
+        str,
+        typer.Option("--sensor", help="simulated, trace, power-supply or ina219; agent.toml has its settings."),
+    ] = "simulated"
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of training and of simulated sensors.")] = 0
+
+    @property
+    def hosts(self) -> dict[int, str]:
+        """Machines by device."""
+        return dict(_host(text) for text in self.at)
+
+
+@dataclass(frozen=True)
+class TimeOptions:
+    """When slots begin."""
+
+    slot_second: Annotated[float, typer.Option("--slot-second", min=0.01, help="Length of a slot [s].")] = 10.0
+    guard_second: Annotated[
+        float | None, typer.Option("--guard-second", min=0, help="Silence at both ends of a slot; default: a tenth.")
+    ] = None
+    start_in: Annotated[float, typer.Option("--start-in", min=0, help="Seconds from now to the first slot.")] = 60.0
+    ready: Annotated[
+        bool, typer.Option("--ready", help="Slots as fast as all neighbours are ready, whatever the time of day.")
+    ] = False
+
+    @property
+    def guard(self) -> float:
+        """Silence at both ends of a slot [s]."""
+        return self.slot_second / 10 if self.guard_second is None else self.guard_second
+
+    def check(self) -> None:
+        """Refuse a slot of nothing but guard times."""
+        if 2 * self.guard >= self.slot_second:
+            raise ScenarioError(
+                "--guard-second", f"expected less than half of {self.slot_second:g} s, actual value {self.guard:g}"
+            )
+
+    def settings(self) -> Any:
+        """The same for agents, from now on."""
+        from heliomesh.agents.folder import ClockSettings
+
+        return ClockSettings(
+            kind="ready" if self.ready else "wall",
+            start_second=time.time() + self.start_in,
+            slot_second=self.slot_second,
+            guard_second=self.guard,
+        )
+
+
+@flattened
+def deploy_command(
+    scenario: ScenarioArgument,
+    out: Annotated[Path, typer.Option("--out", help="Empty folder for the devices' folders.")],
+    *,
+    planner: Annotated[
+        str, typer.Option("--planner", help="One whose devices look their actions up, such as decentralized.")
+    ] = "decentralized",
+    settings: Settings,
+    finite: FiniteOption = False,
+    places: PlaceOptions,
+    times: TimeOptions,
+    output: OutputOptions,
+) -> None:
+    """Write a folder for each device: plan, keys, samples, settings and a unit for systemd."""
+    _check_installed()
+    from heliomesh.agents.deploy import Deployment, deploy
+    from heliomesh.agents.folder import SensorSettings
+    from heliomesh.scenario import validated
+
+    problem = build_noted(settings.scenario(scenario))
+    whole = {"interpolate": False} if "interpolate" in find_planner(planner).options.model_fields else {}
+    options = without_end(planner, whole | settings.of_planner, finite)
+    sensor = validated(SensorSettings, {"kind": places.sensor, "seed": places.seed}, "sensor")
+    times.check()
+    plan = make_plan(problem, planner, options, bound=False, track=output.track)
+    own: dict[str, Any] = {"training_seed": places.seed, "options": options}
+    how = Deployment(times.settings(), sensor, places.hosts, places.port, **own)  # time counts from here
+    written = deploy(problem, plan, out, how)
+    facts = {
+        "planner": planner,
+        "devices": len(written),
+        "hops that measurements travel": written[0].settings.hops,
+        "network": written[0].settings.network,
+        "run a device by": f"heliomesh agent {written[0].path}",
+    }
+    print_facts(facts, output.as_json)
+
+
+def agent_command(
+    folder: Annotated[Path, typer.Argument(help="The device's folder, as `heliomesh deploy` writes it.")],
+    quiet: Annotated[bool, typer.Option("--quiet", help="Only troubles, no progress.")] = False,
+) -> None:
+    """Run one device: keep slots, train, exchange models with neighbours, and go on after brown-outs."""
+    _check_installed()
+    from heliomesh.agents.agent import run_agent
+    from heliomesh.agents.folder import AgentFolder
+
+    if not folder.is_dir():
+        raise ScenarioError("folder", f"expected a device's folder, actual value {str(folder)!r}")
+    count = run_agent(AgentFolder(folder), tell)
+    if not quiet:
+        say(f"took part in {count} slots")
+
+
+def watch_command(
+    folder: Annotated[Path, typer.Argument(help="The folder `watch` that `heliomesh deploy` wrote.")],
+    host: Annotated[str, typer.Option("--host", help="Where to serve the page; others see it only if told so.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")] = 8747,
+    refresh_second: Annotated[
+        float, typer.Option("--refresh-second", min=0.1, help="Between reloads of the page [s].")
+    ] = 10.0,
+    replan: Annotated[
+        bool, typer.Option("--replan", help="Plan anew where harvests deviate, and send devices the new plan.")
+    ] = False,
+) -> None:
+    """Show the live network in the page's own player, on a page of this machine."""
+    _check_installed()
+    from heliomesh.agents.watch import watch
+
+    with watch(folder, host, port, refresh_second, tell if replan else None) as server:
+        say(f"http://{host}:{server.server_address[1]}/ shows the network; Ctrl-C ends")
+        server.serve_forever()
+
+
+def _host(text: str) -> tuple[int, str]:
+    device, _, host = text.partition("=")
+    if not device.isdecimal() or not host:
+        raise ScenarioError("--at", f"expected number=host, such as 2=192.168.0.12, actual value {text!r}")
+    return int(device), host

@@ -1,0 +1,70 @@
+"""Agents do what the simulator does, over real connections."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from heliomesh.jobs.training import train
+from heliomesh.simulation.trace import simulate
+from tests.agents.network import deployed, final_weights, planned, running, share_of_equal_slots, small, told
+
+from heliomesh.agents.folder import AgentFolder  # isort: skip
+from heliomesh.agents.journal import read_journal
+
+
+@pytest.mark.parametrize(("devices", "hops"), [(3, 1), (5, 2)])
+def test_agents_do_what_the_simulator_does(tmp_path: Path, devices: int, hops: int) -> None:
+    problem = small(**{"network.devices": devices, "slots": 8})
+    plan = planned(problem, hops)
+    folders = deployed(problem, plan, tmp_path / "net", seed=3)
+    with running(folders) as network:
+        network.wait()
+    assert "".join(map(told, folders)) == ""
+    trace = simulate(problem, plan, 1, 3)
+    assert trace.delivered.any()
+    assert share_of_equal_slots(folders, trace) == 1.0
+    expected = train(problem.scenario, trace, seed=3)
+    assert torch.equal(final_weights(folders), expected.weights)
+
+
+@pytest.mark.slow
+def test_twenty_agents_do_what_the_simulator_does(tmp_path: Path) -> None:
+    problem = small(**{"network.devices": 20, "slots": 50})
+    plan = planned(problem)
+    folders = deployed(problem, plan, tmp_path / "net", seed=3)
+    with running(folders) as network:
+        network.wait(1800)
+    trace = simulate(problem, plan, 1, 3)
+    share = share_of_equal_slots(folders, trace)
+    expected = train(problem.scenario, trace, seed=3)
+    equal = torch.equal(final_weights(folders), expected.weights)
+    print(f"equal slots {share:.4%} of {20 * 50}, weights equal {equal}, accuracy {expected.final}")
+    assert share >= 0.999
+    assert equal
+
+
+@pytest.mark.slow
+def test_twenty_agents_with_own_random_numbers_are_like_the_simulator(tmp_path: Path) -> None:
+    problem = small(**{"network.devices": 20, "slots": 50})
+    plan = planned(problem)
+    folders = deployed(problem, plan, tmp_path / "net")
+    for device, folder in enumerate(folders):  # nobody shares luck with anybody
+        sensor = folder.settings.sensor.model_copy(update={"seed": 1000 + device})
+        AgentFolder(folder.path).write_settings(folder.settings.model_copy(update={"sensor": sensor}))
+    with running(folders) as network:
+        network.wait(1800)
+    lines = [line for folder in folders for line in read_journal(folder)]
+    found = {
+        "trained": np.mean([line["trained"] for line in lines]),
+        "delivered": np.mean([np.mean(line["delivered"]) for line in lines]),
+        "spent": np.mean([line["planned_joule"] for line in lines]),
+    }
+    trace = simulate(problem, plan, 200, 7)
+    expected = {"trained": trace.scheduled, "delivered": trace.delivered, "spent": trace.spent_joule}
+    for name, value in found.items():
+        by_episode = expected[name].mean((1, 2))
+        low, high = np.quantile(by_episode, [0.005, 0.995])
+        print(f"{name}: {value:.4f}, simulated {by_episode.mean():.4f}, 99 % of episodes {low:.4f} to {high:.4f}")
+        assert low <= value <= high, name

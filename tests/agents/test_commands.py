@@ -1,0 +1,61 @@
+"""The three commands: what they write, and one sentence for what they cannot do."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.agents.network import SMALL, free_ports  # it skips where Zenoh is not installed
+
+from heliomesh.agents.folder import AgentFolder  # isort: skip
+from tests.conftest import Call
+
+_WORDS = ["deploy", "tiny", "--out", "net", "--finite", "-o", "hops=0", "-o", "rounds=1", "--quiet"]
+_FEW = ["--set", "network.devices=3", "--set", "slots=3", *(f"--set={name}={value}" for name, value in SMALL.items())]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_deploy_writes_folders_that_tell_no_secrets(call: Call) -> None:
+    code, said, told = call(*_WORDS, *_FEW, "--port", str(free_ports(3)), "--at", "2=station.example")
+    assert (code, told) == (0, "")
+    assert "heliomesh agent net/device-0" in said
+    found = AgentFolder(Path("net/device-0"))
+    assert found.settings.neighbours["2"].startswith("station.example:")
+    assert found.key.stat().st_mode & 0o077 == 0
+    assert not list(Path("net").rglob("device-*/authority.key"))
+    assert "device-0" in (found.path / "heliomesh-agent.service").read_text()
+    code, _, told = call(*_WORDS, *_FEW)
+    assert (code, told) == (2, "error: --out: expected an empty folder, actual: net has files\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            [*_WORDS, "--at", "two=host"],
+            "--at: expected number=host, such as 2=192.168.0.12, actual value 'two=host'",
+        ),
+        ([*_WORDS, *_FEW, "--at", "9=host"], "--at: expected devices below 3, actual value 9"),
+        ([*_WORDS, "--slot-second", "1", "--guard-second", "0.5"], "--guard-second: expected less than half of 1 s"),
+        ([*_WORDS, "--sensor", "eye"], "sensor.kind: expected 'simulated', 'trace', 'power-supply' or 'ina219'"),
+        (["agent", "nowhere"], "folder: expected a device's folder, actual value 'nowhere'"),
+        (["agent", "."], "agent.toml: expected a readable text file"),
+        (["watch", "."], "watch.toml: expected a readable text file"),
+    ],
+)
+def test_mistakes_are_one_sentence(call: Call, words: list[str], sentence: str) -> None:
+    code, _, told = call(*words)
+    assert code == 2
+    assert told.startswith(f"error: {sentence}")
+    assert told.count("\n") == 1
+    assert not Path("net").exists()
+
+
+@pytest.mark.parametrize("words", [_WORDS, ["agent", "net/device-0"], ["watch", "net/watch"]])
+def test_without_zenoh_the_remedy_is_said(call: Call, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    monkeypatch.setattr("heliomesh.commands.agent.find_spec", lambda name: None)
+    sentence = "error: agent: expected Zenoh to be installed (pip install heliomesh[agent]), actual: it is not\n"
+    assert call(*words) == (2, "", sentence)

@@ -1,0 +1,215 @@
+"""Who is not let in: strangers, forgers, repeaters and devices that send NaN."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from heliomesh.engine.fleet.messages import Packet, model_message
+from tests.agents.network import deployed, final_weights, planned, running, small, told
+
+from heliomesh.agents.clock import WallClock  # isort: skip
+from heliomesh.agents.deploy import WATCHER
+from heliomesh.agents.folder import AgentFolder, ClockSettings
+from heliomesh.agents.identity import OPERATOR, members_of
+from heliomesh.agents.inbox import Agreement, Inbox
+from heliomesh.agents.journal import read_journal
+from heliomesh.agents.link import Link, opened
+from heliomesh.agents.wire import CHUNK_BYTES, Assembly, RefusedError, Sender
+from heliomesh.problem.factor import energy
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[AgentFolder]:
+    problem = small(**{"network.devices": 3, "slots": 4})
+    return deployed(problem, planned(problem, hops=0), tmp_path_factory.mktemp("net") / "net")
+
+
+def sender(folder: AgentFolder, **changes: Any) -> Sender:
+    settings = folder.settings
+    own = Sender(folder.identity(), settings.network, settings.plan, settings.device, 1)
+    return replace(own, **changes)
+
+
+def inbox(folder: AgentFolder, said: list[str], parameters: int) -> Inbox:
+    told_by = {1: frozenset({energy(1)})}
+    agreement = Agreement(0, folder.settings.plan, 9.0, parameters, frozenset({0.0, 1.0}), told_by, {energy(1): 3})
+    assembly = Assembly(folder.members(), folder.settings.network, 4 * parameters)
+    found = Inbox(agreement, assembly, WallClock(ClockSettings()), said.append, set())
+    found.enter(5)
+    return found
+
+
+def model(slot: int, row: torch.Tensor, origin: int = 1) -> Any:
+    return model_message(origin, 0, slot, Packet(1.0, row), 32 * len(row))
+
+
+def delivered(box: Inbox, frames: tuple[bytes, ...]) -> Any:
+    return [mail for mail in map(box.take, frames) if mail is not None]
+
+
+def test_a_model_comes_in_chunks_and_is_the_same(folders: list[AgentFolder]) -> None:
+    row = torch.randn(50_000)
+    frames = sender(folders[1]).frames(model(5, row), 0.0)
+    assert len(frames) == 5
+    assert max(map(len, frames)) <= CHUNK_BYTES
+    said: list[str] = []
+    (mail,) = delivered(inbox(folders[0], said, 50_000), frames)
+    assert torch.equal(mail.message().content.row, row)
+    assert mail.message().content.power_watt == 1.0
+    assert mail.frames == frames
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "changes", "slot"),
+    [
+        ("replay", {}, 4),
+        ("early", {}, 7),
+        ("plan", {"plan": "another"}, 5),
+        ("unsigned", {"network": "another"}, 5),
+        ("unsigned", {"device": 2}, 5),
+    ],
+)
+def test_messages_that_do_not_fit_are_refused(
+    folders: list[AgentFolder], reason: str, changes: dict[str, Any], slot: int
+) -> None:
+    said: list[str] = []
+    box = inbox(folders[0], said, 10)
+    assert not delivered(box, sender(folders[1], **changes).frames(model(slot, torch.zeros(10)), 0.0))
+    assert box.refused[reason] >= 1
+    assert len(said) == 1
+
+
+def test_only_the_operator_changes_plans_and_only_to_newer_ones(folders: list[AgentFolder]) -> None:
+    said: list[str] = []
+    box = inbox(folders[0], said, 10)
+    watcher = AgentFolder(folders[0].path.parent / WATCHER)
+    network = folders[0].settings.network
+    operator = Sender(watcher.identity(), network, "new", OPERATOR, 1)
+    assert len(delivered(box, operator.new_plan(0, 7, 10.0, b"tables"))) == 1
+    assert not delivered(box, operator.new_plan(0, 7, 9.0, b"older tables"))
+    assert not delivered(box, operator.new_plan(1, 7, 10.0, b"for somebody else"))
+    assert not delivered(box, sender(folders[1]).new_plan(0, 7, 10.0, b"from a member"))
+    assert not delivered(box, sender(folders[1], device=OPERATOR).new_plan(0, 7, 10.0, b"forged"))
+    assert not delivered(box, operator.frames(model(5, torch.zeros(10)), 0.0))
+    assert (box.refused["plan"], box.refused["replay"]) == (3, 1)
+    assert box.refused["unsigned"] == 2  # the forged manifest, and its chunk that nobody announced
+    assert not box.isolated
+
+
+def test_the_same_message_comes_in_once(folders: list[AgentFolder]) -> None:
+    said: list[str] = []
+    box = inbox(folders[0], said, 10)
+    frames = sender(folders[1]).frames(model(5, torch.zeros(10)), 0.0)
+    assert len(delivered(box, frames)) == 1
+    assert not delivered(box, frames)
+    assert box.refused["replay"] == 1
+    assert "slot 5" in said[0]
+
+
+def test_an_earlier_process_of_a_device_is_refused(folders: list[AgentFolder]) -> None:
+    said: list[str] = []
+    box = inbox(folders[0], said, 10)
+    assert delivered(box, sender(folders[1], started=2).frames(model(5, torch.zeros(10)), 0.0))
+    assert not delivered(box, sender(folders[1], started=1).frames(model(6, torch.zeros(10)), 0.0))
+    assert box.refused == {"twin": 1}
+
+
+@pytest.mark.parametrize("row", [torch.tensor([1.0, torch.nan]), torch.tensor([torch.inf, 0.0]), torch.zeros(1)])
+def test_who_sends_nan_is_isolated(folders: list[AgentFolder], row: torch.Tensor) -> None:
+    said: list[str] = []
+    box = inbox(folders[0], said, 2)
+    assert not delivered(box, sender(folders[1]).frames(model(5, row), 0.0))
+    assert box.isolated == {1}
+    assert not delivered(box, sender(folders[1]).frames(model(6, torch.zeros(2)), 0.0))
+    assert box.refused == {"unfit": 1, "isolated": 1}
+
+
+def test_changed_and_foreign_bytes_are_refused(folders: list[AgentFolder]) -> None:
+    assembly = Assembly(folders[0].members(), folders[0].settings.network, 400)
+    manifest, chunk = sender(folders[1]).frames(model(5, torch.zeros(10)), 0.0)
+    assert assembly.take(manifest) is None
+    with pytest.raises(RefusedError, match="not what was signed"):
+        assembly.take(chunk[:-1] + b"x")
+    with pytest.raises(RefusedError, match="nobody announced"):
+        assembly.take(chunk)
+    with pytest.raises(RefusedError, match="signed by somebody else than device 1"):
+        assembly.take(manifest.replace(b'"slot":5', b'"slot":6'))
+    body = json.dumps({"origin": 1}).encode()
+    for wrong in (b"", b"X", b"M", b"M" + b"0" * 64 + body, b"C" + b"0" * 40, b"M" * 20_000, b"C" * 70_000):
+        with pytest.raises(RefusedError):
+            assembly.take(wrong)
+    with pytest.raises(RefusedError, match="more than a model has"):
+        assembly.take(sender(folders[1]).frames(model(5, torch.zeros(101)), 0.0)[0])
+
+
+def test_a_member_cannot_fill_the_memory_with_announcements(folders: list[AgentFolder]) -> None:
+    assembly = Assembly(folders[0].members(), folders[0].settings.network, 400)
+    rows = [torch.full((10,), float(number)) for number in range(65)]
+    *manifests, last = [sender(folders[1]).frames(model(5, row), 0.0)[0] for row in rows]
+    assert [assembly.take(manifest) for manifest in manifests] == [None] * 64
+    with pytest.raises(RefusedError, match="one more message than the 64"):
+        assembly.take(last)
+    assembly.forget_before(6)
+    assert assembly.take(sender(folders[1]).frames(model(6, torch.zeros(10)), 0.0)[0]) is None
+
+
+def test_a_certificate_of_another_authority_is_refused(folders: list[AgentFolder], tmp_path: Path) -> None:
+    problem = small(**{"network.devices": 3, "slots": 4})
+    other = deployed(problem, planned(problem, hops=0), tmp_path / "other")
+    with pytest.raises(ValueError, match=r"1\.pem: expected to be signed by authority\.pem"):
+        members_of({1: other[0].members_folder / "1.pem"}, folders[0].authority)
+
+
+@contextmanager
+def linked(folder: AgentFolder) -> Iterator[Link]:
+    """A member that obeys nobody."""
+    link = Link(folder, time.time_ns())
+    try:
+        yield link
+    finally:
+        link.close()
+
+
+def test_a_stranger_a_forger_and_a_sender_of_nan_change_nothing(tmp_path: Path) -> None:
+    problem = small(**{"network.devices": 3, "slots": 4})
+    folders = deployed(problem, planned(problem, hops=0), tmp_path / "net")
+    stranger = deployed(problem, planned(problem, hops=0), tmp_path / "other")[0]
+    with linked(folders[2]) as rogue, running(folders, [0, 1]) as network:
+        session = opened(stranger, None, [folders[0].settings.listen])
+        until = time.monotonic() + 60
+        while not (rogue.alive(0) and rogue.alive(1)):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        forged = sender(folders[2], device=1)
+        own = sender(folders[2])
+        rogue.send(0, forged.silence(0, 0, 0.0))
+        rogue.send(0, own.silence(0, 0, 0.0))
+        rogue.send(0, own.silence(0, 0, 0.0))
+        bad = torch.full((len(_weights(folders[0])),), torch.nan)
+        for victim in (0, 1):
+            rogue.send(victim, own.frames(model_message(2, victim, 0, Packet(1.0, bad), 32 * len(bad)), 0.0))
+        session.put(f"heliomesh/{folders[0].settings.network}/to/0", b"from a stranger")
+        network.wait(120)
+        assert not session.info.links()
+        session.close()
+    last = read_journal(folders[0])[-1]
+    assert last["slot"] == 3
+    assert last["refused"] == {"unsigned": 1, "replay": 1, "unfit": 1}
+    assert [read_journal(folder)[-1]["isolated"] for folder in folders[:2]] == [[2], [2]]
+    assert "sent NaN or infinity among its weights in slot 0; it is isolated" in told(folders[1])
+    assert bool(final_weights(folders[:2]).isfinite().all())
+
+
+def _weights(folder: AgentFolder) -> torch.Tensor:
+    from heliomesh.agents.agent import installed
+    from heliomesh.engine.fleet.view import view_of
+
+    return installed(folder, view_of(folder.problem, 0, 0), 1.0)[0].weights()

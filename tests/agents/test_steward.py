@@ -1,0 +1,98 @@
+"""Deviating harvests call for a new plan, and devices follow it."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliomesh.living.conditions import Conditions, world_under
+from heliomesh.living.replanning import Watch
+from heliomesh.simulation.slot_loop import run_slots
+from tests.agents.network import READY, deployed, planned, running, small, told
+
+from heliomesh.agents.deploy import WATCHER, plan_name  # isort: skip
+from heliomesh.agents.folder import AgentFolder, ClockSettings
+from heliomesh.agents.identity import OPERATOR
+from heliomesh.agents.journal import read_journal
+from heliomesh.agents.link import Overlook
+from heliomesh.agents.steward import NewPlan, Steward, send_plan
+from heliomesh.agents.watch import watch
+from heliomesh.agents.wire import Sender
+from heliomesh.interop.export_tables import tabulate
+
+OPTIONS = {"rounds": 1, "hops": 0}
+RICH: dict[str, Any] = {  # in which less sun changes the plan
+    "network.devices": 3,
+    "energy.battery_levels": 4,
+    "energy.capacity_joule": 3.0,
+    "energy.powers_watt": [0.0, 1.0, 2.0],
+}
+
+
+def test_a_steward_plans_anew_where_harvests_deviate() -> None:
+    problem = small(**RICH, slots=40)
+    poor = world_under(problem, Conditions(harvest=tuple((device, 0.2) for device in range(3))))
+    found = {}
+    for name, world in (("usual", problem), ("poor", poor)):
+        steward = Steward.of(problem, "decentralized", OPTIONS, Watch(calibration_episodes=80))
+        slots = run_slots(problem, planned(problem, hops=0).policy, [0], 0, {0: world})
+        found[name] = [plan for number, slot in enumerate(slots) if (plan := steward.look(number, slot))]
+    assert found["usual"] == []
+    first = found["poor"][0]
+    assert all(factor < 0.6 for _, factor in first.belief.harvest)
+    usual = tabulate(planned(problem, hops=0))
+    assert first.tables.model_dump() != usual.model_dump()
+
+
+def test_an_agent_follows_a_new_plan_and_remembers_it(tmp_path: Path) -> None:
+    problem = small(**RICH, slots=300)
+    alone = READY.model_copy(update={"patience_second": 0.2})
+    folders = deployed(problem, planned(problem, hops=0), tmp_path / "net", alone)
+    poorer = small(**RICH, slots=300, **{"harvest.scale": 0.2})
+    tables = tabulate(planned(poorer, hops=0))
+    plan = NewPlan(plan_name(poorer, tables), tables, Conditions())
+    watcher, heard = AgentFolder(tmp_path / "net" / WATCHER), []
+    settings = folders[0].settings
+    overlook = Overlook(watcher, settings.network, [settings.listen], lambda *line: heard.append(line))
+    operator = Sender(watcher.identity(), settings.network, plan.name, OPERATOR, 1)
+    try:
+        with running(folders, [0]) as network:
+            until = time.monotonic() + 60
+            while not heard:
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            send_plan(plan, 0, [0], operator, time.time(), overlook.send)
+            while "follows plan" not in told(folders[0]):
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            network.kill(0)
+    finally:
+        overlook.close()
+    followed = AgentFolder(folders[0].path)
+    assert followed.settings.plan == plan.name
+    assert [own.model_dump() for own in followed.plan.devices] == [tables.devices[0].model_dump()]
+    assert {line["plan"] for line in read_journal(followed)} <= {settings.plan, plan.name}
+
+
+@pytest.mark.slow
+def test_a_network_with_less_sun_gets_a_new_plan(tmp_path: Path) -> None:
+    problem = small(**RICH, slots=60)
+    clock = ClockSettings(start_second=time.time() + 60, slot_second=3.0, guard_second=0.5)
+    folders = deployed(problem, planned(problem, hops=0), tmp_path / "net", clock, options=OPTIONS)
+    for folder in folders:
+        sensor = folder.settings.sensor.model_copy(update={"harvest_factor": 0.1})
+        AgentFolder(folder.path).write_settings(folder.settings.model_copy(update={"sensor": sensor}))
+    said: list[str] = []
+    with watch(tmp_path / "net" / WATCHER, "127.0.0.1", 0, 5.0, said.append), running(folders) as network:
+        network.wait(400)
+    print(said)
+    assert "harvests deviate" in said[0]
+    first = folders[0].settings.plan
+    for folder in folders:
+        lines = read_journal(folder)
+        plans = [line["plan"] for line in lines]
+        changed = next(line["slot"] for line in lines if line["plan"] != first)
+        assert changed == next(line["slot"] for line in read_journal(folders[0]) if line["plan"] != first)
+        assert "plan" not in lines[-1]["refused"]
+        assert len(set(plans)) >= 2
