@@ -40,7 +40,7 @@ from heliomesh.scenario import (
 from heliomesh.simulation.trace import Trace
 
 # raise it when the same inputs give other numbers, and when a default changes: identities leave defaults out
-RESULTS_VERSION = 3
+RESULTS_VERSION = 4
 IDEAL = "ideal"  # in place of a planner: everyone trains and sends in every slot, and nothing is lost
 
 Step = Literal["plan", "trace", "run"]
