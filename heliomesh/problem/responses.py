@@ -79,7 +79,7 @@ class Responses:
                 for own in range(self.count):
                     row = [1 + self._entry(one, doing | {device: own}) for one in self._hearing[device]]
                     rows.append(row + [0] * (most - len(row)))
-        return np.array(devices), list(np.array(rows, dtype=np.int64).reshape(-1, most).T.copy())
+        return np.array(devices), list(np.array(rows, dtype=np.int64).reshape(len(rows), most).T.copy())
 
     def _entry(self, hearing: Hearing, doing: dict[int, int]) -> int:
         """Entry of a receiver's table in the flat buffer."""

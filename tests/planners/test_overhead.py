@@ -3,26 +3,31 @@
 import pytest
 
 import heliomesh as hm
+from heliomesh.problem import coordination
 from heliomesh.problem.coordination import Coordination
+from heliomesh.problem.responses import Responses
 
 
+@pytest.mark.parametrize("looked_up", [False, True])
 @pytest.mark.parametrize("half_duplex", [False, True])
 @pytest.mark.parametrize("planner", ["receiver", "prices"])
-def test_every_start_of_the_rounds_is_counted(planner, half_duplex, monkeypatch):
+def test_every_start_of_the_rounds_is_counted(planner, half_duplex, looked_up, monkeypatch):
+    monkeypatch.setattr(coordination, "_MOST_RESPONSES", 1 << 20 if looked_up else 0)
     problem = hm.build(hm.Scenario.load("tiny").override({"link.half_duplex": half_duplex, "slots": 1}))
     plan = hm.plan(problem, planner)
     calls, messages = [], []
-    rounds, min_sum = Coordination.rounds, Coordination.min_sum
+    min_sum, walker = Coordination.min_sum, Responses if looked_up else Coordination
+    rounds = walker.rounds
 
-    def counted_rounds(self, tables, price, chosen, most):
-        calls.append(most)
-        return rounds(self, tables, price, chosen, most)
+    def counted_rounds(self, *arguments):
+        calls.append(arguments[-1])
+        return rounds(self, *arguments)
 
     def counted_messages(self, tables, price, most):
         messages.append(most)
         return min_sum(self, tables, price, most)
 
-    monkeypatch.setattr(Coordination, "rounds", counted_rounds)
+    monkeypatch.setattr(walker, "rounds", counted_rounds)
     monkeypatch.setattr(Coordination, "min_sum", counted_messages)
     hm.simulate(problem, plan, episodes=1)
     row = 4 * len(problem.actions)

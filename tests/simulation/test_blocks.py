@@ -25,6 +25,7 @@ WORLDS = [
     {"harvest": {"source": "trace", "joule": [0.3, 0.0, 2.0, 1.1, 0.7]}},
     {"cost.objective": "learning", "cost.phases": [[10, 1.0, 0.5], [13, 0.3, 1.0]]},
     {"network": {"topology": "star", "devices": 5}},
+    {"network": {"topology": "edges", "devices": 2, "edges": [], "allow_disconnected": True}},  # nobody hears anybody
 ]
 PLANS = [("receiver", {}), ("receiver", {"largest_table": 0}), ("prices", {"restarts": 0, "sweeps": 2})]
 
@@ -52,7 +53,7 @@ def check_equal(problem, policy, monkeypatch):
         np.testing.assert_array_equal(fast[name], array, err_msg=name)
 
 
-@pytest.mark.parametrize("changes", WORLDS, ids=lambda changes: " ".join(changes) or "tiny")
+@pytest.mark.parametrize("changes", WORLDS, ids=str)
 @pytest.mark.parametrize(("planner", "options"), PLANS, ids=str)
 def test_blocks_equal_the_slot_loop(planner, options, changes, monkeypatch):
     problem = problem_of(changes)
@@ -79,7 +80,7 @@ def test_overdrafts_in_a_block_are_caught(monkeypatch):
     policy = hm.plan(problem, "uncoordinated").policy
     full = torch.full((1, problem.num_devices), len(problem.actions) - 1)
     monkeypatch.setattr(type(policy), "action", lambda self, slot, seen: full)
-    with pytest.raises(hm.ScenarioError, match="overdrew"):
+    with pytest.raises(hm.ScenarioError, match=r"expected to spend at most the .* J that a battery holds"):
         hm.simulate(problem, policy, 1)
 
 
