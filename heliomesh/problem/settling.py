@@ -8,12 +8,14 @@ slot, never settles by itself; then each round goes half of its way only, which 
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 _MOST_SLOTS = 20_000  # through which a recursion goes at most
 _FEWEST_ROUNDS = 10
 _WHOLE_ROUNDS = 40  # before they go half of their way
 VALUE_TOLERANCE = 1e-7  # by which the rise of a row may vary
+_ROUNDING = 16  # last bits of the largest value by which it may vary in any case: float32 comes no closer
 _LAW_TOLERANCE = 1e-9  # sum of a law's changes
 
 
@@ -29,7 +31,8 @@ def settle_values(
     for number in range(most_rounds(slots)):
         after = around(value)
         rise = after - value
-        if float((rise.amax(-1) - rise.amin(-1)).max()) <= tolerance:
+        rounding = _ROUNDING * torch.finfo(after.dtype).eps * float(after.abs().max())
+        if float((rise.amax(-1) - rise.amin(-1)).max()) <= max(tolerance, rounding):
             return True
         value = after if number < _WHOLE_ROUNDS else (value + after) / 2
         value = value - value.amin(-1, keepdim=True)

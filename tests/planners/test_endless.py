@@ -14,6 +14,7 @@ from heliomesh.problem import dual, minorant, receiver_floor
 from heliomesh.problem.dual import Effort, raise_bound
 from heliomesh.problem.endless import Endless, cycle_of, natural_cycle
 from heliomesh.problem.policy import Observation, untracked
+from heliomesh.problem.settling import settle_values
 from tests.planners.test_certificate import slot_cost
 
 UNIT = 0.5  # joule: all energies of a network are multiples of it
@@ -318,3 +319,19 @@ def test_what_has_no_cycle_is_refused(
 ) -> None:
     with pytest.raises(hm.ScenarioError, match=sentence):
         hm.plan(tiny(changes), planner, endless=True, **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_values_settle_as_far_as_their_numbers_can(dtype: torch.dtype) -> None:
+    """Values of some hundreds change in the last bits of float32 for ever; the rounds end all the same."""
+    kernel = torch.tensor([[0.9, 0.1], [0.3, 0.7]], dtype=dtype)
+    cost, rounds = torch.tensor([123.4, 0.7], dtype=dtype), []
+
+    def around(value: torch.Tensor) -> torch.Tensor:
+        rounds.append(value)
+        return cost + value @ kernel.T
+
+    assert settle_values(around, torch.zeros(1, 2, dtype=dtype), 1)
+    assert len(rounds) < 200
+    rise = around(rounds[-1]) - rounds[-1]
+    assert torch.allclose(rise, torch.tensor(0.75 * 123.4 + 0.25 * 0.7, dtype=dtype), rtol=1e-5)
