@@ -15,8 +15,8 @@ _MOST_SLOTS = 20_000  # through which a recursion goes at most
 _FEWEST_ROUNDS = 10
 _WHOLE_ROUNDS = 40  # before they go half of their way
 VALUE_TOLERANCE = 1e-7  # by which the rise of a row may vary
-_ROUNDING = 16  # last bits of the largest value by which it may vary in any case: float32 comes no closer
 _LAW_TOLERANCE = 1e-9  # sum of a law's changes
+_ROUNDING = 16  # last bits by which either may vary in any case: float32 comes no closer
 
 
 def most_rounds(slots: int) -> int:
@@ -41,8 +41,9 @@ def settle_values(
 
 def settle_laws(around: Callable[[Tensor], Tensor], law: Tensor, slots: int) -> None:
     """Apply ``around`` until laws (..., state) come back."""
+    tolerance = max(_LAW_TOLERANCE, _ROUNDING * torch.finfo(law.dtype).eps)
     for number in range(most_rounds(slots)):
         after = around(law)
-        if float((after - law).abs().sum(-1).max()) <= _LAW_TOLERANCE:
+        if float((after - law).abs().sum(-1).max()) <= tolerance:
             return
         law = after if number < _WHOLE_ROUNDS else (law + after) / 2

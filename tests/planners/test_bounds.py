@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import heliomesh as hm
+from heliomesh import planning
 from heliomesh.planners import centralized
 from heliomesh.problem import cells, dual
 from heliomesh.problem.best_response import descend
@@ -368,7 +369,10 @@ def test_an_optimum_that_fits_only_in_float32_is_no_bound() -> None:
 @pytest.mark.parametrize(
     "mode", [{}, {"channel.state": "link"}, pytest.param({"link.half_duplex": True}, marks=pytest.mark.slow)]
 )
-def test_a_hub_of_twenty_devices_is_pruned_and_bounded(mode: dict[str, Any]) -> None:
+def test_a_hub_of_twenty_devices_is_pruned_and_bounded(mode: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        planning, "usual_effort", lambda problem: Effort(12, dual.usual_effort(problem).channel_steps // 5)
+    )
     changes = {"network.topology": "star", "network.devices": 21, "slots": 2}
     problem = hm.build(hm.Scenario.load("tiny").override(changes | mode))
     with pytest.raises(hm.TooLargeError, match="coordinate = false"):
