@@ -164,6 +164,12 @@ def write_text(target: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
+def write_bytes(target: Path, content: bytes) -> None:
+    """Write a file whole."""
+    with written_whole(target) as path:
+        path.write_bytes(content)
+
+
 def write_set(folder: Path, pattern: str, texts: Mapping[str, str]) -> None:
     """Write files that belong together, by name; earlier ones that match the pattern go first.
 

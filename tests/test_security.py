@@ -36,6 +36,7 @@ WRITERS = {
 }
 # (file, function): what they write gets its name by a rename later, or is written inside a caller's `written_whole`
 RENAMED_LATER = {
+    ("agents/journal.py", "add"),  # a line at the end; readers leave out one that is not whole
     ("durable.py", "_locked"),
     ("durable.py", "written_whole"),
     ("learning/datasets/cifar10.py", "_unpack_sheets"),
@@ -110,7 +111,7 @@ def writes(call: ast.Call) -> bool:
         return any(re.fullmatch(r"'[rwaxbt+]*[wax+][rwaxbt+]*'", mode) or " if " in mode for mode in modes)
     if method == "save":  # of our own classes: they write whole
         return name_of(call.func).split(".")[0] in ("np", "torch", "image", "pickle")
-    own = ("write_text",)  # durable's function of that name, called by its bare name
+    own = ("write_text", "write_bytes")  # durable's functions of these names, called by their bare names
     return method in WRITERS and not (method in own and isinstance(call.func, ast.Name))
 
 

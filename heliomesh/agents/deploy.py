@@ -15,7 +15,7 @@ import tomli_w
 from heliomesh.agents.folder import AgentFolder, AgentSettings, ClockSettings, SensorSettings
 from heliomesh.agents.identity import Identity, certificate_pem, new_authority, new_member
 from heliomesh.agents.tables import hops_of
-from heliomesh.durable import alone_in, file_sha256, json_sha256, write_tensors, write_text
+from heliomesh.durable import alone_in, file_sha256, json_sha256, write_bytes, write_tensors, write_text
 from heliomesh.interop.export_tables import PlanTables, tabulate
 from heliomesh.learning.dataset import Dataset, load_dataset
 from heliomesh.learning.partition import Partition, split
@@ -107,7 +107,7 @@ class _Writer:
         watcher = new_member(authority, WATCHER, "127.0.0.1")
         written = [self._device(device, network, authority, members) for device in devices]
         for folder in written:
-            (folder.members_folder / f"{WATCHER}.pem").write_bytes(certificate_pem(watcher.certificate))
+            write_bytes(folder.members_folder / f"{WATCHER}.pem", certificate_pem(watcher.certificate))
         self._watcher(network, authority, watcher)
         return written
 
@@ -115,11 +115,10 @@ class _Writer:
         found, topology = device_folder(self.root, device), self.problem.topology
         found.members_folder.mkdir(parents=True)
         members[device].write(found.certificate, found.key)
-        found.authority.write_bytes(certificate_pem(authority.certificate))
+        write_bytes(found.authority, certificate_pem(authority.certificate))
         for other in topology.within(device, max(self.hops, 1)):
             if other != device:
-                target = found.members_folder / f"{other}.pem"
-                target.write_bytes(certificate_pem(members[other].certificate))
+                write_bytes(found.members_folder / f"{other}.pem", certificate_pem(members[other].certificate))
         write_scenario(self.problem.scenario, found.path)
         own = self.tables.model_copy(update={"devices": (self.tables.devices[device],)})
         plan_file = found.path / "plan.json"
@@ -160,7 +159,7 @@ class _Writer:
         found = AgentFolder(self.root / WATCHER)
         found.path.mkdir()
         watcher.write(found.certificate, found.key)
-        found.authority.write_bytes(certificate_pem(authority.certificate))
+        write_bytes(found.authority, certificate_pem(authority.certificate))
         write_scenario(self.problem.scenario, found.path)
         places = {str(device): self.how.place(device) for device in range(self.problem.num_devices)}
         told = {
@@ -183,7 +182,7 @@ def write_scenario(scenario: Scenario, folder: Path) -> None:
     for section, name in FILE_FIELDS:
         if name in data[section]:
             source = Path(data[section][name])
-            (folder / source.name).write_bytes(source.read_bytes())
+            write_bytes(folder / source.name, source.read_bytes())
             data[section][name] = source.name
     write_text(folder / "scenario.toml", tomli_w.dumps(data))
 

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from heliomesh.durable import write_bytes, written_whole
 from heliomesh.scenario import ScenarioError
 
 OPERATOR = -1  # in place of a device's number: who may change the plan
@@ -44,10 +45,10 @@ class Identity:
 
     def write(self, certificate: Path, key: Path) -> None:
         """Write both as PEM; only the owner may read the key."""
-        certificate.write_bytes(certificate_pem(self.certificate))
-        key.touch(_PRIVATE)
-        key.chmod(_PRIVATE)
-        key.write_bytes(self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        write_bytes(certificate, certificate_pem(self.certificate))
+        with written_whole(key) as path:
+            path.chmod(_PRIVATE)  # before anything is in it
+            path.write_bytes(self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 def certificate_pem(certificate: x509.Certificate) -> bytes:

@@ -135,7 +135,8 @@ def compare_command(
     screen = console(width=max(_TABLE_WIDTH, console().width))
     screen.print(", ".join(f"{name} {text_of(value)}" for name, value in facts.items()))
     screen.print(_comparison_table(result, scenario, asked.episodes))
-    _tell_seconds(result)
+    if not output.silent:
+        _tell_seconds(result)
     _print_below_table(screen, problem, result, ledgers)
     if keep.report is not None:
         screen.print(f"{keep.report}: open it in a browser")

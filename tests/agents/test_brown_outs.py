@@ -122,7 +122,7 @@ def test_the_memory_of_another_network_is_one_sentence(lonely: AgentFolder) -> N
 
 
 def test_one_folder_has_one_agent(lonely: AgentFolder) -> None:
-    with alone_in(lonely.path), pytest.raises(BusyFolderError, match="actual: one is at work there"):
+    with alone_in(lonely.path), pytest.raises(BusyFolderError, match="another process is using this folder"):
         run_agent(lonely, print)
 
 

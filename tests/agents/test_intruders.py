@@ -182,6 +182,7 @@ def test_a_stranger_a_forger_and_a_sender_of_nan_change_nothing(tmp_path: Path) 
     problem = small(**{"network.devices": 3, "slots": 4})
     folders = deployed(problem, planned(problem, hops=0), tmp_path / "net")
     stranger = deployed(problem, planned(problem, hops=0), tmp_path / "other")[0]
+    bad = torch.full((len(_weights(folders[0])),), torch.nan)  # before slots begin: it takes longer than one
     with linked(folders[2]) as rogue, running(folders, [0, 1]) as network:
         session = opened(stranger, None, [folders[0].settings.listen])
         until = time.monotonic() + 60
@@ -193,7 +194,6 @@ def test_a_stranger_a_forger_and_a_sender_of_nan_change_nothing(tmp_path: Path) 
         rogue.send(0, forged.silence(0, 0, 0.0))
         rogue.send(0, own.silence(0, 0, 0.0))
         rogue.send(0, own.silence(0, 0, 0.0))
-        bad = torch.full((len(_weights(folders[0])),), torch.nan)
         for victim in (0, 1):
             rogue.send(victim, own.frames(model_message(2, victim, 0, Packet(1.0, bad), 32 * len(bad)), 0.0))
         session.put(f"heliomesh/{folders[0].settings.network}/to/0", b"from a stranger")

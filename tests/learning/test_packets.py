@@ -197,11 +197,16 @@ def test_a_format_changes_what_is_learned_a_little(on_air, rule):
 
 
 def in_float64(replay):
-    """The same replay with weights, memories and samples in double precision."""
+    """The same replay with weights, memories and samples in double precision.
+
+    No two inputs are equal: equal changes of two weights would differ by rounding only, and so which is sent.
+    """
     for name in ("weights", "_before", "_packets", "_momentum", "_feedback"):
         if getattr(replay, name) is not None:
             setattr(replay, name, getattr(replay, name).double())
-    replay.samples = type(replay.samples)(replay.samples.inputs.double(), replay.samples.labels)
+    inputs = replay.samples.inputs.double()
+    noise = torch.rand(inputs.shape, dtype=inputs.dtype, generator=torch.Generator().manual_seed(0))
+    replay.samples = type(replay.samples)(inputs + 0.1 * noise, replay.samples.labels)
     return replay
 
 
