@@ -89,9 +89,7 @@ def test_a_removed_folder_is_noticed_and_left_alone(tmp_path: Path, successor: b
                 (folder / ".lock").write_bytes(b"")  # of a second process
             write_text(folder / "after", "")
 
-    with pytest.raises(
-        LostFolderError, match="run: this folder was removed or replaced"
-    ):
+    with pytest.raises(LostFolderError, match="run: this folder was removed or replaced"):
         lose()
     assert folder.exists() == successor
     if successor:
