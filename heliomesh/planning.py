@@ -1,6 +1,7 @@
 """Plan with a planner of the catalog or of the user: find it, check its options, time it."""
 
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -46,16 +47,23 @@ def find_planner(planner: object) -> Planner:
         raise ScenarioError(
             "planner", f"expected a name, a function plan(context) or its module, actual {found!r:.80}"
         )
+    told = _module_of(found)
     return Planner(
         name=planner if isinstance(planner, str) else str(getattr(found, "__name__", type(found).__name__)),
         plan=plan,
-        options=getattr(found, "Options", Section),
-        variants=getattr(found, "VARIANTS", ({},)),
-        smaller=getattr(found, "smaller", lambda _: None),
-        starts_warm=bool(getattr(found, "STARTS_WARM", False)),
-        objective=str(getattr(found, "OBJECTIVE", "update-loss")),
-        reads_learning=tuple(getattr(found, "READS_LEARNING", ())),
+        options=getattr(told, "Options", Section),
+        variants=getattr(told, "VARIANTS", ({},)),
+        smaller=getattr(told, "smaller", lambda _: None),
+        starts_warm=bool(getattr(told, "STARTS_WARM", False)),
+        objective=str(getattr(told, "OBJECTIVE", "update-loss")),
+        reads_learning=tuple(getattr(told, "READS_LEARNING", ())),
     )
+
+
+def _module_of(found: object) -> object:
+    """The module whose ``plan`` this is, since it has the options; else what was given."""
+    module = sys.modules.get(getattr(found, "__module__", ""))
+    return module if getattr(module, "plan", None) is found else found
 
 
 def plan(problem: Problem, planner: object, *, bound: bool = False, **options: Any) -> Plan:

@@ -6,9 +6,9 @@ import pytest
 from pydantic import Field
 
 import heliomesh as hm
-from heliomesh.planners import uncoordinated
+from heliomesh.planners import turns, uncoordinated
 from heliomesh.planners.uncoordinated import Greedy
-from heliomesh.planning import make_plan
+from heliomesh.planning import find_planner, make_plan
 from heliomesh.problem.context import Planning
 from heliomesh.scenario import Section
 from heliomesh.streams import stream
@@ -29,6 +29,12 @@ def greedy(context):
 def test_a_name_a_module_and_a_function_make_the_same_plan(planner):
     trace = hm.simulate(PROBLEM, hm.plan(PROBLEM, planner, bound=False), episodes=2)
     assert trace.cost.tolist() == hm.simulate(PROBLEM, hm.plan(PROBLEM, "uncoordinated"), episodes=2).cost.tolist()
+
+
+def test_a_function_named_alone_has_the_options_of_its_module():
+    assert find_planner("heliomesh.planners.turns:plan").options is turns.Options
+    assert find_planner(turns.plan).options is turns.Options
+    assert find_planner(greedy).options is Section  # this module's options are not those of a function `greedy`
 
 
 def test_a_function_names_its_plan_and_is_compared():

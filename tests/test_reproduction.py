@@ -8,6 +8,7 @@ import pytest
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.pages.tables import figure_text
 from heliomesh.studies.reproduce import experiment_names, figures, store_of
+from tests.conftest import Call
 
 ROOT = Path(__file__).parents[1]
 FIGURE = re.compile(r"\d+\.\d+ ± \d+\.\d+")
@@ -36,3 +37,9 @@ def test_every_line_of_every_figure_is_published(name):
     assert (ROOT / "results" / f"{name}.md").read_text(encoding="utf-8") == text
     assert (ROOT / "results" / f"{name}.svg").exists() == bool(figure.results)
     assert "not run yet" not in text
+
+
+def test_the_help_names_every_experiment(call: Call) -> None:
+    code, said, _ = call("reproduce", "--help")
+    assert code == 0
+    assert [name for name in experiment_names() if name not in said] == []

@@ -2,9 +2,10 @@
 
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +21,9 @@ from heliomesh.commands.options import (
 from heliomesh.commands.terminal import say, tell
 from heliomesh.planning import find_planner, make_plan
 from heliomesh.scenario import ScenarioError
+
+if TYPE_CHECKING:
+    from heliomesh.agents.folder import ClockSettings
 
 
 def _check_installed() -> None:
@@ -54,7 +58,7 @@ class PlaceOptions:
 class TimeOptions:
     """When slots begin."""
 
-    slot_second: Annotated[float, typer.Option("--slot-second", min=0.01, help="Length of a slot [s].")] = 10.0
+    slot_second: Annotated[float, typer.Option("--slot-second", min=0.01, help="Seconds of a slot.")] = 10.0
     guard_second: Annotated[
         float | None, typer.Option("--guard-second", min=0, help="Silence at both ends of a slot; default: a tenth.")
     ] = None
@@ -121,6 +125,7 @@ def deploy_command(
         "devices": len(written),
         "hops that measurements travel": written[0].settings.hops,
         "network": written[0].settings.network,
+        "slot 0 begins": _first_moment(how.clock),
         "run a device by": f"heliomesh agent {written[0].path}",
     }
     print_facts(facts, output.as_json)
@@ -137,7 +142,10 @@ def agent_command(
 
     if not folder.is_dir():
         raise ScenarioError("folder", f"expected a device's folder, actual value {str(folder)!r}")
-    count = run_agent(AgentFolder(folder), tell)
+    found = AgentFolder(folder)
+    if not quiet:
+        tell(f"device {found.settings.device}: slot 0 begins {_first_moment(found.settings.clock)}")
+    count = run_agent(found, tell)
     if not quiet:
         say(f"took part in {count} slots")
 
@@ -149,7 +157,7 @@ def watch_command(
     ),
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")] = 8747,
     refresh_second: Annotated[
-        float, typer.Option("--refresh-second", min=0.1, help="Between reloads of the page [s].")
+        float, typer.Option("--refresh-second", min=0.1, help="Seconds between reloads of the page.")
     ] = 10.0,
     replan: Annotated[
         bool, typer.Option("--replan", help="Plan anew where harvests deviate, and send devices the new plan.")
@@ -162,6 +170,13 @@ def watch_command(
     with watch(folder, host, port, refresh_second, tell if replan else None) as server:
         say(f"http://{host}:{server.server_address[1]}/ shows the network; Ctrl-C ends")
         server.serve_forever()
+
+
+def _first_moment(clock: "ClockSettings") -> str:
+    """When slot 0 begins, in words."""
+    if clock.kind == "ready":
+        return "when all neighbours are ready"
+    return f"at {datetime.fromtimestamp(clock.start_second, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _host(text: str) -> tuple[int, str]:

@@ -53,6 +53,7 @@ class TableBits(StrEnum):
     THIRTY_TWO = "32"
 
 
+_MOST_LISTED = 10  # files by name; of more the table shows the number
 _WIDTH: dict[TableBits, ValueWidth] = {TableBits.EIGHT: 8, TableBits.SIXTEEN: 16, TableBits.THIRTY_TWO: 32}
 
 
@@ -119,6 +120,8 @@ def export_command(
         facts = {"after the last slot": beyond(policy.problem.slots, policy.problem.cycle_slots)} | _kit_facts(*kit)
     else:
         facts = _tables(tabulate(made, track=output.track), out, form.kind)
+    if not output.as_json and len(facts["files"]) > _MOST_LISTED:
+        facts["files"] = f"{len(facts['files'])} in {out}"
     print_facts({"planner": made.planner} | facts, output.as_json)
 
 

@@ -21,14 +21,18 @@ from heliomesh.commands.options import (
 from heliomesh.commands.terminal import say
 from heliomesh.learning.run import TrainingError
 from heliomesh.pages.publishing import publish
-from heliomesh.studies.reproduce import experiments, reproduce, store_of
+from heliomesh.studies.reproduce import experiment_names, experiments, reproduce, store_of
+
+_NAMES = f"Experiments, of {', '.join(experiment_names())}; all if none is named."
 
 
 @dataclass(frozen=True)
 class FigureOptions:
     """How much of the figures."""
 
-    quick: Annotated[bool, typer.Option("--quick", help="A small version of every figure.")] = False
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small version of every figure, in the folder quick of --out.")
+    ] = False
     only_plan: Annotated[bool, typer.Option("--only-plan", help="Plan and simulate, and train later.")] = False
     only_print: Annotated[bool, typer.Option("--only-print", help="Tables and figures of what is stored.")] = False
 
@@ -61,7 +65,7 @@ class SpreadOptions:
 
 @flattened
 def reproduce_command(
-    names: Annotated[list[str] | None, typer.Argument(help="Experiments; all if none is named.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help=_NAMES)] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder of results; what it holds is not repeated.")] = Path(
         "results"
     ),

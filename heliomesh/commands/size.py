@@ -200,7 +200,7 @@ def _print(sizing: Sizing, base: Scenario, trial: Measurement, prices: Prices | 
     when = f" after {trial.by_slot or base.slots} slots" if accuracy else " per device and slot"
     screen.print(f"{base.name}, {trial.planner}: mean {target.measure}{when}, {trial.episodes} episodes")
     screen.print(_grid(sizing))
-    screen.print("+ meets the target, - misses it, * smallest that meet it")
+    screen.print("+ meets the target at 95 % confidence, - does not, * smallest that meet it")
     screen.print()
     sign = "at least" if accuracy else "at most"
     screen.print(f"Smallest pairs with {target.measure} {sign} {target.value:g} at 95 % confidence:")
@@ -211,7 +211,7 @@ def _print(sizing: Sizing, base: Scenario, trial: Measurement, prices: Prices | 
         screen.print(f"Cheapest: {in_words(sizing, sizing.cheapest(prices))}")
     if sizing.skipped:
         number = f"{len(sizing.skipped)} of {len(sizing.axes.pairs)}"
-        screen.print(f"{number} pairs were not tried: a smaller one meets the target or a larger one misses it.")
+        screen.print(f"Pairs not tried: {number}, since a smaller one meets the target or a larger one does not.")
     if isinstance(base.energy.initial, str):
         screen.print(
             f"Note: batteries start filled at random (energy.initial = {base.energy.initial!r}), so larger ones hold "

@@ -1,5 +1,6 @@
 """The three commands: what they write, and one sentence for what they cannot do."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ def test_deploy_writes_folders_that_tell_no_secrets(call: Call) -> None:
     code, said, told = call(*_WORDS, *_FEW, "--port", str(free_ports(3)), "--at", "2=station.example")
     assert (code, told) == (0, "")
     assert "heliomesh agent net/device-0" in said
+    assert re.search(r"slot 0 begins +at 20\d\d-", said)
     found = AgentFolder(Path("net/device-0"))
     assert found.settings.neighbours["2"].startswith("station.example:")
     assert found.key.stat().st_mode & 0o077 == 0

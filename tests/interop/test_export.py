@@ -234,6 +234,13 @@ def test_the_command(kind, tmp_path):
         assert f"Flash: {facts['flash bytes of tables, largest device']} bytes" in text
 
 
+def test_many_files_are_counted_and_not_listed(tmp_path):
+    arguments = ["export", "tiny", "battery_threshold", "--out", str(tmp_path), "--format", "c"]
+    done = CliRunner().invoke(app, arguments)
+    assert f"{len(list(tmp_path.iterdir()))} in " in done.output
+    assert "device_0.h" not in done.output
+
+
 def test_the_command_refuses_in_a_sentence(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(hm.ScenarioError, match=r"--out: expected a folder"):

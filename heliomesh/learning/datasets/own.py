@@ -70,7 +70,7 @@ def _read_npz(path: Path) -> dict[str, Array]:
     try:
         sizes = npz_sizes(path).values()
     except Exception as error:  # a damaged archive may raise anything, even zlib.error
-        raise DatasetError(f"{path}: expected a complete .npz file, actual: {error}") from None
+        raise DatasetError(f"{path}: expected a complete .npz file or a folder of images, actual: {error}") from None
     num_bytes = sum(size.num_bytes + _COPIES_BYTES * size.entries for size in sizes)
     check_fits(str(path), num_bytes, DEFAULT_LIMIT_GIB, "use fewer samples or smaller types")
     try:
