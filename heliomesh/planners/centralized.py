@@ -27,7 +27,7 @@ from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.overhead import central_overhead
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan, Track
 from heliomesh.problem.problem import Part, Problem, with_levels
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB, at_most_a_float, check_fits, entries
 from heliomesh.problem.symmetry import same_part
 from heliomesh.scenario import Section
 
@@ -116,7 +116,7 @@ def estimate_bytes(problem: Problem) -> float:
     """Peak memory: the search through the largest part, and the stored actions of all parts."""
     states = [entries(problem.sizes(part.states)) for part in problem.parts]
     stored = sum(
-        float(count) * problem.slots * code_type(problem, part).itemsize
+        at_most_a_float(count) * problem.slots * code_type(problem, part).itemsize
         for count, part in zip(states, problem.parts, strict=True)
     )
     return stored + max(induction_bytes(problem, part) for part in problem.parts)

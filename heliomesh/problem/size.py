@@ -17,6 +17,11 @@ def entries(sizes: Iterable[int]) -> int:
     return math.prod(sizes)
 
 
+def at_most_a_float(count: int) -> float:
+    """A count as a float; 1e290 stands for all that are larger, so that products with few bytes stay finite."""
+    return float(min(count, 10**290))
+
+
 def readable(num_bytes: float) -> str:
     """Bytes in binary units."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
