@@ -60,8 +60,6 @@ class Episodes:
         seed: int,
         truth: Mapping[int, Problem] = MappingProxyType({}),
     ) -> None:
-        if seed < 0:
-            raise ValueError(f"seed: expected at least 0, actual value {seed}")
         self.problem, self.slot = problem, 0
         self._world, self._truth = problem, dict(truth)
         self._dust_joule = guard.DUST * problem.battery.capacity_joule
@@ -173,6 +171,8 @@ class RandomNumbers:
     """Uniform numbers of all episodes, slot by slot, from one stream per purpose and episode."""
 
     def __init__(self, problem: Problem, episodes: list[int], seed: int) -> None:
+        if seed < 0:
+            raise ValueError(f"seed: expected at least 0, actual value {seed}")
         devices = problem.num_devices
         self._device = problem.device
         self._shapes: dict[Purpose, tuple[int, ...]] = {
