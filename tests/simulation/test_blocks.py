@@ -79,7 +79,7 @@ def test_overdrafts_in_a_block_are_caught(monkeypatch):
     policy = hm.plan(problem, "uncoordinated").policy
     full = torch.full((1, problem.num_devices), len(problem.actions) - 1)
     monkeypatch.setattr(type(policy), "action", lambda self, slot, seen: full)
-    with pytest.raises(hm.ScenarioError, match="overdrew"):
+    with pytest.raises(hm.ScenarioError, match="expected to spend at most"):
         hm.simulate(problem, policy, 1)
 
 
