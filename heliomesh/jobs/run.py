@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store, opened
-from heliomesh.jobs.training import split_settings
+from heliomesh.jobs.training import Settings, split_settings
 from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.replay import Replay
 from heliomesh.learning.run import Run
@@ -24,7 +24,7 @@ def run(
     episode: int = 0,
     changes: Sequence[str] = (),
     folder: str | Path | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Run:
     """Plan, simulate an episode and train under it.
 

@@ -1,24 +1,48 @@
 """Train under a trace that is at hand: `hm.train` for one run, `hm.train_many` for several in one stack."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from heliomesh.jobs.job import Job, world_of
 from heliomesh.jobs.steps import trained
 from heliomesh.jobs.store import Store
 from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.dataset import Dataset
+from heliomesh.learning.precision import Precision
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError
 from heliomesh.learning.same_run import first_difference
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.learning.trainer import Work
+from heliomesh.learning.tracking import Observer
+from heliomesh.learning.trainer import MakeStack, Work
+from heliomesh.problem.policy import ParallelMap, Track
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace, TraceError
+
+
+class Settings(TypedDict, total=False):
+    """Fields of `TrainSettings` and of `Work` as keyword arguments, so that type checkers know them."""
+
+    evaluate_every: int
+    device_samples: int
+    device: str
+    strategy: str
+    precision: Precision
+    checkpoint_every: int | None
+    checkpoint_second: float
+    memory_gib: float | None
+    track: Track
+    observer: Observer
+    notify: Callable[[str], None]
+    make_stack: MakeStack
+    parallel_map: ParallelMap
+    train_map: ParallelMap | None
+    keep_weights: bool
+    runs_at_once: int
 
 
 def train(
@@ -30,7 +54,7 @@ def train(
     dataset: Dataset | None = None,
     folder: str | Path | None = None,
     resume: bool = False,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Run:
     """Train every device of the scenario under one episode of a trace.
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from heliomesh.jobs.store import opened
-from heliomesh.jobs.training import split_settings
+from heliomesh.jobs.training import Settings, split_settings
 from heliomesh.learning.run import Run
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.diagnostics import Interval, interval
@@ -81,7 +81,7 @@ def gain(
     *,
     schemes: Schemes = SCHEMES,
     folder: str | Path | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Gain:
     """Train a scenario's models under several schemes, with common random numbers.
 

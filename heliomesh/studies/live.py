@@ -13,14 +13,14 @@ episodes of all three, and under the first plan in a world that does not change 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from heliomesh.jobs.steps import job_of, planned
 from heliomesh.jobs.store import opened
-from heliomesh.jobs.training import split_settings
+from heliomesh.jobs.training import Settings, split_settings
 from heliomesh.learning.readiness import check_trainable
 from heliomesh.living.answer import Answer, Answering
 from heliomesh.living.change import Era, eras
@@ -100,7 +100,7 @@ def live(
     seed: int = 0,
     train: int = 5,
     folder: str | Path | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Trial:
     """Compare a stale plan, one that notices changes of the world and plans anew, and one that was told.
 

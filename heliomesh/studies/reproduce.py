@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from heliomesh import catalog
 from heliomesh.jobs.store import Store
-from heliomesh.jobs.training import split_settings
+from heliomesh.jobs.training import Settings, split_settings
 from heliomesh.learning.execution import check_strategy
 from heliomesh.learning.precision import check_precision
 from heliomesh.learning.settings import TrainSettings
@@ -99,7 +99,7 @@ def reproduce(
     *,
     quick: bool = False,
     only: Literal["plan", "read"] | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> list[Figure]:
     """Run experiments and return what they show; what the folder holds is not repeated.
 
