@@ -62,9 +62,10 @@ def _used(port: int) -> bool:
 def deployed(
     problem: Problem, plan: Plan, root: Path, clock: ClockSettings = READY, seed: int = 0, **more: Any
 ) -> list[AgentFolder]:
+    """Folders of agents that train by "loop": which strategy is quickest depends on the load, and so would bits."""
     port = free_ports(problem.num_devices)
-    sensor = SensorSettings(kind="simulated", seed=seed)
-    return deploy(problem, plan, root, Deployment(clock, sensor, first_port=port, training_seed=seed, **more))
+    sensor, how = SensorSettings(kind="simulated", seed=seed), {"strategy": "loop", **more}
+    return deploy(problem, plan, root, Deployment(clock, sensor, first_port=port, training_seed=seed, **how))
 
 
 def planned(problem: Problem, hops: int = 1) -> Plan:

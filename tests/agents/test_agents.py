@@ -25,7 +25,7 @@ def test_agents_do_what_the_simulator_does(tmp_path: Path, devices: int, hops: i
     trace = simulate(problem, plan, 1, 3)
     assert trace.delivered.any()
     assert share_of_equal_slots(folders, trace) == 1.0
-    expected = train(problem.scenario, trace, seed=3)
+    expected = train(problem.scenario, trace, seed=3, strategy="loop")
     assert torch.equal(final_weights(folders), expected.weights)
 
 
@@ -38,7 +38,7 @@ def test_twenty_agents_do_what_the_simulator_does(tmp_path: Path) -> None:
         network.wait(1800)
     trace = simulate(problem, plan, 1, 3)
     share = share_of_equal_slots(folders, trace)
-    expected = train(problem.scenario, trace, seed=3)
+    expected = train(problem.scenario, trace, seed=3, strategy="loop")
     equal = torch.equal(final_weights(folders), expected.weights)
     print(f"equal slots {share:.4%} of {20 * 50}, weights equal {equal}, accuracy {expected.final}")
     assert share >= 0.999

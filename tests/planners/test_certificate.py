@@ -6,6 +6,8 @@ lattice and a plain dynamic program over it is exact. The bounds know nothing of
 
 import functools
 import itertools
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from heliomesh.problem.dual import Effort, raise_bound
 from heliomesh.problem.policy import untracked
 from tests.plain_storage import PlainStorage
 
+SlotCost = Callable[[int, tuple[int, ...], tuple[int, ...], tuple[bool, ...]], float]
 PROBLEMS = 504
 UNIT = 0.05  # joule
 EPISODES = 200
@@ -106,6 +109,7 @@ def lattice_optimum(scenario: hm.Scenario, deaf: bool = True) -> float:
     ``deaf``: whether dark devices hear nothing; bounds do not count what they miss.
     """
     problem = hm.build(scenario)
+    slot_cost = slot_costs(problem)
     law, channel = problem.harvest.law, problem.channel
     devices, sites, weathers = problem.num_devices, channel.num_sites, law.num_weather
     top = np.rint(problem.battery.capacity_joule.numpy() / UNIT).astype(int)
@@ -147,7 +151,7 @@ def lattice_optimum(scenario: hm.Scenario, deaf: bool = True) -> float:
             paid = future[tuple(left)]
             for levels in itertools.product(range(channel.levels), repeat=sites):
                 here = (*levels, *target[sites:])
-                candidate = slot_cost(problem, slot, levels, joint, dark if deaf else ()) + paid[levels]
+                candidate = slot_cost(slot, levels, joint, dark if deaf else ()) + paid[levels]
                 best[here] = np.minimum(best[here], candidate)
         value = best
     for _ in range(sites):
@@ -207,30 +211,36 @@ def slot_weights(scenario: hm.Scenario, slot: int) -> tuple[float | None, float]
     return weights[slot]
 
 
-def slot_cost(
-    problem: hm.Problem, slot: int, levels: tuple[int, ...], joint: tuple[int, ...], dark: tuple[bool, ...]
-) -> float:
-    """v Σ_j Σ_i a_ij q_ij and what idling costs for one joint action, link by link."""
-    train, deliver = slot_weights(problem.scenario, slot)
+def slot_costs(problem: hm.Problem) -> SlotCost:
+    """v Σ_j Σ_i a_ij q_ij and what idling costs for one joint action, link by link, on plain numbers."""
     topology, link, actions = problem.topology, problem.link, problem.actions
-    gain = problem.channel.gain.numpy()
-    power = [float(actions.power_watt[chosen]) for chosen in joint]
-    received = [
-        power[j] * float(link.path_gain[e]) * gain[levels[int(problem.channel.site_of_edge[e])]]
-        for e, j in enumerate(topology.edge_sender)
-    ]
-    cost = 0.0
-    for edge, (i, own) in enumerate(zip(topology.edge_receiver, received, strict=True)):
-        others = sum(r for e, r in enumerate(received) if topology.edge_receiver[e] == i and e != edge)
-        silent = own == 0 or any(dark[i : i + 1]) or (link.half_duplex and power[i] > 0)
-        noise = float(link.noise_watt[i])
-        error = 1.0 if silent else 1 - np.exp(-link.waterfall * (others + noise) / own)
-        cost += float(topology.edge_weight[edge]) * error
-    idle = [not bool(actions.trained[chosen]) for chosen in joint]
-    if train is not None:
-        return deliver * cost + train * sum(idle)
-    penalty = problem.scenario.cost.idle_penalty
-    return cost + penalty * sum(float(topology.self_weight[j]) for j, is_idle in enumerate(idle) if is_idle)
+    watt, trained = actions.power_watt.tolist(), actions.trained.tolist()
+    gain, site, path = problem.channel.gain.tolist(), problem.channel.site_of_edge.tolist(), link.path_gain.tolist()
+    senders, receivers = topology.edge_sender.tolist(), topology.edge_receiver.tolist()
+    weight, noise, own_weight = topology.edge_weight.tolist(), link.noise_watt.tolist(), topology.self_weight.tolist()
+
+    @functools.cache
+    def lost(levels: tuple[int, ...], joint: tuple[int, ...], dark: tuple[bool, ...]) -> float:
+        """Σ_j Σ_i a_ij q_ij, the same in every slot."""
+        power = [watt[chosen] for chosen in joint]
+        received = [power[j] * path[e] * gain[levels[site[e]]] for e, j in enumerate(senders)]
+        cost = 0.0
+        for edge, (i, own) in enumerate(zip(receivers, received, strict=True)):
+            others = sum(r for e, r in enumerate(received) if receivers[e] == i and e != edge)
+            silent = own == 0 or any(dark[i : i + 1]) or (link.half_duplex and power[i] > 0)
+            error = 1.0 if silent else 1 - math.exp(-link.waterfall * (others + noise[i]) / own)
+            cost += weight[edge] * error
+        return cost
+
+    def cost(slot: int, levels: tuple[int, ...], joint: tuple[int, ...], dark: tuple[bool, ...]) -> float:
+        train, deliver = slot_weights(problem.scenario, slot)
+        idle = [not trained[chosen] for chosen in joint]
+        if train is not None:
+            return deliver * lost(levels, joint, dark) + train * sum(idle)
+        penalty = problem.scenario.cost.idle_penalty
+        return lost(levels, joint, dark) + penalty * sum(own_weight[j] for j, idles in enumerate(idle) if idles)
+
+    return cost
 
 
 # the slow batches go on where the others end
@@ -355,7 +365,7 @@ def tree_optimum(scenario: hm.Scenario, deaf: bool) -> float:
     spent, capacity = problem.actions.spent_joule.tolist(), problem.battery.capacity_joule.tolist()
     drain, gain = [storage.drain(i) for i in each], law.joule[0].tolist()
     moves, weathers, prob = channel.kernel.tolist(), law.kernel.tolist(), law.prob[0].tolist()
-    actions = range(len(problem.actions))
+    actions, slot_cost = range(len(problem.actions)), slot_costs(problem)
 
     @functools.cache
     def least(slot: int, levels: tuple[int, ...], weather: tuple[int, ...], battery: tuple[float, ...]) -> float:
@@ -364,7 +374,7 @@ def tree_optimum(scenario: hm.Scenario, deaf: bool) -> float:
         dark = tuple(drain[i] > battery[i] + 1e-9 for i in each)
         payable = [[a for a in actions if not a or spent[i][a] + drain[i] <= battery[i] + 1e-9] for i in each]
         return min(
-            slot_cost(problem, slot, levels, joint, dark if deaf else ())
+            slot_cost(slot, levels, joint, dark if deaf else ())
             + following(
                 slot + 1,
                 levels,

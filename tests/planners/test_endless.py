@@ -15,7 +15,7 @@ from heliomesh.problem.dual import Effort, raise_bound
 from heliomesh.problem.endless import Endless, cycle_of, natural_cycle
 from heliomesh.problem.policy import Observation, untracked
 from heliomesh.problem.settling import settle_values
-from tests.planners.test_certificate import slot_cost
+from tests.planners.test_certificate import slot_costs
 
 UNIT = 0.5  # joule: all energies of a network are multiples of it
 NETWORKS = 120
@@ -132,10 +132,10 @@ class Lattice:
     @functools.cached_property
     def slots(self) -> list[tuple[Any, Any]]:
         """Kernel, and costs (joint action, state), of the slots of a cycle."""
-        found = []
+        found, slot_cost = [], slot_costs(self.problem)
         for slot in range(self.period):
             table = {
-                (levels, joint): slot_cost(self.problem, slot, levels, joint, ())
+                (levels, joint): slot_cost(slot, levels, joint, ())
                 for levels in {state[: self.sites] for state in self.states}
                 for joint in self.joint
             }
