@@ -98,7 +98,7 @@ def test_a_wrong_cost_and_a_wrong_file_end_with_one_sentence(tmp_path: Path, cal
     wrong.write_text(json.dumps(content), encoding="utf-8")
     code, _, err = call("bench", "add", wrong, "--folder", folder)
     assert code == 2
-    assert err.startswith(f"error: {wrong}: expected a line of the benchmark as it was written, actual: ")
+    assert err.startswith(f"error: {wrong}: the file is damaged")
 
 
 @pytest.mark.parametrize(
