@@ -16,6 +16,7 @@ SHORTER = {
     r"--train \d+": "--train 1",
     r"--episodes \d+": "--episodes 2",
     r"@\d+": "@6",
+    r"--by-slot \d+": "--by-slot 10",
     r"\[\[288,288,0.1\]\]": "[[4,4,0.1]]",
     r"--capacity \S+": "--capacity 150,300",
     r"--panel \S+": "--panel 2.2,4",
