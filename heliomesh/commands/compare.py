@@ -26,6 +26,7 @@ from heliomesh.commands.ledger import ledger_facts, ledger_table
 from heliomesh.commands.options import (
     DeviceOption,
     EpisodesOption,
+    EvaluateOption,
     OutputOptions,
     ProcessesOption,
     ScenarioArgument,
@@ -101,6 +102,7 @@ class ComparingOptions:
     device: DeviceOption = "cpu"
     dtype: TypeOption = "float64"
     processes: ProcessesOption = 1
+    evaluate_every: EvaluateOption = 5
 
 
 _TABLE_WIDTH = 118  # the comparison table is cut below it
@@ -123,7 +125,7 @@ def compare_command(
     make = build_noted if output.as_json else build  # the table has remarks of its own
     problem = make(load(scenario, asked.overrides), asked.device, asked.dtype)
     limits: dict[str, Any] = {"memory_gib": asked.memory_gib, "track": output.track, "train": asked.train}
-    limits |= {"certify": asked.certify, **process_maps(asked.processes)}
+    limits |= {"certify": asked.certify, "evaluate_every": asked.evaluate_every, **process_maps(asked.processes)}
     with TemporaryDirectory() as scratch:
         store = scratch if asked.train else None
         result = compare(problem, names, asked.episodes, asked.seed, store=store, **limits)
