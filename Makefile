@@ -13,11 +13,10 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=logical --maxprocesses=
 
 .PHONY: demo data browser test test-all test-machines firmware bench check audit faults docs dist release-notes clean
 
-# One thread: to wake a second one for tensors this small costs more than its half of the work.
-demo: export OMP_NUM_THREADS ?= 1
+# Two processes plan, then as many threads train as there are cores.
 demo: $(STAMP)
-	$(BIN)/heliomesh learn ring10 --train 5 --set learning.partition=dirichlet --set learning.alpha=0.1
-	$(BIN)/heliomesh compare ring10 --train 3 --report report.html --set learning.partition=dirichlet
+	$(BIN)/heliomesh learn ring10 --train 5 --set learning.partition=dirichlet --set learning.alpha=0.1 --processes 2
+	$(BIN)/heliomesh compare ring10 --train 3 --report report.html --set learning.partition=dirichlet --processes 2 --evaluate-every 20
 
 # Fashion-MNIST, for the tests on real data; without it they are skipped.
 data: $(STAMP)

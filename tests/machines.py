@@ -21,7 +21,12 @@ OTHER_PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 NUMERIC = (
     *("tests/physics", "tests/problem", "tests/planners", "tests/simulation", "tests/learning", "tests/living"),
     *("tests/jobs", "tests/studies", "tests/test_numerics.py", "tests/test_properties.py", "tests/test_terminal.py"),
-    *("tests/test_compare_command.py", "tests/test_train_command.py", "tests/pages/test_page.py"),
+    *(
+        "tests/test_compare_command.py",
+        "tests/test_train_command.py",
+        "tests/test_demo.py",
+        "tests/pages/test_page.py",
+    ),
     "--ignore=tests/learning/test_retrieval.py",
 )
 

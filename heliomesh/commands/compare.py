@@ -26,7 +26,9 @@ from heliomesh.commands.ledger import ledger_facts, ledger_table
 from heliomesh.commands.options import (
     DeviceOption,
     EpisodesOption,
+    EvaluateOption,
     OutputOptions,
+    ProcessesOption,
     ScenarioArgument,
     SeedOption,
     SetOption,
@@ -34,6 +36,7 @@ from heliomesh.commands.options import (
     check_target,
     flattened,
     load,
+    process_maps,
 )
 from heliomesh.commands.terminal import console, tell
 from heliomesh.durable import write_text
@@ -98,6 +101,8 @@ class ComparingOptions:
     train: Annotated[int, typer.Option("--train", min=0, help="Also train under so many episodes of each plan.")] = 0
     device: DeviceOption = "cpu"
     dtype: TypeOption = "float64"
+    processes: ProcessesOption = 1
+    evaluate_every: EvaluateOption = 5
 
 
 _TABLE_WIDTH = 118  # the comparison table is cut below it
@@ -120,7 +125,7 @@ def compare_command(
     make = build_noted if output.as_json else build  # the table has remarks of its own
     problem = make(load(scenario, asked.overrides), asked.device, asked.dtype)
     limits: dict[str, Any] = {"memory_gib": asked.memory_gib, "track": output.track, "train": asked.train}
-    limits["certify"] = asked.certify
+    limits |= {"certify": asked.certify, "evaluate_every": asked.evaluate_every, **process_maps(asked.processes)}
     with TemporaryDirectory() as scratch:
         store = scratch if asked.train else None
         result = compare(problem, names, asked.episodes, asked.seed, store=store, **limits)

@@ -8,7 +8,15 @@ import typer
 from rich.table import Table
 
 from heliomesh.commands.facts import number_table, print_json
-from heliomesh.commands.options import OutputOptions, ScenarioArgument, SetOption, flattened, load
+from heliomesh.commands.options import (
+    OutputOptions,
+    ProcessesOption,
+    ScenarioArgument,
+    SetOption,
+    flattened,
+    load,
+    process_maps,
+)
 from heliomesh.commands.reproduce import StackOptions
 from heliomesh.commands.terminal import console
 from heliomesh.learning.readiness import check_trainable
@@ -30,6 +38,7 @@ def learn_command(
     scenario: ScenarioArgument,
     seeds: Annotated[int, typer.Option("--train", min=1, help="Paired seeds to train.")] = 5,
     out: Annotated[Path | None, typer.Option("--out", help="Folder of results; nothing in it is repeated.")] = None,
+    processes: ProcessesOption = 1,
     *,
     changes: ChangeOptions,
     training: StackOptions,
@@ -38,7 +47,8 @@ def learn_command(
     """Train under a plan for learning, the paper's proposal and no plan, with common random numbers."""
     world = load(scenario, changes.overrides)
     check_trainable(world, TrainSettings(**asdict(training)))
-    found = gain(world, seeds, folder=out, track=output.track, **asdict(training))
+    settings: dict[str, Any] = asdict(training) | process_maps(processes)
+    found = gain(world, seeds, folder=out, track=output.track, **settings)
     if output.as_json:
         print_json({arm.label: _facts(arm) for arm in found.arms})
     else:

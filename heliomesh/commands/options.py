@@ -49,6 +49,7 @@ StrategyOption = Annotated[
 PrecisionOption = Annotated[str, typer.Option("--precision", help="fp32, tf32 or bf16.")]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
 TypeOption = Annotated[str, typer.Option("--dtype", help="float64 or float32 tables.")]
+ProcessesOption = Annotated[int, typer.Option("--processes", min=1, help="Plan and simulate in so many processes.")]
 EngineOption = Annotated[Engine, typer.Option("--engine", help="local, or ray: many cores or machines.")]
 AddressOption = Annotated[
     str | None, typer.Option("--address", help="host:port of a Ray cluster; by default this machine's own.")
@@ -233,6 +234,14 @@ def engine_maps(engine: Engine, address: str | None, device: str = "cpu") -> dic
     if address is not None:
         raise ScenarioError("--address", f"expected --engine ray with it, actual value {address!r} with local")
     return {}
+
+
+def process_maps(processes: int) -> dict[str, ParallelMap]:
+    """How so many processes share plans and simulations, as fields of `Work`: nothing to say for this one alone."""
+    if processes == 1:
+        return {}
+    module = import_module("heliomesh.engine.processes")
+    return {"parallel_map": partial(module.parallel_map, processes=processes)}
 
 
 def track_unless(quiet: bool) -> Track:

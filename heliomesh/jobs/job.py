@@ -214,15 +214,18 @@ def _data(dataset: Dataset | None, path: str | None) -> str | None:
 
 
 def _strategy(training: TrainSettings, learning: Learning, dataset: Dataset | None) -> str:
-    """The strategy that counts: on a CPU `auto` trains perceptrons by the loop, as it does with other optimisers.
+    """The strategy that counts: on a CPU `auto` is `batched` for perceptrons, and the loop for other optimisers.
 
     What `auto` takes for other models follows from the model; on a GPU it is measured, and rounds as it does.
     """
     if training.strategy != "auto" or training.device != "cpu":
         return training.strategy
+    if learning.optimizer not in (None, "sgd"):
+        return "loop"
     shape = dataset.input_shape if dataset is not None else getattr(find_dataset(learning), "SHAPE", None)
-    looped = is_perceptron(learning.model, shape) or learning.optimizer not in (None, "sgd")
-    return "loop" if looped else "auto"
+    if not is_perceptron(learning.model, shape):
+        return "auto"
+    return "loop" if training.precision == "bf16" else "batched"
 
 
 def world_of(scenario: Scenario) -> dict[str, Any]:

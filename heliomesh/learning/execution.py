@@ -1,7 +1,8 @@
 """Which strategy trains this model on this device, and how many rows at once.
 
-On a CPU `choose` takes `cores` for networks with convolutions that it can execute, and the plain loop for others.
-Both round in the same way whoever trains beside a device, so the same inputs give the same bits in every run.
+On a CPU `choose` takes `cores` for networks with convolutions and `batched` for perceptrons, where they can execute
+them, and else the plain loop. All three round in the same way whoever trains beside a device, so the same inputs give
+the same bits in every run.
 On a GPU it times the strategies of the catalog for a moment on copies of the model, checks that they agree with the
 loop, and remembers the quickest by model, sizes, device and version of PyTorch in the data folder.
 What it returns is a strategy itself: rows go through it in pieces that fit into memory, and weights that live in the
@@ -237,14 +238,14 @@ def _named(task: _Task, strategy: str) -> Chosen:
 
 
 def _on_a_cpu(task: _Task) -> str:
-    """The strategy that follows from the model: a small perceptron's step is too short for threads."""
-    if not any(isinstance(layer, nn.Conv2d) for layer in task.model.modules()):
-        return "loop"
+    """The strategy that follows from the model: the loop where no other can execute it."""
+    convolutional = any(isinstance(layer, nn.Conv2d) for layer in task.model.modules())
+    name = "cores" if convolutional else "batched"
     try:
-        _built(task, "cores", False)
+        _built(task, name, False)
     except ScenarioError:
         return "loop"
-    return "cores"
+    return name
 
 
 def check_strategy(strategy: str) -> None:

@@ -18,7 +18,7 @@ Logits = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 # on a CUDA device enough that its work takes longer than Python needs to ask for it.
 _SAMPLES_AT_ONCE = {"cpu": 250, "cuda": 1000}
 _EVALUATED_AT_ONCE = {"cpu": 500, "cuda": 16_384}
-_LEAST_ROWS = 2  # a product of one pair of matrices is rounded in another way than those of several
+LEAST_ROWS = 2  # a product of one pair of matrices is rounded in another way than those of several
 
 
 def mean_losses(logits: Tensor, labels: Tensor) -> Tensor:
@@ -54,9 +54,9 @@ class Gathered:
         active, steps = len(rows), batches.shape[1]
         if active == 0:
             return weights.new_zeros(0)
-        self._capacity = max(self._capacity, active, _LEAST_ROWS)
+        self._capacity = max(self._capacity, active, LEAST_ROWS)
         filled = (
-            torch.arange(self._capacity if self.compiled else max(active, _LEAST_ROWS), device=rows.device) % active
+            torch.arange(self._capacity if self.compiled else max(active, LEAST_ROWS), device=rows.device) % active
         )
         rows, batches = rows[filled], batches[filled]
         rate = weights.new_tensor(learning_rate)

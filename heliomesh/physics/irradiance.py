@@ -9,6 +9,7 @@ import csv
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -64,6 +65,12 @@ def _recognised(text: str) -> str:
 
 def greensboro() -> "pd.Series[float]":
     """Typical year of Greensboro NC, hourly, which comes with pvlib."""
+    return _greensboro().copy()
+
+
+@cache
+def _greensboro() -> "pd.Series[float]":
+    """The same, read once: it takes longer than the rest of a small problem."""
     import pvlib
 
     year = _tmy3(str(Path(pvlib.__file__).parent / "data" / "723170TYA.CSV"), "")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from heliomesh.jobs.training import split_settings
 from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.run import Run
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.learning.trainer import Work
+from heliomesh.learning.trainer import ALONE, Work
 from heliomesh.planning import find_planner, lower_bound, make_plan, planner_names
 from heliomesh.problem.dual import is_quick
 from heliomesh.problem.policy import Plan
@@ -171,7 +172,7 @@ def compare(
     with opened(store) as kept, kept.alone():
         asked = Asked(problem, under, work, kept if store else None)
         planners = names if names is not None else _compared()
-        rows = [row for planner in planners for options in variants(planner) for row in asked.rows(planner, options)]
+        rows = asked.every_row([(planner, options) for planner in planners for options in variants(planner)])
         bound = _bound(problem, rows, work) if certify or (certify is None and is_quick(problem)) else None
         result = _with_gaps(rows, bound)
         if train:
@@ -216,6 +217,20 @@ class Asked:
     work: Work
     store: Store | None  # of plans, where they are kept
 
+    def every_row(self, todo: Sequence[tuple[object, Mapping[str, Any]]]) -> list[Row]:
+        """The rows of all planners, each with its options, in order; in parallel where the work says how."""
+        spread = self.work.parallel_map
+        if spread is map or len(todo) == 1:  # the planner itself may work in parallel, and show how far it is
+            return [row for planner, options in todo for row in self.rows(planner, options)]
+        absent = [one for one in todo if not self._has(*one)]
+        elsewhere = spread(partial(_rows_elsewhere, self.problem, self.under), absent)
+        tracked = iter(self.work.track(elsewhere, "plan and simulate", len(absent)))
+        return [row for one in todo for row in (self.rows(*one) if self._has(*one) else next(tracked))]
+
+    def _has(self, planner: object, options: Mapping[str, Any]) -> bool:
+        """Whether the plan is stored."""
+        return self.store is not None and self.store.has(job_of(self.problem, planner, options), "plan")
+
     def rows(self, planner: object, options: Mapping[str, Any]) -> Iterator[Row]:
         """The planner's row; where it does not fit, its refusal and then the next smaller variant it offers."""
         found, under, track = find_planner(planner), self.under, self.work.track
@@ -238,6 +253,11 @@ class Asked:
             return self.store.plan(job_of(self.problem, planner, options), self.work)
         spread, track = self.work.parallel_map, self.work.track
         return make_plan(self.problem, planner, options, bound=False, parallel_map=spread, track=track)
+
+
+def _rows_elsewhere(problem: Problem, under: Comparing, one: tuple[object, Mapping[str, Any]]) -> list[Row]:
+    """A planner's rows, made by another process."""
+    return list(Asked(problem, under, ALONE, None).rows(*one))
 
 
 def _bound(problem: Problem, rows: Sequence[Row], work: Work) -> float | None:

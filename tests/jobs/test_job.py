@@ -74,7 +74,7 @@ DECIDES_NOT = {
     "name": scenario(name="another"),
     "memory": base(training=replace(SETTINGS, memory_gib=1.0)),
     "checkpoints": base(training=replace(SETTINGS, checkpoint_every=2)),
-    "the strategy that auto is": base(training=replace(SETTINGS, strategy="loop")),
+    "the strategy that auto is": base(training=replace(SETTINGS, strategy="batched")),
     "the format that is the default": scenario(learning__on_air="float32"),
     "false alarms of who does not watch": base(false_alarm_prob=0.2),
     "the default option": base(planner="prices", options={"coordinate": True, "sweeps": 30}),
@@ -93,17 +93,20 @@ def bits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return found
 
 
-def test_the_automatic_choice_has_a_key_of_its_own_unless_it_is_surely_the_loop() -> None:
-    loop = replace(SETTINGS, strategy="loop")
-    for change, same in (
-        ({}, True),
-        ({"learning.model": "mlp"}, True),
-        ({"learning.model": "cnn"}, False),
-        ({"learning.dataset": "fashion_mnist"}, False),
-        ({"learning.model": "cnn", "learning.optimizer": "adam"}, True),
+def test_the_automatic_choice_has_a_key_of_its_own_unless_the_scenario_decides_it() -> None:
+    bf16 = replace(SETTINGS, precision="bf16")
+    for change, settings, same in (
+        ({}, SETTINGS, "batched"),
+        ({"learning.model": "mlp"}, SETTINGS, "batched"),
+        ({}, bf16, "loop"),
+        ({"learning.model": "cnn"}, SETTINGS, None),
+        ({"learning.dataset": "fashion_mnist"}, SETTINGS, None),
+        ({"learning.model": "cnn", "learning.optimizer": "adam"}, SETTINGS, "loop"),
     ):
-        one = base(scenario=BASE.override(change))
-        assert (one.key() == replace(one, training=loop).key()) == same, change
+        one = base(scenario=BASE.override(change), training=settings)
+        for name in ("loop", "batched"):
+            named = replace(one, training=replace(settings, strategy=name))
+            assert (one.key() == named.key()) == (name == same), (change, name)
 
 
 def test_whatever_changes_the_bits_changes_the_key(bits: dict[str, bytes]) -> None:

@@ -58,8 +58,8 @@ def test_on_a_cpu_the_choice_follows_from_the_inputs(tmp_path, monkeypatch):
     samples = Samples(_samples().inputs.cpu(), _samples().labels.cpu())
     for rows in (1, ROWS, 500):
         chosen = choose(_model().cpu(), samples, rows, STEPS, BATCH)
-        assert chosen.name == "loop"
-        assert str(chosen.report) == "loop, fp32"
+        assert chosen.name == "batched"
+        assert str(chosen.report) == "batched, fp32"
     assert not (tmp_path / "strategies").exists()
 
 
@@ -225,7 +225,7 @@ def test_a_named_strategy_is_taken(strategy, tmp_path):
 )
 def test_an_unknown_strategy_is_refused(strategy, hint):
     with pytest.raises(
-        ScenarioError, match=r"^learning\.strategy: expected auto or one of cores, fused, grouped, loop"
+        ScenarioError, match=r"^learning\.strategy: expected auto or one of batched, cores, fused, grouped, loop"
     ) as caught:
         _chosen(strategy)
     assert hint in str(caught.value)

@@ -7,6 +7,7 @@ from torch import nn
 
 from heliomesh import catalog
 from heliomesh.learning.execution import STRATEGY_CATALOG
+from heliomesh.learning.model import build_model
 from heliomesh.learning.stacked import Samples, flat_weights, layout_of
 from heliomesh.learning.strategies import loop
 from heliomesh.scenario import ScenarioError
@@ -19,13 +20,19 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 # Strategies add in different orders. In float32 a rounding difference switches one ReLU among ten thousand now and
 # then, and training amplifies it; in float64 no such switch is near, so agreement can be asked to the last digits.
 EXACT, DIGITS = torch.float64, 1e-12
-_HERE = {"fused": TRITON, "cores": DEVICE.type == "cpu"}
+_HERE = {"fused": TRITON, "cores": DEVICE.type == "cpu", "batched": DEVICE.type == "cpu"}
 STRATEGIES = [
     pytest.param(name, marks=pytest.mark.skipif(not _HERE.get(name, True), reason="not on this device"))
     for name in catalog.names(STRATEGY_CATALOG)
 ]
 EAGER = [param for param in STRATEGIES if param.values != ("fused",)]
-EXACTLY_ALONE = ("loop", "cores", "fused")  # whose bits do not depend on who else trains
+CONVOLVING = [param for param in EAGER if param.values not in (("loop",), ("batched",))]
+EXACTLY_ALONE = ("loop", "cores", "batched", "fused")  # whose bits do not depend on who else trains
+
+
+def _skip_convolutions_of_batched(name: str, kind: str) -> None:
+    if name == "batched" and kind != "mlp":
+        pytest.skip("has no convolutions")
 
 
 class _Block(nn.Module):
@@ -168,6 +175,7 @@ def test_the_loop_is_sgd_as_pytorch_has_it(kind):
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("name", EAGER)
 def test_every_strategy_equals_the_loop(name, kind):
+    _skip_convolutions_of_batched(name, kind)
     model = _model(kind)
     expected, expected_losses = _trained(loop.build(model), model, 20)
     actual, losses = _trained(_build(name, model), model, 20)
@@ -221,6 +229,7 @@ def test_nobody_active_is_nothing(name):
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_who_else_is_in_the_stack_does_not_matter(name, kind):
+    _skip_convolutions_of_batched(name, kind)
     if name == "fused" and DEVICE.type == "cpu":
         pytest.skip("interpreted kernels take seconds, and each position is a program of its own")
     dtype = torch.float32 if name in EXACTLY_ALONE else EXACT
@@ -238,7 +247,7 @@ def test_who_else_is_in_the_stack_does_not_matter(name, kind):
 def test_bf16_learns_in_the_same_direction(name):
     if DEVICE.type == "cpu" and name == "fused":
         pytest.skip("the interpreter has no bfloat16 products")
-    if name == "cores":
+    if name in ("cores", "batched"):
         pytest.skip("refuses bf16")
     model = _model("mlp")
     exact, _ = _trained(loop.build(model), model, 4, torch.float32)
@@ -304,6 +313,9 @@ class _Branches(_Reshapes):
         ("cores", nn.Sequential(nn.Flatten(), *[nn.Linear(81, 81)] * 2), "uses a layer twice"),
         ("cores", _Reshapes(), "calls 'reshape', which is not known to treat samples one by one"),
         ("cores", nn.Linear(2, 2, device="meta"), "is not in the memory of a CPU"),
+        ("batched", nn.Linear(2, 2, device="meta"), "is not in the memory of a CPU"),
+        ("batched", nn.Sequential(nn.Flatten(), *[nn.Linear(81, 81)] * 2), "uses a layer twice"),
+        ("batched", nn.Sequential(nn.GroupNorm(3, 6), nn.Flatten()), "has a layer of type GroupNorm"),
     ],
 )
 def test_what_a_strategy_cannot_execute_is_refused_in_one_sentence(name, model, reason):
@@ -321,18 +333,19 @@ def test_an_unknown_precision_is_refused(name):
         _build(name, _model("mlp"), precision="int8")
 
 
-@pytest.mark.parametrize("name", ["loop", "cores"])
+@pytest.mark.parametrize("name", ["loop", "cores", "batched"])
 def test_some_strategies_are_not_compiled(name):
     with pytest.raises(ScenarioError, match=f"'{name}' can execute, actual value compiled = true"):
         _build(name, _model("mlp"), compiled=True)
 
 
-def test_cores_refuses_bf16():
-    with pytest.raises(ScenarioError, match="'cores' can execute, actual value precision = bf16"):
-        _build("cores", _model("mlp"), precision="bf16")
+@pytest.mark.parametrize("name", ["cores", "batched"])
+def test_some_strategies_refuse_bf16(name):
+    with pytest.raises(ScenarioError, match=f"'{name}' can execute, actual value precision = bf16"):
+        _build(name, _model("mlp"), precision="bf16")
 
 
-@pytest.mark.parametrize("name", [param for param in EAGER if param.values != ("loop",)])
+@pytest.mark.parametrize("name", CONVOLVING)
 def test_convolutions_of_every_shape(name):
     """Rectangular, strided, dilated and padded unevenly."""
     shape = {"kernel_size": (3, 2), "stride": (2, 1), "padding": (1, 2), "dilation": (1, 3)}
@@ -384,7 +397,9 @@ def test_every_strategy_takes_feature_vectors(name):
 def test_unusual_parameters_train_as_in_the_loop_or_are_refused(name, kind):
     model = _model(kind)
     expected, _ = _trained(loop.build(model), model, 4)
-    traced = ("grouped", "unfold", "fused", "cores")
+    traced = ("grouped", "unfold", "fused", "cores", "batched")
+    if kind == "frozen":
+        _skip_convolutions_of_batched(name, kind)
     if (kind, name) in {*(("tied", one) for one in traced), ("frozen", "fused")}:
         with pytest.raises(ScenarioError, match=r"^learning\.strategy: .*(shares the parameter|frozen parameter)"):
             _build(name, model)
@@ -393,7 +408,7 @@ def test_unusual_parameters_train_as_in_the_loop_or_are_refused(name, kind):
     assert _difference(actual, expected) <= 1e-5
 
 
-@pytest.mark.parametrize("name", EAGER)
+@pytest.mark.parametrize("name", ["loop", *CONVOLVING])
 def test_frozen_parameters_do_not_move(name):
     model = _model("frozen")
     layout, before = layout_of(model), _weights(model)
@@ -428,7 +443,39 @@ def test_scores_are_of_the_model_in_evaluation_mode_and_steps_of_training_mode(n
         assert _difference(actual, expected) <= 1e-5
 
 
-@pytest.mark.parametrize("name", ["grouped", "unfold", "fused", "cores"])
+def test_batched_leaves_frozen_layers_alone():
+    model = _model("mlp")
+    model[1].bias.requires_grad_(False)
+    model[3].weight.requires_grad_(False)
+    expected, _ = _trained(loop.build(model), model, 3)
+    actual, _ = _trained(_build("batched", model), model, 3)
+    assert _difference(actual, expected) <= DIGITS
+
+
+def test_batched_rounds_a_row_alike_in_every_piece_and_on_every_number_of_threads():
+    """As the digits have it: 70 rows of the shipped perceptron, alone, by threes, and all at once on two threads."""
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        model = build_model("mlp", (1, 8, 8), 10, 0)
+        samples = Samples(torch.rand(300, 1, 8, 8), torch.randint(10, (300,)))
+        batches = torch.randint(300, (70, 3, 32))
+        first = flat_weights(model) + 0.01 * torch.randn(70, 4810)
+    strategy, results, threads = _build("batched", model), [], torch.get_num_threads()
+    try:
+        for size, number in ((70, 1), (70, 2), (3, 1), (1, 2)):
+            torch.set_num_threads(number)
+            weights, losses, scores = first.clone(), [], []
+            for rows in torch.arange(70).split(size):
+                losses.append(strategy.train(weights, rows, batches[rows], samples, 0.05))
+                scores.append(strategy.evaluate(weights, rows, samples).loss)
+            results.append(torch.cat([weights, torch.cat(losses)[:, None], torch.cat(scores)[:, None]], 1))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(results[0], other) for other in results[1:])
+    assert not torch.equal(results[0][:, :4810], first)
+
+
+@pytest.mark.parametrize("name", ["grouped", "unfold", "fused", "cores", "batched"])
 def test_a_model_that_evaluates_otherwise_is_refused_where_it_is_traced(name):
     with pytest.raises(ScenarioError, match="computes otherwise in evaluation than in training"):
         _build(name, _Louder())

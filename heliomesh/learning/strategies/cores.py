@@ -5,21 +5,17 @@ weights, in memory of its own. So its bits depend neither on who trains beside i
 thread waits for another one within a step.
 """
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from heliomesh.learning.moving_layers import MovingLayers, channels_last
+from heliomesh.learning.on_cores import on_all_cores
 from heliomesh.learning.precision import Precision, check_precision
 from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of, sample_chunks
 from heliomesh.learning.stacked_graph import Program, refuse, refuse_repeated_layers, trace, with_fused_pools
-
-Result = TypeVar("Result")
 
 _EVALUATED_AT_ONCE = 250  # samples; few, so that activations stay in a processor's cache
 
@@ -38,7 +34,7 @@ class Cores:
         def slot(row: int, own_batches: Tensor) -> Tensor:
             return self._slot(weights[row], own_batches, samples, learning_rate)
 
-        losses = _on_all_cores(slot, zip(rows.tolist(), batches, strict=True))
+        losses = on_all_cores(slot, zip(rows.tolist(), batches, strict=True))
         return torch.stack(losses) / batches.shape[1] if losses else weights.new_zeros(0)
 
     def _slot(self, row: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
@@ -74,7 +70,7 @@ class Cores:
             return place, loss, (logits.argmax(-1) == part.labels).sum()
 
         loss, right = (weights.new_zeros(len(rows)) for _ in range(2))
-        for place, part_loss, part_right in _on_all_cores(score, tasks):  # in order, so that sums are rounded alike
+        for place, part_loss, part_right in on_all_cores(score, tasks):  # in order, so that sums are rounded alike
             loss[place] += part_loss
             right[place] += part_right
         count = len(samples.labels) if picked is None else picked.shape[1]
@@ -84,19 +80,6 @@ class Cores:
 def _copy(value: Tensor) -> Tensor:
     """A parameter in memory of its own: products may be rounded by the place of a row."""
     return value.detach().clone(memory_format=torch.channels_last if value.ndim == 4 else torch.contiguous_format)
-
-
-def _on_all_cores(function: Callable[..., Result], tasks: Iterable[tuple[Any, ...]]) -> list[Result]:
-    """Results of the tasks in order, each computed by one thread."""
-    listed, threads = list(tasks), torch.get_num_threads()
-    try:
-        if threads == 1 or len(listed) <= 1:
-            torch.set_num_threads(1)
-            return [function(*task) for task in listed]
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(lambda task: function(*task), listed))
-    finally:
-        torch.set_num_threads(threads)  # of this thread and of threads to come
 
 
 def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Cores:

@@ -1,0 +1,137 @@
+"""Layers of several devices as batched matrix products, in float64: for perceptrons on a CPU.
+
+A perceptron's step is shorter than PyTorch's way to it, so several rows share each operation. Weights stay float32
+between slots. A device's K steps are computed in float64: then processors whose vector units round otherwise, or sum
+in another order, give the same float32 weights and scores but for rare last bits.
+
+Autograd carries activations, and a layer's backward pass is its SGD step, as in `moving_layers.py`. Pieces of the
+rows go to as many threads as PyTorch has. Products of a row are rounded alike whoever is beside it.
+"""
+
+# PyTorch's autograd functions have no types.
+# mypy: allow-untyped-calls
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heliomesh.learning.gathered import LEAST_ROWS, evaluate_together, mean_losses
+from heliomesh.learning.on_cores import on_all_cores
+from heliomesh.learning.precision import Precision, check_precision
+from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of
+from heliomesh.learning.stacked_graph import Dense, PerSample, Program, refuse, refuse_repeated_layers, trace
+from heliomesh.learning.stacked_ops import batched_dense
+
+_ROWS_AT_ONCE = 32  # more are not quicker
+_SCORED_AT_ONCE = 4  # rows in a task, so that all threads have some
+
+
+@dataclass(frozen=True)
+class Batched:
+    """Rows in pieces, pieces in threads; idle rows cost nothing."""
+
+    program: Program
+    layout: Layout
+    name: str = "batched"
+
+    def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
+        """K steps in place; see `Strategy.train`."""
+
+        def slot(some: Tensor, own_batches: Tensor) -> Tensor:
+            return self._slot(weights, some, own_batches, samples, learning_rate)
+
+        pieces = zip(rows.split(_ROWS_AT_ONCE), batches.split(_ROWS_AT_ONCE), strict=True)
+        return torch.cat(on_all_cores(slot, pieces)).to(weights.dtype) if len(rows) else weights.new_zeros(0)
+
+    def _slot(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
+        """K steps of a few rows, in place; their mean losses (row,), float64."""
+        active, filled = len(rows), _filled(rows)
+        batches, losses = batches[filled], torch.zeros(len(filled), dtype=torch.float64)
+        own = self._copies(weights, rows[filled])
+        for name, value in own.items():
+            value.requires_grad_(name not in self.layout.frozen)
+        with torch.enable_grad():
+            for step in range(batches.shape[1]):
+                picked = batches[:, step]
+                # several times as quick as samples.inputs[picked]
+                inputs = samples.inputs.index_select(0, picked.flatten()).unflatten(0, picked.shape)
+                step_losses = mean_losses(self._logits(own, inputs, learning_rate), samples.labels[picked])
+                step_losses.sum().backward()
+                losses += step_losses.detach()
+        for name, view in self.layout.views(weights).items():
+            view[rows] = own[name].detach()[:active].to(view.dtype)
+        return losses[:active] / batches.shape[1]
+
+    def _copies(self, weights: Tensor, rows: Tensor) -> dict[str, Tensor]:
+        """Parameters of rows by name (row, …), each in memory of its own."""
+        return {name: view[rows].double() for name, view in self.layout.views(weights.detach()).items()}
+
+    def _logits(self, own: Mapping[str, Tensor], inputs: Tensor, learning_rate: float = 0.0) -> Tensor:
+        """(row, sample, class) for inputs (row, sample, …)."""
+        rows, samples = inputs.shape[:2]
+
+        def dense(operation: Dense, x: Tensor) -> Tensor:
+            bias = None if operation.bias is None else own[operation.bias]
+            stacked = x.reshape(rows, -1, x.shape[-1])
+            y: Tensor = _MovingDense.apply(stacked, own[operation.weight], bias, learning_rate)
+            return y.view(*x.shape[:-1], -1)
+
+        return self.program.run({Dense: dense}, inputs.double().flatten(0, 1)).view(rows, samples, -1)
+
+    def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
+        """Scores of ``weights[rows]``; see `Strategy.evaluate`."""
+
+        def logits(part: Tensor, inputs: Tensor) -> Tensor:
+            filled = _filled(part)
+            return self._logits(self._copies(weights, part[filled]), inputs[filled])[: len(part)]
+
+        def score(some: Tensor, met: Tensor | None) -> Scores:
+            return evaluate_together(logits, some, samples, met)
+
+        pieces = rows.split(_SCORED_AT_ONCE)
+        places = [None] * len(pieces) if picked is None else picked.split(_SCORED_AT_ONCE)
+        scores = on_all_cores(score, zip(pieces, places, strict=True))
+        return Scores(torch.cat([one.loss for one in scores]), torch.cat([one.accuracy for one in scores]))
+
+
+def _filled(rows: Tensor) -> Tensor:
+    """Places of the rows, one of them twice where it would be alone."""
+    return torch.arange(max(len(rows), LEAST_ROWS)) % len(rows)
+
+
+class _MovingDense(torch.autograd.Function):
+    """y = x wᵀ + b of every row, x (row, sample, input); the backward pass moves w and b: w ← w − η ∂f/∂w."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, learning_rate: float) -> Tensor:
+        ctx.x, ctx.weight, ctx.bias, ctx.learning_rate = x, weight, bias, learning_rate
+        return batched_dense(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        below = torch.bmm(gradient, ctx.weight) if ctx.needs_input_grad[0] else None
+        if ctx.needs_input_grad[1]:
+            ctx.weight.data.baddbmm_(gradient.transpose(1, 2), ctx.x, alpha=-ctx.learning_rate)
+        if ctx.needs_input_grad[2]:
+            ctx.bias.data.add_(gradient.sum(1), alpha=-ctx.learning_rate)
+        return below, None, None, None
+
+
+def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Batched:
+    """The strategy for a model of dense layers on a CPU; it is never compiled."""
+    check_precision(precision)
+    if compiled:
+        raise refuse("batched", "compiled = true")
+    if precision == "bf16":
+        raise refuse("batched", "precision = bf16")
+    if any(parameter.device.type != "cpu" for parameter in model.parameters()):
+        raise refuse("batched", "is not in the memory of a CPU")
+    program = trace(model, "batched")
+    refuse_repeated_layers(program, "batched")
+    for step in program.instructions:
+        if not isinstance(step.operation, Dense | PerSample):
+            raise refuse("batched", f"has a layer of type {type(step.operation).__name__}")
+    return Batched(program, layout_of(model))
