@@ -153,7 +153,7 @@ def test_the_chosen_strategy_is_kept(tmp_path, monkeypatch):
 def test_another_strategy_does_not_go_on_with_a_run(tmp_path):
     task = job()
     interrupted_after(task, tmp_path, 5, strategy="vmap")
-    with pytest.raises(CheckpointError, match=r"strategy: expected 'vmap' \(as in the folder\), actual 'loop'"):
+    with pytest.raises(CheckpointError, match=r"strategy: expected 'vmap' \(as in the folder\), actual 'batched'"):
         train(task, tmp_path, resume=True, strategy="auto")
     assert_same(train(task, tmp_path, resume=True, strategy="vmap"), train(task, strategy="vmap"))
 
