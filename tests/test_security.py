@@ -29,7 +29,9 @@ PACKAGE = Path(heliomesh.__file__).parent
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 FORBIDDEN_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "telnetlib"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.load", "pd.read_pickle"}
-PROCESSES = {"engine/ray.py", "learning/retrieval/source.py"}  # the only files that start programs
+# the only files that start programs; processes.py starts copies of this one
+PROCESSES = {"engine/processes.py", "engine/ray.py", "learning/retrieval/source.py"}
+PICKLES = {"engine/processes.py"}  # what its own processes send it, never a file
 WRITERS = {
     *("write_text", "write_bytes", "savez", "savez_compressed", "save_file", "savefig", "to_parquet", "write_table"),
     *("to_csv", "to_json", "tofile", "dump", "save"),
@@ -67,7 +69,8 @@ def test_nothing_that_is_read_is_run() -> None:
         for node in ast.walk(tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            found += [(path, name) for name in names if name.split(".")[0] in FORBIDDEN_IMPORTS]
+            known = {"pickle"} if path.relative_to(PACKAGE).as_posix() in PICKLES else set()
+            found += [(path, name) for name in names if name.split(".")[0] in FORBIDDEN_IMPORTS - known]
         for call in calls(path):
             if name_of(call.func) in FORBIDDEN_CALLS:
                 found.append((path, name_of(call.func)))
