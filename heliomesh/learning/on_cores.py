@@ -1,12 +1,30 @@
-"""Tasks on all cores: as many at once as PyTorch has threads, each by one thread."""
+"""What strategies on a CPU share: the programs that they execute, and tasks on all cores, one thread for each."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import torch
+from torch import nn
+
+from heliomesh.learning.precision import Precision, check_precision
+from heliomesh.learning.stacked_graph import Program, refuse, refuse_repeated_layers, trace
 
 Result = TypeVar("Result")
+
+
+def program_on_a_cpu(model: nn.Module, precision: Precision, compiled: bool, strategy: str) -> Program:
+    """A model's program for a strategy whose layers move their own weights; raises ScenarioError for what it lacks."""
+    check_precision(precision)
+    if compiled:
+        raise refuse(strategy, "compiled = true")
+    if precision == "bf16":
+        raise refuse(strategy, "precision = bf16")
+    if any(parameter.device.type != "cpu" for parameter in model.parameters()):
+        raise refuse(strategy, "is not in the memory of a CPU")
+    program = trace(model, strategy)
+    refuse_repeated_layers(program, strategy)
+    return program
 
 
 def on_all_cores(function: Callable[..., Result], tasks: Iterable[tuple[Any, ...]]) -> list[Result]:

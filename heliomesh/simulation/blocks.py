@@ -5,7 +5,7 @@ and harvests of all its slots. Decisions and batteries follow slot by slot, and 
 Every number is that of `run_slots`, to the last bit.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise, repeat
 from types import MappingProxyType
 from typing import cast
@@ -62,6 +62,15 @@ def for_every_slot(blocks: Iterable[Slot]) -> Iterator[Slot | None]:
         yield from repeat(None, len(block.scheduled) - 1 if block.scheduled.ndim == 3 else 0)
 
 
+def _chain(step: Callable[[Tensor, Tensor], Tensor], state: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """A Markov chain's states in all slots (slot, …), and the one after them; ``uniform`` (slot, …) moves it."""
+    found = [state]
+    for numbers in uniform:
+        found.append(step(found[-1], numbers))
+    after = found.pop()
+    return torch.stack(found), after
+
+
 class _Blocks:
     """Episodes between blocks; tensors of a block have the axes (slot, episode, ...)."""
 
@@ -83,7 +92,8 @@ class _Blocks:
     def advance(self, slots: range) -> Slot:
         """What happens in the next slots."""
         problem, now = self._problem, self._numbers.block(len(slots))
-        channel_level, hidden = self._channel_levels(now.channel), self._hidden_states(now.harvest)
+        channel_level, self._channel_level = _chain(problem.channel.step, self._channel_level, now.channel)
+        hidden, self._hidden = _chain(problem.harvest.following, self._hidden, now.harvest)
         weather, harvested = problem.harvest.weather(hidden), problem.harvest.harvested(slots, hidden, now.harvest)
         battery, chosen = self._decided(slots, channel_level, weather, now.policy, harvested)
         power, trained = problem.actions.power_watt[chosen], self._trained.take(chosen + self._start)
@@ -107,22 +117,6 @@ class _Blocks:
             overflow_joule=overflow,
             battery_after_joule=after,
         )
-
-    def _channel_levels(self, uniform: Tensor) -> Tensor:
-        """Levels of all slots; (slot, episode, site)."""
-        found = [self._channel_level]
-        for numbers in uniform:
-            found.append(self._problem.channel.step(found[-1], numbers))
-        self._channel_level = found.pop()
-        return torch.stack(found)
-
-    def _hidden_states(self, uniform: Tensor) -> Tensor:
-        """The harvest's hidden states of all slots; (slot, episode, device)."""
-        found = [self._hidden]
-        for numbers in uniform:
-            found.append(self._problem.harvest.following(found[-1], numbers))
-        self._hidden = found.pop()
-        return torch.stack(found)
 
     def _decided(
         self, slots: range, channel_level: Tensor, weather: Tensor, uniform: Tensor, harvested_joule: Tensor

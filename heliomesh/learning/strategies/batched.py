@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from heliomesh.learning.gathered import LEAST_ROWS, evaluate_together, mean_losses
-from heliomesh.learning.on_cores import on_all_cores
-from heliomesh.learning.precision import Precision, check_precision
+from heliomesh.learning.on_cores import on_all_cores, program_on_a_cpu
+from heliomesh.learning.precision import Precision
 from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of
-from heliomesh.learning.stacked_graph import Dense, PerSample, Program, refuse, refuse_repeated_layers, trace
+from heliomesh.learning.stacked_graph import Dense, PerSample, Program, refuse
 from heliomesh.learning.stacked_ops import batched_dense
 
 _ROWS_AT_ONCE = 32  # more are not quicker
@@ -122,15 +122,7 @@ class _MovingDense(torch.autograd.Function):
 
 def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Batched:
     """The strategy for a model of dense layers on a CPU; it is never compiled."""
-    check_precision(precision)
-    if compiled:
-        raise refuse("batched", "compiled = true")
-    if precision == "bf16":
-        raise refuse("batched", "precision = bf16")
-    if any(parameter.device.type != "cpu" for parameter in model.parameters()):
-        raise refuse("batched", "is not in the memory of a CPU")
-    program = trace(model, "batched")
-    refuse_repeated_layers(program, "batched")
+    program = program_on_a_cpu(model, precision, compiled, "batched")
     for step in program.instructions:
         if not isinstance(step.operation, Dense | PerSample):
             raise refuse("batched", f"has a layer of type {type(step.operation).__name__}")

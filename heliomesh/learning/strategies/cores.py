@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from heliomesh.learning.moving_layers import MovingLayers, channels_last
-from heliomesh.learning.on_cores import on_all_cores
-from heliomesh.learning.precision import Precision, check_precision
+from heliomesh.learning.on_cores import on_all_cores, program_on_a_cpu
+from heliomesh.learning.precision import Precision
 from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of, sample_chunks
-from heliomesh.learning.stacked_graph import Program, refuse, refuse_repeated_layers, trace, with_fused_pools
+from heliomesh.learning.stacked_graph import Program, with_fused_pools
 
 _EVALUATED_AT_ONCE = 250  # samples; few, so that activations stay in a processor's cache
 
@@ -84,13 +84,5 @@ def _copy(value: Tensor) -> Tensor:
 
 def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Cores:
     """The strategy for a model on a CPU, which must be traceable; it is never compiled."""
-    check_precision(precision)
-    if compiled:
-        raise refuse("cores", "compiled = true")
-    if precision == "bf16":
-        raise refuse("cores", "precision = bf16")
-    if any(parameter.device.type != "cpu" for parameter in model.parameters()):
-        raise refuse("cores", "is not in the memory of a CPU")
-    program = trace(model, "cores")
-    refuse_repeated_layers(program, "cores")
+    program = program_on_a_cpu(model, precision, compiled, "cores")
     return Cores(with_fused_pools(program), layout_of(model))
