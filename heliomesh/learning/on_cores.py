@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 def program_on_a_cpu(model: nn.Module, precision: Precision, compiled: bool, strategy: str) -> Program:
-    """A model's program for a strategy whose layers move their own weights; raises ScenarioError for what it lacks."""
+    """A model's program, for layers that move their own weights; raises ScenarioError for what cannot be executed."""
     check_precision(precision)
     if compiled:
         raise refuse(strategy, "compiled = true")
