@@ -265,6 +265,8 @@ def _layer(layer: nn.Module, prefix: str, strategy: str) -> Operation:
             return PerSample(functional.relu, "relu")
         case nn.MaxPool2d():
             return PerSample(layer, "max_pool", _window(layer))
+        case nn.Flatten(start_dim=1, end_dim=-1):
+            return PerSample(layer, "flatten")
         case nn.Flatten(start_dim=1) | nn.Dropout(p=0.0):
             return PerSample(layer)
     if isinstance(layer, _MODULES):
@@ -304,5 +306,7 @@ def _function(node: fx.Node) -> PerSample:
 
     if node.target in (torch.relu, functional.relu, "relu"):
         return PerSample(functional.relu, "relu")
+    if node.target in (torch.flatten, "flatten"):
+        return PerSample(call, "flatten")
     adds = node.target in _ADDITIONS and len(node.args) == 2 == len(order) and not node.kwargs
     return PerSample(call, "add" if adds else "")

@@ -80,6 +80,13 @@ def _resnet() -> nn.Module:
     return nn.Sequential(*stem, _Block(8, 8, 1), _Block(8, 16, 2), *head)
 
 
+def _wide() -> nn.Module:
+    """Two layers so wide that a slot of four steps writes their weights once."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(81, 64), nn.Tanh(), nn.Linear(64, 61), nn.Tanh(), nn.Linear(61, CLASSES)
+    )
+
+
 def _tied() -> nn.Module:
     model = nn.Sequential(nn.Flatten(), nn.Linear(81, 81), nn.Tanh(), nn.Linear(81, 81), nn.Linear(81, CLASSES))
     model[3].weight = model[1].weight
@@ -106,7 +113,7 @@ class _WithSpare(nn.Module):
 
 
 MODELS = {"mlp": _mlp, "cnn": _cnn, "resnet": _resnet}
-UNUSUAL = {"tied": _tied, "frozen": _frozen, "spare": _WithSpare}
+UNUSUAL = {"tied": _tied, "frozen": _frozen, "spare": _WithSpare, "wide": _wide}
 
 
 def _model(name: str) -> nn.Module:
@@ -203,6 +210,20 @@ def test_fused_kernels_equal_the_loop(kind):
     assert _difference(actual - start, expected - start) <= 1e-2  # of the step; a wrong kernel is off by its length
     assert _difference(losses, expected_losses) <= 1e-4
     _check_scores(_build("fused", model), model, expected, 1e-5)
+
+
+@pytest.mark.skipif(not TRITON, reason="needs Triton and a CUDA device")
+def test_dense_layers_that_are_written_once_equal_the_loop():
+    """Four steps: the fused strategy adds what earlier steps changed to products with the first weights."""
+    model, samples = _model("wide"), _samples(torch.float32)
+    generator = torch.Generator().manual_seed(5)
+    batches = torch.randint(0, SAMPLES, (ROWS - 1, 4, BATCH), generator=generator).to(DEVICE)
+    rows, moved = torch.tensor([3, 0, 2], device=DEVICE), []
+    for name in ("loop", "fused"):
+        weights = _weights(model, torch.float32)
+        _build(name, model).train(weights, rows, batches, samples, 0.5)
+        moved.append(weights - _weights(model, torch.float32))
+    assert _difference(moved[1], moved[0]) <= 1e-4
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

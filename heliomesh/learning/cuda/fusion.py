@@ -1,4 +1,4 @@
-"""A network's program with layers merged: norm, residual and ReLU are one visit, ReLU and pooling another.
+"""A network's program with layers merged: norm, residual and ReLU; and convolution, ReLU and pooling.
 
 This file needs no Triton: a model that the kernels do not know is refused on every machine.
 """
@@ -14,7 +14,6 @@ from heliomesh.learning.stacked_graph import (
     only_producer,
     refuse,
     refuse_repeated_layers,
-    with_fused_pools,
 )
 
 
@@ -27,8 +26,20 @@ class FusedNorm:
     relu: bool
 
 
+@dataclass(frozen=True)
+class PooledConvolution:
+    """The maximum over windows without overlap, at least 0, of a convolution; window 1 leaves it as it is.
+
+    ``flat`` orders the output as PyTorch does, (channel, line, column), because a layer that flattens follows.
+    """
+
+    convolution: Convolution
+    window: int
+    flat: bool
+
+
 def fuse(program: Program) -> Program:
-    """Merge ReLU and pooling, and norm, residual and ReLU; raises ScenarioError for what the kernels do not know."""
+    """Merge layers; raises ScenarioError for what the kernels do not know."""
     _check_layers(program)
     steps = [
         replace(step, operation=FusedNorm(step.operation, residual=False, relu=False))
@@ -40,7 +51,9 @@ def fuse(program: Program) -> Program:
         for step in list(steps):
             if is_kind(step, kind):
                 steps = merge(steps, step, program)
-    return with_fused_pools(replace(program, instructions=tuple(steps)))
+    for pool in [step for step in steps if is_kind(step, "max_pool")]:
+        steps = _with_pooling(steps, pool, program)
+    return replace(program, instructions=tuple(steps))
 
 
 def _check_layers(program: Program) -> None:
@@ -71,3 +84,17 @@ def _with_relu(steps: list[Instruction], relu: Instruction, program: Program) ->
         return steps
     merged = Instruction(relu.output, replace(norm.operation, relu=True), norm.inputs)
     return [merged if step is relu else step for step in steps if step is not norm]
+
+
+def _with_pooling(steps: list[Instruction], pool: Instruction, program: Program) -> list[Instruction]:
+    """Merge a pooling, the ReLU and the convolution before it; the kernels know windows of 2 and 4."""
+    relu = only_producer(steps, pool.inputs[0], program)
+    if pool.operation.window not in (2, 4) or relu is None or not is_kind(relu, "relu"):
+        return steps
+    before = only_producer(steps, relu.inputs[0], program)
+    if before is None or not isinstance(before.operation, Convolution):
+        return steps
+    users = [step for step in steps if pool.output in step.inputs]
+    flat = len(users) == 1 and is_kind(users[0], "flatten") and pool.output != program.result
+    merged = Instruction(pool.output, PooledConvolution(before.operation, pool.operation.window, flat), before.inputs)
+    return [merged if step is pool else step for step in steps if step not in (relu, before)]

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heliomesh.learning.cuda.layers import LARGEST_BATCH, Buffers
+from heliomesh.learning.cuda.buffers import Buffers
+from heliomesh.learning.cuda.dense_layer import LARGEST_BATCH
+from heliomesh.learning.cuda.layers import begin, end, executors
 from heliomesh.learning.gathered import evaluate_together, mean_losses
 from heliomesh.learning.precision import Precision, activation_type
 from heliomesh.learning.stacked import Layout, Samples, Scores
@@ -103,7 +105,7 @@ class Fused:
             raise refuse("fused", f"learning.batch = {batch}, more than {LARGEST_BATCH} samples for a dense layer")
 
     def _stack(self, weights: Tensor, slot: _Slot) -> Buffers:
-        stack = Buffers(
+        return Buffers(
             weights,
             self.layout,
             slot.rows,
@@ -113,23 +115,23 @@ class Fused:
             "tf32" if self.precision == "tf32" else "ieee",
             torch.zeros(1, device=weights.device, requires_grad=True),
         )
-        stack.refresh([step.operation for step in self.program.instructions])
-        return stack
 
     def _steps(self, slot: _Slot, weights: Tensor, samples: Samples) -> None:
-        """All K steps; every layer moves its weights when its gradient arrives."""
+        """All K steps; layers move their weights when their gradients arrive."""
         stack = self._stack(weights, slot)
-        steps = slot.batches.shape[1]
+        steps, batch = slot.batches.shape[1:]
+        begin(stack, self.program, steps, batch)
         slot.losses.zero_()
         for step in range(steps):
             picked = slot.batches[:, step]
-            losses = mean_losses(self._logits(stack, samples.inputs[picked]), samples.labels[picked])
+            losses = mean_losses(self._logits(stack, samples.inputs[picked], step), samples.labels[picked])
             losses.sum().backward()  # type: ignore[no-untyped-call]
             slot.losses += losses.detach() / steps
+        end(stack, self.program)
 
-    def _logits(self, stack: Buffers, inputs: Tensor) -> Tensor:
+    def _logits(self, stack: Buffers, inputs: Tensor, step: int = 0) -> Tensor:
         """(position, batch, class) of inputs (position, batch, …)."""
-        folded = self.program.run(stack.layers(), inputs.flatten(0, 1).to(stack.dtype))
+        folded = self.program.run(executors(stack, step), inputs.flatten(0, 1).to(stack.dtype))
         return folded.view(*inputs.shape[:2], -1)
 
     def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
@@ -138,6 +140,8 @@ class Fused:
         def logits(part: Tensor, inputs: Tensor) -> Tensor:
             count = torch.full((1,), len(part), dtype=torch.int32, device=weights.device)
             slot = _Slot(part, count, count, part, part)
-            return self._logits(self._stack(weights, slot), inputs)
+            stack = self._stack(weights, slot)
+            begin(stack, self.program)
+            return self._logits(stack, inputs)
 
         return evaluate_together(logits, rows, samples, picked)

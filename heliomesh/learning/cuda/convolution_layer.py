@@ -1,0 +1,298 @@
+"""Convolutions of a stack of networks, whose backward pass is also the SGD step; see `convolution_kernels.py`.
+
+Activations are folded (position · batch, channel, height, width) tensors in channels-last memory.
+"""
+
+# PyTorch's autograd functions and Triton's kernels have no types.
+# mypy: allow-untyped-calls
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from heliomesh.learning.cuda import convolution_kernels as kernels
+from heliomesh.learning.cuda.buffers import Buffers, Filters, power_of_two
+from heliomesh.learning.cuda.fusion import PooledConvolution
+from heliomesh.learning.cuda.norm_layer import pixels_last, splits, update_bias, update_vectors
+from heliomesh.learning.stacked_graph import Convolution
+
+_SPREAD_ELEMENTS = 4096  # of a program of `spread_windows`, at a time
+_UPDATED_ELEMENTS = 1024
+
+
+class Tile(NamedTuple):
+    """Block sizes of a matrix product, and how a program is executed."""
+
+    m: int
+    n: int
+    k: int
+    warps: int
+    stages: int
+
+    @property
+    def options(self) -> dict[str, int]:
+        """As a kernel's arguments."""
+        blocks = {"BLOCK_M": self.m, "BLOCK_N": self.n, "BLOCK_K": self.k}
+        return blocks | {"num_warps": self.warps, "num_stages": self.stages}
+
+
+# Blocks were chosen by timing the convolutions of the CNN and of ResNet-18 on one H200; those of float32 are small
+# because their products are made of single multiplications in registers.
+def pixel_tile(columns: int, inner: int, half: bool) -> Tile:
+    """Blocks of pixels × columns summed over (tap, inner): filters over channels, or going back the reverse."""
+    if not half:
+        return Tile(64, power_of_two(columns, 16, 64), power_of_two(inner, 16, 32), 4, 2)
+    k = power_of_two(inner, 32, 64)
+    if columns <= 32:
+        return Tile(256, power_of_two(columns, 16, 32), k, 8, 3)
+    return Tile(128, power_of_two(columns, 64, 128), k, 4, 3)
+
+
+def weight_tile(filters: int, channels: int, length: int, half: bool) -> Tile:
+    """Blocks of the product over pixels: filters × (tap, channel)."""
+    if not half:
+        return Tile(power_of_two(filters, 16, 64), power_of_two(length, 16, 64), 32, 4, 2)
+    widest = 64 if filters <= 64 <= channels else 128
+    return Tile(power_of_two(filters, 32, 128), power_of_two(length, 32, widest), 32, 4, 4)
+
+
+class _Size(NamedTuple):
+    """Sizes of one convolution."""
+
+    images: int
+    height: int
+    width: int
+    out_height: int
+    out_width: int
+    channels: int
+    filters: int
+
+    @property
+    def pixels(self) -> int:
+        """Of all outputs of a position."""
+        return self.images * self.out_height * self.out_width
+
+
+def _size(x: Tensor, operation: Convolution, stack: Buffers) -> _Size:
+    folded, channels, height, width = x.shape
+    out = [
+        (size + 2 * pad - side) // step + 1
+        for size, pad, side, step in zip(
+            (height, width), operation.padding, operation.kernel, operation.stride, strict=True
+        )
+    ]
+    filters = stack.shape(operation.weight)[0]
+    return _Size(folded // stack.positions, height, width, out[0], out[1], channels, filters)
+
+
+def _constants(size: _Size, operation: Convolution, stack: Buffers) -> dict[str, Any]:
+    """What every kernel of a convolution is compiled with."""
+    sizes = {name.upper(): value for name, value in size._asdict().items() if name != "images"}
+    sides = {"KERNEL_HEIGHT": operation.kernel[0], "KERNEL_WIDTH": operation.kernel[1]}
+    steps = {"STRIDE": operation.stride[0], "PADDING": operation.padding[0]}
+    return {**sizes, **sides, **steps, "PRECISION": stack.precision}
+
+
+def take_filters(stack: Buffers, operation: Convolution) -> None:
+    """Copy a convolution's weights into the order and the precision of the products."""
+    filters, channels, height, width = stack.shape(operation.weight)
+    exact = stack.weights.new_empty(stack.positions, filters, height * width, channels)
+    rounded = exact if stack.dtype is exact.dtype else torch.empty_like(exact, dtype=stack.dtype)
+    stack.filters[operation.weight] = Filters(exact, rounded)
+    _move_filters(stack, operation, back=False)
+
+
+def return_filters(stack: Buffers, operation: Convolution) -> None:
+    """Copy what the steps of a slot have made of a convolution's weights back into their rows."""
+    _move_filters(stack, operation, back=True)
+
+
+def _move_filters(stack: Buffers, operation: Convolution, back: bool) -> None:
+    filters, channels, height, width = stack.shape(operation.weight)
+    own = stack.filters[operation.weight]
+    kernels.move_filters[(filters, stack.positions)](
+        stack.parameter(operation.weight),
+        own.exact,
+        own.rounded,
+        stack.rows,
+        stack.count,
+        stack.stride,
+        CHANNELS=channels,
+        FILTERS=filters,
+        TAPS=height * width,
+        BACK=back,
+        BLOCK_T=power_of_two(height * width, 1, 1 << 20),
+        BLOCK_C=power_of_two(channels, 1, 64),
+        num_warps=2,
+    )
+
+
+def convolution(operation: Convolution, x: Tensor, stack: Buffers) -> Tensor:
+    """Return x ∗ w + b."""
+    y: Tensor = _Convolution.apply(x, stack.anchor, PooledConvolution(operation, 1, flat=False), stack)
+    return y
+
+
+def pooled_convolution(operation: PooledConvolution, x: Tensor, stack: Buffers) -> Tensor:
+    """Return the maximum over windows, at least 0, of x ∗ w + b."""
+    y: Tensor = _Convolution.apply(x, stack.anchor, operation, stack)
+    return y
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, anchor: Tensor, pooled: PooledConvolution, stack: Buffers) -> Tensor:
+        """Return x ∗ w + b, pooled where the window is larger than a pixel."""
+        x = pixels_last(x)
+        y, chosen = _forward(x, pooled, stack)
+        ctx.save_for_backward(x, chosen)
+        ctx.pooled, ctx.stack = pooled, stack
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        """Return dx, with the old weights; then w −= η dw and b −= η Σ dy."""
+        x, chosen = ctx.saved_tensors
+        operation, stack = ctx.pooled.convolution, ctx.stack
+        size = _size(x, operation, stack)
+        if ctx.pooled.window > 1:
+            dy = _spread(dy, chosen, size, ctx.pooled, stack)
+        else:
+            dy = pixels_last(dy)
+            if operation.bias is not None:
+                update_bias(stack, operation.bias, dy, size.pixels)
+        dx = _input_gradient(x, dy, size, operation, stack) if ctx.needs_input_grad[0] else None
+        _move_by_gradient(x, dy, size, operation, stack)
+        return dx, None, None, None
+
+
+def _forward(x: Tensor, pooled: PooledConvolution, stack: Buffers) -> tuple[Tensor, Tensor]:
+    """The output, and which pixel of each window was the largest (nothing without pooling)."""
+    operation, window = pooled.convolution, pooled.window
+    size = _size(x, operation, stack)
+    lines, columns = size.out_height // window, size.out_width // window
+    order = torch.contiguous_format if pooled.flat else torch.channels_last
+    y = torch.empty((len(x), size.filters, lines, columns), dtype=x.dtype, device=x.device, memory_format=order)
+    kept = len(x) if window > 1 else 0
+    chosen = torch.empty((kept, lines, columns, size.filters), dtype=torch.uint8, device=x.device)
+    tile = pixel_tile(size.filters, size.channels, x.dtype is torch.bfloat16)
+    pixels = size.images * lines * columns * window**2
+    kernels.convolution_forward[(triton.cdiv(pixels, tile.m) * triton.cdiv(size.filters, tile.n), stack.positions)](
+        x,
+        stack.filters[operation.weight].rounded,
+        stack.weights if operation.bias is None else stack.parameter(operation.bias),
+        y,
+        chosen,
+        stack.rows,
+        stack.count,
+        stack.stride,
+        size.images,
+        **_constants(size, operation, stack),
+        WINDOW=window,
+        **_strides(pooled.flat, size.filters, lines * columns, "FILTER_STRIDE"),
+        HAS_BIAS=operation.bias is not None,
+        WHOLE=pixels % tile.m == 0,
+        **tile.options | ({"BLOCK_K": 32} if size.channels < 16 else {}),
+    )
+    return y, chosen
+
+
+def _strides(flat: bool, channels: int, pixels: int, channel_name: str) -> dict[str, int]:
+    """Elements from one pixel, and from one channel, to the next."""
+    return {"PIXEL_STRIDE": 1 if flat else channels, channel_name: pixels if flat else 1}
+
+
+def _spread(dy: Tensor, chosen: Tensor, size: _Size, pooled: PooledConvolution, stack: Buffers) -> Tensor:
+    """The gradient before pooling; the bias moves by its sums."""
+    window, channels = pooled.window, size.filters
+    dy = dy.contiguous() if pooled.flat else pixels_last(dy)
+    covered = size.out_height % window == 0 == size.out_width % window
+    make = torch.empty if covered else torch.zeros  # windows do not reach the last lines
+    shape = (len(dy), channels, size.out_height, size.out_width)
+    dx = make(shape, dtype=dy.dtype, device=dy.device).contiguous(memory_format=torch.channels_last)
+    block_c = power_of_two(channels, 16, 64)
+    block_p, tiles = _SPREAD_ELEMENTS // block_c, triton.cdiv(channels, block_c)
+    cells = dy.shape[2] * dy.shape[3]
+    parts = splits(stack.positions, tiles, size.images * cells, block_p)
+    partial = torch.empty(parts, stack.positions, channels, device=dy.device)
+    kernels.spread_windows[(tiles * parts, stack.positions)](
+        dy,
+        chosen,
+        dx,
+        partial,
+        stack.count,
+        stack.positions,
+        size.images,
+        parts,
+        HEIGHT=size.out_height,
+        WIDTH=size.out_width,
+        CHANNELS=channels,
+        WINDOW=window,
+        **_strides(pooled.flat, channels, cells, "CHANNEL_STRIDE"),
+        BLOCK_P=block_p,
+        BLOCK_C=block_c,
+    )
+    if pooled.convolution.bias is not None:
+        update_vectors(stack, [pooled.convolution.bias], partial, partial.stride(0), partial.stride(1), parts)
+    return dx
+
+
+def _input_gradient(x: Tensor, dy: Tensor, size: _Size, operation: Convolution, stack: Buffers) -> Tensor:
+    dx = torch.empty_like(x)
+    step = operation.stride[0]
+    pixels = size.images * triton.cdiv(size.height, step) * triton.cdiv(size.width, step)  # of the largest class
+    tile = pixel_tile(size.channels, size.filters, x.dtype is torch.bfloat16)
+    grid = (step**2 * triton.cdiv(pixels, tile.m) * triton.cdiv(size.channels, tile.n), stack.positions)
+    even = size.height % step == 0 == size.width % step  # all classes have as many pixels
+    kernels.convolution_input_gradient[grid](
+        dy,
+        stack.filters[operation.weight].rounded,
+        dx,
+        stack.count,
+        size.images,
+        **_constants(size, operation, stack),
+        WHOLE=even and pixels % tile.m == 0,
+        **tile.options,
+    )
+    return dx
+
+
+def _move_by_gradient(x: Tensor, dy: Tensor, size: _Size, operation: Convolution, stack: Buffers) -> None:
+    """Filters −= η dw; where one program cannot sum all pixels in good time, by sums over ranges of them."""
+    length = operation.kernel[0] * operation.kernel[1] * size.channels
+    tile = weight_tile(size.filters, size.channels, length, x.dtype is torch.bfloat16)
+    programs = triton.cdiv(size.filters, tile.m) * triton.cdiv(length, tile.n)
+    parts = splits(stack.positions, programs, size.pixels, tile.k)
+    own = stack.filters[operation.weight]
+    partial = own.exact.new_empty((parts, *own.exact.shape) if parts > 1 else 0)
+    kernels.convolution_weight_gradient[(programs * parts, stack.positions)](
+        dy,
+        x,
+        partial,
+        own.exact,
+        own.rounded,
+        stack.count,
+        stack.rate,
+        stack.positions,
+        size.images,
+        parts,
+        **_constants(size, operation, stack),
+        ALONE=parts == 1,
+        WHOLE=size.pixels % (tile.k * parts) == 0,
+        **tile.options,
+    )
+    if parts > 1:
+        numbers = size.filters * length
+        kernels.filter_update[(triton.cdiv(numbers, _UPDATED_ELEMENTS), stack.positions)](
+            own.exact,
+            own.rounded,
+            partial,
+            stack.count,
+            stack.rate,
+            stack.positions,
+            numbers,
+            SPLITS=parts,
+            BLOCK=_UPDATED_ELEMENTS,
+        )

@@ -1,0 +1,173 @@
+"""Dense layers of a stack of networks, whose backward pass is also the SGD step; see `dense_kernels.py`."""
+
+# PyTorch's autograd functions and Triton's kernels have no types.
+# mypy: allow-untyped-calls
+
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from heliomesh.learning.cuda import dense_kernels as kernels
+from heliomesh.learning.cuda.buffers import Buffers, Earlier, power_of_two
+from heliomesh.learning.stacked_graph import Dense
+
+LARGEST_BATCH = 128  # the backward pass holds a whole minibatch in registers
+_LEAST_RANK_RATIO = 3  # of a layer's width to the rank of a slot's change, from which on it is written once
+
+
+def earlier_steps(stack: Buffers, operation: Dense, steps: int, images: int) -> Earlier | None:
+    """Memory for the steps of a slot; None where the weights had better be written in every step."""
+    outputs, inputs = stack.shape(operation.weight)
+    if steps == 1 or min(outputs, inputs) < _LEAST_RANK_RATIO * steps * images:
+        return None
+
+    def empty(*shape: int) -> Tensor:
+        return torch.empty(stack.positions, *shape, dtype=stack.dtype, device=stack.weights.device)
+
+    return Earlier(
+        empty(steps, images, inputs),
+        empty(steps, images, outputs),
+        empty(steps, images, images),
+        empty(steps, images, images),
+        None if stack.dtype is torch.float32 else empty(outputs, inputs),
+    )
+
+
+def dense(operation: Dense, x: Tensor, stack: Buffers, step: int) -> Tensor:
+    """Return x wᵀ + b in one of a slot's steps; x (position · batch, input)."""
+    y: Tensor = _Dense.apply(x, stack.anchor, operation, stack, step)
+    return y
+
+
+class _Dense(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, anchor: Tensor, operation: Dense, stack: Buffers, step: int) -> Tensor:
+        """Return x wᵀ + b."""
+        x = x.contiguous()
+        ctx.save_for_backward(x)
+        ctx.operation, ctx.stack, ctx.step = operation, stack, step
+        earlier = stack.earlier.get(operation.weight)
+        if earlier is not None and step > 0:
+            _multiply(stack, x, earlier.inputs, earlier.input_products, step)
+        return _forward(x, operation, stack, earlier, step)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        """Return dx, with the old weights; w −= η dyᵀ x in the same visit, or in that of the last step."""
+        (x,) = ctx.saved_tensors
+        stack, step, dy = ctx.stack, ctx.step, dy.contiguous()
+        earlier = stack.earlier.get(ctx.operation.weight)
+        if earlier is not None and step > 0:
+            _multiply(stack, dy, earlier.gradients, earlier.gradient_products, step)
+        last = earlier is None or step == earlier.inputs.shape[1] - 1
+        dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        _backward(dy, x, dx, ctx.operation, stack, earlier, step, last)
+        if earlier is not None and not last:
+            earlier.inputs[:, step] = x.view(stack.positions, -1, x.shape[1])
+            earlier.gradients[:, step] = dy.view(stack.positions, -1, dy.shape[1])
+        return dx, None, None, None, None
+
+
+def _multiply(stack: Buffers, now: Tensor, before: Tensor, products: Tensor, step: int) -> None:
+    """Products of this step's rows with those of all earlier steps."""
+    steps, images, length = before.shape[1:]
+    kernels.products_with_earlier[(step, stack.positions)](
+        now,
+        before,
+        products,
+        stack.count,
+        steps,
+        images,
+        length,
+        PRECISION=stack.precision,
+        BLOCK_B=power_of_two(images, 16, LARGEST_BATCH),
+        BLOCK_I=128 if stack.dtype is torch.bfloat16 else 32,
+        num_warps=4,
+    )
+
+
+def _forward(x: Tensor, operation: Dense, stack: Buffers, earlier: Earlier | None, step: int) -> Tensor:
+    outputs, inputs = stack.shape(operation.weight)
+    images, half = len(x) // stack.positions, x.dtype is torch.bfloat16
+    block_b = power_of_two(images, 16, 64)
+    copy = None if earlier is None else earlier.copy
+    y = x.new_empty(len(x), outputs)
+    kernels.linear_forward[(triton.cdiv(outputs, 64) * triton.cdiv(images, block_b), stack.positions)](
+        x,
+        stack.parameter(operation.weight),
+        stack.weights if operation.bias is None else stack.parameter(operation.bias),
+        x if copy is None else copy,
+        y,
+        x if earlier is None else earlier.input_products,
+        x if earlier is None else earlier.gradients,
+        stack.rows,
+        stack.count,
+        stack.rate,
+        stack.stride,
+        images,
+        inputs,
+        outputs,
+        0 if earlier is None else step,
+        1 if earlier is None else earlier.inputs.shape[1],
+        HAS_BIAS=operation.bias is not None,
+        FROM_COPY=copy is not None and step > 0,
+        TO_COPY=copy is not None and step == 0,
+        ALIGNED=stack.alignment(operation.weight),
+        PRECISION=stack.precision,
+        BLOCK_B=block_b,
+        BLOCK_R=power_of_two(images, 16, LARGEST_BATCH),
+        BLOCK_O=64,
+        BLOCK_I=64 if half else 32,
+        num_warps=8 if half else 4,
+        num_stages=4 if half else 2,
+    )
+    return y
+
+
+def _backward(
+    dy: Tensor,
+    x: Tensor,
+    dx: Tensor | None,
+    operation: Dense,
+    stack: Buffers,
+    earlier: Earlier | None,
+    step: int,
+    moves: bool,
+) -> None:
+    outputs, inputs = stack.shape(operation.weight)
+    images = len(x) // stack.positions
+    copy = None if earlier is None or moves else earlier.copy  # who moves the weights needs them exactly
+    block_i = 128 if images <= 32 else 64  # what a program holds grows with the batch
+    kernels.linear_backward[(triton.cdiv(inputs, block_i), stack.positions)](
+        dy,
+        x,
+        stack.parameter(operation.weight),
+        stack.weights if operation.bias is None else stack.parameter(operation.bias),
+        x if copy is None else copy,
+        x if dx is None else dx,
+        x if earlier is None else earlier.gradient_products,
+        x if earlier is None else earlier.inputs,
+        x if earlier is None else earlier.gradients,
+        stack.rows,
+        stack.count,
+        stack.rate,
+        stack.stride,
+        images,
+        inputs,
+        outputs,
+        0 if earlier is None else step,
+        1 if earlier is None else earlier.inputs.shape[1],
+        HAS_BIAS=operation.bias is not None,
+        NEEDS_INPUT=dx is not None,
+        FROM_COPY=copy is not None,
+        MOVES=moves,
+        ALIGNED=stack.alignment(operation.weight),
+        PRECISION=stack.precision,
+        BLOCK_B=power_of_two(images, 16, LARGEST_BATCH),
+        BLOCK_O=32,
+        BLOCK_I=block_i,
+        num_warps=4,
+        num_stages=2,
+    )
