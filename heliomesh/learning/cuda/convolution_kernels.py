@@ -300,7 +300,10 @@ def convolution_weight_gradient(
             line[:, None] * STRIDE + tap_row[None, :], column[:, None] * STRIDE + tap_column[None, :], HEIGHT, WIDTH
         )
         inside = _and_unless(every_tap, _and_unless(WHOLE, inside, real), (n < length)[None, :])
-        corner = ((image * HEIGHT + line * STRIDE) * WIDTH + column * STRIDE) * CHANNELS
+        if STRIDE == 1 and OUT_HEIGHT == HEIGHT and OUT_WIDTH == WIDTH:
+            corner = pixel * CHANNELS
+        else:
+            corner = ((image * HEIGHT + line * STRIDE) * WIDTH + column * STRIDE) * CHANNELS
         b = tl.load(x + corner[:, None] + shift[None, :], mask=inside, other=0.0)
         product = tl.dot(tl.trans(a), b, product, input_precision=PRECISION)
     at = place * (FILTERS * length) + kernel[:, None] * length + n[None, :]

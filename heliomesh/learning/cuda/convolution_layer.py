@@ -54,8 +54,10 @@ def weight_tile(filters: int, channels: int, length: int, half: bool) -> Tile:
     """Blocks of the product over pixels: filters × (tap, channel)."""
     if not half:
         return Tile(power_of_two(filters, 16, 64), power_of_two(length, 16, 64), 32, 4, 2)
-    widest = 64 if filters <= 64 <= channels else 128
-    return Tile(power_of_two(filters, 32, 128), power_of_two(length, 32, widest), 32, 4, 4)
+    m = power_of_two(filters, 32, 128)
+    if channels < 64:  # a block spans several taps
+        return Tile(m, power_of_two(length, 32, 128), 64, 4, 3)
+    return Tile(m, min(m, 128), 32, 4, 4)
 
 
 class _Size(NamedTuple):
@@ -208,10 +210,10 @@ def _spread(dy: Tensor, chosen: Tensor, size: _Size, pooled: PooledConvolution, 
     """The gradient before pooling; the bias moves by its sums."""
     window, channels = pooled.window, size.filters
     dy = dy.contiguous() if pooled.flat else pixels_last(dy)
-    covered = size.out_height % window == 0 == size.out_width % window
-    make = torch.empty if covered else torch.zeros  # windows do not reach the last lines
     shape = (len(dy), channels, size.out_height, size.out_width)
-    dx = make(shape, dtype=dy.dtype, device=dy.device).contiguous(memory_format=torch.channels_last)
+    dx = torch.empty(shape, dtype=dy.dtype, device=dy.device, memory_format=torch.channels_last)
+    if size.out_height % window or size.out_width % window:
+        dx.zero_()  # windows do not reach the last lines
     block_c = power_of_two(channels, 16, 64)
     block_p, tiles = _SPREAD_ELEMENTS // block_c, triton.cdiv(channels, block_c)
     cells = dy.shape[2] * dy.shape[3]

@@ -8,8 +8,8 @@ So a slot need not write its weights in every step. With the products G_j = x x_
 
     x w_sᵀ = x w_0ᵀ − η Σ_j G_j dy_j,    dy w_s = dy w_0 − η Σ_j H_j x_j,
 
-and only the last step's visit writes w. All others read, and where products are of half precision they read a rounded
-copy of w_0 that the first made: a slot of five steps moves half of the bytes. Steps gone by are ``earlier``.
+and w is written once, after the last step. Until then a slot reads w_0 only, and where products are of half precision
+a rounded copy of it: five steps move half of the bytes. Steps gone by are ``earlier``.
 
 Axes and positions are those of `convolution_kernels.py`. Only import this module where Triton is installed.
 """
@@ -75,7 +75,6 @@ def linear_forward(
     steps,
     HAS_BIAS: tl.constexpr,
     FROM_COPY: tl.constexpr,
-    TO_COPY: tl.constexpr,
     ALIGNED: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_B: tl.constexpr,
@@ -85,8 +84,8 @@ def linear_forward(
 ):
     """y[b, o] = Σ_i x[b, i] · w[o, i] − η Σ_j Σ_c G_j[b, c] · dy_j[c, o] + bias[o].
 
-    Weights come from their row, in float32, or FROM_COPY; TO_COPY writes them there. ALIGNED divides the place of
-    every row. Gradients are (position, step, image, output); BLOCK_R covers a minibatch.
+    Weights come from their row, in float32, or FROM_COPY. ALIGNED divides the place of every row. Gradients are
+    (position, step, image, output); BLOCK_R covers a minibatch.
     """
     position = tl.program_id(1)
     if position >= tl.load(count):
@@ -109,8 +108,6 @@ def linear_forward(
             w = tl.load(copy + at, mask=known, other=0.0)
         else:
             w = tl.load(weight + row + at, mask=known, other=0.0).to(a.dtype)
-        if TO_COPY:
-            tl.store(copy + at, w, mask=known)
         product = tl.dot(w, tl.trans(a), product, input_precision=PRECISION)
     if earlier > 0:
         other = tl.arange(0, BLOCK_R)
@@ -142,7 +139,6 @@ def linear_backward(
     dx,
     products,
     inputs_before,
-    gradients,
     rows,
     count,
     rate,
@@ -164,7 +160,7 @@ def linear_backward(
 ):
     """One visit to the weights: dx[b, i] = Σ_o dy[b, o] · w[o, i] − η Σ_j Σ_c H_j[b, c] · x_j[c, i].
 
-    Where it MOVES them, w[o, i] −= η Σ_b dy[b, o] · x[b, i], for this step and the earlier ones.
+    Where it MOVES them, w[o, i] −= η Σ_b dy[b, o] · x[b, i].
     The gradient of a dense layer, often most of a network, never exists in memory. BLOCK_B covers the batch.
     """
     position = tl.program_id(1)
@@ -179,7 +175,6 @@ def linear_backward(
     dy += place * (images * outputs)
     copy += place * (outputs * inputs)
     inputs_before += place * steps * images * inputs
-    gradients += place * steps * images * outputs
     step_size = tl.load(rate)
     a = tl.load(x + image[:, None] * inputs + i[None, :], mask=within, other=0.0)
     back = tl.zeros((BLOCK_B, BLOCK_I), tl.float32)
@@ -194,11 +189,6 @@ def linear_backward(
             back = tl.dot(d, w.to(d.dtype), back, input_precision=PRECISION)
         if MOVES:
             gradient = tl.dot(tl.trans(d), a, input_precision=PRECISION)
-            for j in range(earlier):
-                line = j * images + image[:, None]
-                d_j = tl.load(gradients + line * outputs + output[None, :], mask=known, other=0.0)
-                x_j = tl.load(inputs_before + line * inputs + i[None, :], mask=within, other=0.0)
-                gradient = tl.dot(tl.trans(d_j), x_j, gradient, input_precision=PRECISION)
             tl.store(weight + row + at, w - step_size * gradient, mask=owned)
         if HAS_BIAS:  # noqa: SIM102
             if tl.program_id(0) == 0:  # as `and`, it would no longer be settled when compiled
@@ -219,3 +209,59 @@ def linear_backward(
             back -= step_size * correction
         dx += place * (images * inputs)
         tl.store(dx + image[:, None] * inputs + i[None, :], back.to(dx.dtype.element_ty), mask=within)
+
+
+@triton.jit(do_not_specialize=["steps"])
+def rank_update(
+    weight,
+    inputs_before,
+    gradients,
+    rows,
+    count,
+    rate,
+    weights_stride,
+    images,
+    inputs,
+    outputs,
+    steps,
+    ALIGNED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_B: tl.constexpr,
+    BLOCK_O: tl.constexpr,
+    BLOCK_I: tl.constexpr,
+):
+    """The step of a whole slot: w[o, i] −= η Σ_j Σ_b dy_j[b, o] · x_j[b, i]; BLOCK_B covers the batch."""
+    position = tl.program_id(1)
+    if position >= tl.load(count):
+        return
+    place = position.to(tl.int64)
+    row = tl.multiple_of(tl.load(rows + position) * weights_stride, ALIGNED)
+    tiles = tl.cdiv(inputs, BLOCK_I)
+    i = tl.program_id(0) % tiles * BLOCK_I + tl.arange(0, BLOCK_I)
+    output = tl.program_id(0) // tiles * BLOCK_O + tl.arange(0, BLOCK_O)
+    image = tl.arange(0, BLOCK_B)
+    inputs_before += place * steps * images * inputs
+    gradients += place * steps * images * outputs
+    gradient = tl.zeros((BLOCK_O, BLOCK_I), tl.float32)
+    for j in range(steps):
+        line = j * images + image[:, None]
+        known = (image < images)[:, None] & (output < outputs)[None, :]
+        d = tl.load(gradients + line * outputs + output[None, :], mask=known, other=0.0)
+        within = (image < images)[:, None] & (i < inputs)[None, :]
+        x = tl.load(inputs_before + line * inputs + i[None, :], mask=within, other=0.0)
+        gradient = tl.dot(tl.trans(d), x, gradient, input_precision=PRECISION)
+    owned = (output < outputs)[:, None] & (i < inputs)[None, :]
+    address = weight + row + output[:, None] * inputs + i[None, :]
+    tl.store(address, tl.load(address, mask=owned, other=0.0) - tl.load(rate) * gradient, mask=owned)
+
+
+@triton.jit
+def round_rows(weight, copy, rows, count, weights_stride, length, ALIGNED: tl.constexpr, BLOCK: tl.constexpr):
+    """The rounded copy (position, …) of a parameter with ``length`` numbers."""
+    position = tl.program_id(1)
+    if position >= tl.load(count):
+        return
+    row = tl.multiple_of(tl.load(rows + position) * weights_stride, ALIGNED)
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(weight + row + index, mask=index < length, other=0.0)
+    tl.store(copy + position.to(tl.int64) * length + index, value.to(copy.dtype.element_ty), mask=index < length)

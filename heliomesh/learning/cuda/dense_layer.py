@@ -14,6 +14,7 @@ from heliomesh.learning.cuda.buffers import Buffers, Earlier, power_of_two
 from heliomesh.learning.stacked_graph import Dense
 
 LARGEST_BATCH = 128  # the backward pass holds a whole minibatch in registers
+_ROUNDED_ELEMENTS = 8192
 _LEAST_RANK_RATIO = 3  # of a layer's width to the rank of a slot's change, from which on it is written once
 
 
@@ -26,12 +27,22 @@ def earlier_steps(stack: Buffers, operation: Dense, steps: int, images: int) -> 
     def empty(*shape: int) -> Tensor:
         return torch.empty(stack.positions, *shape, dtype=stack.dtype, device=stack.weights.device)
 
+    copy = None if stack.dtype is torch.float32 else empty(outputs, inputs)
+    if copy is not None:
+        kernels.round_rows[(triton.cdiv(outputs * inputs, _ROUNDED_ELEMENTS), stack.positions)](
+            stack.parameter(operation.weight),
+            copy,
+            stack.rows,
+            stack.count,
+            stack.stride,
+            outputs * inputs,
+            ALIGNED=stack.alignment(operation.weight),
+            BLOCK=_ROUNDED_ELEMENTS,
+            num_warps=8,
+        )
+    products = (steps, images, images)
     return Earlier(
-        empty(steps, images, inputs),
-        empty(steps, images, outputs),
-        empty(steps, images, images),
-        empty(steps, images, images),
-        None if stack.dtype is torch.float32 else empty(outputs, inputs),
+        empty(steps, images, inputs), empty(steps, images, outputs), empty(*products), empty(*products), copy
     )
 
 
@@ -55,18 +66,19 @@ class _Dense(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        """Return dx, with the old weights; w −= η dyᵀ x in the same visit, or in that of the last step."""
+        """Return dx, with the old weights; w −= η dyᵀ x in the same visit, or for all steps after the last."""
         (x,) = ctx.saved_tensors
         stack, step, dy = ctx.stack, ctx.step, dy.contiguous()
         earlier = stack.earlier.get(ctx.operation.weight)
         if earlier is not None and step > 0:
             _multiply(stack, dy, earlier.gradients, earlier.gradient_products, step)
-        last = earlier is None or step == earlier.inputs.shape[1] - 1
         dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
-        _backward(dy, x, dx, ctx.operation, stack, earlier, step, last)
-        if earlier is not None and not last:
+        _backward(dy, x, dx, ctx.operation, stack, earlier, step)
+        if earlier is not None:
             earlier.inputs[:, step] = x.view(stack.positions, -1, x.shape[1])
             earlier.gradients[:, step] = dy.view(stack.positions, -1, dy.shape[1])
+            if step == earlier.inputs.shape[1] - 1:
+                _update(ctx.operation, stack, earlier)
         return dx, None, None, None, None
 
 
@@ -112,8 +124,7 @@ def _forward(x: Tensor, operation: Dense, stack: Buffers, earlier: Earlier | Non
         0 if earlier is None else step,
         1 if earlier is None else earlier.inputs.shape[1],
         HAS_BIAS=operation.bias is not None,
-        FROM_COPY=copy is not None and step > 0,
-        TO_COPY=copy is not None and step == 0,
+        FROM_COPY=copy is not None,
         ALIGNED=stack.alignment(operation.weight),
         PRECISION=stack.precision,
         BLOCK_B=block_b,
@@ -134,11 +145,10 @@ def _backward(
     stack: Buffers,
     earlier: Earlier | None,
     step: int,
-    moves: bool,
 ) -> None:
     outputs, inputs = stack.shape(operation.weight)
     images = len(x) // stack.positions
-    copy = None if earlier is None or moves else earlier.copy  # who moves the weights needs them exactly
+    copy = None if earlier is None else earlier.copy
     block_i = 128 if images <= 32 else 64  # what a program holds grows with the batch
     kernels.linear_backward[(triton.cdiv(inputs, block_i), stack.positions)](
         dy,
@@ -149,7 +159,6 @@ def _backward(
         x if dx is None else dx,
         x if earlier is None else earlier.gradient_products,
         x if earlier is None else earlier.inputs,
-        x if earlier is None else earlier.gradients,
         stack.rows,
         stack.count,
         stack.rate,
@@ -162,7 +171,7 @@ def _backward(
         HAS_BIAS=operation.bias is not None,
         NEEDS_INPUT=dx is not None,
         FROM_COPY=copy is not None,
-        MOVES=moves,
+        MOVES=earlier is None,
         ALIGNED=stack.alignment(operation.weight),
         PRECISION=stack.precision,
         BLOCK_B=power_of_two(images, 16, LARGEST_BATCH),
@@ -170,4 +179,31 @@ def _backward(
         BLOCK_I=block_i,
         num_warps=4,
         num_stages=2,
+    )
+
+
+def _update(operation: Dense, stack: Buffers, earlier: Earlier) -> None:
+    """Move the weights by all steps of the slot."""
+    outputs, inputs = stack.shape(operation.weight)
+    steps, images = earlier.inputs.shape[1:3]
+    side = 128 if stack.dtype is torch.bfloat16 else 32
+    kernels.rank_update[(triton.cdiv(outputs, side) * triton.cdiv(inputs, side), stack.positions)](
+        stack.parameter(operation.weight),
+        earlier.inputs,
+        earlier.gradients,
+        stack.rows,
+        stack.count,
+        stack.rate,
+        stack.stride,
+        images,
+        inputs,
+        outputs,
+        steps,
+        ALIGNED=stack.alignment(operation.weight),
+        PRECISION=stack.precision,
+        BLOCK_B=power_of_two(images, 16, LARGEST_BATCH),
+        BLOCK_O=side,
+        BLOCK_I=side,
+        num_warps=8 if stack.dtype is torch.bfloat16 else 4,
+        num_stages=3,
     )

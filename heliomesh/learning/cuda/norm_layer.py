@@ -15,7 +15,9 @@ from heliomesh.learning.cuda.fusion import FusedNorm
 from heliomesh.learning.stacked_graph import GroupNorm
 
 _WANTED_PROGRAMS = 800  # several for each multiprocessor of a large card
-_NORM_ELEMENTS = 16_384  # that the registers of a program hold
+_NORM_ELEMENTS = 4096  # of a program, where that leaves enough channels beside one another
+_NORM_CHANNELS = 32
+_MOST_NORM_ELEMENTS = 16_384  # that the registers of a program hold
 
 
 def pixels_last(x: Tensor) -> Tensor:
@@ -24,9 +26,12 @@ def pixels_last(x: Tensor) -> Tensor:
 
 
 def splits(positions: int, programs: int, pixels: int, block: int) -> int:
-    """Ranges of pixels for each sum over pixels: enough to fill the card, each of at least eight blocks."""
-    wanted = -(-_WANTED_PROGRAMS // (positions * programs))
-    return max(1, min(wanted, pixels // (8 * block), 16))
+    """Ranges of pixels for each sum over pixels: enough to fill the card, each of at least eight blocks.
+
+    A power of two, so that ranges mostly end where blocks do.
+    """
+    most = max(1, min(_WANTED_PROGRAMS // (positions * programs), pixels // (8 * block), 16))
+    return 1 << (most.bit_length() - 1)
 
 
 def update_bias(stack: Buffers, bias: str, dy: Tensor, pixels: int) -> None:
@@ -86,11 +91,13 @@ def _parameters(norm: GroupNorm) -> tuple[str, str]:
     return norm.weight, norm.bias
 
 
-def _blocks(x: Tensor, norm: GroupNorm) -> tuple[int, int]:
+def _blocks(x: Tensor, norm: GroupNorm) -> dict[str, int]:
     """Pixels and channels of a program: whole groups, and whole images where registers hold them."""
     pixels, group = power_of_two(x.shape[2] * x.shape[3], 1, 1 << 20), norm.channels // norm.groups
-    channels = min(norm.channels, max(group, _NORM_ELEMENTS // pixels))
-    return min(pixels, max(1, _NORM_ELEMENTS // channels)), channels
+    channels = min(max(_NORM_CHANNELS, _NORM_ELEMENTS // pixels), _MOST_NORM_ELEMENTS // pixels)
+    channels = min(norm.channels, max(group, channels))
+    pixels = min(pixels, max(1, _MOST_NORM_ELEMENTS // channels))
+    return {"BLOCK_P": pixels, "BLOCK_C": channels, "num_warps": power_of_two(pixels * channels // 1024, 4, 16)}
 
 
 class _Norm(torch.autograd.Function):
@@ -107,8 +114,8 @@ class _Norm(torch.autograd.Function):
         x = pixels_last(x)
         y, moments = torch.empty_like(x), torch.empty(len(x), 2, x.shape[1], device=x.device)
         scale, shift = _parameters(operation.norm)
-        images, (block_p, block_c) = len(x) // stack.positions, _blocks(x, operation.norm)
-        kernels.group_norm_forward[(images * (x.shape[1] // block_c), stack.positions)](
+        images, blocks = len(x) // stack.positions, _blocks(x, operation.norm)
+        kernels.group_norm_forward[(images * (x.shape[1] // blocks["BLOCK_C"]), stack.positions)](
             x,
             x if residual is None else pixels_last(residual),
             stack.parameter(scale),
@@ -121,9 +128,7 @@ class _Norm(torch.autograd.Function):
             images,
             operation.norm.epsilon,
             **_constants(x, operation),
-            BLOCK_P=block_p,
-            BLOCK_C=block_c,
-            num_warps=8,
+            **blocks,
         )
         ctx.save_for_backward(x, y if operation.relu else x, moments)
         ctx.operation, ctx.stack = operation, stack
@@ -135,11 +140,11 @@ class _Norm(torch.autograd.Function):
         x, y, moments = ctx.saved_tensors
         operation, stack, dy = ctx.operation, ctx.stack, pixels_last(dy)
         scale, shift = _parameters(operation.norm)
-        images, (block_p, block_c) = len(x) // stack.positions, _blocks(x, operation.norm)
+        images, blocks = len(x) // stack.positions, _blocks(x, operation.norm)
         dx = torch.empty_like(x)
         through = torch.empty_like(x) if operation.residual else None
         partial = torch.empty_like(moments)  # (position · batch, 2, channel)
-        kernels.group_norm_backward[(images * (x.shape[1] // block_c), stack.positions)](
+        kernels.group_norm_backward[(images * (x.shape[1] // blocks["BLOCK_C"]), stack.positions)](
             dy,
             x,
             y,
@@ -153,9 +158,7 @@ class _Norm(torch.autograd.Function):
             stack.stride,
             images,
             **_constants(x, operation),
-            BLOCK_P=block_p,
-            BLOCK_C=block_c,
-            num_warps=16 if block_p * block_c >= _NORM_ELEMENTS else 8,
+            **blocks,
         )
         update_vectors(stack, [scale, shift], partial, partial.stride(0), images * partial.stride(0), images)
         return dx, None, None, None, *(() if through is None else (through,))

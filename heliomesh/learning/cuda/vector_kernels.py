@@ -112,17 +112,17 @@ def group_norm_forward(
     row = tl.load(rows + position) * weights_stride
     start_of_image = image * (PIXELS * CHANNELS)
     value = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
-    total = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
-    square = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
+    total = tl.zeros((BLOCK_C,), tl.float32)
+    square = tl.zeros((BLOCK_C,), tl.float32)
     for start in range(0, PIXELS, BLOCK_P):
         pixel = start + tl.arange(0, BLOCK_P)
         at = start_of_image + pixel[:, None] * CHANNELS + channel[None, :]
         value = tl.load(x + at, mask=(pixel < PIXELS)[:, None], other=0.0).to(tl.float32)
-        total += value
-        square += value * value
+        total += tl.sum(value, 0)
+        square += tl.sum(value * value, 0)
     size: tl.constexpr = PIXELS * GROUP
-    mean = _over_groups(tl.sum(total, 0), BLOCK_C, GROUP) / size
-    variance = tl.maximum(_over_groups(tl.sum(square, 0), BLOCK_C, GROUP) / size - mean * mean, 0.0)
+    mean = _over_groups(total, BLOCK_C, GROUP) / size
+    variance = tl.maximum(_over_groups(square, BLOCK_C, GROUP) / size - mean * mean, 0.0)
     inverse = 1.0 / tl.sqrt(variance + epsilon)
     tl.store(moments + image * (2 * CHANNELS) + channel, mean)
     tl.store(moments + image * (2 * CHANNELS) + CHANNELS + channel, inverse)
@@ -191,8 +191,8 @@ def group_norm_backward(
     slope = tl.load(scale + row + channel)
     g = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
     z = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
-    total = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
-    along = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
+    total = tl.zeros((BLOCK_C,), tl.float32)
+    along = tl.zeros((BLOCK_C,), tl.float32)
     for start in range(0, PIXELS, BLOCK_P):
         pixel = start + tl.arange(0, BLOCK_P)
         known = (pixel < PIXELS)[:, None]
@@ -200,15 +200,13 @@ def group_norm_backward(
         g, z = _gated(dy, x, y, at, known, mean, inverse, RELU)
         if HAS_RESIDUAL:
             tl.store(residual_gradient + at, g.to(residual_gradient.dtype.element_ty), mask=known)
-        total += g
-        along += g * z
-    sum_along = tl.sum(along, 0)
-    sum_total = tl.sum(total, 0)
-    tl.store(partial + image * (2 * CHANNELS) + channel, sum_along)
-    tl.store(partial + image * (2 * CHANNELS) + CHANNELS + channel, sum_total)
+        total += tl.sum(g, 0)
+        along += tl.sum(g * z, 0)
+    tl.store(partial + image * (2 * CHANNELS) + channel, along)
+    tl.store(partial + image * (2 * CHANNELS) + CHANNELS + channel, total)
     size: tl.constexpr = PIXELS * GROUP
-    pull = _over_groups(slope * sum_along, BLOCK_C, GROUP) / size
-    level = _over_groups(slope * sum_total, BLOCK_C, GROUP) / size
+    pull = _over_groups(slope * along, BLOCK_C, GROUP) / size
+    level = _over_groups(slope * total, BLOCK_C, GROUP) / size
     for start in range(0, PIXELS, BLOCK_P):
         pixel = start + tl.arange(0, BLOCK_P)
         known = (pixel < PIXELS)[:, None]
