@@ -20,6 +20,7 @@ from heliomesh.learning.stacked_graph import Convolution
 
 _SPREAD_ELEMENTS = 4096  # of a program of `spread_windows`, at a time
 _UPDATED_ELEMENTS = 1024
+_FEW_PIXELS = 2048
 
 
 class Tile(NamedTuple):
@@ -50,14 +51,16 @@ def pixel_tile(columns: int, inner: int, half: bool) -> Tile:
     return Tile(128, power_of_two(columns, 64, 128), k, 4, 3)
 
 
-def weight_tile(filters: int, channels: int, length: int, half: bool) -> Tile:
+def weight_tile(filters: int, channels: int, length: int, pixels: int, half: bool) -> Tile:
     """Blocks of the product over pixels: filters × (tap, channel)."""
     if not half:
         return Tile(power_of_two(filters, 16, 64), power_of_two(length, 16, 64), 32, 4, 2)
     m = power_of_two(filters, 32, 128)
     if channels < 64:  # a block spans several taps
-        return Tile(m, power_of_two(length, 32, 128), 64, 4, 3)
-    return Tile(m, min(m, 128), 32, 4, 4)
+        return Tile(m, power_of_two(length, 32, 128), 64, 2 if m * length <= 2048 else 4, 3)
+    if pixels <= _FEW_PIXELS and filters >= 128:
+        return Tile(64, 128, 32, 4, 4)  # the sum is short: while one program writes, others compute
+    return Tile(m, m, 32, 4, 4)
 
 
 class _Size(NamedTuple):
@@ -264,7 +267,7 @@ def _input_gradient(x: Tensor, dy: Tensor, size: _Size, operation: Convolution, 
 def _move_by_gradient(x: Tensor, dy: Tensor, size: _Size, operation: Convolution, stack: Buffers) -> None:
     """Filters −= η dw; where one program cannot sum all pixels in good time, by sums over ranges of them."""
     length = operation.kernel[0] * operation.kernel[1] * size.channels
-    tile = weight_tile(size.filters, size.channels, length, x.dtype is torch.bfloat16)
+    tile = weight_tile(size.filters, size.channels, length, size.pixels, x.dtype is torch.bfloat16)
     programs = triton.cdiv(size.filters, tile.m) * triton.cdiv(length, tile.n)
     parts = splits(stack.positions, programs, size.pixels, tile.k)
     own = stack.filters[operation.weight]

@@ -178,7 +178,7 @@ def _backward(
         BLOCK_O=32,
         BLOCK_I=block_i,
         num_warps=4,
-        num_stages=2,
+        num_stages=2 if copy is None else 4,
     )
 
 
@@ -186,7 +186,7 @@ def _update(operation: Dense, stack: Buffers, earlier: Earlier) -> None:
     """Move the weights by all steps of the slot."""
     outputs, inputs = stack.shape(operation.weight)
     steps, images = earlier.inputs.shape[1:3]
-    side = 128 if stack.dtype is torch.bfloat16 else 32
+    side = 64 if stack.dtype is torch.bfloat16 else 32
     kernels.rank_update[(triton.cdiv(outputs, side) * triton.cdiv(inputs, side), stack.positions)](
         stack.parameter(operation.weight),
         earlier.inputs,
@@ -204,6 +204,6 @@ def _update(operation: Dense, stack: Buffers, earlier: Earlier) -> None:
         BLOCK_B=power_of_two(images, 16, LARGEST_BATCH),
         BLOCK_O=side,
         BLOCK_I=side,
-        num_warps=8 if stack.dtype is torch.bfloat16 else 4,
+        num_warps=4,
         num_stages=3,
     )

@@ -91,13 +91,14 @@ def _parameters(norm: GroupNorm) -> tuple[str, str]:
     return norm.weight, norm.bias
 
 
-def _blocks(x: Tensor, norm: GroupNorm) -> dict[str, int]:
+def _blocks(x: Tensor, norm: GroupNorm, values_of_a_warp: int) -> dict[str, int]:
     """Pixels and channels of a program: whole groups, and whole images where registers hold them."""
     pixels, group = power_of_two(x.shape[2] * x.shape[3], 1, 1 << 20), norm.channels // norm.groups
     channels = min(max(_NORM_CHANNELS, _NORM_ELEMENTS // pixels), _MOST_NORM_ELEMENTS // pixels)
     channels = min(norm.channels, max(group, channels))
     pixels = min(pixels, max(1, _MOST_NORM_ELEMENTS // channels))
-    return {"BLOCK_P": pixels, "BLOCK_C": channels, "num_warps": power_of_two(pixels * channels // 1024, 4, 16)}
+    warps = power_of_two(pixels * channels // values_of_a_warp, 2, 16)
+    return {"BLOCK_P": pixels, "BLOCK_C": channels, "num_warps": warps}
 
 
 class _Norm(torch.autograd.Function):
@@ -114,7 +115,7 @@ class _Norm(torch.autograd.Function):
         x = pixels_last(x)
         y, moments = torch.empty_like(x), torch.empty(len(x), 2, x.shape[1], device=x.device)
         scale, shift = _parameters(operation.norm)
-        images, blocks = len(x) // stack.positions, _blocks(x, operation.norm)
+        images, blocks = len(x) // stack.positions, _blocks(x, operation.norm, 2048)
         kernels.group_norm_forward[(images * (x.shape[1] // blocks["BLOCK_C"]), stack.positions)](
             x,
             x if residual is None else pixels_last(residual),
@@ -140,7 +141,7 @@ class _Norm(torch.autograd.Function):
         x, y, moments = ctx.saved_tensors
         operation, stack, dy = ctx.operation, ctx.stack, pixels_last(dy)
         scale, shift = _parameters(operation.norm)
-        images, blocks = len(x) // stack.positions, _blocks(x, operation.norm)
+        images, blocks = len(x) // stack.positions, _blocks(x, operation.norm, 1024)
         dx = torch.empty_like(x)
         through = torch.empty_like(x) if operation.residual else None
         partial = torch.empty_like(moments)  # (position · batch, 2, channel)
