@@ -1,6 +1,7 @@
 """Find, build and check the model of a scenario: what cannot be averaged or replayed is refused with its reason."""
 
 import copy
+import functools
 import math
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -46,8 +47,20 @@ def build_model(
         model = _called(factory, name, input_shape, num_classes)
         if buffers == "drop":
             _drop_running_statistics(model)
-        _check(model, input_shape, num_classes)
+        if ":" in name or any(is_lazy(parameter) for parameter in model.parameters()):
+            _check(model, input_shape, num_classes)
+        else:
+            _check_once(factory, name, input_shape, num_classes, buffers)
     return model
+
+
+@functools.cache
+def _check_once(factory: Factory, name: str, input_shape: InputShape, num_classes: int, buffers: str) -> None:
+    """Check a model of the catalog, which is the same for every seed: a stack of runs builds it many times."""
+    model = _called(factory, name, input_shape, num_classes)
+    if buffers == "drop":
+        _drop_running_statistics(model)
+    _check(model, input_shape, num_classes)
 
 
 def _seed_default_generator(seed: int) -> None:

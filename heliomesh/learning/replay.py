@@ -506,8 +506,12 @@ def _first_stacks(
     num_rows, names = members[-1].rows.stop, _stack_names(members)
     whole = new_weights(len(names) * num_rows, layout.num_parameters, device)
     stacks = dict(zip(names, torch.split(whole, num_rows), strict=True))
+    by_seed: dict[int, Tensor] = {}  # runs of one stack share everything else that a first model depends on
     for member in members:
-        first = flat_weights(first_model(member.job, dataset)).to(whole.device)
+        seed = member.job.training_seed
+        if seed not in by_seed:
+            by_seed[seed] = flat_weights(first_model(member.job, dataset)).to(whole.device)
+        first = by_seed[seed]
         stacks["weights"][member.rows] = first
         if "feedback" in stacks:
             stacks["feedback"][member.rows] = first_feedback(member.job.scenario.learning, first)
