@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heliomesh.problem.ties import first_least
+from heliomesh.problem.ties import first_least_of
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.int64]
@@ -65,21 +65,24 @@ class Responses:
 
     @cached_property
     def _terms(self) -> tuple[Ints, list[Ints]]:
-        """Every response's device (response,), and the entries whose sum it makes least (response × action,) each.
+        """Where the terms are whose sum a response makes least: its price, then receivers; (action, response) each.
 
-        Entries are counted from 1. Entry 0 stands for a receiver that a device has less than others.
+        Prices are counted through (device × action). A device that fewer receivers hear than another has the entry
+        −1 in their place.
         """
         most = max(map(len, self._hearing), default=0)
-        rows = list[list[int]]()
-        devices = list[int]()
+        rows = list[list[list[int]]]()  # (response, action, term)
         for device, _, others in self.listed:
             for doings in product(range(self.count), repeat=len(others)):
-                devices.append(device)
                 doing = dict(zip((other for other, _ in others), doings, strict=True))
-                for own in range(self.count):
-                    row = [1 + self._entry(one, doing | {device: own}) for one in self._hearing[device]]
-                    rows.append(row + [0] * (most - len(row)))
-        return np.array(devices), list(np.array(rows, dtype=np.int64).reshape(len(rows), most).T.copy())
+                rows.append([self._row(device, doing | {device: own}, most) for own in range(self.count)])
+        price, *terms = np.array(rows, dtype=np.int64).reshape(-1, self.count, 1 + most).T.copy()
+        return price, terms
+
+    def _row(self, device: int, doing: dict[int, int], most: int) -> list[int]:
+        """Where a device's price is and those tables' entries that matter to it, when devices do as given."""
+        heard = [self._entry(one, doing) for one in self._hearing[device]]
+        return [device * self.count + doing[device], *heard, *[-1] * (most - len(heard))]
 
     def _entry(self, hearing: Hearing, doing: dict[int, int]) -> int:
         """Entry of a receiver's table in the flat buffer."""
@@ -106,17 +109,33 @@ class Responses:
             strides[number, : len(heard)] = self.count ** np.arange(len(heard) - 1, -1, -1)
         return starts, actors, strides
 
-    def best(self, tables: Floats, price: Floats) -> list[list[int]]:
-        """The responses, (episode, response); tables (batch, entry), price (batch, device, action)."""
-        devices, terms = self._terms
-        padded = np.zeros((len(tables), tables.shape[1] + 1), tables.dtype)
-        padded[:, 1:] = tables
-        value = price.take(devices, 1)
-        for term in terms:  # in the order of `Coordination.rounds`, so that sums have the same bits
-            value = value + padded.take(term, 1).reshape(value.shape)
-        costs = torch.from_numpy(value)
-        found: list[list[int]] = (costs.argmin(-1) if self.exact else first_least(costs)).tolist()
+    def decide(self, tables: Floats, price: Floats, starts: Sequence[Ints], rounds: int) -> Ints:
+        """The best result of rounds from several starts; tables (batch, entry), price (batch, device, action)."""
+        best = self.best(tables, price).tolist()
+        chosen = [[self.rounds(*one, rounds) for one in zip(best, start.tolist(), strict=True)] for start in starts]
+        if all(end == chosen[0] for end in chosen[1:]):
+            return np.array(chosen[0])
+        ends = np.array(chosen)  # (start, batch, device)
+        episode = np.arange(len(tables))[:, None]
+        missed = tables[episode, self.entries(ends)]
+        paid = price[episode, np.arange(price.shape[1]), ends]
+        # sums over rows that lie together have the bits of `Coordination.total`
+        lost, own = (torch.from_numpy(np.ascontiguousarray(terms)).sum(-1).numpy() for terms in (missed, paid))
+        found: Ints = ends[self._first_least(lost + own, 0), episode[:, 0]]
         return found
+
+    def best(self, tables: Floats, price: Floats) -> Ints:
+        """The responses, (batch, response)."""
+        own, terms = self._terms
+        padded = np.concatenate([tables, np.zeros((len(tables), 1), tables.dtype)], 1)
+        value = price.reshape(len(price), -1).take(own, 1)  # (batch, action, response)
+        for term in terms:  # in the order of `Coordination.rounds`, so that sums have the same bits
+            value = value + padded.take(term, 1)
+        return self._first_least(value, 1)
+
+    def _first_least(self, costs: Floats, axis: int) -> Ints:
+        """Index of the first of equal least costs along an axis."""
+        return costs.argmin(axis) if self.exact else first_least_of(costs, axis)
 
     def rounds(self, best: Sequence[int], chosen: list[int], rounds: int) -> list[int]:
         """Turns from ``chosen`` (device,) until nobody moves."""

@@ -6,7 +6,7 @@ Every number is that of `run_slots`, to the last bit.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import pairwise, repeat
+from itertools import repeat
 from types import MappingProxyType
 from typing import cast
 
@@ -14,14 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heliomesh.physics.battery import initial_battery
 from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay
-from heliomesh.physics.link import error_prob
 from heliomesh.problem import guard
-from heliomesh.problem.cost import update_loss
-from heliomesh.problem.policy import ActionPolicy, Observation, Policy, sees_present_only
+from heliomesh.problem.policy import ActionPolicy, Ahead, Decision, Observation, Policy, sees_present_only
 from heliomesh.problem.problem import Problem
-from heliomesh.simulation.slot_loop import RandomNumbers, Slot, check_size, run_slots
+from heliomesh.simulation.slot_loop import Episodes, Slot, check_size, run_slots
 
 _BLOCK_SLOTS = 64  # most slots of a block
 _BLOCK_NUMBERS = 1 << 20  # most numbers of a kind in a block: larger slots are worth their operations alone
@@ -52,7 +49,7 @@ def run_blocks(
     check_size(problem, policy)
     under_way = _Blocks(problem, cast(ActionPolicy, policy), episodes, seed)
     for first in range(0, problem.slots, most):
-        yield under_way.advance(range(first, min(first + most, problem.slots)))
+        yield under_way.advance_block(range(first, min(first + most, problem.slots)))
 
 
 def for_every_slot(blocks: Iterable[Slot]) -> Iterator[Slot | None]:
@@ -71,52 +68,33 @@ def _chain(step: Callable[[Tensor, Tensor], Tensor], state: Tensor, uniform: Ten
     return torch.stack(found), after
 
 
-class _Blocks:
-    """Episodes between blocks; tensors of a block have the axes (slot, episode, ...)."""
+class _Blocks(Episodes):
+    """Episodes that go on by blocks; tensors of a block have the axes (slot, episode, ...)."""
 
     def __init__(self, problem: Problem, policy: ActionPolicy, episodes: list[int], seed: int) -> None:
-        self._problem, self._policy = problem, policy
-        self._numbers = RandomNumbers(problem, episodes, seed)
-        first = self._numbers.first()
-        self._channel_level = problem.channel.initial(first.channel)
-        self._hidden = problem.harvest.start(first.harvest[..., 0])
-        self._battery_joule = initial_battery(problem.scenario, problem.battery, first.harvest[..., 1])
-        able = problem.battery.capacity_joule > 0  # who can store nothing trains not even for free
+        super().__init__(problem, episodes, seed)
+        self._policy = policy
         used, actions = problem.consumption, problem.actions
-        trained = actions.trained.unsqueeze(1) & able  # (action, device)
+        trained = actions.trained.unsqueeze(1) & (problem.battery.capacity_joule > 0)  # (action, device)
         drawn = used.drawn_joule(actions.power_watt.unsqueeze(1), trained) + used.drain_joule
-        self._trained, self._drawn_joule = trained.T.contiguous(), drawn.T.contiguous()  # (device, action)
+        self._drawn_joule = drawn.T.contiguous()  # (device, action)
         # of a device in such a table
         self._start = torch.arange(problem.num_devices, device=problem.device) * len(actions)
 
-    def advance(self, slots: range) -> Slot:
+    def advance_block(self, slots: range) -> Slot:
         """What happens in the next slots."""
-        problem, now = self._problem, self._numbers.block(len(slots))
-        channel_level, self._channel_level = _chain(problem.channel.step, self._channel_level, now.channel)
+        problem, now = self.problem, self._numbers.block(len(slots))
+        channel_level, self.channel_level = _chain(problem.channel.step, self.channel_level, now.channel)
         hidden, self._hidden = _chain(problem.harvest.following, self._hidden, now.harvest)
         weather, harvested = problem.harvest.weather(hidden), problem.harvest.harvested(slots, hidden, now.harvest)
-        battery, chosen = self._decided(slots, channel_level, weather, now.policy, harvested)
-        power, trained = problem.actions.power_watt[chosen], self._trained.take(chosen + self._start)
-        drawn = self._drawn_joule.take(chosen + self._start)
-        self._check_spending(drawn * (trained | (power > 0)), battery)
-        spent = torch.minimum(drawn, battery)
-        after, overflow = problem.battery.step(battery, spent, harvested)
-        fading, dark = problem.channel.fading(channel_level), problem.battery.dark(battery)
-        error = error_prob(problem.link, problem.topology, power, fading, dark)
-        return Slot(
-            channel_level=channel_level,
-            weather=weather,
-            battery_joule=battery,
-            power_watt=power,
-            scheduled=trained,
-            error_prob=error,
-            delivered=now.link >= error,
-            update_loss=self._update_loss(slots, error, trained),
-            spent_joule=spent,
-            harvested_joule=harvested,
-            overflow_joule=overflow,
-            battery_after_joule=after,
-        )
+        ahead = self._policy.ahead(slots, channel_level, weather)
+        if ahead is None:
+            battery, chosen = self._decided(slots, channel_level, weather, now.policy, harvested)
+        else:
+            battery, chosen = self._decided_ahead(ahead, harvested)
+        decision = Decision(problem.actions.power_watt[chosen], problem.actions.trained[chosen])
+        seen = Observation(channel_level, battery, weather, now.policy)
+        return self._settled(slots, seen, decision, type(self._policy).__name__, now.link, harvested)
 
     def _decided(
         self, slots: range, channel_level: Tensor, weather: Tensor, uniform: Tensor, harvested_joule: Tensor
@@ -125,30 +103,26 @@ class _Blocks:
         batteries, actions = [], []
         by_slot = zip(slots, channel_level, weather, uniform, harvested_joule, strict=True)
         for slot, level, sky, numbers, harvested in by_slot:
-            battery = self._battery_joule
+            battery = self.battery_joule
             seen = Observation(level, battery, sky, numbers).copied()  # whoever gets them may write into them
             action = self._policy.checked_action(slot, seen).long()
             spent = torch.minimum(self._drawn_joule.take(action + self._start), battery)
-            self._battery_joule, _ = self._problem.battery.step(battery, spent, harvested)
+            self.battery_joule, _ = self.problem.battery.step(battery, spent, harvested)
             batteries.append(battery)
             actions.append(action)
         return torch.stack(batteries), torch.stack(actions)
 
-    def _check_spending(self, spent_joule: Tensor, battery_joule: Tensor) -> None:
-        """Refuse the first slot that overdraws a battery."""
-        dust = guard.DUST * self._problem.battery.capacity_joule
-        if bool((spent_joule <= battery_joule + dust).all()):
-            return
-        for spent, battery in zip(spent_joule, battery_joule, strict=True):
-            guard.check_spending(type(self._policy).__name__, spent, battery, dust)
-
-    def _update_loss(self, slots: range, error: Tensor, trained: Tensor) -> Tensor:
-        """x_j of all slots; those with the same weights of the cost at once."""
-        phase = self._problem.weights.phase_of_slot[slots.start : slots.stop]
-        borders = [0, *(1 + np.flatnonzero(np.diff(phase))).tolist(), len(slots)]
-        return torch.cat(
-            [
-                update_loss(self._problem, slots[first], error[first:end], trained[first:end])
-                for first, end in pairwise(borders)
-            ]
-        )
+    def _decided_ahead(self, ahead: Ahead, harvested_joule: Tensor) -> tuple[Tensor, Tensor]:
+        """The same by NumPy, where a policy has prepared its decisions."""
+        battery, drawn, start = self.battery_joule.numpy(), self._drawn_joule.numpy(), self._start.numpy()
+        batteries, actions = [], []
+        for number, harvested in enumerate(harvested_joule.numpy()):
+            action = ahead(number, battery)
+            batteries.append(battery)
+            actions.append(action)
+            spent = np.minimum(drawn.take(action + start), battery)
+            battery = self.problem.battery.stored(battery, spent, harvested)
+        self.battery_joule, chosen = torch.from_numpy(battery), torch.from_numpy(np.stack(actions))
+        where, count = f"{type(self._policy).__name__}.ahead", len(self.problem.actions)
+        guard.check_actions(where, chosen, tuple(harvested_joule.shape), count)
+        return torch.from_numpy(np.stack(batteries)), chosen

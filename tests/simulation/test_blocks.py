@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.problem import coordination, left
+from heliomesh.problem import coordination, few
 from heliomesh.simulation import blocks
 from heliomesh.simulation.slot_loop import run_slots
 from heliomesh.simulation.trace import Recorder
@@ -47,7 +47,7 @@ def check_equal(problem, policy, monkeypatch):
     assert blocks.block_slots(problem, policy, 3) == 7
     fast = recorded(problem, blocks.run_blocks(problem, policy, [0, 4, 2], 6), 3)
     monkeypatch.setattr(coordination, "_MOST_RESPONSES", 0)
-    monkeypatch.setattr(left, "_FEW", 0)
+    monkeypatch.setattr(few, "_MOST_DEVICES", 0)
     slow = recorded(problem, run_slots(problem, policy, [0, 4, 2], 6), 3)
     for name, array in slow.items():
         np.testing.assert_array_equal(fast[name], array, err_msg=name)
