@@ -73,6 +73,11 @@ class HarvestLaw:
         return len(self.kernel)
 
     @property
+    def num_states(self) -> int:
+        """Number of hidden states: the weather levels."""
+        return self.num_weather
+
+    @property
     def stationary(self) -> Tensor:
         """Stationary law of the weather; (weather,)."""
         return torch.from_numpy(stationary_law(self.kernel.cpu().numpy())).to(self.kernel.device)
@@ -126,6 +131,11 @@ class HarvestReplay:
     series_joule: Tensor  # (sample,) per slot, before scaling
     law: HarvestLaw
     fixed_start: int | None
+
+    @property
+    def num_states(self) -> int:
+        """Number of hidden states: the positions."""
+        return len(self.series_joule)
 
     def start(self, uniform: Tensor) -> Tensor:
         """First position in the series."""

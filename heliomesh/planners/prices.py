@@ -16,6 +16,7 @@ from functools import cached_property, partial
 from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -79,21 +80,21 @@ class Alone(ActionPolicy):
         """Decisions by NumPy, for few devices."""
         if not is_few(self.problem, weather.shape[1]):
             return None
-        empty = self.few_left.first_energies(weather)
+        entries = self.few_left.first_entries(weather)
 
         def decide(number: int, battery_joule: Floats) -> Ints:
-            values = self.values_few(slots[number], battery_joule, empty[number])
-            return self.least_few(slots[number], battery_joule, values)
+            values = self.values_few(slots[number], battery_joule, entries[number])
+            return self.least_few(slots[number], self.few_left.affordable(battery_joule), values)
 
         return decide
 
-    def values_few(self, slot: int, battery_joule: Floats, empty: Ints) -> Floats:
+    def values_few(self, slot: int, battery_joule: Floats, first_entry: Ints) -> Floats:
         """Value of the energy that every action leaves, by NumPy; (batch, device, action)."""
-        return self.few_left.values(self.futures[slot].numpy(), self.few_left.place(battery_joule, empty))
+        return self.few_left.values(self.futures[slot].numpy(), first_entry, self.few_left.place(battery_joule))
 
-    def least_few(self, slot: int, battery_joule: Floats, values: Floats) -> Ints:
+    def least_few(self, slot: int, affordable: npt.NDArray[np.bool_], values: Floats) -> Ints:
         """The least of price and future, whose values are given."""
-        return first_least_of(self.few_left.price(self.prices[slot].numpy(), battery_joule) + values, -1)
+        return first_least_of(np.where(affordable, self.prices[slot].numpy() + values, np.inf), -1)
 
     @cached_property
     def few_left(self) -> FewLeft:
@@ -143,13 +144,14 @@ class Coordinated(ActionPolicy):
             return None
         coordination, alone = self.coordination, self.alone
         now = [coordination.costs_ahead(slots, group, channel_level) for group in coordination.groups]
-        empty = alone.few_left.first_energies(weather)
+        entries, idle = alone.few_left.first_entries(weather), alone.few_left.idle_costs(slots)
 
         def decide(number: int, battery_joule: Floats) -> Ints:
             slot, costs = slots[number], [cost[number] for cost in now]
-            values = alone.values_few(slot, battery_joule, empty[number])
-            price = alone.few_left.price(self.problem.during(slot).idle_cost.numpy(), battery_joule) + values
-            own = alone.least_few(slot, battery_joule, values)
+            affordable = alone.few_left.affordable(battery_joule)
+            values = alone.values_few(slot, battery_joule, entries[number])
+            price = np.where(affordable, idle[number] + values, np.inf)
+            own = alone.least_few(slot, affordable, values)
             return coordination.decide_few(costs, price, own, self.rounds, self.messages)
 
         return decide

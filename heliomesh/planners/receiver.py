@@ -141,22 +141,27 @@ class ReceiverTables(ActionPolicy):
         coordination, left = self.coordination, self._few_left
         groups = coordination.groups if self.futures is None else ()
         now = [coordination.costs_ahead(slots, group, channel_level) for group in coordination.groups]
-        rows = [self._rows(slots, group, channel_level).unsqueeze(-1).numpy() for group in groups]
         tables = [self._tables[group.offset] for group in groups]
-        empty = {heard: one.first_energies(weather) for heard, one in left.items()}
+        entries = [self._first_entries(slots, group, channel_level, weather) for group in groups]
+        idle, alone = left[0].idle_costs(slots), left[0].first_entries(weather)
+        futures = None if self.futures is None else self.futures.numpy()
 
         def decide(number: int, battery_joule: Floats) -> Ints:
-            idle = self.problem.during(slots[number]).idle_cost.numpy()
-            price, costs = left[0].price(idle, battery_joule), [cost[number] for cost in now]
-            if self.futures is not None:
-                place = left[0].place(battery_joule, empty[0][number])
-                price = price + left[0].values(self.futures[slots[number]].numpy(), place)
-            places = {heard: left[heard].place(battery_joule, empty[heard][number]) for heard in self.grids}
+            affordable, costs = left[0].affordable(battery_joule), [cost[number] for cost in now]
+            price = np.where(affordable, idle[number], np.inf)
+            if futures is not None:
+                price = price + left[0].values(futures[slots[number]], alone[number], left[0].place(battery_joule))
+            places = {heard: left[heard].place(battery_joule) for heard in self.grids}
             for k, group in enumerate(groups):
-                costs[k] = costs[k] + tables[k].at(rows[k][number], places[group.heard])
-            return coordination.decide_few(costs, price, last_of(~np.isinf(price)), self.rounds, self.messages)
+                costs[k] = costs[k] + tables[k].at(entries[k][number], places[group.heard])
+            return coordination.decide_few(costs, price, last_of(affordable), self.rounds, self.messages)
 
         return decide
+
+    def _first_entries(self, slots: Sequence[int], group: Group, channel_level: Tensor, weather: Tensor) -> Ints:
+        """Where a group's tables are read in several slots, as `JointTable` has them."""
+        row = self._rows(slots, group, channel_level)
+        return self._tables[group.offset].first_entries(row, weather * self.grids[group.heard].battery.levels)
 
     @cached_property
     def _few_left(self) -> dict[int, FewLeft]:

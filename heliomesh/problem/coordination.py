@@ -321,7 +321,8 @@ class Coordination:
         Tables (batch, receiver, joint action) by group, price (batch, device, action), start (batch, device).
         """
         starts = [start, np.zeros_like(start)]
-        joined = np.concatenate([price[:, 0, :0], *(table.reshape(len(price), -1) for table in tables)], 1)
+        flat = [table.reshape(len(price), -1) for table in tables]
+        joined = flat[0] if len(flat) == 1 else np.concatenate([price[:, 0, :0], *flat], 1)
         if self._looks_up(len(price)) and not messages:
             return self._responses.decide(joined, price, starts, rounds)
         first = [torch.from_numpy(start) for start in starts]

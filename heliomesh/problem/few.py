@@ -4,6 +4,7 @@ NumPy begins sooner than torch, and what depends on no state is prepared once. T
 stays with torch: its `lerp` rounds once where NumPy rounds twice.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -33,7 +34,7 @@ def is_few(problem: Problem, episodes: int) -> bool:
 class Place(NamedTuple):
     """Where energies lie on a grid; (batch, device × action) each."""
 
-    low: Ints  # energy state at or below
+    low: Ints  # grid level below
     share: Floats  # of the next one up
 
 
@@ -43,46 +44,68 @@ class FewLeft:
 
     problem: Problem
 
-    def price(self, cost: Floats, battery_joule: Floats) -> Floats:
-        """Costs (device, action), infinite where stored energy does not pay; (batch, device, action)."""
-        needed, dust, *_ = self._numbers
-        return np.where(needed <= (battery_joule + dust)[..., None], cost, cost.dtype.type(np.inf))
-
-    def place(self, battery_joule: Floats, first_energy: Ints) -> Place:
-        """What every action leaves of batteries (batch, device); `first_energies` gives the other."""
-        _, _, spent, step = self._numbers
-        levels = self.problem.battery.levels
-        exact = np.minimum(np.maximum(battery_joule[..., None] - spent, 0) / step, levels - 1)
-        low = np.minimum(np.floor(exact + TOLERANCE), max(levels - 2, 0))
-        share = np.maximum(exact - low, 0).astype(self._dtype, copy=False)
-        state = first_energy + low.astype(np.int64)
-        return Place(state.reshape(len(state), -1), share.reshape(len(share), -1))
-
-    def first_energies(self, weather: Tensor) -> Ints:
-        """Energy state of an empty battery, by weather (..., device); (..., device, 1)."""
-        found: Ints = (weather * self.problem.battery.levels).unsqueeze(-1).numpy()
+    def idle_costs(self, slots: Sequence[int]) -> Floats:
+        """`Problem.idle_cost` in several slots; (slot, device, action)."""
+        found: Floats = self.problem.idle_costs.numpy()[self.problem.weights.phase_of_slot[slots]]
         return found
 
-    def values(self, future: Floats, place: Place) -> Floats:
+    def affordable(self, battery_joule: Floats) -> npt.NDArray[np.bool_]:
+        """Whether stored energy (batch, device) pays; (batch, device, action)."""
+        return self._needed_joule <= (battery_joule + self._dust_joule)[..., None]
+
+    def place(self, battery_joule: Floats) -> Place:
+        """What every action leaves of batteries (batch, device)."""
+        top = self.problem.battery.levels - 1
+        exact = np.minimum(np.maximum(battery_joule[..., None] - self._spent_joule, 0) / self._step_joule, top)
+        low = np.minimum(np.floor(exact + TOLERANCE), max(top - 1, 0))
+        share = np.maximum(exact - low, 0)
+        batch = len(battery_joule)
+        return Place(
+            low.astype(np.int64).reshape(batch, -1), share.astype(self._dtype, copy=False).reshape(batch, -1)
+        )
+
+    def first_entries(self, weather: Tensor) -> Ints:
+        """Where tables (device, energy) begin for a weather (..., device); (..., device × action)."""
+        begin = (
+            torch.arange(self.problem.num_devices) * self.problem.num_energy + weather * self.problem.battery.levels
+        )
+        found: Ints = begin.repeat_interleave(len(self.problem.actions), -1).numpy()
+        return found
+
+    def values(self, future: Floats, first_entry: Ints, place: Place) -> Floats:
         """A table (device, energy) at what is left; (batch, device, action)."""
-        entry = place.low + self._first_energy
+        entry = first_entry + place.low
+        # above the topmost energy there is none; what is read in its place has no weight
         found = _lerp(future.take(entry), future.take(entry + 1, mode="clip"), place.share)
         return found.reshape(len(found), len(future), -1)
 
     @cached_property
-    def _numbers(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """What actions need [J] (device, action), forgiven dust [J] (device,), what they spend, steps of the grid."""
-        step, actions = self.problem.battery.step_joule.numpy(), self.problem.actions
-        return actions.needed_joule.numpy(), TOLERANCE * step, actions.spent_joule.numpy(), step[:, None]
+    def _needed_joule(self) -> Floats:
+        """What a battery must hold; (device, action)."""
+        found: Floats = self.problem.actions.needed_joule.numpy()
+        return found
+
+    @cached_property
+    def _spent_joule(self) -> Floats:
+        """What actions spend; (device, action)."""
+        found: Floats = self.problem.actions.spent_joule.numpy()
+        return found
+
+    @cached_property
+    def _step_joule(self) -> Floats:
+        """Distance of grid points; (device, 1)."""
+        found: Floats = self.problem.battery.step_joule.unsqueeze(1).numpy()
+        return found
+
+    @cached_property
+    def _dust_joule(self) -> Floats:
+        """What is forgiven; (device,)."""
+        found: Floats = TOLERANCE * self._step_joule[:, 0]
+        return found
 
     @cached_property
     def _dtype(self) -> np.dtype[Any]:
         return self.problem.idle_costs.numpy().dtype
-
-    @cached_property
-    def _first_energy(self) -> Ints:
-        """Where a device's row begins in a table (device, energy); (device × action,)."""
-        return np.repeat(np.arange(self.problem.num_devices), len(self.problem.actions)) * self.problem.num_energy
 
 
 @dataclass(frozen=True)
@@ -94,16 +117,25 @@ class JointTable:
     energies: int  # of a device
     actions: int  # of a device
 
-    def at(self, row: Ints, place: Place) -> Floats:
-        """Values at what joint actions leave; row (batch, receiver, 1) → (batch, receiver, joint action).
+    def first_entries(self, row: Tensor, empty: Tensor) -> Ints:
+        """Where values of rows (slot, batch, receiver) begin; (slot, point, batch, receiver, 1).
 
-        Only the grid points around every joint action are read, two per device heard.
+        Energy states of empty batteries are (slot, batch, device). Points are those around one on the grid, two per
+        device heard, with the first device's upper one last.
         """
         entry = row * self.values.shape[1]
+        for stride, device in zip(self._strides, self.actors.T, strict=True):
+            entry = entry + empty[..., device] * stride
+        above = np.indices((2,) * len(self._strides)).reshape(len(self._strides), -1)
+        found: Ints = entry.numpy()[:, None, ..., None] + (np.array(self._strides) @ above).reshape(-1, 1, 1, 1)
+        return found
+
+    def at(self, first_entry: Ints, place: Place) -> Floats:
+        """Values at what joint actions leave; (point, batch, receiver, 1) → (batch, receiver, joint action)."""
+        entry = first_entry
         for stride, own in zip(self._strides, self._own, strict=True):
-            entry = entry + (place.low * stride).take(own, 1)
-        # above the topmost energy there is none; what is read in its place has no weight
-        value: Floats = self._flat.take(entry + self._corners, mode="clip")
+            entry = entry + (place.low if stride == 1 else place.low * stride).take(own, 1)
+        value: Floats = self._flat.take(entry, mode="clip")  # as in `FewLeft.values`
         for own in self._own:
             half = len(value) // 2
             value = _lerp(value[:half], value[half:], place.share.take(own, 1))
@@ -126,13 +158,6 @@ class JointTable:
         """By device heard: where its part of a joint action is among (device × action); (receiver, joint action)."""
         joint = np.indices((self.actions,) * len(self._strides)).reshape(len(self._strides), 1, -1)
         return list(self.actors.numpy().T[..., None] * self.actions + joint)
-
-    @cached_property
-    def _corners(self) -> Ints:
-        """Distance in the table to the points around one, the first device's upper one last; (point, 1, 1, 1)."""
-        above = np.indices((2,) * len(self._strides)).reshape(len(self._strides), -1)
-        found: Ints = (np.array(self._strides) @ above).reshape(-1, 1, 1, 1)
-        return found
 
 
 def _lerp(low: Floats, high: Floats, share: Floats) -> Floats:

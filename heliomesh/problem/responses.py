@@ -14,10 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heliomesh.problem.ties import first_least_of
+from heliomesh.problem.ties import TIE, first_least, first_least_of
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.int64]
+_DOUBT = 0.1  # share of a tie by which sums of another order certainly do not differ
+
 Hearing = tuple[int, tuple[int, ...]]  # start of a receiver's table in the flat buffer, and the devices it hears
 
 
@@ -79,6 +81,11 @@ class Responses:
         price, *terms = np.array(rows, dtype=np.int64).reshape(-1, self.count, 1 + most).T.copy()
         return price, terms
 
+    @cached_property
+    def _are_unlike(self) -> bool:
+        """Whether more receivers hear some device than another."""
+        return len(set(map(len, self._hearing))) > 1
+
     def _row(self, device: int, doing: dict[int, int], most: int) -> list[int]:
         """Where a device's price is and those tables' entries that matter to it, when devices do as given."""
         heard = [self._entry(one, doing) for one in self._hearing[device]]
@@ -92,45 +99,61 @@ class Responses:
             joint = joint * self.count + doing[device]
         return start + joint
 
-    def entries(self, chosen: Ints) -> Ints:
-        """Where every receiver's table is read; actions (..., device) → (..., receiver)."""
-        starts, actors, strides = self._read
-        found: Ints = starts + (chosen[..., actors] * strides).sum(-1)
+    def decide(self, tables: Floats, price: Floats, starts: Sequence[Ints], rounds: int) -> Ints:
+        """The best result of rounds from several starts; tables (batch, entry), price (batch, device, action)."""
+        best, first = self.best(tables, price).tolist(), [start.tolist() for start in starts]
+        found = []
+        for episode, responses in enumerate(best):
+            ends = [self.rounds(responses, start[episode], rounds) for start in first]
+            alike = all(end == ends[0] for end in ends)
+            found.append(ends[0] if alike else ends[self._least(tables[episode], price[episode], ends)])
+        return np.array(found)
+
+    def _least(self, tables: Floats, price: Floats, ends: Sequence[Sequence[int]]) -> int:
+        """Which joint actions cost least, the first of equal ones; tables (entry,), price (device, action)."""
+        missed, paid, places = tables.tolist(), price.tolist(), [self._places(end) for end in ends]
+        costs = [
+            sum([missed[place] for place in heard])
+            + sum([own[action] for own, action in zip(paid, end, strict=True)])
+            for heard, end in zip(places, ends, strict=True)
+        ]
+        least = min(costs)
+        tie = 0.0 if self.exact else (abs(least) + 1) * TIE
+        exceed = [abs(cost - least - tie) for cost in costs]
+        if not self.exact and (
+            tables.dtype != np.float64 or min(exceed) < _DOUBT * tie
+        ):  # sums might round otherwise
+            # in the order of `Coordination.total`
+            lost, own = tables[np.array(places)], price[np.arange(len(price)), np.array(ends)]
+            return int(first_least(torch.from_numpy(lost).sum(-1) + torch.from_numpy(own).sum(-1)))
+        return next(number for number, cost in enumerate(costs) if cost <= least + tie)
+
+    def _places(self, chosen: Sequence[int]) -> list[int]:
+        """Where every receiver's table is read, by the actions of all devices."""
+        found = []
+        for start, strides in self._strides:
+            place = start
+            for device, stride in strides:
+                place += chosen[device] * stride
+            found.append(place)
         return found
 
     @cached_property
-    def _read(self) -> tuple[Ints, Ints, Ints]:
-        """Starts of all tables (receiver,), and devices heard with their strides (receiver, heard), 0 beyond them."""
-        most = max((len(actors) for _, actors in self.heard), default=0)
-        starts, actors = np.zeros(len(self.heard), np.int64), np.zeros((len(self.heard), most), np.int64)
-        strides = np.zeros_like(actors)
-        for number, (start, heard) in enumerate(self.heard):
-            starts[number], actors[number, : len(heard)] = start, heard
-            strides[number, : len(heard)] = self.count ** np.arange(len(heard) - 1, -1, -1)
-        return starts, actors, strides
-
-    def decide(self, tables: Floats, price: Floats, starts: Sequence[Ints], rounds: int) -> Ints:
-        """The best result of rounds from several starts; tables (batch, entry), price (batch, device, action)."""
-        best = self.best(tables, price).tolist()
-        chosen = [[self.rounds(*one, rounds) for one in zip(best, start.tolist(), strict=True)] for start in starts]
-        if all(end == chosen[0] for end in chosen[1:]):
-            return np.array(chosen[0])
-        ends = np.array(chosen)  # (start, batch, device)
-        episode = np.arange(len(tables))[:, None]
-        missed = tables[episode, self.entries(ends)]
-        paid = price[episode, np.arange(price.shape[1]), ends]
-        # sums over rows that lie together have the bits of `Coordination.total`
-        lost, own = (torch.from_numpy(np.ascontiguousarray(terms)).sum(-1).numpy() for terms in (missed, paid))
-        found: Ints = ends[self._first_least(lost + own, 0), episode[:, 0]]
-        return found
+    def _strides(self) -> list[tuple[int, list[tuple[int, int]]]]:
+        """Start of every receiver's table, and the devices that it hears with their strides."""
+        return [
+            (start, [(device, self.count**place) for place, device in enumerate(reversed(actors))])
+            for start, actors in self.heard
+        ]
 
     def best(self, tables: Floats, price: Floats) -> Ints:
         """The responses, (batch, response)."""
         own, terms = self._terms
-        padded = np.concatenate([tables, np.zeros((len(tables), 1), tables.dtype)], 1)
+        if self._are_unlike:
+            tables = np.concatenate([tables, np.zeros((len(tables), 1), tables.dtype)], 1)
         value = price.reshape(len(price), -1).take(own, 1)  # (batch, action, response)
         for term in terms:  # in the order of `Coordination.rounds`, so that sums have the same bits
-            value = value + padded.take(term, 1)
+            value = value + tables.take(term, 1)
         return self._first_least(value, 1)
 
     def _first_least(self, costs: Floats, axis: int) -> Ints:

@@ -12,8 +12,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-_TIE = {torch.float64: 1e-10, torch.float32: 1e-6}  # by type of number
-_TIE_OF = {np.dtype("float64"): _TIE[torch.float64], np.dtype("float32"): _TIE[torch.float32]}
+TIE, _SINGLE_TIE = 1e-10, 1e-6  # of double and single precision
+_TIE = {torch.float64: TIE, torch.float32: _SINGLE_TIE}
+_TIE_OF = {np.dtype("float64"): TIE, np.dtype("float32"): _SINGLE_TIE}
 
 
 def tie(size: Tensor) -> Tensor:

@@ -20,7 +20,8 @@ from heliomesh.problem.policy import ActionPolicy, Ahead, Decision, Observation,
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.slot_loop import Episodes, Slot, check_size, run_slots
 
-_BLOCK_SLOTS = 64  # most slots of a block
+_BLOCK_SLOTS = 256  # most slots of a block
+_FEW_STEPS = 1 << 18  # of chains in a block, counted from all states, that are looked up
 _BLOCK_NUMBERS = 1 << 20  # most numbers of a kind in a block: larger slots are worth their operations alone
 
 
@@ -59,13 +60,23 @@ def for_every_slot(blocks: Iterable[Slot]) -> Iterator[Slot | None]:
         yield from repeat(None, len(block.scheduled) - 1 if block.scheduled.ndim == 3 else 0)
 
 
-def _chain(step: Callable[[Tensor, Tensor], Tensor], state: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+def _chain(
+    step: Callable[[Tensor, Tensor], Tensor], states: int, state: Tensor, uniform: Tensor
+) -> tuple[Tensor, Tensor]:
     """A Markov chain's states in all slots (slot, …), and the one after them; ``uniform`` (slot, …) moves it."""
-    found = [state]
-    for numbers in uniform:
-        found.append(step(found[-1], numbers))
-    after = found.pop()
-    return torch.stack(found), after
+    if state.device.type != "cpu" or states * uniform.numel() > _FEW_STEPS:
+        found = [state]
+        for numbers in uniform:
+            found.append(step(found[-1], numbers))
+        return torch.stack(found[:-1]), found[-1]
+    # what would follow each state, of which all but one are looked up in vain: sooner done for small tensors
+    shape = (len(uniform), *state.shape)
+    following = torch.stack([step(torch.full(shape, now), uniform) for now in range(states)], -1).numpy()
+    first = (np.arange(state.numel()) * states).reshape(state.shape)
+    path = [state.numpy()]
+    for after in following:
+        path.append(after.take(first + path[-1]))
+    return torch.from_numpy(np.stack(path[:-1])), torch.from_numpy(path[-1])
 
 
 class _Blocks(Episodes):
@@ -84,9 +95,12 @@ class _Blocks(Episodes):
     def advance_block(self, slots: range) -> Slot:
         """What happens in the next slots."""
         problem, now = self.problem, self._numbers.block(len(slots))
-        channel_level, self.channel_level = _chain(problem.channel.step, self.channel_level, now.channel)
-        hidden, self._hidden = _chain(problem.harvest.following, self._hidden, now.harvest)
-        weather, harvested = problem.harvest.weather(hidden), problem.harvest.harvested(slots, hidden, now.harvest)
+        channel_level, self.channel_level = _chain(
+            problem.channel.step, problem.channel.levels, self.channel_level, now.channel
+        )
+        harvest = cast(HarvestLaw | HarvestReplay, problem.harvest)
+        hidden, self._hidden = _chain(harvest.following, harvest.num_states, self._hidden, now.harvest)
+        weather, harvested = harvest.weather(hidden), harvest.harvested(slots, hidden, now.harvest)
         ahead = self._policy.ahead(slots, channel_level, weather)
         if ahead is None:
             battery, chosen = self._decided(slots, channel_level, weather, now.policy, harvested)
