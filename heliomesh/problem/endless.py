@@ -65,7 +65,7 @@ class Endless(ActionPolicy):
 
     def ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
         """What the cycle's policy prepares for these slots of the cycle."""
-        return self.cycle.ahead([slot % self.period for slot in slots], channel_level, weather)
+        return self.cycle.prepared([slot % self.period for slot in slots], channel_level, weather)
 
     def action_prob(self, slot: int, seen: Observation) -> Tensor:
         """Its law of actions."""

@@ -58,18 +58,15 @@ class FewLeft:
         top = self.problem.battery.levels - 1
         exact = np.minimum(np.maximum(battery_joule[..., None] - self._spent_joule, 0) / self._step_joule, top)
         low = np.minimum(np.floor(exact + TOLERANCE), max(top - 1, 0))
-        share = np.maximum(exact - low, 0)
+        share = np.maximum(exact - low, 0).astype(self._dtype, copy=False)
         batch = len(battery_joule)
-        return Place(
-            low.astype(np.int64).reshape(batch, -1), share.astype(self._dtype, copy=False).reshape(batch, -1)
-        )
+        return Place(low.astype(np.int64).reshape(batch, -1), share.reshape(batch, -1))
 
     def first_entries(self, weather: Tensor) -> Ints:
         """Where tables (device, energy) begin for a weather (..., device); (..., device × action)."""
-        begin = (
-            torch.arange(self.problem.num_devices) * self.problem.num_energy + weather * self.problem.battery.levels
-        )
-        found: Ints = begin.repeat_interleave(len(self.problem.actions), -1).numpy()
+        problem = self.problem
+        begin = torch.arange(problem.num_devices) * problem.num_energy + weather * problem.battery.levels
+        found: Ints = begin.repeat_interleave(len(problem.actions), -1).numpy()
         return found
 
     def values(self, future: Floats, first_entry: Ints, place: Place) -> Floats:

@@ -204,9 +204,15 @@ class ActionPolicy(ABC):
     def ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
         """Decisions of several slots of which all but the batteries is known; None: `action` decides slot by slot.
 
-        Channels and weather are (slot, batch, ...) and on the CPU. Actions must be those of `action`.
+        Channels and weather are (slot, batch, ...). Actions are those of `action`.
         """
         return None
+
+    def prepared(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
+        """`ahead`, unless a class below the one that has it decides otherwise."""
+        by_class = (vars(one) for one in type(self).__mro__)
+        nearest = next(own for own in by_class if own.keys() & {"action", "checked_action", "ahead"})
+        return self.ahead(slots, channel_level, weather) if "ahead" in nearest else None
 
     def action_prob(self, slot: int, seen: Observation) -> Tensor:
         """Law of the actions, independent across devices; (batch, device, action)."""
