@@ -69,9 +69,9 @@ class Alone(ActionPolicy):
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """The least of price and future."""
-        few = self.ahead([slot], seen.channel_level.unsqueeze(0), seen.weather.unsqueeze(0))
+        few = self.action_ahead(slot, seen)
         if few is not None:
-            return torch.from_numpy(few(0, seen.battery_joule.numpy()))
+            return few
         left = Left(self.problem, seen)
         value = left.values(self.futures[slot]) + self.prices[slot]
         return first_least(value.masked_fill(~left.affordable, torch.inf))
@@ -119,9 +119,9 @@ class Coordinated(ActionPolicy):
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Coordinate rounds from the devices' own choices, from silence and from the min-sum messages' advice."""
-        few = self.ahead([slot], seen.channel_level.unsqueeze(0), seen.weather.unsqueeze(0))
+        few = self.action_ahead(slot, seen)
         if few is not None:
-            return torch.from_numpy(few(0, seen.battery_joule.numpy()))
+            return few
         batch = self.coordination.batch
         if seen.weather.shape[0] <= batch:
             return self._decide(slot, seen)

@@ -95,10 +95,9 @@ class ReceiverTables(ActionPolicy):
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Coordinate rounds from the last affordable actions, from silence and from the min-sum messages' advice."""
-        level, weather = seen.channel_level.unsqueeze(0), seen.weather.unsqueeze(0)
-        few = self.ahead([slot], level, weather)
+        few = self.action_ahead(slot, seen)
         if few is not None:
-            return torch.from_numpy(few(0, seen.battery_joule.numpy()))
+            return few
         if seen.weather.shape[0] <= self._batch:
             return self._decide(slot, seen)
         return torch.cat([self._decide(slot, piece) for piece in seen.pieces(self._batch)])

@@ -20,7 +20,7 @@ from heliomesh.problem.ties import first_least
 
 FORBIDDEN = 1e6  # stands for an infinite price where differences are taken
 _BATCH_ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 28}  # table entries of all episodes handled at a time
-_MOST_RESPONSES = 1 << 12  # of all episodes, for which rounds on looked-up responses are the faster ones
+_MOST_RESPONSES = 1 << 15  # of all episodes, for which rounds on looked-up responses are the faster ones
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,8 @@ class Coordination:
         """`slot_costs` of several slots, whose channels are (slot, batch, site); (slot, batch, receiver, joint)."""
         missed = self.observed(group, channel_level.flatten(0, 1))
         deliver = torch.from_numpy(self.problem.weights.deliver_of_slot[slots]).to(missed.dtype)
-        found: Floats = (
-            deliver.reshape(-1, 1, 1, 1) * missed.reshape(*channel_level.shape[:2], *missed.shape[1:])
-        ).numpy()
+        by_slot = missed.reshape(*channel_level.shape[:2], *missed.shape[1:])
+        found: Floats = (deliver.reshape(-1, 1, 1, 1) * by_slot).numpy()
         return found
 
     def observed(self, group: Group, channel_level: Tensor) -> Tensor:

@@ -21,7 +21,6 @@ from heliomesh.problem.threads import is_small
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.int64]
 
-
 _MOST_DEVICES = 1 << 10  # of all episodes together
 
 
@@ -102,6 +101,7 @@ class FewLeft:
 
     @cached_property
     def _dtype(self) -> np.dtype[Any]:
+        """Numbers of tables."""
         return self.problem.idle_costs.numpy().dtype
 
 
@@ -141,6 +141,7 @@ class JointTable:
 
     @cached_property
     def _flat(self) -> Floats:
+        """All values; (row × joint energy,)."""
         found: Floats = self.values.numpy().ravel()
         return found
 

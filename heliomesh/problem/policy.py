@@ -208,6 +208,11 @@ class ActionPolicy(ABC):
         """
         return None
 
+    def action_ahead(self, slot: int, seen: Observation) -> Tensor | None:
+        """`action` as `ahead` prepares it for one slot, if it does."""
+        decide = self.ahead([slot], seen.channel_level.unsqueeze(0), seen.weather.unsqueeze(0))
+        return None if decide is None else torch.from_numpy(decide(0, seen.battery_joule.numpy()))
+
     def prepared(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
         """`ahead`, unless a class below the one that has it decides otherwise."""
         by_class = (vars(one) for one in type(self).__mro__)

@@ -4,6 +4,7 @@ A device's best response depends on what the devices do with which it shares a r
 few, all responses are found at once; rounds are then walks through a list of integers.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,7 @@ from heliomesh.problem.ties import TIE, first_least, first_least_of
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.int64]
-_DOUBT = 0.1  # share of a tie by which sums of another order certainly do not differ
+_DOUBT = 0.1  # of a tie: sums in any order differ by less
 
 Hearing = tuple[int, tuple[int, ...]]  # start of a receiver's table in the flat buffer, and the devices it hears
 
@@ -119,14 +120,12 @@ class Responses:
         ]
         least = min(costs)
         tie = 0.0 if self.exact else (abs(least) + 1) * TIE
-        exceed = [abs(cost - least - tie) for cost in costs]
-        if not self.exact and (
-            tables.dtype != np.float64 or min(exceed) < _DOUBT * tie
-        ):  # sums might round otherwise
-            # in the order of `Coordination.total`
+        doubt = _DOUBT if tables.dtype == np.float64 else math.inf
+        if tie and min(abs(cost - least - tie) for cost in costs) < doubt * tie:
+            # the order of the sums might decide: that of `Coordination.total` does
             lost, own = tables[np.array(places)], price[np.arange(len(price)), np.array(ends)]
             return int(first_least(torch.from_numpy(lost).sum(-1) + torch.from_numpy(own).sum(-1)))
-        return next(number for number, cost in enumerate(costs) if cost <= least + tie)
+        return next((number for number, cost in enumerate(costs) if cost <= least + tie), 0)
 
     def _places(self, chosen: Sequence[int]) -> list[int]:
         """Where every receiver's table is read, by the actions of all devices."""

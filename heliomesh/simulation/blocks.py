@@ -21,8 +21,8 @@ from heliomesh.problem.problem import Problem
 from heliomesh.simulation.slot_loop import Episodes, Slot, check_size, run_slots
 
 _BLOCK_SLOTS = 256  # most slots of a block
+_BLOCK_NUMBERS = 1 << 16  # most numbers of a kind in a block: larger slots are worth their operations alone
 _FEW_STEPS = 1 << 18  # of chains in a block, counted from all states, that are looked up
-_BLOCK_NUMBERS = 1 << 20  # most numbers of a kind in a block: larger slots are worth their operations alone
 
 
 def block_slots(
@@ -132,7 +132,7 @@ class _Blocks(Episodes):
             action = ahead(number, battery)
             batteries.append(battery)
             actions.append(action)
-            spent = np.minimum(drawn.take(action + start), battery)
+            spent = np.minimum(drawn.take(action + start, mode="clip"), battery)  # checked below
             battery = self.problem.battery.stored(battery, spent, harvested)
         self.battery_joule, chosen = torch.from_numpy(battery), torch.from_numpy(np.stack(actions))
         where, count = f"{type(self._policy).__name__}.ahead", len(self.problem.actions)
