@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 import heliomesh as hm
-from heliomesh.problem import coordination, left
+from heliomesh.problem import coordination, few
 from heliomesh.simulation import blocks
 
 
@@ -37,7 +37,7 @@ def main() -> None:
     problem, short = (hm.build(scenario.override({"slots": n})) for n in (options.slots, options.plain_slots))
     plan = hm.plan(problem, options.planner, **choice)
     fast, trace = timed("blocks", options.slots, lambda: hm.simulate(problem, plan, 1))
-    blocks._BLOCK_SLOTS, coordination._MOST_RESPONSES, left._FEW = 1, 0, 0
+    blocks._BLOCK_SLOTS, coordination._MOST_RESPONSES, few._MOST_DEVICES = 1, 0, 0
     plan = hm.plan(short, options.planner, **choice)
     slow, plain = timed("plain loop", options.plain_slots, lambda: hm.simulate(short, plan, 1))
     alike = np.array_equal(plain.update_loss, trace.first_slots(options.plain_slots).update_loss)

@@ -12,12 +12,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from heliomesh.physics.harvesting import HarvestLaw
 from heliomesh.physics.storage import Losses
 from heliomesh.scenario import Scenario, per_device
+
+Floats = npt.NDArray[np.float64]
 
 # Levels are compared in grid steps; a billionth of a step absorbs rounding of sums such as 0.1 + 0.2.
 TOLERANCE = 1e-9
@@ -116,6 +120,17 @@ class Battery:
         filled = kept + losses.charge_efficiency * harvested_joule
         stored = torch.minimum(filled, self.capacity_joule)
         return stored, (filled - stored) / losses.charge_efficiency
+
+    def stored(self, battery_joule: Floats, spent_joule: Floats, harvested_joule: Floats) -> Floats:
+        """The stored energy of `step`, by NumPy, which begins sooner: for few devices."""
+        capacity, retention, efficiency = self._numbers
+        kept = retention * np.maximum(battery_joule - spent_joule, 0)
+        return np.minimum(kept + efficiency * harvested_joule, capacity)
+
+    @cached_property
+    def _numbers(self) -> tuple[Floats, Floats, Floats]:
+        """Capacity, λ and η_in as arrays; (device,) each."""
+        return self.capacity_joule.numpy(), self.losses.retention.numpy(), self.losses.charge_efficiency.numpy()
 
     def kept_steps(self) -> tuple[Tensor, Tensor]:
         """What drain and leakage leave of every level, λ (l − D)⁺: whole grid steps and the rest; (device, level)."""

@@ -73,6 +73,11 @@ class HarvestLaw:
         return len(self.kernel)
 
     @property
+    def num_states(self) -> int:
+        """Number of hidden states: the weather levels."""
+        return self.num_weather
+
+    @property
     def stationary(self) -> Tensor:
         """Stationary law of the weather; (weather,)."""
         return torch.from_numpy(stationary_law(self.kernel.cpu().numpy())).to(self.kernel.device)
@@ -96,7 +101,7 @@ class HarvestLaw:
 
     def harvested(self, slot: Slots, state: Tensor, uniform: Tensor) -> Tensor:
         """Harvest [J] by the weather of a slot, or of several."""
-        phase = _in_slots(self.phase_of_slot, slot, state.device)
+        phase = in_slots(self.phase_of_slot, slot, state.device)
         atom = pick(self._borders[phase, state], _shared(uniform[..., 0], self.sky == "common"))
         return self.clouded(slot, self.scale * self.joule[phase, state, atom])
 
@@ -113,7 +118,7 @@ class HarvestLaw:
 
     def clouded(self, slot: Slots, joule: Tensor) -> Tensor:
         """What is left of a harvest under the clouds that plans do not know of."""
-        return joule if self.clouds is None else joule * _in_slots(self.clouds, slot, joule.device)
+        return joule if self.clouds is None else joule * in_slots(self.clouds, slot, joule.device)
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,11 @@ class HarvestReplay:
     series_joule: Tensor  # (sample,) per slot, before scaling
     law: HarvestLaw
     fixed_start: int | None
+
+    @property
+    def num_states(self) -> int:
+        """Number of hidden states: the positions."""
+        return len(self.series_joule)
 
     def start(self, uniform: Tensor) -> Tensor:
         """First position in the series."""
@@ -151,7 +161,7 @@ class HarvestReplay:
         return (state + 1) % len(self.series_joule)
 
 
-def _in_slots(by_slot: npt.NDArray[Any], slot: Slots, device: torch.device) -> Any:
+def in_slots(by_slot: npt.NDArray[Any], slot: Slots, device: torch.device) -> Any:
     """The slot's entry of an array (slot,), or those of several slots; (slot, 1, 1)."""
     if isinstance(slot, int):
         return by_slot[slot].item()

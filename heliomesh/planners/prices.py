@@ -10,11 +10,13 @@ slot is decided jointly, by neighbour messages, at those prices:
 Alone (``coordinate = false``) devices look only at their own battery and send no control messages at all.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -24,15 +26,16 @@ from heliomesh.problem.context import Planning
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.endless import TURN_SLOTS, EndlessOptions, endless_plan, one_cycle
 from heliomesh.problem.factor import Variable, energy
+from heliomesh.problem.few import FewLeft, Floats, Ints, is_few
 from heliomesh.problem.joint_form import CostForm, cost_form
-from heliomesh.problem.left import left_of
+from heliomesh.problem.left import Left
 from heliomesh.problem.minorant import plan_grid
 from heliomesh.problem.overhead import coordination_overhead
-from heliomesh.problem.policy import ActionPolicy, Observation, Plan, untracked
+from heliomesh.problem.policy import ActionPolicy, Ahead, Observation, Plan, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.single import action_laws
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB
-from heliomesh.problem.ties import first_least
+from heliomesh.problem.ties import first_least, first_least_of
 
 
 class Options(EndlessOptions):
@@ -66,9 +69,37 @@ class Alone(ActionPolicy):
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """The least of price and future."""
-        left = left_of(self.problem, seen)
+        few = self.action_ahead(slot, seen)
+        if few is not None:
+            return few
+        left = Left(self.problem, seen)
         value = left.values(self.futures[slot]) + self.prices[slot]
         return first_least(value.masked_fill(~left.affordable, torch.inf))
+
+    def ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
+        """Decisions by NumPy, for few devices."""
+        if not is_few(self.problem, weather.shape[1]):
+            return None
+        entries = self.few_left.first_entries(weather)
+
+        def decide(number: int, battery_joule: Floats) -> Ints:
+            values = self.values_few(slots[number], battery_joule, entries[number])
+            return self.least_few(slots[number], self.few_left.affordable(battery_joule), values)
+
+        return decide
+
+    def values_few(self, slot: int, battery_joule: Floats, first_entry: Ints) -> Floats:
+        """Value of the energy that every action leaves, by NumPy; (batch, device, action)."""
+        return self.few_left.values(self.futures[slot].numpy(), first_entry, self.few_left.place(battery_joule))
+
+    def least_few(self, slot: int, affordable: npt.NDArray[np.bool_], values: Floats) -> Ints:
+        """The least of price and future, whose values are given."""
+        return first_least_of(np.where(affordable, self.prices[slot].numpy() + values, np.inf), -1)
+
+    @cached_property
+    def few_left(self) -> FewLeft:
+        """What actions leave, by NumPy."""
+        return FewLeft(self.problem)
 
     def visible(self, device: int) -> frozenset[Variable]:
         """Its own energy only."""
@@ -88,6 +119,9 @@ class Coordinated(ActionPolicy):
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Coordinate rounds from the devices' own choices, from silence and from the min-sum messages' advice."""
+        few = self.action_ahead(slot, seen)
+        if few is not None:
+            return few
         batch = self.coordination.batch
         if seen.weather.shape[0] <= batch:
             return self._decide(slot, seen)
@@ -95,7 +129,7 @@ class Coordinated(ActionPolicy):
 
     def _decide(self, slot: int, seen: Observation) -> Tensor:
         coordination, problem = self.coordination, self.problem
-        left = left_of(problem, seen)
+        left = Left(problem, seen)
         price = left.values(self.alone.futures[slot]) + problem.during(slot).idle_cost
         price = price.masked_fill(~left.affordable, torch.inf)
         tables = coordination.flat(
@@ -103,6 +137,24 @@ class Coordinated(ActionPolicy):
         )
         own = self.alone.action(slot, seen)
         return coordination.decide(tables, price, [own, torch.zeros_like(own)], self.rounds, self.messages)
+
+    def ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
+        """Decisions by NumPy, for few devices."""
+        if not is_few(self.problem, weather.shape[1]):
+            return None
+        coordination, alone = self.coordination, self.alone
+        now = [coordination.costs_ahead(slots, group, channel_level) for group in coordination.groups]
+        entries, idle = alone.few_left.first_entries(weather), alone.few_left.idle_costs(slots)
+
+        def decide(number: int, battery_joule: Floats) -> Ints:
+            slot, costs = slots[number], [cost[number] for cost in now]
+            affordable = alone.few_left.affordable(battery_joule)
+            values = alone.values_few(slot, battery_joule, entries[number])
+            price = np.where(affordable, idle[number] + values, np.inf)
+            own = alone.least_few(slot, affordable, values)
+            return coordination.decide_few(costs, price, own, self.rounds, self.messages)
+
+        return decide
 
 
 def plan(context: Planning[Options]) -> Plan:

@@ -14,12 +14,13 @@ value, as the planner `prices` has it, takes their place.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
 from typing import Annotated
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -29,11 +30,12 @@ from heliomesh.problem.context import Planning
 from heliomesh.problem.coordination import Coordination, Group
 from heliomesh.problem.endless import TURN_SLOTS, EndlessOptions, cycle_of, endless_plan
 from heliomesh.problem.exact import backward_induction, induction_bytes
+from heliomesh.problem.few import FewLeft, Floats, Ints, JointTable, is_few, last_of
 from heliomesh.problem.joint_form import cost_form
-from heliomesh.problem.left import left_of
+from heliomesh.problem.left import Left
 from heliomesh.problem.minorant import plan_grid
 from heliomesh.problem.overhead import coordination_overhead
-from heliomesh.problem.policy import ActionPolicy, Observation, Plan
+from heliomesh.problem.policy import ActionPolicy, Ahead, Observation, Plan
 from heliomesh.problem.problem import Part, Problem, interpolated
 from heliomesh.problem.settling import most_rounds
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
@@ -93,13 +95,16 @@ class ReceiverTables(ActionPolicy):
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Coordinate rounds from the last affordable actions, from silence and from the min-sum messages' advice."""
+        few = self.action_ahead(slot, seen)
+        if few is not None:
+            return few
         if seen.weather.shape[0] <= self._batch:
             return self._decide(slot, seen)
         return torch.cat([self._decide(slot, piece) for piece in seen.pieces(self._batch)])
 
     def _decide(self, slot: int, seen: Observation) -> Tensor:
         problem, coordination = self.problem, self.coordination
-        left = left_of(problem, seen)
+        left = Left(problem, seen)
         price = problem.during(slot).idle_cost.masked_fill(~left.affordable, torch.inf)
         if self.futures is not None:
             price = price + left.values(self.futures[slot])
@@ -114,36 +119,76 @@ class ReceiverTables(ActionPolicy):
 
     def values_left(self, slot: int, group: Group, seen: Observation) -> Tensor:
         """W_i for all joint actions of a group; (batch, receiver, joint action)."""
-        grid = self.grids[group.heard]
-        stacked, kinds = self._stacked[group.offset]
-        kind_slots, states = stacked.shape[1:3]
-        first = kinds * kind_slots + min(grid.slots - 1 - slot, kind_slots - 1)
-        row = first * states + self._channel_state(group, seen)  # (batch, receiver)
-        return left_of(grid, seen).joint_values(stacked.flatten(0, 2), row, group.actors)
+        table = self._tables[group.offset]
+        row = self._rows([slot], group, seen.channel_level.unsqueeze(0))[0]
+        return Left(self.grids[group.heard], seen).joint_values(table.values, row, group.actors)
+
+    def _rows(self, slots: Sequence[int], group: Group, channel_level: Tensor) -> Tensor:
+        """Rows of receivers' tables, by channels (slot, batch, site); (slot, batch, receiver)."""
+        first, *others = self._sites[group.offset]
+        state = channel_level[..., first]
+        for sites in others:
+            state = state * self.problem.channel.levels + channel_level[..., sites]
+        first_row, grid = self._first_rows[group.offset], self.grids[group.heard]
+        stored = [min(grid.slots - 1 - slot, len(first_row) - 1) for slot in slots]
+        return first_row[stored].unsqueeze(1) + state
+
+    def ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
+        """Decisions by NumPy, for few devices."""
+        if not is_few(self.problem, weather.shape[1]):
+            return None
+        coordination, left = self.coordination, self._few_left
+        groups = coordination.groups if self.futures is None else ()
+        now = [coordination.costs_ahead(slots, group, channel_level) for group in coordination.groups]
+        tables = [self._tables[group.offset] for group in groups]
+        entries = [self._first_entries(slots, group, channel_level, weather) for group in groups]
+        idle, alone = left[0].idle_costs(slots), left[0].first_entries(weather)
+        futures = None if self.futures is None else self.futures.numpy()
+
+        def decide(number: int, battery_joule: Floats) -> Ints:
+            affordable, costs = left[0].affordable(battery_joule), [cost[number] for cost in now]
+            price = np.where(affordable, idle[number], np.inf)
+            if futures is not None:
+                price = price + left[0].values(futures[slots[number]], alone[number], left[0].place(battery_joule))
+            places = {heard: left[heard].place(battery_joule) for heard in self.grids}
+            for k, group in enumerate(groups):
+                costs[k] = costs[k] + tables[k].at(entries[k][number], places[group.heard])
+            return coordination.decide_few(costs, price, last_of(affordable), self.rounds, self.messages)
+
+        return decide
+
+    def _first_entries(self, slots: Sequence[int], group: Group, channel_level: Tensor, weather: Tensor) -> Ints:
+        """Where a group's tables are read in several slots, as `JointTable` has them."""
+        row = self._rows(slots, group, channel_level)
+        return self._tables[group.offset].first_entries(row, weather * self.grids[group.heard].battery.levels)
 
     @cached_property
-    def _stacked(self) -> dict[int, tuple[Tensor, Tensor]]:
-        """Per group offset: tables (kind, stored slot, channel state, joint energy), and every receiver's kind.
+    def _few_left(self) -> dict[int, FewLeft]:
+        """What actions leave, by number of devices heard; by 0 on the policy's own grid."""
+        return {heard: FewLeft(grid) for heard, grid in {0: self.problem, **self.grids}.items()}
 
-        Short tables are continued.
-        """
+    @cached_property
+    def _tables(self) -> dict[int, JointTable]:
+        """Per group offset: tables by kind, stored slot and channel state; short ones are continued."""
+        found = {}
+        for group in self.coordination.groups:
+            tables = [self.tables[kind] for kind in torch.unique(self.kind_of[group.offset]).tolist()]
+            longest, grid = max(map(len, tables)), self.grids[group.heard]
+            whole = [torch.cat([table, table[-1:].expand(longest - len(table), -1)]) for table in tables]
+            values = torch.stack(whole).reshape(-1, grid.num_energy**group.heard)
+            found[group.offset] = JointTable(values, group.actors, grid.num_energy, len(grid.actions))
+        return found
+
+    @cached_property
+    def _first_rows(self) -> dict[int, Tensor]:
+        """Per group offset: rows of channels at their lowest levels; (stored slot, receiver)."""
         found = {}
         for group in self.coordination.groups:
             used, kinds = torch.unique(self.kind_of[group.offset], return_inverse=True)
-            tables = [self.tables[kind] for kind in used.tolist()]
-            longest = max(map(len, tables))
-            whole = [torch.cat([table, table[-1:].expand(longest - len(table), -1)]) for table in tables]
-            shape = (len(tables), longest, -1, self.grids[group.heard].num_energy ** group.heard)
-            found[group.offset] = torch.stack(whole).reshape(shape), kinds
+            states = self.problem.channel.levels ** len(self._sites[group.offset])
+            slots = len(self._tables[group.offset].values) // (len(used) * states)
+            found[group.offset] = (kinds * slots + torch.arange(slots, device=kinds.device).unsqueeze(1)) * states
         return found
-
-    def _channel_state(self, group: Group, seen: Observation) -> Tensor:
-        """Joint level of the channels into each receiver; (batch, receiver)."""
-        first, *others = self._sites[group.offset]
-        index = seen.channel_level[:, first]
-        for sites in others:
-            index = index * self.problem.channel.levels + seen.channel_level[:, sites]
-        return index
 
     @cached_property
     def _sites(self) -> dict[int, list[Tensor]]:

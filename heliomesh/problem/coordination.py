@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from heliomesh.problem.problem import Problem
-from heliomesh.problem.responses import Responses
+from heliomesh.problem.responses import Floats, Ints, Responses
 from heliomesh.problem.size import check_fits
 from heliomesh.problem.threads import is_small
 from heliomesh.problem.ties import first_least
 
 FORBIDDEN = 1e6  # stands for an infinite price where differences are taken
 _BATCH_ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 28}  # table entries of all episodes handled at a time
-_MOST_RESPONSES = 1 << 12  # of all episodes, for which rounds on looked-up responses are the faster ones
+_MOST_RESPONSES = 1 << 15  # of all episodes, for which rounds on looked-up responses are the faster ones
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,14 @@ class Coordination:
         """v_t f_i of a group for observed channels; (batch, receiver, joint action)."""
         missed, deliver = self.observed(group, channel_level), self.problem.weights.in_slot(slot).deliver
         return missed if deliver == 1 else deliver * missed
+
+    def costs_ahead(self, slots: Sequence[int], group: Group, channel_level: Tensor) -> Floats:
+        """`slot_costs` of several slots, whose channels are (slot, batch, site); (slot, batch, receiver, joint)."""
+        missed = self.observed(group, channel_level.flatten(0, 1))
+        deliver = torch.from_numpy(self.problem.weights.deliver_of_slot[slots]).to(missed.dtype)
+        by_slot = missed.reshape(*channel_level.shape[:2], *missed.shape[1:])
+        found: Floats = (deliver.reshape(-1, 1, 1, 1) * by_slot).numpy()
+        return found
 
     def observed(self, group: Group, channel_level: Tensor) -> Tensor:
         """f_i of a group for observed channels; (batch, receiver, joint action)."""
@@ -294,9 +302,9 @@ class Coordination:
     def decide(self, tables: Tensor, price: Tensor, starts: Sequence[Tensor], rounds: int, messages: int) -> Tensor:
         """The best result, per episode, of coordinate rounds from several starts and from the messages' advice."""
         starts = [*starts, self.min_sum(tables, price, messages)] if messages else starts
-        responses = self._responses
-        if responses is not None and price.shape[0] * responses.number <= _MOST_RESPONSES:
-            return self._looked_up(responses, tables, price, starts, rounds)
+        if self._looks_up(len(price)):
+            first = [start.numpy() for start in starts]
+            return torch.from_numpy(self._responses.decide(tables.numpy(), price.numpy(), first, rounds))
         ends = [self.rounds(tables, price, start, rounds) for start in starts]
         costs = torch.stack([self.total(tables, price, end) for end in ends])
         best = self._first_least(costs, 0)
@@ -306,30 +314,27 @@ class Coordination:
         """Index of the first of equal least costs along an axis."""
         return costs.argmin(dim) if self.exact else first_least(costs, dim)
 
-    def _looked_up(
-        self, responses: Responses, tables: Tensor, price: Tensor, starts: Sequence[Tensor], rounds: int
-    ) -> Tensor:
-        """What `decide` finds, by best responses that are looked up."""
-        best = responses.best(tables.numpy(), price.numpy())
-        chosen = [
-            [responses.rounds(*one, rounds) for one in zip(best, start.tolist(), strict=True)] for start in starts
-        ]
-        if all(end == chosen[0] for end in chosen[1:]):
-            return torch.tensor(chosen[0])
-        ends = np.array(chosen)  # (start, batch, device)
-        episode = np.arange(ends.shape[1]).reshape(-1, 1)
-        missed = tables.numpy()[episode, responses.entries(ends)]
-        paid = price.numpy()[episode, np.arange(ends.shape[2]), ends]
-        # sums over rows that lie together have the bits of `total`
-        lost, own = (torch.from_numpy(np.ascontiguousarray(terms)).sum(-1) for terms in (missed, paid))
-        costs = lost + own
-        return torch.from_numpy(ends[self._first_least(costs, 0).numpy(), episode[:, 0]])
+    def decide_few(self, tables: Sequence[Floats], price: Floats, start: Ints, rounds: int, messages: int) -> Ints:
+        """What `decide` finds from a start and from silence; arrays, which it takes and returns.
+
+        Tables (batch, receiver, joint action) by group, price (batch, device, action), start (batch, device).
+        """
+        starts = [start, np.zeros_like(start)]
+        flat = [table.reshape(len(price), -1) for table in tables]
+        joined = flat[0] if len(flat) == 1 else np.concatenate([price[:, 0, :0], *flat], 1)
+        if self._looks_up(len(price)) and not messages:
+            return self._responses.decide(joined, price, starts, rounds)
+        first = [torch.from_numpy(start) for start in starts]
+        found: Ints = self.decide(torch.from_numpy(joined), torch.from_numpy(price), first, rounds, messages).numpy()
+        return found
+
+    def _looks_up(self, episodes: int) -> bool:
+        """Whether rounds of so many episodes are faster on looked-up responses."""
+        return is_small(self.problem) and episodes * self._responses.number <= _MOST_RESPONSES
 
     @cached_property
-    def _responses(self) -> Responses | None:
+    def _responses(self) -> Responses:
         """Best responses to look up, for networks that are small enough."""
-        if not is_small(self.problem):
-            return None
         actors = [tuple(row) for group in self.groups for row in group.actors.tolist()]
         heard = tuple(zip(self._starts.tolist(), actors, strict=True))
         return Responses(len(self.problem.actions), self.problem.colour, heard, self.exact)

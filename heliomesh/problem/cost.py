@@ -9,6 +9,7 @@ instead; `Problem.during` gives the problem with the weights of a slot.
 import torch
 from torch import Tensor
 
+from heliomesh.physics.harvesting import Slots, in_slots
 from heliomesh.problem.factor import Factor, Variable, action, site, total
 from heliomesh.problem.policy import Weights
 from heliomesh.problem.problem import Problem
@@ -69,13 +70,15 @@ def part_factors(problem: Problem, devices: tuple[int, ...], receivers: tuple[in
     return [receiver_factor(problem, i) for i in receivers] + [idle_factor(problem, j) for j in devices]
 
 
-def update_loss(problem: Problem, slot: int, error: Tensor, trained: Tensor, mixing: Weights | None = None) -> Tensor:
-    """x_j, the cost of a slot booked on senders and on devices that do not train.
+def update_loss(
+    problem: Problem, slot: Slots, error: Tensor, trained: Tensor, mixing: Weights | None = None
+) -> Tensor:
+    """x_j, the cost of a slot, or of several, booked on senders and on devices that do not train.
 
     error (..., edge) and trained (..., device) → (..., device); the mixing weights are the network's own where none
     are given.
     """
-    weights, topology = problem.weights.in_slot(slot), problem.topology
+    weights, topology = problem.weights, problem.topology
     sender, edge, own = (
         torch.from_numpy(array).to(error.device)
         for array in (topology.edge_sender, topology.edge_weight, topology.self_weight)
@@ -83,5 +86,9 @@ def update_loss(problem: Problem, slot: int, error: Tensor, trained: Tensor, mix
     mixing = mixing or Weights(edge, own)
     lost = torch.zeros(trained.shape, dtype=error.dtype, device=error.device)
     lost.index_add_(-1, sender, mixing.edge * error)
-    idle = problem.scenario.cost.idle_penalty * mixing.own if weights.train is None else weights.train
-    return weights.deliver * lost + idle * (~trained).to(error.dtype)
+    if weights.train_of_slot is None:
+        idle = problem.scenario.cost.idle_penalty * mixing.own
+    else:
+        idle = in_slots(weights.train_of_slot, slot, error.device)
+    delivered: Tensor = in_slots(weights.deliver_of_slot, slot, error.device) * lost
+    return delivered + idle * (~trained).to(error.dtype)

@@ -7,7 +7,7 @@ Devices that do not see each other can take turns by the clock; so a planner may
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from heliomesh.problem.context import Planning
 from heliomesh.problem.factor import Variable
-from heliomesh.problem.policy import ActionPolicy, Observation, Plan, Policy
+from heliomesh.problem.policy import ActionPolicy, Ahead, Observation, Plan, Policy
 from heliomesh.problem.problem import Problem, around_cycle, with_battery
 from heliomesh.scenario import ScenarioError, Section
 
@@ -62,6 +62,10 @@ class Endless(ActionPolicy):
     def action(self, slot: int, seen: Observation) -> Tensor:
         """What the cycle's policy does in this slot of the cycle."""
         return self.cycle.action(slot % self.period, seen)
+
+    def ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
+        """What the cycle's policy prepares for these slots of the cycle."""
+        return self.cycle.prepared([slot % self.period for slot in slots], channel_level, weather)
 
     def action_prob(self, slot: int, seen: Observation) -> Tensor:
         """Its law of actions."""

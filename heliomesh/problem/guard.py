@@ -73,9 +73,9 @@ def check_weights(where: str, weights: object, batch: int, columns: int) -> None
 
 def check_spending(where: str, spent_joule: Tensor, battery_joule: Tensor, dust_joule: Tensor) -> None:
     """Refuse decisions that cost more than batteries hold, but for rounding dust; (..., device) each [J]."""
-    if not bool((spent_joule <= battery_joule + dust_joule).all()):
-        worst = int((spent_joule - battery_joule).argmax())
-        spent, held = float(spent_joule.flatten()[worst]), float(battery_joule.flatten()[worst])
+    paid = spent_joule <= battery_joule + dust_joule
+    if not bool(paid.all()):
+        spent, held = float(spent_joule[~paid][0]), float(battery_joule[~paid][0])
         raise ScenarioError(
             where,
             f"expected to spend at most the {held:g} J that a battery holds, actual spending {spent:g} J",

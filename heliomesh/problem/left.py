@@ -3,22 +3,11 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from heliomesh.physics.battery import TOLERANCE
 from heliomesh.problem.policy import Observation
 from heliomesh.problem.problem import Problem
-from heliomesh.problem.threads import is_small
-
-_FEW = 1 << 10  # devices of all episodes for which NumPy is faster than torch: its operations begin sooner
-
-
-def left_of(problem: Problem, seen: Observation) -> "Left":
-    """What actions would leave, found in the faster of two ways."""
-    few = is_small(problem) and seen.battery_joule.numel() <= _FEW
-    return FewLeft(problem, seen) if few and problem.battery.rounding == "mean" else Left(problem, seen)
 
 
 @dataclass(frozen=True)
@@ -90,48 +79,3 @@ def _spent(value: Tensor, low: Tensor, share: Tensor) -> Tensor:
         above = value.gather(3, (index + 1).clamp(max=top - 1))
         found = torch.lerp(found, above, share.reshape(batch, receivers, 1, -1, 1))
     return found.reshape(batch, receivers, -1, rest)
-
-
-@dataclass(frozen=True)
-class FewLeft(Left):
-    """The same numbers by NumPy, on a grid that interpolates.
-
-    Interpolation stays with torch: its `lerp` rounds once where NumPy rounds twice.
-    """
-
-    @cached_property
-    def affordable(self) -> Tensor:
-        """Whether the stored energy pays; (batch, device, action)."""
-        needed, step = self.problem.actions.needed_joule.numpy(), self.problem.battery.step_joule.numpy()
-        enough = (self.seen.battery_joule.numpy() + TOLERANCE * step)[..., None]
-        return torch.from_numpy(needed <= enough)
-
-    @cached_property
-    def place(self) -> tuple[Tensor, Tensor]:
-        """Energy state below what is left and the share of the next one up; (batch, device, action) each."""
-        battery, weather = self.problem.battery, self.seen.weather.numpy()
-        joule = np.maximum(self.seen.battery_joule.numpy()[..., None] - self.problem.actions.spent_joule.numpy(), 0)
-        exact = np.minimum(joule / battery.step_joule.numpy()[:, None], battery.levels - 1)
-        low = np.minimum(np.floor(exact + TOLERANCE), max(battery.levels - 2, 0))
-        share = torch.from_numpy(np.minimum(np.maximum(exact - low, 0), 1))
-        state = weather[..., None] * battery.levels + low.astype(np.int64)
-        return torch.from_numpy(state), share.to(self.problem.dtype)
-
-    def joint_values(self, table: Tensor, row: Tensor, actors: Tensor) -> Tensor:
-        """As `Left` finds them, but only the grid points around every joint action are read, two per device."""
-        low, share = (found.numpy() for found in self.place)
-        heard, energies, shape = actors.shape[1], self.problem.num_energy, row.shape
-        bounds = np.stack([low, np.minimum(low + 1, energies - 1)], 2)  # (batch, device, bound, action)
-        devices = list(actors.numpy().T)
-        entry = (row.numpy() * energies**heard).reshape(*shape, *(1,) * (2 * heard))
-        for k, device in enumerate(devices):  # axes: bounds of all devices heard, then their actions
-            axes = [1] * (2 * heard)
-            axes[k], axes[heard + k] = bounds.shape[2:]
-            entry = entry + (bounds.take(device, 1) * energies ** (heard - 1 - k)).reshape(*shape, *axes)
-        value = torch.from_numpy(table.numpy().take(entry))
-        for k, device in enumerate(devices):
-            axes = [1] * (2 * heard - 1 - k)
-            axes[heard - 1] = share.shape[2]
-            weight = torch.from_numpy(share.take(device, 1).reshape(*shape, *axes))
-            value = torch.lerp(value[:, :, 0], value[:, :, 1], weight)
-        return value.reshape(*shape, -1)

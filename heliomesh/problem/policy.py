@@ -1,11 +1,13 @@
 """What a planner returns: a policy that acts on observations, and what is known about it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -167,6 +169,10 @@ def decided(problem: Problem, policy: Policy, slot: int, seen: Observation) -> D
     return decision
 
 
+# the slot's place among those prepared, and batteries [J] (batch, device) → actions (batch, device)
+Ahead = Callable[[int, npt.NDArray[np.float64]], npt.NDArray[np.int64]]
+
+
 class ActionPolicy(ABC):
     """A policy that picks from the problem's action set."""
 
@@ -194,6 +200,24 @@ class ActionPolicy(ABC):
             f"{type(self).__name__}.action", chosen, tuple(seen.battery_joule.shape), len(self.problem.actions)
         )
         return chosen
+
+    def ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
+        """Decisions of several slots of which all but the batteries is known; None: `action` decides slot by slot.
+
+        Channels and weather are (slot, batch, ...). Actions are those of `action`.
+        """
+        return None
+
+    def action_ahead(self, slot: int, seen: Observation) -> Tensor | None:
+        """`action` as `ahead` prepares it for one slot, if it does."""
+        decide = self.ahead([slot], seen.channel_level.unsqueeze(0), seen.weather.unsqueeze(0))
+        return None if decide is None else torch.from_numpy(decide(0, seen.battery_joule.numpy()))
+
+    def prepared(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
+        """`ahead`, unless a class below the one that has it decides otherwise."""
+        by_class = (vars(one) for one in type(self).__mro__)
+        nearest = next(own for own in by_class if own.keys() & {"action", "checked_action", "ahead"})
+        return self.ahead(slots, channel_level, weather) if "ahead" in nearest else None
 
     def action_prob(self, slot: int, seen: Observation) -> Tensor:
         """Law of the actions, independent across devices; (batch, device, action)."""

@@ -4,6 +4,7 @@ A device's best response depends on what the devices do with which it shares a r
 few, all responses are found at once; rounds are then walks through a list of integers.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,10 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heliomesh.problem.ties import first_least
+from heliomesh.problem.ties import TIE, first_least, first_least_of
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.int64]
+_DOUBT = 0.1  # of a tie: sums in any order differ by less
+
 Hearing = tuple[int, tuple[int, ...]]  # start of a receiver's table in the flat buffer, and the devices it hears
 
 
@@ -65,21 +68,29 @@ class Responses:
 
     @cached_property
     def _terms(self) -> tuple[Ints, list[Ints]]:
-        """Every response's device (response,), and the entries whose sum it makes least (response × action,) each.
+        """Where the terms are whose sum a response makes least: its price, then receivers; (action, response) each.
 
-        Entries are counted from 1. Entry 0 stands for a receiver that a device has less than others.
+        Prices are counted through (device × action). A device that fewer receivers hear than another has the entry
+        −1 in their place.
         """
         most = max(map(len, self._hearing), default=0)
-        rows = list[list[int]]()
-        devices = list[int]()
+        rows = list[list[list[int]]]()  # (response, action, term)
         for device, _, others in self.listed:
             for doings in product(range(self.count), repeat=len(others)):
-                devices.append(device)
                 doing = dict(zip((other for other, _ in others), doings, strict=True))
-                for own in range(self.count):
-                    row = [1 + self._entry(one, doing | {device: own}) for one in self._hearing[device]]
-                    rows.append(row + [0] * (most - len(row)))
-        return np.array(devices), list(np.array(rows, dtype=np.int64).reshape(len(rows), most).T.copy())
+                rows.append([self._row(device, doing | {device: own}, most) for own in range(self.count)])
+        price, *terms = np.array(rows, dtype=np.int64).reshape(-1, self.count, 1 + most).T.copy()
+        return price, terms
+
+    @cached_property
+    def _are_unlike(self) -> bool:
+        """Whether more receivers hear some device than another."""
+        return len(set(map(len, self._hearing))) > 1
+
+    def _row(self, device: int, doing: dict[int, int], most: int) -> list[int]:
+        """Where a device's price is and those tables' entries that matter to it, when devices do as given."""
+        heard = [self._entry(one, doing) for one in self._hearing[device]]
+        return [device * self.count + doing[device], *heard, *[-1] * (most - len(heard))]
 
     def _entry(self, hearing: Hearing, doing: dict[int, int]) -> int:
         """Entry of a receiver's table in the flat buffer."""
@@ -89,34 +100,64 @@ class Responses:
             joint = joint * self.count + doing[device]
         return start + joint
 
-    def entries(self, chosen: Ints) -> Ints:
-        """Where every receiver's table is read; actions (..., device) → (..., receiver)."""
-        starts, actors, strides = self._read
-        found: Ints = starts + (chosen[..., actors] * strides).sum(-1)
+    def decide(self, tables: Floats, price: Floats, starts: Sequence[Ints], rounds: int) -> Ints:
+        """The best result of rounds from several starts; tables (batch, entry), price (batch, device, action)."""
+        best, first = self.best(tables, price).tolist(), [start.tolist() for start in starts]
+        found = []
+        for episode, responses in enumerate(best):
+            ends = [self.rounds(responses, start[episode], rounds) for start in first]
+            alike = all(end == ends[0] for end in ends)
+            found.append(ends[0] if alike else ends[self._least(tables[episode], price[episode], ends)])
+        return np.array(found)
+
+    def _least(self, tables: Floats, price: Floats, ends: Sequence[Sequence[int]]) -> int:
+        """Which joint actions cost least, the first of equal ones; tables (entry,), price (device, action)."""
+        missed, paid, places = tables.tolist(), price.tolist(), [self._places(end) for end in ends]
+        costs = [
+            sum([missed[place] for place in heard])
+            + sum([own[action] for own, action in zip(paid, end, strict=True)])
+            for heard, end in zip(places, ends, strict=True)
+        ]
+        least = min(costs)
+        tie = 0.0 if self.exact else (abs(least) + 1) * TIE
+        doubt = _DOUBT if tables.dtype == np.float64 else math.inf
+        if tie and min(abs(cost - least - tie) for cost in costs) < doubt * tie:
+            # the order of the sums might decide: that of `Coordination.total` does
+            lost, own = tables[np.array(places)], price[np.arange(len(price)), np.array(ends)]
+            return int(first_least(torch.from_numpy(lost).sum(-1) + torch.from_numpy(own).sum(-1)))
+        return next((number for number, cost in enumerate(costs) if cost <= least + tie), 0)
+
+    def _places(self, chosen: Sequence[int]) -> list[int]:
+        """Where every receiver's table is read, by the actions of all devices."""
+        found = []
+        for start, strides in self._strides:
+            place = start
+            for device, stride in strides:
+                place += chosen[device] * stride
+            found.append(place)
         return found
 
     @cached_property
-    def _read(self) -> tuple[Ints, Ints, Ints]:
-        """Starts of all tables (receiver,), and devices heard with their strides (receiver, heard), 0 beyond them."""
-        most = max((len(actors) for _, actors in self.heard), default=0)
-        starts, actors = np.zeros(len(self.heard), np.int64), np.zeros((len(self.heard), most), np.int64)
-        strides = np.zeros_like(actors)
-        for number, (start, heard) in enumerate(self.heard):
-            starts[number], actors[number, : len(heard)] = start, heard
-            strides[number, : len(heard)] = self.count ** np.arange(len(heard) - 1, -1, -1)
-        return starts, actors, strides
+    def _strides(self) -> list[tuple[int, list[tuple[int, int]]]]:
+        """Start of every receiver's table, and the devices that it hears with their strides."""
+        return [
+            (start, [(device, self.count**place) for place, device in enumerate(reversed(actors))])
+            for start, actors in self.heard
+        ]
 
-    def best(self, tables: Floats, price: Floats) -> list[list[int]]:
-        """The responses, (episode, response); tables (batch, entry), price (batch, device, action)."""
-        devices, terms = self._terms
-        padded = np.zeros((len(tables), tables.shape[1] + 1), tables.dtype)
-        padded[:, 1:] = tables
-        value = price.take(devices, 1)
+    def best(self, tables: Floats, price: Floats) -> Ints:
+        """The responses, (batch, response)."""
+        own, terms = self._terms
+        if self._are_unlike:
+            tables = np.concatenate([tables, np.zeros((len(tables), 1), tables.dtype)], 1)
+        value = price.reshape(len(price), -1).take(own, 1)  # (batch, action, response)
         for term in terms:  # in the order of `Coordination.rounds`, so that sums have the same bits
-            value = value + padded.take(term, 1).reshape(value.shape)
-        costs = torch.from_numpy(value)
-        found: list[list[int]] = (costs.argmin(-1) if self.exact else first_least(costs)).tolist()
-        return found
+            value = value + tables.take(term, 1)
+        return self._first_least(value, 1)
+
+    def _first_least(self, costs: Floats, axis: int) -> Ints:
+        """Index of the first of equal least costs along an axis."""
+        return costs.argmin(axis) if self.exact else first_least_of(costs, axis)
 
     def rounds(self, best: Sequence[int], chosen: list[int], rounds: int) -> list[int]:
         """Turns from ``chosen`` (device,) until nobody moves."""

@@ -5,10 +5,16 @@ other processors. Costs count as equal where they differ by less than TIE (1 + |
 what rounding leaves and far less than what matters. Plans and traces then are the same on every processor.
 """
 
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-_TIE = {torch.float64: 1e-10, torch.float32: 1e-6}  # by type of number
+TIE, _SINGLE_TIE = 1e-10, 1e-6  # of double and single precision
+_TIE = {torch.float64: TIE, torch.float32: _SINGLE_TIE}
+_TIE_OF = {np.dtype("float64"): TIE, np.dtype("float32"): _SINGLE_TIE}
 
 
 def tie(size: Tensor) -> Tensor:
@@ -25,3 +31,10 @@ def tied(costs: Tensor, dim: int) -> Tensor:
 def first_least(costs: Tensor, dim: int = -1) -> Tensor:
     """Index of the first of the costs along an axis that count as equal to the least; the axis is gone."""
     return tied(costs, dim).view(torch.uint8).argmax(dim)
+
+
+def first_least_of(costs: npt.NDArray[np.floating[Any]], axis: int) -> npt.NDArray[np.int64]:
+    """`first_least` of an array."""
+    least = costs.min(axis, keepdims=True)
+    found: npt.NDArray[np.int64] = (costs <= least + (abs(least) + 1) * _TIE_OF[costs.dtype]).argmax(axis)
+    return found

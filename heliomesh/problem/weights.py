@@ -34,6 +34,17 @@ class CostWeights:
         """Weights of a slot."""
         return self.phases[int(self.phase_of_slot[slot])]
 
+    @cached_property
+    def train_of_slot(self) -> npt.NDArray[np.float64] | None:
+        """u_t; (slot,)."""
+        by_phase = [one.train for one in self.phases if one.train is not None]
+        return np.array(by_phase)[self.phase_of_slot] if by_phase else None
+
+    @cached_property
+    def deliver_of_slot(self) -> npt.NDArray[np.float64]:
+        """v_t; (slot,)."""
+        return np.array([one.deliver for one in self.phases], dtype=np.float64)[self.phase_of_slot]
+
     def only(self, phase: int) -> "CostWeights":
         """The weights of one phase in all slots."""
         return CostWeights((self.phases[phase],), np.zeros_like(self.phase_of_slot))

@@ -6,7 +6,7 @@ Every number is that of `run_slots`, to the last bit.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import pairwise, repeat
+from itertools import repeat
 from types import MappingProxyType
 from typing import cast
 
@@ -14,17 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heliomesh.physics.battery import initial_battery
 from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay
-from heliomesh.physics.link import error_prob
 from heliomesh.problem import guard
-from heliomesh.problem.cost import update_loss
-from heliomesh.problem.policy import ActionPolicy, Observation, Policy, sees_present_only
+from heliomesh.problem.policy import ActionPolicy, Ahead, Decision, Observation, Policy, sees_present_only
 from heliomesh.problem.problem import Problem
-from heliomesh.simulation.slot_loop import RandomNumbers, Slot, check_size, run_slots
+from heliomesh.simulation.slot_loop import Episodes, Slot, check_size, run_slots
 
-_BLOCK_SLOTS = 64  # most slots of a block
-_BLOCK_NUMBERS = 1 << 20  # most numbers of a kind in a block: larger slots are worth their operations alone
+_BLOCK_SLOTS = 256  # most slots of a block
+_BLOCK_NUMBERS = 1 << 16  # most numbers of a kind in a block: larger slots are worth their operations alone
+_FEW_STEPS = 1 << 18  # of chains in a block, counted from all states, that are looked up
 
 
 def block_slots(
@@ -52,7 +50,7 @@ def run_blocks(
     check_size(problem, policy)
     under_way = _Blocks(problem, cast(ActionPolicy, policy), episodes, seed)
     for first in range(0, problem.slots, most):
-        yield under_way.advance(range(first, min(first + most, problem.slots)))
+        yield under_way.advance_block(range(first, min(first + most, problem.slots)))
 
 
 def for_every_slot(blocks: Iterable[Slot]) -> Iterator[Slot | None]:
@@ -62,61 +60,53 @@ def for_every_slot(blocks: Iterable[Slot]) -> Iterator[Slot | None]:
         yield from repeat(None, len(block.scheduled) - 1 if block.scheduled.ndim == 3 else 0)
 
 
-def _chain(step: Callable[[Tensor, Tensor], Tensor], state: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+def _chain(
+    step: Callable[[Tensor, Tensor], Tensor], states: int, state: Tensor, uniform: Tensor
+) -> tuple[Tensor, Tensor]:
     """A Markov chain's states in all slots (slot, …), and the one after them; ``uniform`` (slot, …) moves it."""
-    found = [state]
-    for numbers in uniform:
-        found.append(step(found[-1], numbers))
-    after = found.pop()
-    return torch.stack(found), after
+    if state.device.type != "cpu" or states * uniform.numel() > _FEW_STEPS:
+        found = [state]
+        for numbers in uniform:
+            found.append(step(found[-1], numbers))
+        return torch.stack(found[:-1]), found[-1]
+    # what would follow each state, of which all but one are looked up in vain: sooner done for small tensors
+    shape = (len(uniform), *state.shape)
+    following = torch.stack([step(torch.full(shape, now), uniform) for now in range(states)], -1).numpy()
+    first = (np.arange(state.numel()) * states).reshape(state.shape)
+    path = [state.numpy()]
+    for after in following:
+        path.append(after.take(first + path[-1]))
+    return torch.from_numpy(np.stack(path[:-1])), torch.from_numpy(path[-1])
 
 
-class _Blocks:
-    """Episodes between blocks; tensors of a block have the axes (slot, episode, ...)."""
+class _Blocks(Episodes):
+    """Episodes that go on by blocks; tensors of a block have the axes (slot, episode, ...)."""
 
     def __init__(self, problem: Problem, policy: ActionPolicy, episodes: list[int], seed: int) -> None:
-        self._problem, self._policy = problem, policy
-        self._numbers = RandomNumbers(problem, episodes, seed)
-        first = self._numbers.first()
-        self._channel_level = problem.channel.initial(first.channel)
-        self._hidden = problem.harvest.start(first.harvest[..., 0])
-        self._battery_joule = initial_battery(problem.scenario, problem.battery, first.harvest[..., 1])
-        able = problem.battery.capacity_joule > 0  # who can store nothing trains not even for free
+        super().__init__(problem, episodes, seed)
+        self._policy = policy
         used, actions = problem.consumption, problem.actions
-        trained = actions.trained.unsqueeze(1) & able  # (action, device)
+        trained = actions.trained.unsqueeze(1) & (problem.battery.capacity_joule > 0)  # (action, device)
         drawn = used.drawn_joule(actions.power_watt.unsqueeze(1), trained) + used.drain_joule
-        self._trained, self._drawn_joule = trained.T.contiguous(), drawn.T.contiguous()  # (device, action)
+        self._drawn_joule = drawn.T.contiguous()  # (device, action)
         # of a device in such a table
         self._start = torch.arange(problem.num_devices, device=problem.device) * len(actions)
 
-    def advance(self, slots: range) -> Slot:
+    def advance_block(self, slots: range) -> Slot:
         """What happens in the next slots."""
-        problem, now = self._problem, self._numbers.block(len(slots))
-        channel_level, self._channel_level = _chain(problem.channel.step, self._channel_level, now.channel)
-        hidden, self._hidden = _chain(problem.harvest.following, self._hidden, now.harvest)
-        weather, harvested = problem.harvest.weather(hidden), problem.harvest.harvested(slots, hidden, now.harvest)
-        battery, chosen = self._decided(slots, channel_level, weather, now.policy, harvested)
-        power, trained = problem.actions.power_watt[chosen], self._trained.take(chosen + self._start)
-        drawn = self._drawn_joule.take(chosen + self._start)
-        self._check_spending(drawn * (trained | (power > 0)), battery)
-        spent = torch.minimum(drawn, battery)
-        after, overflow = problem.battery.step(battery, spent, harvested)
-        fading, dark = problem.channel.fading(channel_level), problem.battery.dark(battery)
-        error = error_prob(problem.link, problem.topology, power, fading, dark)
-        return Slot(
-            channel_level=channel_level,
-            weather=weather,
-            battery_joule=battery,
-            power_watt=power,
-            scheduled=trained,
-            error_prob=error,
-            delivered=now.link >= error,
-            update_loss=self._update_loss(slots, error, trained),
-            spent_joule=spent,
-            harvested_joule=harvested,
-            overflow_joule=overflow,
-            battery_after_joule=after,
-        )
+        problem, now = self.problem, self._numbers.block(len(slots))
+        channel, harvest = problem.channel, cast(HarvestLaw | HarvestReplay, problem.harvest)
+        channel_level, self.channel_level = _chain(channel.step, channel.levels, self.channel_level, now.channel)
+        hidden, self._hidden = _chain(harvest.following, harvest.num_states, self._hidden, now.harvest)
+        weather, harvested = harvest.weather(hidden), harvest.harvested(slots, hidden, now.harvest)
+        ahead = self._policy.prepared(slots, channel_level, weather)
+        if ahead is None:
+            battery, chosen = self._decided(slots, channel_level, weather, now.policy, harvested)
+        else:
+            battery, chosen = self._decided_ahead(ahead, harvested)
+        decision = Decision(problem.actions.power_watt[chosen], problem.actions.trained[chosen])
+        seen = Observation(channel_level, battery, weather, now.policy)
+        return self._settled(slots, seen, decision, type(self._policy).__name__, now.link, harvested)
 
     def _decided(
         self, slots: range, channel_level: Tensor, weather: Tensor, uniform: Tensor, harvested_joule: Tensor
@@ -125,30 +115,26 @@ class _Blocks:
         batteries, actions = [], []
         by_slot = zip(slots, channel_level, weather, uniform, harvested_joule, strict=True)
         for slot, level, sky, numbers, harvested in by_slot:
-            battery = self._battery_joule
+            battery = self.battery_joule
             seen = Observation(level, battery, sky, numbers).copied()  # whoever gets them may write into them
             action = self._policy.checked_action(slot, seen).long()
             spent = torch.minimum(self._drawn_joule.take(action + self._start), battery)
-            self._battery_joule, _ = self._problem.battery.step(battery, spent, harvested)
+            self.battery_joule, _ = self.problem.battery.step(battery, spent, harvested)
             batteries.append(battery)
             actions.append(action)
         return torch.stack(batteries), torch.stack(actions)
 
-    def _check_spending(self, spent_joule: Tensor, battery_joule: Tensor) -> None:
-        """Refuse the first slot that overdraws a battery."""
-        dust = guard.DUST * self._problem.battery.capacity_joule
-        if bool((spent_joule <= battery_joule + dust).all()):
-            return
-        for spent, battery in zip(spent_joule, battery_joule, strict=True):
-            guard.check_spending(type(self._policy).__name__, spent, battery, dust)
-
-    def _update_loss(self, slots: range, error: Tensor, trained: Tensor) -> Tensor:
-        """x_j of all slots; those with the same weights of the cost at once."""
-        phase = self._problem.weights.phase_of_slot[slots.start : slots.stop]
-        borders = [0, *(1 + np.flatnonzero(np.diff(phase))).tolist(), len(slots)]
-        return torch.cat(
-            [
-                update_loss(self._problem, slots[first], error[first:end], trained[first:end])
-                for first, end in pairwise(borders)
-            ]
-        )
+    def _decided_ahead(self, ahead: Ahead, harvested_joule: Tensor) -> tuple[Tensor, Tensor]:
+        """The same by NumPy, where a policy has prepared its decisions."""
+        battery, drawn, start = self.battery_joule.numpy(), self._drawn_joule.numpy(), self._start.numpy()
+        batteries, actions = [], []
+        for number, harvested in enumerate(harvested_joule.numpy()):
+            action = ahead(number, battery)
+            batteries.append(battery)
+            actions.append(action)
+            spent = np.minimum(drawn.take(action + start, mode="clip"), battery)  # checked below
+            battery = self.problem.battery.stored(battery, spent, harvested)
+        self.battery_joule, chosen = torch.from_numpy(battery), torch.from_numpy(np.stack(actions))
+        where, count = f"{type(self._policy).__name__}.ahead", len(self.problem.actions)
+        guard.check_actions(where, chosen, tuple(harvested_joule.shape), count)
+        return torch.from_numpy(np.stack(batteries)), chosen

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.physics.battery import initial_battery
+from heliomesh.physics.harvesting import Slots
 from heliomesh.physics.link import error_prob
 from heliomesh.problem import guard
 from heliomesh.problem.cost import update_loss
@@ -83,8 +84,26 @@ class Episodes:
 
     def advance(self, decision: Decision, decider: str) -> Slot:
         """Packets and energy of the slot; refuses, and changes nothing, where ``decider`` overdraws a battery."""
-        now, world, problem = self._begun(), self._world, self.problem
-        battery, channel_level, weather = self.battery_joule, self.channel_level, self.weather
+        seen, now, world = self.see(), self._begun(), self._world
+        harvested, hidden = world.harvest.step(self.slot, self._hidden, now.harvest)
+        happened = self._settled(self.slot, seen, decision, decider, now.link, harvested)
+        self._noticed, self._now = Noticed(harvested, happened.delivered, happened.scheduled), None
+        self.battery_joule, self._hidden = happened.battery_after_joule, hidden
+        self.channel_level = world.channel.step(self.channel_level, now.channel)
+        self.slot += 1
+        return happened
+
+    def _settled(
+        self,
+        slots: Slots,
+        seen: Observation,
+        decision: Decision,
+        decider: str,
+        uniform: Tensor,
+        harvested_joule: Tensor,
+    ) -> Slot:
+        """Packets and energy of a slot, or of several; uniform numbers (..., edge) decide which packets arrive."""
+        world, problem, battery = self._world, self.problem, seen.battery_joule
         trained = decision.trained & (world.battery.capacity_joule > 0)  # who is away trains not even for free
         consumption = problem.consumption
         drawn = consumption.drawn_joule(decision.power_watt, trained) + consumption.drain_joule
@@ -92,27 +111,21 @@ class Episodes:
         guard.check_spending(decider, drawn * active, battery, self._dust_joule)
         spent = torch.minimum(drawn, battery)  # a dark device's last energy, else rounding dust as just checked
         # packets
-        fading, dark = world.channel.fading(channel_level), world.battery.dark(battery)
+        fading, dark = world.channel.fading(seen.channel_level), world.battery.dark(battery)
         error = error_prob(world.link, problem.topology, decision.power_watt, fading, dark)
-        delivered = now.link >= error
-        loss = update_loss(problem, self.slot, error, trained, decision.weights)
         # energy
-        harvested, self._hidden = world.harvest.step(self.slot, self._hidden, now.harvest)
-        after, overflow = world.battery.step(battery, spent, harvested)
-        self._noticed, self._now = Noticed(harvested, delivered, trained), None
-        self.battery_joule, self.channel_level = after, world.channel.step(channel_level, now.channel)
-        self.slot += 1
+        after, overflow = world.battery.step(battery, spent, harvested_joule)
         return Slot(
-            channel_level=channel_level,
-            weather=weather,
+            channel_level=seen.channel_level,
+            weather=seen.weather,
             battery_joule=battery,
             power_watt=decision.power_watt,
             scheduled=trained,
             error_prob=error,
-            delivered=delivered,
-            update_loss=loss,
+            delivered=uniform >= error,
+            update_loss=update_loss(problem, slots, error, trained, decision.weights),
             spent_joule=spent,
-            harvested_joule=harvested,
+            harvested_joule=harvested_joule,
             overflow_joule=overflow,
             battery_after_joule=after,
             edge_weight=None if decision.weights is None else decision.weights.edge,

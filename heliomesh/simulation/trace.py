@@ -290,10 +290,15 @@ def simulate(
 
 def _joined(recorders: Sequence["Recorder"]) -> dict[str, Array]:
     """The arrays of all chunks; weights only where a policy had its own in some slot."""
-    joined = {c.name: np.concatenate([one.arrays[c.name] for one in recorders]) for c in RECORDED}
+    joined = {c.name: _end_to_end([one.arrays[c.name] for one in recorders]) for c in RECORDED}
     if any(one.has_own_weights for one in recorders):
-        joined[OWN_WEIGHT.name] = np.concatenate([one.edge_weight for one in recorders])
+        joined[OWN_WEIGHT.name] = _end_to_end([one.edge_weight for one in recorders])
     return joined
+
+
+def _end_to_end(arrays: Sequence[Array]) -> Array:
+    """Arrays one after the other; one alone is not copied."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def check_finite(cost: Array) -> None:
@@ -303,9 +308,9 @@ def check_finite(cost: Array) -> None:
 
 
 def estimate_bytes(problem: Problem, episodes: int) -> float:
-    """Size of the recorded arrays, held twice while episodes are joined."""
-    sizes = axis_sizes(problem, episodes)
-    return 2.0 * sum(math.prod(column.shape(sizes)) * np.dtype(column.dtype).itemsize for column in RECORDED)
+    """Size of the recorded arrays, held twice while chunks of episodes are joined."""
+    sizes, copies = axis_sizes(problem, episodes), 2.0 if episodes > _EPISODES_AT_ONCE else 1.0
+    return copies * sum(math.prod(column.shape(sizes)) * np.dtype(column.dtype).itemsize for column in RECORDED)
 
 
 class Recorder:

@@ -1,11 +1,13 @@
 """Fast equals slow: blocks of slots, looked-up responses and decisions by NumPy give the bits of the plain loop."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.problem import coordination, left
+from heliomesh.problem import coordination, few, responses
 from heliomesh.simulation import blocks
 from heliomesh.simulation.slot_loop import run_slots
 from heliomesh.simulation.trace import Recorder
@@ -42,15 +44,20 @@ def recorded(problem, steps, episodes):
 
 
 def check_equal(problem, policy, monkeypatch):
-    """Record three episodes in blocks with all that is fast, and slot by slot without."""
+    """Record three episodes in blocks with all that is fast, with sums of one order besides, and slot by slot."""
     monkeypatch.setattr(blocks, "_BLOCK_SLOTS", 7)
     assert blocks.block_slots(problem, policy, 3) == 7
     fast = recorded(problem, blocks.run_blocks(problem, policy, [0, 4, 2], 6), 3)
-    monkeypatch.setattr(coordination, "_MOST_RESPONSES", 0)
-    monkeypatch.setattr(left, "_FEW", 0)
+    monkeypatch.setattr(responses, "_DOUBT", float("inf"))
+    doubtful = recorded(problem, blocks.run_blocks(problem, policy, [0, 4, 2], 6), 3)
+    alone = recorded(problem, run_slots(problem, policy, [0, 4, 2], 6), 3)
+    for module, limit in ((coordination, "_MOST_RESPONSES"), (few, "_MOST_DEVICES"), (blocks, "_FEW_STEPS")):
+        monkeypatch.setattr(module, limit, 0)
+    torches = recorded(problem, blocks.run_blocks(problem, policy, [0, 4, 2], 6), 3)
     slow = recorded(problem, run_slots(problem, policy, [0, 4, 2], 6), 3)
     for name, array in slow.items():
-        np.testing.assert_array_equal(fast[name], array, err_msg=name)
+        for found in (fast, doubtful, alone, torches):
+            np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
 @pytest.mark.parametrize("changes", WORLDS, ids=str)
@@ -73,6 +80,42 @@ def test_who_remembers_or_looks_back_meets_one_slot_at_a_time():
     policy = hm.plan(problem, "uncoordinated").policy
     assert blocks.block_slots(problem, policy, 1) > 1
     assert blocks.block_slots(problem, policy, 1, {5: problem}) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"endless": True}])
+def test_a_class_that_replaces_decisions_alone_is_asked_in_every_slot(options, monkeypatch):
+    """What its base has prepared is not what it decides."""
+    problem = problem_of({})
+    plan = hm.plan(problem, "receiver", **options)
+    decider = plan.policy.cycle if options else plan.policy
+    lazy = type("Lazy", (type(decider),), {"action": lambda self, slot, seen: torch.zeros_like(seen.weather)})
+    fields = {field.name: getattr(decider, field.name) for field in dataclasses.fields(decider)}
+    policy = dataclasses.replace(plan.policy, cycle=lazy(**fields)) if options else lazy(**fields)
+    assert hm.simulate(problem, plan, 1).scheduled.any()
+    assert not hm.simulate(problem, policy, 1).scheduled.any()
+
+
+@pytest.mark.parametrize("action", [-1, 99])
+def test_a_policy_that_prepares_wrong_actions_is_refused(action, monkeypatch):
+    problem = problem_of({})
+    plan = hm.plan(problem, "receiver")
+    wrong = np.full((1, problem.num_devices), action)
+    monkeypatch.setattr(type(plan.policy), "ahead", lambda self, *known: lambda number, battery_joule: wrong)
+    with pytest.raises(hm.ScenarioError, match=rf"ReceiverTables.ahead: expected 0 to 2, actual value {action}"):
+        hm.simulate(problem, plan, 1)
+
+
+def test_blocks_and_slots_name_the_same_overdraft(monkeypatch):
+    problem = problem_of({})
+    policy = hm.plan(problem, "uncoordinated").policy
+    full = torch.full((3, problem.num_devices), len(problem.actions) - 1)
+    monkeypatch.setattr(type(policy), "action", lambda self, slot, seen: full)
+    said = []
+    for run in (blocks.run_blocks, run_slots):
+        with pytest.raises(hm.ScenarioError) as refusal:
+            list(run(problem, policy, [0, 1, 2], 6))
+        said.append(str(refusal.value))
+    assert said[0] == said[1]
 
 
 def test_overdrafts_in_a_block_are_caught(monkeypatch):

@@ -287,13 +287,14 @@ def test_memory_limit_is_an_option():
         hm.simulate(problem, plan, episodes=100, memory_gib=needed * 0.999)
 
 
+@pytest.mark.parametrize(("episodes", "copies"), [(10, 1), (300, 2)])  # so many are joined from parts
 @pytest.mark.parametrize("state", ["receiver", "link"])
-def test_estimate_covers_what_is_recorded(state):
+def test_estimate_covers_what_is_recorded(state, episodes, copies):
     changes = {"slots": 100, "channel.state": state, "network.topology": "complete"}
     problem = problem_of(**changes)
-    record = recorded(episodes=10, **changes)
-    actual = 2 * sum(getattr(record, name).nbytes for name in ARRAYS[:-2])  # joined from parts
-    assert 0.98 * actual <= estimate_bytes(problem, 10) <= 1.5 * actual
+    record = recorded(episodes=episodes, **changes)
+    actual = copies * sum(getattr(record, name).nbytes for name in ARRAYS[:-2])
+    assert 0.98 * actual <= estimate_bytes(problem, episodes) <= 1.5 * actual
 
 
 def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(saved, record, tmp_path):
