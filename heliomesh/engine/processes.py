@@ -14,7 +14,7 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 # what plans, simulations and trainings need, and what is slow to import on their way
-_LOADED = ("heliomesh.jobs.store", "pvlib.irradiance", "sklearn.datasets")
+LOADED = ("heliomesh.jobs.store", "pvlib.irradiance", "sklearn.datasets")
 
 
 def parallel_map(function: Callable[[Any], Any], items: Iterable[Any], *, processes: int) -> Iterator[Any]:
@@ -43,7 +43,7 @@ def _context() -> BaseContext:
     if "forkserver" not in get_all_start_methods():
         return get_context("spawn")
     context = get_context("forkserver")
-    context.set_forkserver_preload(list(_LOADED))
+    context.set_forkserver_preload(list(LOADED))
     return context
 
 

@@ -59,6 +59,7 @@ class Literal:
         self.representatives = sorted({role.representative for role in roles})
         self.default = default
         self._costs: dict[tuple[int, int], Factor] = {}  # by phase of the cost and representative
+        self._visible: dict[frozenset[int], frozenset[Variable]] = {}  # variables of devices in sight
         self.blends = self._consensus()
 
     def run(self, track: Track) -> tuple[list[tuple[Variable, ...]], list[list[Tensor]], float]:
@@ -161,7 +162,8 @@ class Literal:
 
     def _improve(self, device: int, blend: Blend, raw: list[Factor], policies: list[Factor]) -> Factor:
         """Line 11: masked softmax of −γ E[Q_i^{r+1}] over the other members' current policies."""
-        members, own = self.areas[device].members, action(device)
+        members, own = frozenset(self.areas[device].members), action(device)
+        seen_policies: dict[int, Factor] = {}  # of other devices, with defaults for what is out of sight
         terms = []
         for (source, seen), weight in blend.items():
             if device not in seen or own not in raw[source].scope:
@@ -169,15 +171,20 @@ class Literal:
             term = raw[source].restrict(self._defaults_outside(raw[source].scope, seen))
             for variable in term.scope:
                 if variable.kind == "action" and variable != own:
-                    other = policies[variable.owner]
-                    other = other.restrict(self._defaults_outside(other.scope[:-1], frozenset(members)))
-                    term = term.average(other, over=[variable])
+                    if variable.owner not in seen_policies:
+                        other = policies[variable.owner]
+                        outside = self._defaults_outside(other.scope[:-1], members)
+                        seen_policies[variable.owner] = other.restrict(outside)
+                    term = term.average(seen_policies[variable.owner], over=[variable])
             terms.append(term.scaled(weight))
         return softmin_policy(self.problem, device, total(terms), self.gamma)
 
     def _defaults_outside(self, scope: tuple[Variable, ...], seen: frozenset[int]) -> dict[Variable, int]:
         """Default values of all variables of a scope that belong to no device in ``seen``."""
-        visible = {v for device in seen for v in (*state_variables(self.problem, device), action(device))}
+        if seen not in self._visible:
+            own = ((*state_variables(self.problem, device), action(device)) for device in seen)
+            self._visible[seen] = frozenset(variable for variables in own for variable in variables)
+        visible = self._visible[seen]
         return {variable: self.default.value(variable) for variable in scope if variable not in visible}
 
 
