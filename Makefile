@@ -11,9 +11,9 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # A process takes tests that stand together, which share what they prepare, and those of others when it has none left.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=logical --maxprocesses=4 --dist=worksteal
 
-.PHONY: demo data browser test test-all test-machines firmware bench check audit faults docs dist release-notes clean
+.PHONY: demo data browser test test-all test-machines firmware bench check lint audit faults docs dist release-notes clean
 
-# Two processes plan, then as many threads train as there are cores.
+# Two processes plan, simulate and train.
 demo: $(STAMP)
 	$(BIN)/heliomesh learn ring10 --train 5 --set learning.partition=dirichlet --set learning.alpha=0.1 --processes 2
 	$(BIN)/heliomesh compare ring10 --train 3 --report report.html --set learning.partition=dirichlet --processes 2 --evaluate-every 20
@@ -28,11 +28,17 @@ browser:
 	  [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && { apt-get update && apt-get install --yes chromium chromium-driver; } > /dev/null 2>&1; } \
 	  || echo "Chromium cannot be installed here: the tests of pages are skipped."
 
-test: check data browser
-	$(PYTEST) -m "not slow"
+# mypy has one thread and, without its cache, takes most of a minute: it works beside the tests and speaks after them.
+define beside_types
+$(BIN)/mypy > $(VENV)/mypy.txt 2>&1 & types=$$!; $(1); ended=$$?; \
+wait $$types || ended=1; cat $(VENV)/mypy.txt; exit $$ended
+endef
 
-test-all: check data browser
-	$(PYTEST)
+test: lint data browser
+	$(call beside_types,$(PYTEST) -m "not slow")
+
+test-all: lint data browser
+	$(call beside_types,$(PYTEST))
 
 # The numeric tests as on other processors, thread counts, locales and versions of Python; see docs/reliability.md.
 test-machines: $(STAMP) data
@@ -49,10 +55,12 @@ firmware: $(STAMP)
 bench: $(STAMP)
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-check: $(STAMP)
+check: lint
+	$(BIN)/mypy
+
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 # Known vulnerabilities of everything in constraints.txt. What cannot be asked about does not pass.

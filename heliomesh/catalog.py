@@ -38,6 +38,9 @@ def nearest(name: str, known: list[str]) -> str:
 
 def find(package: str, name: str) -> Any:
     """The variant ``name`` of a catalog package: a module or a callable, as the contract of the catalog says."""
+    known_file = sys.modules.get(f"{package}.{name}") if name.isidentifier() else None
+    if known_file is not None:  # no folder is read again: a scenario names several variants
+        return known_file
     if name in _files(package):
         return importlib.import_module(f"{package}.{name}")
     outside = offered(package, name)

@@ -62,6 +62,8 @@ class _Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is called."""
         name, found, rest = super().resolve_command(ctx, args)
+        if any(one.startswith("--processes") for one in rest):  # they load PyTorch while this process does
+            import_module("heliomesh.engine.processes").load_ahead()
         return name, None if found is None else loaded(str(name)), rest
 
     def make_context(self, *arguments: Any, **settings: Any) -> Any:

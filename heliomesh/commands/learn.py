@@ -47,7 +47,7 @@ def learn_command(
     """Train under a plan for learning, the paper's proposal and no plan, with common random numbers."""
     world = load(scenario, changes.overrides)
     check_trainable(world, TrainSettings(**asdict(training)))
-    settings: dict[str, Any] = asdict(training) | process_maps(processes)
+    settings: dict[str, Any] = asdict(training) | process_maps(processes, training.device)
     found = gain(world, seeds, folder=out, track=output.track, **settings)
     if output.as_json:
         print_json({arm.label: _facts(arm) for arm in found.arms})

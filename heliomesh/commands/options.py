@@ -49,7 +49,9 @@ StrategyOption = Annotated[
 PrecisionOption = Annotated[str, typer.Option("--precision", help="fp32, tf32 or bf16.")]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
 TypeOption = Annotated[str, typer.Option("--dtype", help="float64 or float32 tables.")]
-ProcessesOption = Annotated[int, typer.Option("--processes", min=1, help="Plan and simulate in so many processes.")]
+ProcessesOption = Annotated[
+    int, typer.Option("--processes", min=1, help="Plan, simulate and train in so many processes.")
+]
 EngineOption = Annotated[Engine, typer.Option("--engine", help="local, or ray: many cores or machines.")]
 AddressOption = Annotated[
     str | None, typer.Option("--address", help="host:port of a Ray cluster; by default this machine's own.")
@@ -236,12 +238,16 @@ def engine_maps(engine: Engine, address: str | None, device: str = "cpu") -> dic
     return {}
 
 
-def process_maps(processes: int) -> dict[str, ParallelMap]:
-    """How so many processes share plans and simulations, as fields of `Work`: nothing to say for this one alone."""
+def process_maps(processes: int, device: str = "cpu") -> dict[str, Any]:
+    """How so many processes share the work, as fields of `Work`: nothing to say for this one alone.
+
+    They train on a CPU only: a GPU has more room for one stack than for several.
+    """
     if processes == 1:
         return {}
     module = import_module("heliomesh.engine.processes")
-    return {"parallel_map": partial(module.parallel_map, processes=processes)}
+    stacks = processes if device == "cpu" else 1
+    return {"parallel_map": partial(module.parallel_map, processes=processes), "stacks_at_once": stacks}
 
 
 def track_unless(quiet: bool) -> Track:

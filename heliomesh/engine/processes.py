@@ -1,14 +1,20 @@
-"""Work in several processes of this machine, of one thread each: they start at the first use and stay."""
+"""Work in several processes of this machine, of one thread each: they start at the first use and stay.
+
+They are copies of a server that has loaded PyTorch and has one thread. A copy of the caller could lack threads that
+hold its locks.
+"""
 
 import pickle
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
-from multiprocessing import get_context
+from multiprocessing import get_all_start_methods, get_context
+from multiprocessing.context import BaseContext
 from typing import Any
 
-import torch
+# what plans, simulations and trainings need, and what is slow to import on their way
+LOADED = ("heliomesh.jobs.store", "pvlib.irradiance", "sklearn.datasets")
 
 
 def parallel_map(function: Callable[[Any], Any], items: Iterable[Any], *, processes: int) -> Iterator[Any]:
@@ -18,17 +24,36 @@ def parallel_map(function: Callable[[Any], Any], items: Iterable[Any], *, proces
     return (pickle.loads(result) for result in _pool(processes).map(_called, packed))  # noqa: S301
 
 
+def load_ahead() -> None:
+    """Start the server, if there can be one, while the caller does something else."""
+    if _context().get_start_method() == "forkserver":
+        from multiprocessing.forkserver import ensure_running  # Windows lacks the module
+
+        ensure_running()
+
+
 def _called(packed: bytes) -> bytes:
     function, item = pickle.loads(packed)  # noqa: S301
     return pickle.dumps(function(item))
 
 
 @cache
+def _context() -> BaseContext:
+    """How processes start: from a server, or anew where the system knows none."""
+    if "forkserver" not in get_all_start_methods():
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload(list(LOADED))
+    return context
+
+
+@cache
 def _pool(processes: int) -> ProcessPoolExecutor:
-    """Processes that start anew: a copy of this one would have locks of threads that it lacks."""
-    return ProcessPoolExecutor(processes, get_context("spawn"), initializer=_start)
+    return ProcessPoolExecutor(processes, _context(), initializer=_start)
 
 
 def _start() -> None:
+    import torch
+
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends at once with the one who asked

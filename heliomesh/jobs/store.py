@@ -11,6 +11,7 @@ beside it: what has one is complete, and whether it still is, the sums tell. A r
 is a store of one job, whose files lie side by side.
 """
 
+import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -159,10 +160,11 @@ class Store:
         absent = _distinct([job for job in jobs if not self.has(job)], "run")
         self.traces(absent, work)
         stacks = [
-            members[start : start + work.runs_at_once]
+            members[start : start + size]
             for _, alike in groupby(sorted(absent, key=_stack), key=_stack)
             for members in [list(alike)]
-            for start in range(0, len(members), work.runs_at_once)
+            for size in [min(work.runs_at_once, math.ceil(len(members) / work.stacks_at_once))]
+            for start in range(0, len(members), size)
         ]
         if len(stacks) == 1:
             self._keep_runs(_trained((stacks[0], [self._read_trace(job) for job in stacks[0]]), work), work)

@@ -43,6 +43,7 @@ class Settings(TypedDict, total=False):
     train_map: ParallelMap | None
     keep_weights: bool
     runs_at_once: int
+    stacks_at_once: int
 
 
 def train(

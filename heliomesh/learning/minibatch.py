@@ -5,6 +5,8 @@ that has trained in c earlier slots stands at position c·K·|ξ| of its endless
 (seed, device, c) alone: neither the strategy nor the rest of the stack matters, and resuming needs no state.
 """
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -12,6 +14,8 @@ from heliomesh.learning.partition import Partition
 from heliomesh.streams import stream
 
 Indices = npt.NDArray[np.int64]
+
+_KEPT_SAMPLES = 2048  # orders of devices with more samples are drawn again: they take long to keep, not to begin
 
 
 class Minibatches:
@@ -47,5 +51,12 @@ class Minibatches:
         entering = self._epoch[devices] != epochs
         for device, epoch in zip(devices[entering].tolist(), epochs[entering].tolist(), strict=True):
             start, size = int(self._offset[device]), int(self._size[device])
-            self._order[start : start + size] = stream(self._seed, "minibatch", device, epoch).permutation(size)
+            order = _order if size <= _KEPT_SAMPLES else _order.__wrapped__
+            self._order[start : start + size] = order(self._seed, device, epoch, size)
             self._epoch[device] = epoch
+
+
+@lru_cache(maxsize=1024)
+def _order(seed: int, device: int, epoch: int, size: int) -> Indices:
+    """A device's samples in an epoch; runs of one seed in a stack ask for it one after the other."""
+    return stream(seed, "minibatch", device, epoch).permutation(size)

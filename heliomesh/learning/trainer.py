@@ -64,6 +64,8 @@ class Work:
         Whether final weights are saved.
     runs_at_once
         Runs that are trained in one stack.
+    stacks_at_once
+        Stacks that are trained side by side; so many are made where there are enough runs.
     """
 
     track: Track = untracked
@@ -74,6 +76,7 @@ class Work:
     train_map: ParallelMap | None = None
     keep_weights: bool = True
     runs_at_once: int = 64
+    stacks_at_once: int = 1
 
 
 ALONE = Work()

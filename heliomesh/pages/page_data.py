@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import stdtrit
 
 from heliomesh import catalog
 from heliomesh.durable import without_nan
@@ -96,7 +96,7 @@ def page_data(folders: Sequence[str | Path], title: str | None = None, every: in
 
 def _student_quantiles(most: int) -> list[float | None]:
     """Student's quantile of 95 % intervals, by the number of samples, 0 to ``most``."""
-    return [None, None, *(float(stats.t.ppf(0.975, count - 1)) for count in range(2, most + 1))]
+    return [None, None, *(float(stdtrit(count - 1, 0.975)) for count in range(2, most + 1))]
 
 
 def _check_distinct(folders: Sequence[str | Path]) -> None:

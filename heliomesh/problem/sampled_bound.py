@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy.special import stdtrit
 
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.dual import rough_levels
@@ -48,7 +48,7 @@ class SampledBound:
         """Of the 95 % confidence interval of the mean, by Student's t."""
         count = len(self.per_path)
         spread = float(np.std(self.per_path, ddof=1)) / math.sqrt(count)
-        return float(stats.t.ppf(0.975, count - 1)) * spread
+        return float(stdtrit(count - 1, 0.975)) * spread
 
     @property
     def lower(self) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import stdtrit
 
 from heliomesh.physics.topology import build_topology
 from heliomesh.problem.problem import Problem
@@ -28,7 +28,7 @@ def interval(samples: npt.NDArray[np.float64]) -> Interval:
     if count < 2:
         return Interval(float(samples.mean()), math.nan)
     spread = float(samples.std(ddof=1)) / math.sqrt(count)
-    return Interval(float(samples.mean()), float(stats.t.ppf(0.975, count - 1)) * spread)
+    return Interval(float(samples.mean()), float(stdtrit(count - 1, 0.975)) * spread)
 
 
 def ratio_interval(numerator: npt.NDArray[np.float64], denominator: npt.NDArray[np.float64]) -> Interval:
@@ -38,7 +38,7 @@ def ratio_interval(numerator: npt.NDArray[np.float64], denominator: npt.NDArray[
     if count < 2 or not math.isfinite(ratio):
         return Interval(ratio, math.nan)
     spread = float((numerator - ratio * denominator).std(ddof=1)) / (abs(base) * math.sqrt(count))
-    return Interval(ratio, float(stats.t.ppf(0.975, count - 1)) * spread)
+    return Interval(ratio, float(stdtrit(count - 1, 0.975)) * spread)
 
 
 @dataclass(frozen=True)

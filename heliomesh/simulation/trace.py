@@ -129,7 +129,8 @@ class Trace:
 
     def episode(self, number: int) -> "Trace":
         """The trace of one episode alone."""
-        return replace(self, **{c.name: getattr(self, c.name)[number : number + 1] for c in self.recorded})
+        own = {c.name: getattr(self, c.name)[number : number + 1].copy() for c in self.recorded}
+        return replace(self, **own)  # copies: it may stay when the others go
 
     def first_slots(self, slots: int) -> "Trace":
         """The beginning of the trace."""

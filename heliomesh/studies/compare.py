@@ -23,7 +23,7 @@ from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import TooLargeError
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import Interval, Summary, interval, summarise
-from heliomesh.simulation.trace import simulate
+from heliomesh.simulation.trace import Trace, simulate
 from heliomesh.studies.episodes import episodes_of, write_episodes
 from heliomesh.studies.gap_ledger import GapLedger, joined, ledgers_in
 
@@ -43,6 +43,7 @@ class Row:
     cost: np.ndarray[tuple[int], np.dtype[np.float64]] | None  # (episode,)
     refusal: str = ""
     gap: Interval | None = None  # relative to the reference, paired by episode; None where that does not bound it
+    traces: tuple[Trace, ...] = ()  # of the first episodes, until they are trained
     jobs: tuple[Job, ...] = ()  # trained under the first episodes
     runs: tuple[Run, ...] = ()  # what they gave
 
@@ -109,6 +110,7 @@ class Comparing:
     episodes: int = 64
     seed: int = 0
     memory_gib: float | None = None  # of each plan; default: the planner's own limit
+    kept: int = 0  # first episodes whose traces are kept, to train under them
 
 
 def _line(row: Row) -> dict[str, Any]:
@@ -168,13 +170,14 @@ def compare(
     training, work = split_settings({"evaluate_every": 5, **settings})
     if train:
         check_trainable(problem.scenario, training, seed)
-    under = Comparing(episodes, seed, memory_gib)
+    under = Comparing(episodes, seed, memory_gib, train)
     with opened(store) as kept, kept.alone():
         asked = Asked(problem, under, work, kept if store else None)
         planners = names if names is not None else _compared()
-        rows = asked.every_row([(planner, options) for planner in planners for options in variants(planner)])
-        bound = _bound(problem, rows, work) if certify or (certify is None and is_quick(problem)) else None
-        result = _with_gaps(rows, bound)
+        begun = asked.every_row([(planner, options) for planner in planners for options in variants(planner)])
+        bound = lower_bound(problem, work.track) if certify or (certify is None and is_quick(problem)) else None
+        rows = list(begun)
+        result = _with_gaps(rows, _with_optimum(bound, problem, rows))
         if train:
             with_jobs = [replace(row, jobs=jobs_of(problem, row, under, train, training)) for row in result.rows]
             result = replace(result, rows=trained_rows(with_jobs, kept, work))
@@ -195,12 +198,15 @@ def jobs_of(problem: Problem, row: Row, under: Comparing, train: int, training: 
 
 
 def trained_rows(rows: Sequence[Row], store: Store, work: Work) -> tuple[Row, ...]:
-    """Rows with their runs: all in one stack, with common random numbers, data and first weights."""
+    """Rows with their runs: with common random numbers, data and first weights."""
     for row in rows:
         if row.plan is not None and not store.has(row.jobs[0], "plan"):
             store.put_plan(row.jobs[0], row.plan)
+        for job, trace in zip(row.jobs, row.traces, strict=False):  # later episodes were not simulated
+            if not store.has(job, "trace"):
+                store.put_trace(job, trace)
     runs = iter(store.runs([job for row in rows for job in row.jobs], work))
-    return tuple(replace(row, runs=tuple(next(runs) for _ in row.jobs)) for row in rows)
+    return tuple(replace(row, traces=(), runs=tuple(next(runs) for _ in row.jobs)) for row in rows)
 
 
 def variants(planner: object) -> tuple[dict[str, Any], ...]:
@@ -217,15 +223,15 @@ class Asked:
     work: Work
     store: Store | None  # of plans, where they are kept
 
-    def every_row(self, todo: Sequence[tuple[object, Mapping[str, Any]]]) -> list[Row]:
-        """The rows of all planners, each with its options, in order; in parallel where the work says how."""
+    def every_row(self, todo: Sequence[tuple[object, Mapping[str, Any]]]) -> Iterator[Row]:
+        """The rows of all planners, each with its options, in order; others begin at once where the work spreads."""
         spread = self.work.parallel_map
         if spread is map or len(todo) == 1:  # the planner itself may work in parallel, and show how far it is
-            return [row for planner, options in todo for row in self.rows(planner, options)]
+            return (row for planner, options in todo for row in self.rows(planner, options))
         absent = [one for one in todo if not self._has(*one)]
         elsewhere = spread(partial(_rows_elsewhere, self.problem, self.under), absent)
         tracked = iter(self.work.track(elsewhere, "plan and simulate", len(absent)))
-        return [row for one in todo for row in (self.rows(*one) if self._has(*one) else next(tracked))]
+        return (row for one in todo for row in (self.rows(*one) if self._has(*one) else next(tracked)))
 
     def _has(self, planner: object, options: Mapping[str, Any]) -> bool:
         """Whether the plan is stored."""
@@ -246,7 +252,8 @@ class Asked:
                 yield from self.rows(planner, smaller)
             return
         trace = simulate(self.problem, made, under.episodes, under.seed, track=track)
-        yield Row(made.planner, planner, asked, made, summarise(trace), trace.cost)
+        kept = tuple(trace.episode(number) for number in range(min(under.kept, under.episodes)))
+        yield Row(made.planner, planner, asked, made, summarise(trace), trace.cost, traces=kept)
 
     def _plan(self, planner: object, options: Mapping[str, Any]) -> Plan:
         if self.store is not None:
@@ -260,13 +267,12 @@ def _rows_elsewhere(problem: Problem, under: Comparing, one: tuple[object, Mappi
     return list(Asked(problem, under, ALONE, None).rows(*one))
 
 
-def _bound(problem: Problem, rows: Sequence[Row], work: Work) -> float | None:
-    """Certified lower bound; where batteries never leave the grid, the exact optimum is one too."""
-    known = lower_bound(problem, work.track)
-    if known is None or not problem.grid_is_exact:
-        return known
+def _with_optimum(bound: float | None, problem: Problem, rows: Sequence[Row]) -> float | None:
+    """The certified bound; where batteries never leave the grid, the exact optimum is one too."""
+    if bound is None or not problem.grid_is_exact:
+        return bound
     exact = [row.plan.expected_cost for row in rows if row.plan is not None and row.planner == "centralized"]
-    return max([known, *(cost for cost in exact if cost is not None)])
+    return max([bound, *(cost for cost in exact if cost is not None)])
 
 
 def _with_gaps(rows: list[Row], bound: float | None) -> Comparison:

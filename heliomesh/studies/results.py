@@ -8,7 +8,6 @@ from typing import Any, TypeGuard
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import stats
 
 from heliomesh.jobs.job import MACHINE, Job
 from heliomesh.jobs.store import Store
@@ -193,8 +192,10 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 def estimate(points: npt.NDArray[np.float64]) -> Estimate:
     """From one number per seed."""
+    from scipy.stats import ttest_1samp  # slow to import and needed here only
+
     alike = len(points) < 2 or np.ptp(points) == 0
-    return Estimate(interval(points), float("nan") if alike else float(stats.ttest_1samp(points, 0).pvalue))
+    return Estimate(interval(points), float("nan") if alike else float(ttest_1samp(points, 0).pvalue))
 
 
 def paired(first: Final, second: Final) -> Paired:

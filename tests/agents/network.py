@@ -1,6 +1,5 @@
 """Agents as processes of this machine, with real Zenoh traffic over loopback."""
 
-import multiprocessing
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -27,10 +26,7 @@ from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import Problem, build
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace
-
-# a server that has PyTorch in memory: an agent then starts in milliseconds
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.agents.network", "heliomesh.agents.agent"])
+from tests.forking import CONTEXT
 
 SMALL: dict[str, Any] = {
     "energy.battery_levels": 3,
@@ -100,7 +96,7 @@ class Running:
     processes: dict[int, Any]
 
     def start(self, device: int) -> None:
-        process = PROCESSES.Process(target=live, args=(self.folders[device].path,))
+        process = CONTEXT.Process(target=live, args=(self.folders[device].path,))
         process.start()
         self.processes[device] = process
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.agents.network import PROCESSES, READY, deployed, final_weights, planned, running, small, told
+from tests.agents.network import CONTEXT, READY, deployed, final_weights, planned, running, small, told
 
 from heliomesh.agents import agent as agent_module  # isort: skip
 from heliomesh.agents.agent import run_agent
@@ -90,7 +90,7 @@ def test_a_restart_gives_the_weights_of_an_unbroken_run(lonely: AgentFolder, tmp
 
 def test_a_full_disk_is_one_sentence_and_keeps_the_checkpoint(lonely: AgentFolder) -> None:
     assert run_agent(lonely, print, stop_after=2) == 2
-    ended = PROCESSES.Process(target=_run_without_room, args=(lonely.path,))
+    ended = CONTEXT.Process(target=_run_without_room, args=(lonely.path,))
     ended.start()
     ended.join()
     assert ended.exitcode == 0
@@ -176,7 +176,7 @@ def test_an_agent_with_a_lost_clock_takes_no_part(tmp_path: Path) -> None:
     folders = deployed(problem, planned(problem, hops=0), tmp_path / "net", clock)
     with running(folders, [0, 1]) as network:
         network.wait_for_slot(0, 1)
-        lost = PROCESSES.Process(target=_live_ahead, args=(folders[2].path,))
+        lost = CONTEXT.Process(target=_live_ahead, args=(folders[2].path,))
         lost.start()
         network.processes[2] = lost
         reached = read_journal(folders[0])[-1]["slot"]

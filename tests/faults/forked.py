@@ -1,6 +1,5 @@
 """Children that start in milliseconds: forked from a server that has loaded everything and has one thread."""
 
-import multiprocessing
 import os
 import sys
 import traceback
@@ -9,20 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    [
-        "heliomesh.cli",
-        "heliomesh.studies.reproduce",
-        "matplotlib.figure",
-        "pyarrow.parquet",
-        "safetensors.torch",
-        "sklearn.datasets",
-        # a child without rights may not be able to read Python's own folder
-        "encodings.cp437",  # of zip files
-        "torch._dynamo",  # of torch's optimisers
-    ]
-)
+from tests.forking import CONTEXT
+
 _PATIENCE_SECOND = 300.0
 
 
@@ -58,7 +45,7 @@ def call(job: Job, log: Path, fault: Job | None = None) -> Ended:
 def start(job: Job, log: Path, fault: Job | None = None) -> Any:
     """The same, without waiting: a process."""
     log.write_text("", encoding="utf-8")
-    child = _CONTEXT.Process(target=_child, args=(job, log, fault))
+    child = CONTEXT.Process(target=_child, args=(job, log, fault))
     child.start()
     return child
 

@@ -1,11 +1,15 @@
-"""Examples as modules, a harvest with memory, and storage with losses and drains."""
+"""Examples as modules, a harvest with memory, storage with losses and drains, and plans that tests share."""
 
 import importlib.util
+import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+import heliomesh as hm
 
 WEATHER = {
     "harvest": {
@@ -22,6 +26,13 @@ DRAINED = {
     "energy.wake_joule": 0.05,
 }
 EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@cache
+def planned_once(scenario: str, changes: str, planner: str, options: str) -> tuple[hm.Problem, hm.Plan]:
+    """The plan of a shipped scenario with changes and options in JSON, made once for all tests that ask for it."""
+    problem = hm.build(hm.Scenario.load(scenario).override(json.loads(changes)))
+    return problem, hm.plan(problem, planner, **json.loads(options))
 
 
 @pytest.fixture

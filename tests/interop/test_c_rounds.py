@@ -12,7 +12,7 @@ from heliomesh.cli import app
 from heliomesh.interop.c_rounds import RoundHeader, collecting_tree, write_round_headers
 from heliomesh.interop.rounded import RoundedTables
 from tests.interop.c_network import actions_in_c, actions_in_python, check_constant_memory, needs_gcc
-from tests.interop.conftest import DRAINED, WEATHER
+from tests.interop.conftest import DRAINED, WEATHER, planned_once
 from tests.interop.test_export import STATES, check_program
 
 SHAPES = {
@@ -69,8 +69,8 @@ PLANS = {
 
 
 def planned(changes, planner, options, scenario="tiny"):
-    problem = hm.build(hm.Scenario.load(scenario).override(changes))
-    return problem, hm.plan(problem, planner, bound=False, **{"interpolate": False} | options)
+    options = {"bound": False, "interpolate": False, **options}
+    return planned_once(scenario, json.dumps(changes), planner, json.dumps(options))
 
 
 def check_c_is_python(problem, plan, width, states, folder):

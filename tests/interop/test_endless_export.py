@@ -14,6 +14,7 @@ from heliomesh.interop.export_tables import Tabulated, read_tables, tabulate, wr
 from heliomesh.interop.rounded import RoundedTables
 from heliomesh.problem.endless import Endless
 from tests.interop.c_network import actions_in_c, actions_in_python, needs_gcc, random_states
+from tests.interop.conftest import planned_once
 
 ALONE = ("prices", {"coordinate": False, "interpolate": False})
 ONE_HOP = ("decentralized", {"hops": 1, "rounds": 2})
@@ -21,8 +22,7 @@ SLOTS = 1000
 
 
 def planned(scenario, planner, options, changes=None):
-    problem = hm.build(hm.Scenario.load(scenario).override(changes or {}))
-    return problem, hm.plan(problem, planner, endless=True, **options)
+    return planned_once(scenario, json.dumps(changes or {}), planner, json.dumps({"endless": True, **options}))
 
 
 def exported(problem, plan):

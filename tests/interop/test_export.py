@@ -22,7 +22,7 @@ from tests.interop.c_network import (
     compiled,
     needs_gcc,
 )
-from tests.interop.conftest import DRAINED, WEATHER
+from tests.interop.conftest import DRAINED, WEATHER, planned_once
 
 STATES = 100_000
 SEPARATE = {"energy.actions": "separate", "energy.compute_joule": 1.5}  # a battery of 1 J pays for sending only
@@ -57,8 +57,7 @@ PLANS = {
 
 
 def planned(changes, planner, options):
-    problem = hm.build(hm.Scenario.load("tiny").override(changes))
-    return problem, hm.plan(problem, planner, bound=False, **options)
+    return planned_once("tiny", json.dumps(changes), planner, json.dumps({"bound": False, **options}))
 
 
 @pytest.mark.parametrize(("changes", "planner", "options"), PLANS.values(), ids=PLANS)

@@ -7,12 +7,12 @@ import random
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
+import warnings
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,26 +23,10 @@ import heliomesh as hm
 from heliomesh import durable
 from heliomesh.learning.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from heliomesh.learning.evaluation import COLUMNS
+from tests.faults.forked import start
 
 SLOTS = 40
 CHANGES = {"slots": SLOTS, "network.devices": 4, "learning.local_steps": 2}
-# A process that trains with a checkpoint after every slot, slowly enough to be killed in the middle of anything.
-PROGRAM = """
-import sys, time
-import heliomesh as hm
-from tests.learning.test_checkpoint import job
-task = job()
-def slow(items, description, total):
-    for item in items:
-        print("slot", item, flush=True)
-        time.sleep(0.005)
-        yield item
-hm.train(
-    task.scenario, task.trace, folder=sys.argv[1], resume=True, evaluate_every=3, checkpoint_every=1, strategy="loop",
-    notify=lambda text: print("damaged", text, flush=True), track=slow,
-)
-print("done", flush=True)
-"""
 
 
 def job(**changes):
@@ -77,37 +61,48 @@ def assert_same(one, other):
         np.testing.assert_array_equal(one.metrics[name], other.metrics[name])
 
 
+def train_slowly(folder, threads):
+    """Train with a checkpoint after every slot, slowly enough to be killed in the middle of anything."""
+    warnings.simplefilter("error")
+    torch.set_num_threads(threads)
+    task = job()
+
+    def slow(items, description, total):
+        for item in items:
+            print("slot", item, flush=True)
+            time.sleep(0.005)
+            yield item
+
+    train(task, folder, resume=True, checkpoint_every=1, notify=lambda text: print("damaged", text), track=slow)
+
+
 def kill_and_resume(folder, most, rng):
-    """Start the program again and again, kill it at random moments, and let it end after ``most`` kills.
+    """Train in a child again and again, kill it at random moments, and let it end after ``most`` kills.
 
     Returns how often it was really killed in the middle of its work.
     """
-    threads = str(torch.get_num_threads())  # sums depend on it in the last bit, and an imported library may change it
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": threads}
+    threads = torch.get_num_threads()  # sums depend on it in the last bit, and an imported library may change it
+    log = folder.with_suffix(".log")
     for kills in range(most + 1):
-        process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-W", "error", "-c", PROGRAM, str(folder)],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-            encoding="utf-8",
-        )
-        assert process.stdout is not None
+        child = start(partial(train_slowly, folder, threads), log)
         if kills < most:
-            for _ in range(rng.randint(1, 4)):  # slots
-                process.stdout.readline()
+            slots = rng.randint(1, 4)
+            while child.is_alive() and log.read_text(encoding="utf-8").count("slot") < slots:
+                time.sleep(0.001)
             time.sleep(rng.uniform(0, 0.03))
-            process.send_signal(signal.SIGKILL)
-        lines = process.communicate(timeout=120)[0]
-        assert "damaged" not in lines
-        if process.returncode == 0:
+            child.kill()
+        child.join(120)
+        assert "damaged" not in log.read_text(encoding="utf-8")
+        if child.exitcode == 0:
             return kills
+        assert child.exitcode == -signal.SIGKILL, log.read_text(encoding="utf-8")
     raise AssertionError("the program did not end")
 
 
 def test_killed_at_random_moments(tmp_path):
-    assert kill_and_resume(tmp_path, 2, random.Random(0)) > 0  # noqa: S311
-    assert_same(hm.Run.load(tmp_path), train(job()))
+    folder = tmp_path / "run"
+    assert kill_and_resume(folder, 2, random.Random(0)) > 0  # noqa: S311
+    assert_same(hm.Run.load(folder), train(job()))
 
 
 @pytest.mark.slow

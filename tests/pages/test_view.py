@@ -26,9 +26,14 @@ pytestmark = NEEDS_CHROMIUM
 SVG = "{http://www.w3.org/2000/svg}"
 
 
+@pytest.fixture(scope="module")
+def compared_page(compared_runs: list[Path]) -> str:
+    return report_page(compared_runs)
+
+
 @pytest.fixture
-def compared(browser: Any, compared_runs: list[Path], tmp_path: Path) -> Any:
-    return opened_page(browser, report_page(compared_runs), tmp_path)
+def compared(browser: Any, compared_page: str, tmp_path: Path) -> Any:
+    return opened_page(browser, compared_page, tmp_path)
 
 
 def _texts(page: Any, selector: str) -> list[str]:
