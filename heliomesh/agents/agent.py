@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 
 from heliomesh.agents.clock import Clock, clock_of
-from heliomesh.agents.folder import AgentFolder
+from heliomesh.agents.folder import AgentFolder, SentPlan
 from heliomesh.agents.inbox import Agreement, Inbox, Notify
 from heliomesh.agents.journal import Journal
 from heliomesh.agents.link import Link, LinkError
@@ -23,8 +23,7 @@ from heliomesh.durable import alone_in, write_tensors
 from heliomesh.engine.fleet.device import Device, Happened, Installation, Sensed
 from heliomesh.engine.fleet.learner import Lesson
 from heliomesh.engine.fleet.messages import Outgoing
-from heliomesh.engine.fleet.view import View, view_of
-from heliomesh.interop.export_tables import PlanTables
+from heliomesh.engine.fleet.view import View
 from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.problem.factor import energy, site
@@ -75,14 +74,14 @@ class Agent:
     def __init__(self, folder: AgentFolder, notify: Notify, clock: Clock) -> None:
         settings, problem = folder.settings, folder.problem
         self._folder, self._notify, self._number = folder, notify, settings.device
-        self._view = view_of(problem, settings.device, settings.hops)
+        self._view = folder.view()
         self._sensor: Sensor = sensor_of(folder)
         self._device, tables = installed(folder, self._view, self._sensor.first_battery_joule)
         self._clock = clock
         started = time.time_ns()
         self._sender = Sender(folder.identity(), settings.network, settings.plan, settings.device, started)
         self._memory = Checkpoints(folder.memory, {"network": settings.network, "device": settings.device})
-        self._next_plan: tuple[Manifest, PlanTables] | None = None
+        self._next_plan: tuple[Manifest, SentPlan] | None = None
         assembly = Assembly(folder.members(), settings.network, 4 * len(self._device.weights()))
         self._inbox = Inbox(self._agreement(tables), assembly, clock, notify, set())
         self._held: list[Mail] = []  # of slots that have not begun here
@@ -231,11 +230,12 @@ class Agent:
         """Follow a new plan from its slot on."""
         if self._next_plan is None or slot < self._next_plan[0].slot:
             return
-        told, tables = self._next_plan
+        told, sent = self._next_plan
         self._next_plan = None
-        self._folder = self._folder.with_plan(tables, told.plan, told.sent_second)
-        own = OwnTables(tables, coordinated=self._folder.settings.hops > 0)
-        self._device.follow(own)
+        self._folder = self._folder.with_plan(sent, told.plan, told.sent_second)
+        own = OwnTables(sent.tables, coordinated=self._folder.settings.hops > 0)
+        self._view = self._folder.view()
+        self._device.follow(own, self._view)
         self._inbox.agreement = self._agreement(own)
         self._sender = replace(self._sender, plan=told.plan)
         self._journal.follow(told.plan)
@@ -264,7 +264,10 @@ class Agent:
 
     def _remember(self, slot: int, sensed: Sensed, happened: Happened) -> None:
         last = slot + 1 >= self._slots
-        line = self._journal.add(slot, sensed, happened, self._sensor.spent_joule(), self._inbox)
+        measured_joule = self._sensor.spent_joule(happened.power_watt, happened.trained)
+        if measured_joule is not None:  # the books follow the meter
+            self._device.correct(happened.spent_joule - measured_joule)
+        line = self._journal.add(slot, sensed, happened, measured_joule, self._inbox)
         if last or (slot + 1) % self._folder.settings.checkpoint_slots == 0:
             facts = {"isolated": sorted(self._inbox.isolated)}
             self._memory.write(Checkpoint(slot + 1, self._device.state(), facts))
@@ -300,12 +303,12 @@ class Agent:
     def _keep_plan(self, mail: Mail) -> None:
         """Keep a plan until its slot comes; the newest counts."""
         try:
-            tables = PlanTables.model_validate_json(mail.content)
+            sent = SentPlan.model_validate_json(mail.content)
         except ValueError:
             self._notify("plan: expected tables of a plan from the operator, actual: something else")
             return
-        if [own.device for own in tables.devices] == [self._number]:
-            self._next_plan = (mail.manifest, tables)
+        if [own.device for own in sent.tables.devices] == [self._number]:
+            self._next_plan = (mail.manifest, sent)
 
     def _let_in_held(self, slot: int) -> None:
         now = [mail for mail in self._held if mail.manifest.slot == slot]

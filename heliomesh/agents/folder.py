@@ -23,9 +23,11 @@ from pydantic import Field
 
 from heliomesh.agents.identity import OPERATOR, Identity, Members, members_of, read_identity
 from heliomesh.durable import file_sha256, read_tensors, write_text
+from heliomesh.engine.fleet.view import View, view_of
 from heliomesh.interop.export_tables import PlanTables, read_tables
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.stacked import Samples
+from heliomesh.living.conditions import Conditions, books_under
 from heliomesh.problem.problem import Problem, build
 from heliomesh.scenario import NonNegative, Positive, Scenario, ScenarioError, Section, read_text, validated
 
@@ -51,12 +53,36 @@ class SensorSettings(Section):
     seed: Index = Field(0, description="simulated: seed of the random numbers")
     episode: Index = Field(0, description="simulated, trace: number of the episode")
     harvest_factor: NonNegative = Field(1.0, description="simulated: on harvests, to try what re-planning does")
+    spending_factor: NonNegative = Field(1.0, description="simulated: on what slots cost, to try the same")
     file: str | None = Field(None, description="trace: the file, relative to the folder")
     supply: str = Field("BAT0", description="power-supply: name below /sys/class/power_supply")
     bus: Index = Field(1, description="ina219: number of the I²C bus")
     panel_address: Index = Field(0x40, description="ina219: address of the chip at the panel")
     load_address: Index = Field(0x41, description="ina219: address of the chip at the load")
     shunt_ohm: Positive = Field(0.1, description="ina219: the shunt's resistance [Ω]")
+
+
+class Belief(Section):
+    """How the network differs from its scenario, as the plan in force has it."""
+
+    spending: dict[str, Positive] = Field({}, description="factor on what a device draws from storage, by its number")
+
+    @classmethod
+    def of(cls, conditions: Conditions) -> "Belief":
+        """As it is written down."""
+        return cls(spending={str(device): factor for device, factor in conditions.spending})
+
+    @property
+    def conditions(self) -> Conditions:
+        """As planners read it."""
+        return Conditions().with_spending({int(device): factor for device, factor in self.spending.items()})
+
+
+class SentPlan(Section):
+    """A plan as the operator sends it."""
+
+    tables: PlanTables  # of one device
+    belief: Belief
 
 
 class AgentSettings(Section):
@@ -68,6 +94,7 @@ class AgentSettings(Section):
     plan_file: str = Field("plan.json", description="the file with the device's own tables")
     plan_sha256: str = Field(description="sha256 of that file")
     plan_second: NonNegative = Field(0.0, description="when a later plan was sent, seconds since 1970; 0: the first")
+    belief: Belief = Field(Belief(), description="what that plan believes of the network")
     hops: Index = Field(description="how far devices tell what they measure")
     listen: str = Field(description="where the agent listens, host:port")
     neighbours: dict[str, str] = Field(description="where neighbours listen, by their number")
@@ -162,11 +189,17 @@ class AgentFolder:
             raise ScenarioError(source.name, f"expected the tables of device {self.settings.device}, actual: others")
         return found
 
-    def with_plan(self, tables: PlanTables, name: str, sent_second: float) -> "AgentFolder":
+    def view(self) -> View:
+        """The device's knowledge of the network."""
+        settings = self.settings
+        return view_of(books_under(self.problem, settings.belief.conditions), settings.device, settings.hops)
+
+    def with_plan(self, plan: SentPlan, name: str, sent_second: float) -> "AgentFolder":
         """Keep another plan: its file first, then the settings that name it, so that either plan is whole."""
         target = self.path / f"plan-{name[:12]}.json"
-        write_text(target, tables.model_dump_json() + "\n")
+        write_text(target, plan.tables.model_dump_json() + "\n")
         change = {
+            "belief": plan.belief,
             "plan": name,
             "plan_file": target.name,
             "plan_sha256": file_sha256(target),

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from heliomesh.agents.folder import AgentFolder
 from heliomesh.agents.identity import OPERATOR
@@ -118,6 +119,12 @@ def slot_of(problem: Problem, number: int, heard: Mapping[int, Mapping[str, Any]
     return observed(problem, number, seen, levels, weather)
 
 
+def measured_in(problem: Problem, heard: Mapping[int, Mapping[str, Any]]) -> Tensor:
+    """What meters say was spent [J]; (1, device), NaN where there is no meter or nobody was heard."""
+    found = [heard[device]["measured_joule"] if device in heard else None for device in range(problem.num_devices)]
+    return torch.tensor([[float("nan") if joule is None else joule for joule in found]], dtype=torch.float64)
+
+
 def plan_anew(watched: Watched, steward: Steward, sender: Sender, send: Send, notify: Callable[[str], None]) -> None:
     """Follow the network slot by slot to its end; where its joules deviate, send it a new plan."""
     before: Slot | None = None
@@ -126,12 +133,13 @@ def plan_anew(watched: Watched, steward: Steward, sender: Sender, send: Send, no
         while (heard := watched.complete(number)) is None:
             time.sleep(_LOOK_SECOND)
         before = slot_of(watched.problem, number, heard, before)
-        found = steward.look(number, before)
+        found = steward.look(number, before, measured_in(watched.problem, heard))
         if found is not None:
             first_slot = watched.latest + _SLOTS_AHEAD
             sender = replace(sender, plan=found.name)
             send_plan(found, first_slot, range(watched.problem.num_devices), sender, time.time(), send)
-            notify(f"slot {number}: harvests deviate; plan {found.name[:12]} is in force from slot {first_slot} on")
+            what = f"plan {found.name[:12]} is in force from slot {first_slot} on"
+            notify(f"slot {number}: {steward.cause()} deviates; {what}")
             in_force = first_slot
         elif steward.plan is not None and number > in_force:
             behind = [device for device, line in heard.items() if line["plan"] != steward.plan.name]

@@ -160,7 +160,8 @@ def watch_command(
         float, typer.Option("--refresh-second", min=0.1, help="Seconds between reloads of the page.")
     ] = 10.0,
     replan: Annotated[
-        bool, typer.Option("--replan", help="Plan anew where harvests deviate, and send devices the new plan.")
+        bool,
+        typer.Option("--replan", help="Plan anew where joules or channels deviate, and send devices the new plan."),
     ] = False,
 ) -> None:
     """Show the live network in the page's own player, on a page of this machine."""

@@ -206,6 +206,9 @@ class Replanning:
                 belief = self._rescaled(episode, Window(alarm.since, 0, some, apart=True), alarm.in_force)
             case "channel" | "channel of a site":
                 belief = replace(belief, kernel=self._kernel(episode, belief, alarm.since))
+            case "spending of a device":
+                some = tuple(sorted({member % self.problem.num_devices for member in alarm.members}))
+                belief = belief.with_spending(self._spending(episode, some, alarm.since))
         silent = alarm.silent | self._dark_and_silent(episode, belief, alarm.since)
         return without_links(self.problem, belief, set(silent)) if silent else belief
 
@@ -230,6 +233,13 @@ class Replanning:
             old = [1.0] * len(old)
         ratio = float(harvested.sum() / (usual * torch.tensor(old).to(usual)).sum())
         return belief.with_harvest({d: rounded_factor(old[d] * ratio) for d in window.devices})
+
+    def _spending(self, episode: int, devices: tuple[int, ...], since: int) -> dict[int, float]:
+        """Factors on what devices draw: the median of measured over planned joules since a slot, rounded."""
+        ratios = [seen.noticed.spent_ratio for seen in self._history[since:]]
+        measured = torch.stack([ratio[episode] for ratio in ratios if ratio is not None])  # (slot, device)
+        found = measured.nanmedian(0).values
+        return {device: rounded_factor(max(float(found[device]), _LEAST_FACTOR)) for device in devices}
 
     def _kernel(self, episode: int, belief: Conditions, since: int) -> Kernel:
         """Counted transitions of all sites, with the old kernel as a weak prior, rounded."""
@@ -260,6 +270,7 @@ class Watch:
     calibration_episodes: int = 200
     hops_per_slot: int = HOPS_PER_SLOT  # how far an alarm travels in a slot
     seed: int = 0
+    metered: bool = False  # whether devices measure what they spend
 
 
 def replanning(answering: Answering, first: Answer, watch: Watch) -> Replanning:
@@ -271,8 +282,9 @@ def replanning(answering: Answering, first: Answer, watch: Watch) -> Replanning:
         return answering.answer_to(conditions, previous=first.plan)
 
     def detector_for(answer: Answer) -> Detector:
-        policy, episodes = Switching(problem, ((0, answer),)), watch.calibration_episodes
-        return calibrated(problem, answer.conditions, policy, watch.false_alarm_prob, episodes, watch.seed)
+        policy, told = Switching(problem, ((0, answer),)), answer.conditions
+        chosen = (watch.false_alarm_prob, watch.calibration_episodes, watch.seed, watch.metered)
+        return calibrated(problem, told, policy, *chosen)
 
     return Replanning(problem, first, plan_for, detector_for, watch.hops_per_slot)
 

@@ -86,7 +86,7 @@ class Episodes:
         now, world, problem = self._begun(), self._world, self.problem
         battery, channel_level, weather = self.battery_joule, self.channel_level, self.weather
         trained = decision.trained & (world.battery.capacity_joule > 0)  # who is away trains not even for free
-        consumption = problem.consumption
+        consumption = world.consumption
         drawn = consumption.drawn_joule(decision.power_watt, trained) + consumption.drain_joule
         active = trained | (decision.power_watt > 0)
         guard.check_spending(decider, drawn * active, battery, self._dust_joule)

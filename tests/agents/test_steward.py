@@ -1,18 +1,20 @@
-"""Deviating harvests call for a new plan, and devices follow it."""
+"""Deviating joules call for a new plan, and devices follow it."""
 
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from heliomesh.living.conditions import Conditions, world_under
 from heliomesh.living.replanning import Watch
 from heliomesh.simulation.slot_loop import run_slots
 from tests.agents.network import READY, deployed, planned, running, small, told
 
-from heliomesh.agents.deploy import WATCHER, plan_name  # isort: skip
-from heliomesh.agents.folder import AgentFolder, ClockSettings
+from heliomesh.agents.deploy import WATCHER  # isort: skip
+from heliomesh.agents.folder import AgentFolder, Belief, ClockSettings
 from heliomesh.agents.identity import OPERATOR
 from heliomesh.agents.journal import read_journal
 from heliomesh.agents.link import Overlook
@@ -45,13 +47,32 @@ def test_a_steward_plans_anew_where_harvests_deviate() -> None:
     assert first.tables.model_dump() != usual.model_dump()
 
 
+@pytest.mark.parametrize(("device", "factor", "least", "most"), [(1, 2.0, 1.7, 2.3), (2, 0.5, 0.4, 0.6)])
+def test_a_steward_plans_anew_where_meters_deviate(device: int, factor: float, least: float, most: float) -> None:
+    problem = small(**RICH, slots=40)
+    steward = Steward.of(problem, "decentralized", OPTIONS, Watch(calibration_episodes=80))
+    factors, rng, found = torch.ones(1, 3, dtype=torch.float64), np.random.default_rng(0), []
+    factors[0, device] = factor
+    for number, slot in enumerate(run_slots(problem, planned(problem, hops=0).policy, [0], 0)):
+        ratio = factors * (1 + 0.1 * torch.from_numpy(rng.standard_normal((1, 3)))) if number >= 5 else 1.0
+        if (plan := steward.look(number, slot, slot.spent_joule * ratio)) is not None:
+            found.append((number, plan, steward.cause()))
+    assert len(found) == 1
+    number, plan, cause = found[0]
+    assert number > 5
+    assert cause == "spending of a device"
+    assert [one for one, _ in plan.belief.spending] == [device]
+    assert least < plan.belief.spending[0][1] < most
+    assert Belief.of(plan.belief).conditions == plan.belief
+
+
 def test_an_agent_follows_a_new_plan_and_remembers_it(tmp_path: Path) -> None:
     problem = small(**RICH, slots=300)
     alone = READY.model_copy(update={"patience_second": 0.2})
     folders = deployed(problem, planned(problem, hops=0), tmp_path / "net", alone)
     poorer = small(**RICH, slots=300, **{"harvest.scale": 0.2})
     tables = tabulate(planned(poorer, hops=0))
-    plan = NewPlan(plan_name(poorer, tables), tables, Conditions())
+    plan = NewPlan.of(poorer, tables, Conditions(spending=((0, 0.5),)))
     watcher, heard = AgentFolder(tmp_path / "net" / WATCHER), []
     settings = folders[0].settings
     overlook = Overlook(watcher, settings.network, [settings.listen], lambda *line: heard.append(line))
@@ -71,23 +92,29 @@ def test_an_agent_follows_a_new_plan_and_remembers_it(tmp_path: Path) -> None:
         overlook.close()
     followed = AgentFolder(folders[0].path)
     assert followed.settings.plan == plan.name
+    assert followed.settings.belief.spending == {"0": 0.5}
+    cheaper, usual = followed.view().problem, folders[0].view().problem
+    assert torch.equal(cheaper.actions.spent_joule[0], 0.5 * usual.actions.spent_joule[0])
     assert [own.model_dump() for own in followed.plan.devices] == [tables.devices[0].model_dump()]
     assert {line["plan"] for line in read_journal(followed)} <= {settings.plan, plan.name}
 
 
 @pytest.mark.slow
-def test_a_network_with_less_sun_gets_a_new_plan(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "cause"), [({"harvest_factor": 0.1}, "harvest"), ({"spending_factor": 2.0}, "spending of a device")]
+)
+def test_a_network_that_deviates_gets_a_new_plan(tmp_path: Path, change: dict[str, float], cause: str) -> None:
     problem = small(**RICH, slots=60)
     clock = ClockSettings(start_second=time.time() + 60, slot_second=3.0, guard_second=0.5)
     folders = deployed(problem, planned(problem, hops=0), tmp_path / "net", clock, options=OPTIONS)
     for folder in folders:
-        sensor = folder.settings.sensor.model_copy(update={"harvest_factor": 0.1})
+        sensor = folder.settings.sensor.model_copy(update=change)
         AgentFolder(folder.path).write_settings(folder.settings.model_copy(update={"sensor": sensor}))
     said: list[str] = []
     with watch(tmp_path / "net" / WATCHER, "127.0.0.1", 0, 5.0, said.append), running(folders) as network:
         network.wait(400)
     print(said)
-    assert "harvests deviate" in said[0]
+    assert f"{cause} deviates" in said[0]
     first = folders[0].settings.plan
     for folder in folders:
         lines = read_journal(folder)
@@ -96,3 +123,6 @@ def test_a_network_with_less_sun_gets_a_new_plan(tmp_path: Path) -> None:
         assert changed == next(line["slot"] for line in read_journal(folders[0]) if line["plan"] != first)
         assert "plan" not in lines[-1]["refused"]
         assert len(set(plans)) >= 2
+        if "spending_factor" in change:  # the new plan's books say what the meter says
+            joules = [(line["planned_joule"], line["measured_joule"]) for line in lines if line["plan"] != first]
+            assert sum(measured for _, measured in joules) == pytest.approx(sum(p for p, _ in joules), rel=0.15)

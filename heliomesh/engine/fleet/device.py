@@ -147,18 +147,23 @@ class Device:
 
     def __init__(self, given: Installation) -> None:
         view = given.view
-        self._view, self._problem, self._number = view, view.problem, view.device
+        self._number = view.device
         self._planner = None if given.partners is None else TablePlanner(view, given.partners, given.rounds)
         self._decider = _decider(given, self._planner)
-        star = _star(self._problem.topology, self._number, view.neighbours)
-        self._radio = _Radio(self._problem, self._number, star)
-        self._learner = Learner(given.lesson, star)
-        self._battery = self._problem.battery.of(torch.tensor([self._number]))
+        self._learner = Learner(given.lesson, self._look_at(view))
         self._battery_joule = torch.tensor([given.battery_joule], dtype=torch.float64)
         self._heard: dict[Variable, int] = {}  # the last values of all that is seen
         self._packets: dict[int, Packet] = {}  # of this slot, by sender
         self._now: _Now | None = None
         self._logbook = Logbook()
+
+    def _look_at(self, view: View) -> Topology:
+        """Take a view of the network; returns the links into this device."""
+        self._view, self._problem = view, view.problem
+        star = _star(self._problem.topology, self._number, view.neighbours)
+        self._radio = _Radio(self._problem, self._number, star)
+        self._battery = self._problem.battery.of(torch.tensor([self._number]))
+        return star
 
     # messages
 
@@ -294,9 +299,15 @@ class Device:
 
     # between two slots
 
-    def follow(self, decider: Decider) -> None:
+    def follow(self, decider: Decider, view: View) -> None:
         """Another part of another plan from now on; what was heard is counted in the old plan's cells."""
         self._decider, self._heard = decider, {}
+        self._learner.follow(self._look_at(view))
+
+    def correct(self, joule: float) -> None:
+        """Add what a meter found beside the books, or take it away."""
+        capacity = self._battery.capacity_joule
+        self._battery_joule = torch.minimum((self._battery_joule + joule).clamp_min(0), capacity)
 
     def state(self) -> dict[str, Tensor]:
         """All that a device with a finished plan must not forget."""

@@ -92,6 +92,10 @@ class Learner:
         """The device's own weights; (parameter,)."""
         return self._weights[0]
 
+    def follow(self, star: Topology) -> None:
+        """Average by the weights of these links from now on; neighbours are the same."""
+        self._star = star
+
     def begin(self) -> None:
         """Remember the weights before training."""
         self._before[0] = self._weights[0]
