@@ -12,9 +12,10 @@ from dataclasses import replace
 import torch
 
 from heliomesh.agents.clock import Clock, clock_of
+from heliomesh.agents.codec import Codec
 from heliomesh.agents.folder import AgentFolder, SentPlan
 from heliomesh.agents.inbox import Agreement, Inbox, Notify
-from heliomesh.agents.journal import Journal
+from heliomesh.agents.journal import Journal, sentence_of
 from heliomesh.agents.link import Link, LinkError
 from heliomesh.agents.sensors.sensor import Sensor, sensor_of
 from heliomesh.agents.tables import OwnTables
@@ -35,15 +36,21 @@ _LAST_WORD_SECOND = 1.0  # for frames that are still on their way out
 
 
 def run_agent(
-    folder: AgentFolder, notify: Notify, *, stop_after: int | None = None, clock: Clock | None = None
+    folder: AgentFolder,
+    notify: Notify,
+    *,
+    stop_after: int | None = None,
+    clock: Clock | None = None,
+    report: Notify = lambda _: None,
 ) -> int:
     """Run a device to its last slot, or for so many slots; returns how many it took part in.
 
-    ``clock`` takes the place of the one that the settings name.
+    ``notify`` gets a sentence on every trouble, ``report`` one on every slot. ``clock`` takes the place of the one
+    that the settings name.
     """
     torch.set_num_threads(1)
     with alone_in(folder.path):
-        agent = Agent(folder, notify, clock or clock_of(folder.settings.clock))
+        agent = Agent(folder, notify, clock or clock_of(folder.settings.clock), report)
         try:
             return agent.run(stop_after)
         finally:
@@ -65,15 +72,15 @@ def installed(folder: AgentFolder, view: View, first_battery_joule: float) -> tu
         strategy=settings.strategy,
         precision="fp32",
     )
-    return Device(Installation(view, lesson, first_battery_joule, decider=tables)), tables
+    return Device(Installation(view, lesson, first_battery_joule, decider=tables, observed=False)), tables
 
 
 class Agent:
     """A device and all that surrounds it."""
 
-    def __init__(self, folder: AgentFolder, notify: Notify, clock: Clock) -> None:
+    def __init__(self, folder: AgentFolder, notify: Notify, clock: Clock, report: Notify) -> None:
         settings, problem = folder.settings, folder.problem
-        self._folder, self._notify, self._number = folder, notify, settings.device
+        self._folder, self._notify, self._report, self._number = folder, notify, report, settings.device
         self._view = folder.view()
         self._sensor: Sensor = sensor_of(folder)
         self._device, tables = installed(folder, self._view, self._sensor.first_battery_joule)
@@ -82,7 +89,9 @@ class Agent:
         self._sender = Sender(folder.identity(), settings.network, settings.plan, settings.device, started)
         self._memory = Checkpoints(folder.memory, {"network": settings.network, "device": settings.device})
         self._next_plan: tuple[Manifest, SentPlan] | None = None
-        assembly = Assembly(folder.members(), settings.network, 4 * len(self._device.weights()))
+        learning = problem.scenario.learning
+        self._codec = Codec(len(self._device.weights()), learning.on_air, learning.top_k_share)
+        assembly = Assembly(folder.members(), settings.network, self._codec.num_bytes)
         self._inbox = Inbox(self._agreement(tables), assembly, clock, notify, set())
         self._held: list[Mail] = []  # of slots that have not begun here
         self._open: int | None = None
@@ -106,7 +115,7 @@ class Agent:
             device=self._number,
             plan=settings.plan,
             plan_second=settings.plan_second,
-            num_parameters=len(self._device.weights()),
+            codec=self._codec,
             powers_watt=powers,
             told_by=told_by,
             sizes=tables.sizes,
@@ -260,7 +269,7 @@ class Agent:
     def _post(self, outgoing: Outgoing) -> None:
         for neighbour, messages in outgoing.items():
             for message in messages:
-                self._link.send(neighbour, self._sender.frames(message, self._clock.day_second()))
+                self._link.send(neighbour, self._sender.frames(message, self._clock.day_second(), self._codec))
 
     def _remember(self, slot: int, sensed: Sensed, happened: Happened) -> None:
         last = slot + 1 >= self._slots
@@ -272,6 +281,7 @@ class Agent:
             facts = {"isolated": sorted(self._inbox.isolated)}
             self._memory.write(Checkpoint(slot + 1, self._device.state(), facts))
         self._link.tell_watchers(line)
+        self._report(sentence_of(line, self._view.neighbours))
 
     # ears
 
@@ -324,5 +334,5 @@ class Agent:
             self._heard.add((heard, told.origin))
         if told.kind == "silence":
             return
-        for neighbour in self._device.deliver(told.origin, [mail.message()]):
+        for neighbour in self._device.deliver(told.origin, [mail.message(self._codec)]):
             self._link.send(neighbour, mail.frames)

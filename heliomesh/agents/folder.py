@@ -8,7 +8,7 @@ own.pem, own.key      its certificate and private key
 authority.pem         the authority that signed all certificates
 members/NUMBER.pem    certificates of the devices whose messages it hears
 memory/               checkpoints
-slots.jsonl           what happened in each slot
+slots.jsonl           what happened in each slot; slots.old.jsonl has earlier ones, and the earliest are dropped
 model.safetensors     its model after the last slot
 """
 
@@ -102,6 +102,9 @@ class AgentSettings(Section):
     strategy: str = Field("auto", description="how local steps are executed")
     num_classes: Annotated[int, Field(ge=2)] = Field(description="classes of the task")
     checkpoint_slots: Annotated[int, Field(ge=1)] = Field(1, description="slots between checkpoints")
+    journal_bytes: Annotated[int, Field(ge=1)] = Field(
+        16 << 20, description="size at which slots.jsonl becomes slots.old.jsonl, which is dropped [B]"
+    )
     clock: ClockSettings = ClockSettings()
     sensor: SensorSettings = SensorSettings()
 
@@ -146,6 +149,11 @@ class AgentFolder:
     def journal(self) -> Path:
         """What happened."""
         return self.path / "slots.jsonl"
+
+    @property
+    def old_journal(self) -> Path:
+        """What happened before."""
+        return self.path / "slots.old.jsonl"
 
     @property
     def model(self) -> Path:
@@ -206,6 +214,9 @@ class AgentFolder:
             "plan_second": sent_second,
         }
         self.write_settings(self.settings.model_copy(update=change))
+        for other in self.path.glob("plan-*.json"):
+            if other != target:
+                other.unlink()
         return AgentFolder(self.path)
 
     def samples(self) -> Samples:

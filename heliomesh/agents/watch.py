@@ -36,6 +36,7 @@ from heliomesh.simulation.trace import Trace
 _PLANNER = "agents"
 _SLOTS_AHEAD = 3  # for tables to arrive before they are in force
 _LOOK_SECOND = 0.1
+_MOST_SLOTS = 5000  # on the page
 _WAITING = b"<!doctype html><title>heliomesh</title><p>No slot has ended yet."
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -63,6 +64,8 @@ class Watched:
             happened_in(line)  # what is no line of a journal ends here
             with self._lock:
                 self.lines.setdefault(line["slot"], {})[device] = line
+                if len(self.lines) > _MOST_SLOTS:
+                    del self.lines[min(self.lines)]
 
     def trace(self) -> Trace | None:
         """The slots from the first that was heard to the last; None where there are none."""

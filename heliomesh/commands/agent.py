@@ -133,7 +133,7 @@ def deploy_command(
 
 def agent_command(
     folder: Annotated[Path, typer.Argument(help="The device's folder, as `heliomesh deploy` writes it.")],
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only troubles, no progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Only troubles, no line for every slot.")] = False,
 ) -> None:
     """Run one device: keep slots, train, exchange models with neighbours, and go on after brown-outs."""
     _check_installed()
@@ -143,11 +143,11 @@ def agent_command(
     if not folder.is_dir():
         raise ScenarioError("folder", f"expected a device's folder, actual value {str(folder)!r}")
     found = AgentFolder(folder)
-    if not quiet:
-        tell(f"device {found.settings.device}: slot 0 begins {_first_moment(found.settings.clock)}")
-    count = run_agent(found, tell)
-    if not quiet:
-        say(f"took part in {count} slots")
+    if quiet:
+        run_agent(found, tell)
+        return
+    tell(f"device {found.settings.device}: slot 0 begins {_first_moment(found.settings.clock)}")
+    say(f"took part in {run_agent(found, tell, report=tell)} slots")
 
 
 def watch_command(

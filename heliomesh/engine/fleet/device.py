@@ -140,6 +140,7 @@ class Installation:
     partners: Partners | None = None  # of one that plans with others
     rounds: tuple[Round, ...] = ()
     decider: Decider | None = None  # of one that brings its part of a finished plan
+    observed: bool = True  # whether somebody reads its logbook, which grows with every message
 
 
 class Device:
@@ -155,7 +156,7 @@ class Device:
         self._heard: dict[Variable, int] = {}  # the last values of all that is seen
         self._packets: dict[int, Packet] = {}  # of this slot, by sender
         self._now: _Now | None = None
-        self._logbook = Logbook()
+        self._logbook = Logbook() if given.observed else None
 
     def _look_at(self, view: View) -> Topology:
         """Take a view of the network; returns the links into this device."""
@@ -169,7 +170,8 @@ class Device:
 
     def deliver(self, sender: int, messages: Sequence[Message]) -> Outgoing:
         """Take what a neighbour sent; what is meant for others is passed on."""
-        self._logbook.enter(sender, messages)
+        if self._logbook is not None:
+            self._logbook.enter(sender, messages)
         for message in messages:
             if message.destination == self._number:
                 self._keep(message)
@@ -251,7 +253,7 @@ class Device:
         )
         if not power_watt > 0:
             return {}
-        packet = Packet(float(power_watt), self._learner.sent(slot))
+        packet = Packet(float(power_watt), *self._learner.sent(slot))
         bits = self._learner.packet_bits
         return {other: [model_message(self._number, other, slot, packet, bits)] for other in self._view.neighbours}
 
@@ -335,7 +337,7 @@ class Device:
 
     def logbook(self) -> dict[Receipt, tuple[int, int]]:
         """Number and bytes of the messages received."""
-        return self._logbook.plain()
+        return {} if self._logbook is None else self._logbook.plain()
 
 
 @dataclass(frozen=True)
