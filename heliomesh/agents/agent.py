@@ -276,7 +276,8 @@ class Agent:
         measured_joule = self._sensor.spent_joule(happened.power_watt, happened.trained)
         if measured_joule is not None:  # the books follow the meter
             self._device.correct(happened.spent_joule - measured_joule)
-        line = self._journal.add(slot, sensed, happened, measured_joule, self._inbox)
+        away = [other for other in self._view.neighbours if not self._link.alive(other)]
+        line = self._journal.add(slot, sensed, happened, measured_joule, self._inbox, away)
         if last or (slot + 1) % self._folder.settings.checkpoint_slots == 0:
             facts = {"isolated": sorted(self._inbox.isolated)}
             self._memory.write(Checkpoint(slot + 1, self._device.state(), facts))

@@ -27,9 +27,15 @@ class Journal:
         self._plan = plan
 
     def add(
-        self, slot: int, sensed: Sensed, happened: Happened, measured_joule: float | None, inbox: Inbox
+        self,
+        slot: int,
+        sensed: Sensed,
+        happened: Happened,
+        measured_joule: float | None,
+        inbox: Inbox,
+        away: Sequence[int],
     ) -> dict[str, Any]:
-        """Write the line of a slot; returns it."""
+        """Write the line of a slot; returns it. ``away`` are neighbours without a sign of life."""
         line: dict[str, Any] = without_nan(
             {
                 "slot": slot,
@@ -51,6 +57,7 @@ class Journal:
                 "loss": happened.loss,
                 "refused": dict(inbox.refused),
                 "isolated": sorted(inbox.isolated),
+                "away": list(away),
             }
         )
         journal = self._folder.journal
