@@ -7,11 +7,12 @@ end of a slot; it sends nothing. Slots that were over before it came are not sho
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -24,10 +25,12 @@ from heliomesh.agents.journal import happened_in
 from heliomesh.agents.link import Overlook
 from heliomesh.agents.steward import Send, Steward, send_plan
 from heliomesh.agents.wire import Sender
+from heliomesh.engine.fleet.device import Happened
 from heliomesh.engine.fleet.observer import absent, observed, recorded
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
-from heliomesh.pages.page import report_page
+from heliomesh.pages.page import render
+from heliomesh.pages.page_data import page_data
 from heliomesh.problem.problem import Problem, build
 from heliomesh.scenario import Scenario, ScenarioError, Section, read_text, validated
 from heliomesh.simulation.slot_loop import Slot
@@ -37,7 +40,10 @@ _PLANNER = "agents"
 _SLOTS_AHEAD = 3  # for tables to arrive before they are in force
 _LOOK_SECOND = 0.1
 _MOST_SLOTS = 5000  # on the page
-_WAITING = b"<!doctype html><title>heliomesh</title><p>No slot has ended yet."
+_WAITING = (
+    b'<!doctype html><meta name="color-scheme" content="light dark"><title>heliomesh</title><p>No slot has ended yet.'
+)
+_NO_ACCURACY = "Devices have no test set, so no accuracy is known."
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -76,10 +82,11 @@ class Watched:
         first, last = min(lines), max(lines)
         problem = build(self.problem.scenario.first_slots(last - first + 1))
         recorder, trace = recorded(problem, _PLANNER, 0)
-        before: Slot | None = None
+        battery = _first_batteries(problem, lines)
         for number, slot in enumerate(range(first, last + 1)):
-            before = slot_of(problem, number, lines.get(slot, {}), before)
-            recorder.add(before)
+            now = slot_of(problem, number, lines.get(slot, {}), battery, lines.get(slot + 1, {}))
+            battery = now.battery_after_joule[0].tolist()
+            recorder.add(now)
         return trace
 
     def complete(self, slot: int) -> dict[int, Mapping[str, Any]] | None:
@@ -100,18 +107,39 @@ class Watched:
         if trace is None:
             return _WAITING
         job = Job(Scenario.parse(tomllib.loads(trace.scenario_toml)), "uncoordinated", {})
-        with TemporaryDirectory() as folder:
-            Store(Path(folder), single=True).put_trace(job, trace)
-            title = f"{self.problem.scenario.name}: live, slots {min(self.lines)} to {max(self.lines)}"
-            return report_page([folder], title).encode()
+        with TemporaryDirectory() as scratch:
+            folder = Path(scratch) / "agents"
+            Store(folder, single=True).put_trace(job, trace)
+            title = f"{self.problem.scenario.name}: live, the agents' slots {min(self.lines)} to {max(self.lines)}"
+            data = page_data([folder], title)
+        data["runs"][0]["missing"] = [_NO_ACCURACY]
+        return render(data | {"live": True, "refusals": {}}).encode()
 
 
-def slot_of(problem: Problem, number: int, heard: Mapping[int, Mapping[str, Any]], before: Slot | None) -> Slot:
-    """A slot from the lines of those who were heard; of others the last battery is known."""
+def _first_batteries(problem: Problem, lines: Mapping[int, Mapping[int, Mapping[str, Any]]]) -> list[float]:
+    """What each device had in the first slot in which it was heard [J]; 0 where it never was."""
+    found: dict[int, float] = {}
+    for slot in sorted(lines):
+        found = {device: line["battery_joule"] for device, line in lines[slot].items()} | found
+    return [found.get(device, 0.0) for device in range(problem.num_devices)]
+
+
+def slot_of(
+    problem: Problem,
+    number: int,
+    heard: Mapping[int, Mapping[str, Any]],
+    battery_joule: Sequence[float],
+    after: Mapping[int, Mapping[str, Any]] = MappingProxyType({}),
+) -> Slot:
+    """A slot from the lines of those who were heard; of others the last battery is known, ``battery_joule``.
+
+    ``after`` are lines of the next slot: with what a device comes back was harvested or spent before.
+    """
     devices = range(problem.num_devices)
-    battery = [0.0] * len(devices) if before is None else before.battery_after_joule[0].tolist()
     seen = [
-        happened_in(heard[device]) if device in heard else absent(problem, device, battery[device])
+        happened_in(heard[device])
+        if device in heard
+        else _missed(absent(problem, device, battery_joule[device]), after.get(device))
         for device in devices
     ]
     levels = torch.zeros(1, problem.channel.num_sites, dtype=torch.long)
@@ -122,6 +150,19 @@ def slot_of(problem: Problem, number: int, heard: Mapping[int, Mapping[str, Any]
     return observed(problem, number, seen, levels, weather)
 
 
+def _missed(away: Happened, back: Mapping[str, Any] | None) -> Happened:
+    """A slot that a device missed; its battery is the one with which it comes ``back``, if it does."""
+    if back is None:
+        return away
+    change = back["battery_joule"] - away.battery_joule
+    return replace(
+        away,
+        battery_after_joule=back["battery_joule"],
+        harvested_joule=max(change, 0.0),
+        spent_joule=max(-change, 0.0),
+    )
+
+
 def measured_in(problem: Problem, heard: Mapping[int, Mapping[str, Any]]) -> Tensor:
     """What meters say was spent [J]; (1, device), NaN where there is no meter or nobody was heard."""
     found = [heard[device]["measured_joule"] if device in heard else None for device in range(problem.num_devices)]
@@ -130,13 +171,14 @@ def measured_in(problem: Problem, heard: Mapping[int, Mapping[str, Any]]) -> Ten
 
 def plan_anew(watched: Watched, steward: Steward, sender: Sender, send: Send, notify: Callable[[str], None]) -> None:
     """Follow the network slot by slot to its end; where its joules deviate, send it a new plan."""
-    before: Slot | None = None
+    battery = [0.0] * watched.problem.num_devices
     in_force = 0
     for number in range(watched.problem.slots):
         while (heard := watched.complete(number)) is None:
             time.sleep(_LOOK_SECOND)
-        before = slot_of(watched.problem, number, heard, before)
-        found = steward.look(number, before, measured_in(watched.problem, heard))
+        slot = slot_of(watched.problem, number, heard, battery)
+        battery = slot.battery_after_joule[0].tolist()
+        found = steward.look(number, slot, measured_in(watched.problem, heard))
         if found is not None:
             first_slot = watched.latest + _SLOTS_AHEAD
             sender = replace(sender, plan=found.name)
