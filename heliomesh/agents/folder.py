@@ -13,7 +13,7 @@ model.safetensors     its model after the last slot
 """
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -27,9 +27,9 @@ from heliomesh.engine.fleet.view import View, view_of
 from heliomesh.interop.export_tables import PlanTables, read_tables
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.stacked import Samples
-from heliomesh.living.conditions import Conditions, books_under
+from heliomesh.living.conditions import Conditions, books_under, problem_under
 from heliomesh.problem.problem import Problem, build
-from heliomesh.scenario import NonNegative, Positive, Scenario, ScenarioError, Section, read_text, validated
+from heliomesh.scenario import Edge, NonNegative, Positive, Scenario, ScenarioError, Section, read_text, validated
 
 Index = Annotated[int, Field(ge=0)]
 
@@ -67,15 +67,23 @@ class Belief(Section):
 
     spending: dict[str, Positive] = Field({}, description="factor on what a device draws from storage, by its number")
 
+    links_off: tuple[Edge, ...] = Field((), strict=False, description="links that are gone")
+    away: tuple[Index, ...] = Field((), strict=False, description="devices that are gone")
+
     @classmethod
     def of(cls, conditions: Conditions) -> "Belief":
         """As it is written down."""
-        return cls(spending={str(device): factor for device, factor in conditions.spending})
+        return cls(
+            spending={str(device): factor for device, factor in conditions.spending},
+            links_off=tuple(sorted(conditions.links_off)),
+            away=tuple(sorted(conditions.away)),
+        )
 
     @property
     def conditions(self) -> Conditions:
         """As planners read it."""
-        return Conditions().with_spending({int(device): factor for device, factor in self.spending.items()})
+        gone = Conditions(links_off=frozenset(self.links_off), away=frozenset(self.away))
+        return gone.with_spending({int(device): factor for device, factor in self.spending.items()})
 
 
 class SentPlan(Section):
@@ -198,9 +206,11 @@ class AgentFolder:
         return found
 
     def view(self) -> View:
-        """The device's knowledge of the network."""
-        settings = self.settings
-        return view_of(books_under(self.problem, settings.belief.conditions), settings.device, settings.hops)
+        """The device's knowledge of the network; what others measure travels over the links that remain."""
+        settings, believed = self.settings, self.settings.belief.conditions
+        whole = view_of(books_under(self.problem, believed), settings.device, settings.hops)
+        routes = view_of(problem_under(self.problem, believed), settings.device, settings.hops)
+        return replace(whole, distance=routes.distance, next_hop=routes.next_hop)
 
     def with_plan(self, plan: SentPlan, name: str, sent_second: float) -> "AgentFolder":
         """Keep another plan: its file first, then the settings that name it, so that either plan is whole."""

@@ -2,7 +2,7 @@
 
 A steward hears every device's journal, and hands it to `living/replanning.py` slot by slot. After an alarm it
 plans for the new belief, and sends each device its own tables, signed by the operator. Devices change over in
-the same slot. A plan for fewer links numbers channels anew: none is sent.
+the same slot. A device whose packets stay away is planned without, until it is heard again.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -50,8 +50,10 @@ class Steward:
     problem: Problem
     policy: Replanning
     plan: NewPlan | None = None  # the newest, where it is not the first
+    cause: str = ""  # what the last alarm spoke of
     _believed: Conditions = field(default_factory=Conditions)
     _before: Noticed | None = None
+    _unheard: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, problem: Problem, planner: str, options: Mapping[str, Any], watch: Watch | None = None) -> "Steward":
@@ -60,19 +62,39 @@ class Steward:
         first = answering.with_plan(Conditions(), make_plan(problem, planner, options, bound=False))
         return cls(problem, replanning(answering, first, replace(watch or Watch(), metered=True)))
 
-    def look(self, number: int, slot: Slot, measured_joule: Tensor | None = None) -> NewPlan | None:
+    def look(
+        self,
+        number: int,
+        slot: Slot,
+        measured_joule: Tensor | None = None,
+        unheard: frozenset[int] = frozenset(),
+    ) -> NewPlan | None:
         """Look at a slot of all devices; a new plan where one is called for.
 
-        ``measured_joule`` (1, device) is what meters say was spent, NaN where there are none.
+        ``measured_joule`` (1, device) is what meters say was spent, NaN where there are none. Of devices that are
+        ``unheard`` nothing is known, but that no packet came to them.
         """
-        seen = Observation(
-            slot.channel_level, slot.battery_joule, slot.weather, torch.zeros_like(slot.battery_joule), self._before
-        )
-        self.policy.decide(number, seen)
+        silent = torch.zeros_like(slot.scheduled)
+        silent[:, sorted(unheard)] = True
+        level = slot.channel_level.clone()
+        level[:, [site for device in unheard for site in self.problem.sites_into(device)]] = -1
+        draws = torch.zeros_like(slot.battery_joule)
+        self.policy.decide(number, Observation(level, slot.battery_joule, slot.weather, draws, self._before))
+        back = (self._unheard - unheard) & self.policy.beliefs[0].away
+        if back:
+            self.policy.revive(0, back, number)
+            self.cause = f"life of {', '.join(map(str, sorted(back)))}"
+        elif self.policy.alarms[0]:
+            self.cause = self.policy.alarms[0][-1].cause
+        harvested = torch.where(silent, torch.nan, slot.harvested_joule)
         ratio = self._spent_ratio(slot, measured_joule)
-        self._before = Noticed(slot.harvested_joule, slot.delivered, slot.scheduled, ratio)
+        self._before, self._unheard = Noticed(harvested, slot.delivered, slot.scheduled, ratio), unheard
+        return self._changed()
+
+    def _changed(self) -> NewPlan | None:
+        """The plan of another belief than the one before."""
         belief = self.policy.beliefs[0]
-        if belief == self._believed or belief.links_off or belief.away:
+        if belief == self._believed:
             return None
         self._believed = belief
         found = NewPlan.of(self.problem, tabulate(self.policy.answer_in(0).plan), belief)
@@ -81,10 +103,6 @@ class Steward:
             return None  # the belief is another, and what devices do is the same
         self.plan = found
         return found
-
-    def cause(self) -> str:
-        """What the last alarm spoke of."""
-        return self.policy.alarms[0][-1].cause
 
     def _spent_ratio(self, slot: Slot, measured_joule: Tensor | None) -> Tensor:
         """Measured over planned joules, as the scenario plans them; (1, device), NaN where there is no meter."""

@@ -178,13 +178,14 @@ def plan_anew(watched: Watched, steward: Steward, sender: Sender, send: Send, no
             time.sleep(_LOOK_SECOND)
         slot = slot_of(watched.problem, number, heard, battery)
         battery = slot.battery_after_joule[0].tolist()
-        found = steward.look(number, slot, measured_in(watched.problem, heard))
+        unheard = frozenset(range(watched.problem.num_devices)).difference(heard)
+        found = steward.look(number, slot, measured_in(watched.problem, heard), unheard)
         if found is not None:
             first_slot = watched.latest + _SLOTS_AHEAD
             sender = replace(sender, plan=found.name)
             send_plan(found, first_slot, range(watched.problem.num_devices), sender, time.time(), send)
             what = f"plan {found.name[:12]} is in force from slot {first_slot} on"
-            notify(f"slot {number}: {steward.cause()} deviates; {what}")
+            notify(f"slot {number}: alarm by {steward.cause}; {what}")
             in_force = first_slot
         elif steward.plan is not None and number > in_force:
             behind = [device for device, line in heard.items() if line["plan"] != steward.plan.name]

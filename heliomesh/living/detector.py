@@ -47,9 +47,14 @@ class Glimpse:
 
     slot: int
     weather: Tensor  # (batch, device)
-    level: Tensor  # (batch, site)
+    level: Tensor  # (batch, site), negative where nobody knows
     next_level: Tensor  # (batch, site)
     noticed: Noticed
+
+    @property
+    def sites_known(self) -> Tensor:
+        """Sites whose level is known at both ends of the slot; (batch, site)."""
+        return (self.level >= 0) & (self.next_level >= 0)
 
     def of(self, episodes: Tensor) -> "Glimpse":
         """The same of some episodes."""
@@ -124,9 +129,8 @@ class Expectation:
         usual = harvest_moments(self.problem, seen.slot, seen.weather)[0]
         # a law without spread must not turn rounding into a shock
         floor = 1e-6 * usual + 1e-300
-        return ((seen.noticed.harvested_joule - mean) / torch.maximum(deviation, floor)).clamp(
-            -_LARGEST_SHOCK, _LARGEST_SHOCK
-        )
+        shock = (seen.noticed.harvested_joule - mean) / torch.maximum(deviation, floor)
+        return shock.nan_to_num(0.0).clamp(-_LARGEST_SHOCK, _LARGEST_SHOCK)
 
     def _channel_shocks(self, seen: Glimpse) -> tuple[Tensor, Tensor]:
         """Standardised next level and standardised moving, given the level left; (batch, site) each."""
@@ -137,7 +141,8 @@ class Expectation:
         stay = kernel.diagonal()
         direction = _standardised(seen.next_level, mean[seen.level], variance[seen.level])
         moved = _standardised(seen.next_level != seen.level, 1 - stay[seen.level], (stay * (1 - stay))[seen.level])
-        return direction, moved
+        known = seen.sites_known
+        return torch.where(known, direction, 0.0), torch.where(known, moved, 0.0)
 
     def _silence(self, arrived: Tensor) -> Tensor:
         """Evidence that a link is gone, both directions together; −∞ where a packet came; (batch, link)."""

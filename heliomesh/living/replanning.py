@@ -11,7 +11,7 @@ a plan.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -192,6 +192,12 @@ class Replanning:
         for sums in self._sums.values():
             sums.value[episode], sums.since[episode] = 0.0, slot
 
+    def revive(self, episode: int, devices: Collection[int], slot: int) -> None:
+        """Count on devices again that are known to be back though no packet of theirs came."""
+        belief = self.beliefs[episode]
+        dark = {device: 1.0 for device, factor in belief.harvest if device in devices and factor == 0}
+        self._believe(episode, replace(belief, away=belief.away.difference(devices)).with_harvest(dark), slot)
+
     def _estimate(self, episode: int, alarm: Alarm) -> Conditions:
         """The belief after an alarm."""
         belief = self.beliefs[episode]
@@ -225,8 +231,9 @@ class Replanning:
         self._windows[episode] = replace(window, again=2 * slot - window.first_slot)
         old = belief.harvest_factor(self.problem.num_devices)
         seen = [glimpse.of(torch.tensor([episode])) for glimpse in self._history[window.first_slot :]]
-        harvested = torch.cat([g.noticed.harvested_joule for g in seen]).sum(0)
-        usual = torch.cat([harvest_moments(self.problem, g.slot, g.weather)[0] for g in seen]).sum(0)
+        by_slot = torch.cat([g.noticed.harvested_joule for g in seen])
+        expected = torch.cat([harvest_moments(self.problem, g.slot, g.weather)[0] for g in seen])
+        harvested, usual = by_slot.nansum(0), torch.where(by_slot.isnan(), 0.0, expected).sum(0)
         if window.apart:
             return belief.with_harvest({d: rounded_factor(float(harvested[d] / usual[d])) for d in window.devices})
         if not any(old):  # after total darkness all devices start from the scenario's law
@@ -246,7 +253,8 @@ class Replanning:
         old = world_under(self.problem, belief).channel.kernel
         counts = _PRIOR_MOVES * old
         for seen in self._history[since:]:
-            moves = seen.level[episode] * len(old) + seen.next_level[episode]
+            known = seen.sites_known[episode]
+            moves = (seen.level[episode] * len(old) + seen.next_level[episode])[known]
             counts = counts + torch.bincount(moves, minlength=old.numel()).reshape(old.shape)
         prob = torch.round(counts / counts.sum(1, keepdim=True) * _PER_UNIT) / _PER_UNIT
         prob = (prob + torch.diag(1 - prob.sum(1))).clamp_min(0)

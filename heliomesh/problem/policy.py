@@ -37,7 +37,7 @@ ParallelMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 class Noticed:
     """What devices noticed in the slot before: their own harvests, their training, and the packets they got."""
 
-    harvested_joule: Tensor  # (batch, device)
+    harvested_joule: Tensor  # (batch, device), NaN where nobody knows
     arrived: Tensor  # (batch, edge) bool
     trained: Tensor  # (batch, device) bool
     spent_ratio: Tensor | None = None  # (batch, device) measured over planned joules; NaN or None: not measured
