@@ -39,6 +39,7 @@ from heliomesh.simulation.trace import Trace
 _PLANNER = "agents"
 _SLOTS_AHEAD = 3  # for tables to arrive before they are in force
 _LOOK_SECOND = 0.1
+_READ = {"plan", "measured_joule", "channel_level", "weather"}  # of a line, beside what happened
 _MOST_SLOTS = 5000  # on the page
 _WAITING = (
     b'<!doctype html><meta name="color-scheme" content="light dark"><title>heliomesh</title><p>No slot has ended yet.'
@@ -68,6 +69,8 @@ class Watched:
         """A device's line of a slot."""
         if 0 <= device < self.problem.num_devices and 0 <= line["slot"] < self.problem.slots:
             happened_in(line)  # what is no line of a journal ends here
+            if missing := _READ - line.keys():
+                raise KeyError(*missing)
             with self._lock:
                 self.lines.setdefault(line["slot"], {})[device] = line
                 if len(self.lines) > _MOST_SLOTS:

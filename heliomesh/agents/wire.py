@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from heliomesh.agents.codec import Codec
-from heliomesh.agents.identity import Identity, Members
+from heliomesh.agents.identity import SIGNATURE_BYTES, Identity, Members
 from heliomesh.engine.fleet.messages import Message, Packet
 from heliomesh.problem.factor import Variable
 
 CHUNK_BYTES = 60_000
 _MANIFEST, _CHUNK = b"M", b"C"
-_SIGNATURE_BYTES, _DIGEST_BYTES, _INDEX_BYTES = 64, 32, 4
+_DIGEST_BYTES, _INDEX_BYTES = 32, 4
 _CONTENT_BYTES = CHUNK_BYTES - 1 - _DIGEST_BYTES - _INDEX_BYTES
 _MOST_MANIFEST_BYTES = 16_384
 _MOST_COMING = 64  # messages in chunks: what a member announces takes memory
@@ -175,7 +175,7 @@ class Assembly:
         return coming.mail()
 
     def _verified(self, frame: bytes) -> Manifest:
-        signature, text = frame[1 : 1 + _SIGNATURE_BYTES], frame[1 + _SIGNATURE_BYTES :]
+        signature, text = frame[1 : 1 + SIGNATURE_BYTES], frame[1 + SIGNATURE_BYTES :]
         told = _read(text)
         if not self._members.signed(told.origin, text, signature):
             raise RefusedError(f"signed by somebody else than device {told.origin}, whom it names")

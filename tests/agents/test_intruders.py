@@ -21,7 +21,7 @@ from heliomesh.agents.folder import AgentFolder, ClockSettings
 from heliomesh.agents.identity import OPERATOR, members_of
 from heliomesh.agents.inbox import Agreement, Inbox
 from heliomesh.agents.journal import read_journal
-from heliomesh.agents.link import Link, opened
+from heliomesh.agents.link import Link, Overlook, opened
 from heliomesh.agents.wire import CHUNK_BYTES, Assembly, RefusedError, Sender
 from heliomesh.problem.factor import energy
 
@@ -211,6 +211,29 @@ def test_a_stranger_a_forger_and_a_sender_of_nan_change_nothing(tmp_path: Path) 
     assert [read_journal(folder)[-1]["isolated"] for folder in folders[:2]] == [[2], [2]]
     assert "sent NaN or infinity among its weights in slot 0; it is isolated" in told(folders[1])
     assert bool(final_weights(folders[:2]).isfinite().all())
+
+
+def test_a_watcher_believes_no_member_about_another(folders: list[AgentFolder]) -> None:
+    heard: list[tuple[int, int]] = []
+    settings = folders[0].settings
+    watcher = AgentFolder(folders[0].path.parent / WATCHER)
+    with linked(folders[2]) as rogue:
+        place = folders[2].settings.listen
+        overlook = Overlook(
+            watcher, settings.network, [place], lambda device, line: heard.append((device, line["n"]))
+        )
+        try:
+            until = time.monotonic() + 30
+            while (2, 1) not in heard:
+                assert time.monotonic() < until
+                rogue._own = 1
+                rogue.tell_watchers({"n": 0})
+                rogue._own = 2
+                rogue.tell_watchers({"n": 1})
+                time.sleep(0.05)
+        finally:
+            overlook.close()
+    assert set(heard) == {(2, 1)}
 
 
 def _weights(folder: AgentFolder) -> torch.Tensor:

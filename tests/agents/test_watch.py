@@ -67,6 +67,8 @@ def journal_line(problem: Problem, device: int, slot: int, battery_joule: float)
     return {
         **idle,
         "slot": slot,
+        "plan": "",
+        "measured_joule": None,
         "channel_level": {},
         "weather": 0,
         "battery_joule": battery_joule,
