@@ -60,13 +60,16 @@ class Journal:
                 "away": list(away),
             }
         )
+        self._write(line)
+        return line
+
+    def _write(self, line: dict[str, Any]) -> None:
         journal = self._folder.journal
         with open(journal, "a", encoding="utf-8", opener=unlinked) as file:
             file.write(json.dumps(line) + "\n")
             full = file.tell() >= self._folder.settings.journal_bytes
         if full:
             journal.replace(self._folder.old_journal)
-        return line
 
     def _expected_joule(self, slot: int, now: int) -> float:
         """The mean harvest of the slot in the weather that there is."""
