@@ -118,5 +118,6 @@ def send_plan(
     """Send devices their own tables, in force from a slot on."""
     for device in devices:
         own = plan.tables.model_copy(update={"devices": (plan.tables.devices[device],)})
-        content = SentPlan(tables=own, belief=Belief.of(plan.belief)).model_dump_json().encode()
+        belief = Belief.of(plan.belief).told_to(device)
+        content = SentPlan(tables=own, belief=belief).model_dump_json().encode()
         send(device, sender.new_plan(device, first_slot, now_second, content))

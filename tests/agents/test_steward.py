@@ -71,6 +71,7 @@ def test_a_steward_plans_anew_where_meters_deviate(device: int, factor: float, l
     assert [one for one, _ in plan.belief.spending] == [device]
     assert least < plan.belief.spending[0][1] < most
     assert Belief.of(plan.belief).conditions == plan.belief
+    assert Belief.of(plan.belief).told_to(0).spending == {}
 
 
 def test_a_steward_plans_without_a_device_that_is_gone_and_with_it_once_it_is_back() -> None:
