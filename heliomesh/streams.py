@@ -4,7 +4,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
-Purpose = Literal["topology", "channel", "harvest", "link", "policy", "partition", "init", "minibatch", "rounding"]
+Purpose = Literal[
+    "topology", "channel", "harvest", "link", "policy", "partition", "init", "minibatch", "rounding", "meter"
+]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 
 

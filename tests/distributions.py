@@ -13,6 +13,7 @@ import sysconfig
 import tarfile
 import tempfile
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -29,6 +30,9 @@ SMOKE = (  # reads packaged scenarios, radios and the page's assets; plans, simu
     ("run", "tiny", "uncoordinated", "--out", "run", "--quiet", *_SHORT),
     ("report", "run", "--out", "run.html"),
 )
+
+_NETWORK = ("deploy", "tiny", "--out", "net", "--ready", "--port", "17447", "--quiet", "--set", "network.devices=3")
+_HAS_ZENOH = "from importlib.util import find_spec; print(find_spec('zenoh') is not None)"
 
 
 def run(*command: object, folder: Path) -> str:
@@ -65,7 +69,7 @@ def install(package: Path, home: Path, fresh: bool) -> Path:
     programs = home / ("Scripts" if os.name == "nt" else "bin")
     command = [programs / "python", "-m", "pip", "install", "--quiet"]
     if fresh:
-        run(*command, "--constraint", ROOT / "constraints.txt", package, folder=home)
+        run(*command, "--constraint", ROOT / "constraints.txt", f"{package}[agent]", folder=home)
         return programs
     (site,) = home.rglob("site-packages")
     # a folder named in a .pth file is searched, but its own .pth files are not read: our editable install stays out
@@ -82,9 +86,20 @@ def smoke(programs: Path, folder: Path) -> str:
         sys.exit(f"expected the package in {programs.parent}, actual {found}")
     for arguments in SMOKE:
         run(programs / "heliomesh", *arguments, folder=folder)
+    if run(programs / "python", "-c", _HAS_ZENOH, folder=folder).strip() == "True":
+        smoke_agents(programs, folder)
     if "tiny" not in run(programs / "python", "-m", "heliomesh", "scenario", "list", folder=folder):
         sys.exit("python -m heliomesh scenario list: expected the name tiny")
     return run(programs / "heliomesh", "--version", folder=folder).strip()
+
+
+def smoke_agents(programs: Path, folder: Path) -> None:
+    """Three agents from first to last slot."""
+    run(programs / "heliomesh", *_NETWORK, *_SHORT, folder=folder)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda i: run(programs / "heliomesh", "agent", f"net/device-{i}", folder=folder), range(3)))
+    if len(list(folder.glob("net/device-*/model.safetensors"))) != 3:
+        sys.exit("heliomesh agent: expected a model in each of three folders")
 
 
 def main(arguments: list[str]) -> None:

@@ -12,9 +12,10 @@ from dataclasses import replace
 import torch
 
 from heliomesh.agents.clock import Clock, clock_of
-from heliomesh.agents.folder import AgentFolder
+from heliomesh.agents.codec import Codec
+from heliomesh.agents.folder import AgentFolder, SentPlan
 from heliomesh.agents.inbox import Agreement, Inbox, Notify
-from heliomesh.agents.journal import Journal
+from heliomesh.agents.journal import Journal, sentence_of
 from heliomesh.agents.link import Link, LinkError
 from heliomesh.agents.sensors.sensor import Sensor, sensor_of
 from heliomesh.agents.tables import OwnTables
@@ -23,8 +24,7 @@ from heliomesh.durable import alone_in, write_tensors
 from heliomesh.engine.fleet.device import Device, Happened, Installation, Sensed
 from heliomesh.engine.fleet.learner import Lesson
 from heliomesh.engine.fleet.messages import Outgoing
-from heliomesh.engine.fleet.view import View, view_of
-from heliomesh.interop.export_tables import PlanTables
+from heliomesh.engine.fleet.view import View
 from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.problem.factor import energy, site
@@ -36,15 +36,21 @@ _LAST_WORD_SECOND = 1.0  # for frames that are still on their way out
 
 
 def run_agent(
-    folder: AgentFolder, notify: Notify, *, stop_after: int | None = None, clock: Clock | None = None
+    folder: AgentFolder,
+    notify: Notify,
+    *,
+    stop_after: int | None = None,
+    clock: Clock | None = None,
+    report: Notify = lambda _: None,
 ) -> int:
     """Run a device to its last slot, or for so many slots; returns how many it took part in.
 
-    ``clock`` takes the place of the one that the settings name.
+    ``notify`` gets a sentence on every trouble, ``report`` one on every slot. ``clock`` takes the place of the one
+    that the settings name.
     """
     torch.set_num_threads(1)
     with alone_in(folder.path):
-        agent = Agent(folder, notify, clock or clock_of(folder.settings.clock))
+        agent = Agent(folder, notify, clock or clock_of(folder.settings.clock), report)
         try:
             return agent.run(stop_after)
         finally:
@@ -66,24 +72,26 @@ def installed(folder: AgentFolder, view: View, first_battery_joule: float) -> tu
         strategy=settings.strategy,
         precision="fp32",
     )
-    return Device(Installation(view, lesson, first_battery_joule, decider=tables)), tables
+    return Device(Installation(view, lesson, first_battery_joule, decider=tables, observed=False)), tables
 
 
 class Agent:
     """A device and all that surrounds it."""
 
-    def __init__(self, folder: AgentFolder, notify: Notify, clock: Clock) -> None:
+    def __init__(self, folder: AgentFolder, notify: Notify, clock: Clock, report: Notify) -> None:
         settings, problem = folder.settings, folder.problem
-        self._folder, self._notify, self._number = folder, notify, settings.device
-        self._view = view_of(problem, settings.device, settings.hops)
+        self._folder, self._notify, self._report, self._number = folder, notify, report, settings.device
+        self._view = folder.view()
         self._sensor: Sensor = sensor_of(folder)
         self._device, tables = installed(folder, self._view, self._sensor.first_battery_joule)
         self._clock = clock
         started = time.time_ns()
         self._sender = Sender(folder.identity(), settings.network, settings.plan, settings.device, started)
         self._memory = Checkpoints(folder.memory, {"network": settings.network, "device": settings.device})
-        self._next_plan: tuple[Manifest, PlanTables] | None = None
-        assembly = Assembly(folder.members(), settings.network, 4 * len(self._device.weights()))
+        self._next_plan: tuple[Manifest, SentPlan] | None = None
+        learning = problem.scenario.learning
+        self._codec = Codec(len(self._device.weights()), learning.on_air, learning.top_k_share)
+        assembly = Assembly(folder.members(), settings.network, self._codec.num_bytes)
         self._inbox = Inbox(self._agreement(tables), assembly, clock, notify, set())
         self._held: list[Mail] = []  # of slots that have not begun here
         self._open: int | None = None
@@ -107,7 +115,7 @@ class Agent:
             device=self._number,
             plan=settings.plan,
             plan_second=settings.plan_second,
-            num_parameters=len(self._device.weights()),
+            codec=self._codec,
             powers_watt=powers,
             told_by=told_by,
             sizes=tables.sizes,
@@ -231,11 +239,12 @@ class Agent:
         """Follow a new plan from its slot on."""
         if self._next_plan is None or slot < self._next_plan[0].slot:
             return
-        told, tables = self._next_plan
+        told, sent = self._next_plan
         self._next_plan = None
-        self._folder = self._folder.with_plan(tables, told.plan, told.sent_second)
-        own = OwnTables(tables, coordinated=self._folder.settings.hops > 0)
-        self._device.follow(own)
+        self._folder = self._folder.with_plan(sent, told.plan, told.sent_second)
+        own = OwnTables(sent.tables, coordinated=self._folder.settings.hops > 0)
+        self._view = self._folder.view()
+        self._device.follow(own, self._view)
         self._inbox.agreement = self._agreement(own)
         self._sender = replace(self._sender, plan=told.plan)
         self._journal.follow(told.plan)
@@ -260,15 +269,20 @@ class Agent:
     def _post(self, outgoing: Outgoing) -> None:
         for neighbour, messages in outgoing.items():
             for message in messages:
-                self._link.send(neighbour, self._sender.frames(message, self._clock.day_second()))
+                self._link.send(neighbour, self._sender.frames(message, self._clock.day_second(), self._codec))
 
     def _remember(self, slot: int, sensed: Sensed, happened: Happened) -> None:
         last = slot + 1 >= self._slots
-        line = self._journal.add(slot, sensed, happened, self._sensor.spent_joule(), self._inbox)
+        measured_joule = self._sensor.spent_joule(happened.power_watt, happened.trained)
+        if measured_joule is not None:  # the books follow the meter
+            self._device.correct(happened.spent_joule - measured_joule)
+        away = [other for other in self._view.neighbours if not self._link.alive(other)]
+        line = self._journal.add(slot, sensed, happened, measured_joule, self._inbox, away)
         if last or (slot + 1) % self._folder.settings.checkpoint_slots == 0:
             facts = {"isolated": sorted(self._inbox.isolated)}
             self._memory.write(Checkpoint(slot + 1, self._device.state(), facts))
         self._link.tell_watchers(line)
+        self._report(sentence_of(line, self._view.neighbours))
 
     # ears
 
@@ -300,12 +314,12 @@ class Agent:
     def _keep_plan(self, mail: Mail) -> None:
         """Keep a plan until its slot comes; the newest counts."""
         try:
-            tables = PlanTables.model_validate_json(mail.content)
+            sent = SentPlan.model_validate_json(mail.content)
         except ValueError:
             self._notify("plan: expected tables of a plan from the operator, actual: something else")
             return
-        if [own.device for own in tables.devices] == [self._number]:
-            self._next_plan = (mail.manifest, tables)
+        if [own.device for own in sent.tables.devices] == [self._number]:
+            self._next_plan = (mail.manifest, sent)
 
     def _let_in_held(self, slot: int) -> None:
         now = [mail for mail in self._held if mail.manifest.slot == slot]
@@ -321,5 +335,5 @@ class Agent:
             self._heard.add((heard, told.origin))
         if told.kind == "silence":
             return
-        for neighbour in self._device.deliver(told.origin, [mail.message()]):
+        for neighbour in self._device.deliver(told.origin, [mail.message(self._codec)]):
             self._link.send(neighbour, mail.frames)

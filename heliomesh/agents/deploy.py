@@ -108,7 +108,7 @@ class _Writer:
         written = [self._device(device, network, authority, members) for device in devices]
         for folder in written:
             write_bytes(folder.members_folder / f"{WATCHER}.pem", certificate_pem(watcher.certificate))
-        self._watcher(network, authority, watcher)
+        self._watcher(network, authority, watcher, members)
         return written
 
     def _device(self, device: int, network: str, authority: Identity, members: Sequence[Identity]) -> AgentFolder:
@@ -154,11 +154,13 @@ class _Writer:
         topology, devices = self.problem.topology, range(self.problem.num_devices)
         return hops_of(self.tables, {device: topology.within(device, len(devices)) for device in devices})
 
-    def _watcher(self, network: str, authority: Identity, watcher: Identity) -> None:
+    def _watcher(self, network: str, authority: Identity, watcher: Identity, members: Sequence[Identity]) -> None:
         """What `heliomesh watch` needs to see all devices."""
         found = AgentFolder(self.root / WATCHER)
-        found.path.mkdir()
+        found.members_folder.mkdir(parents=True)
         watcher.write(found.certificate, found.key)
+        for name, member in [(WATCHER, watcher), *((str(number), one) for number, one in enumerate(members))]:
+            write_bytes(found.members_folder / f"{name}.pem", certificate_pem(member.certificate))
         write_bytes(found.authority, certificate_pem(authority.certificate))
         write_scenario(self.problem.scenario, found.path)
         places = {str(device): self.how.place(device) for device in range(self.problem.num_devices)}

@@ -8,12 +8,12 @@ own.pem, own.key      its certificate and private key
 authority.pem         the authority that signed all certificates
 members/NUMBER.pem    certificates of the devices whose messages it hears
 memory/               checkpoints
-slots.jsonl           what happened in each slot
+slots.jsonl           what happened in each slot; slots.old.jsonl has earlier ones, and the earliest are dropped
 model.safetensors     its model after the last slot
 """
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,11 +23,13 @@ from pydantic import Field
 
 from heliomesh.agents.identity import OPERATOR, Identity, Members, members_of, read_identity
 from heliomesh.durable import file_sha256, read_tensors, write_text
+from heliomesh.engine.fleet.view import View, view_of
 from heliomesh.interop.export_tables import PlanTables, read_tables
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.stacked import Samples
+from heliomesh.living.conditions import Conditions, books_under, problem_under
 from heliomesh.problem.problem import Problem, build
-from heliomesh.scenario import NonNegative, Positive, Scenario, ScenarioError, Section, read_text, validated
+from heliomesh.scenario import Edge, NonNegative, Positive, Scenario, ScenarioError, Section, read_text, validated
 
 Index = Annotated[int, Field(ge=0)]
 
@@ -51,12 +53,49 @@ class SensorSettings(Section):
     seed: Index = Field(0, description="simulated: seed of the random numbers")
     episode: Index = Field(0, description="simulated, trace: number of the episode")
     harvest_factor: NonNegative = Field(1.0, description="simulated: on harvests, to try what re-planning does")
+    spending_factor: NonNegative = Field(1.0, description="simulated: on what slots cost, to try the same")
     file: str | None = Field(None, description="trace: the file, relative to the folder")
     supply: str = Field("BAT0", description="power-supply: name below /sys/class/power_supply")
     bus: Index = Field(1, description="ina219: number of the I²C bus")
     panel_address: Index = Field(0x40, description="ina219: address of the chip at the panel")
     load_address: Index = Field(0x41, description="ina219: address of the chip at the load")
     shunt_ohm: Positive = Field(0.1, description="ina219: the shunt's resistance [Ω]")
+
+
+class Belief(Section):
+    """How the network differs from its scenario, as the plan in force has it."""
+
+    spending: dict[str, Positive] = Field({}, description="factor on what a device draws from storage, by its number")
+
+    links_off: tuple[Edge, ...] = Field((), strict=False, description="links that are gone")
+    away: tuple[Index, ...] = Field((), strict=False, description="devices that are gone")
+
+    @classmethod
+    def of(cls, conditions: Conditions) -> "Belief":
+        """As it is written down."""
+        return cls(
+            spending={str(device): factor for device, factor in conditions.spending},
+            links_off=tuple(sorted(conditions.links_off)),
+            away=tuple(sorted(conditions.away)),
+        )
+
+    def told_to(self, device: int) -> "Belief":
+        """The same without what is other devices' own."""
+        own = {number: factor for number, factor in self.spending.items() if number == str(device)}
+        return self.model_copy(update={"spending": own})
+
+    @property
+    def conditions(self) -> Conditions:
+        """As planners read it."""
+        gone = Conditions(links_off=frozenset(self.links_off), away=frozenset(self.away))
+        return gone.with_spending({int(device): factor for device, factor in self.spending.items()})
+
+
+class SentPlan(Section):
+    """A plan as the operator sends it."""
+
+    tables: PlanTables  # of one device
+    belief: Belief
 
 
 class AgentSettings(Section):
@@ -68,6 +107,7 @@ class AgentSettings(Section):
     plan_file: str = Field("plan.json", description="the file with the device's own tables")
     plan_sha256: str = Field(description="sha256 of that file")
     plan_second: NonNegative = Field(0.0, description="when a later plan was sent, seconds since 1970; 0: the first")
+    belief: Belief = Field(Belief(), description="what that plan believes of the network")
     hops: Index = Field(description="how far devices tell what they measure")
     listen: str = Field(description="where the agent listens, host:port")
     neighbours: dict[str, str] = Field(description="where neighbours listen, by their number")
@@ -75,6 +115,9 @@ class AgentSettings(Section):
     strategy: str = Field("auto", description="how local steps are executed")
     num_classes: Annotated[int, Field(ge=2)] = Field(description="classes of the task")
     checkpoint_slots: Annotated[int, Field(ge=1)] = Field(1, description="slots between checkpoints")
+    journal_bytes: Annotated[int, Field(ge=1)] = Field(
+        16 << 20, description="size at which slots.jsonl becomes slots.old.jsonl, which is dropped [B]"
+    )
     clock: ClockSettings = ClockSettings()
     sensor: SensorSettings = SensorSettings()
 
@@ -121,6 +164,11 @@ class AgentFolder:
         return self.path / "slots.jsonl"
 
     @property
+    def old_journal(self) -> Path:
+        """What happened before."""
+        return self.path / "slots.old.jsonl"
+
+    @property
     def model(self) -> Path:
         """The model after the last slot."""
         return self.path / "model.safetensors"
@@ -162,17 +210,28 @@ class AgentFolder:
             raise ScenarioError(source.name, f"expected the tables of device {self.settings.device}, actual: others")
         return found
 
-    def with_plan(self, tables: PlanTables, name: str, sent_second: float) -> "AgentFolder":
+    def view(self) -> View:
+        """The device's knowledge of the network; what others measure travels over the links that remain."""
+        settings, believed = self.settings, self.settings.belief.conditions
+        whole = view_of(books_under(self.problem, believed), settings.device, settings.hops)
+        routes = view_of(problem_under(self.problem, believed), settings.device, settings.hops)
+        return replace(whole, distance=routes.distance, next_hop=routes.next_hop)
+
+    def with_plan(self, plan: SentPlan, name: str, sent_second: float) -> "AgentFolder":
         """Keep another plan: its file first, then the settings that name it, so that either plan is whole."""
         target = self.path / f"plan-{name[:12]}.json"
-        write_text(target, tables.model_dump_json() + "\n")
+        write_text(target, plan.tables.model_dump_json() + "\n")
         change = {
+            "belief": plan.belief,
             "plan": name,
             "plan_file": target.name,
             "plan_sha256": file_sha256(target),
             "plan_second": sent_second,
         }
         self.write_settings(self.settings.model_copy(update=change))
+        for other in self.path.glob("plan-*.json"):
+            if other != target:
+                other.unlink()
         return AgentFolder(self.path)
 
     def samples(self) -> Samples:

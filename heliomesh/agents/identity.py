@@ -112,6 +112,9 @@ def read_certificate(path: Path) -> x509.Certificate:
         raise ScenarioError(str(path), "expected a certificate as PEM, actual: something else") from None
 
 
+SIGNATURE_BYTES = 64  # of Ed25519
+
+
 @dataclass(frozen=True)
 class Members:
     """The devices whose messages an agent may hear, by their keys."""

@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from heliomesh.agents.clock import Clock
+from heliomesh.agents.codec import Codec
 from heliomesh.agents.identity import OPERATOR
-from heliomesh.agents.wire import Assembly, Mail, Manifest, RefusedError, fault_of
-from heliomesh.engine.fleet.messages import Packet
+from heliomesh.agents.wire import Assembly, Mail, Manifest, RefusedError
+from heliomesh.engine.fleet.messages import Content, Packet
 from heliomesh.problem.factor import Variable
 
 _SLOTS_AHEAD = 1  # by the time of day: a neighbour may have begun the next slot already
@@ -22,7 +23,7 @@ class Agreement:
     device: int
     plan: str
     plan_second: float  # when it was sent
-    num_parameters: int
+    codec: Codec
     powers_watt: frozenset[float]  # with which devices send
     told_by: Mapping[int, frozenset[Variable]]  # what each device measures, within the hops
     sizes: Mapping[Variable, int]  # how many values the own table knows of each
@@ -108,17 +109,20 @@ class Inbox:
 
     def _unfit(self, mail: Mail) -> tuple[str, str] | None:
         """Content that no healthy device sends isolates its origin."""
-        told, content, fault = mail.manifest, mail.message().content, None
-        if isinstance(content, Packet):
-            fault = fault_of(content.row, self.agreement.num_parameters)
-            if content.power_watt not in self.agreement.powers_watt:
-                fault = f"a power of {content.power_watt:g} W"
-        elif isinstance(content, dict):
-            fault = self._wrong_state(told.origin, content)
+        told = mail.manifest
+        try:
+            fault = self._wrong(told.origin, mail.message(self.agreement.codec).content)
+        except ValueError as error:
+            fault = str(error)
         if fault is None:
             return None
         self.isolated.add(told.origin)
         return "unfit", f"device {told.origin}: sent {fault} in slot {told.slot}; it is isolated from now on"
+
+    def _wrong(self, origin: int, content: Content) -> str | None:
+        if isinstance(content, Packet) and content.power_watt not in self.agreement.powers_watt:
+            return f"a power of {content.power_watt:g} W"
+        return self._wrong_state(origin, content) if isinstance(content, dict) else None
 
     def _wrong_state(self, origin: int, states: Mapping[Variable, int]) -> str | None:
         for variable, value in states.items():

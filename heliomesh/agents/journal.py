@@ -1,7 +1,8 @@
 """What happened in each slot, a line of JSON each, with planned and measured joules side by side."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from heliomesh.problem.problem import Problem
 
 
 class Journal:
-    """The journal of one agent; a restart goes on in the same file."""
+    """The journal of one agent, of limited size; a restart goes on in the same file."""
 
     def __init__(self, folder: AgentFolder, problem: Problem) -> None:
         self._folder, self._problem, self._device, self._plan = folder, problem, folder.settings.device, ""
@@ -26,9 +27,15 @@ class Journal:
         self._plan = plan
 
     def add(
-        self, slot: int, sensed: Sensed, happened: Happened, measured_joule: float | None, inbox: Inbox
+        self,
+        slot: int,
+        sensed: Sensed,
+        happened: Happened,
+        measured_joule: float | None,
+        inbox: Inbox,
+        away: Sequence[int],
     ) -> dict[str, Any]:
-        """Write the line of a slot; returns it."""
+        """Write the line of a slot; returns it. ``away`` are neighbours without a sign of life."""
         line: dict[str, Any] = without_nan(
             {
                 "slot": slot,
@@ -50,11 +57,19 @@ class Journal:
                 "loss": happened.loss,
                 "refused": dict(inbox.refused),
                 "isolated": sorted(inbox.isolated),
+                "away": list(away),
             }
         )
-        with open(self._folder.journal, "a", encoding="utf-8", opener=unlinked) as file:
-            file.write(json.dumps(line) + "\n")
+        self._write(line)
         return line
+
+    def _write(self, line: dict[str, Any]) -> None:
+        journal = self._folder.journal
+        with open(journal, "a", encoding="utf-8", opener=unlinked) as file:
+            file.write(json.dumps(line) + "\n")
+            full = file.tell() >= self._folder.settings.journal_bytes
+        if full:
+            journal.replace(self._folder.old_journal)
 
     def _expected_joule(self, slot: int, now: int) -> float:
         """The mean harvest of the slot in the weather that there is."""
@@ -78,11 +93,22 @@ def happened_in(line: Mapping[str, Any]) -> Happened:
     )
 
 
+def sentence_of(line: Mapping[str, Any], neighbours: Sequence[int]) -> str:
+    """A slot in a sentence for a terminal; ``neighbours`` are those of ``delivered``, in its order."""
+    sent = f"sent at {line['power_watt']:g} W" if line["power_watt"] else ""
+    done = " and ".join(word for word in ("trained" if line["trained"] else "", sent) if word) or "idle"
+    senders = [str(other) for other, came in zip(neighbours, line["delivered"], strict=True) if came]
+    loss = "" if line["loss"] is None else f", loss {line['loss']:.3f}"
+    heard = f"averaged with {', '.join(senders)}" if senders else "averaged with nobody"
+    battery = f"battery {line['battery_joule']:.3g} to {line['battery_after_joule']:.3g} J"
+    return f"slot {line['slot']}: {done}, {heard}, {battery}{loss}"
+
+
 def read_journal(folder: AgentFolder) -> list[dict[str, Any]]:
-    """All whole lines, the newest of every slot; a line that a lost supply cut off is left out."""
+    """All whole lines that are kept, the newest of every slot; a line that a lost supply cut off is left out."""
     found: dict[int, dict[str, Any]] = {}
-    if folder.journal.exists():
-        for text in folder.journal.read_text(encoding="utf-8").splitlines():
+    for file in filter(Path.exists, (folder.old_journal, folder.journal)):
+        for text in file.read_text(encoding="utf-8").splitlines():
             try:
                 line = json.loads(text)
             except ValueError:

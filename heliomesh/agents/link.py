@@ -15,6 +15,7 @@ from typing import Any
 import zenoh
 
 from heliomesh.agents.folder import AgentFolder
+from heliomesh.agents.identity import SIGNATURE_BYTES
 from heliomesh.mistakes import MistakeError
 
 _MOST_WAITING = 1024  # frames
@@ -31,7 +32,7 @@ class Link:
 
     def __init__(self, folder: AgentFolder, started: int) -> None:
         settings = folder.settings
-        self._own, self._started = settings.device, started
+        self._own, self._started, self._identity = settings.device, started, folder.identity()
         self._base = f"heliomesh/{settings.network}"
         self._waiting: queue.Queue[bytes] = queue.Queue(_MOST_WAITING)
         self._processes: dict[int, set[int]] = {}  # when living processes of a device began, by device
@@ -51,8 +52,9 @@ class Link:
 
     def tell_watchers(self, happened: dict[str, Any]) -> None:
         """Publish what happened, for whoever watches the network; nobody waits for them."""
-        key = f"{self._base}/status/{self._own}"
-        self._session.put(key, json.dumps(happened).encode(), congestion_control=zenoh.CongestionControl.DROP)
+        key, text = f"{self._base}/status/{self._own}", json.dumps(happened).encode()
+        signed = self._identity.sign(text) + text
+        self._session.put(key, signed, congestion_control=zenoh.CongestionControl.DROP)
 
     def received(self, until: float) -> bytes | None:
         """The next frame; None where none comes until a moment of `time.monotonic`, or within a tenth of a second."""
@@ -139,17 +141,18 @@ def opened(folder: AgentFolder, listen: str | None, connect: Iterable[str]) -> z
     try:
         return zenoh.open(zenoh.Config.from_json5(json.dumps(settings)))
     except zenoh.ZError as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].split(" at /")[0]  # what follows is a place in Zenoh's own source
         raise LinkError(f"listen: expected to listen at {listen}, actual: {reason:.200}") from None
 
 
 class Overlook:
-    """All devices from outside: ``hear`` gets a device's number and what happened there."""
+    """All devices from outside: ``hear`` gets a device's number and what happened there, as the device signed it."""
 
     def __init__(
         self, folder: AgentFolder, network: str, places: Iterable[str], hear: Callable[[int, dict[str, Any]], None]
     ) -> None:
-        self._hear, self._network, self._session = hear, network, opened(folder, None, places)
+        self._hear, self._network, self._members = hear, network, folder.members()
+        self._session = opened(folder, None, places)
         self._kept = self._session.declare_subscriber(f"heliomesh/{network}/status/*", self._arrived)
 
     def send(self, device: int, frames: Iterable[bytes]) -> None:
@@ -162,5 +165,8 @@ class Overlook:
 
     def _arrived(self, sample: zenoh.Sample) -> None:
         device = str(sample.key_expr).rsplit("/", 1)[-1]
+        payload = sample.payload.to_bytes()
+        signature, text = payload[:SIGNATURE_BYTES], payload[SIGNATURE_BYTES:]
         with suppress(ValueError, TypeError, KeyError, AttributeError):  # what is no line of a journal
-            self._hear(int(device), json.loads(sample.payload.to_bytes()))
+            if self._members.signed(int(device), text, signature):
+                self._hear(int(device), json.loads(text))

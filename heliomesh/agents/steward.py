@@ -2,17 +2,19 @@
 
 A steward hears every device's journal, and hands it to `living/replanning.py` slot by slot. After an alarm it
 plans for the new belief, and sends each device its own tables, signed by the operator. Devices change over in
-the same slot. A plan for fewer links numbers channels anew: none is sent.
+the same slot. A device whose packets stay away is planned without, until it is heard again.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from heliomesh.agents.deploy import plan_name
+from heliomesh.agents.folder import Belief, SentPlan
 from heliomesh.agents.wire import Sender
+from heliomesh.durable import json_sha256
 from heliomesh.interop.export_tables import PlanTables, tabulate
 from heliomesh.living.answer import Answering
 from heliomesh.living.conditions import Conditions
@@ -33,6 +35,13 @@ class NewPlan:
     tables: PlanTables
     belief: Conditions
 
+    @classmethod
+    def of(cls, problem: Problem, tables: PlanTables, belief: Conditions) -> "NewPlan":
+        """Named after all that devices are told of it."""
+        told = Belief.of(belief).model_dump(mode="json")
+        devices = tables.model_dump(mode="json", include={"devices"})
+        return cls(json_sha256([problem.scenario.content_hash, devices, told]), tables, belief)
+
 
 @dataclass
 class Steward:
@@ -41,33 +50,66 @@ class Steward:
     problem: Problem
     policy: Replanning
     plan: NewPlan | None = None  # the newest, where it is not the first
+    cause: str = ""  # what the last alarm spoke of
     _believed: Conditions = field(default_factory=Conditions)
     _before: Noticed | None = None
+    _unheard: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, problem: Problem, planner: str, options: Mapping[str, Any], watch: Watch | None = None) -> "Steward":
         """A steward of the plan that was deployed."""
         answering = Answering(problem, planner, options)
         first = answering.with_plan(Conditions(), make_plan(problem, planner, options, bound=False))
-        return cls(problem, replanning(answering, first, watch or Watch()))
+        return cls(problem, replanning(answering, first, replace(watch or Watch(), metered=True)))
 
-    def look(self, number: int, slot: Slot) -> NewPlan | None:
-        """Look at a slot of all devices; a new plan where one is called for."""
-        seen = Observation(
-            slot.channel_level, slot.battery_joule, slot.weather, torch.zeros_like(slot.battery_joule), self._before
-        )
-        self.policy.decide(number, seen)
-        self._before = Noticed(slot.harvested_joule, slot.delivered, slot.scheduled)
+    def look(
+        self,
+        number: int,
+        slot: Slot,
+        measured_joule: Tensor | None = None,
+        unheard: frozenset[int] = frozenset(),
+    ) -> NewPlan | None:
+        """Look at a slot of all devices; a new plan where one is called for.
+
+        ``measured_joule`` (1, device) is what meters say was spent, NaN where there are none. Of devices that are
+        ``unheard`` nothing is known, but that no packet came to them.
+        """
+        silent = torch.zeros_like(slot.scheduled)
+        silent[:, sorted(unheard)] = True
+        level = slot.channel_level.clone()
+        level[:, [site for device in unheard for site in self.problem.sites_into(device)]] = -1
+        draws = torch.zeros_like(slot.battery_joule)
+        self.policy.decide(number, Observation(level, slot.battery_joule, slot.weather, draws, self._before))
+        back = (self._unheard - unheard) & self.policy.beliefs[0].away
+        if back:
+            self.policy.revive(0, back, number)
+            self.cause = f"life of {', '.join(map(str, sorted(back)))}"
+        elif self.policy.alarms[0]:
+            self.cause = self.policy.alarms[0][-1].cause
+        harvested = torch.where(silent, torch.nan, slot.harvested_joule)
+        ratio = self._spent_ratio(slot, measured_joule)
+        self._before, self._unheard = Noticed(harvested, slot.delivered, slot.scheduled, ratio), unheard
+        return self._changed()
+
+    def _changed(self) -> NewPlan | None:
+        """The plan of another belief than the one before."""
         belief = self.policy.beliefs[0]
-        if belief == self._believed or belief.links_off or belief.away:
+        if belief == self._believed:
             return None
         self._believed = belief
-        tables = tabulate(self.policy.answer_in(0).plan)
-        before = tabulate(self.policy.first.plan) if self.plan is None else self.plan.tables
-        if tables.model_dump(include={"devices"}) == before.model_dump(include={"devices"}):
-            return None  # the belief is another, and nothing else
-        self.plan = NewPlan(plan_name(self.problem, tables), tables, belief)
-        return self.plan
+        found = NewPlan.of(self.problem, tabulate(self.policy.answer_in(0).plan), belief)
+        before = self.plan or NewPlan.of(self.problem, tabulate(self.policy.first.plan), Conditions())
+        if found.name == before.name:
+            return None  # the belief is another, and what devices do is the same
+        self.plan = found
+        return found
+
+    def _spent_ratio(self, slot: Slot, measured_joule: Tensor | None) -> Tensor:
+        """Measured over planned joules, as the scenario plans them; (1, device), NaN where there is no meter."""
+        used = self.problem.consumption
+        planned = used.drawn_joule(slot.power_watt, slot.scheduled) + used.drain_joule
+        measured = torch.full_like(planned, torch.nan) if measured_joule is None else measured_joule
+        return torch.where(planned > 0, measured / planned, torch.nan)
 
 
 def send_plan(
@@ -76,5 +118,6 @@ def send_plan(
     """Send devices their own tables, in force from a slot on."""
     for device in devices:
         own = plan.tables.model_copy(update={"devices": (plan.tables.devices[device],)})
-        content = own.model_dump_json().encode()
+        belief = Belief.of(plan.belief).told_to(device)
+        content = SentPlan(tables=own, belief=belief).model_dump_json().encode()
         send(device, sender.new_plan(device, first_slot, now_second, content))

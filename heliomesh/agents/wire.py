@@ -11,17 +11,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from heliomesh.agents.identity import Identity, Members
+from heliomesh.agents.codec import Codec
+from heliomesh.agents.identity import SIGNATURE_BYTES, Identity, Members
 from heliomesh.engine.fleet.messages import Message, Packet
 from heliomesh.problem.factor import Variable
 
 CHUNK_BYTES = 60_000
 _MANIFEST, _CHUNK = b"M", b"C"
-_SIGNATURE_BYTES, _DIGEST_BYTES, _INDEX_BYTES = 64, 32, 4
+_DIGEST_BYTES, _INDEX_BYTES = 32, 4
 _CONTENT_BYTES = CHUNK_BYTES - 1 - _DIGEST_BYTES - _INDEX_BYTES
 _MOST_MANIFEST_BYTES = 16_384
 _MOST_COMING = 64  # messages in chunks: what a member announces takes memory
@@ -61,12 +58,12 @@ class Mail:
     content: bytes
     frames: tuple[bytes, ...]
 
-    def message(self) -> Message:
-        """As a device reads it."""
+    def message(self, codec: Codec) -> Message:
+        """As a device reads it; raises ValueError for a model that cannot be averaged."""
         told = self.manifest
         content: Packet | dict[Variable, int]
         if told.kind == "model":
-            content = Packet(told.power_watt, torch.from_numpy(np.frombuffer(self.content, "<f4").astype(np.float32)))
+            content = Packet(told.power_watt, codec.decoded(self.content))
         else:
             content = {Variable(kind, owner): value for kind, owner, value in told.states}  # type: ignore[arg-type]
         kind: Literal["state", "model"] = "model" if told.kind == "model" else "state"
@@ -95,12 +92,11 @@ class Sender:
         """Frames with a device's tables of a new plan, in force from a slot on."""
         return self._frames(device, "plan", first_slot, now_second, tables, {})
 
-    def frames(self, message: Message, now_second: float) -> tuple[bytes, ...]:
+    def frames(self, message: Message, now_second: float, codec: Codec) -> tuple[bytes, ...]:
         """The frames of a message of the device's own."""
         content = message.content
         if isinstance(content, Packet):
-            body = content.row.numpy().astype("<f4").tobytes()
-            own: dict[str, Any] = {"power_watt": content.power_watt}
+            body, own = codec.encoded(content), {"power_watt": content.power_watt}
             return self._frames(message.destination, "model", message.slot, now_second, body, own)
         if not isinstance(content, dict):
             raise TypeError(f"expected states or a model, actual: {type(content).__name__}")
@@ -179,7 +175,7 @@ class Assembly:
         return coming.mail()
 
     def _verified(self, frame: bytes) -> Manifest:
-        signature, text = frame[1 : 1 + _SIGNATURE_BYTES], frame[1 + _SIGNATURE_BYTES :]
+        signature, text = frame[1 : 1 + SIGNATURE_BYTES], frame[1 + SIGNATURE_BYTES :]
         told = _read(text)
         if not self._members.signed(told.origin, text, signature):
             raise RefusedError(f"signed by somebody else than device {told.origin}, whom it names")
@@ -220,10 +216,3 @@ _TYPES: dict[str, Any] = {
     "num_bytes": int,
     "sha256": str,
 }
-
-
-def fault_of(row: Tensor, num_parameters: int) -> str | None:
-    """Why weights cannot be averaged; None where they can."""
-    if len(row) != num_parameters:
-        return f"{len(row)} numbers where the model has {num_parameters}"
-    return None if bool(row.isfinite().all()) else "NaN or infinity among its weights"

@@ -133,7 +133,7 @@ def deploy_command(
 
 def agent_command(
     folder: Annotated[Path, typer.Argument(help="The device's folder, as `heliomesh deploy` writes it.")],
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only troubles, no progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Only troubles, no line for every slot.")] = False,
 ) -> None:
     """Run one device: keep slots, train, exchange models with neighbours, and go on after brown-outs."""
     _check_installed()
@@ -143,11 +143,11 @@ def agent_command(
     if not folder.is_dir():
         raise ScenarioError("folder", f"expected a device's folder, actual value {str(folder)!r}")
     found = AgentFolder(folder)
-    if not quiet:
-        tell(f"device {found.settings.device}: slot 0 begins {_first_moment(found.settings.clock)}")
-    count = run_agent(found, tell)
-    if not quiet:
-        say(f"took part in {count} slots")
+    if quiet:
+        run_agent(found, tell)
+        return
+    tell(f"device {found.settings.device}: slot 0 begins {_first_moment(found.settings.clock)}")
+    say(f"took part in {run_agent(found, tell, report=tell)} slots")
 
 
 def watch_command(
@@ -160,7 +160,8 @@ def watch_command(
         float, typer.Option("--refresh-second", min=0.1, help="Seconds between reloads of the page.")
     ] = 10.0,
     replan: Annotated[
-        bool, typer.Option("--replan", help="Plan anew where harvests deviate, and send devices the new plan.")
+        bool,
+        typer.Option("--replan", help="Plan anew where joules or channels deviate, and send devices the new plan."),
     ] = False,
 ) -> None:
     """Show the live network in the page's own player, on a page of this machine."""

@@ -72,11 +72,16 @@ def as_float16(row: Tensor) -> Tensor:
 def as_int8(row: Tensor, noise: Tensor) -> Tensor:
     """In whole multiples of every block's scale, rounded at random by ``noise`` (block, 256); (parameter,)."""
     blocks = pad(row, (0, -len(row) % BLOCK)).view(-1, BLOCK)
-    scale = blocks.abs().amax(1, keepdim=True) / _LARGEST_LEVEL
-    scale.masked_fill_(scale == 0, 1.0)  # of a block of zeros
+    scale = int8_scale(row).unsqueeze(1)
     uniform = (noise.to(row.device).to(row.dtype) + 0.5) / 256  # bytes travel to the device, not numbers
     levels = torch.floor(blocks / scale + uniform).clamp_(-_LARGEST_LEVEL, _LARGEST_LEVEL)
     return (levels * scale).view(-1)[: len(row)]
+
+
+def int8_scale(row: Tensor) -> Tensor:
+    """The scale of every block; (block,)."""
+    scale = pad(row, (0, -len(row) % BLOCK)).view(-1, BLOCK).abs().amax(1) / _LARGEST_LEVEL
+    return scale.masked_fill_(scale == 0, 1.0)  # of a block of zeros
 
 
 def rounding_noise(seed: int, slot: int, device: int, num_blocks: int) -> Tensor:

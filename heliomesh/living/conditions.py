@@ -17,7 +17,7 @@ from heliomesh.physics.channel import Channel
 from heliomesh.physics.harvesting import rescaled
 from heliomesh.physics.topology import Topology, with_mixing
 from heliomesh.problem.policy import Weights
-from heliomesh.problem.problem import Problem
+from heliomesh.problem.problem import Problem, with_spending
 
 Pair = tuple[int, int]  # an undirected link, the smaller device first
 Kernel = tuple[tuple[float, ...], ...]
@@ -31,6 +31,7 @@ class Conditions:
     links_off: frozenset[Pair] = frozenset()
     away: frozenset[int] = frozenset()  # devices that are dead, have left or have not joined yet
     kernel: Kernel | None = None  # of the channel's levels, [now][next]
+    spending: tuple[tuple[int, float], ...] = ()  # factor on what a device draws, where it is not 1; by rising device
 
     def harvest_factor(self, devices: int) -> list[float]:
         """Factor on every device's harvest, 0 for those that are away."""
@@ -39,12 +40,25 @@ class Conditions:
 
     def with_harvest(self, factor: dict[int, float]) -> "Conditions":
         """The same but for these devices' factors."""
-        merged = {device: f for device, f in (dict(self.harvest) | factor).items() if f != 1.0}
-        return replace(self, harvest=tuple(sorted(merged.items())))
+        return replace(self, harvest=_merged(self.harvest, factor))
+
+    def spending_factor(self, devices: int) -> list[float]:
+        """Factor on what every device draws from storage."""
+        factor = dict(self.spending)
+        return [factor.get(device, 1.0) for device in range(devices)]
+
+    def with_spending(self, factor: dict[int, float]) -> "Conditions":
+        """The same but for what these devices draw."""
+        return replace(self, spending=_merged(self.spending, factor))
 
     def is_lost(self, pair: Pair) -> bool:
         """Whether nothing can come over a link."""
         return pair in self.links_off or bool(self.away.intersection(pair))
+
+
+def _merged(before: tuple[tuple[int, float], ...], factor: dict[int, float]) -> tuple[tuple[int, float], ...]:
+    """Factors by rising device, those of 1 left out."""
+    return tuple(sorted((device, f) for device, f in (dict(before) | factor).items() if f != 1.0))
 
 
 def links(topology: Topology) -> list[Pair]:
@@ -63,6 +77,7 @@ def present(problem: Problem, conditions: Conditions) -> Tensor:
 def world_under(problem: Problem, conditions: Conditions) -> Problem:
     """The world to simulate: all edges, those lost without gain; who is away holds and harvests nothing."""
     there, kept = present(problem, conditions), edges_kept(problem, conditions)
+    problem = _drawing(problem, conditions)
     return replace(
         problem,
         harvest=rescaled(problem.harvest, _harvest_factor(problem, conditions)),
@@ -77,6 +92,7 @@ def problem_under(problem: Problem, conditions: Conditions) -> Problem:
     kept, topology = edges_kept(problem, conditions), problem.topology
     pairs = np.stack([topology.edge_receiver, topology.edge_sender], axis=1)[kept.cpu().numpy()]
     channel = _channel(problem.channel, conditions)
+    problem = _drawing(problem, conditions)
     return replace(
         problem,
         topology=with_mixing(problem.scenario.network, pairs, topology.position_metre),
@@ -94,11 +110,27 @@ def weights_under(problem: Problem, conditions: Conditions) -> Weights:
     return Weights(edge, torch.from_numpy(smaller.self_weight).to(problem.device))
 
 
+def books_under(problem: Problem, conditions: Conditions) -> Problem:
+    """The problem by which devices keep their books: all links, those lost without weight, and what is drawn."""
+    weights = weights_under(problem, conditions)
+    edge, own = weights.edge.cpu().numpy(), weights.own.cpu().numpy()
+    topology = replace(problem.topology, edge_weight=edge, self_weight=own)
+    return replace(_drawing(problem, conditions), topology=topology)
+
+
 def edges_kept(problem: Problem, conditions: Conditions) -> Tensor:
     """Directed edges that still carry something; (edge,) bool."""
     ends = zip(problem.topology.edge_receiver.tolist(), problem.topology.edge_sender.tolist(), strict=True)
     kept = [not conditions.is_lost((min(pair), max(pair))) for pair in ends]
     return torch.tensor(kept, dtype=torch.bool, device=problem.device)
+
+
+def _drawing(problem: Problem, conditions: Conditions) -> Problem:
+    """The problem with what devices draw from storage."""
+    if not conditions.spending:
+        return problem
+    factor = conditions.spending_factor(problem.num_devices)
+    return with_spending(problem, torch.tensor(factor, dtype=torch.float64, device=problem.device))
 
 
 def _harvest_factor(problem: Problem, conditions: Conditions) -> Tensor:

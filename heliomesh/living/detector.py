@@ -8,6 +8,8 @@ Each quantity is compared with what the plan in force expects and summed up as l
   shows in the pool first, a change of one in its own sum. Under a common sky one cloud is over all devices: the
   median z̃ is the pool, and a device counts with z_j − z̃.
 - *channel*: the same with a level's move, its direction and whether it moved at all, given the level it left.
+- *spending*, where meters measure it: ±z − k of each device, with z = (r / f − 1) / 0.2, where r is the ratio of
+  measured to planned joules and f the factor believed in. A change by a tenth or less is none.
 - *silence*: for a link, −ln P(nothing arrives) of each direction, given whether the sender was heard elsewhere in the
   slot; an arrival ends the silence.
 
@@ -19,7 +21,7 @@ horizon, whatever the correlations.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -30,9 +32,11 @@ from heliomesh.living.conditions import Conditions, links, world_under
 from heliomesh.problem.policy import Noticed, Policy
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.slot_loop import run_slots
+from heliomesh.streams import stream
 
 _SLACK = 0.5  # k: half of a shift worth noticing, in standard deviations
 _LARGEST_SHOCK = 6.0  # one strange slot alone proves little
+_METER_DEVIATION = 0.2  # of the ratio of measured to planned joules, if nothing has changed
 _FIRST_CALIBRATION = 1_000_000  # episode numbers that no measurement uses
 _RATE_SHARE = 4  # one in so many calibration episodes sets rates and scales, the others the threshold
 
@@ -43,9 +47,14 @@ class Glimpse:
 
     slot: int
     weather: Tensor  # (batch, device)
-    level: Tensor  # (batch, site)
+    level: Tensor  # (batch, site), negative where nobody knows
     next_level: Tensor  # (batch, site)
     noticed: Noticed
+
+    @property
+    def sites_known(self) -> Tensor:
+        """Sites whose level is known at both ends of the slot; (batch, site)."""
+        return (self.level >= 0) & (self.next_level >= 0)
 
     def of(self, episodes: Tensor) -> "Glimpse":
         """The same of some episodes."""
@@ -86,13 +95,22 @@ class Expectation:
         """Increment of every sum, by kind; (batch, member)."""
         everywhere, own = self._harvest_shocks(seen)
         direction, moved = self._channel_shocks(seen)
-        return {
+        found = {
             "harvest": _two_sided(everywhere),
             "harvest of a device": _two_sided(own),
             "channel": _two_sided(torch.cat([_pooled(direction), _pooled(moved)], -1)),
             "channel of a site": _two_sided(direction),
             "silence": self._silence(seen.noticed.arrived),
         }
+        if seen.noticed.spent_ratio is not None:
+            found["spending of a device"] = _two_sided(self._spending_shock(seen.noticed.spent_ratio))
+        return found
+
+    def _spending_shock(self, ratio: Tensor) -> Tensor:
+        """(r / f − 1) / 0.2, zero where nothing was measured; (batch, device)."""
+        factor = self.world.spending_factor
+        shock = ((ratio if factor is None else ratio / factor) - 1) / _METER_DEVIATION
+        return shock.nan_to_num(0.0).clamp(-_LARGEST_SHOCK, _LARGEST_SHOCK)
 
     def _harvest_shocks(self, seen: Glimpse) -> tuple[Tensor, Tensor]:
         """Of all devices together, and of each; (batch, 1), (batch, device).
@@ -111,9 +129,8 @@ class Expectation:
         usual = harvest_moments(self.problem, seen.slot, seen.weather)[0]
         # a law without spread must not turn rounding into a shock
         floor = 1e-6 * usual + 1e-300
-        return ((seen.noticed.harvested_joule - mean) / torch.maximum(deviation, floor)).clamp(
-            -_LARGEST_SHOCK, _LARGEST_SHOCK
-        )
+        shock = (seen.noticed.harvested_joule - mean) / torch.maximum(deviation, floor)
+        return shock.nan_to_num(0.0).clamp(-_LARGEST_SHOCK, _LARGEST_SHOCK)
 
     def _channel_shocks(self, seen: Glimpse) -> tuple[Tensor, Tensor]:
         """Standardised next level and standardised moving, given the level left; (batch, site) each."""
@@ -124,7 +141,8 @@ class Expectation:
         stay = kernel.diagonal()
         direction = _standardised(seen.next_level, mean[seen.level], variance[seen.level])
         moved = _standardised(seen.next_level != seen.level, 1 - stay[seen.level], (stay * (1 - stay))[seen.level])
-        return direction, moved
+        known = seen.sites_known
+        return torch.where(known, direction, 0.0), torch.where(known, moved, 0.0)
 
     def _silence(self, arrived: Tensor) -> Tensor:
         """Evidence that a link is gone, both directions together; −∞ where a packet came; (batch, link)."""
@@ -158,12 +176,23 @@ class Detector:
 
 
 def calibrated(
-    problem: Problem, belief: Conditions, policy: Policy, false_alarm_prob: float, episodes: int, seed: int
+    problem: Problem,
+    belief: Conditions,
+    policy: Policy,
+    false_alarm_prob: float,
+    episodes: int,
+    seed: int,
+    metered: bool = False,
 ) -> Detector:
-    """Detector for a plan in the world it believes in; ``false_alarm_prob`` bounds alarms of an unchanged horizon."""
+    """Detector for a plan in the world it believes in; ``false_alarm_prob`` bounds alarms of an unchanged horizon.
+
+    ``metered`` says that devices measure what they spend.
+    """
     world = world_under(problem, belief)
     numbers = list(range(_FIRST_CALIBRATION, _FIRST_CALIBRATION + episodes))
     glimpses = _glimpses(problem, world, policy, numbers, seed)
+    if metered:
+        glimpses = [_metered(glimpse, world, seed) for glimpse in glimpses]
     first = torch.arange(episodes // _RATE_SHARE, device=problem.device)
     rest = torch.arange(episodes // _RATE_SHARE, episodes, device=problem.device)
     silence = _silence_evidence(problem, [g.noticed.arrived[first] for g in glimpses])
@@ -208,6 +237,14 @@ def _glimpses(problem: Problem, world: Problem, policy: Policy, numbers: list[in
         )
         for number, (now, after) in enumerate(pairwise(slots))
     ]
+
+
+def _metered(seen: Glimpse, world: Problem, seed: int) -> Glimpse:
+    """The same with meters that differ from the plan by chance alone."""
+    noise = stream(seed, "meter", seen.slot).standard_normal(seen.noticed.trained.shape)
+    ratio = 1 + _METER_DEVIATION * torch.from_numpy(noise).to(world.device)
+    spent_ratio = ratio if world.spending_factor is None else ratio * world.spending_factor
+    return replace(seen, noticed=replace(seen.noticed, spent_ratio=spent_ratio))
 
 
 def _silence_evidence(problem: Problem, arrivals: list[Tensor]) -> Tensor:

@@ -11,7 +11,7 @@ a plan.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -192,6 +192,12 @@ class Replanning:
         for sums in self._sums.values():
             sums.value[episode], sums.since[episode] = 0.0, slot
 
+    def revive(self, episode: int, devices: Collection[int], slot: int) -> None:
+        """Count on devices again that are known to be back though no packet of theirs came."""
+        belief = self.beliefs[episode]
+        dark = {device: 1.0 for device, factor in belief.harvest if device in devices and factor == 0}
+        self._believe(episode, replace(belief, away=belief.away.difference(devices)).with_harvest(dark), slot)
+
     def _estimate(self, episode: int, alarm: Alarm) -> Conditions:
         """The belief after an alarm."""
         belief = self.beliefs[episode]
@@ -206,6 +212,9 @@ class Replanning:
                 belief = self._rescaled(episode, Window(alarm.since, 0, some, apart=True), alarm.in_force)
             case "channel" | "channel of a site":
                 belief = replace(belief, kernel=self._kernel(episode, belief, alarm.since))
+            case "spending of a device":
+                some = tuple(sorted({member % self.problem.num_devices for member in alarm.members}))
+                belief = belief.with_spending(self._spending(episode, some, alarm.since))
         silent = alarm.silent | self._dark_and_silent(episode, belief, alarm.since)
         return without_links(self.problem, belief, set(silent)) if silent else belief
 
@@ -222,8 +231,9 @@ class Replanning:
         self._windows[episode] = replace(window, again=2 * slot - window.first_slot)
         old = belief.harvest_factor(self.problem.num_devices)
         seen = [glimpse.of(torch.tensor([episode])) for glimpse in self._history[window.first_slot :]]
-        harvested = torch.cat([g.noticed.harvested_joule for g in seen]).sum(0)
-        usual = torch.cat([harvest_moments(self.problem, g.slot, g.weather)[0] for g in seen]).sum(0)
+        by_slot = torch.cat([g.noticed.harvested_joule for g in seen])
+        expected = torch.cat([harvest_moments(self.problem, g.slot, g.weather)[0] for g in seen])
+        harvested, usual = by_slot.nansum(0), torch.where(by_slot.isnan(), 0.0, expected).sum(0)
         if window.apart:
             return belief.with_harvest({d: rounded_factor(float(harvested[d] / usual[d])) for d in window.devices})
         if not any(old):  # after total darkness all devices start from the scenario's law
@@ -231,12 +241,20 @@ class Replanning:
         ratio = float(harvested.sum() / (usual * torch.tensor(old).to(usual)).sum())
         return belief.with_harvest({d: rounded_factor(old[d] * ratio) for d in window.devices})
 
+    def _spending(self, episode: int, devices: tuple[int, ...], since: int) -> dict[int, float]:
+        """Factors on what devices draw: the median of measured over planned joules since a slot, rounded."""
+        ratios = [seen.noticed.spent_ratio for seen in self._history[since:]]
+        measured = torch.stack([ratio[episode] for ratio in ratios if ratio is not None])  # (slot, device)
+        found = measured.nanmedian(0).values
+        return {device: rounded_factor(max(float(found[device]), _LEAST_FACTOR)) for device in devices}
+
     def _kernel(self, episode: int, belief: Conditions, since: int) -> Kernel:
         """Counted transitions of all sites, with the old kernel as a weak prior, rounded."""
         old = world_under(self.problem, belief).channel.kernel
         counts = _PRIOR_MOVES * old
         for seen in self._history[since:]:
-            moves = seen.level[episode] * len(old) + seen.next_level[episode]
+            known = seen.sites_known[episode]
+            moves = (seen.level[episode] * len(old) + seen.next_level[episode])[known]
             counts = counts + torch.bincount(moves, minlength=old.numel()).reshape(old.shape)
         prob = torch.round(counts / counts.sum(1, keepdim=True) * _PER_UNIT) / _PER_UNIT
         prob = (prob + torch.diag(1 - prob.sum(1))).clamp_min(0)
@@ -260,6 +278,7 @@ class Watch:
     calibration_episodes: int = 200
     hops_per_slot: int = HOPS_PER_SLOT  # how far an alarm travels in a slot
     seed: int = 0
+    metered: bool = False  # whether devices measure what they spend
 
 
 def replanning(answering: Answering, first: Answer, watch: Watch) -> Replanning:
@@ -271,8 +290,9 @@ def replanning(answering: Answering, first: Answer, watch: Watch) -> Replanning:
         return answering.answer_to(conditions, previous=first.plan)
 
     def detector_for(answer: Answer) -> Detector:
-        policy, episodes = Switching(problem, ((0, answer),)), watch.calibration_episodes
-        return calibrated(problem, answer.conditions, policy, watch.false_alarm_prob, episodes, watch.seed)
+        policy, told = Switching(problem, ((0, answer),)), answer.conditions
+        chosen = (watch.false_alarm_prob, watch.calibration_episodes, watch.seed, watch.metered)
+        return calibrated(problem, told, policy, *chosen)
 
     return Replanning(problem, first, plan_for, detector_for, watch.hops_per_slot)
 

@@ -9,7 +9,7 @@ replace.
 """
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
 from typing import Any
@@ -96,6 +96,11 @@ class Consumption:
     drain_joule: Tensor  # (device,) D, drawn for that
     wake_joule: Tensor  # (device,) delivered in a slot with sending; zero where the radio wakes to listen
     sending: Sending
+    factor: Tensor | None = None  # (device,) on all that is drawn for training and sending; None: 1
+
+    def scaled(self, factor: Tensor) -> "Consumption":
+        """Devices that draw ``factor`` (device,) times as much, whatever they do."""
+        return replace(self, drain_joule=self.drain_joule * factor, factor=factor)
 
     def sending_joule(self, power_watt: Tensor) -> Tensor:
         """Delivered to the radio while it sends; (..., device) → (..., device)."""
@@ -105,18 +110,22 @@ class Consumption:
         """e, drawn for training and sending; (..., device) → (..., device)."""
         load_watt = self.sending.drawn_watt(power_watt)
         sending = self.sending_joule(power_watt) * self.converter.per_joule(load_watt)
-        return trained * self.training_drawn_joule + sending
+        return trained * self.training_drawn_joule + self._times_factor(sending)
 
     @cached_property
     def training_drawn_joule(self) -> Tensor:
         """Drawn in a slot with training; (device,)."""
-        return self.training_joule * self.converter.per_joule(self.training_watt)
+        return self._times_factor(self.training_joule * self.converter.per_joule(self.training_watt))
+
+    def _times_factor(self, joule: Tensor) -> Tensor:
+        return joule if self.factor is None else joule * self.factor
 
     def most_watt(self, joule: Tensor) -> Tensor:
         """The largest power [W] whose sending draws at most so much [J]; (..., device)."""
         # waking is charged at the table's least efficiency, so that the sum is never more than asked
         dearest = (self.converter.drawn_watt / self.converter.load_watt).max()
-        left = (joule - self.wake_joule * dearest).clamp_min(0)
+        drawn = joule if self.factor is None else joule / self.factor
+        left = (drawn - self.wake_joule * dearest).clamp_min(0)
         return self.sending.radiated_watt(self.converter.delivered_watt(left / self.sending.second))
 
 

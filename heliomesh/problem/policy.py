@@ -39,17 +39,20 @@ ParallelMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 class Noticed:
     """What devices noticed in the slot before: their own harvests, their training, and the packets they got."""
 
-    harvested_joule: Tensor  # (batch, device)
+    harvested_joule: Tensor  # (batch, device), NaN where nobody knows
     arrived: Tensor  # (batch, edge) bool
     trained: Tensor  # (batch, device) bool
+    spent_ratio: Tensor | None = None  # (batch, device) measured over planned joules; NaN or None: not measured
 
     def of(self, episodes: Tensor) -> "Noticed":
         """What was noticed in some of the episodes; their positions (chosen,)."""
-        return Noticed(self.harvested_joule[episodes], self.arrived[episodes], self.trained[episodes])
+        spent = None if self.spent_ratio is None else self.spent_ratio[episodes]
+        return Noticed(self.harvested_joule[episodes], self.arrived[episodes], self.trained[episodes], spent)
 
     def copied(self) -> "Noticed":
         """The same numbers in tensors of their own."""
-        return Noticed(self.harvested_joule.clone(), self.arrived.clone(), self.trained.clone())
+        spent = None if self.spent_ratio is None else self.spent_ratio.clone()
+        return Noticed(self.harvested_joule.clone(), self.arrived.clone(), self.trained.clone(), spent)
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ class Episodes:
         """Packets and energy of a slot, or of several; uniform numbers (..., edge) decide which packets arrive."""
         world, problem, battery = self._world, self.problem, seen.battery_joule
         trained = decision.trained & (world.battery.capacity_joule > 0)  # who is away trains not even for free
-        consumption = problem.consumption
+        consumption = world.consumption
         drawn = consumption.drawn_joule(decision.power_watt, trained) + consumption.drain_joule
         active = trained | (decision.power_watt > 0)
         guard.check_spending(decider, drawn * active, battery, self._dust_joule)

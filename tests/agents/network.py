@@ -43,8 +43,8 @@ def small(**changes: Any) -> Problem:
 
 
 def free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody uses."""
-    first = 20_000 + time.time_ns() // 1000 % 20_000
+    """The first of so many ports in a row that nobody uses, below those that outgoing connections take."""
+    first = 20_000 + time.time_ns() // 1000 % 12_000
     while any(_used(port) for port in range(first, first + count)):
         first += count
     return first

@@ -88,6 +88,21 @@ def test_a_restart_gives_the_weights_of_an_unbroken_run(lonely: AgentFolder, tmp
     assert read_journal(lonely) == read_journal(other)
 
 
+def test_a_journal_has_a_limit_and_keeps_the_newest_slots(lonely: AgentFolder) -> None:
+    size, said = 1000, list[str]()
+    AgentFolder(lonely.path).write_settings(lonely.settings.model_copy(update={"journal_bytes": size}))
+    for _ in range(3):
+        run_agent(AgentFolder(lonely.path), print, stop_after=2, report=said.append)
+    kept = [line["slot"] for line in read_journal(lonely)]
+    assert 2 <= len(kept) < 6
+    assert kept == list(range(6 - len(kept), 6))
+    longest = 1000
+    assert sum(path.stat().st_size for path in lonely.path.glob("slots*")) < 2 * (size + longest)
+    assert [text.split(":")[0] for text in said] == [f"slot {slot}" for slot in range(6)]
+    assert all("averaged with nobody, battery " in text for text in said)
+    assert any("trained" in text and "loss" in text for text in said)
+
+
 def test_a_full_disk_is_one_sentence_and_keeps_the_checkpoint(lonely: AgentFolder) -> None:
     assert run_agent(lonely, print, stop_after=2) == 2
     ended = CONTEXT.Process(target=_run_without_room, args=(lonely.path,))

@@ -15,14 +15,17 @@ from heliomesh.engine.fleet.messages import Packet, model_message
 from tests.agents.network import deployed, final_weights, planned, running, small, told
 
 from heliomesh.agents.clock import WallClock  # isort: skip
+from heliomesh.agents.codec import Codec
 from heliomesh.agents.deploy import WATCHER
 from heliomesh.agents.folder import AgentFolder, ClockSettings
 from heliomesh.agents.identity import OPERATOR, members_of
 from heliomesh.agents.inbox import Agreement, Inbox
 from heliomesh.agents.journal import read_journal
-from heliomesh.agents.link import Link, opened
+from heliomesh.agents.link import Link, Overlook, opened
 from heliomesh.agents.wire import CHUNK_BYTES, Assembly, RefusedError, Sender
 from heliomesh.problem.factor import energy
+
+FLOATS = Codec(1)  # senders of float32 need no number of parameters
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +42,9 @@ def sender(folder: AgentFolder, **changes: Any) -> Sender:
 
 def inbox(folder: AgentFolder, said: list[str], parameters: int) -> Inbox:
     told_by = {1: frozenset({energy(1)})}
-    agreement = Agreement(0, folder.settings.plan, 9.0, parameters, frozenset({0.0, 1.0}), told_by, {energy(1): 3})
+    agreement = Agreement(
+        0, folder.settings.plan, 9.0, Codec(parameters), frozenset({0.0, 1.0}), told_by, {energy(1): 3}
+    )
     assembly = Assembly(folder.members(), folder.settings.network, 4 * parameters)
     found = Inbox(agreement, assembly, WallClock(ClockSettings()), said.append, set())
     found.enter(5)
@@ -56,13 +61,13 @@ def delivered(box: Inbox, frames: tuple[bytes, ...]) -> Any:
 
 def test_a_model_comes_in_chunks_and_is_the_same(folders: list[AgentFolder]) -> None:
     row = torch.randn(50_000)
-    frames = sender(folders[1]).frames(model(5, row), 0.0)
+    frames = sender(folders[1]).frames(model(5, row), 0.0, FLOATS)
     assert len(frames) == 5
     assert max(map(len, frames)) <= CHUNK_BYTES
     said: list[str] = []
     (mail,) = delivered(inbox(folders[0], said, 50_000), frames)
-    assert torch.equal(mail.message().content.row, row)
-    assert mail.message().content.power_watt == 1.0
+    assert torch.equal(mail.message(Codec(50_000)).content.row, row)
+    assert mail.message(Codec(50_000)).content.power_watt == 1.0
     assert mail.frames == frames
     assert said == []
 
@@ -82,7 +87,7 @@ def test_messages_that_do_not_fit_are_refused(
 ) -> None:
     said: list[str] = []
     box = inbox(folders[0], said, 10)
-    assert not delivered(box, sender(folders[1], **changes).frames(model(slot, torch.zeros(10)), 0.0))
+    assert not delivered(box, sender(folders[1], **changes).frames(model(slot, torch.zeros(10)), 0.0, FLOATS))
     assert box.refused[reason] >= 1
     assert len(said) == 1
 
@@ -98,7 +103,7 @@ def test_only_the_operator_changes_plans_and_only_to_newer_ones(folders: list[Ag
     assert not delivered(box, operator.new_plan(1, 7, 10.0, b"for somebody else"))
     assert not delivered(box, sender(folders[1]).new_plan(0, 7, 10.0, b"from a member"))
     assert not delivered(box, sender(folders[1], device=OPERATOR).new_plan(0, 7, 10.0, b"forged"))
-    assert not delivered(box, operator.frames(model(5, torch.zeros(10)), 0.0))
+    assert not delivered(box, operator.frames(model(5, torch.zeros(10)), 0.0, FLOATS))
     assert (box.refused["plan"], box.refused["replay"]) == (3, 1)
     assert box.refused["unsigned"] == 2  # the forged manifest, and its chunk that nobody announced
     assert not box.isolated
@@ -107,7 +112,7 @@ def test_only_the_operator_changes_plans_and_only_to_newer_ones(folders: list[Ag
 def test_the_same_message_comes_in_once(folders: list[AgentFolder]) -> None:
     said: list[str] = []
     box = inbox(folders[0], said, 10)
-    frames = sender(folders[1]).frames(model(5, torch.zeros(10)), 0.0)
+    frames = sender(folders[1]).frames(model(5, torch.zeros(10)), 0.0, FLOATS)
     assert len(delivered(box, frames)) == 1
     assert not delivered(box, frames)
     assert box.refused["replay"] == 1
@@ -117,8 +122,8 @@ def test_the_same_message_comes_in_once(folders: list[AgentFolder]) -> None:
 def test_an_earlier_process_of_a_device_is_refused(folders: list[AgentFolder]) -> None:
     said: list[str] = []
     box = inbox(folders[0], said, 10)
-    assert delivered(box, sender(folders[1], started=2).frames(model(5, torch.zeros(10)), 0.0))
-    assert not delivered(box, sender(folders[1], started=1).frames(model(6, torch.zeros(10)), 0.0))
+    assert delivered(box, sender(folders[1], started=2).frames(model(5, torch.zeros(10)), 0.0, FLOATS))
+    assert not delivered(box, sender(folders[1], started=1).frames(model(6, torch.zeros(10)), 0.0, FLOATS))
     assert box.refused == {"twin": 1}
 
 
@@ -126,15 +131,15 @@ def test_an_earlier_process_of_a_device_is_refused(folders: list[AgentFolder]) -
 def test_who_sends_nan_is_isolated(folders: list[AgentFolder], row: torch.Tensor) -> None:
     said: list[str] = []
     box = inbox(folders[0], said, 2)
-    assert not delivered(box, sender(folders[1]).frames(model(5, row), 0.0))
+    assert not delivered(box, sender(folders[1]).frames(model(5, row), 0.0, FLOATS))
     assert box.isolated == {1}
-    assert not delivered(box, sender(folders[1]).frames(model(6, torch.zeros(2)), 0.0))
+    assert not delivered(box, sender(folders[1]).frames(model(6, torch.zeros(2)), 0.0, FLOATS))
     assert box.refused == {"unfit": 1, "isolated": 1}
 
 
 def test_changed_and_foreign_bytes_are_refused(folders: list[AgentFolder]) -> None:
     assembly = Assembly(folders[0].members(), folders[0].settings.network, 400)
-    manifest, chunk = sender(folders[1]).frames(model(5, torch.zeros(10)), 0.0)
+    manifest, chunk = sender(folders[1]).frames(model(5, torch.zeros(10)), 0.0, FLOATS)
     assert assembly.take(manifest) is None
     with pytest.raises(RefusedError, match="not what was signed"):
         assembly.take(chunk[:-1] + b"x")
@@ -147,18 +152,18 @@ def test_changed_and_foreign_bytes_are_refused(folders: list[AgentFolder]) -> No
         with pytest.raises(RefusedError):
             assembly.take(wrong)
     with pytest.raises(RefusedError, match="more than a model has"):
-        assembly.take(sender(folders[1]).frames(model(5, torch.zeros(101)), 0.0)[0])
+        assembly.take(sender(folders[1]).frames(model(5, torch.zeros(101)), 0.0, FLOATS)[0])
 
 
 def test_a_member_cannot_fill_the_memory_with_announcements(folders: list[AgentFolder]) -> None:
     assembly = Assembly(folders[0].members(), folders[0].settings.network, 400)
     rows = [torch.full((10,), float(number)) for number in range(65)]
-    *manifests, last = [sender(folders[1]).frames(model(5, row), 0.0)[0] for row in rows]
+    *manifests, last = [sender(folders[1]).frames(model(5, row), 0.0, FLOATS)[0] for row in rows]
     assert [assembly.take(manifest) for manifest in manifests] == [None] * 64
     with pytest.raises(RefusedError, match="one more message than the 64"):
         assembly.take(last)
     assembly.forget_before(6)
-    assert assembly.take(sender(folders[1]).frames(model(6, torch.zeros(10)), 0.0)[0]) is None
+    assert assembly.take(sender(folders[1]).frames(model(6, torch.zeros(10)), 0.0, FLOATS)[0]) is None
 
 
 def test_a_certificate_of_another_authority_is_refused(folders: list[AgentFolder], tmp_path: Path) -> None:
@@ -195,7 +200,7 @@ def test_a_stranger_a_forger_and_a_sender_of_nan_change_nothing(tmp_path: Path) 
         rogue.send(0, own.silence(0, 0, 0.0))
         rogue.send(0, own.silence(0, 0, 0.0))
         for victim in (0, 1):
-            rogue.send(victim, own.frames(model_message(2, victim, 0, Packet(1.0, bad), 32 * len(bad)), 0.0))
+            rogue.send(victim, own.frames(model_message(2, victim, 0, Packet(1.0, bad), 32 * len(bad)), 0.0, FLOATS))
         session.put(f"heliomesh/{folders[0].settings.network}/to/0", b"from a stranger")
         network.wait(120)
         assert not session.info.links()
@@ -206,6 +211,29 @@ def test_a_stranger_a_forger_and_a_sender_of_nan_change_nothing(tmp_path: Path) 
     assert [read_journal(folder)[-1]["isolated"] for folder in folders[:2]] == [[2], [2]]
     assert "sent NaN or infinity among its weights in slot 0; it is isolated" in told(folders[1])
     assert bool(final_weights(folders[:2]).isfinite().all())
+
+
+def test_a_watcher_believes_no_member_about_another(folders: list[AgentFolder]) -> None:
+    heard: list[tuple[int, int]] = []
+    settings = folders[0].settings
+    watcher = AgentFolder(folders[0].path.parent / WATCHER)
+    with linked(folders[2]) as rogue:
+        place = folders[2].settings.listen
+        overlook = Overlook(
+            watcher, settings.network, [place], lambda device, line: heard.append((device, line["n"]))
+        )
+        try:
+            until = time.monotonic() + 30
+            while (2, 1) not in heard:
+                assert time.monotonic() < until
+                rogue._own = 1
+                rogue.tell_watchers({"n": 0})
+                rogue._own = 2
+                rogue.tell_watchers({"n": 1})
+                time.sleep(0.05)
+        finally:
+            overlook.close()
+    assert set(heard) == {(2, 1)}
 
 
 def _weights(folder: AgentFolder) -> torch.Tensor:

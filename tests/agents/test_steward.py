@@ -1,18 +1,21 @@
-"""Deviating harvests call for a new plan, and devices follow it."""
+"""Deviating joules call for a new plan, and devices follow it."""
 
+import re
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from heliomesh.living.conditions import Conditions, world_under
 from heliomesh.living.replanning import Watch
 from heliomesh.simulation.slot_loop import run_slots
 from tests.agents.network import READY, deployed, planned, running, small, told
 
-from heliomesh.agents.deploy import WATCHER, plan_name  # isort: skip
-from heliomesh.agents.folder import AgentFolder, ClockSettings
+from heliomesh.agents.deploy import WATCHER  # isort: skip
+from heliomesh.agents.folder import AgentFolder, Belief, ClockSettings
 from heliomesh.agents.identity import OPERATOR
 from heliomesh.agents.journal import read_journal
 from heliomesh.agents.link import Overlook
@@ -28,6 +31,12 @@ RICH: dict[str, Any] = {  # in which less sun changes the plan
     "energy.capacity_joule": 3.0,
     "energy.powers_watt": [0.0, 1.0, 2.0],
 }
+
+BUSY: dict[str, Any] = {
+    "network.devices": 5,
+    "link.noise_watt": 1e-3,
+    "harvest.scale": 2.0,
+}  # silence means something
 
 
 def test_a_steward_plans_anew_where_harvests_deviate() -> None:
@@ -45,13 +54,77 @@ def test_a_steward_plans_anew_where_harvests_deviate() -> None:
     assert first.tables.model_dump() != usual.model_dump()
 
 
+@pytest.mark.parametrize(("device", "factor", "least", "most"), [(1, 2.0, 1.7, 2.3), (2, 0.5, 0.4, 0.6)])
+def test_a_steward_plans_anew_where_meters_deviate(device: int, factor: float, least: float, most: float) -> None:
+    problem = small(**RICH, slots=40)
+    steward = Steward.of(problem, "decentralized", OPTIONS, Watch(calibration_episodes=80))
+    factors, rng, found = torch.ones(1, 3, dtype=torch.float64), np.random.default_rng(0), []
+    factors[0, device] = factor
+    for number, slot in enumerate(run_slots(problem, planned(problem, hops=0).policy, [0], 0)):
+        ratio = factors * (1 + 0.1 * torch.from_numpy(rng.standard_normal((1, 3)))) if number >= 5 else 1.0
+        if (plan := steward.look(number, slot, slot.spent_joule * ratio)) is not None:
+            found.append((number, plan, steward.cause))
+    assert len(found) == 1
+    number, plan, cause = found[0]
+    assert number > 5
+    assert cause == "spending of a device"
+    assert [one for one, _ in plan.belief.spending] == [device]
+    assert least < plan.belief.spending[0][1] < most
+    assert Belief.of(plan.belief).conditions == plan.belief
+    assert Belief.of(plan.belief).told_to(0).spending == {}
+
+
+def test_a_steward_plans_without_a_device_that_is_gone_and_with_it_once_it_is_back() -> None:
+    problem = small(**BUSY, slots=70)
+    gone = world_under(problem, Conditions(away=frozenset({2})))
+    steward = Steward.of(problem, "decentralized", OPTIONS, Watch(calibration_episodes=80))
+    found = []
+    slots = run_slots(problem, planned(problem, hops=0).policy, [0], 0, {10: gone, 45: problem})
+    for number, slot in enumerate(slots):
+        unheard = frozenset({2} if 10 <= number < 45 else set())
+        if (plan := steward.look(number, slot, None, unheard)) is not None:
+            found.append((number, steward.cause, plan))
+    assert [(cause, plan.belief) for _, cause, plan in found] == [
+        ("silence", Conditions(away=frozenset({2}))),
+        ("life of 2", Conditions()),
+    ]
+    assert 10 < found[0][0] < 45
+    assert found[1][0] == 45
+    smaller, whole = found[0][2].tables, found[1][2].tables
+    assert [len(own.neighbours) for own in smaller.devices] == [2, 1, 0, 1, 2]
+    usual = tabulate(planned(problem, hops=0))
+    assert whole.model_dump(include={"devices"}) == usual.model_dump(include={"devices"})
+
+
+def test_a_steward_forgives_a_short_absence() -> None:
+    problem = small(**BUSY, slots=40)
+    steward = Steward.of(problem, "decentralized", OPTIONS, Watch(calibration_episodes=80))
+    for number, slot in enumerate(run_slots(problem, planned(problem, hops=0).policy, [0], 0)):
+        unheard = frozenset({1} if number in (10, 11, 12) else set())
+        assert steward.look(number, slot, None, unheard) is None
+
+
+def test_books_without_a_device_give_its_weight_away(tmp_path: Path) -> None:
+    problem = small(**{"network.devices": 5, "slots": 4})
+    folder = deployed(problem, planned(problem, hops=1), tmp_path / "net")[1]
+    belief = Belief(away=(2,), links_off=((3, 4),))
+    folder.write_settings(folder.settings.model_copy(update={"belief": belief}))
+    before, view = folder.view(), AgentFolder(folder.path).view()
+    own = view.problem.topology.edge_receiver == 1
+    assert view.neighbours == before.neighbours == (0, 2)
+    assert set(view.distance) == {0}
+    assert before.problem.topology.edge_weight[own].tolist() == pytest.approx([1 / 3, 1 / 3])
+    assert view.problem.topology.edge_weight[own].tolist() == pytest.approx([1 / 3, 0])
+    assert view.problem.topology.self_weight[1] == pytest.approx(2 / 3)
+
+
 def test_an_agent_follows_a_new_plan_and_remembers_it(tmp_path: Path) -> None:
     problem = small(**RICH, slots=300)
     alone = READY.model_copy(update={"patience_second": 0.2})
     folders = deployed(problem, planned(problem, hops=0), tmp_path / "net", alone)
     poorer = small(**RICH, slots=300, **{"harvest.scale": 0.2})
     tables = tabulate(planned(poorer, hops=0))
-    plan = NewPlan(plan_name(poorer, tables), tables, Conditions())
+    plan = NewPlan.of(poorer, tables, Conditions(spending=((0, 0.5),)))
     watcher, heard = AgentFolder(tmp_path / "net" / WATCHER), []
     settings = folders[0].settings
     overlook = Overlook(watcher, settings.network, [settings.listen], lambda *line: heard.append(line))
@@ -71,23 +144,29 @@ def test_an_agent_follows_a_new_plan_and_remembers_it(tmp_path: Path) -> None:
         overlook.close()
     followed = AgentFolder(folders[0].path)
     assert followed.settings.plan == plan.name
+    assert followed.settings.belief.spending == {"0": 0.5}
+    cheaper, usual = followed.view().problem, folders[0].view().problem
+    assert torch.equal(cheaper.actions.spent_joule[0], 0.5 * usual.actions.spent_joule[0])
     assert [own.model_dump() for own in followed.plan.devices] == [tables.devices[0].model_dump()]
     assert {line["plan"] for line in read_journal(followed)} <= {settings.plan, plan.name}
 
 
 @pytest.mark.slow
-def test_a_network_with_less_sun_gets_a_new_plan(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "cause"), [({"harvest_factor": 0.1}, "harvest"), ({"spending_factor": 2.0}, "spending of a device")]
+)
+def test_a_network_that_deviates_gets_a_new_plan(tmp_path: Path, change: dict[str, float], cause: str) -> None:
     problem = small(**RICH, slots=60)
     clock = ClockSettings(start_second=time.time() + 60, slot_second=3.0, guard_second=0.5)
     folders = deployed(problem, planned(problem, hops=0), tmp_path / "net", clock, options=OPTIONS)
     for folder in folders:
-        sensor = folder.settings.sensor.model_copy(update={"harvest_factor": 0.1})
+        sensor = folder.settings.sensor.model_copy(update=change)
         AgentFolder(folder.path).write_settings(folder.settings.model_copy(update={"sensor": sensor}))
     said: list[str] = []
     with watch(tmp_path / "net" / WATCHER, "127.0.0.1", 0, 5.0, said.append), running(folders) as network:
         network.wait(400)
     print(said)
-    assert "harvests deviate" in said[0]
+    assert f"alarm by {cause}; " in said[0]
     first = folders[0].settings.plan
     for folder in folders:
         lines = read_journal(folder)
@@ -96,3 +175,39 @@ def test_a_network_with_less_sun_gets_a_new_plan(tmp_path: Path) -> None:
         assert changed == next(line["slot"] for line in read_journal(folders[0]) if line["plan"] != first)
         assert "plan" not in lines[-1]["refused"]
         assert len(set(plans)) >= 2
+        if "spending_factor" in change:  # the new plan's books say what the meter says
+            joules = [(line["planned_joule"], line["measured_joule"]) for line in lines if line["plan"] != first]
+            assert sum(measured for _, measured in joules) == pytest.approx(sum(p for p, _ in joules), rel=0.15)
+
+
+@pytest.mark.slow
+def test_a_network_plans_without_a_dead_agent_and_with_it_once_it_is_back(tmp_path: Path) -> None:
+    problem = small(**BUSY | {"network.devices": 4}, slots=90)
+    clock = ClockSettings(start_second=time.time() + 40, slot_second=1.5, guard_second=0.3)
+    options = {"rounds": 1, "hops": 1}
+    folders = deployed(problem, planned(problem, hops=1), tmp_path / "net", clock, options=options)
+    said: list[str] = []
+
+    def wait_for(words: str) -> None:
+        until = time.monotonic() + 120
+        while not any(words in text for text in said):
+            assert time.monotonic() < until, said
+            time.sleep(0.1)
+
+    with watch(tmp_path / "net" / WATCHER, "127.0.0.1", 0, 5.0, said.append), running(folders) as network:
+        network.wait_for_slot(0, 8)
+        network.kill(2)
+        wait_for("alarm by silence")
+        network.wait_for_slot(0, int(re.findall(r"slot (\d+) on", said[0])[0]) + 1)
+        without = [AgentFolder(folders[device].path).settings.belief for device in (0, 1, 3)]
+        network.start(2)
+        wait_for("alarm by life of 2")
+        network.wait(400)
+    print(said)
+    assert without == [Belief(away=(2,))] * 3
+    final = {AgentFolder(folder.path).settings.plan for folder in folders}
+    assert len(final) == 1
+    assert [AgentFolder(folder.path).settings.belief for folder in folders] == [Belief()] * 4
+    last = [read_journal(folder)[-1] for folder in folders]
+    assert not any(line["isolated"] for line in last)
+    assert all(line["slot"] == 89 for line in last)

@@ -5,10 +5,12 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from heliomesh.problem.problem import Problem
 from heliomesh.simulation.trace import simulate
 from tests.agents.network import deployed, planned, running, small
 
@@ -29,7 +31,7 @@ def test_the_live_page(tmp_path: Path) -> None:
         with running(folders) as network:
             network.wait()
         until = time.monotonic() + 10
-        while b"live, slots" not in (page := _read(address)):
+        while b"live, the agents" not in (page := _read(address)):
             assert time.monotonic() < until
             time.sleep(0.2)
         assert b"player" in page
@@ -57,6 +59,38 @@ def test_journals_make_the_simulators_trace(tmp_path: Path) -> None:
     assert found is not None
     for column in expected.recorded:
         assert np.array_equal(getattr(found, column.name), getattr(expected, column.name)), column.name
+
+
+def journal_line(problem: Problem, device: int, slot: int, battery_joule: float) -> dict[str, Any]:
+    edges = len(problem.topology.neighbours[device])
+    idle = dict.fromkeys(("power_watt", "planned_joule", "harvested_joule", "overflow_joule"), 0.0)
+    return {
+        **idle,
+        "slot": slot,
+        "plan": "",
+        "measured_joule": None,
+        "channel_level": {},
+        "weather": 0,
+        "battery_joule": battery_joule,
+        "battery_after_joule": battery_joule,
+        "trained": False,
+        "error_prob": [1.0] * edges,
+        "delivered": [False] * edges,
+        "loss": None,
+    }
+
+
+def test_the_books_of_a_device_that_missed_slots_balance() -> None:
+    problem = small(**{"network.devices": 3, "slots": 6})
+    watched = Watched(problem)
+    for device, slots in enumerate(([0, 1, 2, 3], [0, 3], [2, 3])):
+        for slot in slots:
+            watched.hear(device, journal_line(problem, device, slot, 1.5 if slot == 3 and device == 1 else 1.0))
+    trace = watched.trace()
+    assert trace is not None
+    assert trace.harvested_joule[0, :4].tolist() == [[0, 0, 0], [0, 0, 0], [0, 0.5, 0], [0, 0, 0]]
+    left = trace.battery_joule[:, :-1] + trace.harvested_joule - trace.spent_joule
+    assert np.array_equal(left, trace.battery_joule[:, 1:])
 
 
 def _read(address: str, headers: dict[str, str] | None = None) -> bytes:

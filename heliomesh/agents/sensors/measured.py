@@ -44,6 +44,6 @@ class Measured:
             harvested = max(self._meter.battery_joule() - self._before_joule, 0.0)
         return Fate(np.full(num_edges, np.inf), harvested)
 
-    def spent_joule(self) -> float | None:
+    def spent_joule(self, power_watt: float, trained: bool) -> float | None:
         """As the meter at the load says."""
         return self._spent_joule

@@ -34,6 +34,6 @@ class Replayed:
         harvested = float(self._trace.harvested_joule[self._episode, slot, self._device])
         return Fate(np.where(delivered, np.inf, -np.inf), harvested)
 
-    def spent_joule(self) -> float | None:
+    def spent_joule(self, power_watt: float, trained: bool) -> float | None:
         """The device's books are right."""
         return None

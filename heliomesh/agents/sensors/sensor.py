@@ -23,15 +23,19 @@ class Sensor(Protocol):
     def close(self, slot: int) -> Fate:
         """The harvest of a slot, and which of its packets are lost."""
 
-    def spent_joule(self) -> float | None:
-        """What a meter says was spent in the slot that was closed last [J]; None where there is no meter."""
+    def spent_joule(self, power_watt: float, trained: bool) -> float | None:
+        """What a meter says was spent in the slot that was closed last [J]; None where there is no meter.
+
+        ``power_watt`` and ``trained`` say what the device did in it.
+        """
 
 
 def sensor_of(folder: AgentFolder) -> Sensor:
     """The sensor that the settings name; raises a user's mistake where it cannot be had."""
     settings, problem, device = folder.settings.sensor, folder.problem, folder.settings.device
     if settings.kind == "simulated":
-        return Simulated(problem, device, settings.episode, settings.seed, settings.harvest_factor)
+        factors = (settings.harvest_factor, settings.spending_factor)
+        return Simulated(problem, device, settings.episode, settings.seed, *factors)
     if settings.kind == "trace":
         if settings.file is None:
             raise TraceError("sensor.file: expected the file of a trace, actual: none")

@@ -140,6 +140,7 @@ class Installation:
     partners: Partners | None = None  # of one that plans with others
     rounds: tuple[Round, ...] = ()
     decider: Decider | None = None  # of one that brings its part of a finished plan
+    observed: bool = True  # whether somebody reads its logbook, which grows with every message
 
 
 class Device:
@@ -147,24 +148,30 @@ class Device:
 
     def __init__(self, given: Installation) -> None:
         view = given.view
-        self._view, self._problem, self._number = view, view.problem, view.device
+        self._number = view.device
         self._planner = None if given.partners is None else TablePlanner(view, given.partners, given.rounds)
         self._decider = _decider(given, self._planner)
-        star = _star(self._problem.topology, self._number, view.neighbours)
-        self._radio = _Radio(self._problem, self._number, star)
-        self._learner = Learner(given.lesson, star)
-        self._battery = self._problem.battery.of(torch.tensor([self._number]))
+        self._learner = Learner(given.lesson, self._look_at(view))
         self._battery_joule = torch.tensor([given.battery_joule], dtype=torch.float64)
         self._heard: dict[Variable, int] = {}  # the last values of all that is seen
         self._packets: dict[int, Packet] = {}  # of this slot, by sender
         self._now: _Now | None = None
-        self._logbook = Logbook()
+        self._logbook = Logbook() if given.observed else None
+
+    def _look_at(self, view: View) -> Topology:
+        """Take a view of the network; returns the links into this device."""
+        self._view, self._problem = view, view.problem
+        star = _star(self._problem.topology, self._number, view.neighbours)
+        self._radio = _Radio(self._problem, self._number, star)
+        self._battery = self._problem.battery.of(torch.tensor([self._number]))
+        return star
 
     # messages
 
     def deliver(self, sender: int, messages: Sequence[Message]) -> Outgoing:
         """Take what a neighbour sent; what is meant for others is passed on."""
-        self._logbook.enter(sender, messages)
+        if self._logbook is not None:
+            self._logbook.enter(sender, messages)
         for message in messages:
             if message.destination == self._number:
                 self._keep(message)
@@ -246,7 +253,7 @@ class Device:
         )
         if not power_watt > 0:
             return {}
-        packet = Packet(float(power_watt), self._learner.sent(slot))
+        packet = Packet(float(power_watt), *self._learner.sent(slot))
         bits = self._learner.packet_bits
         return {other: [model_message(self._number, other, slot, packet, bits)] for other in self._view.neighbours}
 
@@ -294,9 +301,15 @@ class Device:
 
     # between two slots
 
-    def follow(self, decider: Decider) -> None:
+    def follow(self, decider: Decider, view: View) -> None:
         """Another part of another plan from now on; what was heard is counted in the old plan's cells."""
         self._decider, self._heard = decider, {}
+        self._learner.follow(self._look_at(view))
+
+    def correct(self, joule: float) -> None:
+        """Add what a meter found beside the books, or take it away."""
+        capacity = self._battery.capacity_joule
+        self._battery_joule = torch.minimum((self._battery_joule + joule).clamp_min(0), capacity)
 
     def state(self) -> dict[str, Tensor]:
         """All that a device with a finished plan must not forget."""
@@ -324,7 +337,7 @@ class Device:
 
     def logbook(self) -> dict[Receipt, tuple[int, int]]:
         """Number and bytes of the messages received."""
-        return self._logbook.plain()
+        return {} if self._logbook is None else self._logbook.plain()
 
 
 @dataclass(frozen=True)

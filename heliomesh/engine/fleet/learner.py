@@ -17,7 +17,7 @@ from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.minibatch import Minibatches
 from heliomesh.learning.model import InputShape, build_model
 from heliomesh.learning.optimiser import choose_for
-from heliomesh.learning.packets import first_feedback, is_exact, packet
+from heliomesh.learning.packets import first_feedback, int8_scale, is_exact, packet
 from heliomesh.learning.partition import Partition
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.quasi_global import lean, remember
@@ -92,6 +92,10 @@ class Learner:
         """The device's own weights; (parameter,)."""
         return self._weights[0]
 
+    def follow(self, star: Topology) -> None:
+        """Average by the weights of these links from now on; neighbours are the same."""
+        self._star = star
+
     def begin(self) -> None:
         """Remember the weights before training."""
         self._before[0] = self._weights[0]
@@ -133,10 +137,15 @@ class Learner:
         """What a packet takes on the air."""
         return update_bits(len(self.weights), self._settings.on_air, self._settings.top_k_share)
 
-    def sent(self, slot: int) -> Tensor:
-        """What goes on the air in a slot: w½, or Δ where updates are averaged, compressed; (parameter,)."""
+    def sent(self, slot: int) -> tuple[Tensor, Tensor | None]:
+        """What goes on the air in a slot: w½, or Δ where updates are averaged, compressed, and the scales of int8.
+
+        Returns (parameter,) and (block,).
+        """
         content = self.weights - self._before[0] if self._sends_updates else self.weights.clone()
-        return packet(self._settings, content, self._feedback, self._lesson.seed, slot, self._lesson.device)
+        scale = int8_scale(content) if self._settings.on_air == "int8" else None
+        row = packet(self._settings, content, self._feedback, self._lesson.seed, slot, self._lesson.device)
+        return row, scale
 
     def average(self, rows: dict[int, Tensor], delivered: npt.NDArray[np.bool_], trained: bool) -> None:
         """Average with what was delivered: ``rows`` by the sender's row, ``delivered`` by incoming edge."""

@@ -25,6 +25,7 @@ class Packet:
 
     power_watt: float  # with which it was sent; a receiver's radio measures it, whether it decodes the rest or not
     row: Tensor  # (parameter,) w½, or Δ where updates are averaged, as it comes over the air
+    scale: Tensor | None = None  # (block,) of an int8 packet, which travels too
 
 
 Content = Factor | dict[Variable, int] | Packet  # a table, measured states, a model

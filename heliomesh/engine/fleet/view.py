@@ -83,6 +83,7 @@ def _known_to(problem: Problem, device: int, members: Collection[int], receivers
             quanta=_kept(actions.quanta, known.unsqueeze(1), battery.levels),  # nobody can pay that
             needed_quanta=_kept(actions.needed_quanta, known.unsqueeze(1), battery.levels),
         ),
+        spending_factor=None if problem.spending_factor is None else _kept(problem.spending_factor, known, torch.nan),
     )
 
 

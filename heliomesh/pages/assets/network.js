@@ -101,7 +101,7 @@ class Scene {
     const bounds = [0, 1].map((axis) => points.reduce(([low, high], point) =>
       [Math.min(low, point[axis]), Math.max(high, point[axis])], [Infinity, -Infinity]));
     const [across, down] = bounds.map(([low, high]) => Math.max(high - low, 1e-9));
-    const pad = 40;
+    const pad = 48; // as wide as the widest waves
     const tallest = this.network.devices > 40 ? 600 : 420; // many devices need the room
     this.width = width;
     this.height = Math.round(Math.min(Math.max((width - 2 * pad) * down / across + 2 * pad, 180), tallest));
@@ -433,13 +433,16 @@ function showPlayers() {
   if (other !== undefined && window.matchMedia("(min-width: 1000px)").matches) showSecond(other);
   byId("two").addEventListener("click", () => (player.scenes.length > 1 ? hideSecond() : showSecond(other)));
   listenToTransport();
-  player.seek(0);
+  player.seek(firstFrame());
   keepPlayers();
 }
 
+/** Of a live network the newest slot is shown. */
+function firstFrame() { return page.live ? player.frames - 1 : 0; }
+
 /** The slot, and the runs of the players by their folders. */
 function keepPlayers() {
-  links.keep("slot", () => (player.frame ? String(player.slotNow()) : null),
+  links.keep("slot", () => (player.frame !== firstFrame() ? String(player.slotNow()) : null),
     (text) => {
       if (!(Number(text) >= 1)) return;
       player.pause();
