@@ -43,14 +43,15 @@ def run_blocks(
     episodes: list[int],
     seed: int,
     truth: Mapping[int, Problem] = MappingProxyType({}),
+    packets: bool = True,
 ) -> Iterator[Slot]:
     """What `run_slots` yields, in blocks of `block_slots` where they are more than one."""
     most = block_slots(problem, policy, len(episodes), truth)
     if most == 1:
-        yield from run_slots(problem, policy, episodes, seed, truth)
+        yield from run_slots(problem, policy, episodes, seed, truth, packets)
         return
     check_size(problem, policy)
-    under_way = _Blocks(problem, cast(ActionPolicy, policy), episodes, seed)
+    under_way = _Blocks(problem, cast(ActionPolicy, policy), episodes, seed, packets)
     for first in range(0, problem.slots, most):
         yield under_way.advance(range(first, min(first + most, problem.slots)))
 
@@ -74,9 +75,9 @@ def _chain(step: Callable[[Tensor, Tensor], Tensor], state: Tensor, uniform: Ten
 class _Blocks:
     """Episodes between blocks; tensors of a block have the axes (slot, episode, ...)."""
 
-    def __init__(self, problem: Problem, policy: ActionPolicy, episodes: list[int], seed: int) -> None:
+    def __init__(self, problem: Problem, policy: ActionPolicy, episodes: list[int], seed: int, packets: bool) -> None:
         self._problem, self._policy = problem, policy
-        self._numbers = RandomNumbers(problem, episodes, seed)
+        self._numbers = RandomNumbers(problem, episodes, seed, packets)
         first = self._numbers.first()
         self._channel_level = problem.channel.initial(first.channel)
         self._hidden = problem.harvest.start(first.harvest[..., 0])
@@ -110,7 +111,7 @@ class _Blocks:
             power_watt=power,
             scheduled=trained,
             error_prob=error,
-            delivered=now.link >= error,
+            delivered=now.delivered(error),
             update_loss=self._update_loss(slots, error, trained),
             spent_joule=spent,
             harvested_joule=harvested,
