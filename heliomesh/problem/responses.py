@@ -112,7 +112,7 @@ class Responses:
         padded = np.zeros((len(tables), tables.shape[1] + 1), tables.dtype)
         padded[:, 1:] = tables
         value = price.take(devices, 1)
-        for term in terms:  # in the order of `Coordination.rounds`, so that sums have the same bits
+        for term in terms:  # in the order of `Rounds`, so that sums have the same bits
             value = value + padded.take(term, 1).reshape(value.shape)
         costs = torch.from_numpy(value)
         found: list[list[int]] = (costs.argmin(-1) if self.exact else first_least(costs)).tolist()
