@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.problem import coordination, path_ascent, rounds, sampled_bound, threads
+from heliomesh.problem import coordination, kept_form, path_ascent, rounds, sampled_bound, threads
 from heliomesh.problem.kept_form import KeptForm
 from heliomesh.problem.paths import drawn_paths
 from heliomesh.problem.product_form import ProductForm
@@ -38,15 +38,17 @@ def _network(devices: int, changes: dict[str, object]) -> hm.Problem:
     return hm.build(scenario)
 
 
+@pytest.mark.parametrize("most_bytes", [0, 1 << 30])
 @pytest.mark.parametrize("changes", _CHANGES)
-def test_costs_from_kept_logarithms_are_those_of_the_product_form(changes):
+def test_costs_from_kept_logarithms_are_those_of_the_product_form(changes, most_bytes, monkeypatch):
+    monkeypatch.setitem(kept_form._KEPT_BYTES, "cpu", most_bytes)
     problem = _network(40, changes)
     fast, plain, colour = KeptForm(problem), ProductForm(problem), torch.tensor(problem.colour)
     law = torch.rand(12, 40, len(problem.actions), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     law /= law.sum(-1, keepdim=True)
     for turn in [*range(int(colour.max()) + 1), 0, 1]:
         movers = (colour == turn).nonzero().squeeze(1)
-        for first, end in ((0, 5), (5, 12)):
+        for first, end in ((0, 5), (5, 11), (11, 12)):
             found, expected = (form.of(movers).action_cost(law[first:end], first) for form in (fast, plain))
             torch.testing.assert_close(found, expected, atol=1e-13, rtol=0)
         law[:, movers] = law[:, movers].roll(1, -1)
