@@ -20,7 +20,7 @@ from torch import Tensor
 
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
-from heliomesh.problem.coordination import Coordination, Group
+from heliomesh.problem.coordination import Coordination, Group, Tables
 from heliomesh.problem.policy import ActionPolicy, Observation
 from heliomesh.problem.problem import Problem
 from heliomesh.scenario import ScenarioError
@@ -135,7 +135,7 @@ class RoundedTables(ActionPolicy):
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Coordinate rounds from the first actions, from silence and from the min-sum messages' advice."""
-        return torch.cat([self._decide(slot, piece) for piece in seen.pieces(self._coordination.batch)])
+        return torch.cat([self._decide(slot, piece) for piece in seen.pieces(self._coordination.batch())])
 
     @cached_property
     def _coordination(self) -> Coordination:
@@ -151,7 +151,9 @@ class RoundedTables(ActionPolicy):
         tables = coordination.flat((self._tables(slot, group, seen) for group in coordination.groups), price)
         first = self.first[min(slot, len(self.first) - 1)][device, state].long()
         starts = [first, torch.zeros_like(first)]
-        return coordination.decide(tables * unit, price * unit, starts, self.source.rounds, self.source.messages)
+        return coordination.decide(
+            Tables(tables * unit), price * unit, starts, self.source.rounds, self.source.messages
+        )
 
     def _tables(self, slot: int, group: Group, seen: Observation) -> Tensor:
         """Costs of a group's joint actions; (batch, receiver, joint action)."""

@@ -1,7 +1,6 @@
 """The graph: who hears whom, k-hop sets, positions and the mixing matrix."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,6 +11,8 @@ import numpy.typing as npt
 from heliomesh.physics.reach import MOST_LINKS, pairs_by_budget, pairs_within
 from heliomesh.scenario import Network, Scenario, ScenarioError
 from heliomesh.streams import stream
+
+Links = list[tuple[int, int]] | npt.NDArray[np.int64]  # pairs of devices, in any order
 
 _TRIES = 1000  # draws of a random graph
 _PLACED = ("ring", "grid", "star", "geometric", "places")  # whose positions give the links their lengths
@@ -76,6 +77,18 @@ class Topology:
         parts = (self.graph.subgraph(part) for part in nx.connected_components(self.graph))
         return max(nx.diameter(part) for part in parts)
 
+    @cached_property
+    def num_components(self) -> int:
+        """Parts of the graph between which there is no link."""
+        unseen, count = set(range(self.num_devices)), 0
+        while unseen:
+            count, reached = count + 1, [unseen.pop()]
+            while reached:
+                near = unseen.intersection(self.neighbours[reached.pop()])
+                unseen -= near
+                reached.extend(near)
+        return count
+
     def edge(self, receiver: int, sender: int) -> int:
         """Index of the directed edge from ``sender`` to ``receiver``."""
         start = int(self.edge_start[receiver])
@@ -91,10 +104,21 @@ def build_topology(scenario: Scenario) -> Topology:
     network = scenario.network
     _check_links(network)
     links, position = _links_and_positions(scenario)
-    pairs = np.array(sorted({(i, j) for a, b in links for i, j in ((a, b), (b, a))}), dtype=np.int64).reshape(-1, 2)
-    topology = with_mixing(network, pairs, position)
-    _check_connected(network, topology.graph)
+    topology = with_mixing(network, _directed(links, network.devices), position)
+    if topology.num_components > 1 and not network.allow_disconnected:
+        raise ScenarioError(
+            "network.topology",
+            "expected a connected graph (or network.allow_disconnected = true), "
+            f"actual number of components {topology.num_components}",
+        )
     return topology
+
+
+def _directed(links: Links, devices: int) -> npt.NDArray[np.int64]:
+    """Both directions of every link, each once, sorted; (edge, 2)."""
+    ends = np.array(links, dtype=np.int64).reshape(-1, 2)
+    number = np.unique(np.concatenate([ends, ends[:, ::-1]]) @ np.array([devices, 1]))
+    return np.stack(np.divmod(number, devices), axis=1)
 
 
 def with_mixing(network: Network, pairs: npt.NDArray[np.int64], position: npt.NDArray[np.float64]) -> Topology:
@@ -135,16 +159,7 @@ def _check_links(network: Network) -> None:
         )
 
 
-def _check_connected(network: Network, graph: "nx.Graph[int]") -> None:
-    parts = nx.number_connected_components(graph)
-    if parts > 1 and not network.allow_disconnected:
-        raise ScenarioError(
-            "network.topology",
-            f"expected a connected graph (or network.allow_disconnected = true), actual number of components {parts}",
-        )
-
-
-def _links_and_positions(scenario: Scenario) -> tuple[Iterable[tuple[int, int]], npt.NDArray[np.float64]]:
+def _links_and_positions(scenario: Scenario) -> tuple[Links, npt.NDArray[np.float64]]:
     network, seed = scenario.network, scenario.seed
     m, spacing = network.devices, network.link_metre
     match network.topology:
@@ -209,7 +224,7 @@ def _regular(network: Network, seed: int) -> list[tuple[int, int]]:
     return list(graph.edges)
 
 
-def _geometric(network: Network, seed: int) -> tuple[list[tuple[int, int]], npt.NDArray[np.float64]]:
+def _geometric(network: Network, seed: int) -> tuple[Links, npt.NDArray[np.float64]]:
     """Uniform points in a square sized for the mean degree, joined within ``link_metre``; redrawn until fit."""
     from scipy.spatial import cKDTree  # slow to import and needed here only
 
@@ -224,9 +239,8 @@ def _geometric(network: Network, seed: int) -> tuple[list[tuple[int, int]], npt.
             if 2 * len(pairs) >= network.mean_degree * m or m * (m - 1) == 2 * len(pairs):
                 break
             position = position * 0.98
-        links = _pairs_of(pairs)
-        if _is_fit(network, links):
-            return links, position
+        if _is_fit(network, pairs):
+            return pairs, position
     raise _never_fit(network)
 
 
@@ -242,14 +256,14 @@ def _erdos_renyi(network: Network, seed: int) -> list[tuple[int, int]]:
     raise _never_fit(network)
 
 
-def _is_fit(network: Network, links: list[tuple[int, int]]) -> bool:
+def _is_fit(network: Network, links: Links) -> bool:
     """Whether a random graph is connected, where it must be, and has no degree above the largest allowed."""
-    graph: nx.Graph[int] = nx.Graph(links)
-    largest = max((degree for _, degree in graph.degree), default=0)
+    pairs = _directed(links, network.devices)
+    largest = np.bincount(pairs[:, 0], minlength=network.devices).max()
     if network.max_degree is not None and largest > network.max_degree:
         return False
-    whole = network.devices == 1 or (len(graph) == network.devices and nx.is_connected(graph))
-    return network.allow_disconnected or whole
+    nowhere = np.zeros((network.devices, 2))
+    return network.allow_disconnected or with_mixing(network, pairs, nowhere).num_components == 1
 
 
 def _never_fit(network: Network) -> ScenarioError:
@@ -261,18 +275,14 @@ def _never_fit(network: Network) -> ScenarioError:
     )
 
 
-def _between_places(scenario: Scenario, position: npt.NDArray[np.float64]) -> list[tuple[int, int]]:
+def _between_places(scenario: Scenario, position: npt.NDArray[np.float64]) -> Links:
     """Links of devices at given positions (device, 2)."""
     network = scenario.network
     if network.edges is not None:
         return _explicit(network)
     if network.links == "budget":
-        return _pairs_of(pairs_by_budget(scenario, position))
-    return _pairs_of(pairs_within(position, network.link_metre, "network.link_metre"))
-
-
-def _pairs_of(links: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    return [(int(a), int(b)) for a, b in links]
+        return pairs_by_budget(scenario, position)
+    return pairs_within(position, network.link_metre, "network.link_metre")
 
 
 def _unit_square(placement: str, devices: int, rng: np.random.Generator) -> npt.NDArray[np.float64]:

@@ -122,7 +122,7 @@ class Coordinated(ActionPolicy):
         few = self.action_ahead(slot, seen)
         if few is not None:
             return few
-        batch = self.coordination.batch
+        batch = self.coordination.batch(self.coordination.shares_tables(self.messages))
         if seen.weather.shape[0] <= batch:
             return self._decide(slot, seen)
         return torch.cat([self._decide(slot, piece) for piece in seen.pieces(batch)])
@@ -132,9 +132,7 @@ class Coordinated(ActionPolicy):
         left = Left(problem, seen)
         price = left.values(self.alone.futures[slot]) + problem.during(slot).idle_cost
         price = price.masked_fill(~left.affordable, torch.inf)
-        tables = coordination.flat(
-            (coordination.slot_costs(slot, g, seen.channel_level) for g in coordination.groups), price
-        )
+        tables = coordination.slot_tables(slot, seen.channel_level, price, self.messages)
         own = self.alone.action(slot, seen)
         return coordination.decide(tables, price, [own, torch.zeros_like(own)], self.rounds, self.messages)
 

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from heliomesh.problem.best_response import descend, starting_laws
 from heliomesh.problem.context import Planning
-from heliomesh.problem.coordination import Coordination, Group
+from heliomesh.problem.coordination import Coordination, Group, Tables
 from heliomesh.problem.endless import TURN_SLOTS, EndlessOptions, cycle_of, endless_plan
 from heliomesh.problem.exact import backward_induction, induction_bytes
 from heliomesh.problem.few import FewLeft, Floats, Ints, JointTable, is_few, last_of
@@ -108,14 +108,15 @@ class ReceiverTables(ActionPolicy):
         price = problem.during(slot).idle_cost.masked_fill(~left.affordable, torch.inf)
         if self.futures is not None:
             price = price + left.values(self.futures[slot])
-        tables = coordination.flat((self._objective(slot, g, seen) for g in coordination.groups), price)
+            tables = coordination.slot_tables(slot, seen.channel_level, price, self.messages)
+        else:
+            tables = Tables(coordination.flat((self._objective(slot, g, seen) for g in coordination.groups), price))
         greedy = problem.actions.last_of(~price.isinf())
         return coordination.decide(tables, price, [greedy, torch.zeros_like(greedy)], self.rounds, self.messages)
 
     def _objective(self, slot: int, group: Group, seen: Observation) -> Tensor:
         """v_t f_i + W_i for all joint actions of a group; (batch, receiver, joint action)."""
-        now = self.coordination.slot_costs(slot, group, seen.channel_level)
-        return now if self.futures is not None else now + self.values_left(slot, group, seen)
+        return self.coordination.slot_costs(slot, group, seen.channel_level) + self.values_left(slot, group, seen)
 
     def values_left(self, slot: int, group: Group, seen: Observation) -> Tensor:
         """W_i for all joint actions of a group; (batch, receiver, joint action)."""
@@ -201,16 +202,11 @@ class ReceiverTables(ActionPolicy):
     @cached_property
     def _batch(self) -> int:
         """Episodes to handle at a time: the widest look-up is that of one action over all levels."""
-        count = len(self.problem.actions)
-        widest = max(
-            (
-                len(g.receivers) * count * self.grids[g.heard].num_energy ** (g.heard - 1)
-                for g in self.coordination.groups
-                if self.futures is None
-            ),
-            default=1,
-        )
-        return max(1, min(self.coordination.batch, _LOOKED_UP // widest))
+        if self.futures is not None:
+            return self.coordination.batch(self.coordination.shares_tables(self.messages))
+        count, groups = len(self.problem.actions), self.coordination.groups
+        widest = [len(g.receivers) * count * self.grids[g.heard].num_energy ** (g.heard - 1) for g in groups]
+        return max(1, min(self.coordination.batch(), _LOOKED_UP // max(widest, default=1)))
 
 
 _LOOKED_UP = 1 << 22  # values interpolated at a time
@@ -298,13 +294,14 @@ def _layout(problem: Problem, coordination: Coordination, options: Options) -> L
             if most < _FEWEST_LEVELS and not named and options.largest_table is None:
                 return None
             grids[heard] = plan_grid(problem, options.levels, options.interpolate, most)
-    sizes = [table_size(grids[len(cluster.devices)], cluster) for cluster in clusters]
-    needed = _table_bytes(grids, clusters)
-    fits = sum(sizes) <= _NAMED_WORK and needed <= options.memory_gib * 2**30
+    sizes = _table_sizes(grids, clusters)
     if options.largest_table is not None:
         fits = max(sizes, default=0) <= options.largest_table
+    else:
+        fits = sum(sizes) <= _NAMED_WORK and _table_bytes(grids, clusters) <= options.memory_gib * 2**30
     if not fits:
         return None
+    needed = _table_bytes(grids, clusters)
     check_fits("receiver tables", needed, options.memory_gib, _REMEDY)
     return Layout(next(iter(grids.values()), problem), grids, clusters, kind_of)
 
@@ -329,6 +326,16 @@ def _table_bytes(grids: Mapping[int, Problem], clusters: list[Part]) -> float:
         stored += grid.dtype.itemsize * grid.slots * float(entries(grid.sizes(cluster.states)))
         search = max(search, induction_bytes(grid.wide, cluster, with_code=False))
     return 2 * stored + search
+
+
+def _table_sizes(grids: Mapping[int, Problem], clusters: list[Part]) -> list[int]:
+    """`table_size` of every cluster; those with as many devices and sites have the same."""
+    found: dict[tuple[int, int], int] = {}
+    for cluster in clusters:
+        shape = len(cluster.devices), len(cluster.sites)
+        if shape not in found:
+            found[shape] = table_size(grids[len(cluster.devices)], cluster)
+    return [found[len(cluster.devices), len(cluster.sites)] for cluster in clusters]
 
 
 def table_size(problem: Problem, cluster: Part) -> int:

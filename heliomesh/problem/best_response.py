@@ -15,9 +15,10 @@ from heliomesh.problem.joint_form import CostForm
 from heliomesh.problem.policy import Track
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.single import OwnPrograms
-from heliomesh.problem.threads import fitting_threads
+from heliomesh.problem.threads import fitting_threads, is_small
 
-_SLOT_ENTRIES = 1 << 24  # wedge-action entries handled at a time
+_SLOT_ENTRIES = {"cpu": 1 << 26, "cuda": 1 << 29}  # wedge-action entries of large networks handled at a time
+_FEW_ENTRIES = 1 << 24  # the same of small ones
 _ENOUGH = 1e-5  # relative improvement of a sweep below which best responses stop
 
 
@@ -96,7 +97,8 @@ def _descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: 
 
 def by_slots(function: Callable[[Tensor, int], Tensor], law: Tensor, problem: Problem) -> Tensor:
     """Apply a function of laws and their first slot in pieces that fit the cache and the memory."""
-    at_once = max(1, _SLOT_ENTRIES // _entries(problem))
+    most = _FEW_ENTRIES if is_small(problem) else _SLOT_ENTRIES[problem.device.type]
+    at_once = max(1, most // _entries(problem))
     pieces = torch.split(law, at_once)
     return torch.cat([function(piece, number * at_once) for number, piece in enumerate(pieces)])
 

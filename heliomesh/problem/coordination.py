@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.responses import Floats, Ints, Responses
+from heliomesh.problem.rounds import Movers, Rounds, movers_of
 from heliomesh.problem.size import check_fits
 from heliomesh.problem.threads import is_small
 from heliomesh.problem.ties import first_least
@@ -39,6 +41,14 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Tables:
+    """Receivers' tables over the joint actions that they hear, in one buffer."""
+
+    entries: Tensor  # (batch, entry) a group after the other, or (1, entry) where episodes share tables
+    begins: Tensor | None = None  # (receiver, batch) where each receiver's table begins, if they do
+
+
+@dataclass(frozen=True)
 class Coordination:
     """Tables and rounds for one network."""
 
@@ -48,60 +58,51 @@ class Coordination:
     @cached_property
     def groups(self) -> tuple[Group, ...]:
         """All receivers with at least one neighbour, by how many devices they hear."""
-        problem = self.problem
-        by_count: dict[int, list[int]] = {}
-        for receiver in range(problem.num_devices):
-            if problem.topology.neighbours[receiver]:
-                by_count.setdefault(len(problem.heard_by(receiver)), []).append(receiver)
-        groups, offset = [], 0
-        for count, receivers in sorted(by_count.items()):
-            edges = torch.tensor([self.edge_order(i) for i in receivers], device=problem.device)
-            actors = torch.from_numpy(problem.topology.edge_sender).to(problem.device)[edges]
-            places = torch.tensor(receivers, device=problem.device)
+        problem, topology = self.problem, self.problem.topology
+        degree, groups, offset = np.diff(topology.edge_start), [], 0
+        sender = torch.from_numpy(topology.edge_sender).to(problem.device)
+        for neighbours in np.unique(degree[degree > 0]).tolist():
+            receivers = np.flatnonzero(degree == neighbours)
+            place = topology.edge_start[receivers].reshape(-1, 1) + np.arange(neighbours)
+            edges, places = (torch.from_numpy(a).to(problem.device) for a in (self._edge_order[place], receivers))
+            actors = sender[edges]
             if problem.link.half_duplex:
                 actors = torch.cat([actors, places.unsqueeze(1)], dim=1)
             groups.append(Group(places, actors, edges, offset))
-            offset += len(receivers) * len(problem.actions) ** count
+            offset += len(receivers) * len(problem.actions) ** actors.shape[1]
         return tuple(groups)
 
-    def edge_order(self, receiver: int) -> list[int]:
-        """Edges into a receiver, alike senders beside each other: equal surroundings then give equal tables."""
-        start, stop = self.problem.topology.edge_start[receiver : receiver + 2]
-        return sorted(range(start, stop), key=lambda edge: self._edge_looks[edge])
-
-    def edge_look(self, edge: int) -> tuple[float, ...]:
-        """What distinguishes an edge and its sender for a receiver."""
-        return self._edge_looks[edge]
+    @cached_property
+    def _edge_order(self) -> npt.NDArray[np.int64]:
+        """Edges by receiver, alike senders beside each other: equal surroundings then give equal tables; (edge,)."""
+        topology = self.problem.topology
+        keys = (self.device_kind[topology.edge_sender], self.edge_gain, topology.edge_weight, topology.edge_receiver)
+        return np.lexsort(keys)
 
     @cached_property
-    def _edge_looks(self) -> list[tuple[float, ...]]:
-        """What distinguishes an edge and its sender for a receiver."""
-        problem, topology = self.problem, self.problem.topology
-        looks = self.device_looks
-        gain = [
-            float(f"{g:.9e}") for g in problem.link.path_gain.tolist()
-        ]  # computed, so equal but for the last digits
-        weight = topology.edge_weight.tolist()
-        return [(weight[e], gain[e], *looks[j]) for e, j in enumerate(topology.edge_sender.tolist())]
+    def edge_gain(self) -> npt.NDArray[np.float64]:
+        """Path gains, to ten digits: they are computed, so equal ones may differ in the last; (edge,)."""
+        different, which = np.unique(self.problem.link.path_gain.cpu().numpy(), return_inverse=True)
+        return np.array([float(f"{gain:.9e}") for gain in different.tolist()])[which]
 
     @cached_property
-    def device_looks(self) -> list[tuple[float, ...]]:
-        """What distinguishes one device's energy and idling from another's."""
-        problem = self.problem
+    def device_kind(self) -> npt.NDArray[np.int64]:
+        """Numbers of the devices' kinds: equal where their energy and idling are alike; (device,)."""
+        problem, actions = self.problem, self.problem.actions
         stored = problem.battery.losses.charge_efficiency * problem.harvest.law.scale
-        scale = (stored / problem.battery.step_joule).tolist()
-        heard = torch.bincount(
-            torch.tensor([j for i in range(problem.num_devices) for j in problem.heard_by(i)]),
-            minlength=problem.num_devices,
-        ).tolist()
-        quanta = torch.cat([problem.actions.quanta, problem.actions.needed_quanta], 1).tolist()
+        heard = np.bincount(problem.topology.edge_sender, minlength=problem.num_devices)
         whole, rest = problem.battery.kept_steps()
-        kept, first = (whole + rest).tolist(), problem.wide.initial_energy_law.tolist()
-        own = problem.topology.self_weight.tolist()
-        return [
-            (scale[j], float(heard[j]), own[j], *map(float, quanta[j]), *kept[j], *first[j])
-            for j in range(problem.num_devices)
-        ]
+        tables = (
+            (stored / problem.battery.step_joule).unsqueeze(1),
+            torch.from_numpy(np.stack([heard, problem.topology.self_weight], 1)),
+            actions.quanta,
+            actions.needed_quanta,
+            whole + rest,
+            problem.wide.initial_energy_law,
+        )
+        columns = np.concatenate([table.cpu().numpy().astype(np.float64) for table in tables], 1)
+        differing = columns[:, (columns != columns[:1]).any(0)]
+        return np.unique(differing, axis=0, return_inverse=True)[1].reshape(-1)
 
     @property
     def entries(self) -> int:
@@ -139,13 +140,19 @@ class Coordination:
         return self.missed(group, fading)
 
     @cached_property
+    def _level_entries(self) -> Tensor:
+        """f_i by the level of a receiver's own channel, group after group: (level, receiver, joint action) each."""
+        gain = self.problem.channel.gain.reshape(-1, 1, 1)
+        found = [self.missed(group, gain.expand(-1, *group.edges.shape)).flatten() for group in self.groups]
+        return torch.cat([torch.zeros(0, dtype=self.problem.dtype, device=self.problem.device), *found])
+
+    @cached_property
     def _by_level(self) -> dict[int, Tensor]:
-        """f_i for every level of a receiver's own channel; per group offset (level × receiver, joint action)."""
-        gain = self.problem.channel.gain
-        return {
-            group.offset: self.missed(group, gain.reshape(-1, 1, 1).expand(-1, *group.edges.shape)).flatten(0, 1)
-            for group in self.groups
-        }
+        """The same per group offset; (level × receiver, joint action)."""
+        levels, count = self.problem.channel.levels, len(self.problem.actions)
+        sizes = [levels * len(group.receivers) * count**group.heard for group in self.groups]
+        pieces = torch.split(self._level_entries, sizes) if sizes else ()
+        return {g.offset: piece.view(-1, count**g.heard) for g, piece in zip(self.groups, pieces, strict=True)}
 
     @cached_property
     def _counted(self) -> Tensor:
@@ -183,11 +190,8 @@ class Coordination:
         return values.reshape(*values.shape[:-1], *shape)
 
     @cached_property
-    def _pairs(self) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """Per colour: table, movers, position among the movers and stride of every (receiver, mover) pair.
-
-        A device that nobody hears is a mover without pairs: only its own price decides.
-        """
+    def _turns(self) -> list[Movers]:
+        """Devices by colour, with the tables that hear them."""
         problem, count = self.problem, len(self.problem.actions)
         none = torch.zeros(0, dtype=torch.long, device=problem.device)
         slot_of_table, actors, strides = [none], [none], [none]
@@ -201,11 +205,11 @@ class Coordination:
             number += size
         table, actor, stride = torch.cat(slot_of_table), torch.cat(actors), torch.cat(strides)
         colour = torch.tensor(problem.colour, device=problem.device)
-        pairs = []
+        turns = []
         for turn in range(int(colour.max()) + 1):
             which, movers = colour[actor] == turn, (colour == turn).nonzero().squeeze(1)
-            pairs.append((table[which], movers, torch.searchsorted(movers, actor[which]), stride[which]))
-        return pairs
+            turns.append(movers_of(movers, table[which], torch.searchsorted(movers, actor[which]), stride[which]))
+        return turns
 
     @cached_property
     def _starts(self) -> Tensor:
@@ -219,26 +223,35 @@ class Coordination:
         """All groups' tables (batch, ...) in one buffer (batch, entry), empty where nobody hears anybody."""
         return torch.cat([price.new_zeros(len(price), 0), *(table.flatten(1) for table in tables)], 1)
 
-    def rounds(self, tables: Tensor, price: Tensor, chosen: Tensor, rounds: int) -> Tensor:
-        """Coordinate rounds from ``chosen`` until nobody moves; tables (batch, entry), price (batch, device, action).
+    def shares_tables(self, messages: int) -> bool:
+        """Whether all episodes read the same tables of one slot's cost, by the level of each receiver's channel."""
+        alike = self.problem.scenario.channel.state == "receiver"
+        return alike and not messages and not is_small(self.problem)
 
-        Infeasible actions carry an infinite price.
+    def slot_tables(self, slot: int, channel_level: Tensor, price: Tensor, messages: int) -> Tables:
+        """v_t f_i of all receivers for observed channels; price (batch, device, action)."""
+        if not self.shares_tables(messages):
+            return Tables(self.flat((self.slot_costs(slot, g, channel_level) for g in self.groups), price))
+        receivers, first, step = self._level_places
+        level = channel_level.T.index_select(0, receivers)
+        entries, deliver = self._level_entries, self.problem.weights.in_slot(slot).deliver
+        return Tables((entries if deliver == 1 else deliver * entries).unsqueeze(0), first + step * level)
+
+    @cached_property
+    def _level_places(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Receiver of every table, where that of level 0 begins, and how far the next level is; (receiver, 1) each.
+
+        The receivers themselves are (receiver,).
         """
-        chosen, position = chosen.clone(), self.positions(chosen)
-        for _ in range(rounds):
-            before = chosen.clone()
-            for table, movers, mover, stride in self._pairs:
-                now = chosen[:, movers]
-                # where the tables stand with the movers at action 0, then at each of their actions
-                base = position[:, table] - now[:, mover] * stride
-                index = base.unsqueeze(-1) + stride.unsqueeze(-1) * torch.arange(price.shape[-1], device=price.device)
-                value = tables.gather(1, index.flatten(1)).reshape(index.shape)  # (batch, pair, action)
-                best = self._first_least(price[:, movers].index_add(1, mover, value))
-                chosen[:, movers] = best
-                position[:, table] = base + best[:, mover] * stride  # a table hears one device of a colour at most
-            if torch.equal(before, chosen):
-                break
-        return chosen
+        levels, count = self.problem.channel.levels, len(self.problem.actions)
+        none = torch.zeros(0, dtype=torch.long, device=self.problem.device)
+        receivers, first, step = [none], [none], [none]
+        for group in self.groups:
+            size, number = count**group.heard, len(group.receivers)
+            receivers.append(group.receivers)
+            first.append(levels * group.offset + self._counted[:number] * size)
+            step.append(torch.full_like(group.receivers, number * size))
+        return torch.cat(receivers), torch.cat(first).unsqueeze(1), torch.cat(step).unsqueeze(1)
 
     def message_rounds(self, asked: int | None) -> int:
         """Min-sum rounds: as asked, or where coordinate moves alone get stuck, when sending and hearing compete."""
@@ -283,32 +296,42 @@ class Coordination:
             belief.index_add_(1, group.actors.flatten(), message.flatten(1, 2))
         return belief
 
-    def positions(self, chosen: Tensor) -> Tensor:
-        """Index of every receiver's current joint action in the flat buffer; (batch, receiver)."""
-        count = len(self.problem.actions)
-        parts = [torch.zeros(len(chosen), 0, dtype=torch.long, device=chosen.device)]
+    def _joint(self, chosen: Tensor) -> Tensor:
+        """Number of every receiver's joint action; (device, batch) → (receiver, batch)."""
+        parts = [chosen[:0]]
         for group in self.groups:
-            joint = torch.zeros(len(chosen), len(group.receivers), dtype=torch.long, device=chosen.device)
-            for k in range(group.heard):
-                joint = joint * count + chosen[:, group.actors[:, k]]
+            joint = chosen.index_select(0, group.actors[:, 0])
+            for k in range(1, group.heard):
+                joint = joint * len(self.problem.actions) + chosen.index_select(0, group.actors[:, k])
             parts.append(joint)
-        return torch.cat(parts, dim=1) + self._starts
+        return torch.cat(parts)
 
-    def total(self, tables: Tensor, price: Tensor, chosen: Tensor) -> Tensor:
-        """Objective of joint actions; (batch,)."""
-        own = price.gather(2, chosen.unsqueeze(-1)).squeeze(-1).sum(1)
-        return tables.gather(1, self.positions(chosen)).sum(1) + own
+    def _begins(self, tables: Tables, batch: int) -> Tensor:
+        """Where every receiver's table begins; (receiver, batch)."""
+        if tables.begins is not None:
+            return tables.begins
+        rows = torch.arange(batch, device=self.problem.device) * tables.entries.shape[1]
+        return self._starts.unsqueeze(1) + rows
 
-    def decide(self, tables: Tensor, price: Tensor, starts: Sequence[Tensor], rounds: int, messages: int) -> Tensor:
-        """The best result, per episode, of coordinate rounds from several starts and from the messages' advice."""
-        starts = [*starts, self.min_sum(tables, price, messages)] if messages else starts
-        if self._looks_up(len(price)):
+    def decide(self, tables: Tables, price: Tensor, starts: Sequence[Tensor], rounds: int, messages: int) -> Tensor:
+        """The best result, per episode, of coordinate rounds from several starts and from the messages' advice.
+
+        Infeasible actions carry an infinite price; price (batch, device, action), starts (batch, device).
+        """
+        starts = [*starts, self.min_sum(tables.entries, price, messages)] if messages else starts
+        batch = len(price)
+        if self._looks_up(batch):
             first = [start.numpy() for start in starts]
-            return torch.from_numpy(self._responses.decide(tables.numpy(), price.numpy(), first, rounds))
-        ends = [self.rounds(tables, price, start, rounds) for start in starts]
-        costs = torch.stack([self.total(tables, price, end) for end in ends])
-        best = self._first_least(costs, 0)
-        return torch.stack(ends)[best, torch.arange(len(best), device=best.device)]
+            return torch.from_numpy(self._responses.decide(tables.entries.numpy(), price.numpy(), first, rounds))
+        entries = tables.entries.reshape(-1)
+        chosen = torch.cat(list(starts)).T.contiguous()  # (device, start × batch)
+        position = self._joint(chosen).add_(self._begins(tables, batch).repeat(1, len(starts)))
+        under_way = Rounds(entries, price.permute(1, 2, 0).repeat(1, 1, len(starts)), chosen, position, self.exact)
+        ends = under_way.run(self._turns, rounds).T.reshape(len(starts), batch, -1)
+        missed = entries.index_select(0, position.T.reshape(-1)).view(len(starts), batch, -1)
+        paid = price.expand(len(starts), -1, -1, -1).gather(3, ends.unsqueeze(-1)).squeeze(-1)
+        best = self._first_least(missed.sum(2) + paid.sum(2), 0)
+        return ends[best, torch.arange(batch, device=best.device)]
 
     def _first_least(self, costs: Tensor, dim: int = -1) -> Tensor:
         """Index of the first of equal least costs along an axis."""
@@ -325,7 +348,8 @@ class Coordination:
         if self._looks_up(len(price)) and not messages:
             return self._responses.decide(joined, price, starts, rounds)
         first = [torch.from_numpy(start) for start in starts]
-        found: Ints = self.decide(torch.from_numpy(joined), torch.from_numpy(price), first, rounds, messages).numpy()
+        whole = Tables(torch.from_numpy(joined))
+        found: Ints = self.decide(whole, torch.from_numpy(price), first, rounds, messages).numpy()
         return found
 
     def _looks_up(self, episodes: int) -> bool:
@@ -339,7 +363,7 @@ class Coordination:
         heard = tuple(zip(self._starts.tolist(), actors, strict=True))
         return Responses(len(self.problem.actions), self.problem.colour, heard, self.exact)
 
-    @cached_property
-    def batch(self) -> int:
-        """Episodes to handle at a time."""
-        return max(1, _BATCH_ENTRIES[self.problem.device.type] // max(self.entries, 1))
+    def batch(self, shared: bool = False) -> int:
+        """Episodes to handle at a time; where they share tables, what is made for pairs of them decides."""
+        entries = sum(group.actors.numel() for group in self.groups) if shared else self.entries
+        return max(1, _BATCH_ENTRIES[self.problem.device.type] // max(entries, 1))

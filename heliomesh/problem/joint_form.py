@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from heliomesh.problem.coordination import Coordination, Group
+from heliomesh.problem.kept_form import KeptForm
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.product_form import ProductForm
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
+from heliomesh.problem.threads import is_small
 
 _BATCH_ENTRIES = 1 << 22  # entries of channel states and joint actions handled at a time
 
@@ -43,7 +45,7 @@ class ActionCosts(Protocol):
 def cost_form(problem: Problem) -> CostForm:
     """The product form of the waterfall, or listed joint actions for a table; raises TooLargeError."""
     if problem.link.table is None:
-        return ProductForm(problem)
+        return ProductForm(problem) if is_small(problem) else KeptForm(problem)
     form = JointForm(problem)
     largest = sum(len(group.receivers) * float(len(problem.actions)) ** group.heard for group in form.groups)
     remedy = "lower the degree or the power levels, or use link.error = 'waterfall'"

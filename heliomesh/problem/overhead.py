@@ -62,7 +62,7 @@ def coordination_overhead(
     """
     row, starts = 4 * len(problem.actions), 3 if messages else 2
     between = problem.topology.num_edges * (first_bytes + messages * 2 * row + starts * rounds * (1 + row))
-    tree_edges = problem.num_devices - nx.number_connected_components(problem.topology.graph)
+    tree_edges = problem.num_devices - problem.topology.num_components
     online = between + tree_edges * (4 * starts + 1)
     return Overhead(
         table_entries=table_entries,

@@ -38,6 +38,20 @@ _PIECE_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 28}  # joint actions of receivers
 KEPT_ENTRIES = {"cpu": 1 << 23, "cuda": 1 << 27}  # that are listed once
 
 
+def temperatures(steps: int) -> list[float]:
+    """Temperature of the soft minima in every step of an ascent, where the largest weight of the cost is 1."""
+    return _falling(_FIRST_TEMPERATURE, _LAST_TEMPERATURE, steps)
+
+
+def rates(steps: int) -> list[float]:
+    """Rate of every step of an ascent, where the largest weight of the cost is 1."""
+    return _falling(_FIRST_RATE, _LAST_RATE, steps)
+
+
+def _falling(first: float, last: float, steps: int) -> list[float]:
+    return [first * (last / first) ** (step / max(steps - 1, 1)) for step in range(steps)]
+
+
 def reached(problem: Problem, devices: Tensor, future: Tensor) -> Tensor:
     """Values of what every action leaves, +∞ where it may not be taken; (device, row, energy) → (..., action)."""
     left = problem.energy_left[devices].unsqueeze(1)
@@ -69,6 +83,7 @@ class PathDual:
     paths: Paths
     levels: int  # of the battery grid on which prices are sought
     penalty: Tensor | None = None  # D_j: (slot, device, path, energy) on that grid; None: 0
+    shared: Coordination | None = None  # of the problem on that grid, where paths share it
 
     @cached_property
     def problem(self) -> Problem:
@@ -78,7 +93,7 @@ class PathDual:
     @cached_property
     def coordination(self) -> Coordination:
         """Its groups of receivers."""
-        return Coordination(self.problem)
+        return self.shared or Coordination(self.problem)
 
     @cached_property
     def _deliver(self) -> Tensor:
@@ -90,7 +105,11 @@ class PathDual:
 
     def _listed(self, group: Group, rows: slice) -> Tensor:
         """v_t f_i of all joint actions; (path × slot, receiver, joint action)."""
-        return self.coordination.observed(group, self.paths.level.flatten(0, 1)[rows]) * self._deliver[rows]
+        missed, weights = (
+            self.coordination.observed(group, self.paths.level.flatten(0, 1)[rows]),
+            self.problem.weights,
+        )
+        return missed if all(one.deliver == 1 for one in weights.phases) else missed * self._deliver[rows]
 
     @cached_property
     def _kept(self) -> dict[int, Tensor]:
@@ -129,17 +148,16 @@ class PathDual:
         if not prices:
             return prices
         adam, scale = Adam(prices), self.problem.weights.largest
-        for step in track(range(steps), what, steps):
-            fade = step / max(steps - 1, 1)
-            temperature = scale * _FIRST_TEMPERATURE * (_LAST_TEMPERATURE / _FIRST_TEMPERATURE) ** fade
-            gradients = torch.autograd.grad(self.value(prices, temperature).sum(), prices)
-            adam.ascend(gradients, scale * _FIRST_RATE * (_LAST_RATE / _FIRST_RATE) ** fade)
+        schedule = zip(temperatures(steps), rates(steps), strict=True)
+        for temperature, rate in track(schedule, what, steps):
+            gradients = torch.autograd.grad(self.value(prices, scale * temperature).sum(), prices)
+            adam.ascend(gradients, scale * rate)
         # idling has no price: receivers' part then varies less with the path, and the bound is the same
         return [(price - price[..., :1]).detach() for price in prices]
 
     def value(self, prices: list[Tensor], temperature: float) -> Tensor:
         """B(H) on the grid, with soft minima at a positive temperature; (path,)."""
-        return self.received(prices, temperature).sum(1) + self._programs(self._paid(prices), temperature)
+        return self.received(prices, temperature).sum(1) + self._programs(self.paid(prices), temperature)
 
     def received(self, prices: list[Tensor], temperature: float) -> Tensor:
         """Σ_i min_p (v_t f_i − Σ_j g_ij); (path, slot)."""
@@ -150,7 +168,7 @@ class PathDual:
             total = total + least.reshape(shape)
         return total
 
-    def _paid(self, prices: list[Tensor]) -> Tensor:
+    def paid(self, prices: list[Tensor]) -> Tensor:
         """What devices pay; (slot, device, path, action)."""
         slots, devices, count = self._idle.shape
         paid = self._idle.repeat(len(self.paths), 1, 1)
@@ -173,7 +191,7 @@ class PathDual:
     @torch.no_grad()
     def certified(self, prices: list[Tensor]) -> Tensor:
         """B(H) for continuous batteries, with hard minima; (path,)."""
-        total, paid, exact = self.received(prices, 0.0).sum(1), self._paid(prices), self.paths.problem
+        total, paid, exact = self.received(prices, 0.0).sum(1), self.paid(prices), self.paths.problem
         first = first_laws(exact)
         for kind in kinds(exact):
             value = self._floor(kind, paid[:, kind.devices])  # (device, path, energy)
@@ -194,6 +212,8 @@ class PathDual:
     @staticmethod
     def _filled_below(kind: Kind, value: Tensor, phase: Tensor) -> Tensor:
         """`Kind.filled` of rows (row, energy) with phases (row,) of their own."""
+        if len(kind.law.joule) == 1:
+            return kind.filled(value, 0)
         found = torch.empty_like(value)
         for one in torch.unique(phase).tolist():
             rows = phase == one

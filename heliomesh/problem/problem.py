@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from itertools import count
 from typing import Any, TypeVar
 
 import networkx as nx
@@ -395,7 +394,10 @@ def coloured(num_devices: int, crowds: Iterable[tuple[int, ...]]) -> tuple[int, 
     colour = [-1] * num_devices  # none yet
     for device in sorted(range(num_devices), key=lambda one: len(conflicts[one]), reverse=True):
         taken = {colour[other] for other in conflicts[device]}
-        colour[device] = next(free for free in count() if free not in taken)
+        free = 0
+        while free in taken:
+            free += 1
+        colour[device] = free
     return tuple(colour)
 
 

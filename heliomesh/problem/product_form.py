@@ -19,7 +19,7 @@ from torch import Tensor
 
 from heliomesh.problem.problem import Problem
 
-_SMALLEST = 1e-290  # keeps logarithms finite where interference makes success impossible
+SMALLEST = 1e-290  # keeps logarithms finite where interference makes success impossible
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Links:
         if problem.scenario.channel.state == "receiver":
             return torch.exp(-strength).to(problem.dtype)
         level = problem.channel.gain
-        fading = level.reshape(1, 1, 1, -1) / level.clamp_min(_SMALLEST).reshape(1, 1, -1, 1)
+        fading = level.reshape(1, 1, 1, -1) / level.clamp_min(SMALLEST).reshape(1, 1, -1, 1)
         survived = torch.exp(-strength.unsqueeze(-1) * fading.unsqueeze(-2))  # (wedge, a, h, a', h')
         return (survived @ problem.channel.stationary).to(problem.dtype)
 
@@ -93,7 +93,7 @@ class Links:
         """
         disturbed, disturbing = self.wedges
         other = law[:, self.sender[disturbing]]  # (slot, wedge, action')
-        each = torch.einsum("wahb,twb->twah", self.survival, other).clamp_min(_SMALLEST).log()
+        each = torch.einsum("wahb,twb->twah", self.survival, other).clamp_min(SMALLEST).log()
         everyone = each.new_zeros(len(law), len(self.edges), *each.shape[2:])
         return each, everyone.index_add_(1, disturbed, each)
 
@@ -108,7 +108,7 @@ class Links:
         weights = self.problem.weights
         own = torch.from_numpy(self.problem.topology.edge_weight).to(self.problem.device, self.problem.dtype)
         deliver = torch.tensor([one.deliver for one in weights.phases], dtype=own.dtype, device=own.device)
-        return torch.outer(deliver[_phases(self.problem, first_slot, slots)], own[self.edges])
+        return torch.outer(deliver[phases_of(self.problem, first_slot, slots)], own[self.edges])
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class MoverCosts:
         Laws (slot, device, action). Differences between actions are differences of the network's expected cost.
         """
         problem, links = self.problem, self.links
-        cost = problem.idle_costs[_phases(problem, first_slot, len(law))][:, self.movers]
+        cost = problem.idle_costs[phases_of(problem, first_slot, len(law))][:, self.movers]
         weight, hears = links.weight(first_slot, len(law)), links.hears(law)
         each, everyone = links.crowd(law)
         success = (links.alone * everyone.exp()).sum(-1)  # (slot, edge, action)
@@ -202,13 +202,13 @@ class ProductForm:
         success = (links.alone * everyone.exp()).sum(-1)  # (slot, edge, action)
         arrived = (law[:, links.sender] * success).sum(-1) * links.hears(law)
         lost = (links.weight(first_slot, len(law)) * (1 - arrived)).sum(-1)
-        return lost + (law * self.problem.idle_costs[_phases(self.problem, first_slot, len(law))]).sum((-1, -2))
+        return lost + (law * self.problem.idle_costs[phases_of(self.problem, first_slot, len(law))]).sum((-1, -2))
 
     def of(self, movers: Tensor) -> MoverCosts:
         """Costs of the actions of some devices."""
         return MoverCosts(self.problem, movers)
 
 
-def _phases(problem: Problem, first_slot: int, slots: int) -> Tensor:
+def phases_of(problem: Problem, first_slot: int, slots: int) -> Tensor:
     """Phase of the cost in every slot; (slot,)."""
     return torch.from_numpy(problem.weights.phase_of_slot[first_slot : first_slot + slots]).to(problem.device)

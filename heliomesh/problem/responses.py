@@ -151,7 +151,7 @@ class Responses:
         if self._are_unlike:
             tables = np.concatenate([tables, np.zeros((len(tables), 1), tables.dtype)], 1)
         value = price.reshape(len(price), -1).take(own, 1)  # (batch, action, response)
-        for term in terms:  # in the order of `Coordination.rounds`, so that sums have the same bits
+        for term in terms:  # in the order of `Rounds`, so that sums have the same bits
             value = value + tables.take(term, 1)
         return self._first_least(value, 1)
 

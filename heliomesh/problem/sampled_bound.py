@@ -15,6 +15,7 @@ from scipy.special import stdtrit
 
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.dual import rough_levels
+from heliomesh.problem.path_ascent import PathAscent, is_large
 from heliomesh.problem.path_dual import KEPT_ENTRIES, PathDual
 from heliomesh.problem.path_penalty import Foresight, foresight_gains, learned
 from heliomesh.problem.paths import Paths, drawn_paths, with_known_clouds
@@ -96,10 +97,15 @@ def sampled_bound(
     if at_once > 0:
         dual = PathDual(training, levels)
         seen = learned(dual, dual.ascend(steps, track, "training paths"))
+    ascent = PathAscent(wide, levels) if seen is None and is_large(wide) else None
     found: list[float] = []
     for first in range(0, paths, max(at_once, 1)):
         drawn = drawn_paths(wide, range(first, min(first + max(at_once, 1), paths)), seed)
-        found += (path_bounds(wide, drawn, seen, levels, steps, track) / wide.slots).tolist()
+        if ascent is not None:
+            bounds = ascent.bounds(drawn, steps, track)
+        else:
+            bounds = path_bounds(wide, drawn, seen, levels, steps, track)
+        found += (bounds / wide.slots).tolist()
     return SampledBound(tuple(found))
 
 

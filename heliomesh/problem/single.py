@@ -111,7 +111,7 @@ class OwnPrograms(DevicePrograms):
             exact = settle_values(before, nothing, slots)
         else:
             before(nothing)
-        at_once = max(1, _COST_ENTRIES // self.barred.numel())
+        at_once = max(1, _COST_ENTRIES[price.device.type] // self.barred.numel())
         pieces = zip(torch.split(futures, at_once), torch.split(price, at_once), strict=True)
         best = [first_least(self._costs(*piece)).to(self.problem.actions.index_type) for piece in pieces]
         return torch.cat(best), futures, exact
@@ -177,7 +177,7 @@ class OwnPrograms(DevicePrograms):
         return change[self.devices].to(self.problem.dtype).repeat(1, self.problem.num_energy)
 
 
-_COST_ENTRIES = 1 << 20  # costs of actions compared at a time
+_COST_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 27}  # costs of actions compared at a time
 
 
 def action_laws(problem: Problem, actions: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.problem.single import DevicePrograms
+from heliomesh.problem.threads import is_small
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,17 @@ def moved_channels(value: Tensor, axes: int, kernel: Tensor) -> Tensor:
     return value
 
 
+def _likely(choices: Tensor) -> Tensor:
+    """Logarithm of the sum of exponentials (...,) of choices (..., action), which become the softmax of themselves.
+
+    Exponentials are taken once, and a softmax over few actions is slow.
+    """
+    highest = choices.amax(-1, keepdim=True)
+    total = choices.sub_(highest).exp_().sum(-1, keepdim=True)
+    choices.div_(total)
+    return total.log_().add_(highest).squeeze(-1)
+
+
 class _Recursion(torch.autograd.Function):
     """`SoftPrograms.values`; keeps a table of choices a slot for the gradient."""
 
@@ -86,15 +98,15 @@ class _Recursion(torch.autograd.Function):
         temperature: float,
     ) -> Tensor:
         """The value at the last slot."""
-        kept = []
+        kept, large = [], not is_small(programs.problem)
         for block, slot in zip(blocks, slots, strict=True):
             choices = programs.choices(paid[block], value, slot)
             if temperature == 0:
                 value = choices.amin(-1)
                 continue
             kept.append(choices.div_(-temperature))
-            value = torch.logsumexp(choices, -1).mul_(-temperature)
-        context.programs, context.kept, context.shape = programs, kept, paid.shape
+            value = (_likely(choices) if large else torch.logsumexp(choices, -1)).mul_(-temperature)
+        context.programs, context.kept, context.shape, context.large = programs, kept, paid.shape, large
         context.blocks, context.slots = blocks, slots
         return value
 
@@ -105,7 +117,9 @@ class _Recursion(torch.autograd.Function):
         programs, (devices, states, skies, actions) = context.programs, context.shape[1:]
         paid = gradient.new_zeros(context.shape)
         for block, slot in zip(reversed(context.blocks), reversed(context.slots), strict=True):
-            taken = torch.softmax(context.kept.pop(), -1).mul_(gradient.unsqueeze(-1))
+            choices = context.kept.pop()
+            likely = choices if context.large else torch.softmax(choices, -1)
+            taken = likely.mul_(gradient.unsqueeze(-1))
             paid[block].add_(taken.reshape(devices, states, skies, -1, actions).sum(3))
             gradient = programs.carried_back(taken, slot)
         return paid, gradient, None, None, None, None

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from heliomesh.problem.coordination import Coordination, Group
+from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.cost import receiver_factor
 from heliomesh.problem.factor import Factor, action
 from heliomesh.problem.problem import Part, Problem
@@ -14,25 +14,27 @@ def surroundings(problem: Problem, coordination: Coordination) -> tuple[list[Par
     number: dict[tuple[object, ...], int] = {}
     clusters: list[Part] = []
     kind_of = {}
+    site, noise_watt = problem.channel.site_of_edge.tolist(), problem.link.noise_watt.tolist()
+    looks = _edge_looks(problem, coordination)
     for group in coordination.groups:
-        kinds = []
-        for position, receiver in enumerate(group.receivers.tolist()):
-            key = _look(problem, coordination, group, position)
+        kinds, places = [], (group.receivers.tolist(), group.actors.tolist(), group.edges.tolist())
+        for receiver, actors, edges in zip(*places, strict=True):
+            own = int(coordination.device_kind[receiver]) if problem.link.half_duplex else None
+            key = (len(actors), noise_watt[receiver], own, *(looks[edge] for edge in edges))
             if key not in number:
                 number[key] = len(clusters)
-                sites = tuple(dict.fromkeys(problem.channel.site_of_edge[group.edges[position]].tolist()))
-                clusters.append(Part(tuple(group.actors[position].tolist()), sites, (receiver,)))
+                sites = tuple(dict.fromkeys(site[edge] for edge in edges))
+                clusters.append(Part(tuple(actors), sites, (receiver,)))
             kinds.append(number[key])
         kind_of[group.offset] = torch.tensor(kinds, device=problem.device)
     return clusters, kind_of
 
 
-def _look(problem: Problem, coordination: Coordination, group: Group, position: int) -> tuple[object, ...]:
-    """What distinguishes one receiver's surroundings from another's."""
-    receiver = int(group.receivers[position])
-    own = coordination.device_looks[receiver] if problem.link.half_duplex else ()
-    looks = tuple(coordination.edge_look(edge) for edge in group.edges[position].tolist())
-    return group.heard, float(problem.link.noise_watt[receiver]), own, looks
+def _edge_looks(problem: Problem, coordination: Coordination) -> list[tuple[float, float, int]]:
+    """What distinguishes every edge and its sender for a receiver; (edge,)."""
+    topology = problem.topology
+    kind = coordination.device_kind[topology.edge_sender]
+    return list(zip(topology.edge_weight.tolist(), coordination.edge_gain.tolist(), kind.tolist(), strict=True))
 
 
 def booked(problem: Problem, receiver: int, device: int, own_share: float | None) -> Tensor:

@@ -41,14 +41,15 @@ def run_blocks(
     episodes: list[int],
     seed: int,
     truth: Mapping[int, Problem] = MappingProxyType({}),
+    packets: bool = True,
 ) -> Iterator[Slot]:
     """What `run_slots` yields, in blocks of `block_slots` where they are more than one."""
     most = block_slots(problem, policy, len(episodes), truth)
     if most == 1:
-        yield from run_slots(problem, policy, episodes, seed, truth)
+        yield from run_slots(problem, policy, episodes, seed, truth, packets)
         return
     check_size(problem, policy)
-    under_way = _Blocks(problem, cast(ActionPolicy, policy), episodes, seed)
+    under_way = _Blocks(problem, cast(ActionPolicy, policy), episodes, seed, packets)
     for first in range(0, problem.slots, most):
         yield under_way.advance_block(range(first, min(first + most, problem.slots)))
 
@@ -82,8 +83,8 @@ def _chain(
 class _Blocks(Episodes):
     """Episodes that go on by blocks; tensors of a block have the axes (slot, episode, ...)."""
 
-    def __init__(self, problem: Problem, policy: ActionPolicy, episodes: list[int], seed: int) -> None:
-        super().__init__(problem, episodes, seed)
+    def __init__(self, problem: Problem, policy: ActionPolicy, episodes: list[int], seed: int, packets: bool) -> None:
+        super().__init__(problem, episodes, seed, packets=packets)
         self._policy = policy
         used, actions = problem.consumption, problem.actions
         trained = actions.trained.unsqueeze(1) & (problem.battery.capacity_joule > 0)  # (action, device)

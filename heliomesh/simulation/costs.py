@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heliomesh.problem.policy import Plan, Policy, Track, as_plan, untracked
+from heliomesh.problem.policy import Plan, Policy, Track, as_plan, sees_present_only, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.threads import fitting_threads
 from heliomesh.simulation.blocks import for_every_slot, run_blocks
@@ -50,11 +50,12 @@ def simulate_costs(
     """
     plan = as_plan(plan)
     numbers = list(range(episodes)) if isinstance(episodes, int) else list(episodes)
+    packets = not sees_present_only(problem, plan.policy)  # else costs need only their error rates
     costs = []
     for first in range(0, len(numbers), at_once):
         chunk = numbers[first : first + at_once]
         total = torch.zeros(len(chunk), dtype=torch.float64, device=problem.device)
-        blocks = run_blocks(problem, plan.policy, chunk, seed, truth)
+        blocks = run_blocks(problem, plan.policy, chunk, seed, truth, packets)
         with fitting_threads(problem):
             for block in track(for_every_slot(blocks), f"simulate {plan.planner}", problem.slots):
                 if block is None:

@@ -6,10 +6,12 @@ the policy acts and in fixed shapes, so every planner meets the same weather.
 """
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -37,7 +39,7 @@ class Slot:
     power_watt: Tensor  # (episode, device)
     scheduled: Tensor  # (episode, device) trained in this slot
     error_prob: Tensor  # (episode, edge)
-    delivered: Tensor  # (episode, edge)
+    delivered: Tensor  # (episode, edge), of no edge where packets are not drawn
     update_loss: Tensor  # (episode, device) x_j
     spent_joule: Tensor  # (episode, device) drawn from storage
     harvested_joule: Tensor  # (episode, device)
@@ -51,7 +53,7 @@ class Episodes:
 
     The world is ``problem`` until a slot that ``truth`` names, from which on it is the one given there. Such worlds
     have the same devices, edges, sites and levels, so batteries, channels and random numbers carry over. A copy or
-    a pickle made between two slots goes on as the original does.
+    a pickle made between two slots goes on as the original does. Costs need no ``packets``, only their error rates.
     """
 
     def __init__(
@@ -60,11 +62,12 @@ class Episodes:
         episodes: list[int],
         seed: int,
         truth: Mapping[int, Problem] = MappingProxyType({}),
+        packets: bool = True,
     ) -> None:
         self.problem, self.slot = problem, 0
         self._world, self._truth = problem, dict(truth)
         self._dust_joule = guard.DUST * problem.battery.capacity_joule
-        self._numbers = RandomNumbers(problem, episodes, seed)
+        self._numbers = RandomNumbers(problem, episodes, seed, packets)
         first = self._numbers.first()
         self.channel_level = problem.channel.initial(first.channel)  # (episode, site)
         self._hidden = problem.harvest.start(first.harvest[..., 0])
@@ -122,7 +125,7 @@ class Episodes:
             power_watt=decision.power_watt,
             scheduled=trained,
             error_prob=error,
-            delivered=uniform >= error,
+            delivered=uniform >= error[..., : uniform.shape[-1]],
             update_loss=update_loss(problem, slots, error, trained, decision.weights),
             spent_joule=spent,
             harvested_joule=harvested_joule,
@@ -147,10 +150,14 @@ def run_slots(
     episodes: list[int],
     seed: int,
     truth: Mapping[int, Problem] = MappingProxyType({}),
+    packets: bool = True,
 ) -> Iterator[Slot]:
-    """Simulate the scenario's horizon slot by slot for the given episode numbers; ``truth`` as in `Episodes`."""
+    """Simulate the scenario's horizon slot by slot for the given episode numbers.
+
+    ``truth`` and ``packets`` as in `Episodes`.
+    """
     check_size(problem, policy)
-    under_way, memory = Episodes(problem, episodes, seed, truth), tuple[Tensor, ...]()
+    under_way, memory = Episodes(problem, episodes, seed, truth, packets), tuple[Tensor, ...]()
     for slot in range(problem.slots):
         seen = replace(under_way.see(), memory=memory).recalled_by(policy)
         memory = seen.memory
@@ -176,14 +183,14 @@ class SlotNumbers:
 
     channel: Tensor  # (episode, site)
     harvest: Tensor  # (episode, device, 2)
-    link: Tensor  # (episode, edge)
+    link: Tensor  # (episode, edge), of no edge where packets are not drawn
     policy: Tensor  # (episode, device)
 
 
 class RandomNumbers:
     """Uniform numbers of all episodes, slot by slot, from one stream per purpose and episode."""
 
-    def __init__(self, problem: Problem, episodes: list[int], seed: int) -> None:
+    def __init__(self, problem: Problem, episodes: list[int], seed: int, packets: bool = True) -> None:
         if seed < 0:
             raise ValueError(f"seed: expected at least 0, actual value {seed}")
         devices = problem.num_devices
@@ -191,7 +198,7 @@ class RandomNumbers:
         self._shapes: dict[Purpose, tuple[int, ...]] = {
             "channel": (problem.channel.num_sites,),
             "harvest": (devices, 2),
-            "link": (problem.topology.num_edges,),
+            "link": (problem.topology.num_edges if packets else 0,),
             "policy": (devices,),
         }
         self._streams = {p: [stream(seed, p, episode) for episode in episodes] for p in self._shapes}
@@ -218,9 +225,25 @@ class RandomNumbers:
 
     def _draw(self, purpose: Purpose, slots: int) -> Tensor:
         """Uniform numbers (slot, episode, ...)."""
-        shape = (slots, *self._shapes[purpose])
-        drawn = np.stack([generator.random(shape) for generator in self._streams[purpose]], axis=1)
-        return torch.from_numpy(drawn).to(self._device)
+        streams, shape = self._streams[purpose], (slots, *self._shapes[purpose])
+        pinned = self._device.type == "cuda"  # such memory is copied many times faster
+        drawn = torch.empty(len(streams), *shape, dtype=torch.float64, pin_memory=pinned)
+        _fill(streams, drawn.numpy())
+        return drawn.to(self._device).transpose(0, 1).contiguous()
 
     def _take(self, blocks: dict[Purpose, Tensor], offset: int) -> SlotNumbers:
         return SlotNumbers(*(blocks[purpose][offset] for purpose in self._shapes))
+
+
+def _fill(streams: list[np.random.Generator], numbers: npt.NDArray[np.float64]) -> None:
+    """Fill a row per generator with uniform numbers, by as many threads as torch has where there are many."""
+    threads = min(torch.get_num_threads(), len(streams)) if numbers.size >= _MANY_NUMBERS else 1
+    if threads == 1:
+        for generator, row in zip(streams, numbers, strict=True):
+            generator.random(out=row)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda generator, row: generator.random(out=row), streams, numbers))
+
+
+_MANY_NUMBERS = 1 << 20  # for which threads are worth starting

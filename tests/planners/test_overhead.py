@@ -6,6 +6,7 @@ import heliomesh as hm
 from heliomesh.problem import coordination
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.responses import Responses
+from heliomesh.problem.rounds import Rounds
 
 
 @pytest.mark.parametrize("looked_up", [False, True])
@@ -16,18 +17,22 @@ def test_every_start_of_the_rounds_is_counted(planner, half_duplex, looked_up, m
     problem = hm.build(hm.Scenario.load("tiny").override({"link.half_duplex": half_duplex, "slots": 1}))
     plan = hm.plan(problem, planner)
     calls, messages = [], []
-    min_sum, walker = Coordination.min_sum, Responses if looked_up else Coordination
-    rounds = walker.rounds
+    min_sum, looked_up_rounds, run = Coordination.min_sum, Responses.rounds, Rounds.run
 
     def counted_rounds(self, *arguments):
         calls.append(arguments[-1])
-        return rounds(self, *arguments)
+        return looked_up_rounds(self, *arguments)
+
+    def counted_run(self, turns, most):
+        calls.extend([most] * self.chosen.shape[1])  # one episode: a column per start
+        return run(self, turns, most)
 
     def counted_messages(self, tables, price, most):
         messages.append(most)
         return min_sum(self, tables, price, most)
 
-    monkeypatch.setattr(walker, "rounds", counted_rounds)
+    monkeypatch.setattr(Responses, "rounds", counted_rounds)
+    monkeypatch.setattr(Rounds, "run", counted_run)
     monkeypatch.setattr(Coordination, "min_sum", counted_messages)
     hm.simulate(problem, plan, episodes=1)
     row = 4 * len(problem.actions)
