@@ -91,13 +91,13 @@ class _OtherFuture:
         self._same, self._other = stream(seed, purpose, episode), stream(seed + 1, purpose, episode)
         self._from_slot, self._is_first = from_slot, True
 
-    def random(self, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        drawn, other = self._same.random(shape), self._other.random(shape)
+    def random(self, out: np.ndarray[Any, Any]) -> None:
+        """Fill ``out``, whose first axis is the slot."""
+        out[...], other = self._same.random(out.shape), self._other.random(out.shape)
         if not self._is_first:
-            drawn[self._from_slot :] = other[self._from_slot :]
+            out[self._from_slot :] = other[self._from_slot :]
             _OtherFuture.num_replaced += other[self._from_slot :].size
         self._is_first = False
-        return drawn
 
 
 def check_causal(number: int) -> None:

@@ -38,7 +38,7 @@ WRITERS = {
 }
 # (file, function): what they write gets its name by a rename later, or is written inside a caller's `written_whole`
 RENAMED_LATER = {
-    ("agents/journal.py", "add"),  # a line at the end; readers leave out one that is not whole
+    ("agents/journal.py", "_write"),  # a line at the end; readers leave out one that is not whole
     ("durable.py", "_locked"),
     ("durable.py", "written_whole"),
     ("learning/datasets/cifar10.py", "_unpack_sheets"),
