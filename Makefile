@@ -7,11 +7,9 @@ STAMP  := $(VENV)/.installed
 # Spinning OpenMP threads starve each other on small machines.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-# Tests run in one process per core and one more, for some tests wait: for agents, browsers or children. There are at
-# most four because each may take a gibibyte, and each has one thread. A process takes tests that stand together, which
-# share what they prepare, and those of others when it has none left.
-TESTERS := $(shell python3 -c "import os; print(min(4, (os.cpu_count() or 1) + 1))")
-PYTEST  := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=$(TESTERS) --dist=worksteal
+# Tests run in one process per core, at most four because each may take a gibibyte, and with one thread in each.
+# A process takes tests that stand together, which share what they prepare, and those of others when it has none left.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=logical --maxprocesses=4 --dist=worksteal
 
 .PHONY: demo data browser test test-all test-machines firmware bench check lint audit faults docs dist release-notes clean
 
