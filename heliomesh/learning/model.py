@@ -44,9 +44,7 @@ def build_model(
     factory = _factory(name, input_shape)
     with torch.random.fork_rng(devices=[]):
         _seed_default_generator(int(stream(seed, "init").integers(2**63)))
-        model = _called(factory, name, input_shape, num_classes)
-        if buffers == "drop":
-            _drop_running_statistics(model)
+        model = _called(factory, name, input_shape, num_classes, buffers)
         if ":" in name or any(is_lazy(parameter) for parameter in model.parameters()):
             _check(model, input_shape, num_classes)
         else:
@@ -57,10 +55,7 @@ def build_model(
 @functools.cache
 def _check_once(factory: Factory, name: str, input_shape: InputShape, num_classes: int, buffers: str) -> None:
     """Check a model of the catalog, which is the same for every seed: a stack of runs builds it many times."""
-    model = _called(factory, name, input_shape, num_classes)
-    if buffers == "drop":
-        _drop_running_statistics(model)
-    _check(model, input_shape, num_classes)
+    _check(_called(factory, name, input_shape, num_classes, buffers), input_shape, num_classes)
 
 
 def _seed_default_generator(seed: int) -> None:
@@ -104,7 +99,7 @@ def is_perceptron(name: str, input_shape: InputShape | None) -> bool:
     return len(input_shape) == 1 or _AUTO.get((input_shape[1], input_shape[2])) == "mlp"
 
 
-def _called(factory: Factory, name: str, input_shape: InputShape, num_classes: int) -> nn.Module:
+def _called(factory: Factory, name: str, input_shape: InputShape, num_classes: int, buffers: str) -> nn.Module:
     try:
         model = factory(input_shape, num_classes)
     except Exception as error:  # the user's code, or a shape too small for the layers
@@ -115,6 +110,8 @@ def _called(factory: Factory, name: str, input_shape: InputShape, num_classes: i
         ) from error
     if not isinstance(model, nn.Module):
         raise ScenarioError(_FIELD, f"expected a torch.nn.Module from {name!r}, actual value {_kind(model)}")
+    if buffers == "drop":
+        _drop_running_statistics(model)
     return model
 
 

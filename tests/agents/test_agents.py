@@ -8,6 +8,8 @@ import torch
 
 from heliomesh.jobs.training import train
 from heliomesh.learning.run import Run
+from heliomesh.problem.policy import Plan
+from heliomesh.problem.problem import Problem
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace, simulate
 from tests.agents.network import deployed, final_weights, planned, running, share_of_equal_slots, small, told
@@ -26,11 +28,9 @@ def trained_alone(scenario: Scenario, trace: Trace) -> Run:
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize(("devices", "hops"), [(3, 1), (5, 2)])
-def test_agents_do_what_the_simulator_does(tmp_path: Path, devices: int, hops: int) -> None:
-    problem = small(**{"network.devices": devices, "slots": 8})
-    plan = planned(problem, hops)
-    folders = deployed(problem, plan, tmp_path / "net", seed=3)
+def agents_equal_the_simulator(root: Path, problem: Problem, plan: Plan) -> None:
+    """Run agents on replayed numbers: they say nothing, act as simulated, and end with the same bits."""
+    folders = deployed(problem, plan, root, seed=3)
     with running(folders) as network:
         network.wait()
     assert "".join(map(told, folders)) == ""
@@ -39,6 +39,12 @@ def test_agents_do_what_the_simulator_does(tmp_path: Path, devices: int, hops: i
     assert share_of_equal_slots(folders, trace) == 1.0
     expected = trained_alone(problem.scenario, trace)
     assert torch.equal(final_weights(folders), expected.weights)
+
+
+@pytest.mark.parametrize(("devices", "hops"), [(3, 1), (5, 2)])
+def test_agents_do_what_the_simulator_does(tmp_path: Path, devices: int, hops: int) -> None:
+    problem = small(**{"network.devices": devices, "slots": 8})
+    agents_equal_the_simulator(tmp_path / "net", problem, planned(problem, hops))
 
 
 @pytest.mark.slow

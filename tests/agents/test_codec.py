@@ -11,9 +11,8 @@ from heliomesh.engine.fleet.messages import Packet, model_message
 from heliomesh.learning.packets import first_feedback, int8_scale, packet
 from heliomesh.on_air import update_bits
 from heliomesh.scenario import Learning
-from heliomesh.simulation.trace import simulate
-from tests.agents.network import deployed, final_weights, planned, running, share_of_equal_slots, small, told
-from tests.agents.test_agents import trained_alone
+from tests.agents.network import planned, small
+from tests.agents.test_agents import agents_equal_the_simulator
 
 from heliomesh.agents.codec import Codec  # isort: skip
 from heliomesh.agents.wire import Sender
@@ -62,16 +61,7 @@ def test_what_no_healthy_device_sends_is_refused(codec: Codec, content: bytes, s
 )
 def test_agents_average_what_the_simulator_does(tmp_path: Path, changes: dict[str, Any]) -> None:
     problem = small(**{"network.devices": 3, "slots": 8}, **changes)
-    plan = planned(problem)
-    folders = deployed(problem, plan, tmp_path / "net", seed=3)
-    with running(folders) as network:
-        network.wait()
-    assert "".join(map(told, folders)) == ""
-    trace = simulate(problem, plan, 1, 3)
-    assert trace.delivered.any()
-    assert share_of_equal_slots(folders, trace) == 1.0
-    expected = trained_alone(problem.scenario, trace)
-    assert torch.equal(final_weights(folders), expected.weights)
+    agents_equal_the_simulator(tmp_path / "net", problem, planned(problem))
 
 
 def test_compressed_frames_are_shorter() -> None:
