@@ -3,21 +3,27 @@
 A catalog is a folder of this package, such as `heliomesh.planners`: every file is one variant, and nothing is
 registered. An installed package adds variants by entry points of the group ``heliomesh.<folder>``, such as
 ``heliomesh.harvest``. Code that is merely importable is named ``module:name``.
+
+The gate is `load`: what a file names is imported only if it is of the first two kinds, or if the user trusts it: by
+naming the same code in a call of Python, by ``trust=True`` where the file is read, or by ``--trust``.
 """
 
 import difflib
 import importlib
 import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from heliomesh.mistakes import MistakeError
+
+# what a user may give where a variant is asked for: its name, a function or class, or a module or what looks like one
+CodeOrName = str | Callable[..., Any] | ModuleType | SimpleNamespace
 
 
 class UnknownVariantError(MistakeError, LookupError):
@@ -68,26 +74,57 @@ def function(variant: Any, name: str) -> Any:
 def load(text: str) -> Any:
     """The object that ``module:name`` means: an attribute or submodule, or with an empty name the module itself.
 
-    All code that a user names by text comes in through here; files of ours and installed entry points do not.
+    All code that a text names comes in through here; files of ours and installed entry points do not.
     """
-    if not _named_code_allowed.get():
-        raise UnknownVariantError(
-            f"expected --trust (heliomesh --trust <command>) to run code named in a scenario, actual value {text!r}"
-        )
+    check_trusted(text)
     return _imported(text)
 
 
+def check_trusted(text: str) -> None:
+    """Refuse a name that a file gives and the user does not trust; names without a colon are ours or installed."""
+    said = _trusting.get()
+    if ":" in text and not (text in _vouched if said is None else said):
+        how = "trust=True where the file is read" if said is None else "--trust (heliomesh --trust <command>)"
+        raise UnknownVariantError(f"expected {how} to run code named in a file, actual value {text!r}")
+
+
+def vouch(value: object) -> None:
+    """Let `load` import the code that texts within a value name: the user gave them, or trusts their file."""
+    if _trusting.get() is False:
+        return
+    if isinstance(value, str) and ":" in value:
+        _vouched.add(value)
+    elif isinstance(value, Mapping | list | tuple):
+        for entry in value.values() if isinstance(value, Mapping) else value:
+            vouch(entry)
+
+
+def vouched(value: object) -> bool:
+    """Whether the user named this code, or trusted a file that does."""
+    return isinstance(value, str) and value in _vouched
+
+
 @contextmanager
-def named_code(allowed: bool) -> Iterator[None]:
-    """Allow or refuse code named as ``module:name`` for a while: a scenario file may come from a stranger."""
-    token = _named_code_allowed.set(allowed)
+def trusting(said: bool | None) -> Iterator[None]:
+    """For a while let all named code run, or none; None: that which the user vouched for."""
+    token = _trusting.set(said)
     try:
         yield
     finally:
-        _named_code_allowed.reset(token)
+        _trusting.reset(token)
 
 
-_named_code_allowed = ContextVar("named code is allowed", default=True)  # who writes Python trusts it
+@contextmanager
+def reading(trust: bool, data: object) -> Iterator[None]:
+    """Read what a file held: its code is the user's own only where ``trust`` or the command line says so."""
+    with trusting(trust or _trusting.get()):
+        if trust or _trusting.get():
+            vouch(data)
+        yield
+
+
+_trusting: ContextVar[bool | None] = ContextVar("what the command line or a reader said of named code", default=None)
+_vouched: set[str] = set()
 
 
 def spelled(variant: object) -> str:
@@ -96,6 +133,8 @@ def spelled(variant: object) -> str:
         return variant
     if isinstance(variant, ModuleType):
         parent, _, own = variant.__name__.rpartition(".")
+        if parent.partition(".")[0] == __package__:  # a file of ours has a name in its catalog
+            return own
         return f"{parent}:{own}" if parent else f"{own}:"
     module, name = getattr(variant, "__module__", None), getattr(variant, "__qualname__", None)
     text = f"{module}:{name}"

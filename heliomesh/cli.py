@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from heliomesh.catalog import named_code
+from heliomesh.catalog import trusting
 from heliomesh.commands.terminal import print_any_letter, printable, say, tell
 from heliomesh.mistakes import MistakeError
 
@@ -72,9 +72,16 @@ class _Commands(TyperGroup):
             return super().make_context(*arguments, **settings)
 
     def invoke(self, ctx: Any) -> Any:
-        """Read the rest and do it."""
-        with _shown():
-            return super().invoke(ctx)
+        """Read the rest and do it; a training that a signal stopped says how far it came."""
+        try:
+            with _shown():
+                return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            number = getattr(stop, "signal_number", None)
+            if number is None:
+                raise
+            tell(f"{stop}; the same command goes on")
+            raise typer.Exit(128 + number) from None
 
 
 def told(place: str) -> str:
@@ -132,13 +139,15 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def callback(
     context: typer.Context,
-    trust: Annotated[bool, typer.Option("--trust", help="Run code that a scenario names as module:name.")] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run code that files and options name as module:name.")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """The command line: scenarios, plans, simulations, comparisons and training."""
-    context.with_resource(named_code(trust))
+    context.with_resource(trusting(trust))
 
 
 def main() -> None:
@@ -177,7 +186,9 @@ _FLAGS = {
     "gpus_per_actor": "--gpus-per-actor",
     "keep_gain": "--keep-gain",
     "keep_gap": "--keep-gap",
+    "most_dark": "--most-dark",
     "panel": "--panel",
+    "precision": "--precision",
     "strategy": "--strategy",
     "target_accuracy": "--target-accuracy",
     "target_loss": "--target-loss",

@@ -20,7 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationErr
 from pydantic_core import ErrorDetails
 
 from heliomesh import catalog
-from heliomesh.mistakes import MistakeError
+from heliomesh.arguments import checked
+from heliomesh.mistakes import FieldError
 from heliomesh.on_air import Format
 from heliomesh.places import PlacesError, read_places
 
@@ -32,16 +33,8 @@ LEAST_JOULE, MOST_JOULE = 1e-100, 1e100  # sums and ratios of energies must stay
 MOST_WATT = 1e30  # so must sums of received powers, in float32 too
 
 
-class ScenarioError(MistakeError, ValueError):
+class ScenarioError(FieldError, ValueError):
     """A user's mistake in one line: the field's path, what was expected there and what was found."""
-
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(" ".join(f"{field}: {problem}".splitlines()))
-        self.field, self._problem = field, problem
-
-    def __reduce__(self) -> tuple[type["ScenarioError"], tuple[str, str]]:
-        """Both arguments, so that an error of another process arrives whole."""
-        return type(self), (self.field, self._problem)
 
 
 class Section(BaseModel):
@@ -50,6 +43,16 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
     per_device: ClassVar[tuple[str, ...]] = ()  # fields that take one number or one per device
 
+    def __getstate__(self) -> dict[Any, Any]:
+        """With the code that the user vouched for: a process that is handed the section runs it too."""
+        return super().__getstate__() | {_VOUCHED: [text for text in self.__dict__.values() if catalog.vouched(text)]}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        catalog.vouch(state.pop(_VOUCHED))
+        super().__setstate__(state)
+
+
+_VOUCHED = "vouched for"
 
 _Section = TypeVar("_Section", bound=Section)
 Vector = Annotated[tuple[float, ...], Field(strict=False, min_length=1)]
@@ -393,9 +396,11 @@ def _as_text(field: str, value: object) -> object:
     if not (callable(value) or isinstance(value, ModuleType)):
         return value
     try:
-        return catalog.spelled(value)
+        text = catalog.spelled(value)
     except catalog.UnknownVariantError as error:
         raise ScenarioError(field, str(error)) from None
+    catalog.vouch(text)  # no file holds an object
+    return text
 
 
 # pydantic's words for a program's types, in the words of a settings file
@@ -420,13 +425,43 @@ def _explain(errors: list[ErrorDetails], prefix: str, model: type[BaseModel]) ->
     first = next((error for error in errors if error["type"] == "extra_forbidden"), errors[0])
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
-        return ScenarioError(_joined(prefix, name), _one_of(sorted(model.model_fields), "key", name))
+        in_our_unit = _in_our_unit(name, model)
+        wanted = f"expected {in_our_unit}, actual key {_short(name)}" if in_our_unit else None
+        return ScenarioError(_joined(prefix, name), wanted or _one_of(sorted(model.model_fields), "key", name))
     own = [error for error in errors if error["loc"][0] == name]
     deepest = max(own, key=lambda error: len(_indices(error)))
     place = _indices(deepest)
     expected = ", or ".join(_expected(error) for error in own if _indices(error) == place)
     actual = "missing" if deepest["type"] == "missing" else _short(deepest["input"])
     return ScenarioError(_joined(prefix, name, *map(str, place)), f"expected {expected}, actual value {actual}")
+
+
+# units that people write in place of ours: ours, and the way there
+_CONVERSIONS = {
+    "mah": ("joule", "mAh × volt × 3.6"),
+    "ah": ("joule", "Ah × volt × 3600"),
+    "wh": ("joule", "Wh × 3600"),
+    "mwh": ("joule", "mWh × 3.6"),
+    "mj": ("joule", "mJ / 1000"),
+    "mw": ("watt", "mW / 1000"),
+    "dbm": ("watt", "10^(dBm / 10) / 1000"),
+    "m2": ("cm2", "m² × 10,000"),
+    "mm2": ("cm2", "mm² / 100"),
+    "ms": ("second", "ms / 1000"),
+    "minute": ("second", "minutes × 60"),
+    "hour": ("second", "hours × 3600"),
+    "day": ("second", "days × 86,400"),
+    "mhz": ("hz", "MHz × 1,000,000"),
+    "km": ("metre", "km × 1000"),
+}
+
+
+def _in_our_unit(name: str, model: type[BaseModel]) -> str | None:
+    """The field that a key in another unit means, and how to convert; None for other keys."""
+    quantity, _, unit = name.lower().rpartition("_")
+    ours, conversion = _CONVERSIONS.get(unit, ("", ""))
+    field = f"{quantity}_{ours}"
+    return f"{field} = {conversion}" if field in model.model_fields else None
 
 
 def _indices(error: ErrorDetails) -> tuple[int, ...]:
@@ -484,9 +519,25 @@ class Scenario(Section):
     cost: Cost = Cost()
     learning: Learning = Learning()
 
+    def __init__(self, **fields: Any) -> None:
+        """Check the fields one by one; `parse` also checks them together. Raises ScenarioError."""
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise _explain(error.errors(), "", type(self)) from None
+
     @classmethod
-    def parse(cls, data: Mapping[str, Any]) -> Self:
-        """Validate a nested mapping (as read from TOML) and return the scenario; raises ScenarioError."""
+    @checked
+    def parse(cls, data: Mapping[str, Any], *, trust: bool = False) -> Self:
+        """Validate a nested mapping (as read from TOML) and return the scenario; raises ScenarioError.
+
+        Code that it names as ``module:name`` runs only with ``trust``.
+        """
+        with catalog.reading(trust, data):
+            return cls._validated(data)
+
+    @classmethod
+    def _validated(cls, data: Mapping[str, Any]) -> Self:
         data = _parts().filled(data)
         plain = {key: value for key, value in data.items() if key in ("name", "seed", "slots")}
         sections = ("network", "channel", "link", "energy", "harvest", "cost", "learning")
@@ -501,24 +552,26 @@ class Scenario(Section):
                 raw = _placed(raw) if name == "network" else raw
             model = _section_class(name, raw if isinstance(raw, Mapping) else {})
             parts[name] = validated(model, raw, name)
-        try:
-            scenario = cls(**plain, **parts)  # type: ignore[arg-type]
-        except ValidationError as error:
-            raise _explain(error.errors(), "", cls) from None
+        scenario = cls(**plain, **parts)
         _check_together(scenario)
         return scenario
 
     @classmethod
-    def load(cls, name_or_path: str | Path) -> Self:
-        """Read a shipped scenario by name (``ring10``) or any ``.toml`` file by path."""
+    @checked
+    def load(cls, name_or_path: str | Path, *, trust: bool = False) -> Self:
+        """Read a shipped scenario by name (``ring10``) or any ``.toml`` file by path.
+
+        Code that the file names as ``module:name`` runs only with ``trust``.
+        """
         text, name, folder = _read(name_or_path)
         try:
             data = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # numbers and nesting may exceed what Python reads
             raise ScenarioError("scenario", f"expected TOML, actual file {str(name_or_path)!r}: {error}") from None
         _find_files(data, folder)
-        return cls.parse({"name": name, **data})
+        return cls.parse({"name": name, **data}, trust=trust)
 
+    @checked
     def override(self, changes: Mapping[str, Any]) -> Self:
         """Return a copy with dotted paths replaced: ``{"network.devices": 20}``.
 
@@ -530,10 +583,12 @@ class Scenario(Section):
         _parts().forget(data, changes)
         if any(changes.get(f"network.{field}") is not None for field in ("positions_metre", "places_file")):
             data["network"] = {key: value for key, value in data["network"].items() if key not in _OF_GRAPH}
+        catalog.vouch(changes)  # who calls names the code
         for path in sorted(changes, key=lambda path: not path.endswith(".source")):
             _set_path(data, path, _as_text(path, changes[path]))
-        return type(self).parse(data)
+        return type(self)._validated(data)
 
+    @checked
     def first_slots(self, slots: int) -> Self:
         """The scenario of its first slots, with the phases of its cost and the clouds that they have."""
         changes: dict[str, Any] = {"slots": slots}
@@ -557,10 +612,20 @@ class Scenario(Section):
 
     def chosen(self) -> dict[str, Any]:
         """`as_dict` without what equals its default, sources named all the same; `parse` reads it back too."""
-        data = self.model_dump(mode="json", exclude_defaults=True)
+        data = self._collapsed().model_dump(mode="json", exclude_defaults=True)
         sources = self.model_dump(mode="json", include={name: {"source"} for name in _SOURCES})
         named = {name: source | data.get(name, {}) for name, source in sources.items()}
         return {name: part for name, part in (data | named).items() if part != {}}
+
+    def _collapsed(self) -> Self:
+        """The same scenario with one number in place of a list in which all devices have it."""
+        changed = {}
+        for name in _PER_DEVICE:
+            section: Section = getattr(self, name)
+            values = {field: getattr(section, field) for field in section.per_device}
+            equal = {field: one[0] for field, one in values.items() if isinstance(one, tuple) and len(set(one)) == 1}
+            changed[name] = section.model_copy(update=equal)
+        return self.model_copy(update=changed)
 
     def to_toml(self) -> str:
         """The scenario as TOML text."""
@@ -568,9 +633,10 @@ class Scenario(Section):
 
     @property
     def content_hash(self) -> str:
-        """Hexadecimal sha256 of what determines a result: all values but the name, and files by content."""
-        data = self.as_dict()
+        """Hexadecimal sha256 of what determines a result: all values but names, and files by content."""
+        data = self._collapsed().as_dict()
         del data["name"]
+        data["network"].pop("names", None)
         for section, field in FILE_FIELDS:
             if field in data[section]:
                 with suppress(OSError, ValueError):  # a file that cannot be read counts by its name
@@ -655,6 +721,7 @@ def _read(name_or_path: str | Path) -> tuple[str, str, Path]:
     return text, str(name_or_path), Path(str(folder))
 
 
+_PER_DEVICE = ("channel", "link", "energy", "harvest")  # sections that may have a number for each device
 FILE_FIELDS = (("harvest", "file"), ("link", "table"))  # fields that name a file, which counts by its content
 _PARTS = ("radio", "board")
 
@@ -690,7 +757,7 @@ def _set_path(data: dict[str, Any], path: str, value: object) -> None:
 def _check_together(scenario: Scenario) -> None:
     """Checks that need more than one field."""
     network = scenario.network
-    for section_name in ("channel", "link", "energy", "harvest"):
+    for section_name in _PER_DEVICE:
         section = getattr(scenario, section_name)
         for field in section.per_device:
             value = getattr(section, field)

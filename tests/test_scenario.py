@@ -192,16 +192,24 @@ def test_hash_changes_with_every_value(name):
             if field not in SECTIONS:
                 hashes.append(scenario.model_copy(update={field: other(part)}).content_hash)
                 continue
-            for inner in type(part).model_fields:
+            for inner in set(type(part).model_fields) - {"names"}:
                 changed = part.model_copy(update={inner: other(getattr(part, inner))})
                 hashes.append(scenario.model_copy(update={field: changed}).content_hash)
     assert len(hashes) > 40
     assert len(set(hashes)) == len(hashes)
 
 
-def test_hash_takes_whole_numbers_for_what_they_are():
+@pytest.mark.parametrize("same", [3, 3.0, [3] * 5, [3.0] * 5])
+def test_hash_takes_numbers_for_what_they_are(same):
+    """Whole ones, and lists in which all devices have the same."""
     tiny = Scenario.load("tiny")
-    assert tiny.override({"energy.capacity_joule": 3}).content_hash == tiny.content_hash
+    assert tiny.override({"energy.capacity_joule": same}).content_hash == tiny.content_hash
+    assert tiny.override({"energy.capacity_joule": [3, 3, 3, 3, 4]}).content_hash != tiny.content_hash
+
+
+def test_hash_does_not_depend_on_what_devices_are_called():
+    places = Scenario.load("tiny").override({"network.positions_metre": [[0, 0], [9, 0], [9, 9]]})
+    assert places.override({"network.names": ["a", "b", "c"]}).content_hash == places.content_hash
 
 
 def test_hash_depends_on_the_content_of_a_file(tmp_path):

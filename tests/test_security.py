@@ -20,6 +20,7 @@ from heliomesh.learning.retrieval.archive import untar
 from heliomesh.learning.retrieval.download import download
 from heliomesh.learning.retrieval.pinned import PinnedFile, silent
 from heliomesh.learning.retrieval.source import Address, Archive, DebianPackage, GivenPath, NpmPackage, Source
+from heliomesh.mistakes import MistakeError
 from heliomesh.pages.page import render
 from heliomesh.pages.sizing_page import sizing_page
 from tests.conftest import Call
@@ -38,7 +39,7 @@ WRITERS = {
 }
 # (file, function): what they write gets its name by a rename later, or is written inside a caller's `written_whole`
 RENAMED_LATER = {
-    ("agents/journal.py", "_write"),  # a line at the end; readers leave out one that is not whole
+    ("agents/journal.py", "add"),  # a line at the end; readers leave out one that is not whole
     ("durable.py", "_locked"),
     ("durable.py", "written_whole"),
     ("learning/datasets/cifar10.py", "_unpack_sheets"),
@@ -313,7 +314,7 @@ def test_a_scenario_runs_no_code_without_trust(
     assert call(*words, "--quiet") == (
         2,
         "",
-        "error: learning.model: expected --trust (heliomesh --trust <command>) to run code named in a scenario, "
+        "error: learning.model: expected --trust (heliomesh --trust <command>) to run code named in a file, "
         "actual value 'spy:factory'\n",
     )
     assert "spy" not in sys.modules
@@ -369,8 +370,13 @@ def test_what_does_not_train_imports_nothing(call: Call, spied: Path) -> None:
     assert "spy" not in sys.modules
 
 
-def test_a_call_from_python_is_trusted(spied: Path) -> None:
-    heliomesh.train(heliomesh.Scenario.load("s.toml"), heliomesh.Trace.load("t.npz"), strategy="loop")
+def test_a_call_from_python_says_trust_where_it_reads(spied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "_vouched", set())  # the fixture named the code itself
+    trace = heliomesh.Trace.load("t.npz")
+    with pytest.raises(MistakeError, match=r"learning\.model: expected trust=True where the file is read"):
+        heliomesh.train(heliomesh.Scenario.load("s.toml"), trace, strategy="loop")
+    assert not (spied / "imported").exists()
+    heliomesh.train(heliomesh.Scenario.load("s.toml", trust=True), trace, strategy="loop")
     assert (spied / "imported").exists()
 
 

@@ -1,12 +1,14 @@
 """Plans as files: one safetensors file with all tables, and their structure as JSON in its header; no pickle.
 
-A policy is a tree of dataclasses, settings, tuples, numbers and tensors. Only dataclasses and settings of heliomesh
-itself are read back, so a file can name no other code; ``trust`` lets it name classes of installed packages. The
-problem is not stored: it is built anew from the scenario, which is. What is stored of it is its battery grid.
+A policy is a tree of dataclasses, settings, tuples, numbers and tensors. Its classes are those of heliomesh's own
+planners. Where the caller or an entry point names an outside planner, classes of its package count too, if they are
+imported already. A file imports nothing else without ``trust``. The problem is not stored: it is built anew from the
+scenario, which is. What is stored of it is its battery grid.
 """
 
 import importlib
 import json
+import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass
@@ -18,6 +20,7 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
+from heliomesh import catalog
 from heliomesh.durable import read_header, read_tensors, write_tensors
 from heliomesh.mistakes import MistakeError
 from heliomesh.problem.endless import cycle_of
@@ -27,6 +30,8 @@ from heliomesh.problem.problem import Problem, build, with_battery
 from heliomesh.scenario import Scenario
 
 _FORMAT = "2"
+_ROOMS = ("heliomesh.planners.", "heliomesh.problem.")  # their files only define: a plan may name any of them
+_PLANNERS = "heliomesh.planners"
 _KNOWN = ("lower_bound", "expected_cost", "converged", "rounds", "residual", "seconds", "process_seconds")
 
 
@@ -34,12 +39,15 @@ class PlanError(MistakeError, ValueError):
     """A plan cannot be written to a file, or a file is no plan that this version can read."""
 
 
-def save_plan(plan: Plan, path: str | Path) -> None:
-    """Write a plan whole; raises PlanError where its policy is more than dataclasses and tensors."""
+def save_plan(plan: Plan, path: str | Path, *, planner: str | None = None) -> None:
+    """Write a plan whole; raises PlanError where its policy is more than dataclasses and tensors.
+
+    With ``planner`` also where `load_plan` would not read it for the same planner.
+    """
     problem = getattr(plan.policy, "problem", None)
     if not isinstance(problem, Problem):
         raise PlanError(f"policy: expected one with its problem, actual type {type(plan.policy).__name__}")
-    writer = _Writer(problem)
+    writer = _Writer(problem, None if planner is None else _Classes(planner))
     header = {
         "planner": plan.planner,
         "policy": writer.encoded(plan.policy),
@@ -52,18 +60,24 @@ def save_plan(plan: Plan, path: str | Path) -> None:
     write_tensors(Path(path), writer.tensors, texts)
 
 
-def load_plan(path: str | Path, problem: Problem | None = None, *, trust: bool = False) -> Plan:
-    """Read a plan; its problem is built from the stored scenario unless it is given. Raises PlanError."""
+def load_plan(
+    path: str | Path, problem: Problem | None = None, *, planner: str | None = None, trust: bool = False
+) -> Plan:
+    """Read a plan; its problem is built from the stored scenario unless it is given. Raises PlanError.
+
+    ``planner`` is the one that the caller asked for: classes of its package may be named too.
+    """
     source = Path(path)
     header, tensors = read_header(source, PlanError), read_tensors(source, PlanError)
     if header.get("format") != _FORMAT:
         raise PlanError(f"{source}: expected a plan in format {_FORMAT}, actual format {header.get('format')!r}")
     try:
         if problem is None:
-            scenario = Scenario.parse(tomllib.loads(header["scenario"]))
+            scenario = Scenario.parse(tomllib.loads(header["scenario"]), trust=trust)
             problem = build(scenario, header["device"], header["dtype"])
         content = {"process_seconds": 0.0} | json.loads(header["plan"])  # the first plans do not say it
-        policy = _Reader(problem, tensors, trust).decoded(content["policy"])
+        classes = _Classes(planner or catalog.offered(_PLANNERS, str(content["planner"])), trust)
+        policy = _Reader(problem, tensors, classes).decoded(content["policy"])
         if not callable(getattr(policy, "decide", None)):
             raise PlanError(f"expected a policy, actual type {type(policy).__name__}")
         known = {name: content[name] for name in _KNOWN}
@@ -75,11 +89,45 @@ def load_plan(path: str | Path, problem: Problem | None = None, *, trust: bool =
         raise PlanError(f"{source}: expected a plan as it was written, actual: {error}") from None
 
 
+class _Classes:
+    """Which classes a file may name: ours, and those of an outside planner's package that it has imported."""
+
+    def __init__(self, planner: str | None, trust: bool = False) -> None:
+        outside = None if planner is None else planner if ":" in planner else catalog.offered(_PLANNERS, planner)
+        self._package = "" if outside is None else outside.partition(":")[0].partition(".")[0]
+        self._trust = trust
+        if planner is not None and outside is not None and ":" not in planner:
+            catalog.find(_PLANNERS, planner)  # an installed package registered it
+
+    def named(self, name: str) -> Any:
+        """The class that ``module:name`` means; raises PlanError where a file may not name it."""
+        module, _, path = name.partition(":")
+        if self._trust or module.startswith(_ROOMS):
+            found: Any = importlib.import_module(module)
+        elif module in sys.modules and module.partition(".")[0] == self._package:
+            found = sys.modules[module]
+        else:
+            ours = "expected classes of heliomesh's planners" + (f" or of {self._package}" if self._package else "")
+            raise PlanError(f"{ours} (or trust=True), actual {name!r}")
+        for part in path.split("."):
+            found = getattr(found, part)
+        if not (is_dataclass(found) or hasattr(found, "_fields") or issubclass(found, BaseModel)):
+            raise PlanError(f"expected a dataclass or settings, actual {name!r}")
+        if name != _name_of(found):  # a module also holds what it imports
+            raise PlanError(f"expected a class by the name of its own module, actual {name!r}")
+        return found
+
+
+def _name_of(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
 class _Writer:
     """Turns a policy into plain data, and collects its tensors; one that occurs twice is kept once."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, classes: _Classes | None) -> None:
         self.tensors: dict[str, Tensor] = {}
+        self._classes = classes
         self._problem, self._names = problem, dict[int, str]()
 
     def encoded(self, value: Any) -> Any:
@@ -105,7 +153,9 @@ class _Writer:
             step = self.encoded(battery.chosen_step_joule)
             cycle = {} if value.cycle_slots is None else {"cycle": value.cycle_slots}
             return {"problem": {"levels": battery.levels, "rounding": battery.rounding, "step": step, **cycle}}
-        name = f"{type(value).__module__}:{type(value).__qualname__}"
+        name = _name_of(type(value))
+        if self._classes is not None:
+            self._classes.named(name)
         if isinstance(value, BaseModel):
             return {"settings": name, "values": value.model_dump(mode="json")}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -126,8 +176,8 @@ class _Writer:
 class _Reader:
     """The way back."""
 
-    def __init__(self, problem: Problem, tensors: Mapping[str, Tensor], trust: bool) -> None:
-        self._problem, self._trust = problem, trust
+    def __init__(self, problem: Problem, tensors: Mapping[str, Tensor], classes: _Classes) -> None:
+        self._problem, self._classes = problem, classes
         self._grids: dict[tuple[int, str, int | None], Problem] = {}
         self._arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         self._tensors = {name: tensor.to(problem.device) for name, tensor in tensors.items()}
@@ -153,9 +203,10 @@ class _Reader:
                 kinds: dict[str, Callable[..., Any]] = {"tuple": tuple, "list": list, "frozenset": frozenset}
                 return kinds[tag](self.decoded(entry) for entry in content)
             case "settings":
-                return self._class(content).model_validate(value["values"])
+                return self._classes.named(content).model_validate(value["values"])
             case "object":
-                return self._class(content)(**{name: self.decoded(own) for name, own in value["values"].items()})
+                own = {name: self.decoded(entry) for name, entry in value["values"].items()}
+                return self._classes.named(content)(**own)
         raise PlanError(f"expected a known kind of value, actual {tag!r}")
 
     def _on_grid(
@@ -167,18 +218,3 @@ class _Reader:
             grid = problem.battery.on_grid(int(levels), rounding, step_joule)
             self._grids[levels, rounding, cycle] = with_battery(problem, grid)
         return self._grids[levels, rounding, cycle]
-
-    def _class(self, name: str) -> Any:
-        module, _, path = name.partition(":")
-        self._check_own(module, name)
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-        if not (is_dataclass(found) or hasattr(found, "_fields") or issubclass(found, BaseModel)):
-            raise PlanError(f"expected a dataclass or settings, actual {name!r}")
-        self._check_own(found.__module__, name)  # our modules also hold what they import
-        return found
-
-    def _check_own(self, module: str, name: str) -> None:
-        if not self._trust and module.partition(".")[0] != "heliomesh":
-            raise PlanError(f"expected classes of heliomesh (or trust = true), actual {name!r}")

@@ -75,9 +75,7 @@ class _Opaque(_Tables):
 def test_classes_outside_heliomesh_need_trust(problem: Problem, tmp_path: Path) -> None:
     path = tmp_path / "plan.safetensors"
     Plan("own", _Tables(problem, (torch.arange(4.0),))).save(path)
-    with pytest.raises(
-        PlanError, match=r"expected classes of heliomesh \(or trust = true\), actual 'tests\."
-    ) as caught:
+    with pytest.raises(PlanError, match=r"heliomesh's planners \(or trust=True\), actual 'tests\.") as caught:
         Plan.load(path)
     assert str(caught.value).startswith(f"{path}: ")
     trusted = Plan.load(path, trust=True)
