@@ -7,6 +7,7 @@ import math
 import os
 import re
 import secrets
+import stat
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -105,6 +106,13 @@ def no_empty_folder(folder: Path) -> Iterator[None]:
             for path in made:
                 path.rmdir()
         raise
+
+
+@contextmanager
+def only_writer(last_file: Path) -> Iterator[None]:
+    """Let one process at a time write a result of several files, which is there once its last one is; others wait."""
+    with _locked(last_file.with_name(f".{last_file.name}.result.lock"), wait=True):
+        yield
 
 
 def check_held() -> None:
@@ -246,17 +254,12 @@ def write_tensors(target: Path, tensors: Mapping[str, Tensor], header: Mapping[s
     from safetensors.torch import save_file
 
     with written_whole(target) as path:
+        usual = stat.S_IMODE(path.stat().st_mode)  # as the umask allows, which can only be read by setting it
         try:
             save_file(dict(tensors), path, None if header is None else dict(header))
         except SafetensorError as error:
             raise OSError(errno.EIO, str(error), str(target)) from error
-        path.chmod(0o666 & ~_umask())  # safetensors makes files that only their owner may read
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)  # it can only be read by setting it
-    os.umask(mask)
-    return mask
+        path.chmod(usual)  # safetensors makes files that only their owner may read
 
 
 def read_tensors(source: Path, error: type[Exception]) -> dict[str, Tensor]:

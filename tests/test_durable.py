@@ -6,8 +6,17 @@ import stat
 from pathlib import Path
 
 import pytest
+import torch
 
-from heliomesh.durable import LostFolderError, alone_in, check_held, unlinked, write_text, written_whole
+from heliomesh.durable import (
+    LostFolderError,
+    alone_in,
+    check_held,
+    unlinked,
+    write_tensors,
+    write_text,
+    written_whole,
+)
 
 
 def names(folder: Path) -> set[str]:
@@ -63,6 +72,20 @@ def test_a_file_has_the_permissions_of_the_umask(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
+
+
+def test_tensors_have_the_same_permissions_and_the_process_keeps_its_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The umask is the whole process's: another thread would make its files under a changed one."""
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "umask", pytest.fail)
+            write_tensors(tmp_path / "a.safetensors", {"a": torch.zeros(2)})
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.safetensors").stat().st_mode) == 0o640
 
 
 def test_a_lock_is_no_link(tmp_path: Path) -> None:

@@ -1,25 +1,34 @@
-"""Names by content: what files hold and what user-given code says, so that a changed file is another job."""
+"""Names by content: what files hold and what user-given code says, so that a changed file is another job.
+
+User-given code counts with all that it imports, as far as that is user-given too: modules beside it, those of its
+package and of its distribution, each by its content. What other distributions brought counts by its version, our own
+code by `job.RESULTS_VERSION`, Python's by nothing.
+"""
 
 import ast
 import hashlib
-import importlib.util
 import inspect
+import os
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 from heliomesh import catalog
+from heliomesh.jobs.imports import FILES, Module, find_module, imports_of, named_files
 
+Parts = dict[str, str]  # sha256 of modules and of data files, versions of distributions, by their names
+COMPUTING = ("numpy", "torch")  # distributions that compute every result, whoever names them
 _OWN = "heliomesh"
 
 
 def of_path(path: Path) -> str:
     """Hexadecimal sha256 of a file, or of all files of a folder with their names; of nothing where none is there."""
     digest = hashlib.sha256()
-    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+    for file in sorted(_files_below(path)) if path.is_dir() else [path]:
         if file.is_file():
             digest.update(f"{file.relative_to(path)}\0".encode("utf-8", "surrogateescape"))
             with file.open("rb") as content:
@@ -27,29 +36,62 @@ def of_path(path: Path) -> str:
     return digest.hexdigest()
 
 
-def of_code(named: str | Callable[..., Any] | Any) -> str | None:
-    """Hexadecimal sha256 of user-given code: ``module:name``, or a Python object; None for heliomesh's own.
+def _files_below(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]:
+    """All files of a folder, those behind links too; a link to a folder above it leads nowhere new."""
+    above |= {os.path.realpath(folder)}
+    for path in folder.iterdir():
+        if not path.is_dir():
+            yield path
+        elif os.path.realpath(path) not in above:
+            yield from _files_below(path, above)
 
-    The whole module counts and, if it is part of a package, every module of that package: helpers decide results
-    too. Our own code is named by `job.RESULTS_VERSION` instead.
-    """
-    module = named.partition(":")[0] if isinstance(named, str) else _module_of(named)
+
+def minor(version: str) -> str:
+    """The part of a version that counts: without the last number, which should change no result."""
+    return ".".join(version.partition("+")[0].split(".")[:2])
+
+
+def of_code(named: str | Callable[..., Any] | Any) -> Parts | None:
+    """What user-given code says, part by part: ``module:name``, or a Python object; None for heliomesh's own."""
+    module, _, path = named.partition(":") if isinstance(named, str) else (_module_of(named), "", "")
     if module.partition(".")[0] == _OWN or (isinstance(named, str) and ":" not in named):
         return None
-    top = module.partition(".")[0]
-    if top == "__main__":
-        return _of_main(catalog.load(named) if isinstance(named, str) else named)
-    spec = importlib.util.find_spec(top)
-    if spec is None or spec.origin is None:
-        return hashlib.sha256(_source(named).encode()).hexdigest()
-    source = Path(spec.origin)
-    if not spec.submodule_search_locations:
-        return of_path(source)
-    files = sorted(source.parent.rglob("*.py"))
-    return hashlib.sha256("".join(of_path(file) for file in files).encode()).hexdigest()
+    if module == "__main__" and find_module(module) is None:
+        return _of_notebook(catalog.load(named) if isinstance(named, str) else named)
+    found = find_module(module)
+    if found is None:
+        return {module: _sha256(_source(named))}
+    return _parts([module, f"{module}.{path}".rstrip(".")], found.distributions.difference(COMPUTING))
 
 
-def of_variant(package: str, variant: object) -> str | None:
+def _parts(names: Iterable[str], own: frozenset[str] = frozenset()) -> Parts:
+    """What modules say, and all that they import; of distributions other than ``own`` the version."""
+    parts: Parts = {}
+    seen = {""}
+    waiting = set(names) - seen
+    while waiting:
+        name = waiting.pop()
+        seen.add(name)
+        found = None if name.partition(".")[0] == _OWN else find_module(name)
+        waiting |= {name.rpartition(".")[0]} - seen  # a package runs before its modules
+        if found is None or found.is_standard:
+            continue
+        brought_by = found.distributions if found.is_installed else frozenset()
+        if brought_by - own:
+            parts |= {one: minor(version(one)) for one in brought_by.difference(COMPUTING)}
+        else:
+            parts |= _own_parts(found)
+            waiting |= found.imports - seen
+    return dict(sorted(parts.items()))
+
+
+def _own_parts(module: Module) -> Parts:
+    """A module's content and that of the data files that it names."""
+    own = {} if module.file is None else {module.name: hashlib.sha256(module.content).hexdigest()}
+    return own | {f"{module.name}: {name}": of_path(path) for name, path in module.files.items()}
+
+
+def of_variant(package: str, variant: object) -> Parts | None:
     """The same for a variant of a catalog: None for a file of ours, also where it offers none of that name."""
     named = catalog.spelled(variant)
     outside = named if ":" in named else catalog.offered(package, named)
@@ -59,43 +101,54 @@ def of_variant(package: str, variant: object) -> str | None:
 
 
 def _module_of(value: Any) -> str:
-    return str(value.__name__ if inspect.ismodule(value) else inspect.unwrap(value).__module__)
+    return str(value.__name__ if inspect.ismodule(value) else getattr(inspect.unwrap(value), "__module__", ""))
 
 
-def _of_main(value: Any) -> str:
-    """The same for code of a script, whose whole file counts, or of a notebook, which has none.
+def _of_notebook(value: Any) -> Parts:
+    """The same for code of a notebook, which has no file: its source, and that of all of the notebook that it names.
 
-    There the object's source counts, with the functions, classes and plain constants of the notebook that it names.
+    Functions, classes and plain constants count by what they say, modules and what comes from them as elsewhere.
     """
     main = vars(sys.modules["__main__"])
-    if main.get("__file__") is not None:
-        return of_path(Path(main["__file__"]))
-    said: dict[str, str] = {}
+    said: Parts = {}
+    modules: set[str] = set()
     waiting = {"": value}
     while waiting:
         name, one = waiting.popitem()
-        said[name] = repr(one) if isinstance(one, _CONSTANT) else _source(one)
-        named = () if isinstance(one, _CONSTANT) else _names(said[name])
-        waiting |= {other: main[other] for other in named if other in main and other not in said}
+        if not _is_of_notebook(one):
+            modules.add(_module_of(one))
+            continue
+        said[name] = text = repr(one) if isinstance(one, _CONSTANT) else _source(one)
+        tree = None if isinstance(one, _CONSTANT) else _tree(text)
+        if tree is not None:
+            modules |= set(imports_of(tree, ""))
+            used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+            waiting |= {other: main[other] for other in used if other in main and other not in said}
         waiting = {other: found for other, found in waiting.items() if _decides(found)}
-    return hashlib.sha256(repr(sorted(said.items())).encode()).hexdigest()
+    files = named_files("notebook", main.get(FILES, []), Path.cwd())
+    own = {f"__main__.{name}": _sha256(text) for name, text in said.items()}
+    return own | _parts(modules) | {f"__main__: {name}": of_path(path) for name, path in files.items()}
 
 
 _CONSTANT = (bool, int, float, str, tuple, type(None))
 
 
-def _decides(value: Any) -> bool:
+def _is_of_notebook(value: Any) -> bool:
     """Whether a global of a notebook is a constant, or code that was written there."""
     return isinstance(value, _CONSTANT) or getattr(value, "__module__", None) == "__main__"
 
 
-def _names(source: str) -> set[str]:
-    """Names that a source uses; none where it is no source."""
+def _decides(value: Any) -> bool:
+    """Whether a global of a notebook counts: one that was made there, a module, or a function or class of one."""
+    return _is_of_notebook(value) or inspect.ismodule(value) or inspect.isroutine(value) or inspect.isclass(value)
+
+
+def _tree(source: str) -> ast.AST | None:
+    """The syntax tree of a source; none where it is no source."""
     try:
-        tree = ast.parse(textwrap.dedent(source))
+        return ast.parse(textwrap.dedent(source))
     except SyntaxError:
-        return set()
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        return None
 
 
 def _source(value: Any) -> str:
@@ -111,3 +164,7 @@ def _compiled(code: CodeType) -> list[object]:
     """What a function does, without the places in memory that its text would show."""
     inner = [_compiled(one) if isinstance(one, CodeType) else one for one in code.co_consts]
     return [code.co_code, code.co_names, inner]
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -2,8 +2,9 @@
 
 A job has three results, each a step further: a plan, the trace of one simulated episode, and a trained run. Each has
 an *identity*, plain data with all that decides it, and a key, the sha256 of that identity. Equal keys mean equal bits
-on one machine; whatever changes the bits changes the key. Another processor or number of threads rounds differently:
-results say what they were computed on, keys do not.
+on one machine; whatever changes the bits changes the key. Versions of numpy and torch count without their last
+number. Another processor or number of threads rounds differently: results say what they were computed on, keys do
+not.
 
 A setting of the scenario or option of a planner that equals its default is left out of the identity, so that a new
 setting with a harmless default leaves all keys alone. A default decides results nevertheless: whoever changes one
@@ -16,25 +17,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from heliomesh.catalog import spelled
+from heliomesh.arguments import Count, Index, checked
+from heliomesh.catalog import CodeOrName
 from heliomesh.durable import json_sha256
-from heliomesh.jobs.fingerprint import of_path, of_variant
+from heliomesh.jobs.fingerprint import COMPUTING, Parts, minor, of_path, of_variant
 from heliomesh.learning.dataset import DATASET_CATALOG, Dataset, find_dataset
+from heliomesh.learning.execution import known_strategy
 from heliomesh.learning.footprint import sample_flop, update_bits
 from heliomesh.learning.model import MODEL_CATALOG, is_perceptron
 from heliomesh.learning.replay import TrainJob
+from heliomesh.learning.run import versions
 from heliomesh.learning.schedule import schedule_slots
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.living.reaction import Reaction
 from heliomesh.living.replanning import USUAL_FALSE_ALARM_PROB
-from heliomesh.planning import PLANNER_CATALOG, chosen_options, find_planner
+from heliomesh.planning import PLANNER_CATALOG, chosen_options, find_planner, planner_text
 from heliomesh.scenario import (
     AGGREGATION_CATALOG,
     CHANNEL_CATALOG,
     FILE_FIELDS,
     HARVEST_CATALOG,
     OPTIMISER_CATALOG,
-    Learning,
     Scenario,
 )
 from heliomesh.simulation.trace import Trace
@@ -45,9 +48,11 @@ IDEAL = "ideal"  # in place of a planner: everyone trains and sends in every slo
 
 Step = Literal["plan", "trace", "run"]
 STEPS: tuple[Step, ...] = ("plan", "trace", "run")
-MACHINE = ("device", "precision", "strategy")  # parts of a run's identity that only change its rounding
+VERSIONS = "computed with"  # the part of an identity that has the versions of what computes
+MACHINE = ("device", "precision", "strategy", VERSIONS)  # parts of a run's identity that only change its rounding
 
 
+@checked
 @dataclass(frozen=True)
 class Job:
     """One episode of a planner on a scenario, and a model trained under it.
@@ -87,21 +92,22 @@ class Job:
     """
 
     scenario: Scenario
-    planner: object = "receiver"
+    planner: CodeOrName = "receiver"
     options: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    episode: int = 0
+    seed: Index = 0
+    episode: Index = 0
     changes: tuple[str, ...] = ()
     reaction: Reaction | None = None
     false_alarm_prob: float = USUAL_FALSE_ALARM_PROB
-    training_seed: int | None = None
+    training_seed: Index | None = None
     training: TrainSettings = field(default_factory=TrainSettings)
-    until: int | None = None
+    until: Count | None = None
     plan_device: str = "cpu"
     plan_dtype: str = "float64"
     given: Trace | None = None
     dataset: Dataset | None = None
 
+    @checked
     def key(self, step: Step = "run") -> str:
         """Hexadecimal sha256 of all that decides a result."""
         return self._keys[step]
@@ -110,19 +116,21 @@ class Job:
     def _keys(self) -> dict[Step, str]:
         return {step: json_sha256(self.identity(step)) for step in STEPS}
 
+    @checked
     def identity(self, step: Step = "run") -> dict[str, Any]:
         """All that decides a result, as plain data; what equals its default is left out."""
         return {"plan": self._plan, "trace": self._trace, "run": self._run}[step]
 
     @cached_property
     def _plan(self) -> dict[str, Any]:
+        used = versions()
+        made = {"results version": RESULTS_VERSION, VERSIONS: {name: minor(used[name]) for name in COMPUTING}}
         if self.given is not None:
-            return {"results version": RESULTS_VERSION, "planner": self.given.planner}
+            return made | {"planner": self.given.planner}
         known = self.planner == IDEAL
-        return {
-            "results version": RESULTS_VERSION,
+        return made | {
             "scenario": _world(self.scenario, self.scenario.chosen()),
-            "planner": spelled(self.planner),
+            "planner": IDEAL if known else planner_text(self.planner),
             "planner source": None if known else of_variant(PLANNER_CATALOG, self.planner),
             "options": {} if known else chosen_options(self.planner, self.options),
             "planned on": self.plan_device.partition(":")[0],
@@ -151,7 +159,7 @@ class Job:
         if self.reaction is None:
             return {}
         watches = self.reaction == "re-planned" and self.false_alarm_prob != USUAL_FALSE_ALARM_PROB
-        return {"reaction": self.reaction} | ({"false alarm prob": self.false_alarm_prob} if watches else {})
+        return {"reaction": self.reaction} | ({"false alarm prob": float(self.false_alarm_prob)} if watches else {})
 
     @cached_property
     def _run(self) -> dict[str, Any]:
@@ -168,8 +176,18 @@ class Job:
             "device samples": training.device_samples,
             "device": training.device.partition(":")[0],
             "precision": training.precision,
-            "strategy": _strategy(training, self.scenario.learning, self.dataset),
+            "strategy": self._strategy,
         }
+
+    @property
+    def _strategy(self) -> str:
+        """The strategy that counts; other optimisers are the loop's on a CPU."""
+        training, learning = self.training, self.scenario.learning
+        if learning.optimizer not in (None, "sgd") and training.strategy == "auto" and training.device == "cpu":
+            return "loop"
+        shape = self.dataset.input_shape if self.dataset else getattr(find_dataset(learning), "SHAPE", None)
+        perceptron = is_perceptron(learning.model, shape)
+        return known_strategy(training.strategy, training.device, training.precision, perceptron)
 
     @property
     def _weights_of_given(self) -> dict[str, Any]:
@@ -188,6 +206,19 @@ class Job:
         return TrainJob(scenario, trace, episode, self.training_seed)
 
 
+def request(identity: Mapping[str, Any]) -> str:
+    """The sha256 of what was asked for: an identity without what code, data files and versions say meanwhile."""
+    asked = {name: part for name, part in identity.items() if name not in _NOT_ASKED}
+    world = {name: part for name, part in asked.get("scenario", {}).items() if name not in _NOT_ASKED}
+    for section, file in FILE_FIELDS:
+        if section in world:
+            world[section] = {name: value for name, value in world[section].items() if name != file}
+    return json_sha256(asked | {"scenario": world})
+
+
+_NOT_ASKED = ("results version", VERSIONS, "planner source", "channel source", "harvest source", "code", "data")
+
+
 def trace_key(identity: Mapping[str, Any]) -> str:
     """The key of the trace under which a run of this identity was trained."""
     return json_sha256({name: identity[name] for name in _OF_TRACE if name in identity})
@@ -195,6 +226,7 @@ def trace_key(identity: Mapping[str, Any]) -> str:
 
 _OF_PLAN = (
     "results version",
+    VERSIONS,
     "scenario",
     "planner",
     "planner source",
@@ -211,21 +243,6 @@ def _data(dataset: Dataset | None, path: str | None) -> str | None:
     if dataset is not None:
         return dataset.sha256
     return None if path is None else of_path(Path(path).expanduser())
-
-
-def _strategy(training: TrainSettings, learning: Learning, dataset: Dataset | None) -> str:
-    """The strategy that counts: on a CPU `auto` is `batched` for perceptrons, and the loop for other optimisers.
-
-    What `auto` takes for other models follows from the model; on a GPU it is measured, and rounds as it does.
-    """
-    if training.strategy != "auto" or training.device != "cpu":
-        return training.strategy
-    if learning.optimizer not in (None, "sgd"):
-        return "loop"
-    shape = dataset.input_shape if dataset is not None else getattr(find_dataset(learning), "SHAPE", None)
-    if not is_perceptron(learning.model, shape):
-        return "auto"
-    return "loop" if training.precision == "bf16" else "batched"
 
 
 def world_of(scenario: Scenario) -> dict[str, Any]:
@@ -254,7 +271,7 @@ def _counted(scenario: Scenario) -> dict[str, float]:
     return bits | ({"sample_flop": sample_flop(learning)} if energy.compute_second == "flop" else {})
 
 
-def _learning_code(scenario: Scenario) -> dict[str, str]:
+def _learning_code(scenario: Scenario) -> dict[str, Parts]:
     """What user-given code of the learning says."""
     learning = scenario.learning
     places = {

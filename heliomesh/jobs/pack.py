@@ -1,7 +1,8 @@
 """Many finished runs in two files: their curves in one Parquet table, and what decided each in sealed JSON.
 
 A pack is for results that are published or kept for years: no weights, and one entry for all runs of a *line*, which
-differ by episode and training seed only. The JSON is written last and has the table's sha256.
+differ by episode and training seed only. The JSON is written last and has the table's sha256. A packed run serves
+whichever versions of numpy and torch computed it, unlike a loose one: nobody trains for days again unasked.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 
 from heliomesh.durable import Sealed, file_sha256, json_sha256, make_folder, written_whole
-from heliomesh.jobs.job import MACHINE
+from heliomesh.jobs.job import MACHINE, VERSIONS
 from heliomesh.learning.evaluation import COLUMNS
 from heliomesh.learning.run import Run, TrainingError, check_sum, table_columns
 
@@ -29,9 +30,10 @@ class Packs:
 
     folder: Path
 
-    def has(self, key: str) -> bool:
-        """Whether a pack holds a run."""
-        return key in self._where
+    def key_of(self, identity: Mapping[str, Any]) -> str | None:
+        """The key of a packed run of an identity, whichever versions of numpy and torch computed it; None without."""
+        exact = json_sha256(identity)
+        return exact if exact in self._where else self._by_request.get(_without(identity, VERSIONS))
 
     def unused_name(self, name: str) -> str:
         """The name, with a number where a pack has it already."""
@@ -60,7 +62,7 @@ class Packs:
 
     def alike(self, identity: Mapping[str, Any]) -> list[Run]:
         """Runs that differ from an identity only by what they were trained on."""
-        return [self.run(key) for key in self._alike.get(_without_machine(identity), ())]
+        return [self.run(key) for key in self._alike.get(_without(identity, *MACHINE), ())]
 
     def write(self, name: str, runs: Sequence[Run]) -> None:
         """Write a pack of finished runs."""
@@ -109,8 +111,13 @@ class Packs:
     def _alike(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for key, (_, provenance) in self._where.items():
-            found.setdefault(_without_machine(provenance["identity"]), []).append(key)
+            found.setdefault(_without(provenance["identity"], *MACHINE), []).append(key)
         return found
+
+    @cached_property
+    def _by_request(self) -> dict[str, str]:
+        """Keys by all of an identity but its versions."""
+        return {_without(provenance["identity"], VERSIONS): key for key, (_, provenance) in self._where.items()}
 
     @cached_property
     def _tables(self) -> dict[str, Any]:
@@ -119,8 +126,9 @@ class Packs:
         return {name: pd.read_parquet(self.folder / f"{name}.parquet").groupby("key") for name in self._contents}
 
 
-def _without_machine(identity: Mapping[str, Any]) -> str:
-    return json_sha256({name: value for name, value in identity.items() if name not in MACHINE})
+def _without(identity: Mapping[str, Any], *parts: str) -> str:
+    """The sha256 of an identity without some parts."""
+    return json_sha256({name: value for name, value in identity.items() if name not in parts})
 
 
 def _lines(provenances: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

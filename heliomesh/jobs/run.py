@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
+from heliomesh.arguments import Index, checked
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import Settings, split_settings
@@ -15,13 +16,14 @@ from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace
 
 
+@checked
 def run(
     scenario: Scenario | str | Path,
     planner: str = "receiver",
     *,
     options: Mapping[str, Any] | None = None,
-    seed: int | None = None,
-    episode: int = 0,
+    seed: Index | None = None,
+    episode: Index = 0,
     changes: Sequence[str] = (),
     folder: str | Path | None = None,
     **settings: Unpack[Settings],

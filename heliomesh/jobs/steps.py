@@ -9,8 +9,7 @@ import numpy as np
 from heliomesh.jobs.job import IDEAL, Job
 from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.dataset import load_dataset
-from heliomesh.learning.run import Run
-from heliomesh.learning.trainer import Work, train_stack
+from heliomesh.learning.trainer import Training, Work
 from heliomesh.living.answer import Answering
 from heliomesh.living.change import eras
 from heliomesh.living.conditions import world_under
@@ -20,7 +19,7 @@ from heliomesh.planning import make_plan
 from heliomesh.problem.endless import Endless
 from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import Problem, build
-from heliomesh.simulation.costs import simulate_costs
+from heliomesh.simulation.costs import EpisodeMeans, simulate_means
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import RECORDED, Trace, axis_sizes, simulate
 
@@ -36,7 +35,7 @@ def planned(job: Job, work: Work) -> Plan:
     return make_plan(problem, job.planner, job.options, parallel_map=work.parallel_map, track=work.track)
 
 
-def job_of(problem: Problem, planner: object, options: Mapping[str, Any]) -> Job:
+def job_of(problem: Problem, planner: Any, options: Mapping[str, Any]) -> Job:
     """A job that plans as the problem is computed."""
     dtype = str(problem.dtype).removeprefix("torch.")
     return Job(problem.scenario, planner, options, plan_device=str(problem.device), plan_dtype=dtype)
@@ -47,15 +46,12 @@ def _truth(job: Job, problem: Problem) -> dict[int, Problem]:
     return {era.first_slot: world_under(problem, era.conditions) for era in eras(problem, job.changes)}
 
 
-def simulated_costs(jobs: Sequence[Job], plan: Plan, work: Work) -> list[float]:
-    """Mean cost per slot of jobs that differ by their episodes only, without their traces."""
+def simulated_means(jobs: Sequence[Job], plan: Plan, work: Work) -> EpisodeMeans:
+    """Cost and darkness of jobs that differ by their episodes only, without their traces; (job,) each."""
     plan = _acting(jobs[0], plan)
     problem = _problem(jobs[0], plan)
     numbers, seed = [job.episode for job in jobs], jobs[0].seed
-    costs: list[float] = simulate_costs(
-        problem, plan, numbers, seed, truth=_truth(jobs[0], problem), track=work.track
-    ).tolist()
-    return costs
+    return simulate_means(problem, plan, numbers, seed, truth=_truth(jobs[0], problem), track=work.track)
 
 
 def _acting(job: Job, plan: Plan) -> Plan:
@@ -87,13 +83,15 @@ def simulated(jobs: Sequence[Job], plan: Plan | None, work: Work) -> list[Trace]
     return [trace.episode(position) for position in range(len(jobs))]
 
 
-def trained(jobs: Sequence[Job], traces: Sequence[Trace], work: Work, checkpoints: Checkpoints | None) -> list[Run]:
-    """Step 3, for jobs of one dataset, model and horizon."""
+def begun(
+    jobs: Sequence[Job], traces: Sequence[Trace], work: Work, checkpoints: Sequence[Checkpoints] = ()
+) -> Training:
+    """Step 3, for jobs of one dataset, model and horizon: their training in one stack."""
     first = jobs[0]
     dataset = first.dataset or load_dataset(first.scenario.learning)
     tasks = [job.train_job(trace) for job, trace in zip(jobs, traces, strict=True)]
     origins = [origin(job, trace) for job, trace in zip(jobs, traces, strict=True)]
-    return train_stack(tasks, dataset, first.training, origins, work, checkpoints)
+    return Training(tasks, dataset, first.training, origins, work, checkpoints)
 
 
 def origin(job: Job, trace: Trace) -> dict[str, Any]:

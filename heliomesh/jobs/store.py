@@ -11,7 +11,6 @@ beside it: what has one is complete, and whether it still is, the sums tell. A r
 is a store of one job, whose files lie side by side.
 """
 
-import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -22,38 +21,44 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from heliomesh.durable import Sealed, alone_in, file_sha256, make_folder, write_text
+import numpy as np
+
+from heliomesh.arguments import checked
+from heliomesh.catalog import spelled
+from heliomesh.durable import alone_in, file_sha256, make_folder, only_writer, write_text
+from heliomesh.jobs.changed import Earlier
 from heliomesh.jobs.job import RESULTS_VERSION, Job, Step, trace_key
 from heliomesh.jobs.pack import Packs
-from heliomesh.jobs.steps import needs_plan, plan_facts, planned, simulated, simulated_costs, trained
+from heliomesh.jobs.result_files import (
+    BEFORE_TRAINING,
+    COST,
+    LAST_FILE,
+    PLAN,
+    PLAN_TABLES,
+    RESULT,
+    SCENARIO,
+    TRACE_ARRAYS,
+    identity_of,
+    is_whole,
+    read_means,
+    read_result,
+)
+from heliomesh.jobs.stacks import train_stacks
+from heliomesh.jobs.steps import needs_plan, plan_facts, planned, simulated, simulated_means
 from heliomesh.learning.checkpoint import Checkpoints
-from heliomesh.learning.replay import SHARED
-from heliomesh.learning.run import CHECKPOINTS, MANIFEST, Run, TrainingError, check_sum, read_provenance
+from heliomesh.learning.run import CHECKPOINTS, MANIFEST, Run, TrainingError
 from heliomesh.learning.same_run import check_same
 from heliomesh.learning.trainer import ALONE, Work
 from heliomesh.problem.plan_file import PlanError, load_plan, save_plan
 from heliomesh.problem.policy import Plan
 from heliomesh.scenario import ScenarioError
+from heliomesh.simulation.costs import EpisodeMeans
 from heliomesh.simulation.trace import Trace
 
-PLAN, PLAN_TABLES, TRACE, TRACE_ARRAYS, SCENARIO = (
-    "plan.json",
-    "plan.safetensors",
-    "trace.json",
-    "trace.npz",
-    "scenario.toml",
-)
-_RESULT: dict[Step, Sealed] = {
-    step: Sealed(f"the {step} of a job", 1, (("key", str), ("identity", dict), ("sha256", dict), ("facts", dict)))
-    for step in ("plan", "trace")
-}
 PACKS = "packs"
-_BEFORE_TRAINING = (PLAN, PLAN_TABLES, TRACE, TRACE_ARRAYS, SCENARIO)
-_COST = Sealed("the cost of an episode", 1, (("key", str), ("cost", float)))
-_FILE: dict[Step, str] = {"plan": PLAN, "trace": TRACE, "run": MANIFEST}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Store:
     """A folder of results, each computed once.
 
@@ -63,29 +68,45 @@ class Store:
         Where it is.
     single
         Whether it is a run's folder, of one job.
+    scratch
+        Whether it goes with the process: then runs have no checkpoints.
     """
 
     folder: Path
     single: bool = False
+    scratch: bool = False
 
+    @checked
+    def __init__(self, folder: str | Path, single: bool = False, scratch: bool = False) -> None:
+        for name, value in (("folder", Path(folder)), ("single", single), ("scratch", scratch)):
+            object.__setattr__(self, name, value)
+
+    @checked
     def place(self, job: Job, step: Step) -> Path:
         """The folder of a result."""
         key = job.key(step)
         return self.folder if self.single else self.folder / f"{step}s" / key[:2] / key
 
+    @checked
     def has(self, job: Job, step: Step = "run") -> bool:
         """Whether a result is complete."""
-        return (self.place(job, step) / _FILE[step]).exists() or (step == "run" and self.packs.has(job.key()))
+        return (self.place(job, step) / LAST_FILE[step]).exists() or (step == "run" and self._packed(job) is not None)
+
+    def _packed(self, job: Job) -> str | None:
+        """The key under which a pack holds the job's run."""
+        return self.packs.key_of(job.identity())
 
     @cached_property
     def packs(self) -> Packs:
         """Runs that were packed, many to a file."""
         return Packs(self.folder / PACKS)
 
+    @checked
     def plan(self, job: Job, work: Work = ALONE) -> Plan:
         """The job's plan, made if it is not there."""
         made = self._stored_plan(job)
         if made is None:
+            self.tell_changed([job], "plan", work)
             made = planned(job, work)
             self.put_plan(job, made)
         return made
@@ -95,25 +116,30 @@ class Store:
         if not self.has(job, "plan") or not tables.exists():
             return None
         self.facts(job, "plan")
-        return load_plan(tables, trust=True)  # it was made here, by code that was trusted then
+        return load_plan(tables, planner=spelled(job.planner))
 
     def put_plan(self, job: Job, made: Plan) -> None:
-        """Keep a plan."""
-        place = self._new(job, "plan")
-        write_text(place / SCENARIO, job.scenario.to_toml())
-        try:
-            save_plan(made, place / PLAN_TABLES)
-        except PlanError:  # a user's own policy need not be a dataclass: only what is known of it is kept
-            (place / PLAN_TABLES).unlink(missing_ok=True)
-        self._seal(job, "plan", [SCENARIO, PLAN_TABLES], plan_facts(made))
+        """Keep a plan, unless one is there."""
+        with self._written_once(job, "plan") as place:
+            if place is None:
+                return
+            write_text(place / SCENARIO, job.scenario.to_toml())
+            try:
+                save_plan(made, place / PLAN_TABLES, planner=spelled(job.planner))
+            except PlanError:  # a user's own policy need not be one that can be read
+                (place / PLAN_TABLES).unlink(missing_ok=True)
+            self._seal(job, "plan", [SCENARIO, PLAN_TABLES], plan_facts(made))
 
+    @checked
     def trace(self, job: Job, work: Work = ALONE) -> Trace:
         """The trace of the job's episode, planned and simulated if it is not there."""
         return self.traces([job], work)[0]
 
+    @checked
     def traces(self, jobs: Sequence[Job], work: Work = ALONE) -> list[Trace]:
         """The traces of several jobs; those that only differ by their episodes are simulated together."""
         absent = _distinct([job for job in jobs if job.given is None and not self.has(job, "trace")], "trace")
+        self.tell_changed(absent, "trace", work)
         groups = [list(alike) for _, alike in groupby(sorted(absent, key=_batch), key=_batch)]
         if len(groups) == 1:  # the planner itself may work in parallel, and show how far it is
             self._keep_traces(_prepared((groups[0], self._stored_plan(groups[0][0])), work))
@@ -121,7 +147,7 @@ class Store:
             todo = ((group, self._stored_plan(group[0])) for group in groups)
             for found in work.track(work.parallel_map(_prepared, todo), "plan and simulate", len(groups)):
                 self._keep_traces(found)
-        return [self._read_trace(job) for job in jobs]
+        return [self.read_trace(job) for job in jobs]
 
     def _keep_traces(self, prepared: "_Prepared") -> None:
         if prepared.plan is not None and not self.has(prepared.jobs[0], "plan"):
@@ -130,91 +156,97 @@ class Store:
             self.put_trace(job, trace)
 
     def put_trace(self, job: Job, trace: Trace) -> None:
-        """Keep the trace of an episode."""
-        place = self._new(job, "trace")
-        trace.save(place / TRACE_ARRAYS)
-        self._seal(job, "trace", [TRACE_ARRAYS], {"planner": trace.planner, "cost": float(trace.cost[0])})
+        """Keep the trace of an episode, unless one is there."""
+        with self._written_once(job, "trace") as place:
+            if place is not None:
+                trace.save(place / TRACE_ARRAYS)
+                self._seal(job, "trace", [TRACE_ARRAYS], {"planner": trace.planner, "cost": float(trace.cost[0])})
 
-    def _read_trace(self, job: Job) -> Trace:
+    def read_trace(self, job: Job) -> Trace:
+        """The trace of the job's episode, which is there."""
         if job.given is not None:
             return job.given
         self.facts(job, "trace")
         return Trace.load(self.place(job, "trace") / TRACE_ARRAYS)
 
+    @checked
     def run(self, job: Job, work: Work = ALONE) -> Run:
         """The trained run, which goes on from its last checkpoint if there is one."""
-        if self.has(job):
-            if self.single:
-                self.check_same(job)
-            return self._read_run(job)
-        trace = self.trace(job, work)
-        place = self._new(job, "run")
-        checkpoints = Checkpoints(place / CHECKPOINTS, job.identity())
-        (run,) = trained([job], [trace], work, checkpoints)
-        self.put_run(job, run, work)
-        checkpoints.clear()
-        return run
+        return self.runs([job], work)[0]
 
+    @checked
     def runs(self, jobs: Sequence[Job], work: Work = ALONE) -> list[Run]:
-        """The runs of several jobs; those of one dataset and model train together in stacks, without checkpoints."""
-        absent = _distinct([job for job in jobs if not self.has(job)], "run")
-        self.traces(absent, work)
-        stacks = [
-            members[start : start + size]
-            for _, alike in groupby(sorted(absent, key=_stack), key=_stack)
-            for members in [list(alike)]
-            for size in [min(work.runs_at_once, math.ceil(len(members) / work.stacks_at_once))]
-            for start in range(0, len(members), size)
-        ]
-        if len(stacks) == 1:
-            self._keep_runs(_trained((stacks[0], [self._read_trace(job) for job in stacks[0]]), work), work)
-        elif stacks:
-            todo = ((stack, [self._read_trace(job) for job in stack]) for stack in stacks)
-            spread = work.train_map or work.parallel_map
-            for found in work.track(spread(_trained, todo), "train", len(stacks)):
-                self._keep_runs(found, work)
+        """The runs of several jobs; raises TrainingError, once all others are trained, where one diverges."""
+        for error in self.train(jobs, work).values():
+            raise error
         return [self._read_run(job) for job in jobs]
 
-    def _keep_runs(self, found: Sequence[tuple[Job, Run]], work: Work) -> None:
-        for job, run in found:
-            self.put_run(job, run, work)
+    def train(self, jobs: Sequence[Job], work: Work = ALONE) -> dict[str, TrainingError]:
+        """Train what is not there, those of one dataset and model in stacks; returns why runs failed, by key."""
+        if self.single:
+            for job in jobs:
+                self.check_same(job)
+        absent = _distinct([job for job in jobs if not self.has(job)], "run")
+        self.tell_changed(absent, "run", work)
+        self.traces(absent, work)
+        return train_stacks(absent, self, work) if absent else {}
+
+    def checkpoints(self, job: Job) -> Checkpoints | None:
+        """Of a job's run; None where the store itself will go."""
+        return None if self.scratch else Checkpoints(self.place(job, "run") / CHECKPOINTS, job.identity())
+
+    def keep_run(self, job: Job, run: Run, work: Work) -> None:
+        """Keep a trained run in place of its checkpoints."""
+        self.put_run(job, run, work)
+        checkpoints = self.checkpoints(job)
+        if checkpoints is not None:
+            checkpoints.clear()
 
     def put_run(self, job: Job, run: Run, work: Work = ALONE) -> None:
-        """Keep a trained run."""
-        run.save(self._new(job, "run"), weights=work.keep_weights)
+        """Keep a trained run, unless one is there."""
+        with self._written_once(job, "run") as place:
+            if place is not None:
+                run.save(place, weights=work.keep_weights)
 
     def _read_run(self, job: Job) -> Run:
         place = self.place(job, "run")
-        if not (place / MANIFEST).exists():
-            return self.packs.run(job.key())
-        check_same(place, _identity_of_run(place), job.identity(), TrainingError)
+        packed = None if (place / MANIFEST).exists() else self._packed(job)
+        if packed is not None:
+            return self.packs.run(packed)
+        check_same(place, identity_of(place, "run"), job.identity(), TrainingError)
         return Run.load(place)
 
+    @checked
     def costs(self, jobs: Sequence[Job], work: Work = ALONE) -> list[float]:
-        """The mean cost per slot of each job's episode; traces are not kept where nothing else needs them."""
-        absent = _distinct([job for job in jobs if not self._cost_file(job).exists()], "trace")
+        """The mean cost per slot of each job's episode."""
+        costs: list[float] = self.means(jobs, work).cost.tolist()
+        return costs
+
+    def means(self, jobs: Sequence[Job], work: Work = ALONE) -> EpisodeMeans:
+        """Cost and darkness of each job's episode, (job,) each; traces are not kept where nothing else needs them."""
+        found = {job.key("trace"): read_means(self._cost_file(job)) for job in jobs}
+        absent = _distinct([job for job in jobs if found[job.key("trace")] is None], "trace")
         for _, alike in groupby(sorted(absent, key=_batch), key=_batch):
             group = list(alike)
-            for job, cost in zip(group, simulated_costs(group, self.plan(group[0], work), work), strict=True):
+            measured = np.transpose(simulated_means(group, self.plan(group[0], work), work)).tolist()
+            for job, (cost, dark) in zip(group, measured, strict=True):
                 make_folder(self._cost_file(job).parent)
-                _COST.write(self._cost_file(job), {"key": job.key("trace"), "cost": cost})
-        return [self._read_cost(job) for job in jobs]
+                COST.write(self._cost_file(job), {"key": job.key("trace"), "cost": cost, "dark": dark})
+                found[job.key("trace")] = cost, dark
+        return EpisodeMeans(*np.transpose([found[job.key("trace")] for job in jobs]))
 
     def _cost_file(self, job: Job) -> Path:
         key = job.key("trace")
         return self.folder / "costs" / key[:2] / f"{key}.json"
 
-    def _read_cost(self, job: Job) -> float:
-        place = self._cost_file(job)
-        return read_cost(place)
-
+    @checked
     def pack(self, name: str, jobs: Sequence[Job]) -> None:
         """Move finished runs into a new pack, those that another one holds left out.
 
         A pack that is there is never written again: it may be all that is left of its runs.
         """
         loose = [job for job in _distinct(jobs, "run") if (self.place(job, "run") / MANIFEST).exists()]
-        new = [self._read_run(job) for job in loose if not self.packs.has(job.key())]
+        new = [self._read_run(job) for job in loose if self._packed(job) is None]
         if new:
             self.packs.write(self.packs.unused_name(name), new)
             del self.__dict__["packs"]  # it is read anew
@@ -224,6 +256,24 @@ class Store:
             with suppress(OSError):  # another run is beside it
                 place.parent.rmdir()
 
+    def tell_changed(self, absent: Sequence[Job], step: Step, work: Work) -> None:
+        """Say why stored results of the same requests do not serve."""
+        self._earlier.tell_changed(absent, step, work.notify)
+
+    @cached_property
+    def _earlier(self) -> Earlier:
+        return Earlier(self.folder, self._identities)
+
+    def _identities(self, step: Step) -> Iterator[dict[str, Any]]:
+        """Of stored results from old to new; what is damaged is left out, and a run's folder has none but its own."""
+        if self.single:
+            return
+        places = self.folder.glob(f"{step}s/*/*/{LAST_FILE[step]}")
+        for place in sorted(places, key=lambda path: path.stat().st_mtime):
+            with suppress(TrainingError):
+                yield identity_of(place.parent, step)
+
+    @checked
     def facts(self, job: Job, step: Step) -> dict[str, Any]:
         """What is noted of a result, after its sums; raises TrainingError where it is damaged or another's."""
         place = self.place(job, step)
@@ -232,10 +282,11 @@ class Store:
         found: dict[str, Any] = content["facts"]
         return found
 
+    @checked
     def view(self, job: Job, folder: Path) -> Path:
         """The job's files side by side in a folder of their own, as `heliomesh run --out` leaves them."""
         folder.mkdir(parents=True, exist_ok=True)
-        for step in _FILE:
+        for step in LAST_FILE:
             place = self.place(job, step)
             for file in sorted(place.iterdir()) if place.is_dir() else []:
                 if file.is_file() and not file.name.startswith("."):
@@ -245,12 +296,12 @@ class Store:
     @contextmanager
     def unclaimed(self) -> Iterator[None]:
         """Where the block ends by a user's mistake and nothing is trained, an empty run's folder is empty again."""
-        was_empty = self.single and not any((self.folder / name).exists() for name in _BEFORE_TRAINING)
+        was_empty = self.single and not any((self.folder / name).exists() for name in BEFORE_TRAINING)
         try:
             yield
         except (ScenarioError, TrainingError):
             if was_empty and not (self.folder / CHECKPOINTS).exists():
-                for name in _BEFORE_TRAINING:
+                for name in BEFORE_TRAINING:
                     (self.folder / name).unlink(missing_ok=True)
             raise
 
@@ -261,35 +312,47 @@ class Store:
         """
         served = {trace_key(run["identity"]) for run in self.packs.provenances()}
         steps: tuple[Step, ...] = ("plan", "trace")
-        found = [place.parent for step in steps for place in sorted(self.folder.glob(f"{step}s/*/*/{_FILE[step]}"))]
+        found = [
+            place.parent for step in steps for place in sorted(self.folder.glob(f"{step}s/*/*/{LAST_FILE[step]}"))
+        ]
         return [place for place in found if place.name in served or _outdated(place)]
 
     def alone(self) -> AbstractContextManager[None]:
         """Be the only process that works in the store, which is made; raises BusyFolderError."""
         return alone_in(self.folder)
 
-    def _new(self, job: Job, step: Step) -> Path:
-        """Where a result goes; a run's folder takes one job only."""
+    @contextmanager
+    def _written_once(self, job: Job, step: Step) -> Iterator[Path | None]:
+        """Where a result goes, for one writer at a time; None where the first writer's is there: it is never changed.
+
+        What a killed writer left is written anew. A run's folder takes one job only.
+        """
         place = self.place(job, step)
         if self.single:
             self.check_same(job)
         make_folder(place)
-        return place
+        with only_writer(place / LAST_FILE[step]):
+            is_there = is_whole(place, step)
+            if not is_there:
+                (place / LAST_FILE[step]).unlink(
+                    missing_ok=True
+                )  # or a reader would compare other files with its sums
+            yield None if is_there else place
 
     def check_same(self, job: Job) -> None:
         """Refuse a run's folder that holds another job, with the first thing in which the two differ."""
         steps: tuple[Step, ...] = ("plan", "trace")
         for step in steps:
-            if (self.folder / _FILE[step]).exists():
+            if (self.folder / LAST_FILE[step]).exists():
                 self.facts(job, step)
         if (self.folder / MANIFEST).exists():
-            check_same(self.folder, _identity_of_run(self.folder), job.identity(), TrainingError)
+            check_same(self.folder, identity_of(self.folder, "run"), job.identity(), TrainingError)
 
     def _seal(self, job: Job, step: Step, files: Sequence[str], facts: Mapping[str, Any]) -> None:
         place = self.place(job, step)
         sums = {name: file_sha256(place / name) for name in files if (place / name).exists()}
         content = {"key": job.key(step), "identity": job.identity(step), "sha256": sums, "facts": dict(facts)}
-        _RESULT[step].write(place / _FILE[step], content)
+        RESULT[step].write(place / LAST_FILE[step], content)
 
 
 @contextmanager
@@ -301,7 +364,7 @@ def opened(store: Store | str | Path | None, *, single: bool = False) -> Iterato
         yield Store(Path(store), single)
     else:
         with TemporaryDirectory() as folder:
-            yield Store(Path(folder))
+            yield Store(Path(folder), scratch=True)
 
 
 @dataclass(frozen=True)
@@ -321,38 +384,10 @@ def _prepared(todo: tuple[Sequence[Job], Plan | None], work: Work = ALONE) -> _P
     return _Prepared(jobs, plan, simulated(jobs, plan, work))
 
 
-def _trained(todo: tuple[Sequence[Job], Sequence[Trace]], work: Work = ALONE) -> list[tuple[Job, Run]]:
-    jobs, traces = todo
-    return list(zip(jobs, trained(jobs, traces, work, None), strict=True))
-
-
-def _identity_of_run(place: Path) -> dict[str, Any]:
-    found: dict[str, Any] = read_provenance(place, ()).get("identity", {})
-    return found
-
-
-def read_result(place: Path, step: Step) -> dict[str, Any]:
-    """A plan's or trace's sealed file, after the sums of the files beside it; raises TrainingError."""
-    content = _RESULT[step].read(place / _FILE[step], TrainingError)
-    for name, expected in content["sha256"].items():
-        check_sum(place / name, expected)
-    return content
-
-
-def read_cost(place: Path) -> float:
-    """A stored cost; raises TrainingError where it is damaged or another's."""
-    content = _COST.read(place, TrainingError)
-    if content["key"] != place.stem:
-        raise TrainingError(f"{place}: expected the cost of job {place.stem}, actual {content['key']}")
-    cost: float = content["cost"]
-    return cost
-
-
 def _outdated(place: Path) -> bool:
     """Whether a plan or trace was computed under another version of the results, so that no job asks for it."""
     step: Step = "plan" if (place / PLAN).exists() else "trace"
-    version: int = read_result(place, step)["identity"].get("results version")
-    return version != RESULTS_VERSION
+    return bool(identity_of(place, step).get("results version") != RESULTS_VERSION)
 
 
 def _distinct(jobs: Sequence[Job], step: Step) -> list[Job]:
@@ -362,10 +397,3 @@ def _distinct(jobs: Sequence[Job], step: Step) -> list[Job]:
 def _batch(job: Job) -> str:
     """Jobs that may be simulated at once: of one plan, seed and truth, to which devices react in one way."""
     return f"{job.key('plan')} {job.seed} {job.changes} {job.reaction} {job.false_alarm_prob}"
-
-
-def _stack(job: Job) -> str:
-    """Jobs that may train in one stack: of one dataset, model, horizon and way to train."""
-    own = job.scenario.learning
-    shared = [getattr(own, name) for name in SHARED]
-    return f"{shared} {job.scenario.slots} {job.training} {id(job.dataset)}"

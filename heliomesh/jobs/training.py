@@ -2,13 +2,13 @@
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from heliomesh.arguments import checked
 from heliomesh.jobs.job import Job, world_of
-from heliomesh.jobs.steps import trained
+from heliomesh.jobs.steps import begun
 from heliomesh.jobs.store import Store
 from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.dataset import Dataset
@@ -19,6 +19,7 @@ from heliomesh.learning.same_run import first_difference
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.tracking import Observer
 from heliomesh.learning.trainer import MakeStack, Work
+from heliomesh.mistakes import ArgumentError
 from heliomesh.problem.policy import ParallelMap, Track
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace, TraceError
@@ -41,11 +42,13 @@ class Settings(TypedDict, total=False):
     make_stack: MakeStack
     parallel_map: ParallelMap
     train_map: ParallelMap | None
+    same_disk: bool
     keep_weights: bool
     runs_at_once: int
     stacks_at_once: int
 
 
+@checked
 def train(
     scenario: Scenario,
     trace: Trace,
@@ -92,10 +95,11 @@ def train(
     own, work = split_settings(settings)
     job = given_job(TrainJob(scenario, trace, episode, seed), own, dataset)
     if folder is None:
-        return trained([job], [trace], work, None)[0]
+        return begun([job], [trace], work).to_the_end(work.track)[0]
     return train_in(Store(Path(folder), single=True), job, work, resume)
 
 
+@checked
 def train_many(
     jobs: Sequence[TrainJob],
     settings: TrainSettings | None = None,
@@ -131,23 +135,21 @@ def train_many(
     """
     if not jobs:
         raise TrainingError("jobs: expected at least one, actual number 0")
+    how = Work(**work)
     whole = [given_job(job, settings or TrainSettings(), dataset) for job in jobs]
-    stores = [Store(Path(folder) / f"{number:03d}", single=True) for number in range(len(jobs))] if folder else []
-    with Store(Path(folder)).alone() if folder else nullcontext():
-        if stores and all(store.has(job) for store, job in zip(stores, whole, strict=True)):
-            _check_resumable(stores[0], whole[0], resume)
-            return [store.run(job) for store, job in zip(stores, whole, strict=True)]
-        checkpoints = None
-        if folder:
-            identities = {f"run {number}": job.identity() for number, job in enumerate(whole)}
-            checkpoints = Checkpoints(Path(folder) / CHECKPOINTS, identities)
-            _check_unused(checkpoints, Path(folder), resume)
-        runs = trained(whole, [job.trace for job in jobs], Work(**work), checkpoints)
-        for store, job, run in zip(stores, whole, runs, strict=False):
-            store.put_run(job, run)
-        if checkpoints:
-            checkpoints.clear()
-    return runs
+    if folder is None:
+        return begun(whole, [job.trace for job in jobs], how).to_the_end(how.track)
+    stores = [Store(Path(folder) / f"{number:03d}", single=True) for number in range(len(jobs))]
+    with Store(Path(folder)).alone():
+        for store, job in zip(stores, whole, strict=True):
+            _check_resumable(store, job, resume)
+        absent = [number for number, store in enumerate(stores) if not store.has(whole[number])]
+        if absent:
+            checkpoints = [Checkpoints(stores[n].folder / CHECKPOINTS, whole[n].identity()) for n in absent]
+            training = begun([whole[n] for n in absent], [jobs[n].trace for n in absent], how, checkpoints)
+            for number, run in zip(absent, training.to_the_end(how.track), strict=True):
+                stores[number].keep_run(whole[number], run, how)
+        return [store.run(job) for store, job in zip(stores, whole, strict=True)]
 
 
 def split_settings(settings: Mapping[str, Any]) -> tuple[TrainSettings, Work]:
@@ -157,11 +159,12 @@ def split_settings(settings: Mapping[str, Any]) -> tuple[TrainSettings, Work]:
 
 
 def split_fields(given: Mapping[str, Any], first: type, second: type) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Keyword arguments sorted into the fields of two dataclasses; raises TypeError for what neither has."""
+    """Keyword arguments sorted into the fields of two dataclasses; raises ArgumentError for what neither has."""
     of_first, of_second = ({part.name for part in fields(kind)} for kind in (first, second))
     for name in given:
         if name not in of_first | of_second:
-            raise TypeError(f"{name}: expected one of {', '.join(sorted(of_first | of_second))}")
+            known = ", ".join(sorted(of_first | of_second))
+            raise ArgumentError(name, f"expected one of {known}, actual name {name!r}")
     own = {name: value for name, value in given.items() if name not in of_second}
     return own, {name: value for name, value in given.items() if name in of_second}
 
@@ -203,13 +206,9 @@ def _check_resumable(store: Store, job: Job, resume: bool) -> None:
     """Refuse a folder that holds something unless that is wanted."""
     if store.has(job) and not resume:
         raise TrainingError(f"{store.folder}: this folder holds a finished run. Resume it or choose an empty folder.")
-    _check_unused(Checkpoints(store.folder / CHECKPOINTS, None), store.folder, resume)
-
-
-def _check_unused(checkpoints: Checkpoints, folder: Path, resume: bool) -> None:
-    slots = checkpoints.slots()
+    slots = Checkpoints(store.folder / CHECKPOINTS, None).slots()
     if slots and not resume:
         raise TrainingError(
-            f"{folder}: this folder holds a run that stopped after slot {slots[-1]}. "
+            f"{store.folder}: this folder holds a run that stopped after slot {slots[-1]}. "
             "Resume it or choose an empty folder."
         )

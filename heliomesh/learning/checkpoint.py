@@ -5,7 +5,7 @@ one before it still stands.
 """
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of one run or stack, in a folder of their own.
+    """The checkpoints of one run, in a folder of their own.
 
     ``identity`` names what determines the results; a checkpoint with another one is refused. None: any will do.
     """
@@ -77,42 +77,35 @@ class Checkpoints:
         _CHECKPOINT.write(self._json(checkpoint.done), content)
 
     def newest(self, notify: Callable[[str], None]) -> Checkpoint | None:
-        """The newest checkpoint that is whole; None where there is none at all.
+        """The newest checkpoint that is whole, as `newest_of_all` finds it; None where there is none at all."""
+        return next(iter(newest_of_all([self], notify)), None)
 
-        ``notify`` is told of every damaged one that is passed over. Raises CheckpointError where all are damaged
-        or where one belongs to another run.
-        """
-        found, damage = self.newest_whole()
-        if found is None:
-            if damage:
-                raise CheckpointError(f"{damage[0]}; no whole checkpoint is left, so start again in an empty folder")
-            return None
-        for sentence in damage:
-            notify(f"{sentence}; going on from the checkpoint after slot {found.done}")
-        for later in [slot for slot in self.slots() if slot > found.done]:
-            self._json(later).unlink()  # or it would count as the newest again
-        return found
+    def drop_after(self, done: int) -> None:
+        """Forget later checkpoints, or they would count as the newest again."""
+        for later in [slot for slot in self.slots() if slot > done]:
+            self._json(later).unlink()
 
     def newest_whole(self) -> tuple[Checkpoint | None, list[str]]:
         """The newest checkpoint that is whole, and a sentence on every later one; no file is changed."""
         damage: list[str] = []
         for done in reversed(self.slots()):
             try:
-                return self._read(done), damage
-            except _DamagedError as error:
+                return self.read(done), damage
+            except DamagedError as error:
                 damage.append(str(error))
         return None, damage
 
-    def _read(self, done: int) -> Checkpoint:
+    def read(self, done: int) -> Checkpoint:
+        """The checkpoint after so many slots; raises DamagedError, or CheckpointError where it is another run's."""
         path = self._json(done)
-        content = _CHECKPOINT.read(path, _DamagedError)
+        content = _CHECKPOINT.read(path, DamagedError)
         if self._identity is not None:
             check_same(path, content["identity"], self._identity, CheckpointError)
         tensors, expected = self._tensors(done), content["tensors_sha256"]
-        check_sum(tensors, expected, "a checkpoint's tensors", _DamagedError)
+        check_sum(tensors, expected, "a checkpoint's tensors", DamagedError)
         if content["done"] != done:
-            raise _DamagedError(f"{path}: expected the checkpoint after slot {done}, actual slot {content['done']}")
-        return Checkpoint(done, read_tensors(tensors, _DamagedError), content["facts"], content["identity"])
+            raise DamagedError(f"{path}: expected the checkpoint after slot {done}, actual slot {content['done']}")
+        return Checkpoint(done, read_tensors(tensors, DamagedError), content["facts"], content["identity"])
 
     def _tidy(self) -> None:
         """Drop old checkpoints, and tensors that a killed process left without their JSON."""
@@ -132,5 +125,33 @@ class Checkpoints:
         return self._folder / f"{done:08d}.safetensors"
 
 
-class _DamagedError(Exception):
+def newest_of_all(runs: Sequence[Checkpoints], notify: Callable[[str], None]) -> list[Checkpoint]:
+    """The newest checkpoints of one slot that are whole in all runs of a stack, one each; none where there is none.
+
+    ``notify`` is told of every damaged one that is passed over. Raises CheckpointError where all are damaged or where
+    one belongs to another run.
+    """
+    damage: list[str] = []
+    for done in sorted(common_slots(runs), reverse=True):
+        try:
+            found = [run.read(done) for run in runs]
+        except DamagedError as error:
+            damage.append(str(error))
+            continue
+        for sentence in damage:
+            notify(f"{sentence}; going on from the checkpoint after slot {done}")
+        for run in runs:
+            run.drop_after(done)
+        return found
+    if damage:
+        raise CheckpointError(f"{damage[0]}; no whole checkpoint is left, so start again in an empty folder")
+    return []
+
+
+def common_slots(runs: Sequence[Checkpoints]) -> set[int]:
+    """Slots done at checkpoints that all runs of a stack have."""
+    return set.intersection(*(set(run.slots()) for run in runs)) if runs else set()
+
+
+class DamagedError(Exception):
     """A checkpoint is not what was written."""

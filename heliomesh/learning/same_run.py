@@ -9,14 +9,22 @@ _ABSENT = object()
 
 def check_same(place: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any], error: type[Exception]) -> None:
     """Raise ``error`` with the first part of an identity that is not stored as it is wanted."""
-    found = first_difference("", stored, wanted)
+    found = told_difference(stored, wanted)
     if found is not None:
-        field, *values = found
-        expected, actual = (_short(field, value) for value in values)
+        field, expected, actual = found
         raise error(
             f"{place}: {field}: expected {expected} (as in the folder), actual {actual}; "
             "another run needs an empty folder"
         )
+
+
+def told_difference(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """The first part in which two identities differ, and both values in words; None where nothing differs."""
+    found = first_difference("", stored, wanted)
+    if found is None:
+        return None
+    field, one, other = found
+    return field, _short(field, one), _short(field, other)
 
 
 def first_difference(path: str, one: object, other: object) -> tuple[str, object, object] | None:

@@ -9,6 +9,7 @@ import pytest
 
 import heliomesh as hm
 from heliomesh.durable import BusyFolderError
+from heliomesh.jobs import stacks, store
 
 SCENARIO = hm.Scenario.load("tiny").override({"slots": 6, "learning.local_steps": 1})
 
@@ -41,13 +42,14 @@ def stopping(what: str, after: int) -> Callable[..., Any]:
 
 def counted(monkeypatch: pytest.MonkeyPatch, step: str) -> list[Any]:
     """Calls of one of a job's steps from now on."""
-    calls, real = [], getattr(hm.jobs.store, step)  # type: ignore[attr-defined]
+    module = stacks if step == "begun" else store
+    calls, real = [], getattr(module, step)
 
     def noted(*arguments: Any) -> Any:
         calls.append(arguments)
         return real(*arguments)
 
-    monkeypatch.setattr(f"heliomesh.jobs.store.{step}", noted)
+    monkeypatch.setattr(module, step, noted)
     return calls
 
 
@@ -80,9 +82,9 @@ def test_a_cancelled_comparison_repeats_neither_plans_nor_finished_runs(
     problem, planners = hm.build(SCENARIO), ["uncoordinated", "prices"]
     settings: dict[str, Any] = {"episodes": 2, "train": 2, "store": tmp_path, "runs_at_once": 1}
     with pytest.raises(CancelledError):
-        hm.compare(problem, planners, **settings, track=stopping("train", 2))
+        hm.compare(problem, planners, **settings, track=stopping("train", 2 * SCENARIO.slots))
     assert_unlocked(tmp_path)
-    planned, trained = (counted(monkeypatch, step) for step in ("planned", "trained"))
+    planned, trained = (counted(monkeypatch, step) for step in ("planned", "begun"))
     found = hm.compare(problem, planners, **settings)
     assert len(planned) == 0
     assert len(trained) == sum(len(row.jobs) for row in found.rows) - 2
@@ -97,7 +99,7 @@ def test_a_cancelled_sizing_measures_no_pair_twice(tmp_path: Path, monkeypatch: 
     with pytest.raises(CancelledError):
         hm.size(SCENARIO, **settings, track=stopping("size", 3))
     assert_unlocked(tmp_path)
-    measured = counted(monkeypatch, "simulated_costs")
+    measured = counted(monkeypatch, "simulated_means")
     found = hm.size(SCENARIO, **settings)
     assert len(measured) == 1
     assert found.table().equals(hm.size(SCENARIO, **settings | {"store": None}).table())

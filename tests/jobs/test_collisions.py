@@ -83,7 +83,7 @@ def test_replaced_data_are_measured_anew(tmp_path: Path) -> None:
     found = []
     for flipped in (False, True):
         _data(file, flipped)
-        found.append(measurement.samples(scenario, store).mean())
+        found.append(measurement.samples(scenario, store).measure.mean())
     assert found[0] > 0.9
     assert found[1] < 0.1
 

@@ -1,6 +1,5 @@
 """Jobs with equal keys give equal bits, and whatever changes the bits changes the key."""
 
-import importlib
 import linecache
 import sys
 import tomllib
@@ -18,9 +17,10 @@ from heliomesh.jobs import job as job_module
 from heliomesh.jobs.fingerprint import of_code, of_path
 from heliomesh.jobs.job import STEPS, Job
 from heliomesh.jobs.training import Settings
+from heliomesh.learning.datasets import digits
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import Work
-from heliomesh.planners import prices
+from heliomesh.planners import prices, uncoordinated
 from heliomesh.planning import resolved_options
 from heliomesh.scenario import shipped
 
@@ -78,6 +78,12 @@ DECIDES_NOT = {
     "the format that is the default": scenario(learning__on_air="float32"),
     "false alarms of who does not watch": base(false_alarm_prob=0.2),
     "the default option": base(planner="prices", options={"coordinate": True, "sweeps": 30}),
+    "a list of one number": scenario(energy__capacity_joule=[BASE.energy.capacity_joule] * BASE.network.devices),
+    "numbers of other types": base(seed=False, episode=np.int64(0), training_seed=0.0, until=6.0),
+    "a planner's module": base(planner=uncoordinated),
+    "a planner's function": base(planner=uncoordinated.plan),
+    "a planner as module:name": base(planner="heliomesh.planners:uncoordinated"),
+    "a dataset's module": scenario(learning__dataset=digits),
 }
 
 
@@ -227,21 +233,21 @@ def test_a_folder_of_files_counts_by_names_and_content(tmp_path: Path) -> None:
     assert sums[0] == sums[1] != sums[2]
 
 
-def test_edited_code_is_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module of one file, and a package of which only a helper is edited."""
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "lone_model.py").write_text("def build(shape, classes): ...\n", encoding="utf-8")
-    (tmp_path / "kit").mkdir()
-    (tmp_path / "kit" / "__init__.py").write_text("", encoding="utf-8")
-    (tmp_path / "kit" / "helper.py").write_text("RATE = 1\n", encoding="utf-8")
-    (tmp_path / "kit" / "model.py").write_text("from kit.helper import RATE\n", encoding="utf-8")
-    importlib.invalidate_caches()
-    before = [scenario(learning__model=name).key() for name in ("lone_model:build", "kit.model:build")]
-    (tmp_path / "lone_model.py").write_text("def build(shape, classes): return 1\n", encoding="utf-8")
-    (tmp_path / "kit" / "helper.py").write_text("RATE = 2\n", encoding="utf-8")
-    after = [scenario(learning__model=name).key() for name in ("lone_model:build", "kit.model:build")]
-    assert all(one != other for one, other in zip(before, after, strict=True))
-    assert "lone_model" not in sys.modules  # a key runs no code
+@pytest.mark.parametrize("wrong", [1.5, "1", float("nan"), float("inf"), [1]])
+def test_a_number_that_is_not_whole_is_refused(wrong: object) -> None:
+    with pytest.raises(hm.MistakeError, match="episode: expected a whole number of at least 0, actual value"):
+        base(episode=wrong)
+
+
+def test_versions_of_what_computes_count_without_their_last_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def keys(torch: str, numpy: str) -> list[str]:
+        monkeypatch.setattr(job_module, "versions", lambda: {"torch": torch, "numpy": numpy})
+        return [base().key(step) for step in STEPS]
+
+    first = keys("2.11.0+cu130", "2.4.6")
+    assert keys("2.11.3+cpu", "2.4.0") == first
+    for other in (keys("2.12.0", "2.4.6"), keys("2.11.0", "2.5.0")):
+        assert not set(other) & set(first)
 
 
 NOTEBOOK = """
@@ -272,16 +278,47 @@ def test_code_of_a_notebook_counts_with_what_it_names(readable: bool, monkeypatc
         assert key(NOTEBOOK) != key(NOTEBOOK.replace("return WIDTH", "return 2 * WIDTH"))
 
 
-def test_a_script_counts_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_notebook_imports_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a name of the notebook, or within a function."""
+    monkeypatch.syspath_prepend(tmp_path)
+    source = """
+from notebook_helper import width
+import numpy
+
+def build(shape, classes):
+    import inner_helper
+    return numpy.array(width(shape))
+"""
+
+    def key(helper: str, inner: str, data: str) -> str:
+        (tmp_path / "notebook_helper.py").write_text(f"def width(shape): return {helper}", encoding="utf-8")
+        (tmp_path / "inner_helper.py").write_text(inner, encoding="utf-8")
+        (tmp_path / "table.csv").write_text(data, encoding="utf-8")
+        module = ModuleType("__main__")
+        vars(module)["HELIOMESH_FILES"] = ["table.csv"]
+        monkeypatch.setitem(sys.modules, "__main__", module)
+        monkeypatch.setitem(linecache.cache, "<cell>", (len(source), None, source.splitlines(True), "<cell>"))
+        exec(compile(source, "<cell>", "exec"), vars(module))  # noqa: S102
+        return scenario(learning__model=module.build).key()
+
+    monkeypatch.chdir(tmp_path)
+    assert key("1", "", "1") == key("1", "", "1")
+    assert len({key("1", "", "1"), key("2", "", "1"), key("1", "#", "1"), key("1", "", "2")}) == 4
+
+
+def test_a_script_counts_whole_with_what_it_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module, file = ModuleType("__main__"), tmp_path / "script.py"
     monkeypatch.setitem(sys.modules, "__main__", module)
     vars(module)["__file__"] = str(file)
     exec("def build(shape, classes): ...", vars(module))  # noqa: S102
+    monkeypatch.syspath_prepend(tmp_path)
     keys = []
-    for text in ("one", "one", "two"):
-        file.write_text(text, encoding="utf-8")
+    for text, helper in (("one", "1"), ("one", "1"), ("two", "1"), ("one", "2")):
+        file.write_text(f"import script_helper  # {text}", encoding="utf-8")
+        (tmp_path / "script_helper.py").write_text(helper, encoding="utf-8")
         keys.append(scenario(learning__model=module.build).key())
-    assert keys[0] == keys[1] != keys[2]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
 
 
 def test_our_own_code_is_named_by_the_results_version() -> None:

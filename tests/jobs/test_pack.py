@@ -38,8 +38,8 @@ def test_runs_come_back_without_their_weights(packs: Packs, runs: list[hm.Run]) 
             np.testing.assert_array_equal(one.metrics[name], column)
         assert dict(one.provenance) == dict(other.provenance)
         assert one.weights.numel() == 0
-    assert packs.has(JOBS[1].key())
-    assert not packs.has(BASE.key("plan"))
+    assert packs.key_of(JOBS[1].identity()) == JOBS[1].key()
+    assert packs.key_of(BASE.identity("plan")) is None
 
 
 def test_a_table_says_planner_and_seed_and_counts_in_whole_numbers(packs: Packs) -> None:
@@ -59,7 +59,7 @@ def test_a_line_is_said_once(packs: Packs) -> None:
 
 def test_runs_of_another_machine_are_alike_and_of_another_seed_are_not(packs: Packs) -> None:
     elsewhere = replace(JOBS[1], training=replace(BASE.training, device="cuda", precision="bf16", strategy="fused"))
-    assert not packs.has(elsewhere.key())
+    assert packs.key_of(elsewhere.identity()) is None
     (found,) = packs.alike(elsewhere.identity())
     assert found.provenance["key"] == JOBS[1].key()
     assert packs.alike(replace(elsewhere, training_seed=7).identity()) == []
@@ -81,7 +81,7 @@ def test_damage_is_named(packs: Packs, name: str, content: bytes | None, words: 
     else:
         place.write_bytes(content)
     with pytest.raises(hm.TrainingError) as caught:
-        packs.has(JOBS[0].key())
+        packs.key_of(JOBS[0].identity())
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -91,7 +91,18 @@ def test_one_changed_number_in_the_seal_s_content_is_noticed(packs: Packs) -> No
     text = place.read_text(encoding="utf-8")
     place.write_text(text.replace('"episode": 2', '"episode": 5'), encoding="utf-8")
     with pytest.raises(hm.TrainingError, match="its content has changed since it was written"):
-        packs.has(JOBS[0].key())
+        packs.key_of(JOBS[0].identity())
+
+
+def test_a_packed_run_serves_whichever_versions_computed_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Published runs took days; a loose run is computed again."""
+    store = Store(tmp_path)
+    store.runs(JOBS)
+    store.pack("figure", JOBS[:2])
+    monkeypatch.setattr("heliomesh.jobs.job.versions", lambda: {"torch": "7.1.0", "numpy": "9.0.0"})
+    later = [replace(job) for job in JOBS]
+    assert [Store(tmp_path).has(job) for job in later] == [True, True, False]
+    assert Store(tmp_path).runs(later[:1])[0].provenance["key"] == JOBS[0].key()
 
 
 # a store's
@@ -110,7 +121,7 @@ def test_a_store_moves_runs_into_packs_and_keeps_each_once(tmp_path: Path, monke
     assert list((tmp_path / "runs").iterdir()) == []
     assert _kept(store) == []
     assert [len(store.packs.runs(name)) for name in ("first", "second")] == [2, 1]
-    monkeypatch.setattr("heliomesh.jobs.store.trained", pytest.fail)
+    monkeypatch.setattr("heliomesh.jobs.stacks.begun", pytest.fail)
     for one, other in zip(Store(tmp_path).runs(JOBS), before, strict=True):
         assert one.final == pytest.approx(other.final, abs=0, nan_ok=True)
 

@@ -1,9 +1,11 @@
 """A store keeps results by what decides them: complete or absent files, and damage that is named."""
 
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from heliomesh.jobs import store as store_module
 from heliomesh.jobs.job import Job, Step
 from heliomesh.jobs.steps import planned
 from heliomesh.jobs.store import Store
+from heliomesh.learning.run import versions
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import ALONE
 from heliomesh.problem.policy import Decision, Observation, Plan
@@ -46,7 +49,7 @@ def test_results_come_back_as_they_were(tmp_path: Path, monkeypatch: pytest.Monk
     assert [store.has(JOB, step) for step in STEPS] == [False, False, False]
     first = store.run(JOB)
     assert [store.has(JOB, step) for step in STEPS] == [True, True, True]
-    _forbid(monkeypatch, "planned", "simulated", "trained")
+    _forbid(monkeypatch, "planned", "simulated", "train_stacks")
     again = store.run(JOB)
     for name, column in first.metrics.items():
         np.testing.assert_array_equal(again.metrics[name], column)
@@ -123,7 +126,7 @@ def test_costs_are_those_of_the_traces_and_computed_once(tmp_path: Path, monkeyp
     assert costs == [float(Store(tmp_path / "b").trace(job).cost[0]) for job in jobs]
     assert not (tmp_path / "traces").exists()
     assert len(list((tmp_path / "costs").rglob("*.json"))) == 2
-    _forbid(monkeypatch, "planned", "simulated_costs")
+    _forbid(monkeypatch, "planned", "simulated_means")
     assert store.costs(jobs) == costs
 
 
@@ -143,7 +146,7 @@ def test_a_view_is_a_run_s_folder(store: Store, tmp_path: Path, monkeypatch: pyt
     direct.run(JOB)
     names = [sorted(path.name for path in one.folder.iterdir()) for one in (view, direct)]
     assert names[0] == names[1]
-    _forbid(monkeypatch, "planned", "simulated", "trained")
+    _forbid(monkeypatch, "planned", "simulated", "train_stacks")
     np.testing.assert_array_equal(view.run(JOB).accuracy, direct.run(JOB).accuracy)
 
 
@@ -164,6 +167,114 @@ def test_a_policy_that_no_file_can_hold_is_planned_again(tmp_path: Path) -> None
     assert store.facts(JOB, "plan")["planner"] == "own"
     assert not list(tmp_path.rglob("*.safetensors"))
     assert store.plan(JOB).planner == planned(JOB, ALONE).planner
+
+
+# two writers
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_the_first_writer_s_result_is_never_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, single: bool
+) -> None:
+    """Tables hold the seconds of planning, so that those of two writers differ."""
+    store, made = Store(tmp_path, single), planned(JOB, ALONE)
+    store.put_plan(JOB, made)
+    trace, run = store.trace(JOB), store.run(JOB)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for name in ("save_plan", "write_text"):
+        monkeypatch.setattr(store_module, name, pytest.fail)
+    second = Store(tmp_path, single)
+    second.put_plan(JOB, replace(made, seconds=made.seconds + 1))
+    second.put_trace(JOB, replace(trace, update_loss=trace.update_loss + 1))
+    second.put_run(JOB, replace(run, provenance={**run.provenance, "duration_second": 1e9}))
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_reader_between_two_writes_gets_the_first_writer_s(tmp_path: Path) -> None:
+    """One process writes while another one plans the same, and a third one reads."""
+    first, made = Store(tmp_path), planned(JOB, ALONE)
+    second, read = Store(tmp_path), []
+    original = second._seal
+
+    def sealing(*arguments: Any) -> None:
+        read.append(Store(tmp_path).plan(JOB))  # the tables are new by now, their sums are not
+        original(*arguments)
+
+    object.__setattr__(second, "_seal", sealing)
+    first.put_plan(JOB, made)
+    second.put_plan(JOB, replace(made, seconds=made.seconds + 1))
+    assert Store(tmp_path).plan(JOB).seconds == made.seconds
+    assert read == []
+
+
+def test_a_writer_waits_for_the_one_before_it(tmp_path: Path) -> None:
+    made, order = planned(JOB, ALONE), []
+    stores = [Store(tmp_path), Store(tmp_path)]
+    entered, threads = threading.Event(), []
+
+    def waiting(*arguments: Any) -> None:
+        entered.set()
+        threads[1].start()
+        threads[1].join(0.3)  # it waits for us
+        order.append("first")
+        Store._seal(stores[0], *arguments)
+
+    def put_second() -> None:
+        stores[1].put_plan(JOB, replace(made, seconds=made.seconds + 1))
+        order.append("second")
+
+    object.__setattr__(stores[0], "_seal", waiting)
+    threads += [threading.Thread(target=stores[0].put_plan, args=(JOB, made)), threading.Thread(target=put_second)]
+    threads[0].start()
+    threads[0].join()
+    threads[1].join()
+    assert order == ["first", "second"]
+    assert Store(tmp_path).plan(JOB).seconds == made.seconds
+
+
+# results that do not serve
+
+
+def _told(store: Store, job: Job) -> list[str]:
+    said: list[str] = []
+    store.run(job, replace(ALONE, notify=said.append))
+    return said
+
+
+def test_what_changed_is_said_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"torch": "7.1.0", "numpy": versions()["numpy"]}
+    monkeypatch.setattr("heliomesh.jobs.job.versions", lambda: now)
+    (sentence,) = _told(store, replace(JOB))
+    minor = ".".join(versions()["torch"].split(".")[:2])
+    expected = f"1 stored run is not used: computed with.torch was '{minor}', now '7.1'"
+    assert sentence == f"{store.folder}: {expected}"
+    assert _told(store, replace(JOB)) == []
+
+
+def test_changed_code_is_named_by_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three runs of which a helper module changed, and a fourth one that nobody asked for before."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "told_rule.py").write_text(
+        "import told_helper\n\ndef mix(arrived):\n    return arrived.own\n", encoding="utf-8"
+    )
+    (tmp_path / "told_helper.py").write_text("RATE = 1\n", encoding="utf-8")
+    scenario = TINY.override({"learning.aggregation": "told_rule:mix"})
+
+    def told(episodes: int) -> list[str]:
+        said: list[str] = []
+        jobs = [replace(JOB, scenario=scenario, episode=number) for number in range(episodes)]
+        Store(tmp_path / "store").runs(jobs, replace(ALONE, notify=said.append))
+        return said
+
+    assert told(3) == []
+    (tmp_path / "told_helper.py").write_text("RATE = 2\n", encoding="utf-8")
+    (sentence,) = told(4)
+    assert "3 stored runs are not used: code.aggregation.told_helper was '" in sentence
+
+
+def test_another_request_is_no_change(store: Store) -> None:
+    assert _told(store, replace(JOB, episode=5)) == []
+    assert _told(store, replace(JOB, scenario=TINY.override({"link.waterfall": 0.7}))) == []
 
 
 # a run's folder

@@ -131,20 +131,6 @@ def test_interrupted_runs_go_on(tmp_path, slot, changes):
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_the_chosen_strategy_is_kept(tmp_path, monkeypatch):
-    """A resumed run does not measure again: another strategy rounds otherwise."""
-    task = job()
-    interrupted_after(task, tmp_path, 5, strategy="auto")
-    for path in (tmp_path / "checkpoints").glob("*.json"):  # as where it was measured that another one is quickest
-        content = json.loads(path.read_text(encoding="utf-8"))
-        content["facts"]["strategy"] = "vmap:eager"
-        del content["seal"]
-        path.write_text(json.dumps(content | {"seal": durable.json_sha256(content)}), encoding="utf-8")
-    monkeypatch.setattr("heliomesh.learning.execution._calibrated", pytest.fail)
-    resumed = train(task, tmp_path, resume=True, strategy="auto")
-    assert resumed.provenance["strategy"] == "vmap:eager"
-
-
 def test_another_strategy_does_not_go_on_with_a_run(tmp_path):
     task = job()
     interrupted_after(task, tmp_path, 5, strategy="vmap")

@@ -1,0 +1,187 @@
+"""What a module imports and which data files it names, read from its source: none of its code is run."""
+
+import ast
+import importlib.machinery
+import importlib.util
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.machinery import ModuleSpec
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+from heliomesh.scenario import ScenarioError
+
+FILES = "HELIOMESH_FILES"  # a list in a module: files and folders beside it that decide what it does
+_INSTALLED = ("site-packages", "dist-packages")  # folders of what was installed from elsewhere
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module as it is on the disk."""
+
+    name: str
+    content: bytes  # none of a namespace package
+    file: Path | None  # the same
+    locations: tuple[str, ...]  # of its submodules; none of a module that is no package
+
+    @property
+    def is_standard(self) -> bool:
+        """Whether it comes with Python."""
+        folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
+        return not self.is_installed and any(path.startswith(folder) for path in self._paths for folder in folders)
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether it was installed, and not from its folder."""
+        return any(part in _INSTALLED for path in self._paths for part in Path(path).parts)
+
+    @property
+    def _paths(self) -> tuple[str, ...]:
+        return self.locations if self.file is None else (str(self.file),)
+
+    @property
+    def distributions(self) -> frozenset[str]:
+        """Of which installed distributions it is part."""
+        return frozenset(_distributions(tuple(sys.path)).get(self.name.partition(".")[0], ()))
+
+    @property
+    def imports(self) -> frozenset[str]:
+        """Names of all that it may import, and of what it takes from there: these may be modules too."""
+        return self._read[0]
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The data files and folders that it names, by name; raises ScenarioError where one is not there."""
+        if self.file is None or self._read[1] is None:
+            return {}
+        return named_files(str(self.file), self._read[1], self.file.parent)
+
+    @property
+    def _read(self) -> tuple[frozenset[str], object]:
+        if self.file is None or self.file.suffix != ".py":
+            return frozenset(), None
+        return _read(self.content, self.name if self.locations else self.name.rpartition(".")[0])
+
+
+@cache
+def _distributions(path: tuple[str, ...]) -> Any:
+    """Distributions by top-level module, on a search path of Python: looking through all takes its time."""
+    return packages_distributions()
+
+
+def find_module(name: str) -> Module | None:
+    """The module of a dotted name; None where Python would find none, or made it itself."""
+    if name == "__main__":
+        return _main()
+    spec = _spec(name)
+    if spec is None:
+        return None
+    locations = tuple(spec.submodule_search_locations or ())
+    if not spec.has_location or spec.origin is None:
+        return Module(name, b"", None, locations) if locations else None
+    return Module(name, _content(spec), Path(spec.origin), locations)
+
+
+def _main() -> Module | None:
+    """The script that runs; None in a notebook."""
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    return None if file is None else Module("__main__", Path(file).read_bytes(), Path(file), ())
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """Where a module is, without an import of the packages around it."""
+    parent, _, own = name.rpartition(".")
+    if parent:
+        package = _spec(parent)
+        locations = list(package.submodule_search_locations or ()) if package is not None else []
+        return importlib.machinery.PathFinder.find_spec(own, locations)
+    finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
+    found = (finder(name, None) for finder in finders if finder is not None)
+    return next((spec for spec in found if spec is not None), None)
+
+
+def _content(spec: ModuleSpec) -> bytes:
+    """The bytes of a module's file, which may be in an archive."""
+    get: Any = getattr(spec.loader, "get_data", lambda origin: Path(origin).read_bytes())
+    content: bytes = get(spec.origin)
+    return content
+
+
+@lru_cache(maxsize=1024)
+def _read(source: bytes, package: str) -> tuple[frozenset[str], object]:
+    """What a source imports, relative names within ``package``, and what it assigns to HELIOMESH_FILES."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # whoever imports it will be told
+        return frozenset(), None
+    return frozenset(imports_of(tree, package)), _assigned_files(tree)
+
+
+def imports_of(tree: ast.AST, package: str) -> Iterator[str]:
+    """Names that a syntax tree imports, at its top or within functions."""
+    for node in _run_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute("." * node.level + (node.module or ""), package)
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and _name(node.func) in ("import_module", "__import__"):
+            yield from (
+                _absolute(str(text.value), package) for text in node.args[:1] if isinstance(text, ast.Constant)
+            )
+
+
+def _name(node: ast.expr) -> str | None:
+    """The last part of a dotted name."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
+
+
+def _run_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those that only type checkers read."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING":
+            waiting += node.orelse
+        else:
+            waiting += ast.iter_child_nodes(node)
+
+
+def _absolute(name: str, package: str) -> str:
+    """A name that may begin with dots, in full; an empty one where there is no such package."""
+    try:
+        return importlib.util.resolve_name(name, package)
+    except ImportError:
+        return ""
+
+
+def _assigned_files(tree: ast.Module) -> object:
+    """What the module assigns to HELIOMESH_FILES; None where it does not, a text where that is no plain list."""
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == FILES for target in targets):
+            value: ast.expr = node.value  # type: ignore[attr-defined]
+            try:
+                return ast.literal_eval(value)
+            except ValueError:
+                return ast.unparse(value)
+    return None
+
+
+def named_files(where: str, listed: object, folder: Path) -> dict[str, Path]:
+    """Files and folders by name, relative to a folder; raises ScenarioError for other lists and absent files."""
+    if not isinstance(listed, list | tuple) or not all(isinstance(name, str) for name in listed):
+        raise ScenarioError(
+            f"{where}: {FILES}",
+            f"expected a list of names of files or folders, as plain text, actual value {listed!r:.60}",
+        )
+    for name in listed:
+        if not (folder / name).exists():
+            raise ScenarioError(f"{where}: {FILES}", f"expected files or folders in {folder}, actual value {name!r}")
+    return {name: folder / name for name in listed}

@@ -1,0 +1,222 @@
+"""Train runs in stacks, in this process or in others: each run is kept as it ends, and has checkpoints on the way.
+
+A run that diverges leaves its stack. The others go on from their last checkpoint.
+"""
+
+import math
+import os
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import Any, Protocol, TypeVar
+
+from heliomesh.jobs.job import Job
+from heliomesh.jobs.steps import begun
+from heliomesh.learning.checkpoint import Checkpoints, common_slots
+from heliomesh.learning.replay import SHARED, DivergedError
+from heliomesh.learning.run import Run, TrainingError
+from heliomesh.learning.trainer import ALONE, Work
+from heliomesh.simulation.trace import Trace
+
+_Item = TypeVar("_Item")
+_POLL_SECOND = 0.5  # between looks at how far other processes are
+
+
+class Shelf(Protocol):
+    """Where traces come from, and where runs go."""
+
+    def read_trace(self, job: Job) -> Trace:
+        """What a job is trained under."""
+        ...
+
+    def checkpoints(self, job: Job) -> Checkpoints | None:
+        """Of a job's run; None where none are to be written."""
+        ...
+
+    def keep_run(self, job: Job, run: Run, work: Work) -> None:
+        """Take a finished run; its checkpoints may go."""
+        ...
+
+
+def train_stacks(jobs: Sequence[Job], shelf: Shelf, work: Work) -> dict[str, TrainingError]:
+    """Train jobs, those of one dataset and model together; returns why runs failed, by key."""
+    stacks, spread = _stacks(jobs, shelf, work), work.train_map or work.parallel_map
+    failed: dict[str, TrainingError] = {}
+    if len(stacks) < 2 or spread is map:
+        slots = _here(stacks, shelf, work, failed)
+    else:
+        slots = _elsewhere(stacks, shelf, work, failed)
+    with closing(slots):
+        for _ in work.track(slots, "train", sum(_num_slots_left(stack, shelf) for stack in stacks)):
+            pass
+    several = len(jobs) > 1
+    return {job.key(): _named(job, failed[job.key()], several) for job in jobs if job.key() in failed}
+
+
+def _named(job: Job, error: TrainingError, several: bool) -> TrainingError:
+    """Why a run failed, with its name where there are others."""
+    said = job.identity()
+    return TrainingError(f"{said['planner']}, training seed {said['training seed']}: {error}") if several else error
+
+
+def _stacks(jobs: Sequence[Job], shelf: Shelf, work: Work) -> list[list[Job]]:
+    """Jobs that train together: of one dataset, model and horizon, and equally far."""
+    found = []
+    for _, alike in groupby(sorted(jobs, key=_kind), key=_kind):
+        for members in _equally_far(list(alike), shelf):
+            size = min(work.runs_at_once, math.ceil(len(members) / work.stacks_at_once))
+            found += [members[start : start + size] for start in range(0, len(members), size)]
+    return found
+
+
+def _kind(job: Job) -> str:
+    own = job.scenario.learning
+    shared = [getattr(own, name) for name in SHARED]
+    return f"{shared} {_num_slots(job)} {job.training} {id(job.dataset)}"
+
+
+def _num_slots(job: Job) -> int:
+    return job.until or job.scenario.slots
+
+
+def _equally_far(jobs: Sequence[Job], shelf: Shelf) -> list[list[Job]]:
+    """All jobs where they have a checkpoint in common, else those with the same newest one."""
+    if common_slots(_checkpoints(jobs, shelf)):
+        return [list(jobs)]
+    newest = {job.key(): max(common_slots(_checkpoints([job], shelf)), default=0) for job in jobs}
+    ordered = sorted(jobs, key=lambda job: newest[job.key()])
+    return [list(group) for _, group in groupby(ordered, key=lambda job: newest[job.key()])]
+
+
+def _checkpoints(jobs: Sequence[Job], shelf: Shelf) -> list[Checkpoints]:
+    found = [shelf.checkpoints(job) for job in jobs]
+    return [one for one in found if one is not None]
+
+
+def _num_slots_left(stack: Sequence[Job], shelf: Shelf) -> int:
+    return _num_slots(stack[0]) - max(common_slots(_checkpoints(stack, shelf)), default=0)
+
+
+def _here(
+    stacks: Sequence[Sequence[Job]], shelf: Shelf, work: Work, failed: dict[str, TrainingError]
+) -> Generator[int, None, None]:
+    """Train stacks one after the other; gives a number for every slot."""
+    for stack in stacks:
+        traces = [shelf.read_trace(job) for job in stack]
+        done = yield from _surviving(stack, traces, work, _checkpoints(stack, shelf))
+        _keep(stack, done, shelf, work, failed)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What became of a stack's runs, by their place in it."""
+
+    runs: dict[int, Run]
+    errors: dict[int, DivergedError]
+
+
+def _surviving(
+    jobs: Sequence[Job], traces: Sequence[Trace], work: Work, checkpoints: Sequence[Checkpoints]
+) -> Generator[int, None, _Outcome]:
+    """Train a stack without the runs that diverge; gives a number for every slot."""
+    left, errors = list(range(len(jobs))), dict[int, DivergedError]()
+    while left:
+        own = [checkpoints[number] for number in left] if checkpoints else []
+        training = begun([jobs[number] for number in left], [traces[number] for number in left], work, own)
+        try:
+            yield from training.slots()
+        except DivergedError as error:
+            errors[left.pop(error.run)] = error
+            continue
+        return _Outcome(dict(zip(left, training.runs(), strict=True)), errors)
+    return _Outcome({}, errors)
+
+
+def _keep(stack: Sequence[Job], done: _Outcome, shelf: Shelf, work: Work, failed: dict[str, TrainingError]) -> None:
+    for number, run in done.runs.items():
+        shelf.keep_run(stack[number], run, work)
+    failed |= {stack[number].key(): error for number, error in done.errors.items()}
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A stack for another process."""
+
+    jobs: Sequence[Job]
+    traces: Sequence[Trace]
+    checkpoints: Sequence[Checkpoints] = ()
+    mark: Path | None = None  # a file whose size tells how many slots are done; where it is gone, nobody waits
+
+
+def _trained(task: _Task) -> _Outcome:
+    """Train a stack to its end; where nobody waits for it any more, FileNotFoundError stops it."""
+    slots, done = _surviving(task.jobs, task.traces, ALONE, task.checkpoints), 0
+    with closing(slots):
+        while True:
+            if task.mark is not None:
+                os.truncate(task.mark, done)
+            try:
+                next(slots)
+            except StopIteration as end:
+                outcome: _Outcome = end.value
+                return outcome
+            done += 1
+
+
+def _elsewhere(
+    stacks: Sequence[Sequence[Job]], shelf: Shelf, work: Work, failed: dict[str, TrainingError]
+) -> Generator[int, None, None]:
+    """Train stacks side by side; gives a number for every slot, as far as other processes tell of it."""
+    spread = work.train_map or work.parallel_map
+    tasks = (_Task(stack, [shelf.read_trace(job) for job in stack]) for stack in stacks)
+    if not work.same_disk:
+        for stack, done in zip(stacks, spread(_trained, tasks), strict=True):
+            _keep(stack, done, shelf, work, failed)
+            yield from range(_num_slots(stack[0]))
+        return
+    with TemporaryDirectory() as folder:
+        marks = [Path(folder) / str(number) for number in range(len(stacks))]
+        for mark in marks:
+            mark.touch()
+        marked = (
+            replace(task, checkpoints=_checkpoints(task.jobs, shelf), mark=mark)
+            for task, mark in zip(tasks, marks, strict=True)
+        )
+        waiting, shown = iter(stacks), 0
+        for done in _awaited(spread(_trained, marked)):
+            if done is not None:
+                _keep(next(waiting), done, shelf, work, failed)
+            total = sum(mark.stat().st_size for mark in marks)
+            yield from range(shown, total)
+            shown = max(shown, total)
+
+
+def _awaited(results: Iterable[_Item]) -> Iterator[_Item | None]:
+    """Results as they come, and None now and then where none has come yet; raises what their iterator raises."""
+    arrived: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+
+    def wait() -> None:
+        try:
+            for result in results:
+                arrived.put((result, None))
+            arrived.put((None, StopIteration()))
+        except BaseException as error:  # it is raised where somebody listens
+            arrived.put((None, error))
+
+    Thread(target=wait, daemon=True).start()
+    while True:
+        try:
+            result, error = arrived.get(timeout=_POLL_SECOND)
+        except Empty:
+            yield None
+            continue
+        if isinstance(error, StopIteration):
+            return
+        if error is not None:
+            raise error
+        yield result
