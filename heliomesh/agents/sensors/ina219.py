@@ -1,8 +1,8 @@
-"""INA219 current sensors on an I²C bus: one at the panel, one at the load (Texas Instruments, SBOS448G).
+"""INA219 current sensors on an I²C bus: one at the panel, one between battery and load (Texas Instruments, SBOS448G).
 
 A register has 16 bits, the first byte is the higher one. Register 1 is the shunt's voltage in 10 µV, signed;
-register 2 the bus voltage, whose upper 13 bits count 4 mV. Power is bus voltage times shunt voltage over the shunt's
-resistance. A thread samples it and sums energies up.
+register 2 the bus voltage, whose upper 13 bits count 4 mV. The bus voltage is that behind the shunt. Power is bus
+voltage times shunt voltage over the shunt's resistance. A thread samples both chips and sums energies up.
 """
 
 import os
@@ -10,9 +10,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from heliomesh.agents.folder import SensorSettings
+from heliomesh.agents.sensors.state_of_charge import StateOfCharge
 from heliomesh.scenario import ScenarioError
 
 if sys.platform != "win32":
@@ -26,55 +28,69 @@ _SAMPLE_SECOND = 0.05
 ReadRegister = Callable[[int], int]
 
 
-def power_watt(read: ReadRegister, shunt_ohm: float) -> float:
-    """Power through one chip [W]."""
+def voltages(read: ReadRegister) -> tuple[float, float]:
+    """Voltage over the shunt and behind it [V]."""
     shunt = read(_SHUNT)
     signed = shunt - 0x10000 if shunt & 0x8000 else shunt
-    return (read(_BUS) >> 3) * _BUS_VOLT * signed * _SHUNT_VOLT / shunt_ohm
+    return signed * _SHUNT_VOLT, (read(_BUS) >> 3) * _BUS_VOLT
 
 
 @dataclass
 class EnergySum:
-    """Energy through one chip since it was last asked."""
+    """Energy through one chip since it was last asked, and the voltage before its shunt."""
 
     read: ReadRegister
     shunt_ohm: float
+    source_volt: float = 0.0  # at the last sample
     _joule: float = 0.0
     _last_second: float = field(default_factory=time.monotonic)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def sample(self, now_second: float) -> None:
-        """Add the power of this moment, times the time since the last."""
-        with self._lock:
-            self._joule += power_watt(self.read, self.shunt_ohm) * (now_second - self._last_second)
+        """Add the power of this moment, times the time since the last; a read that fails leaves that to the next."""
+        with self._lock, suppress(OSError):
+            shunt_volt, bus_volt = voltages(self.read)
+            self.source_volt = bus_volt + shunt_volt
+            self._joule += bus_volt * shunt_volt / self.shunt_ohm * (now_second - self._last_second)
             self._last_second = now_second
 
     def taken(self) -> float:
-        """The sum [J], which starts again at zero."""
+        """The sum [J], which starts again at zero; currents that seem to flow backwards are a chip's offset."""
         with self._lock:
             joule, self._joule = self._joule, 0.0
-        return joule
+        return max(joule, 0.0)
 
 
 class Ina219Pair:
-    """A chip at the panel and one at the load; the battery is what the two leave, from a full one on."""
+    """A chip at the panel and one at the load; the battery is what the two leave, corrected by its voltage."""
 
-    def __init__(self, settings: SensorSettings, capacity_joule: float) -> None:
-        self._sums = [
+    def __init__(
+        self,
+        settings: SensorSettings,
+        state: StateOfCharge,
+        charge_efficiency: float,
+        notify: Callable[[str], None],
+    ) -> None:
+        self._panel, self._load = (
             EnergySum(_opened(settings.bus, address), settings.shunt_ohm)
             for address in (settings.panel_address, settings.load_address)
-        ]
-        self._capacity_joule = self._battery_joule = capacity_joule
+        )
+        self._state, self._charge_efficiency = state, charge_efficiency
         self._harvested_joule, self._spent_joule = 0.0, 0.0
+        self._counted_second = time.monotonic()
+        self._sample()
+        state.begin(self._load.source_volt, notify)
         threading.Thread(target=self._watch, daemon=True).start()
 
     def battery_joule(self) -> float:
-        """By counting what came and went [J]."""
-        harvested, spent = (one.taken() for one in self._sums)
+        """By counting what came and went, and by the voltage [J]."""
+        harvested, spent, now = self._panel.taken(), self._load.taken(), time.monotonic()
         self._harvested_joule += harvested
         self._spent_joule += spent
-        self._battery_joule = min(max(self._battery_joule + harvested - spent, 0.0), self._capacity_joule)
-        return self._battery_joule
+        self._state.count(self._charge_efficiency * harvested, spent)
+        self._state.correct(self._load.source_volt, now - self._counted_second)
+        self._counted_second = now
+        return self._state.joule
 
     def harvested_joule(self) -> float | None:
         """Through the panel's chip."""
@@ -88,11 +104,18 @@ class Ina219Pair:
         found, self._spent_joule = self._spent_joule, 0.0
         return found
 
+    def keep(self) -> None:
+        """The energy in the battery."""
+        self._state.keep()
+
     def _watch(self) -> None:
         while True:
-            for one in self._sums:
-                one.sample(time.monotonic())
+            self._sample()
             time.sleep(_SAMPLE_SECOND)
+
+    def _sample(self) -> None:
+        for one in (self._panel, self._load):
+            one.sample(time.monotonic())
 
 
 def _opened(bus: int, address: int) -> ReadRegister:

@@ -42,6 +42,9 @@ class PowerSupply:
         """It measures no load."""
         return None
 
+    def keep(self) -> None:
+        """The battery itself remembers."""
+
     def _number(self, name: str) -> float | None:
         try:
             return float((self.root / self.supply / name).read_text())

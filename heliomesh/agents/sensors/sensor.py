@@ -1,15 +1,21 @@
 """The one interface of all sensors, and how settings name one."""
 
+from collections.abc import Callable
 from typing import Protocol
+
+import torch
 
 from heliomesh.agents.folder import AgentFolder
 from heliomesh.agents.sensors.ina219 import Ina219Pair
-from heliomesh.agents.sensors.measured import Measured
+from heliomesh.agents.sensors.measured import Measured, Meter
 from heliomesh.agents.sensors.power_supply import PowerSupply
 from heliomesh.agents.sensors.replayed import Replayed
 from heliomesh.agents.sensors.simulated import Simulated
+from heliomesh.agents.sensors.state_of_charge import StateOfCharge, VoltageCurve
 from heliomesh.engine.fleet.device import Fate, Sensed
 from heliomesh.simulation.trace import Trace, TraceError
+
+_STATE_FILE = "battery.json"  # in the agent's folder
 
 
 class Sensor(Protocol):
@@ -30,8 +36,11 @@ class Sensor(Protocol):
         """
 
 
-def sensor_of(folder: AgentFolder) -> Sensor:
-    """The sensor that the settings name; raises a user's mistake where it cannot be had."""
+def sensor_of(folder: AgentFolder, notify: Callable[[str], None]) -> Sensor:
+    """The sensor that the settings name; raises a user's mistake where it cannot be had.
+
+    ``notify`` gets a sentence on what a meter starts from.
+    """
     settings, problem, device = folder.settings.sensor, folder.problem, folder.settings.device
     if settings.kind == "simulated":
         factors = (settings.harvest_factor, settings.spending_factor)
@@ -40,7 +49,21 @@ def sensor_of(folder: AgentFolder) -> Sensor:
         if settings.file is None:
             raise TraceError("sensor.file: expected the file of a trace, actual: none")
         return Replayed(problem, device, Trace.load(folder.path / settings.file), settings.episode)
-    capacity_joule = float(problem.battery.capacity_joule[device])
+    slot_second, counted_second = folder.settings.clock.slot_second, problem.scenario.energy.slot_second
+    if slot_second != counted_second:
+        notify(
+            f"clock.slot_second: expected energy.slot_second = {counted_second:g}, for which the plan counts joules, "
+            f"actual value {slot_second:g}"
+        )
+    return Measured(problem, device, _meter(folder, notify), slot_second)
+
+
+def _meter(folder: AgentFolder, notify: Callable[[str], None]) -> Meter:
+    settings, battery = folder.settings.sensor, folder.problem.battery.of(torch.tensor([folder.settings.device]))
+    capacity_joule = float(battery.capacity_joule)
     if settings.kind == "power-supply":
-        return Measured(problem, device, PowerSupply(settings.supply, capacity_joule))
-    return Measured(problem, device, Ina219Pair(settings, capacity_joule))
+        return PowerSupply(settings.supply, capacity_joule)
+    state = StateOfCharge(
+        capacity_joule, folder.path / _STATE_FILE, VoltageCurve.of(settings), settings.correction_second
+    )
+    return Ina219Pair(settings, state, float(battery.losses.charge_efficiency), notify)
