@@ -82,7 +82,7 @@ class Agent:
         settings, problem = folder.settings, folder.problem
         self._folder, self._notify, self._report, self._number = folder, notify, report, settings.device
         self._view = folder.view()
-        self._sensor: Sensor = sensor_of(folder)
+        self._sensor: Sensor = sensor_of(folder, notify)
         self._device, tables = installed(folder, self._view, self._sensor.first_battery_joule)
         self._clock = clock
         started = time.time_ns()

@@ -169,6 +169,8 @@ class _Writer:
             "planner": self.tables.planner,
             "options": dict(self.how.options),
             "devices": places,
+            "clock": self.how.clock.model_dump(mode="json"),
+            "training_seed": self.how.training_seed,
         }
         write_text(found.path / "watch.toml", tomli_w.dumps(told))
 
@@ -184,8 +186,9 @@ def write_scenario(scenario: Scenario, folder: Path) -> None:
     for section, name in FILE_FIELDS:
         if name in data[section]:
             source = Path(data[section][name])
-            write_bytes(folder / source.name, source.read_bytes())
-            data[section][name] = source.name
+            copy = f"{section}-{name}-{source.name}"  # two fields may name files of one base name
+            write_bytes(folder / copy, source.read_bytes())
+            data[section][name] = copy
     write_text(folder / "scenario.toml", tomli_w.dumps(data))
 
 

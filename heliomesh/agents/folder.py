@@ -8,6 +8,7 @@ own.pem, own.key      its certificate and private key
 authority.pem         the authority that signed all certificates
 members/NUMBER.pem    certificates of the devices whose messages it hears
 memory/               checkpoints
+battery.json          the energy in its battery, where it is counted
 slots.jsonl           what happened in each slot; slots.old.jsonl has earlier ones, and the earliest are dropped
 model.safetensors     its model after the last slot
 """
@@ -29,9 +30,20 @@ from heliomesh.learning.run import TrainingError
 from heliomesh.learning.stacked import Samples
 from heliomesh.living.conditions import Conditions, books_under, problem_under
 from heliomesh.problem.problem import Problem, build
-from heliomesh.scenario import Edge, NonNegative, Positive, Scenario, ScenarioError, Section, read_text, validated
+from heliomesh.scenario import (
+    Edge,
+    Fraction,
+    NonNegative,
+    Positive,
+    Scenario,
+    ScenarioError,
+    Section,
+    read_text,
+    validated,
+)
 
 Index = Annotated[int, Field(ge=0)]
+VoltagePoint = Annotated[tuple[Positive, Fraction], Field(strict=False)]
 
 
 class ClockSettings(Section):
@@ -60,6 +72,12 @@ class SensorSettings(Section):
     panel_address: Index = Field(0x40, description="ina219: address of the chip at the panel")
     load_address: Index = Field(0x41, description="ina219: address of the chip at the load")
     shunt_ohm: Positive = Field(0.1, description="ina219: the shunt's resistance [Ω]")
+    voltage_curve: tuple[VoltagePoint, ...] | None = Field(
+        None, strict=False, description="ina219: the battery's voltages [V], each with the share of its energy"
+    )
+    correction_second: Positive = Field(
+        14_400.0, description="ina219: time constant with which the voltage corrects the counted energy [s]"
+    )
 
 
 class Belief(Section):

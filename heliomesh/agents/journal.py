@@ -1,11 +1,12 @@
 """What happened in each slot, a line of JSON each, with planned and measured joules side by side."""
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from heliomesh.agents.folder import AgentFolder
@@ -16,11 +17,42 @@ from heliomesh.living.detector import harvest_moments
 from heliomesh.problem.problem import Problem
 
 
+@dataclass(frozen=True)
+class RotatedLines:
+    """Lines of text in a file of limited size; a full file takes the place of the one before it, which is dropped."""
+
+    newer: Path
+    older: Path
+    most_bytes: int
+
+    def add(self, line: str) -> None:
+        """Add a line, behind the end of one that a lost supply cut off."""
+        with open(self.newer, "ab+", opener=unlinked) as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                cut_off = file.read(1) != b"\n"
+                file.write(b"\n" * cut_off)
+            file.write(line.encode() + b"\n")
+            full = file.tell() >= self.most_bytes
+        if full:
+            self.newer.replace(self.older)
+
+    def read(self) -> Iterator[str]:
+        """All lines that are kept, the oldest first; one that was cut off may be anything."""
+        for path in filter(Path.exists, (self.older, self.newer)):
+            with path.open(encoding="utf-8", errors="replace") as file:
+                yield from file
+
+
+def _lines_of(folder: AgentFolder) -> RotatedLines:
+    return RotatedLines(folder.journal, folder.old_journal, folder.settings.journal_bytes)
+
+
 class Journal:
     """The journal of one agent, of limited size; a restart goes on in the same file."""
 
     def __init__(self, folder: AgentFolder, problem: Problem) -> None:
-        self._folder, self._problem, self._device, self._plan = folder, problem, folder.settings.device, ""
+        self._lines, self._problem, self._device, self._plan = _lines_of(folder), problem, folder.settings.device, ""
 
     def follow(self, plan: str) -> None:
         """Name the plan in force from now on."""
@@ -60,37 +92,13 @@ class Journal:
                 "away": list(away),
             }
         )
-        self._write(line)
+        self._lines.add(json.dumps(line))
         return line
-
-    def _write(self, line: dict[str, Any]) -> None:
-        journal = self._folder.journal
-        with open(journal, "a", encoding="utf-8", opener=unlinked) as file:
-            file.write(json.dumps(line) + "\n")
-            full = file.tell() >= self._folder.settings.journal_bytes
-        if full:
-            journal.replace(self._folder.old_journal)
 
     def _expected_joule(self, slot: int, now: int) -> float:
         """The mean harvest of the slot in the weather that there is."""
         weather = torch.full((1, self._problem.num_devices), now)
         return float(harvest_moments(self._problem, slot, weather)[0][0, self._device])
-
-
-def happened_in(line: Mapping[str, Any]) -> Happened:
-    """What happened, from a line of a journal."""
-    return Happened(
-        battery_joule=line["battery_joule"],
-        battery_after_joule=line["battery_after_joule"],
-        power_watt=line["power_watt"],
-        trained=line["trained"],
-        spent_joule=line["planned_joule"],
-        harvested_joule=line["harvested_joule"],
-        overflow_joule=line["overflow_joule"],
-        error_prob=np.array(line["error_prob"], dtype=np.float64),
-        delivered=np.array(line["delivered"], dtype=np.bool_),
-        loss=float("nan") if line["loss"] is None else line["loss"],
-    )
 
 
 def sentence_of(line: Mapping[str, Any], neighbours: Sequence[int]) -> str:
@@ -107,11 +115,11 @@ def sentence_of(line: Mapping[str, Any], neighbours: Sequence[int]) -> str:
 def read_journal(folder: AgentFolder) -> list[dict[str, Any]]:
     """All whole lines that are kept, the newest of every slot; a line that a lost supply cut off is left out."""
     found: dict[int, dict[str, Any]] = {}
-    for file in filter(Path.exists, (folder.old_journal, folder.journal)):
-        for text in file.read_text(encoding="utf-8").splitlines():
-            try:
-                line = json.loads(text)
-            except ValueError:
-                continue
+    for text in _lines_of(folder).read():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and isinstance(line.get("slot"), int):
             found[line["slot"]] = line
     return [found[slot] for slot in sorted(found)]

@@ -3,6 +3,9 @@
 A steward hears every device's journal, and hands it to `living/replanning.py` slot by slot. After an alarm it
 plans for the new belief, and sends each device its own tables, signed by the operator. Devices change over in
 the same slot. A device whose packets stay away is planned without, until it is heard again.
+
+It may begin in any slot. Sums of evidence start there, and are never larger than those of a longer watch: false
+alarms are as rare. In slots that are left out they stand still.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -45,14 +48,14 @@ class NewPlan:
 
 @dataclass
 class Steward:
-    """Watches one network from its first slot on."""
+    """Watches one network from any slot on."""
 
     problem: Problem
     policy: Replanning
     plan: NewPlan | None = None  # the newest, where it is not the first
     cause: str = ""  # what the last alarm spoke of
     _believed: Conditions = field(default_factory=Conditions)
-    _before: Noticed | None = None
+    _before: tuple[int, Noticed] | None = None  # the slot that was looked at last
     _unheard: frozenset[int] = frozenset()
 
     @classmethod
@@ -69,7 +72,7 @@ class Steward:
         measured_joule: Tensor | None = None,
         unheard: frozenset[int] = frozenset(),
     ) -> NewPlan | None:
-        """Look at a slot of all devices; a new plan where one is called for.
+        """Look at a slot of all devices, a later one than before; a new plan where one is called for.
 
         ``measured_joule`` (1, device) is what meters say was spent, NaN where there are none. Of devices that are
         ``unheard`` nothing is known, but that no packet came to them.
@@ -79,7 +82,9 @@ class Steward:
         level = slot.channel_level.clone()
         level[:, [site for device in unheard for site in self.problem.sites_into(device)]] = -1
         draws = torch.zeros_like(slot.battery_joule)
-        self.policy.decide(number, Observation(level, slot.battery_joule, slot.weather, draws, self._before))
+        before, noticed = self._before or (-1, None)
+        told = noticed if before == number - 1 else None
+        self.policy.decide(number, Observation(level, slot.battery_joule, slot.weather, draws, told))
         back = (self._unheard - unheard) & self.policy.beliefs[0].away
         if back:
             self.policy.revive(0, back, number)
@@ -88,7 +93,8 @@ class Steward:
             self.cause = self.policy.alarms[0][-1].cause
         harvested = torch.where(silent, torch.nan, slot.harvested_joule)
         ratio = self._spent_ratio(slot, measured_joule)
-        self._before, self._unheard = Noticed(harvested, slot.delivered, slot.scheduled, ratio), unheard
+        self._before = number, Noticed(harvested, slot.delivered, slot.scheduled, ratio)
+        self._unheard = unheard
         return self._changed()
 
     def _changed(self) -> NewPlan | None:

@@ -1,5 +1,6 @@
 """`heliomesh deploy` writes a folder for each device, and `heliomesh agent` runs one of them."""
 
+import signal
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -168,9 +169,14 @@ def watch_command(
     _check_installed()
     from heliomesh.agents.watch import watch
 
-    with watch(folder, host, port, refresh_second, tell if replan else None) as server:
-        say(f"http://{host}:{server.server_address[1]}/ shows the network; Ctrl-C ends")
-        server.serve_forever()
+    try:
+        with watch(folder, host, port, refresh_second) as watcher:
+            say(f"http://{host}:{watcher.port}/ shows the network; Ctrl-C ends", at_once=True)
+            watcher.follow(tell if replan else None)
+    except (KeyboardInterrupt, SystemExit) as ended:
+        tell(f"watch ended; a restart goes on with what is kept in {folder}")
+        if not isinstance(ended, SystemExit) or ended.code != 128 + signal.SIGTERM:  # by which services end
+            raise
 
 
 def _first_moment(clock: "ClockSettings") -> str:

@@ -220,7 +220,7 @@ def test_a_watcher_believes_no_member_about_another(folders: list[AgentFolder]) 
     with linked(folders[2]) as rogue:
         place = folders[2].settings.listen
         overlook = Overlook(
-            watcher, settings.network, [place], lambda device, line: heard.append((device, line["n"]))
+            watcher, settings.network, [place], lambda device, line: heard.append((device, json.loads(line)["n"]))
         )
         try:
             until = time.monotonic() + 30

@@ -1,7 +1,11 @@
 """Deviating joules call for a new plan, and devices follow it."""
 
+import json
 import re
+import threading
 import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +16,18 @@ import torch
 from heliomesh.living.conditions import Conditions, world_under
 from heliomesh.living.replanning import Watch
 from heliomesh.simulation.slot_loop import run_slots
+from heliomesh.simulation.trace import simulate
+from tests.agents.lines import traced_line
 from tests.agents.network import READY, deployed, planned, running, small, told
 
 from heliomesh.agents.deploy import WATCHER  # isort: skip
 from heliomesh.agents.folder import AgentFolder, Belief, ClockSettings
+from heliomesh.agents.heard import Heard
 from heliomesh.agents.identity import OPERATOR
-from heliomesh.agents.journal import read_journal
+from heliomesh.agents.journal import RotatedLines, read_journal
 from heliomesh.agents.link import Overlook
 from heliomesh.agents.steward import NewPlan, Steward, send_plan
-from heliomesh.agents.watch import watch
+from heliomesh.agents.watch import Watcher, WatchSettings, watch
 from heliomesh.agents.wire import Sender
 from heliomesh.interop.export_tables import tabulate
 
@@ -37,6 +44,19 @@ BUSY: dict[str, Any] = {
     "link.noise_watt": 1e-3,
     "harvest.scale": 2.0,
 }  # silence means something
+
+
+@contextmanager
+def replanning(folder: Path, said: list[str]) -> Iterator[None]:
+    """A watcher that plans anew."""
+    with watch(folder, "127.0.0.1", 0, 5.0) as watcher:
+        following = threading.Thread(target=watcher.follow, args=(said.append,))
+        following.start()
+        try:
+            yield
+        finally:
+            watcher.stop.set()
+            following.join()
 
 
 def test_a_steward_plans_anew_where_harvests_deviate() -> None:
@@ -104,6 +124,56 @@ def test_a_steward_forgives_a_short_absence() -> None:
         assert steward.look(number, slot, None, unheard) is None
 
 
+@pytest.mark.parametrize("looked", [range(13, 40), [*range(6), *range(14, 40)]])
+def test_a_steward_may_begin_late_and_miss_slots(looked: Sequence[int]) -> None:
+    problem = small(**RICH, slots=40)
+    poor = world_under(problem, Conditions(harvest=tuple((device, 0.2) for device in range(3))))
+    found = {}
+    for name, world in (("usual", problem), ("poor", poor)):
+        steward = Steward.of(problem, "decentralized", OPTIONS, Watch(calibration_episodes=80))
+        slots = list(run_slots(problem, planned(problem, hops=0).policy, [0], 0, {0: world}))
+        found[name] = [plan for number in looked if (plan := steward.look(number, slots[number]))]
+    assert found["usual"] == []
+    assert all(factor < 0.6 for _, factor in found["poor"][0].belief.harvest)
+
+
+def test_a_watcher_that_starts_again_sends_plans_to_those_who_do_not_follow_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = small(**RICH, slots=40)
+    folder = deployed(problem, planned(problem, hops=0), tmp_path / "net")[0]
+    poor = world_under(problem, Conditions(harvest=tuple((device, 0.2) for device in range(3))))
+    trace = simulate(problem, planned(problem, hops=0), 1, 0, truth={0: poor})
+    kept = RotatedLines(tmp_path / "heard.jsonl", tmp_path / "heard.old.jsonl", 1 << 20)
+    settings = WatchSettings(network="n", planner="decentralized", options=OPTIONS, devices={})
+    sender = Sender(folder.identity(), "n", "", OPERATOR, 1)
+    sent: list[tuple[str, int, list[int]]] = []
+    said: list[str] = []
+
+    def send(plan: NewPlan, first_slot: int, devices: Iterable[int], *_: object) -> None:
+        sent.append((plan.name, first_slot, list(devices)))
+
+    def started_after(slots: Iterable[int], plans: Sequence[str]) -> None:
+        """A watcher that starts when so much more has been heard."""
+        for slot in slots:
+            for device in range(3):
+                kept.add(json.dumps(traced_line(problem, trace, device, slot) | {"plan": plans[device]}))
+        watcher = Watcher(Heard(problem, READY, kept), 0, settings, sender, lambda *_: None)
+        watcher.stop.set()  # it ends where it would wait for more
+        watcher.follow(said.append)
+
+    monkeypatch.setattr("heliomesh.agents.watch.send_plan", send)
+    started_after(range(10, 30), ["first"] * 3)
+    name = sent[0][0]
+    assert sent == [(name, 32, [0, 1, 2])]  # once, and early enough for all to change over at once
+    (sentence,) = said
+    assert re.fullmatch(rf"slot 2\d: alarm by harvest; plan {name[:12]} is in force from slot 32 on", sentence)
+    started_after([30], [name] * 3)
+    assert len(sent) == 1
+    started_after([31], [name, "first", name])
+    assert sent[1:] == [(name, 31, [1])]
+
+
 def test_books_without_a_device_give_its_weight_away(tmp_path: Path) -> None:
     problem = small(**{"network.devices": 5, "slots": 4})
     folder = deployed(problem, planned(problem, hops=1), tmp_path / "net")[1]
@@ -163,7 +233,7 @@ def test_a_network_that_deviates_gets_a_new_plan(tmp_path: Path, change: dict[st
         sensor = folder.settings.sensor.model_copy(update=change)
         AgentFolder(folder.path).write_settings(folder.settings.model_copy(update={"sensor": sensor}))
     said: list[str] = []
-    with watch(tmp_path / "net" / WATCHER, "127.0.0.1", 0, 5.0, said.append), running(folders) as network:
+    with replanning(tmp_path / "net" / WATCHER, said), running(folders) as network:
         network.wait(400)
     print(said)
     assert f"alarm by {cause}; " in said[0]
@@ -194,7 +264,7 @@ def test_a_network_plans_without_a_dead_agent_and_with_it_once_it_is_back(tmp_pa
             assert time.monotonic() < until, said
             time.sleep(0.1)
 
-    with watch(tmp_path / "net" / WATCHER, "127.0.0.1", 0, 5.0, said.append), running(folders) as network:
+    with replanning(tmp_path / "net" / WATCHER, said), running(folders) as network:
         network.wait_for_slot(0, 8)
         network.kill(2)
         wait_for("alarm by silence")
