@@ -47,14 +47,14 @@ def exported(case: str, scenario: str, folder: Path) -> Header | RoundHeader:
     if isinstance(made.policy, Coordinated | ReceiverTables):
         tables, _ = write_round_headers(made.policy.problem, made.policy, planner, folder, 16)
     else:
-        tables, _ = write_headers(tabulate(made), folder)
+        tables, _ = write_headers(tabulate(made), made.policy.problem, folder)
     return max(tables, key=flash_bytes)
 
 
 def linked(folder: Path, target: Target, number: int, main_source: Path) -> Path:
     """The example's program, or one around it."""
     program = folder / "example.elf"
-    every = [main_source, "example_board.c", "heliomesh_device.c", SOURCES / target.source]
+    every = [main_source, "example_board.c", "heliomesh_device.c", "heliomesh_levels.c", SOURCES / target.source]
     device = f"-DHELIOMESH_DEVICE={number}"
     compiled(folder, target, *SMALL, device, *target.linking, *every, *target.libraries, "-o", program)
     return program

@@ -1,7 +1,7 @@
 """Plans that look actions up, as table files in C99 for the firmware kit.
 
-Constants are battery cuts in microjoules and actions in one, two, four or eight bits, each different table once. In
-every slot a device writes its state message, sends it, hears those of others and looks its action up; all it
+Constants are battery cuts in units of energy, and actions in one, two, four or eight bits, each different table
+once. In every slot a device writes its state message, sends it, hears those of others and looks its action up; all it
 remembers is a view of a few bytes.
 """
 
@@ -12,8 +12,10 @@ from pathlib import Path
 
 import networkx as nx
 
-from heliomesh.interop.c_kit import Constants, Head, bits_of, capacity_limit, check_limits, microjoule, write_kit
+from heliomesh.interop.c_kit import Constants, Head, bits_of, check_limits, write_kit
+from heliomesh.interop.c_levels import Measuring
 from heliomesh.interop.export_tables import DUST, DeviceTables, PlanTables
+from heliomesh.problem.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -22,12 +24,18 @@ class Header:
 
     plan: PlanTables
     device: DeviceTables
+    problem: Problem
     travel: int = 0  # links that every message of the network travels
 
     @property
     def number(self) -> int:
         """Of the device."""
         return self.device.device
+
+    @cached_property
+    def measuring(self) -> Measuring:
+        """Units and thresholds."""
+        return Measuring(self.problem, self.number)
 
     @property
     def ram_bytes(self) -> int:
@@ -46,7 +54,7 @@ class Header:
         sources = [self._source(place) for place in range(len(device.scope))]
         actions = [action for table in device.tables for action in table]
         arrays = [
-            Constants("cut", 32, self.cuts_microjoule, "battery cells begin here [microjoule]"),
+            Constants("cut", 32, self.cut_units, "battery cells begin here, in units of energy"),
             Constants("size", 8, [seen.size for seen in device.scope], "values of each variable of the view"),
             Constants("from", 16, [source for source, _ in sources], "device whose message holds the variable"),
             Constants("byte", 8, [byte for _, byte in sources], "where in that message"),
@@ -62,7 +70,6 @@ class Header:
         """Numbers by name."""
         device = self.device
         return {
-            "CAPACITY_MICROJOULE": microjoule(self.plan.capacity_joule[self.number]),
             "DEVICES": len(self.plan.devices),
             "TABLE_SLOTS": len(device.table_of_slot),
             "HOPS": self.travel,
@@ -76,10 +83,10 @@ class Header:
         }
 
     @property
-    def cuts_microjoule(self) -> list[int]:
-        """The smallest whole numbers of microjoules that reach the cuts."""
-        step = self.plan.step_joule[self.number]
-        return [microjoule(cut - DUST * step) for cut in self.device.reports.battery_cuts_joule]
+    def cut_units(self) -> list[int]:
+        """The smallest whole numbers of units that reach the cuts."""
+        dust = DUST * self.plan.step_joule[self.number]
+        return [self.measuring.units(cut - dust) for cut in self.device.reports.battery_cuts_joule]
 
     def _source(self, place: int) -> tuple[int, int]:
         """Device that measures a variable of the view, the nearest of them, and the byte of its message."""
@@ -105,10 +112,10 @@ class Header:
         return max((self._distances[source] for source in sources), default=0)
 
 
-def write_headers(plan: PlanTables, folder: Path) -> tuple[list[Header], list[Path]]:
+def write_headers(plan: PlanTables, problem: Problem, folder: Path) -> tuple[list[Header], list[Path]]:
     """Write the kit; returns its table files and all paths. Raises ScenarioError for what C's types do not hold."""
-    travel = max(Header(plan, device).hops for device in plan.devices)
-    headers = [Header(plan, device, travel) for device in plan.devices]
+    travel = max(Header(plan, device, problem).hops for device in plan.devices)
+    headers = [Header(plan, device, problem, travel) for device in plan.devices]
     for header in headers:
         _check(header)
     actions = [(action.power_watt, action.trained) for action in plan.actions]
@@ -119,7 +126,6 @@ def write_headers(plan: PlanTables, folder: Path) -> tuple[list[Header], list[Pa
 def _check(header: Header) -> None:
     device = header.device
     limits = (
-        capacity_limit(header.plan.capacity_joule[device.device]),
         ("energy.battery_levels", 255, max((seen.size for seen in device.scope), default=1)),
         ("channel.levels", 255, header.plan.channel_levels),
         ("network.devices", 65535, len(header.plan.devices)),

@@ -5,7 +5,6 @@ rounds, `common` for both. A table file defines the same names for every device,
 functions ``table_...``. `heliomesh_tables.h` includes the one of ``HELIOMESH_DEVICE``.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +17,6 @@ from heliomesh.scenario import ScenarioError
 
 SOURCES = Path(__file__).with_name("firmware")
 FILE_PATTERN = "device_*.h"
-_MICROJOULE = 1e6  # per joule
 _LINE_LETTERS = 118
 _BLOCK_BYTES = 32_000  # of an array; compilers for AVR refuse arrays above 32,767 bytes
 
@@ -96,6 +94,22 @@ class Constants:
         return [*lines, f"    return (uint8_t)((found >> ((entry % {per_byte}u) * {self.bits}u)) & {mask}u);"]
 
 
+class Measures(Protocol):
+    """What a board needs to tell levels from measurements."""
+
+    @property
+    def unit_joule(self) -> str:
+        """The unit of energy, as C and people write it."""
+
+    @property
+    def constants(self) -> list[Constants]:
+        """Arrays of thresholds."""
+
+    @property
+    def macros(self) -> Mapping[str, int | str]:
+        """Numbers by name, without HELIOMESH_."""
+
+
 class TableFile(Protocol):
     """The tables of one device."""
 
@@ -105,7 +119,11 @@ class TableFile(Protocol):
 
     @property
     def constants(self) -> list[Constants]:
-        """All arrays."""
+        """All arrays that decide."""
+
+    @property
+    def measuring(self) -> "Measures":
+        """Units and thresholds."""
 
     @property
     def ram_bytes(self) -> int:
@@ -147,14 +165,14 @@ def file_name(number: int) -> str:
 
 def flash_bytes(tables: TableFile) -> int:
     """Bytes of all constants of a device."""
-    return sum(array.num_bytes for array in tables.constants)
+    return sum(array.num_bytes for array in (*tables.constants, *tables.measuring.constants))
 
 
 def table_text(head: Head, tables: TableFile) -> str:
     """The table file of a device."""
     flash = flash_bytes(tables)
     own = {"NUMBER": tables.number, "FLASH_BYTES": flash, "ENDLESS": int(head.period is not None)}
-    macros = own | dict(tables.macros)
+    macros = own | dict(tables.measuring.macros) | dict(tables.macros)
     defined = (f"#define HELIOMESH_{name} {value}{'u' * isinstance(value, int)}" for name, value in macros.items())
     return _TABLES.substitute(
         planner=_harmless(head.planner),
@@ -170,6 +188,8 @@ def table_text(head: Head, tables: TableFile) -> str:
         actions="\n".join(f" *   {number}: {_in_words(*action)}" for number, action in enumerate(head.actions)),
         macros="\n".join(defined),
         constants="\n\n".join(array.declared for array in tables.constants),
+        thresholds="\n\n".join(array.declared for array in tables.measuring.constants),
+        unit=tables.measuring.unit_joule,
     )
 
 
@@ -199,16 +219,6 @@ def check_limits(limits: Iterable[tuple[str, float, float]]) -> None:
     for field, limit, actual in limits:
         if actual > limit:
             raise ScenarioError(field, f"expected at most {limit:g} in a C header, actual value {actual:g}")
-
-
-def capacity_limit(capacity_joule: float) -> tuple[str, float, float]:
-    """Batteries are counted in 32 bits of microjoules."""
-    return "energy.capacity_joule", (2**32 - 1) / _MICROJOULE, capacity_joule
-
-
-def microjoule(joule: float) -> int:
-    """The smallest whole number of microjoules that is not less."""
-    return max(math.ceil(joule * _MICROJOULE), 0)
 
 
 def _harmless(name: str) -> str:
@@ -260,17 +270,24 @@ _TABLES = Template("""\
  * $beyond
  * Flash: $flash bytes of constants. RAM: $ram bytes, constant; no heap.
  * With about $code bytes of code (AVR, the example): $fits
+ * Energies are whole numbers of $unit J.
  *
  * Actions:
 $actions
  */
 $macros
 
-#ifdef HELIOMESH_WITH_TABLES
+#if defined(HELIOMESH_WITH_TABLES) || defined(HELIOMESH_WITH_THRESHOLDS)
 #include <stdint.h>
 
 #include "heliomesh_flash.h"
+#endif
 
+#ifdef HELIOMESH_WITH_TABLES
 $constants
+#endif
+
+#ifdef HELIOMESH_WITH_THRESHOLDS
+$thresholds
 #endif
 """)

@@ -15,7 +15,8 @@ import networkx as nx
 import torch
 from torch import Tensor
 
-from heliomesh.interop.c_kit import Constants, Head, bits_of, capacity_limit, check_limits, microjoule, write_kit
+from heliomesh.interop.c_kit import Constants, Head, bits_of, check_limits, write_kit
+from heliomesh.interop.c_levels import Measuring
 from heliomesh.interop.export_tables import DUST
 from heliomesh.interop.rounded import RoundedTables, ValueWidth, check_roundable, num_sites, site_places
 from heliomesh.planners.prices import Coordinated
@@ -54,6 +55,11 @@ class RoundHeader:
     def number(self) -> int:
         """Of the device."""
         return self.device
+
+    @cached_property
+    def measuring(self) -> Measuring:
+        """Units and thresholds."""
+        return Measuring(self.policy.problem, self.device)
 
     @property
     def ram_bytes(self) -> int:
@@ -115,11 +121,11 @@ class RoundHeader:
         """All arrays."""
         policy, problem, device = self.policy, self.policy.problem, self.device
         step, actions = float(problem.battery.step_joule[device]), problem.actions
-        cuts = [microjoule(step * level - DUST * step) for level in range(1, problem.battery.levels)]
+        cuts = [self.measuring.units(step * level - DUST * step) for level in range(1, problem.battery.levels)]
         idle, futures = policy.idle[device], policy.futures[:, device].flatten()
         first, colours = policy.first[:, device].flatten().tolist(), [problem.colour[other] for other in self.heard]
         return [
-            Constants("cut", 32, cuts, "battery levels begin here [microjoule]"),
+            Constants("cut", 32, cuts, "battery levels begin here, in units of energy"),
             Constants("quanta", 16, actions.quanta[device].tolist(), "battery levels that actions cost"),
             Constants("needed", 16, actions.needed_quanta[device].tolist(), "battery levels that actions need"),
             Constants("idle", 32, idle.long().tolist(), f"penalty of each action, in 2^-{policy.bits}"),
@@ -169,7 +175,6 @@ class RoundHeader:
         """Numbers by name."""
         policy, problem, values = self.policy, self.policy.problem, self.values
         sizes: dict[str, int | str] = {
-            "CAPACITY_MICROJOULE": microjoule(float(problem.battery.capacity_joule[self.device])),
             "ACTIONS": len(problem.actions),
             "FIRST_SLOTS": len(policy.first),
             "FUTURE_SLOTS": len(policy.futures),
@@ -246,7 +251,6 @@ def write_round_headers(
     tree = collecting_tree(problem)
     headers = [RoundHeader(rounded, device, tree) for device in range(problem.num_devices)]
     limits = (
-        capacity_limit(float(problem.battery.capacity_joule.max())),
         ("network.devices", 65535, problem.num_devices),
         ("devices heard by one", 254, max(len(header.heard) for header in headers)),
         ("links to the farthest device", 254, max(branch.depth for branch in tree.values())),

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from heliomesh.interop.c_kit import flash_bytes
+from heliomesh.interop.c_levels import Measuring
 from heliomesh.problem.policy import Observation
 
 SOURCES = Path(__file__).with_name("firmware")
@@ -82,17 +83,18 @@ def compiled(folder, target, *arguments):
 
 def check_constant_memory(folder, tables):
     """No library function, no writable data, no unbounded stack: nothing can grow. Constants have the size stated."""
-    number, unit = tables.number, f"unit{tables.number}.o"
+    device, unit = f"-DHELIOMESH_DEVICE={tables.number}", f"unit{tables.number}.o"
     # -O0, since short arrays become part of the code otherwise
-    strict = ("-O0", "-Wvla", "-Wstack-usage=256")
-    compiled(folder, HOST, *strict, f"-DHELIOMESH_DEVICE={number}", "-c", "heliomesh_device.c", "-o", unit)
-    assert _told(folder, "nm", "--undefined-only", unit) == ""
-    parts = _told(folder, "size", "--format=sysv", unit)
-    size = {line.split()[0]: int(line.split()[1]) for line in parts.splitlines() if line.startswith(".")}
-    assert size.get(".data", 0) == size.get(".bss", 0) == 0
-    constants = sum(value for name, value in size.items() if name.startswith(".rodata"))
-    stated = flash_bytes(tables)
-    assert stated <= constants <= stated + 64 * len(tables.constants)  # alignment
+    strict, constants = ("-O0", "-Wvla", "-Wstack-usage=256"), 0
+    for source in ("heliomesh_device.c", "heliomesh_levels.c"):
+        compiled(folder, HOST, *strict, device, "-c", source, "-o", unit)
+        assert _told(folder, "nm", "--undefined-only", unit) == ""
+        parts = _told(folder, "size", "--format=sysv", unit)
+        size = {line.split()[0]: int(line.split()[1]) for line in parts.splitlines() if line.startswith(".")}
+        assert size.get(".data", 0) == size.get(".bss", 0) == 0
+        constants += sum(value for name, value in size.items() if name.startswith(".rodata"))
+    stated, arrays = flash_bytes(tables), len(tables.constants) + len(tables.measuring.constants)
+    assert stated <= constants <= stated + 64 * arrays  # alignment
 
 
 def _told(folder, *command):
@@ -108,19 +110,26 @@ def draws(count):
     return (values[1 : count + 1] >> np.uint64(16)).astype(np.int64)
 
 
+def units_per_joule(problem):
+    """Of energies in a kit; (device, 1)."""
+    exponents = [Measuring(problem, device).unit_exponent for device in range(problem.num_devices)]
+    return np.array([[10.0**-exponent] for exponent in exponents])
+
+
 def _special(problem):
-    """Batteries [µJ] at which something may change; (device, battery)."""
+    """Batteries, in units, at which something may change; (device, battery)."""
     capacity = problem.battery.capacity_joule.numpy()
     energies = (problem.actions.spent_joule.numpy(), problem.actions.needed_joule.numpy())
-    return np.rint(np.concatenate([*energies, np.outer(capacity, np.linspace(0, 1, 13))], 1) * 1e6).astype(np.int64)
+    joule = np.concatenate([*energies, np.outer(capacity, np.linspace(0, 1, 13))], 1)
+    return np.rint(joule * units_per_joule(problem)).astype(np.int64)
 
 
 def _capacity(problem):
-    return np.floor(problem.battery.capacity_joule.numpy() * 1e6).astype(np.int64)
+    return np.floor(problem.battery.capacity_joule.numpy() * units_per_joule(problem)[:, 0]).astype(np.int64)
 
 
 def random_states(problem, count):
-    """The program's states: observations with batteries of whole microjoules, some of them at the cuts, and slots."""
+    """The program's states: observations with batteries of whole units, some of them at the cuts, and slots."""
     devices, sites = problem.num_devices, problem.channel.num_sites
     drawn = draws(count * (1 + sites + 6 * devices)).reshape(count, -1)
     of_device = drawn[:, 1 + sites :].reshape(count, devices, 6)
@@ -128,10 +137,10 @@ def random_states(problem, count):
     special, capacity = _special(problem), _capacity(problem)
     near = np.maximum(special[np.arange(devices), which % special.shape[1]] + offset % 3 - 1, 0)
     anywhere = (high << 16 | low) % (capacity + 1)
-    micro = np.minimum(np.where(nearby % 10 < 3, near, anywhere), capacity)
+    units = np.minimum(np.where(nearby % 10 < 3, near, anywhere), capacity)
     seen = Observation(
         channel_level=torch.from_numpy(drawn[:, 1 : 1 + sites] % problem.channel.levels),
-        battery_joule=torch.from_numpy(micro / 1e6),
+        battery_joule=torch.from_numpy(units / units_per_joule(problem)[:, 0]),
         weather=torch.from_numpy(weather % problem.harvest.law.num_weather),
         uniform=torch.zeros(count, devices, dtype=torch.float64),
     )

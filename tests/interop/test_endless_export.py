@@ -85,7 +85,7 @@ LONGER = {"slots": 50}  # than the cycles of these plans
 @pytest.mark.parametrize(("planner", "options"), [ALONE, ONE_HOP], ids=["alone", "one hop"])
 def test_tables_in_c_go_around(planner, options, tmp_path):
     problem, plan = planned("tiny", planner, options, LONGER)
-    write_headers(tabulate(plan), tmp_path)
+    write_headers(tabulate(plan), plan.policy.problem, tmp_path)
     found = actions_in_c(tmp_path, problem, None, 2000)
     np.testing.assert_array_equal(found, actions_in_python(problem, plan.policy, 2000))
 

@@ -14,6 +14,7 @@ import pytest
 import heliomesh as hm
 from heliomesh.interop.c_header import write_headers
 from heliomesh.interop.c_kit import Constants, Head, table_text
+from heliomesh.interop.c_levels import Measuring
 from heliomesh.interop.c_rounds import collecting_tree, write_round_headers
 from heliomesh.interop.export_tables import tabulate
 from heliomesh.interop.rounded import RoundedTables
@@ -31,6 +32,7 @@ from tests.interop.c_network import (
     hash_of,
     needs_gcc,
     random_states,
+    units_per_joule,
 )
 
 STATES = 100_000
@@ -40,8 +42,24 @@ SEVEN = {
     "network.devices": 7,
     "network.edges": [[0, 1], [0, 2], [0, 3], [0, 4], [1, 2], [2, 5], [5, 6]],
 }
+# every energy of `tiny` times 10,000: in microjoules they do not fit 32 bits
+HUGE = {
+    "energy.capacity_joule": 30_000.0,
+    "energy.compute_joule": 10_000.0,
+    "energy.transmit_second": 10_000.0,
+    "energy.slot_second": 10_000.0,
+    "harvest.scale": 10_000.0,
+}
+MARKOV = {
+    "harvest.source": "markov",
+    "harvest.joule": [[0.0, 0.3], [0.9, 1.7]],
+    "harvest.prob": [[0.5, 0.5], [0.4, 0.6]],
+    "harvest.kernel": [[0.8, 0.2], [0.3, 0.7]],
+}
 PLANS = {
     "no message": ({}, "uncoordinated", {}),
+    "weather": (MARKOV, "uncoordinated", {}),
+    "batteries of 30 kJ": (HUGE, "decentralized", {"hops": 1}),
     "one hop": ({}, "decentralized", {"hops": 1}),
     "two hops of seven": ({"network.devices": 7, "slots": 6}, "decentralized", {"hops": 2}),
     "receiver": ({}, "receiver", {}),
@@ -58,7 +76,7 @@ def exported(name, folder, width=16):
     problem = hm.build(hm.Scenario.load("tiny").override(changes))
     if planner not in ("prices", "receiver"):
         plan = hm.plan(problem, planner, bound=False, **options)
-        write_headers(tabulate(plan), folder)
+        write_headers(tabulate(plan), plan.policy.problem, folder)
         return problem, plan.policy, None
     plan = hm.plan(problem, planner, bound=False, interpolate=False, **options)
     problem = plan.policy.problem
@@ -77,9 +95,9 @@ class Process:
     action: int | None = None
 
     def run(self):
-        """Let it work until it waits for a packet or a slot; what it sent meanwhile."""
+        """Let it work until it waits for its first slot, a packet or a slot; what it sent meanwhile."""
         sent = []
-        while (order := self._read(1)) not in (b"R", b"S"):
+        while (order := self._read(1)) not in (b"F", b"R", b"S"):
             if order == b"P":
                 sent.append(self._read(*struct.unpack("<H", self._read(2))))
             else:
@@ -122,17 +140,33 @@ def play_slot(devices, neighbours, measured, on_air=lambda packet: [packet]):
     return [device.action for device in devices]
 
 
-def started(folder, problem, stack):
-    """A process per device, each waiting for its first slot."""
-    devices = []
+LOST = 255  # for a first slot: the clock was lost
+
+
+def started(folder, problem, stack, first_slots=None):
+    """A process per device, each waiting for its first slot, the one given or 0."""
     for number in range(problem.num_devices):
-        program, sources = folder / f"program_{number}", ("example_main.c", "heliomesh_device.c")
-        board = SOURCES / "board_pipe.c"
-        compiled(folder, HOST, f"-DHELIOMESH_DEVICE={number}", *sources, board, "-o", program)
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        devices.append(Process(stack.enter_context(subprocess.Popen([program], **pipes))))  # noqa: S603
-        assert devices[-1].run() == []
-    return devices
+        sources = ("example_main.c", "heliomesh_device.c", SOURCES / "board_pipe.c")
+        compiled(folder, HOST, f"-DHELIOMESH_DEVICE={number}", *sources, "-o", folder / f"program_{number}")
+    firsts = first_slots or [0] * problem.num_devices
+    return [started_one(folder, number, stack, first) for number, first in enumerate(firsts)]
+
+
+def started_one(folder, number, stack, first_slot):
+    """The process of one device after a reset."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    device = Process(stack.enter_context(subprocess.Popen([folder / f"program_{number}"], **pipes)))  # noqa: S603
+    assert device.run() == []
+    assert device.waits_for == "F"
+    device.give(bytes([first_slot]))
+    assert device.run() == []
+    return device
+
+
+def ended(devices):
+    """Let all processes end."""
+    for device in devices:
+        device.give(b"\0")  # no more slots
 
 
 def one_of(states, row):
@@ -146,8 +180,8 @@ def measurements(problem, states, row):
     told = []
     for device in range(problem.num_devices):
         levels = states.channel_level[row, list(problem.sites_into(device))].tolist()
-        micro = round(float(states.battery_joule[row, device]) * 1e6)
-        told.append(bytes([*levels, int(states.weather[row, device])]) + struct.pack("<I", micro))
+        units = round(float(states.battery_joule[row, device]) * units_per_joule(problem)[device, 0])
+        told.append(bytes([*levels, int(states.weather[row, device])]) + struct.pack("<I", units))
     return told
 
 
@@ -161,8 +195,7 @@ def test_the_example_decides_as_the_plan(name, tmp_path):
         for slot in range(problem.slots):
             actions = play_slot(devices, problem.topology.neighbours, measurements(problem, states, slot))
             assert actions == policy.action(slot, one_of(states, slot))[0].tolist()
-        for device in devices:
-            device.give(b"\0")  # no more slots
+        ended(devices)
     assert [device.process.returncode for device in devices] == [0] * len(devices)
 
 
@@ -185,15 +218,14 @@ def test_lost_and_damaged_packets_never_overdraw_a_battery(name, tmp_path):
             measured = measurements(problem, states, slot)
             for number, action in enumerate(play_slot(devices, problem.topology.neighbours, measured, on_air)):
                 assert bool(problem.feasible[number, energy[slot, number], action])
-        for device in devices:
-            device.give(b"\0")
+        ended(devices)
 
 
 @needs_gcc
-@pytest.mark.parametrize("name", ["one hop", "receiver", "receiver, half duplex", "no message"])
+@pytest.mark.parametrize("name", ["one hop", "receiver", "receiver, half duplex", "no message", "batteries of 30 kJ"])
 def test_the_example_compiles_for_every_device(name, tmp_path):
     problem, _, _ = exported(name, tmp_path)
-    sources = ("example_main.c", "example_board.c", "heliomesh_device.c")
+    sources = ("example_main.c", "example_board.c", "heliomesh_device.c", "heliomesh_levels.c")
     for number in range(problem.num_devices):
         compiled(tmp_path, HOST, f"-DHELIOMESH_DEVICE={number}", *sources, "-o", "example")
         assert subprocess.run([tmp_path / "example"], check=False).returncode == 0  # noqa: S603
@@ -211,11 +243,21 @@ def test_tables_that_exceed_the_flash_are_refused(tmp_path):
 
 
 @dataclass(frozen=True)
+class NoThresholds:
+    """Of a table file without channels and weather."""
+
+    constants: list = field(default_factory=list)
+    macros: dict = field(default_factory=dict)
+    unit_joule: str = "1e-6"
+
+
+@dataclass(frozen=True)
 class Tables:
     """A table file with constants only."""
 
     constants: list
     number: int = 0
+    measuring: NoThresholds = NoThresholds()
     ram_bytes: int = 0
     code_bytes: int = 0
     macros: dict = field(default_factory=dict)
@@ -271,8 +313,150 @@ def test_an_endless_plan_goes_around(name, tmp_path):
         for slot in range(problem.slots + 3):
             actions = play_slot(devices, problem.topology.neighbours, measurements(problem, states, row))
             assert actions == policy.action(slot % problem.slots, one_of(states, row))[0].tolist()
-        for device in devices:
-            device.give(b"\0")
+        ended(devices)
+
+
+@needs_gcc
+def test_a_device_that_was_reset_counts_as_its_neighbours_at_once(tmp_path):
+    """Its clock is lost, so it guesses 0; the first packet it hears says which slot it is, before it acts."""
+    problem, policy, _ = exported("one hop", tmp_path)
+    states, _ = random_states(problem, 100)
+    first, late = (policy.action(slot, states) for slot in (0, problem.slots - 1))
+    row = int((first != late)[:, 1].nonzero()[0])  # a state in which device 1 minds the slot
+    with ExitStack() as stack:
+        devices = started(tmp_path, problem, stack)
+        for slot in range(problem.slots):
+            if slot in (2, problem.slots - 1):
+                devices[1].process.kill()
+                devices[1] = started_one(tmp_path, 1, stack, LOST)
+            actions = play_slot(devices, problem.topology.neighbours, measurements(problem, states, row))
+            assert actions == policy.action(slot, one_of(states, row))[0].tolist()
+        ended(devices)
+
+
+@needs_gcc
+@pytest.mark.parametrize("sure_slot", [None, 3])
+def test_devices_that_lost_their_clocks_come_to_count_alike(sure_slot, tmp_path):
+    """A guess follows any device that is sure; without one, the largest guess wins within a diameter of slots."""
+    problem, policy, _ = exported("one hop", tmp_path)
+    states, _ = random_states(problem, 100)
+    neighbours = problem.topology.neighbours
+    with ExitStack() as stack:
+        firsts = [LOST] * problem.num_devices
+        if sure_slot is not None:
+            firsts[2] = sure_slot
+        devices = started(tmp_path, problem, stack, firsts)
+        count = sure_slot or 4
+        if sure_slot is None:
+            for _ in range(count):  # one of them is on before the others, and hears nobody
+                for data in (b"\1" + measurements(problem, states, 0)[0], b"\0\0"):
+                    devices[0].give(data)
+                    devices[0].run()
+        for late in range(problem.slots - count):
+            found = play_slot(devices, neighbours, measurements(problem, states, late))
+            if late >= problem.topology.diameter:
+                assert found == policy.action(count + late, one_of(states, late))[0].tolist()
+        ended(devices)
+
+
+LEVELS = """
+#include <stdio.h>
+#include "heliomesh_levels.h"
+int main(void)
+{
+    uint8_t level[HELIOMESH_SITES + 1u] = {0};
+    unsigned from, slot, last;
+    int loss;
+    unsigned long harvest;
+    char kind;
+    while (scanf(" %c", &kind) == 1) {
+        if (kind == 'l' && scanf("%u %d", &from, &loss) == 2) {
+            heliomesh_note_loss(level, (uint16_t)from, (int16_t)loss);
+            for (from = 0; from < HELIOMESH_SITES; from++) printf("%u ", level[from]);
+            printf("\\n");
+        } else if (kind == 'w' && scanf("%u %lu %u", &slot, &harvest, &last) == 3) {
+            printf("%u\\n", heliomesh_weather(slot, (uint32_t)harvest, (uint8_t)last));
+        }
+    }
+    return 0;
+}
+"""
+
+
+def told_levels(folder, number, orders):
+    """What the kit's thresholds make of measurements, a line each."""
+    (folder / "levels.c").write_text(LEVELS, encoding="utf-8")
+    compiled(folder, HOST, f"-DHELIOMESH_DEVICE={number}", "levels.c", "heliomesh_levels.c", "-o", "levels")
+    done = subprocess.run([folder / "levels"], input="\n".join(orders), capture_output=True, check=True, text=True)  # noqa: S603
+    return done.stdout.splitlines()
+
+
+@needs_gcc
+def test_a_measured_loss_tells_the_level_of_the_fading_gain(tmp_path):
+    """Rayleigh fading of four equally likely levels, over the path losses of a ring with a long link."""
+    changes = {"channel.source": "rayleigh", "channel.levels": 4, "channel.state": "link", "link.noise_watt": 1e-13}
+    places = {"network.positions_metre": [[0, 0], [100, 0], [100, 140], [0, 150], [-60, 70]]}
+    scenario = hm.Scenario.load("tiny").override(places | changes | {"link.path_loss": "log-distance"})
+    problem = hm.build(scenario)
+    plan = hm.plan(problem, "uncoordinated", bound=False)
+    write_headers(tabulate(plan), problem, tmp_path)
+    rng = np.random.default_rng(0)
+    start, stop = problem.topology.edge_start[1:3]
+    for edge in range(start, stop):
+        gain, path = rng.exponential(size=200), float(problem.link.path_gain[edge])
+        losses = np.rint(-1000 * np.log10(gain * path)).astype(int)
+        gain = 10 ** (-losses / 1000) / path  # what such a loss means
+        expected = np.searchsorted(-np.log1p(-np.arange(1, 4) / 4), gain, side="right")
+        orders = [f"l {problem.topology.edge_sender[edge]} {loss}" for loss in losses]
+        found = [int(line.split()[edge - start]) for line in told_levels(tmp_path, 1, orders)]
+        assert found == expected.tolist()
+        assert set(found) == {0, 1, 2, 3}
+    stranger = told_levels(tmp_path, 1, ["l 99 0"])[0].split()
+    assert set(stranger) == {"0"}
+
+
+@needs_gcc
+def test_gains_of_a_table_are_told_apart_midway(tmp_path):
+    exported("one hop", tmp_path)  # gains 0.3 and 1.5, no path loss
+    losses = [round(-1000 * np.log10(gain)) for gain in (0.89, 0.91, 0.3, 1.5)]
+    assert told_levels(tmp_path, 0, [f"l 1 {loss}" for loss in losses]) == ["0 ", "1 ", "0 ", "1 "]
+
+
+@needs_gcc
+def test_a_measured_harvest_tells_the_weather_and_the_night_tells_nothing(tmp_path):
+    scenario = hm.Scenario.load("field40").override({"slots": 144, "network.devices": 40})
+    problem = hm.build(scenario)
+    plan = hm.plan(problem, "uncoordinated", bound=False)
+    write_headers(tabulate(plan), problem, tmp_path)
+    law, device = problem.harvest.law, 7
+    mean = float(law.scale[device]) * (law.joule * law.prob).sum(-1).numpy()[law.phase_of_slot]  # (slot, weather)
+    day = int(mean[:, 0].argmax())
+    night = int((mean[:, 0] == 0).argmax())
+    assert mean[day, 0] > mean[day, 1] > 0  # the first weather is the brightest
+    units = mean * units_per_joule(problem)[device, 0]
+    for slot in (day, day + 144, day + 10 * 144):
+        orders = [f"w {slot} {round(value)} {last}" for value in units[day] for last in (0, 1)]
+        assert told_levels(tmp_path, device, orders) == ["0", "0", "1", "1"]
+    assert told_levels(tmp_path, device, [f"w {night} 0 {last}" for last in (0, 1)]) == ["0", "1"]
+
+
+@needs_gcc
+def test_a_forecast_is_added_to_the_weather_that_is_told(tmp_path):
+    problem = hm.build(hm.Scenario.load("tiny").override(MARKOV | {"harvest.forecast": 0.8}))
+    write_headers(tabulate(hm.plan(problem, "uncoordinated", bound=False)), problem, tmp_path)
+    assert problem.harvest.law.num_weather == 4  # weather * 2 + forecast
+    orders = [f"w 5 {harvest} {last}" for harvest in (0, 1_500_000) for last in range(4)]
+    assert told_levels(tmp_path, 0, orders) == ["0"] * 4 + ["2"] * 4
+
+
+def test_the_unit_of_energy_is_the_finest_that_fits():
+    for capacity, exponent in ((4294.0, -6), (4296.0, -3), (4.2e6, -3), (5e6, 0), (1e12, 3)):
+        problem = hm.build(hm.Scenario.load("tiny").override({"energy.capacity_joule": capacity}))
+        measuring = Measuring(problem, 0)
+        assert measuring.unit_exponent == exponent
+        assert measuring.unit_joule == f"1e{exponent}"
+        assert capacity / 10.0**exponent <= measuring.macros["CAPACITY"] <= 2**32 - 1
+        assert measuring.units(0.0) == 0
 
 
 def test_shares_reach_a_root_along_links():
@@ -289,7 +473,7 @@ def test_shares_reach_a_root_along_links():
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cppcheck") is None, reason="cppcheck is not installed")
-@pytest.mark.parametrize("name", ["no message", "one hop", "receiver", "receiver, half duplex", "prices"])
+@pytest.mark.parametrize("name", ["no message", "one hop", "receiver", "receiver, half duplex", "prices", "weather"])
 def test_cppcheck_finds_no_breach_of_misra(name, tmp_path):
     exported(name, tmp_path)
     sources = sorted(path.name for path in tmp_path.glob("*.c"))
@@ -307,6 +491,7 @@ CROSS = [
     (RISCV32, "receiver", STATES),
     (RISCV32, "receiver, half duplex", 5000),
     (ATMEGA328P, "one hop", STATES),
+    (ATMEGA328P, "batteries of 30 kJ", 5000),
     (ATMEGA328P, "receiver of three", STATES),
     (ATMEGA328P, "receiver, half duplex", 100),
     (ATMEGA2560, "one hop", STATES),

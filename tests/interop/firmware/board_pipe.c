@@ -13,19 +13,31 @@ static void read_bytes(void *to, size_t num_bytes)
     }
 }
 
-bool board_next_slot(void)
+/* 0xFF: the clock was lost; else a sure slot. */
+bool board_first_slot(uint32_t *slot)
+{
+    uint8_t first;
+    (void)putchar('F');
+    read_bytes(&first, 1);
+    *slot = (first == 0xFFu) ? 0u : first;
+    return first != 0xFFu;
+}
+
+bool board_next_slot(uint32_t slot)
 {
     uint8_t more;
+    (void)slot;
     (void)putchar('S');
     read_bytes(&more, 1);
     return more != 0u;
 }
 
-void board_measure(uint8_t *level, uint32_t *battery_microjoule, uint8_t *weather)
+void board_measure(uint32_t slot, uint8_t *level, uint32_t *battery, uint8_t *weather)
 {
+    (void)slot;
     read_bytes(level, HELIOMESH_SITES);
     read_bytes(weather, 1);
-    read_bytes(battery_microjoule, 4);
+    read_bytes(battery, 4);
 }
 
 void board_send(const uint8_t *packet, uint16_t num_bytes)

@@ -8,7 +8,7 @@
 /* One device, whatever its tables. */
 typedef struct {
     uint8_t colour;
-    void (*begin)(const uint8_t *level, uint32_t battery_microjoule, uint8_t weather);
+    void (*begin)(const uint8_t *level, uint32_t battery, uint8_t weather);
 #ifdef LOOKUP
     const uint8_t *message;
     uint16_t message_bytes;

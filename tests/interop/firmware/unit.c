@@ -6,9 +6,9 @@
 static heliomesh_view view;
 static uint8_t message[HELIOMESH_MESSAGE_BYTES];
 
-static void begin(const uint8_t *level, uint32_t battery_microjoule, uint8_t weather)
+static void begin(const uint8_t *level, uint32_t battery, uint8_t weather)
 {
-    heliomesh_message(level, battery_microjoule, weather, message);
+    heliomesh_message(level, battery, weather, message);
 }
 
 static bool hear(uint16_t from, const uint8_t *other, uint16_t num_bytes)
@@ -26,9 +26,9 @@ const device UNIT = {0, begin, message, HELIOMESH_MESSAGE_BYTES, hear, action};
 #else
 static heliomesh_state state;
 
-static void begin(const uint8_t *level, uint32_t battery_microjoule, uint8_t weather)
+static void begin(const uint8_t *level, uint32_t battery, uint8_t weather)
 {
-    heliomesh_begin(&state, level, battery_microjoule, weather);
+    heliomesh_begin(&state, level, battery, weather);
 }
 
 static uint16_t energy(void)

@@ -2,22 +2,25 @@
 #include "example_board.h"
 
 #include "heliomesh_device.h"
+#include "heliomesh_levels.h"
 
-bool board_next_slot(void)
+bool board_first_slot(uint32_t *slot)
 {
-    static uint8_t begun = 0u;
-    begun++;
-    return begun <= 3u;
+    *slot = 0u; /* from a real-time clock, or from what board_next_slot stored: then return false */
+    return true;
 }
 
-void board_measure(uint8_t *level, uint32_t *battery_microjoule, uint8_t *weather)
+bool board_next_slot(uint32_t slot)
 {
-    uint8_t site;
-    for (site = 0u; site != HELIOMESH_SITES; site++) {
-        level[site] = 0u; /* from the strength of what was received */
-    }
-    *battery_microjoule = HELIOMESH_CAPACITY_MICROJOULE / 2u; /* from the voltage of the battery */
-    *weather = 0u;
+    return slot < 3u;
+}
+
+void board_measure(uint32_t slot, uint8_t *level, uint32_t *battery, uint8_t *weather)
+{
+    const uint32_t harvest = 0u; /* from the current of the panel */
+    *battery = HELIOMESH_CAPACITY / 2u; /* from the voltage of the battery */
+    *weather = heliomesh_weather(slot, harvest, *weather);
+    heliomesh_note_loss(level, 0u, 11000); /* for each packet heard: its sender, and power sent less received */
 }
 
 void board_send(const uint8_t *packet, uint16_t num_bytes)

@@ -8,11 +8,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Sleep until the next slot begins; false ends the program. */
-bool board_next_slot(void);
+/*
+ * After a reset: the number of the slot that begins next. True if it is sure: a clock that runs through resets tells
+ * it, or all devices are started together with slot 0. Else a guess, such as the number that was stored last.
+ */
+bool board_first_slot(uint32_t *slot);
 
-/* Levels of the incoming channels (HELIOMESH_SITES of them), energy stored and level of the weather. */
-void board_measure(uint8_t *level, uint32_t *battery_microjoule, uint8_t *weather);
+/* Store the number where a reset does not erase it, and sleep until that slot begins; false ends the program. */
+bool board_next_slot(uint32_t slot);
+
+/*
+ * Levels of the incoming channels (HELIOMESH_SITES of them), energy stored and level of the weather; of what is not
+ * measured, what is there stays. heliomesh_levels.h turns measurements into levels.
+ */
+void board_measure(uint32_t slot, uint8_t *level, uint32_t *battery, uint8_t *weather);
 
 /* Send a packet to all neighbours. */
 void board_send(const uint8_t *packet, uint16_t num_bytes);

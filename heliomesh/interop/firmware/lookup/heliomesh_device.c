@@ -2,7 +2,7 @@
 #define HELIOMESH_WITH_TABLES
 #include "heliomesh_device.h"
 
-void heliomesh_message(const uint8_t *level, uint32_t battery_microjoule, uint8_t weather, uint8_t *message)
+void heliomesh_message(const uint8_t *level, uint32_t battery, uint8_t weather, uint8_t *message)
 {
     uint32_t energy = weather;
     uint32_t cell = 0u;
@@ -10,7 +10,7 @@ void heliomesh_message(const uint8_t *level, uint32_t battery_microjoule, uint8_
     if (energy >= HELIOMESH_WEATHERS) {
         energy = HELIOMESH_WEATHERS - 1u;
     }
-    while ((cell != HELIOMESH_CUTS) && (battery_microjoule >= table_cut(cell))) {
+    while ((cell != HELIOMESH_CUTS) && (battery >= table_cut(cell))) {
         cell++;
     }
     for (site = 0u; site != HELIOMESH_SITES; site++) {

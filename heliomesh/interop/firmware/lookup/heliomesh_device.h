@@ -23,9 +23,9 @@ typedef struct {
 
 /*
  * The device's message: levels of its HELIOMESH_SITES incoming channels, then its energy, which is made of weather and
- * battery cell. A weather beyond the last counts as the last.
+ * battery cell. device_N.h states the unit of the battery. A weather beyond the last counts as the last.
  */
-void heliomesh_message(const uint8_t *level, uint32_t battery_microjoule, uint8_t weather, uint8_t *message);
+void heliomesh_message(const uint8_t *level, uint32_t battery, uint8_t weather, uint8_t *message);
 
 /* Take what matters from the message of a device; false if nothing does or the message is damaged. */
 bool heliomesh_hear(heliomesh_view *view, uint16_t from, const uint8_t *message, uint16_t num_bytes);

@@ -77,13 +77,13 @@ static bool hear_packet(uint16_t *from)
     return heard;
 }
 
-static void measure(void)
+static void measure(uint32_t slot)
 {
-    uint8_t level[HELIOMESH_SITES + 1u] = {0};
-    uint32_t battery_microjoule;
-    uint8_t weather;
-    board_measure(level, &battery_microjoule, &weather);
-    heliomesh_begin(&state, level, battery_microjoule, weather);
+    static uint8_t level[HELIOMESH_SITES + 1u];
+    static uint8_t weather;
+    uint32_t battery = 0u;
+    board_measure(slot, level, &battery, &weather);
+    heliomesh_begin(&state, level, battery, weather);
 }
 
 #if HELIOMESH_ENERGY_TOLD > 0u
@@ -308,9 +308,10 @@ static uint8_t decide(uint32_t slot)
 int main(void)
 {
     uint32_t slot = 0u;
-    while (board_next_slot()) {
+    (void)board_first_slot(&slot);
+    while (board_next_slot(slot)) {
         phase = 0u;
-        measure();
+        measure(slot);
 #if HELIOMESH_ENERGY_TOLD > 0u
         tell_energy();
 #endif

@@ -34,7 +34,7 @@ static uint32_t planned(uint32_t slot, uint32_t num_slots)
 #endif
 }
 
-void heliomesh_begin(heliomesh_state *state, const uint8_t *level, uint32_t battery_microjoule, uint8_t weather)
+void heliomesh_begin(heliomesh_state *state, const uint8_t *level, uint32_t battery, uint8_t weather)
 {
     uint32_t energy = weather;
     uint32_t cell = 0u;
@@ -44,7 +44,7 @@ void heliomesh_begin(heliomesh_state *state, const uint8_t *level, uint32_t batt
         const uint8_t known = (level[site] < HELIOMESH_CHANNEL_LEVELS) ? level[site] : (HELIOMESH_CHANNEL_LEVELS - 1u);
         state->channels = (state->channels * HELIOMESH_CHANNEL_LEVELS) + known;
     }
-    while ((cell != (HELIOMESH_BATTERY_LEVELS - 1u)) && (battery_microjoule >= table_cut(cell))) {
+    while ((cell != (HELIOMESH_BATTERY_LEVELS - 1u)) && (battery >= table_cut(cell))) {
         cell++;
     }
     if (energy >= HELIOMESH_WEATHERS) {

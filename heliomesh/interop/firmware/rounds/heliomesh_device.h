@@ -48,7 +48,7 @@ uint16_t heliomesh_heard_device(uint8_t place);
 uint8_t heliomesh_heard_colour(uint8_t place);
 
 /* Levels of the HELIOMESH_SITES incoming channels, battery and weather; levels beyond the last count as the last. */
-void heliomesh_begin(heliomesh_state *state, const uint8_t *level, uint32_t battery_microjoule, uint8_t weather);
+void heliomesh_begin(heliomesh_state *state, const uint8_t *level, uint32_t battery, uint8_t weather);
 
 /* A device tells its energy; true if this one hears it. */
 bool heliomesh_note_energy(heliomesh_state *state, uint16_t from, uint16_t energy);
