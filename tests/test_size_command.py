@@ -60,6 +60,32 @@ def test_accuracy_skips_what_follows_and_goes_on_from_a_store(size, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.*")} == kept
 
 
+DRAIN = ["--set", "energy.sleep_watt=1.0", "--set", "energy.initial=0.0"]
+
+
+def test_devices_in_the_dark_do_not_meet_a_target(size):
+    """Almost any loss will do, so the smallest pair did; most of its devices never wake up."""
+    code, printed, told = size("tiny", "--target-loss", 1.0, *PAIRS, *DRAIN)
+    assert (code, printed) == (2, "")
+    assert "--most-dark: expected a limit that some pair keeps, actual value 0.05 is exceeded by all" in told
+    assert "the least dark being 6 J with 2 times the harvest (0." in told
+    assert [line.split(":")[0] for line in told.splitlines()] == ["note", "error"]  # the sun pays for little
+
+
+def test_darkness_and_borders_are_reported(size):
+    arguments = ["tiny", "--target-loss", 1.0, *PAIRS, *DRAIN, "--most-dark", 0.7]
+    code, printed, _ = size(*arguments)
+    assert code == 0
+    told = " ".join(printed.split())
+    assert "d more than 70 % of device slots dark" in told
+    assert "% dark)" in told
+    assert "Note: 1 J with 1 times the harvest lies at the border of the grid (smallest battery)" in told
+    facts = json.loads(size(*arguments, "--json")[1])
+    assert facts["most dark"] == 0.7
+    assert all(0 < pair["dark"] <= 0.7 for pair in facts["smallest"])
+    assert facts["smallest"][0]["border"] == ["smallest battery"]
+
+
 def test_a_target_out_of_reach_says_the_best_and_still_draws(size, tmp_path):
     code, printed, told = size("tiny", "--target-loss", 0.1, *PAIRS, "--out", tmp_path / "size.svg")
     assert (code, printed) == (2, "")
@@ -74,6 +100,7 @@ def test_a_target_out_of_reach_says_the_best_and_still_draws(size, tmp_path):
         ([], "--target-loss: expected exactly one of --target-loss and --target-accuracy, actual number of them 0"),
         (["--target-loss", 0.5, "--target-accuracy", 0.5], "actual number of them 2"),
         (["--target-loss", 50], "--target-loss: expected a share from 0 to 1, actual value 50"),
+        (["--target-loss", 0.5, "--most-dark", 5], "--most-dark: expected a share from 0 to 1, actual value 5"),
         (["--target-accuracy", "nan"], "--target-accuracy: expected a share from 0 to 1, actual value nan"),
         (["--target-loss", 0.5, "--capacity", "1;2"], "--capacity: expected numbers with commas between"),
         (["--target-loss", 0.5, "--capacity", "1,0"], "--capacity: expected numbers above 0, actual value 0"),

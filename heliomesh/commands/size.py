@@ -24,13 +24,14 @@ from heliomesh.commands.options import (
     flattened,
     load,
 )
-from heliomesh.commands.terminal import console, say
+from heliomesh.commands.terminal import console, note, say
 from heliomesh.durable import write_text
-from heliomesh.pages.contour import contour_svg, in_words
+from heliomesh.pages.contour import border_notes, contour_svg, in_words
 from heliomesh.pages.sizing_page import sizing_page
 from heliomesh.scenario import Scenario, ScenarioError
-from heliomesh.studies.sizing import EPISODES, Measurement, Pair, Prices, Sizing, size
+from heliomesh.studies.sizing import EPISODES, MOST_DARK, Measurement, Pair, Prices, Sizing, size
 
+_ASKED = ("target_loss", "target_accuracy", "most_dark", "by_slot", "planner")
 _OPTION = {"update loss": "--target-loss", "accuracy": "--target-accuracy"}
 
 
@@ -44,6 +45,10 @@ class AskedOptions:
     target_accuracy: Annotated[
         float | None, typer.Option("--target-accuracy", help="Least mean accuracy of the devices, 0 to 1.")
     ] = None
+    most_dark: Annotated[
+        float,
+        typer.Option("--most-dark", help="Largest mean share of device slots whose battery does not pay standby."),
+    ] = MOST_DARK
     by_slot: Annotated[
         int | None, typer.Option("--by-slot", min=1, help="When the accuracy counts; default: after the last slot.")
     ] = None
@@ -64,7 +69,10 @@ class PartsOptions:
     ] = None
     panel: Annotated[
         str | None,
-        typer.Option("--panel", help="Panel areas in cm², or factors on a harvest without panel; default: likewise."),
+        typer.Option(
+            "--panel",
+            help="Panel areas in cm²; factors on a harvest without panel or on panels per device; default: likewise.",
+        ),
     ] = None
     price_battery: Annotated[float | None, typer.Option("--price-battery", help="Price per joule of battery.")] = None
     price_panel: Annotated[float | None, typer.Option("--price-panel", help="Price per cm² of panel.")] = None
@@ -125,8 +133,8 @@ def size_command(
     base = load(scenario, asked.overrides)
     build_noted(base)  # what it says holds for every pair
     own: dict[str, Any] = axes | asdict(sweep) | asdict(computing)
-    own |= {name: getattr(asked, name) for name in ("target_loss", "target_accuracy", "by_slot", "planner")}
-    sizing = size(base, **own, options=Settings(options=asked.options).of_planner, track=output.track)
+    own |= {name: getattr(asked, name) for name in _ASKED}
+    sizing = size(base, **own, options=Settings(options=asked.options).of_planner, track=output.track, notify=note)
     episodes = sweep.episodes or EPISODES[sizing.target.measure]
     trial = Measurement(sizing.target.measure, asked.planner, episodes=episodes, by_slot=asked.by_slot)
     if out is not None:
@@ -142,12 +150,20 @@ def size_command(
 
 def _check_reached(sizing: Sizing) -> None:
     target = sizing.target
-    if not sizing.smallest:
+    if sizing.smallest:
+        return
+    if not sizing.too_dark:
         raise ScenarioError(
             _OPTION[target.measure],
             f"expected a target that some pair reaches, actual value {target.value:g} is missed by all "
             f"{len(sizing.axes.pairs)}, the best being {in_words(sizing, sizing.best)}",
         )
+    least = min(sizing.too_dark, key=lambda pair: sizing.found[pair].dark.mean)
+    raise ScenarioError(
+        "--most-dark",
+        f"expected a limit that some pair keeps, actual value {target.most_dark:g} is exceeded by all "
+        f"{len(sizing.too_dark)} that reach the target, the least dark being {in_words(sizing, least)}",
+    )
 
 
 def _numbers(text: str | None, option: str) -> list[float] | None:
@@ -178,6 +194,7 @@ def _facts(sizing: Sizing, base: Scenario, trial: Measurement, prices: Prices | 
         "hash": base.content_hash[:12],
         "planner": trial.planner,
         "target": {"measure": target.measure, "value": target.value, "slot": trial.by_slot or base.slots},
+        "most dark": target.most_dark,
         "episodes": trial.episodes,
         "panel setting": sizing.axes.panel_field,
         "smallest": [_pair_facts(sizing, pair, prices) for pair in sizing.smallest],
@@ -190,8 +207,10 @@ def _facts(sizing: Sizing, base: Scenario, trial: Measurement, prices: Prices | 
 def _pair_facts(sizing: Sizing, pair: Pair, prices: Prices | None) -> dict[str, Any]:
     facts: dict[str, Any] = {"capacity_joule": pair.capacity_joule, "panel": pair.panel, "meets": sizing.meets(pair)}
     if pair in sizing.found:
-        facts |= {"mean": sizing.found[pair].mean, "half_width": sizing.found[pair].half_width}
-    return facts if prices is None else facts | {"price": prices.of(pair)}
+        found = sizing.found[pair]
+        facts |= {"mean": found.mean, "half_width": found.half_width, "dark": found.dark.mean}
+    facts["border"] = sizing.axes.border(pair)
+    return facts if prices is None else facts | {"price": sizing.axes.price(pair, prices)}
 
 
 def _print(sizing: Sizing, base: Scenario, trial: Measurement, prices: Prices | None) -> None:
@@ -200,18 +219,23 @@ def _print(sizing: Sizing, base: Scenario, trial: Measurement, prices: Prices | 
     when = f" after {trial.by_slot or base.slots} slots" if accuracy else " per device and slot"
     screen.print(f"{base.name}, {trial.planner}: mean {target.measure}{when}, {trial.episodes} episodes")
     screen.print(_grid(sizing))
-    screen.print("+ meets the target at 95 % confidence, - does not, * smallest that meet it")
+    screen.print(
+        "+ meets the target at 95 % confidence, - does not, * smallest that meet it"
+        + (f", d more than {100 * target.most_dark:g} % of device slots dark" if sizing.is_drained else "")
+    )
     screen.print()
     sign = "at least" if accuracy else "at most"
     screen.print(f"Smallest pairs with {target.measure} {sign} {target.value:g} at 95 % confidence:")
     for pair in sizing.smallest:
-        price = "" if prices is None else f", price {prices.of(pair):g}"
+        price = "" if prices is None else f", price {sizing.axes.price(pair, prices):g}"
         screen.print(f"  {in_words(sizing, pair)}{price}")
     if prices is not None:
         screen.print(f"Cheapest: {in_words(sizing, sizing.cheapest(prices))}")
     if sizing.skipped:
         number = f"{len(sizing.skipped)} of {len(sizing.axes.pairs)}"
         screen.print(f"Pairs not tried: {number}, since a smaller one meets the target or a larger one does not.")
+    for sentence in border_notes(sizing):
+        screen.print(f"Note: {sentence}")
     if isinstance(base.energy.initial, str):
         screen.print(
             f"Note: batteries start filled at random (energy.initial = {base.energy.initial!r}), so larger ones hold "
@@ -221,7 +245,7 @@ def _print(sizing: Sizing, base: Scenario, trial: Measurement, prices: Prices | 
 
 def _grid(sizing: Sizing) -> Table:
     """Means by panel (rows) and capacity (columns)."""
-    axes, smallest = sizing.axes, sizing.smallest
+    axes, smallest, too_dark = sizing.axes, sizing.smallest, sizing.too_dark
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(axes.panel_unit, justify="right", no_wrap=True)
     for capacity in axes.capacity_joule:
@@ -230,7 +254,7 @@ def _grid(sizing: Sizing) -> Table:
         cells = []
         for capacity in axes.capacity_joule:
             pair = Pair(capacity, panel)
-            mark = "*" if pair in smallest else "+" if sizing.meets(pair) else "-"
+            mark = "*" if pair in smallest else "+" if sizing.meets(pair) else "d" if pair in too_dark else "-"
             cells.append(f"{sizing.found[pair].mean:.3f} {mark}" if pair in sizing.found else f"not tried {mark}")
         table.add_row(f"{panel:.4g}", *cells)
     return table

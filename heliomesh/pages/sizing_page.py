@@ -65,14 +65,17 @@ def _image(svg: str) -> str:
 
 
 def _table(sizing: Sizing, pairs: list[Pair], prices: Prices | None) -> str:
-    heads = ["battery [J]", f"panel [{sizing.axes.panel_unit}]", sizing.target.measure, "± (95 %)", "meets it"]
+    heads = ["battery [J]", f"panel [{sizing.axes.panel_unit}]", sizing.target.measure, "± (95 %)"]
+    heads += ["dark", "meets it"]
     heads += [] if prices is None else ["price"]
     rows = ["".join(f'<th scope="col">{escape(head)}</th>' for head in heads)]
     for pair in pairs:
         found = sizing.found.get(pair)
-        numbers = ["not tried", ""] if found is None else [f"{found.mean:.4f}", f"{found.half_width:.4f}"]
+        numbers = ["not tried", "", ""]
+        if found is not None:
+            numbers = [f"{found.mean:.4f}", f"{found.half_width:.4f}", f"{found.dark.mean:.1%}"]
         cells = [f"{pair.panel:g}", *numbers, "yes" if sizing.meets(pair) else "no"]
-        cells += [] if prices is None else [f"{prices.of(pair):g}"]
+        cells += [] if prices is None else [f"{sizing.axes.price(pair, prices):g}"]
         values = "".join(f"<td>{cell}</td>" for cell in cells)
         rows.append(f'<th scope="row">{pair.capacity_joule:g}</th>{values}')
     body = "\n".join(f"<tr>{row}</tr>" for row in rows[1:])

@@ -1,21 +1,23 @@
 """Sizing: the smallest batteries and panels with which a network meets a target.
 
-A pair is a battery capacity and a panel, both the same for every device. Every pair is planned for and simulated, and
-for a target of accuracy trained, with common random numbers. A pair meets the target if the worse end of the 95 %
-interval does.
+A pair is a battery capacity, the same for every device, and a panel. Where every device has a panel of its own, one
+factor scales them all. Every pair is planned for and simulated, and for a target of accuracy trained, with common
+random numbers. A pair meets the target if the worse end of the 95 % interval does. So must the limit on darkness, the
+share of device slots in which a battery does not pay for standing by.
 More battery and more panel are taken to do no harm where that saves work: a pair then need not be tried if a smaller
 one meets the target or a larger one misses it.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from heliomesh.arguments import AtLeast, Count, Index, NotEmpty, checked
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_fields
@@ -25,6 +27,7 @@ from heliomesh.learning.trainer import ALONE, Work
 from heliomesh.problem.policy import Track, untracked
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.diagnostics import Interval, interval
+from heliomesh.simulation.ledger import dark_slots
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +37,9 @@ Measure = Literal["update loss", "accuracy"]
 
 EPISODES: dict[Measure, int] = {"update loss": 16, "accuracy": 5}  # of a pair, where no number is given
 _FACTORS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # on the scenario's own values, where none are named
+MOST_DARK = 0.05  # share of device slots, where no limit is given
 _PANEL_FIELDS = {"panel_cm2": "cm²", "scale": "times the harvest"}  # a source's setting and its unit
+_FACTOR_UNIT = {"panel_cm2": "times the panels", "scale": "times the harvest"}  # where each device has its own
 
 
 class Pair(NamedTuple):
@@ -56,6 +61,7 @@ class Axes:
     panel: tuple[float, ...]  # rising
     panel_field: str  # the setting of the scenario, such as ``harvest.panel_cm2``
     panel_unit: str
+    own_panels: tuple[float, ...] | None = None  # of every device, where a value is a factor on all of them
 
     @property
     def pairs(self) -> list[Pair]:
@@ -64,7 +70,24 @@ class Axes:
 
     def scenario(self, base: Scenario, pair: Pair) -> Scenario:
         """The scenario with every device built so."""
-        return base.override({"energy.capacity_joule": pair.capacity_joule, self.panel_field: pair.panel})
+        panel = pair.panel if self.own_panels is None else [pair.panel * own for own in self.own_panels]
+        return base.override({"energy.capacity_joule": pair.capacity_joule, self.panel_field: panel})
+
+    def price(self, pair: Pair, prices: "Prices") -> float:
+        """Price of a device's battery and panel, the mean of all devices."""
+        mean_own = 1.0 if self.own_panels is None else float(np.mean(self.own_panels))
+        return prices.per_joule * pair.capacity_joule + prices.per_panel_unit * pair.panel * mean_own
+
+    def border(self, pair: Pair) -> list[str]:
+        """Where a pair is the smallest or largest of an axis, so that what lies beyond was not tried."""
+        parts = (("battery", self.capacity_joule, pair.capacity_joule), ("panel", self.panel, pair.panel))
+        ends = (("smallest", 0), ("largest", -1))
+        return [
+            f"{end} {part}"
+            for part, tried, own in parts
+            for end, index in ends
+            if len(tried) > 1 and own == tried[index] and own > 0
+        ]
 
 
 def axes_of(
@@ -77,31 +100,36 @@ def axes_of(
         wanted = " or ".join(_PANEL_FIELDS)
         actual = scenario.as_dict()["harvest"]["source"]
         raise ScenarioError("harvest.source", f"expected a source with a setting {wanted}, actual value {actual!r}")
-    own_panel = getattr(harvest, name)
-    for path, value in (("energy.capacity_joule", energy.capacity_joule), (f"harvest.{name}", own_panel)):
-        if not isinstance(value, float):
-            raise ScenarioError(path, f"expected one number for all devices, actual number of values {len(value)}")
-    default = [factor * float(energy.capacity_joule) for factor in _FACTORS]  # type: ignore[arg-type]
+    if not isinstance(energy.capacity_joule, float):
+        number = len(energy.capacity_joule)
+        raise ScenarioError(
+            "energy.capacity_joule", f"expected one number for all devices, actual number of values {number}"
+        )
+    own = getattr(harvest, name)
+    own_panels, unit = (None, _PANEL_FIELDS[name]) if isinstance(own, float) else (tuple(own), _FACTOR_UNIT[name])
+    default = [factor * energy.capacity_joule for factor in _FACTORS]
+    default_panel = [factor * (own if own_panels is None else 1.0) for factor in _FACTORS]
     return Axes(
-        _capacities(default if capacity_joule is None else capacity_joule),
-        _panels([factor * own_panel for factor in _FACTORS] if panel is None else panel),
+        _rising("capacity_joule", default if capacity_joule is None else capacity_joule, "above 0", lambda x: x > 0),
+        _rising("panel", default_panel if panel is None else panel, "of at least 0", lambda x: x >= 0),
         f"harvest.{name}",
-        _PANEL_FIELDS[name],
+        unit,
+        own_panels,
     )
 
 
-def _capacities(values: Sequence[float]) -> tuple[float, ...]:
+def _rising(field: str, values: Sequence[float], wanted: str, fits: Callable[[float], bool]) -> tuple[float, ...]:
     for value in values:
-        if not (math.isfinite(value) and value > 0):
-            raise ScenarioError("capacity_joule", f"expected numbers above 0, actual value {value:g}")
+        if not (math.isfinite(value) and fits(value)):
+            raise ScenarioError(field, f"expected numbers {wanted}, actual value {value:g}")
     return tuple(sorted(set(values)))
 
 
-def _panels(values: Sequence[float]) -> tuple[float, ...]:
-    for value in values:
-        if not (math.isfinite(value) and value >= 0):
-            raise ScenarioError("panel", f"expected numbers of at least 0, actual value {value:g}")
-    return tuple(sorted(set(values)))
+@dataclass(frozen=True)
+class Outcome(Interval):
+    """What was found at a pair: the measure's mean and half-width, and the share of device slots that are dark."""
+
+    dark: Interval
 
 
 @dataclass(frozen=True)
@@ -110,6 +138,7 @@ class Target:
 
     measure: Measure
     value: float  # a share in [0, 1]
+    most_dark: float = MOST_DARK  # share of device slots
 
     def missed_by(self, found: Interval) -> float:
         """How far the worse end of an interval is beyond the target; at most 0 where that is met."""
@@ -117,9 +146,17 @@ class Target:
             return self.value - (found.mean - found.half_width)
         return found.mean + found.half_width - self.value
 
+    def too_dark_by(self, found: Outcome) -> float:
+        """How far the worse end of the darkness is beyond its limit; at most 0 where that is kept."""
+        return found.dark.mean + found.dark.half_width - self.most_dark
 
-def target_of(loss: float | None, accuracy: float | None) -> Target:
-    """The one target of two that is given."""
+    def met_by(self, found: Outcome) -> bool:
+        """Whether the target is met and the limit on darkness kept, both with 95 % confidence."""
+        return self.missed_by(found) <= 0 and self.too_dark_by(found) <= 0
+
+
+def target_of(loss: float | None, accuracy: float | None, most_dark: float = MOST_DARK) -> Target:
+    """The one target of two that is given, with the limit on darkness."""
     given = {"target_loss": loss, "target_accuracy": accuracy}
     found = [(name, value) for name, value in given.items() if value is not None]
     if len(found) != 1:
@@ -128,9 +165,10 @@ def target_of(loss: float | None, accuracy: float | None) -> Target:
             f"expected exactly one of target_loss and target_accuracy, actual number of them {len(found)}",
         )
     name, value = found[0]
-    if not 0 <= value <= 1:
-        raise ScenarioError(name, f"expected a share from 0 to 1, actual value {value:g}")
-    return Target("update loss" if name == "target_loss" else "accuracy", value)
+    for field_name, share in ((name, value), ("most_dark", most_dark)):
+        if not 0 <= share <= 1:
+            raise ScenarioError(field_name, f"expected a share from 0 to 1, actual value {share:g}")
+    return Target("update loss" if name == "target_loss" else "accuracy", value, most_dark)
 
 
 @dataclass(frozen=True)
@@ -138,11 +176,7 @@ class Prices:
     """What a device's parts cost, in any currency."""
 
     per_joule: float = 0.0
-    per_panel_unit: float = 0.0
-
-    def of(self, pair: Pair) -> float:
-        """Price of battery and panel."""
-        return self.per_joule * pair.capacity_joule + self.per_panel_unit * pair.panel
+    per_panel_unit: float = 0.0  # per cm², or per factor on a harvest without a panel
 
 
 @dataclass(frozen=True)
@@ -151,12 +185,12 @@ class Sizing:
 
     axes: Axes
     target: Target
-    found: Mapping[Pair, Interval]
+    found: Mapping[Pair, Outcome]
 
     def meets(self, pair: Pair) -> bool:
         """Whether a pair meets the target, by its own interval or because a smaller one does."""
         if pair in self.found:
-            return self.target.missed_by(self.found[pair]) <= 0
+            return self.target.met_by(self.found[pair])
         return any(other.within(pair) and self.meets(other) for other in self.found)
 
     @property
@@ -175,8 +209,24 @@ class Sizing:
         """The pair that comes nearest to the target or goes farthest beyond it."""
         return min(self.found, key=lambda pair: self.target.missed_by(self.found[pair]))
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether any device was dark at any pair."""
+        return any(found.dark.mean > 0 for found in self.found.values())
+
+    @property
+    def too_dark(self) -> list[Pair]:
+        """Pairs that would meet the target but for the limit on darkness; by rising capacity."""
+        target, found = self.target, self.found
+        return sorted(p for p in found if target.missed_by(found[p]) <= 0 < target.too_dark_by(found[p]))
+
+    @property
+    def at_border(self) -> dict[Pair, list[str]]:
+        """Those of the smallest pairs beyond which nothing was tried, with where they lie."""
+        return {pair: border for pair in self.smallest if (border := self.axes.border(pair))}
+
     def table(self) -> "pd.DataFrame":
-        """One line per pair, by rising capacity and panel: mean and 95 % half-width where it was tried."""
+        """One line per pair, by rising capacity and panel: mean, 95 % half-width and darkness where tried."""
         import pandas as pd
 
         smallest = self.smallest
@@ -189,29 +239,38 @@ class Sizing:
                 "tried": found is not None,
             }
             line |= {"mean": found and found.mean, "half_width": found and found.half_width}
-            lines.append(line | {"meets": self.meets(pair), "smallest": pair in smallest})
+            line |= {"dark": found and found.dark.mean, "meets": self.meets(pair), "smallest": pair in smallest}
+            lines.append(line | {"border": ", ".join(self.axes.border(pair))})
         return pd.DataFrame(lines)
 
     def cheapest(self, prices: Prices) -> Pair:
         """The pair of least price that meets the target; there must be one."""
-        return min(self.smallest, key=prices.of)
+        return min(self.smallest, key=lambda pair: self.axes.price(pair, prices))
+
+
+class Samples(NamedTuple):
+    """A pair in independent episodes; (episode,) each."""
+
+    measure: Floats
+    dark: Floats  # share of device slots
 
 
 def search(
-    axes: Axes, target: Target, samples: Callable[[Pair], Floats], every_pair: bool = True, track: Track = untracked
+    axes: Axes, target: Target, samples: Callable[[Pair], Samples], every_pair: bool = True, track: Track = untracked
 ) -> Sizing:
-    """Try pairs; ``samples`` gives the measure of a pair in independent episodes, (episode,).
+    """Try pairs; ``samples`` measures one.
 
     Without ``every_pair`` those whose outcome follows from others are left out: at most as many are tried as the two
     axes have values together.
     """
-    found: dict[Pair, Interval] = {}
+    found: dict[Pair, Outcome] = {}
     sizing = Sizing(axes, target, found)
     pairs, total = axes.pairs, len(axes.pairs)
     if not every_pair:
         total = len(axes.capacity_joule) + len(axes.panel) - 1
     for pair in track(pairs if every_pair else _staircase(sizing), "size", total):
-        found[pair] = interval(samples(pair))
+        measured = samples(pair)
+        found[pair] = Outcome(**asdict(interval(measured.measure)), dark=interval(measured.dark))
     return sizing
 
 
@@ -227,6 +286,7 @@ def _staircase(sizing: Sizing) -> Iterator[Pair]:
             panel += 1
 
 
+@checked
 @dataclass(frozen=True)
 class Measurement:
     """How a pair is measured: episodes and, for accuracy, training seeds are the same at all of them."""
@@ -234,9 +294,9 @@ class Measurement:
     measure: Measure
     planner: str = "receiver"
     options: Mapping[str, Any] = field(default_factory=dict)
-    episodes: int = 16
-    seed: int = 0
-    by_slot: int | None = None  # when accuracy counts; default: at the end
+    episodes: Annotated[int, AtLeast(2)] = 16  # one has no interval
+    seed: Index = 0
+    by_slot: Count | None = None  # when accuracy counts; default: at the end
     device: str = "cpu"
     strategy: str = "auto"
 
@@ -257,21 +317,26 @@ class Measurement:
         if self.measure == "accuracy":
             check_trainable(scenario, TrainSettings(device=self.device, strategy=self.strategy), self.seed)
 
-    def samples(self, scenario: Scenario, store: Store, work: Work = ALONE) -> Floats:
-        """The measure in every episode, from the store or computed; (episode,)."""
+    def samples(self, scenario: Scenario, store: Store, work: Work = ALONE) -> Samples:
+        """The measure and the darkness in every episode, from the store or computed."""
         jobs = self.jobs(scenario)
         if self.measure == "accuracy":
-            return np.array([run.final["accuracy_mean"] for run in store.runs(jobs, work)])
-        return np.array(store.costs(jobs, work)) / scenario.network.devices
+            accuracy = [run.final["accuracy_mean"] for run in store.runs(jobs, work)]
+            dark = [dark_slots(store.trace(job, work)).mean() for job in jobs]
+            return Samples(np.array(accuracy), np.array(dark))
+        means = store.means(jobs, work)
+        return Samples(means.cost / scenario.network.devices, means.dark)
 
 
+@checked
 def size(
     scenario: Scenario | str | Path,
     *,
     target_loss: float | None = None,
     target_accuracy: float | None = None,
-    capacity_joule: Sequence[float] | None = None,
-    panel: Sequence[float] | None = None,
+    most_dark: float = MOST_DARK,
+    capacity_joule: Annotated[Sequence[float], NotEmpty()] | None = None,
+    panel: Annotated[Sequence[float], NotEmpty()] | None = None,
     every_pair: bool = False,
     store: Store | str | Path | None = None,
     **settings: Any,
@@ -286,10 +351,13 @@ def size(
         Largest mean update loss per device and slot, from 0 to 1; this or ``target_accuracy``.
     target_accuracy
         Least mean accuracy, from 0 to 1.
+    most_dark
+        Largest mean share of device slots in which a battery does not pay for standing by, from 0 to 1.
     capacity_joule
         Batteries to try [J]; by default from a quarter to four times the scenario's own.
     panel
-        Panels to try [cm²], or factors on a harvest without a panel; by default likewise.
+        Panels to try [cm²]; factors on a harvest without a panel, or on the panels where every device has its own.
+        By default likewise.
     every_pair
         Also train at pairs whose outcome follows from others.
     store
@@ -300,7 +368,8 @@ def size(
     Returns
     -------
     Sizing
-        The smallest pairs; ``table()`` gives all as a pandas table.
+        The smallest pairs, and ``at_border`` those beyond which nothing was tried; ``table()`` gives all as a
+        pandas table.
 
     Raises
     ------
@@ -308,9 +377,10 @@ def size(
         Where the target or an axis is wrong.
     """
     base = scenario if isinstance(scenario, Scenario) else Scenario.load(scenario)
-    target = target_of(target_loss, target_accuracy)
+    target = target_of(target_loss, target_accuracy, most_dark)
     own, work = split_fields(settings, Measurement, Work)
-    own["episodes"] = own.get("episodes") or EPISODES[target.measure]
+    if own.get("episodes") is None:
+        own["episodes"] = EPISODES[target.measure]
     measurement = Measurement(target.measure, **own)
     measurement.check(base)
     axes = axes_of(base, capacity_joule, panel)
@@ -318,7 +388,7 @@ def size(
     quiet = Work(**{"keep_weights": False, **work, "track": untracked})
     with opened(store) as kept, kept.alone():
 
-        def samples(pair: Pair) -> Floats:
+        def samples(pair: Pair) -> Samples:
             return measurement.samples(axes.scenario(base, pair), kept, quiet)
 
         thorough = every_pair or target.measure == "update loss"

@@ -13,7 +13,7 @@ from heliomesh.pages.colours import GROUNDS
 from heliomesh.pages.contour import DARK, LIGHT, contour, contour_svg, description
 from heliomesh.pages.page import source_hash
 from heliomesh.pages.sizing_page import sizing_page
-from heliomesh.studies.sizing import Axes, Prices, Target, search
+from heliomesh.studies.sizing import Axes, Prices, Samples, Target, search
 from tests.pages.test_colours import contrast
 
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -26,8 +26,9 @@ def plane(pair):
     return 0.9 - 0.2 * (pair.capacity_joule - 1) - 0.02 * (pair.panel - 10) + NOISE
 
 
-def sizing_of(value=0.6, every_pair=True, measure="update loss", samples=plane, axes=AXES):
-    return search(axes, Target(measure, value), samples, every_pair)
+def sizing_of(value=0.6, every_pair=True, measure="update loss", samples=plane, axes=AXES, dark=0.0):
+    """Of a measure by pair, and one darkness of all pairs."""
+    return search(axes, Target(measure, value), lambda pair: Samples(samples(pair), dark + 0 * NOISE), every_pair)
 
 
 def drawn(sizing, prices=None):
@@ -94,6 +95,16 @@ def test_rings_mark_the_smallest_pairs_and_two_the_cheapest():
     priced = [ring.center for ring in drawn(sizing, Prices(1.0, 0.01)).patches]
     assert sorted(priced) == [(0, 2), (0, 2), (1, 1), (2, 0)]
     assert "The cheapest is 1 J with 30 cm²" in description(sizing, Prices(1.0, 0.01))
+
+
+def test_darkness_and_the_border_of_the_grid_are_told():
+    text = description(sizing_of(0.9, dark=0.04))
+    assert "At most 5 % of device slots may be dark." in text
+    assert "1 J with 20 cm² (0.7 ± 1.3e-08, 4.0 % dark)" in text
+    assert "lies at the border of the grid (smallest battery): nothing beyond was tried." in text
+    page = sizing_page(sizing_of(0.9, dark=0.04), hm.Scenario.load("tiny"), "t")
+    assert page.count("<td>4.0%</td>") == len(AXES.pairs) + len(sizing_of(0.9).smallest)
+    assert "dark" not in description(sizing_of(0.9))
 
 
 def test_pairs_that_follow_say_what_follows():

@@ -6,18 +6,38 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
+from heliomesh.jobs.result_files import COST
 from heliomesh.jobs.store import Store, opened
 from heliomesh.simulation.diagnostics import Interval
-from heliomesh.studies.sizing import Axes, Measurement, Pair, Prices, Sizing, Target, axes_of, search
+from heliomesh.simulation.ledger import dark_slots
+from heliomesh.studies.sizing import (
+    Axes,
+    Measurement,
+    Outcome,
+    Pair,
+    Prices,
+    Samples,
+    Sizing,
+    Target,
+    axes_of,
+    search,
+)
 
 TINY = hm.Scenario.load("tiny")
 AXES = Axes((1.0, 2.0, 3.0, 4.0), (10.0, 20.0, 30.0), "harvest.panel_cm2", "cm²")
 LOSS = Target("update loss", 0.5)
 
 
+NOISE = np.array([-1e-6, 0.0, 1e-6])
+
+
 def falling(pair):
-    """A loss that falls in both directions, the same in each of three episodes but for a little noise."""
-    return 1 / (1 + pair.capacity_joule * pair.panel / 40) + np.array([-1e-6, 0.0, 1e-6])
+    """A loss that falls in both directions, the same in three episodes but for a little noise; no darkness."""
+    return Samples(1 / (1 + pair.capacity_joule * pair.panel / 40) + NOISE, np.zeros(3))
+
+
+def found(mean, half_width=0.0, dark=0.0):
+    return Outcome(mean, half_width, Interval(dark, 0.0))
 
 
 def test_smallest_pairs_by_hand():
@@ -56,7 +76,9 @@ def test_the_worse_end_of_the_interval_must_meet_the_target():
 
 
 def test_accuracy_grows_where_loss_falls():
-    walked = search(AXES, Target("accuracy", 41 / 81), lambda pair: 1 - falling(pair), every_pair=False)
+    walked = search(
+        AXES, Target("accuracy", 41 / 81), lambda pair: Samples(1 - falling(pair).measure, np.zeros(3)), False
+    )
     assert walked.smallest == [Pair(2.0, 30.0), Pair(3.0, 20.0)]
     assert walked.best in walked.found
 
@@ -68,8 +90,8 @@ def test_a_target_out_of_reach():
 
 
 def test_pairs_that_meet_by_chance_do_not_spread():
-    found = {pair: Interval(0.9, 0.0) for pair in AXES.pairs} | {Pair(2.0, 10.0): Interval(0.1, 0.0)}
-    sizing = Sizing(AXES, LOSS, found)
+    outcomes = {pair: found(0.9) for pair in AXES.pairs} | {Pair(2.0, 10.0): found(0.1)}
+    sizing = Sizing(AXES, LOSS, outcomes)
     assert [pair for pair in AXES.pairs if sizing.meets(pair)] == [Pair(2.0, 10.0)]
 
 
@@ -101,12 +123,90 @@ def test_a_harvest_without_panel_is_scaled():
         ({}, None, [-1.0], "panel: expected numbers of at least 0, actual value -1"),
         ({}, None, [float("inf")], "panel: expected numbers of at least 0, actual value inf"),
         ({"energy.capacity_joule": [3.0] * 5}, None, None, "energy.capacity_joule: expected one number for all"),
-        ({"harvest.scale": [1.0] * 5}, None, None, "harvest.scale: expected one number for all devices"),
     ],
 )
 def test_axes_that_cannot_be(changes, capacity, panel, words):
     with pytest.raises(hm.ScenarioError, match=re.escape(words)):
         axes_of(TINY.override(changes), capacity, panel)
+
+
+# darkness and borders
+
+DRAINED = TINY.override({"energy.sleep_watt": 1.0, "energy.initial": 0.0})
+
+
+def darkening(pair):
+    """The loss of `falling`, and darkness that both parts lower."""
+    return Samples(falling(pair).measure, 0.5 / (pair.capacity_joule * pair.panel) + NOISE)
+
+
+def test_a_pair_in_the_dark_does_not_meet_the_target():
+    bright = search(AXES, Target("update loss", 0.9, most_dark=0.01), falling)
+    assert bright.smallest == [Pair(1.0, 10.0)]
+    dark = search(AXES, Target("update loss", 0.9, most_dark=0.5 / 39), darkening)
+    assert dark.smallest == [Pair(2.0, 20.0), Pair(4.0, 10.0)]  # capacity × panel is at least 39
+    assert Pair(1.0, 30.0) in dark.too_dark
+    walked = search(AXES, dark.target, darkening, every_pair=False)
+    assert walked.smallest == dark.smallest
+
+
+def test_the_worse_end_of_the_darkness_must_keep_the_limit():
+    target = Target("update loss", 0.5, most_dark=0.05)
+    assert target.met_by(Outcome(0.4, 0.0, Interval(0.04, 0.009)))
+    assert not target.met_by(Outcome(0.4, 0.0, Interval(0.04, 0.011)))
+    assert not target.met_by(Outcome(0.6, 0.0, Interval(0.0, 0.0)))
+
+
+def test_answers_at_the_border_of_the_grid_say_so():
+    sizing = search(AXES, Target("update loss", 0.9), falling)
+    assert sizing.at_border == {Pair(1.0, 10.0): ["smallest battery", "smallest panel"]}
+    inner = search(AXES, Target("update loss", 40 / 81), falling)  # 2 J with 30, 3 J with 20
+    assert inner.at_border == {Pair(2.0, 30.0): ["largest panel"]}
+    assert Axes((1.0,), (0.0, 1.0), "harvest.scale", "").border(Pair(1.0, 0.0)) == []  # no less than no panel
+    assert inner.table()["border"].tolist().count("") == 2  # (2, 20) and (3, 20)
+
+
+def test_darkness_is_that_of_the_traces():
+    with opened(None) as store:
+        simulated = Measurement("update loss", episodes=3).samples(DRAINED, store)
+        trained = Measurement("accuracy", episodes=3).samples(DRAINED.override({"learning.local_steps": 1}), store)
+    problem = hm.build(DRAINED)
+    trace = hm.simulate(problem, hm.plan(problem, "receiver"), 3)
+    expected = dark_slots(trace).mean((1, 2))
+    assert (expected > 0.1).all()
+    np.testing.assert_allclose(simulated.dark, expected, rtol=1e-12)
+    np.testing.assert_allclose(trained.dark, expected, rtol=1e-12)
+
+
+def test_without_drain_nobody_is_in_the_dark():
+    assert not hm.size(TINY, target_loss=1.0, capacity_joule=[2, 3], panel=[0.0, 1], episodes=2).is_drained
+
+
+def test_stored_costs_without_darkness_are_measured_again(tmp_path):
+    store, measurement = Store(tmp_path), Measurement("update loss", episodes=2)
+    expected = measurement.samples(DRAINED, store)
+    for place in (tmp_path / "costs").rglob("*.json"):
+        content = COST.read(place, ValueError)
+        del content["dark"]
+        COST.write(place, content)
+    np.testing.assert_array_equal(measurement.samples(DRAINED, store), expected)
+
+
+def test_panels_of_their_own_are_scaled_by_one_factor():
+    own = TINY.override({"harvest.scale": [1.0, 1.0, 2.0, 1.0, 0.5]})
+    axes = axes_of(own, [3.0], [0.5, 2.0])
+    assert axes.panel == (0.5, 2.0)
+    assert axes.scenario(own, Pair(3.0, 2.0)).as_dict()["harvest"]["scale"] == [2.0, 2.0, 4.0, 2.0, 1.0]
+    assert axes_of(own).panel == (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+    assert axes.price(Pair(3.0, 2.0), Prices(1.0, 10.0)) == pytest.approx(3 + 10 * 2 * 1.1)
+    sizing = hm.size(own, target_loss=1.0, capacity_joule=[3.0], panel=[1.0], episodes=2)
+    np.testing.assert_allclose(sizing.found[Pair(3.0, 1.0)].mean, losses(own, episodes=2).mean())
+
+
+def test_panel_areas_of_their_own_are_factors():
+    ring = hm.Scenario.load("ring10")
+    axes = axes_of(ring.override({"harvest.panel_cm2": [10.0] * 9 + [20.0]}))
+    assert (axes.panel_unit, axes.panel[2]) == ("times the panels", 1.0)
 
 
 # measurements
@@ -115,7 +215,7 @@ def test_axes_that_cannot_be(changes, capacity, panel, words):
 def losses(scenario, **settings):
     """Update losses, measured anew."""
     with opened(None) as store:
-        return Measurement("update loss", **settings).samples(scenario, store)
+        return Measurement("update loss", **settings).samples(scenario, store).measure
 
 
 def test_update_loss_is_the_cost_per_device_on_common_luck():
@@ -147,7 +247,7 @@ def test_accuracy_by_a_slot_is_that_of_the_run_so_far():
     scenario = TINY.override({"learning.local_steps": 2})
     measurement = Measurement("accuracy", episodes=2, seed=3, by_slot=5, strategy="loop")
     with opened(None) as store:
-        found = measurement.samples(scenario, store)
+        found = measurement.samples(scenario, store).measure
     problem = hm.build(scenario)
     trace = hm.simulate(problem, hm.plan(problem, "receiver"), 2, seed=3)
     for episode in range(2):
@@ -162,7 +262,7 @@ def test_stored_samples_are_not_computed_twice(tmp_path, monkeypatch, measure):
     scenario, store = TINY.override({"learning.local_steps": 1}), Store(tmp_path / "new")
     measurement = Measurement(measure, episodes=2)
     first = measurement.samples(scenario, store)
-    for step in ("planned", "simulated", "simulated_costs", "trained"):
+    for step in ("planned", "simulated", "simulated_means", "train_stacks"):
         monkeypatch.setattr(f"heliomesh.jobs.store.{step}", pytest.fail)
     np.testing.assert_array_equal(measurement.samples(scenario, store), first)
 
