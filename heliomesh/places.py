@@ -11,13 +11,13 @@ Degrees become metres on a plane that touches the earth at the places' mean (equ
 Within 10 km of the mean and up to 70° of latitude, distances are within one per cent of those on the ellipsoid.
 """
 
-import csv
-import io
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from heliomesh.delimited import TableError, table_rows
 
 _EARTH_METRE = 6_371_008.8  # mean radius of the earth, (2a + b) / 3 of WGS 84
 _METRES, _DEGREES = ("x_metre", "y_metre"), ("latitude", "longitude")
@@ -84,8 +84,10 @@ def _number(row: _Row, column: str) -> float:
         actual = "missing" if value is None else f"{value!r:.60}"
         raise PlacesError(f"expected a number for {column} in {row.where}, actual value {actual}")
     if abs(number) > largest:
+        swapped = "; are latitude and longitude swapped?" if column == "latitude" and abs(number) <= 180 else ""
         raise PlacesError(
-            f"expected a number from {-largest:g} to {largest:g} for {column} in {row.where}, actual value {number:g}"
+            f"expected a number from {-largest:g} to {largest:g} for {column} in {row.where}, "
+            f"actual value {number:g}{swapped}"
         )
     return number
 
@@ -126,25 +128,18 @@ def _columns(known: Sequence[str], kind: str, where: str = "") -> tuple[str, str
 
 
 def _table(text: str) -> tuple[list[_Row], tuple[str, str]]:
-    """Rows of comma-separated values, and which columns say where they are."""
-    reader = csv.reader(io.StringIO(text), strict=True)
+    """Rows of a table, and which columns say where they are."""
     try:
-        lines = [(reader.line_num, cells) for cells in reader if cells]
-    except csv.Error as error:
-        raise PlacesError(f"expected a table of comma-separated values, actual: {error}") from None
+        lines = list(table_rows(text).items())
+    except TableError as error:
+        raise PlacesError(str(error)) from None
     if not lines:
         return [], _METRES
     heading = [cell.strip() for cell in lines[0][1]]
     if len(set(heading)) < len(heading):
         raise PlacesError(f"expected every column once, actual columns {', '.join(heading)[:80]}")
-    return [_row(number, heading, cells) for number, cells in lines[1:]], _columns(heading, "columns")
-
-
-def _row(number: int, heading: Sequence[str], cells: Sequence[str]) -> _Row:
-    if len(cells) > len(heading):
-        raise PlacesError(f"expected {len(heading)} values in line {number}, actual number of values {len(cells)}")
-    values = dict(zip(heading, cells, strict=False))
-    return _Row(f"line {number}", values, values.get("name"))
+    named = [(number, dict(zip(heading, cells, strict=False))) for number, cells in lines[1:]]
+    return [_Row(f"line {line}", values, values.get("name")) for line, values in named], _columns(heading, "columns")
 
 
 def _features(text: str) -> list[_Row]:

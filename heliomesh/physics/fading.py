@@ -17,6 +17,18 @@ def fading_chain(scenario: Scenario) -> tuple[Floats, Floats]:
     return _checked(catalog.function(source, "build")(settings, scenario))
 
 
+def level_cuts(scenario: Scenario) -> Floats:
+    """The least gain of each level but the first, for whoever measures gains; (level − 1,).
+
+    A source may say by a function ``cuts(settings)``; else they lie midway between the gains of the levels.
+    """
+    source = variant(CHANNEL_CATALOG, scenario.channel.source, "channel.source")
+    if hasattr(source, "cuts"):
+        return np.asarray(source.cuts(scenario.channel), np.float64)
+    gain, _ = fading_chain(scenario)
+    return (gain[1:] + gain[:-1]) / 2
+
+
 def mean_fading(scenario: Scenario) -> float:
     """Mean gain of the chain in its stationary law."""
     gain, kernel = fading_chain(scenario)

@@ -59,7 +59,7 @@ class HarvestLaw:
     phase_of_slot: npt.NDArray[np.int64]  # (slot,)
     sky: Sky = "independent"
     clouds: npt.NDArray[np.float64] | None = None  # (slot,) factor on what is harvested that plans do not know of
-    remark: str = ""  # on the data, for users
+    remarks: tuple[str, ...] = ()  # on the data, for users
     period: int | None = None  # slots after which phases come again; None: not known, or all slots have one phase
 
     @property
@@ -270,7 +270,11 @@ def marginal_atoms(
 
 
 def replay(
-    series_joule: npt.NDArray[np.float64], scale: list[float], slots: int, start: int | None, remark: str = ""
+    series_joule: npt.NDArray[np.float64],
+    scale: list[float],
+    slots: int,
+    start: int | None,
+    remarks: tuple[str, ...] = (),
 ) -> HarvestReplay:
     """Replay of a series [J per slot] from a fixed or, with None, a random start per device."""
     if start is None:
@@ -281,4 +285,4 @@ def replay(
         values, phase_of_slot = np.unique(series_joule[positions], return_inverse=True)  # all of the night is one
         law = memoryless(values[:, None], np.ones((len(values), 1)), scale, phase_of_slot.astype(np.int64))
         law = replace(law, period=len(series_joule))  # it is replayed around its end
-    return HarvestReplay(torch.from_numpy(series_joule), replace(law, remark=remark), start)
+    return HarvestReplay(torch.from_numpy(series_joule), replace(law, remarks=remarks), start)

@@ -5,7 +5,6 @@ says which zone's clock its times read, and by its format whether a time is the 
 sample. `irradiance_file` brings all samples to local standard time and to the begin of what they stand for.
 """
 
-import csv
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
@@ -13,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from heliomesh.delimited import TableError, table_rows
 from heliomesh.physics.solar_time import TimeLabel, check_noon, from_begin, in_one_year, on_local_clock, wrong
 from heliomesh.scenario import ScenarioError, read_text
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # pandas and pvlib are slow to import: the functions that nee
 FileFormat = Literal["auto", "tmy3", "pvgis", "nsrdb", "midc", "csv"]
 
 _GHI_RANGE = (-100.0, 2000.0)  # W/m²; loggers mark missing values by numbers far outside, e.g. -99999
+_LEAST_PEAK = 20.0  # W/m², a very dark day's noon: data with less are probably in another unit
 _HOURS_WEST = {"AST": 4, "EST": 5, "CST": 6, "MST": 7, "PST": 8, "AKST": 9, "HST": 10, "UTC": 0, "GMT": 0}
 _ZONED = r":\d\d(?:\.\d+)?\s*(?:Z|[+-]\d\d(?::?\d\d)?)$"  # the end of a time that names its zone
 
@@ -37,18 +38,31 @@ class Recording:
 
 def irradiance_file(
     file: str, file_format: FileFormat, timezone: str | None, label: TimeLabel | None, longitude: float | None
-) -> "pd.Series[float]":
+) -> tuple["pd.Series[float]", list[str]]:
     """Irradiance [W/m²] of a file by local standard time, at the begin of every sample; raises ScenarioError.
 
-    ``timezone``, ``label`` and ``longitude`` replace what the file says of its times and its place.
+    ``timezone``, ``label`` and ``longitude`` replace what the file says of its times and its place. Beside it are
+    remarks on what may not be meant.
     """
     text = read_text("harvest.file", file)
     found = _READERS[_recognised(text) if file_format == "auto" else file_format](file, text)
     place = found.longitude if longitude is None else longitude
     ghi, east_hour = on_local_clock(_measured("file", found.ghi), timezone, place)
     ghi = in_one_year(from_begin(ghi, label or found.label))
-    check_noon(ghi, east_hour, place)
-    return ghi
+    middle = check_noon(ghi, east_hour, place)
+    return ghi, _doubts(ghi, east_hour, middle)
+
+
+def _doubts(ghi: "pd.Series[float]", east_hour: float | None, middle: str | None) -> list[str]:
+    """Sentences on a missing time zone and on irradiance that no sun has."""
+    found, highest = [], float(ghi.max())
+    if east_hour is None:
+        days = "" if middle is None else f"; the middle of their days is {middle}"
+        found.append(f"harvest.timezone: the file's times name no zone and count as local standard time{days}")
+    if highest < _LEAST_PEAK:
+        measured = f"harvest.file: the largest irradiance is {highest:g} W/m²"
+        found.append(f"{measured}, and a clear noon has 1000; the file may be in kW/m²")
+    return found
 
 
 def _recognised(text: str) -> str:
@@ -186,6 +200,8 @@ def _csv(file: str, text: str) -> Recording:
     if pd.isna(pd.to_datetime(first[0].strip(), format="ISO8601", errors="coerce")):
         names = [name.lower() for name in rows.pop(min(rows))]
         column = next((n for n, name in enumerate(names) if n and ("ghi" in name or "w/m" in name)), 1)
+    elif len(first) > 2:  # the third may be the decimals of the second
+        raise wrong("file", "two columns, or a first line that names them", f"number of columns {len(first)}")
     clock = pd.Series({line: row[0].strip() for line, row in rows.items()}, dtype=object)
     zoned = clock.str.contains(_ZONED).astype(bool)
     if zoned.any():
@@ -230,12 +246,10 @@ def _column(frame: "pd.DataFrame", *names: str) -> "pd.Series[float]":
 
 def _rows(file: str, text: str) -> dict[int, list[str]]:
     """Cells of all lines that have any, by the line's number."""
-    separator = ";" if ";" in text.split("\n", 1)[0] else ","
     try:
-        lines = csv.reader(text.splitlines(), delimiter=separator)
-        rows = {number: row for number, row in enumerate(lines, 1) if any(cell.strip() for cell in row)}
-    except csv.Error as error:
-        raise wrong("file", "a readable text file", f"error: {error}") from None
+        rows = table_rows(text)
+    except TableError as error:
+        raise ScenarioError("harvest.file", str(error)) from None
     if not rows:
         raise wrong("file", "a header and samples", f"file {file!r} is empty")
     return rows

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from heliomesh.delimited import TableError, table_rows
 from heliomesh.physics.path_loss import path_gain
 from heliomesh.physics.piecewise import linear
 from heliomesh.physics.topology import Topology
@@ -60,8 +61,12 @@ def build_link(scenario: Scenario, topology: Topology) -> Radio:
 
 def read_table(path: str) -> ErrorTable:
     """A CSV file of SINR [dB] and packet error rate, after a line of headings or none; raises ScenarioError."""
-    lines = [line.split(",") for line in read_text("link.table", path).splitlines() if line.strip()]
-    rows = [_numbers(number, row) for number, row in enumerate(lines, 1) if number > 1 or _is_numeric(row)]
+    try:
+        lines = table_rows(read_text("link.table", path))
+    except TableError as problem:
+        raise ScenarioError("link.table", str(problem)) from None
+    first = min(lines, default=0)
+    rows = [_numbers(line, row) for line, row in lines.items() if line > first or _is_numeric(row)]
     if len(rows) < _LEAST_POINTS:
         raise ScenarioError("link.table", f"expected at least {_LEAST_POINTS} points, actual number {len(rows)}")
     for (low, above), (high, below) in pairwise(rows):

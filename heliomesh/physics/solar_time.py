@@ -103,19 +103,20 @@ def _localized(time: "pd.DatetimeIndex", timezone: str) -> "pd.DatetimeIndex":
         raise wrong("timezone", expected, f"value {timezone!r}: {reason}") from None
 
 
-def check_noon(ghi: "pd.Series[float]", east_hour: float | None, longitude: float | None) -> None:
+def check_noon(ghi: "pd.Series[float]", east_hour: float | None, longitude: float | None) -> str | None:
     """Refuse irradiance whose daily middle is far from noon: its times are in another zone than the file says.
 
     The middle is the direction of the mean of e^{2πi t / 24 h} weighted by irradiance; it needs samples all day.
+    Its clock time is returned, or None where there is none.
     """
     second = seconds(ghi)
     hour = (second + step_of(second) / 2) % 86400 / 3600  # the middle of each sample
     weight = np.asarray(ghi, dtype=np.float64)
     if len(np.unique(hour.astype(int))) < 24 or weight.sum() == 0:
-        return
+        return None
     direction = complex((weight * np.exp(2j * np.pi * hour / 24)).sum() / weight.sum())
     if abs(direction) < _SUNNY:
-        return
+        return None
     noon, where = 12.0, "noon"
     if longitude is not None and east_hour is not None:
         noon, where = 12.0 + east_hour - longitude / 15, f"solar noon at longitude {longitude:g}°"
@@ -124,6 +125,7 @@ def check_noon(ghi: "pd.Series[float]", east_hour: float | None, longitude: floa
     if abs((middle - noon + 12) % 24 - 12) > most:
         expected = f"the middle of the day's irradiance within {most:g} hours of {_clock(noon)}, {where}"
         raise wrong("timezone", expected, f"middle {_clock(middle)}; the file's times are in another zone")
+    return _clock(middle)
 
 
 def _clock(hour: float) -> str:
@@ -159,8 +161,8 @@ def position_of(second: Array, day: str | None, since_midnight: float) -> int:
 
 def without_gaps(
     ghi: "pd.Series[float]", months: tuple[int, ...], most_minute: float
-) -> tuple["pd.Series[float]", str]:
-    """Samples with short gaps within the months interpolated, and a remark on them; a long gap is refused."""
+) -> tuple["pd.Series[float]", list[str]]:
+    """Samples with short gaps within the months interpolated, and remarks on them; a long gap is refused."""
     import pandas as pd
 
     second, step = seconds(ghi), step_of(seconds(ghi))
@@ -170,15 +172,15 @@ def without_gaps(
     begin, end = begin[asked], end[asked]
     _refuse_long(begin, end, most_minute)
     if not len(begin):
-        return ghi, ""
+        return ghi, []
     counts = np.rint((end - begin) / step).astype(int).clip(1)
     number = np.concatenate([np.arange(count) for count in counts])
     missing = np.repeat(begin, counts) + number * np.repeat((end - begin) / counts, counts)
     values = np.interp(missing, second, np.asarray(ghi, dtype=np.float64))
     filled = pd.Series(values, index=pd.DatetimeIndex(missing.astype("datetime64[s]")))
     gaps = "1 gap" if len(begin) == 1 else f"{len(begin)} gaps"
-    remark = f"{(end - begin).sum() / 60:g} minutes of irradiance in {gaps} were interpolated"
-    return pd.concat([ghi, filled]).sort_index(kind="stable"), remark
+    remark = f"harvest.file: {(end - begin).sum() / 60:g} minutes of irradiance in {gaps} were interpolated"
+    return pd.concat([ghi, filled]).sort_index(kind="stable"), [remark]
 
 
 def _refuse_long(begin: Array, end: Array, most_minute: float) -> None:

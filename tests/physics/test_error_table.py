@@ -46,7 +46,9 @@ def test_rates_are_linear_in_decibels_between_the_points(sinr_db, error, dtype, 
 
 
 def test_headings_and_empty_lines_may_be_there_or_not(written):
-    tables = [read_table(written(text)) for text in (STEPS, STEPS.partition("\n")[2], STEPS.replace("\n", "\n\n"))]
+    european = STEPS.replace(",", ";").replace(".", ",")
+    texts = (STEPS, STEPS.partition("\n")[2], STEPS.replace("\n", "\n\n"), european)
+    tables = [read_table(written(text)) for text in texts]
     assert all(torch.equal(table.error, tables[0].error) for table in tables)
     assert tables[0].sinr_db.tolist() == [-5.0, 0.0, 10.0]
 
@@ -61,7 +63,8 @@ def test_headings_and_empty_lines_may_be_there_or_not(written):
         ("0,1.5\n1,0.6\n", "an error rate from 0 to 1 in line 1, actual 0 and 1.5"),
         ("0,nan\n1,0.6\n", "in line 1, actual 0 and nan"),
         ("-400,1\n1,0.6\n", "expected at most 300 dB either way"),
-        ("0,0.5\n1,0.4,3\n", "a SINR [dB] and an error rate in line 2, actual '1,0.4,3'"),
+        ("0,0.5\n1,0.4,3\n", "expected 2 values in line 2, as in the first, actual number of values 3"),
+        ("-5,0,0,9\n5,0,0,1\n", "a SINR [dB] and an error rate in line 1, actual '-5,0,0,9'"),
         ("0,0.5\nlow,0.4\n", "in line 2, actual 'low,0.4'"),
     ],
 )

@@ -115,7 +115,7 @@ FORMATS = {
 def read(folder, text, file_format="auto", timezone=None, label=None, longitude=None):
     file = folder / "irradiance.txt"
     file.write_text(text, encoding="utf-8")
-    return irradiance_file(str(file), file_format, timezone, label, longitude)
+    return irradiance_file(str(file), file_format, timezone, label, longitude)[0]
 
 
 def assert_three_days(ghi):
@@ -147,6 +147,12 @@ def test_a_table_needs_no_header_and_may_use_semicolons(tmp_path):
     lines = csv_text().splitlines()[1:]
     assert_three_days(read(tmp_path, "\n".join(lines)))
     assert_three_days(read(tmp_path, "\n".join(line.replace(",", ";") for line in lines)))
+
+
+def test_a_table_may_use_decimal_commas_between_semicolons(tmp_path):
+    european = csv_text().replace(",", ";").replace(".", ",")
+    assert "," in european
+    assert_three_days(read(tmp_path, european))
 
 
 def test_a_table_takes_the_column_of_irradiance(tmp_path):
@@ -208,6 +214,8 @@ def test_partial_days_and_constant_light_are_not_judged(tmp_path):
         ("time,GHI\n2023-06-01T25:00,1", ["line 2", "'2023-06-01T25:00'"], {}),
         ("time,GHI\n2023-06-01T12:00,dark", ["line 2", "'dark'", "W/m²"], {}),
         ("time,GHI\n2023-06-01T12:00Z,1\n2023-06-01T13:00,1", ["line 3", "a zone"], {}),
+        ("time,GHI\n2023-06-01T12:00,512,5", ["line 2", "number of values 3", "decimal points"], {}),
+        ("2023-06-01T12:00,512,5", ["two columns", "number of columns 3"], {}),
         ("time,GHI\n2023-06-01T12:00,-9999", ["number of such samples 0 of 1"], {}),
         ("{", ["PVGIS", "JSONDecodeError"], {}),
         ('{"outputs": {"hourly": []}}', ["PVGIS", "KeyError"], {}),
@@ -283,7 +291,7 @@ def test_short_gaps_are_interpolated_and_told(tmp_path):
 def test_missing_values_are_gaps(tmp_path):
     text = csv_text().replace(f"T10:00,{values('begin')[1][10]}", "T10:00,-9999")
     scenario = scenario_of(tmp_path, text, law="trace", start="06-01")
-    assert "60 minutes of irradiance in 1 gap were" in solar.build(scenario.harvest, scenario).law.remark
+    assert "60 minutes of irradiance in 1 gap were" in solar.build(scenario.harvest, scenario).law.remarks[-1]
 
 
 def test_long_gaps_are_refused_by_the_first(tmp_path):
@@ -297,7 +305,7 @@ def test_long_gaps_are_refused_by_the_first(tmp_path):
             "actual first gap from 2023-06-02 10:00 to 2023-06-02 13:00, 180 minutes"
         )
     wider = scenario_of(tmp_path, text, gap_minute=180.0)
-    assert "240 minutes" in solar.build(wider.harvest, wider).law.remark
+    assert "240 minutes" in solar.build(wider.harvest, wider).law.remarks[-1]
 
 
 def test_gaps_of_other_months_do_not_matter(tmp_path):
@@ -305,7 +313,7 @@ def test_gaps_of_other_months_do_not_matter(tmp_path):
     first_day = [line for line in june if "-06-01" in line and "T03" not in line and "T04" not in line]
     may = [line.replace("-06-01", "-05-31") for line in first_day]
     scenario = scenario_of(tmp_path, "\n".join([head, *may, *june]))
-    assert solar.build(scenario.harvest, scenario).law.remark == ""
+    assert solar.build(scenario.harvest, scenario).law.remarks[1:] == ()
     in_may = scenario.override({"harvest.month": [5, 6]})
     with pytest.raises(ScenarioError, match="first gap from 2023-05-31 03:00 to 2023-05-31 05:00"):
         solar.build(in_may.harvest, in_may)

@@ -24,10 +24,16 @@ class Settings(ChannelSettings):
     gain: PerDevicePositive = Field(1.0, description="mean power gain of each receiver")
 
 
+def cuts(settings: Settings) -> Floats:
+    """Γ_2 … Γ_N: the least gain of each level but the first."""
+    found: Floats = -np.log1p(-np.arange(1, settings.levels) / settings.levels)
+    return found
+
+
 def build(settings: Settings, scenario: Scenario) -> tuple[Floats, Floats]:
     """Gains (level,) and kernel (level, level) of unit-mean Rayleigh fading with equally likely levels."""
     n = settings.levels
-    threshold = -np.log1p(-np.arange(n) / n)  # Γ_1 … Γ_N; Γ_{N+1} = ∞
+    threshold = np.append(0.0, cuts(settings))  # Γ_1 … Γ_N; Γ_{N+1} = ∞
     rate = np.sqrt(2 * np.pi * threshold) * np.exp(-threshold)  # Z(Γ) / f_d
     # a level is left by its lower and its upper threshold, with a probability proportional to the Doppler
     fastest = 1 / max(float((rate + np.append(rate[1:], 0.0)).max()) * n, 1e-300)

@@ -142,16 +142,18 @@ class Settings(HarvestSettings):
 def build(settings: Settings, scenario: Scenario) -> HarvestLaw | HarvestReplay:
     """Law or replay of the window's irradiance; raises ScenarioError for settings or data that do not fit."""
     _check(settings)
-    samples, remark = _samples(_irradiance(settings), settings)
+    ghi, doubts = _irradiance(settings)
+    samples, gaps = _samples(ghi, settings)
+    remarks = (*doubts, *gaps)
     devices = scenario.network.devices
     panels = zip(per_device(settings.panel_cm2, devices), per_device(settings.efficiency, devices), strict=True)
     scale = [area_cm2 * 1e-4 * efficiency for area_cm2, efficiency in panels]
     window = _window(settings, scenario)
     if settings.law == "trace":
-        return _replay(samples, window, scale, settings, scenario, remark)
+        return _replay(samples, window, scale, settings, scenario, remarks)
     if not is_within_steps(samples, window):
         samples = _by_slot(samples, window, settings)
-    return _law(samples, window, scale, settings, scenario, remark)
+    return _law(samples, window, scale, settings, scenario, remarks)
 
 
 def _check(settings: Settings) -> None:
@@ -192,28 +194,39 @@ def _check_start(settings: Settings) -> None:
         raise wrong("start", f"a clock time such as 06:00 with law {law!r}", f"value {start!r}")
 
 
-def _irradiance(settings: Settings) -> "pd.Series[float]":
-    """All irradiance of the chosen data by local standard time."""
+def _irradiance(settings: Settings) -> tuple["pd.Series[float]", list[str]]:
+    """All irradiance of the chosen data by local standard time, and remarks on it."""
     match settings.data:
         case "file":
             place = settings.timezone, settings.time_label, settings.longitude
             return irradiance_file(str(settings.file), settings.format, *place)
         case "midc-file":
-            return midc_file(str(settings.file))
+            return midc_file(str(settings.file)), []
         case "midc-site" if settings.first_day and settings.last_day:
-            return midc_site(str(settings.site), settings.first_day, settings.last_day)
+            return midc_site(str(settings.site), settings.first_day, settings.last_day), []
         case "clear-sky":
-            return clear_sky(settings.latitude or 0.0, settings.longitude or 0.0, settings.months)
-    return greensboro()
+            latitude, longitude = settings.latitude or 0.0, settings.longitude or 0.0
+            ghi = clear_sky(latitude, longitude, settings.months)
+            return ghi, [_sky_in_words(ghi, latitude, longitude)]
+    return greensboro(), []
 
 
-def _samples(ghi: "pd.Series[float]", settings: Settings) -> tuple[Samples, str]:
-    """Irradiance of the months and daily hours, in order, and a remark on what was filled in."""
+def _sky_in_words(ghi: "pd.Series[float]", latitude: float, longitude: float) -> str:
+    """What a place amounts to: a reader sees whether its two numbers are swapped."""
+    return (
+        f"harvest.latitude: at {latitude:g}° north and {longitude:g}° east the sun is up for "
+        f"{24 * float((ghi > 0).mean()):.1f} hours a day, and local time is UTC{round(longitude / 15):+d}"
+    )
+
+
+def _samples(ghi: "pd.Series[float]", settings: Settings) -> tuple[Samples, list[str]]:
+    """Irradiance of the months and daily hours, in order, and remarks on what was filled in."""
     import pandas as pd
 
-    ghi, remark = ghi.set_axis(pd.DatetimeIndex(ghi.index).tz_localize(None)).sort_index(kind="stable"), ""
+    ghi = ghi.set_axis(pd.DatetimeIndex(ghi.index).tz_localize(None)).sort_index(kind="stable")
+    remarks: list[str] = []
     if settings.data == "file":
-        ghi, remark = without_gaps(ghi, settings.months, settings.gap_minute)
+        ghi, remarks = without_gaps(ghi, settings.months, settings.gap_minute)
     months = pd.DatetimeIndex(ghi.index).month
     chosen = ghi[months.isin(settings.months)]
     second = seconds(chosen)
@@ -227,7 +240,7 @@ def _samples(ghi: "pd.Series[float]", settings: Settings) -> tuple[Samples, str]
     if not inside.any():
         expected = f"a window with samples of the data, which come every {step_second / 60:g} minutes"
         raise wrong("hours", expected, f"value {list(settings.hours)}")
-    return Samples(second[inside], np.asarray(chosen, dtype=np.float64)[inside], step_second), remark
+    return Samples(second[inside], np.asarray(chosen, dtype=np.float64)[inside], step_second), remarks
 
 
 def _window(settings: Settings, scenario: Scenario) -> Window:
@@ -257,7 +270,12 @@ def _by_slot(samples: Samples, window: Window, settings: Settings) -> Samples:
 
 
 def _replay(
-    samples: Samples, window: Window, scale: list[float], settings: Settings, scenario: Scenario, remark: str
+    samples: Samples,
+    window: Window,
+    scale: list[float],
+    settings: Settings,
+    scenario: Scenario,
+    remarks: tuple[str, ...],
 ) -> HarvestReplay:
     """The recorded series slot by slot, clouds drawn once for a clear sky; slots within gaps are left out."""
     if settings.data == "clear-sky":
@@ -266,7 +284,7 @@ def _replay(
         samples = replace(samples, ghi=samples.ghi * clouds)
     slots = _by_slot(samples, window, settings)
     start = _first_slot(slots.second, settings)
-    return replay(slots.ghi * window.slot_second, scale, scenario.slots, start, remark)
+    return replay(slots.ghi * window.slot_second, scale, scenario.slots, start, remarks)
 
 
 def _first_slot(second: Array, settings: Settings) -> int | None:
@@ -279,7 +297,12 @@ def _first_slot(second: Array, settings: Settings) -> int | None:
 
 
 def _law(
-    samples: Samples, window: Window, scale: list[float], settings: Settings, scenario: Scenario, remark: str
+    samples: Samples,
+    window: Window,
+    scale: list[float],
+    settings: Settings,
+    scenario: Scenario,
+    remarks: tuple[str, ...],
 ) -> HarvestLaw:
     """Law of each slot by its clock bin, and by weather with law 'weather'."""
     weather = _weather(samples, settings)
@@ -296,7 +319,7 @@ def _law(
         scale=torch.tensor(scale, dtype=torch.float64),
         kernel=torch.from_numpy(weather.kernel(window)),
         phase_of_slot=phase_of_slot,
-        remark=remark,
+        remarks=remarks,
         period=None if settings.law == "iid" else window.num_slots,
     )
 
