@@ -1,6 +1,6 @@
 """The examples of docs/extend.md: a package installed beside heliomesh, and an experiment that is one file."""
 
-import importlib
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -22,7 +22,6 @@ from heliomesh.learning.dataset import DATASET_CATALOG
 from heliomesh.learning.model import MODEL_CATALOG
 from heliomesh.planning import PLANNER_CATALOG
 from heliomesh.scenario import AGGREGATION_CATALOG, HARVEST_CATALOG
-from heliomesh.studies.reproduce import EXPERIMENT_CATALOG
 from heliomesh.studies.results import result_of
 
 ROOT = Path(__file__).parents[1]
@@ -61,14 +60,12 @@ def installed(site, monkeypatch):
 
 
 @pytest.fixture
-def added(tmp_path, monkeypatch):
-    """The experiment, found by its catalog as long as the test lasts."""
-    shutil.copy(EXPERIMENT, tmp_path)
-    module = importlib.import_module(EXPERIMENT_CATALOG)
-    monkeypatch.setattr(module, "__path__", [*module.__path__, str(tmp_path)])
-    yield
-    if sys.modules.pop(f"{EXPERIMENT_CATALOG}.{EXPERIMENT.stem}", None):
-        delattr(module, EXPERIMENT.stem)
+def waterfall():
+    """The experiment of the example."""
+    spec = importlib.util.spec_from_file_location("waterfall", EXPERIMENT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.WATERFALL
 
 
 def invoke(*arguments):
@@ -191,11 +188,9 @@ def test_rings_are_learned_by_a_perceptron_and_not_by_a_line():
 # the experiment
 
 
-@pytest.mark.usefixtures("added")
 @pytest.mark.parametrize("quick", [True, False])
-def test_an_experiment_is_stored_and_printed(quick, tmp_path):
-    module = catalog.find(EXPERIMENT_CATALOG, "waterfall")
-    lines, training = module.lines(quick), hm.TrainSettings(strategy="loop")
+def test_an_experiment_is_stored_and_printed(waterfall, quick, tmp_path):
+    lines, training = waterfall.lines(quick), hm.TrainSettings(strategy="loop")
     assert len({line.jobs(training)[0].key() for line in lines}) == len(lines)
     shorter = {"slots": 3, "learning.dataset": "synthetic"}
     store = Store(tmp_path)
@@ -206,8 +201,6 @@ def test_an_experiment_is_stored_and_printed(quick, tmp_path):
         assert all(store.has(job) for job in small.jobs(training))
 
 
-@pytest.mark.usefixtures("added")
-def test_reproduce_knows_the_experiment(tmp_path):
-    result = CliRunner().invoke(app, ["reproduce", "waterfall", "--quick", "--only-print", "--out", str(tmp_path)])
-    assert result.exit_code == 0, result.output
-    assert "holds no results of waterfall yet" in result.output
+def test_reproduce_takes_the_experiment(waterfall, tmp_path):
+    (figure,) = hm.reproduce([waterfall], tmp_path, quick=True, only="read")
+    assert (figure.name, len(figure.absent)) == ("waterfall", 6)

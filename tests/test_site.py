@@ -12,7 +12,7 @@ import pytest
 import heliomesh as hm
 from heliomesh.cli import COMMANDS
 from heliomesh.scenario import Scenario, sections
-from heliomesh.studies.reproduce import experiment_names
+from heliomesh.studies.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -63,8 +63,8 @@ def test_the_reference_has_every_command_with_its_options():
 
 def test_the_reference_says_which_figure_an_experiment_is():
     text = module("paper_figures").page()
-    for name in experiment_names():
-        assert f"`{name}`" in text
+    for one in EXPERIMENTS:
+        assert f"`{one.name}`" in text
     assert [row.split(" | ")[0] for row in re.findall(r"^\| ((?:Fig|Table).*)$", text, re.MULTILINE)] == [
         *("Fig. 2", "Fig. 2, with more interference", "Fig. 2, with the paper's panel", "Fig. 3", "Fig. 4", "Fig. 5"),
         "Table I",

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from heliomesh import catalog
-from heliomesh.studies.reproduce import EXPERIMENT_CATALOG, experiment_names
+from heliomesh.studies.experiments import EXPERIMENTS, Experiment
 
 RESULTS = Path(__file__).parents[2] / "results"
 _ABOUT = """# Figures of the paper
@@ -20,21 +19,12 @@ Harvesting Devices"; its first figure shows the system and has no numbers.
 
 def page() -> str:
     """Markdown of the page."""
-    modules = [catalog.find(EXPERIMENT_CATALOG, name) for name in experiment_names()]
-    modules.sort(key=lambda module: (_place(module) == _BEYOND, _place(module)))
-    return _ABOUT + "".join(_row(module) for module in modules)
+    return _ABOUT + "".join(
+        map(_row, sorted(EXPERIMENTS, key=lambda one: (one.of_paper is None, one.of_paper or "")))
+    )
 
 
-_BEYOND = "beyond it"
-
-
-def _place(module: object) -> str:
-    return str(getattr(module, "OF_PAPER", _BEYOND))
-
-
-def _row(module: object) -> str:
-    name = str(module.NAME)  # type: ignore[attr-defined]
-    axis = str(module.PLACE or "slot")  # type: ignore[attr-defined]
-    question = (module.__doc__ or "").strip().splitlines()[0]
-    shown = f"[`{name}`](../results/{name}.md)" if (RESULTS / f"{name}.md").exists() else f"`{name}`"
-    return f"| {_place(module)} | {shown} | {axis} | {question} |\n"
+def _row(one: Experiment) -> str:
+    stored = (RESULTS / f"{one.name}.md").exists()
+    shown = f"[`{one.name}`](../results/{one.name}.md)" if stored else f"`{one.name}`"
+    return f"| {one.of_paper or 'beyond it'} | {shown} | {one.place or 'slot'} | {one.question} |\n"

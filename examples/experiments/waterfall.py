@@ -1,25 +1,31 @@
-"""Accuracy against the waterfall φ of the packet errors: how much does a worse radio cost each planner?"""
+"""Accuracy against the waterfall φ of the packet errors: how much does a worse radio cost each planner?
 
+python waterfall.py --quick
+"""
+
+import sys
+
+import heliomesh as hm
+from heliomesh.studies.experiments import DIRICHLET, FASHION_MNIST, Experiment
 from heliomesh.studies.line import OURS, Line, Scheme
-from heliomesh.studies.task import DIRICHLET, FASHION_MNIST
-
-TITLE = "Accuracy over the waterfall of packet errors, Fashion-MNIST, Dir(0.8)"
-PLACE = "waterfall φ"
-AGAINST = "uncoordinated"
-NAME = __name__.rpartition(".")[2]
-_WATERFALL = (0.3, 1.0, 3.0)
 
 
 def lines(quick: bool) -> list[Line]:
     """Two planners and the greedy baseline at every φ."""
-    return [
-        Line(
-            NAME,
-            scheme,
-            FASHION_MNIST.scenario(quick, DIRICHLET, {"link.waterfall": waterfall}),
-            FASHION_MNIST.seeds(quick),
-            place=waterfall,
-        )
-        for waterfall in (_WATERFALL[::2] if quick else _WATERFALL)
-        for scheme in (*OURS, Scheme("uncoordinated", "uncoordinated"))
-    ]
+    places = {waterfall: {"link.waterfall": waterfall} for waterfall in ((0.3, 3.0) if quick else (0.3, 1.0, 3.0))}
+    schemes = (*OURS, Scheme("uncoordinated", "uncoordinated"))
+    return FASHION_MNIST.grid(quick, schemes, {"": DIRICHLET}, places)
+
+
+WATERFALL = Experiment(
+    name="waterfall",
+    question="How much does a worse radio cost each planner?",
+    title="Accuracy over the waterfall of packet errors, Fashion-MNIST, Dir(0.8)",
+    rows=lines,
+    against="uncoordinated",
+    place="waterfall φ",
+)
+
+if __name__ == "__main__":
+    (figure,) = hm.reproduce([WATERFALL], "waterfall", quick="--quick" in sys.argv)
+    print(figure.table().groupby(["scheme", "place"])["accuracy"].mean())

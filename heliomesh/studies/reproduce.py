@@ -1,19 +1,22 @@
 """The paper's figures and tables: which lines they have, and what their runs say."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from heliomesh import catalog
+from heliomesh.arguments import checked
+from heliomesh.jobs.fingerprint import COMPUTING, minor
 from heliomesh.jobs.store import Store
 from heliomesh.jobs.training import Settings, split_settings
 from heliomesh.learning.execution import check_strategy
 from heliomesh.learning.precision import check_precision
+from heliomesh.learning.run import versions
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import Work
 from heliomesh.problem.problem import torch_device
+from heliomesh.studies.experiments import Experiment, experiments
 from heliomesh.studies.line import Line
 from heliomesh.studies.results import (
     Against,
@@ -30,8 +33,6 @@ from heliomesh.studies.results import (
 
 if TYPE_CHECKING:
     import pandas as pd
-
-EXPERIMENT_CATALOG = "heliomesh.studies.experiments"
 
 
 @dataclass(frozen=True)
@@ -88,13 +89,9 @@ class Figure:
         )
 
 
-def experiment_names() -> list[str]:
-    """Names of all experiments."""
-    return catalog.names(EXPERIMENT_CATALOG)
-
-
+@checked
 def reproduce(
-    names: Sequence[str] | None = None,
+    names: Sequence[str | Experiment] | None = None,
     folder: str | Path = "results",
     *,
     quick: bool = False,
@@ -106,7 +103,7 @@ def reproduce(
     Parameters
     ----------
     names
-        Experiments; by default all.
+        Experiments by name, or of one's own; by default all.
     folder
         Where results are kept.
     quick
@@ -125,15 +122,34 @@ def reproduce(
     check_precision(training.precision)
     check_strategy(training.strategy)
     store = store_of(Path(folder), quick)
-    experiments(names)  # refuses unknown names before any work
+    asked = experiments(names)
     if only != "read":
         if only is None and work.train_map is None:
             torch_device(training.device)  # refuse before hours of planning; Ray's workers have devices of their own
         with store.alone():
-            prepare(names, store, quick, training, work)
+            prepare(asked, store, quick, training, work)
             if only is None:
-                carry_out(names, store, quick, training, work)
-    return figures(names, store, quick, training)
+                carry_out(asked, store, quick, training, work)
+    found = figures(asked, store, quick, training)
+    if only is None:
+        _tell_other_versions(found, work)
+    return found
+
+
+def _tell_other_versions(found: Sequence[Figure], work: Work) -> None:
+    """Say which packed runs were computed with other versions than a run would be now."""
+    here = versions()
+    stored = [result.facts.get("versions") for figure in found for result in figure.results]
+    texts = [_versions_text(one) for one in stored if isinstance(one, dict)]
+    for text, count in Counter(texts).items():
+        if text != _versions_text(here):
+            work.notify(
+                f"{count} lines were computed with {text}, not {_versions_text(here)}; they are used as they are"
+            )
+
+
+def _versions_text(known: Mapping[str, Any]) -> str:
+    return " and ".join(f"{name} {minor(str(known.get(name)))}" for name in COMPUTING)
 
 
 def store_of(folder: Path, quick: bool) -> Store:
@@ -141,40 +157,33 @@ def store_of(folder: Path, quick: bool) -> Store:
     return Store(folder / "quick" if quick else folder)
 
 
-def experiments(names: Sequence[str] | None) -> list[ModuleType]:
-    """The experiments of these names, or all; raises UnknownVariantError."""
-    return [catalog.find(EXPERIMENT_CATALOG, name) for name in dict.fromkeys(names or experiment_names())]
+def _absent(one: Experiment, store: Store, quick: bool, training: TrainSettings) -> list[Line]:
+    return [line for line in one.lines(quick) if not all(store.has(job) for job in line.jobs(training))]
 
 
-def _absent(module: ModuleType, store: Store, quick: bool, training: TrainSettings) -> list[Line]:
-    lines: list[Line] = module.lines(quick)
-    return [line for line in lines if not all(store.has(job) for job in line.jobs(training))]
-
-
-def prepare(names: Sequence[str] | None, store: Store, quick: bool, training: TrainSettings, work: Work) -> None:
+def prepare(asked: Sequence[Experiment], store: Store, quick: bool, training: TrainSettings, work: Work) -> None:
     """Plan and simulate what is not there."""
-    lines = [line for module in experiments(names) for line in _absent(module, store, quick, training)]
+    lines = [line for one in asked for line in _absent(one, store, quick, training)]
     store.traces([job for line in lines for job in line.jobs(training)], work)
 
 
-def carry_out(names: Sequence[str] | None, store: Store, quick: bool, training: TrainSettings, work: Work) -> None:
+def carry_out(asked: Sequence[Experiment], store: Store, quick: bool, training: TrainSettings, work: Work) -> None:
     """Train what is not there, and pack every experiment's runs when they are complete."""
-    for module in experiments(names):
-        lines = _absent(module, store, quick, training)
+    for one in asked:
+        lines = _absent(one, store, quick, training)
         store.runs([job for line in lines for job in line.jobs(training)], work)
-        store.pack(module.NAME, [job for line in module.lines(quick) for job in line.jobs(training)])
+        store.pack(one.name, [job for line in one.lines(quick) for job in line.jobs(training)])
 
 
-def figures(names: Sequence[str] | None, store: Store, quick: bool, training: TrainSettings) -> list[Figure]:
+def figures(asked: Sequence[Experiment], store: Store, quick: bool, training: TrainSettings) -> list[Figure]:
     """The experiments with the results that are there."""
-    return [_figure(module, store, quick, training) for module in experiments(names)]
+    return [_figure(one, store, quick, training) for one in asked]
 
 
-def _figure(module: ModuleType, store: Store, quick: bool, training: TrainSettings) -> Figure:
-    lines: list[Line] = module.lines(quick)
+def _figure(one: Experiment, store: Store, quick: bool, training: TrainSettings) -> Figure:
+    lines = one.lines(quick)
     found = [(line, stored_runs(store, line.jobs(training))) for line in lines]
     results = tuple(result_of(line, runs) for line, runs in found if runs is not None)
     absent = tuple(line for line, runs in found if runs is None)
-    title = f"{module.TITLE} (quick version, {lines[0].scenario.learning.dataset})" if quick else module.TITLE
-    radio = getattr(module, "RADIO", False)
-    return Figure(module.NAME, title, module.PLACE, module.AGAINST, results, absent, radio)
+    title = f"{one.title} (quick version, {lines[0].scenario.learning.dataset})" if quick else one.title
+    return Figure(one.name, title, one.place, one.against, results, absent, one.radio)

@@ -1,6 +1,6 @@
 """What stored results say: means with 95 % intervals over seeds, and paired differences between schemes."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, TypeGuard
@@ -30,9 +30,22 @@ class Result:
     facts: dict[str, Any]  # cost by seed, mean shares, and what the first run says of itself
 
     @property
+    def computed_with(self) -> str:
+        """Versions of what computed the runs, and the processor; an empty text where they do not say it."""
+        versions, machine = (self.facts.get(name) for name in ("versions", "machine"))
+        if not isinstance(versions, dict) or not isinstance(machine, dict):
+            return ""
+        return ", ".join([f"numpy {versions.get('numpy')}", f"torch {versions.get('torch')}", str(_chip(machine))])
+
+    @property
     def missing(self) -> int:
         """Seeds that have no run."""
         return self.line.num_seeds - int(self.curves["seed"].nunique())
+
+
+def _chip(machine: Mapping[str, Any]) -> object:
+    """The GPU, or the kind of processor; the first runs name it otherwise."""
+    return machine.get("gpu") or machine.get("processor") or machine.get("machine")
 
 
 def result_of(line: Line, runs: Sequence[Run]) -> Result:
@@ -69,9 +82,15 @@ def stored_runs(store: Store, jobs: Sequence[Job]) -> list[Run] | None:
     if all(store.has(job) for job in jobs):
         return store.runs(jobs)
     found = [store.packs.alike(job.identity()) for job in jobs]
-    ways = [{tuple(run.provenance["identity"][part] for part in MACHINE): run for run in runs} for runs in found]
+    ways = [{_way(run): run for run in runs} for runs in found]
     shared = sorted(set.intersection(*map(set, ways)))
     return [way[shared[0]] for way in ways] if shared else None
+
+
+def _way(run: Run) -> tuple[str, ...]:
+    """On what a run was trained, and with which versions where its identity has them."""
+    identity = run.provenance["identity"]
+    return tuple(str(identity.get(part)) for part in MACHINE)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import numpy as np
 import heliomesh as hm
 from heliomesh.jobs.store import Store
 from heliomesh.learning.settings import TrainSettings
-from tests.faults.experiments import small
 from tests.faults.forked import Job, command
+from tests.faults.small_experiment import SMALL
 
 _TRAINING = ("--strategy", "loop", "--checkpoint-second", 0, "--evaluate-every", 4, "--quiet")
 _SLOTS = ("--set", "slots=6")
@@ -65,17 +65,17 @@ def size_essence(folder: Path) -> str:
 
 def reproduce(folder: Path) -> None:
     """A job: `heliomesh reproduce` with an experiment of our own."""
-    from heliomesh.studies import reproduce as module
+    from heliomesh.studies import experiments
 
-    module.EXPERIMENT_CATALOG = small.__package__
+    experiments.EXPERIMENTS = (SMALL,)
     command("reproduce", "small", "--out", folder, "--strategy", "loop", "--quiet")
 
 
 def results_essence(folder: Path) -> str:
     """Curves and costs of all lines, and the table."""
     store, training = Store(folder), TrainSettings(strategy="loop")
-    jobs = [job for line in small.lines(quick=False) for job in line.jobs(training)]
-    assert all(store.packs.has(job.key()) for job in jobs)
+    jobs = [job for line in SMALL.lines(quick=False) for job in line.jobs(training)]
+    assert all(store.packs.key_of(job.identity()) == job.key() for job in jobs)
     runs = store.runs(jobs)
     curves = [column.tobytes() for run in runs for column in run.metrics.values()]
     costs = str([run.provenance["cost"] for run in runs]).encode()

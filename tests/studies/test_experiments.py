@@ -6,31 +6,30 @@ import torch
 from typer.testing import CliRunner
 
 import heliomesh as hm
-from heliomesh import catalog
 from heliomesh.cli import app
 from heliomesh.jobs.store import Store
 from heliomesh.learning.evaluation import COLUMNS
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.planning import resolved_options
+from heliomesh.studies.experiments import experiments
 from heliomesh.studies.line import LOSSLESS
-from heliomesh.studies.reproduce import EXPERIMENT_CATALOG, experiment_names
 
-EXPERIMENTS = experiment_names()
+EXPERIMENTS = [one.name for one in experiments(None)]
 DEVICES = {"learning": {10, 25, 30}, "on_air": {30}}  # of the experiments that leave the paper's ten devices
 
 
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_has_distinct_valid_lines(name, quick):
-    module = catalog.find(EXPERIMENT_CATALOG, name)
-    assert module.TITLE
-    lines = module.lines(quick)
+    (asked,) = experiments([name])
+    assert asked.title
+    lines = asked.lines(quick)
     jobs = [line.jobs(TrainSettings())[0] for line in lines]
-    assert {line.figure for line in lines} == {module.NAME} == {name}
+    assert {line.figure for line in lines} == {name}
     assert len({job.key() for job in jobs}) == len(lines)
     assert len({line.name for line in lines}) == len(lines)
-    assert all((line.place is None) == (module.PLACE is None) for line in lines)
+    assert all((line.place is None) == (asked.place is None) for line in lines)
     assert min(line.num_seeds for line in lines) >= (3 if quick else 5)
     own = [job for job, line in zip(jobs, lines, strict=True) if line.scheme == lines[0].scheme]
     for scenario in {job.key("plan"): job.scenario for job in own}.values():
@@ -43,22 +42,22 @@ def test_every_experiment_has_distinct_valid_lines(name, quick):
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_papers_system_averages_by_its_own_rules_whatever_the_default(name, quick):
-    lines = catalog.find(EXPERIMENT_CATALOG, name).lines(quick)
+    lines = experiments([name])[0].lines(quick)
     rules = {line.scenario.learning.aggregation for line in lines if line.scenario.energy.actions == "coupled"}
     assert rules <= {"model", "update"} | ({"renormalized"} if name == "aggregation" else set())
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_quick_versions_are_smaller(name):
-    module = catalog.find(EXPERIMENT_CATALOG, name)
-    quick, full = module.lines(True), module.lines(False)
+    (asked,) = experiments([name])
+    quick, full = asked.lines(True), asked.lines(False)
     assert len(quick) <= len(full)
     assert max(line.scenario.slots for line in quick) < min(line.scenario.slots for line in full)
     assert {line.scenario.learning.dataset for line in quick} <= {"digits", "synthetic"}  # nothing to download
 
 
 def test_the_jobs_of_a_line_are_paired_by_seed():
-    line = catalog.find(EXPERIMENT_CATALOG, "hops").lines(True)[0]
+    line = experiments(["hops"])[0].lines(True)[0]
     jobs = line.jobs(TrainSettings())
     assert [(job.seed, job.episode, job.training_seed) for job in jobs] == [(0, 0, 0), (0, 1, 1), (0, 2, 2)]
 
@@ -84,7 +83,7 @@ def test_a_file_holds_no_results(tmp_path):
 
 
 def test_only_print_of_some_results(tmp_path):
-    store, lines = Store(tmp_path / "quick"), catalog.find(EXPERIMENT_CATALOG, "hops").lines(True)
+    store, lines = Store(tmp_path / "quick"), experiments(["hops"])[0].lines(True)
     store.packs.write("hops", [_stored(job) for job in lines[0].jobs(TrainSettings())])
     result = CliRunner().invoke(
         app, ["reproduce", "hops", "rounds", "--quick", "--only-print", "--out", str(tmp_path)]
@@ -98,7 +97,7 @@ def test_only_print_of_some_results(tmp_path):
 
 
 def test_a_page_of_what_is_gone_is_made_anew(tmp_path):
-    lines = catalog.find(EXPERIMENT_CATALOG, "hops").lines(True)
+    lines = experiments(["hops"])[0].lines(True)
     store = Store(tmp_path / "quick")
     store.packs.write("hops", [_stored(job) for job in lines[0].jobs(TrainSettings())])
     command = ["reproduce", "hops", "--quick", "--only-print", "--out", str(tmp_path)]
@@ -141,7 +140,7 @@ def test_compression_alone_meets_the_traces_of_float32():
 
 
 def _on_air(quick):
-    return catalog.find(EXPERIMENT_CATALOG, "on_air").lines(quick)
+    return experiments(["on_air"])[0].lines(quick)
 
 
 def _stored(job, spent_joule=0.0):

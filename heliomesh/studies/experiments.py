@@ -1,0 +1,396 @@
+"""The experiments: every figure and table of the paper, and what goes beyond it, as one table.
+
+An experiment lists its lines: schemes on scenarios over paired seeds. All are variants of the paper's tasks on
+`ring10` (scarce energy, diameter five, an exact optimum) unless they name another network. Each has a quick version
+for two cores, which trains digits or synthetic clusters for 60 slots.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from heliomesh import catalog
+from heliomesh.learning.footprint import update_bits
+from heliomesh.on_air import Format
+from heliomesh.scenario import Learning, Scenario, ScenarioError
+from heliomesh.studies.gain import COUPLED, RIVALS, SEPARATE, Schemes
+from heliomesh.studies.line import FORMS, LOSSLESS, OURS, PAIRS, PAPER, Line, Scheme
+from heliomesh.studies.results import Against
+
+Changes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure: what it asks, and its lines."""
+
+    name: str
+    question: str
+    title: str
+    rows: Callable[[bool], list[Line]]  # whether quick → lines
+    against: Against  # what lines are compared with, seed by seed
+    place: str | None = None  # what the horizontal axis shows; None: slots
+    of_paper: str | None = None  # which of the paper's figures it is
+    radio: bool = False  # whether it is about joules spent on sending
+
+    def lines(self, quick: bool) -> list[Line]:
+        """All lines, under the experiment's name."""
+        return [replace(line, figure=self.name) for line in self.rows(quick)]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Learning settings of a full and of a quick experiment."""
+
+    full: Changes
+    quick: Changes
+    full_seeds: int
+
+    def scenario(self, quick: bool, *changes: Changes, network: str = "ring10") -> Scenario:
+        """A network with this task and further changes."""
+        merged = dict(self.quick if quick else self.full)
+        for more in changes:
+            merged |= more
+        return Scenario.load(network).override(merged)
+
+    def seeds(self, quick: bool, factor: int = 1) -> int:
+        """Number of paired seeds; quick versions have three."""
+        return 3 if quick else factor * self.full_seeds
+
+    def grid(
+        self,
+        quick: bool,
+        schemes: Iterable[Scheme | tuple[Scheme, Changes]],
+        settings: Mapping[str, Changes],
+        places: Mapping[float | None, Changes] | None = None,
+        factor: int = 1,
+    ) -> list[Line]:
+        """Every scheme, perhaps with changes of its own, in every setting and at every place, on the paper's grid."""
+        rows = [scheme if isinstance(scheme, tuple) else (scheme, {}) for scheme in schemes]
+        return [
+            Line(
+                "",
+                scheme,
+                self.scenario(quick, _PAPER, changes, at, own),
+                self.seeds(quick, factor),
+                setting,
+                place,
+            )
+            for setting, changes in settings.items()
+            for place, at in (places or {None: {}}).items()
+            for scheme, own in rows
+        ]
+
+
+FASHION_MNIST = Task(
+    full={"learning.dataset": "fashion_mnist", "slots": 200},
+    quick={"learning.dataset": "digits", "slots": 60},
+    full_seeds=10,
+)
+# The larger batch does not raise the energy of training, which is that of Fashion-MNIST: the same planning problem.
+CIFAR10 = Task(
+    full={
+        "learning.dataset": "cifar10",
+        "learning.learning_rate": 0.05,
+        "learning.batch": 64,
+        "energy.compute_joule": 0.72,
+        "slots": 300,
+    },
+    quick={"learning.dataset": "synthetic", "learning.model": "mlp", "learning.learning_rate": 0.05, "slots": 60},
+    full_seeds=5,
+)
+# gossip that keeps the weight of lost packets, and one grid for all schemes, on which the exact optimum is quick
+_PAPER: Changes = {"learning.aggregation": "model", "energy.battery_levels": 5}
+
+IID: dict[str, Any] = {"learning.partition": "iid"}
+DIRICHLET: dict[str, Any] = {"learning.partition": "dirichlet", "learning.alpha": 0.8}
+SKEWED: dict[str, Any] = {"learning.partition": "dirichlet", "learning.alpha": 0.1}
+PARTITIONS = {"i.i.d.": IID, "Dir(0.8)": DIRICHLET}
+THREE_PARTITIONS = {**PARTITIONS, "Dir(0.1)": SKEWED}
+_SEEDS_FACTOR = 4  # schemes of one order lie closer together than the usual seeds can show
+
+
+def _order_of_schemes(variants: Mapping[str, Changes]) -> Callable[[bool], list[Line]]:
+    """The paper's schemes and `receiver`, under every variant of `ring10` and every partition."""
+    settings = {
+        f"{setting}, {variant}": {**changes, **partition}
+        for variant, changes in variants.items()
+        for setting, partition in PARTITIONS.items()
+    }
+    return lambda quick: FASHION_MNIST.grid(quick, (*PAPER, OURS[0]), settings, factor=_SEEDS_FACTOR)
+
+
+_GOSSIP = {"learning.aggregation": "model", "network.mixing": "metropolis"}
+_UPDATE = {"learning.aggregation": "update", "network.mixing": "lazy-metropolis"}
+# the paper's rule diverges unless the mixing matrix has no negative eigenvalue, so it comes with lazy weights
+_RULES: Schemes = tuple(
+    (Scheme(label, "receiver"), rule)
+    for label, rule in (
+        ("model gossip", _GOSSIP),
+        ("model gossip, lazy", {"learning.aggregation": "model", "network.mixing": "lazy-metropolis"}),
+        ("update rule, lazy", _UPDATE),
+        ("renormalized", {"learning.aggregation": "renormalized", "network.mixing": "metropolis"}),
+    )
+)
+
+
+def _battery(quick: bool) -> list[Line]:
+    """Every scheme at every capacity; the planning grid keeps its step of one joule."""
+    capacities = (2, 4) if quick else (2, 3, 4, 6, 8)
+    places: dict[float | None, Changes] = {
+        capacity: {"energy.capacity_joule": float(capacity), "energy.battery_levels": capacity + 1}
+        for capacity in capacities
+    }
+    return FASHION_MNIST.grid(quick, (*PAPER, *OURS), PARTITIONS, places)
+
+
+def _forms(quick: bool, option: str, values: Sequence[int], settings: Mapping[str, Changes]) -> list[Line]:
+    """Both forms of the proposal with two hops, at every value of an option."""
+    found = []
+    for setting, changes in settings.items():
+        for value in values:
+            schemes = [
+                Scheme(label, "decentralized", form | {"hops": 2, option: value}) for label, form in FORMS.items()
+            ]
+            found += FASHION_MNIST.grid(quick, schemes, {setting: changes}, {value: {}})
+    return found
+
+
+_DEFAULTS: dict[str, Changes] = {
+    "idle, full battery": {},
+    "idle, empty battery": {"default_battery": "empty"},
+    "idle, worst gain": {"default_gain": "worst"},
+    "idle, best gain": {"default_gain": "best"},
+    "low power, full battery": {"default_action": 1},
+    "high power, full battery": {"default_action": 2},
+}
+
+
+def _defaults(quick: bool) -> list[Line]:
+    """The literal form under every default; after more rounds its policy is nearly uniform whatever the default."""
+    literal = FORMS["proposal, literal"] | {"hops": 2, "rounds": 5}
+    schemes = [Scheme(label, "decentralized", {**literal, **default}) for label, default in _DEFAULTS.items()]
+    return FASHION_MNIST.grid(quick, schemes, {"": DIRICHLET})
+
+
+_NETWORKS: dict[str, tuple[str, Changes]] = {
+    "ring10": ("ring10", {}),
+    "ring10, 25 cm²": ("ring10", {"harvest.panel_cm2": 25.0}),
+    "grid25": ("grid25", {}),
+    "geometric30": ("geometric30", {}),
+}
+
+
+def _learning(quick: bool) -> list[Line]:
+    """Every scheme on every network under every partition; the ideal does not ask how large panels are."""
+    return [
+        Line(
+            "",
+            scheme,
+            FASHION_MNIST.scenario(quick, changes, partition, actions, network=name),
+            FASHION_MNIST.seeds(quick),
+            f"{network}, {setting}",
+        )
+        for network, (name, changes) in _NETWORKS.items()
+        if network == "ring10" or not quick
+        for setting, partition in THREE_PARTITIONS.items()
+        for scheme, actions in RIVALS
+        if scheme is not LOSSLESS or not changes
+    ]
+
+
+def _learning_cifar10(quick: bool) -> list[Line]:
+    """Every scheme under every partition; fewer seeds for what lies far behind: a run takes ten seconds of a GPU.
+
+    The objective and its constants are those of Fashion-MNIST. The ideal is that of `accuracy_cifar10`.
+    """
+    in_full = {"coupled", "news", "contributions"}
+    return [
+        Line(
+            "",
+            scheme,
+            CIFAR10.scenario(quick, *([_PAPER] if scheme is LOSSLESS else []), partition, actions),
+            CIFAR10.seeds(quick, 2 if scheme.label in in_full else 1),
+            setting,
+        )
+        for setting, partition in PARTITIONS.items()
+        for scheme, actions in RIVALS
+    ]
+
+
+_FORMATS: tuple[Format, ...] = ("float32", "float16", "int8", "top-k")
+_FLOAT32_SECOND = 2.0  # the paper's transmission time
+
+
+def _transmit_second(dataset: str, on_air: Format) -> float:
+    """Transmission time [s] of the dataset's model, in proportion to its bits."""
+    sent, whole = (update_bits(Learning(dataset=dataset, on_air=one)) for one in (on_air, "float32"))
+    return _FLOAT32_SECOND * sent / whole
+
+
+def _on_air(quick: bool) -> list[Line]:
+    """Every format in its own share of two seconds, and two of them in the time of float32, under its very traces."""
+    world = FASHION_MNIST.scenario(quick, SEPARATE, DIRICHLET, network="geometric30")
+    sent: dict[str, Changes] = {
+        on_air: {
+            "learning.on_air": on_air,
+            "energy.transmit_second": _transmit_second(world.learning.dataset, on_air),
+        }
+        for on_air in _FORMATS
+    }
+    sent |= {f"{on_air}, in 2 s": {"learning.on_air": on_air} for on_air in ("int8", "top-k")}
+    seeds = FASHION_MNIST.seeds(quick)
+    return [
+        Line("", Scheme(label, "contributions"), world.override(changes), seeds, "geometric30, Dir(0.8)")
+        for label, changes in sent.items()
+    ]
+
+
+# what `heliomesh pilot ring10 --set learning.dataset=fashion_mnist` prints with each partition
+_PILOT = {"i.i.d.": 0.22, "Dir(0.8)": 0.715, "Dir(0.1)": 2.66}
+
+
+def _weights(quick: bool) -> list[Line]:
+    """The coupled plan, the pilot's weight of bias, weights of a grid, the guess by label counts, all deadlines."""
+    found = []
+    for setting, partition in THREE_PARTITIONS.items():
+        pilot = {"cost.unlikeness": _PILOT[setting]}
+        variants: dict[str, Changes] = {
+            "pilot": pilot,
+            **{f"weight {weight:g}": {"cost.unlikeness": weight} for weight in (0.05, 0.2, 0.5, 1.0, 2.0, 4.0)},
+            "guess": {},
+            "always": {**pilot, "cost.deadline": "always"},
+        }
+        schemes = [(Scheme("coupled", "receiver"), COUPLED)]
+        schemes += [(Scheme(label, "contributions"), {**SEPARATE, **own}) for label, own in variants.items()]
+        found += [
+            Line("", scheme, FASHION_MNIST.scenario(quick, partition, own), FASHION_MNIST.seeds(quick), setting)
+            for scheme, own in schemes
+        ]
+    return found
+
+
+EXPERIMENTS = (
+    Experiment(
+        "accuracy_cifar10",
+        "Accuracy against slots on CIFAR-10 with ResNet-18, i.i.d. and Dir(0.8), all schemes.",
+        "Accuracy over slots, CIFAR-10",
+        lambda quick: CIFAR10.grid(quick, (*PAPER, *OURS, LOSSLESS), PARTITIONS),
+        PAIRS,
+        of_paper="Fig. 3",
+    ),
+    Experiment(
+        "accuracy_fashion_mnist",
+        "Accuracy against slots on Fashion-MNIST, i.i.d. and Dir(0.8), all schemes.",
+        "Accuracy over slots, Fashion-MNIST",
+        lambda quick: FASHION_MNIST.grid(quick, (*PAPER, *OURS, LOSSLESS), PARTITIONS),
+        PAIRS,
+        of_paper="Fig. 2",
+    ),
+    # On `ring10` itself the schemes train equally often and differ in arrivals only, which costs less accuracy than
+    # ten seeds can show. With φ = 3 they differ more.
+    Experiment(
+        "accuracy_interference",
+        "The paper's order of schemes at φ = 3, where more packets are lost, under gossip and the paper's rule.",
+        "Accuracy over slots under strong interference, Fashion-MNIST",
+        _order_of_schemes(
+            {name: {"link.waterfall": 3.0, **rule} for name, rule in (("gossip", _GOSSIP), ("update rule", _UPDATE))}
+        ),
+        PAIRS,
+        of_paper="Fig. 2, with more interference",
+    ),
+    # `ring10` halves the panel, so that batteries rarely hold enough for the larger power and every scheme sends at
+    # the smaller one. With the whole panel a scheme can waste energy on power that others save for training.
+    Experiment(
+        "accuracy_panel",
+        "The paper's order of schemes with its own panel of 25 cm², at the usual and a low waterfall threshold.",
+        "Accuracy over slots with the paper's panel, Fashion-MNIST",
+        _order_of_schemes({f"φ = {phi:g}": {"harvest.panel_cm2": 25.0, "link.waterfall": phi} for phi in (1.0, 0.3)}),
+        PAIRS,
+        of_paper="Fig. 2, with the paper's panel",
+    ),
+    Experiment(
+        "aggregation",
+        "Gossip of models against the paper's rule of adding updates, i.i.d. and Dir(0.8).",
+        "Aggregation rules, Fashion-MNIST",
+        lambda quick: FASHION_MNIST.grid(quick, _RULES, PARTITIONS),
+        "model gossip",
+        of_paper="Section II, the rule of aggregation",
+    ),
+    Experiment(
+        "battery",
+        "Accuracy against battery capacity: does the gain over the baselines widen?",
+        "Accuracy over battery capacity, Fashion-MNIST",
+        _battery,
+        PAIRS,
+        place="battery capacity [J]",
+        of_paper="Fig. 4",
+    ),
+    Experiment(
+        "defaults",
+        "Do the default state and action of devices out of sight matter to the literal form? The paper says no.",
+        "Default state and action of the literal form, Fashion-MNIST, Dir(0.8)",
+        _defaults,
+        "idle, full battery",
+        of_paper="Section IV, the default state and action",
+    ),
+    Experiment(
+        "hops",
+        "Accuracy against the number of hops that a device sees, k = 0 to 3, on a ring of diameter five.",
+        "Accuracy over hops, Fashion-MNIST",
+        lambda quick: _forms(quick, "hops", range(4), PARTITIONS),
+        2,
+        place="hops k",
+        of_paper="Table I",
+    ),
+    Experiment(
+        "learning",
+        "Planning for learning against planning for packets, and against rules that others use.",
+        "Planning for learning, Fashion-MNIST",
+        _learning,
+        "coupled",
+    ),
+    Experiment(
+        "learning_cifar10",
+        "Planning for learning against planning for packets on CIFAR-10 with ResNet-18, on `ring10`.",
+        "Planning for learning, CIFAR-10",
+        _learning_cifar10,
+        "coupled",
+    ),
+    Experiment(
+        "on_air",
+        "Formats on the air at equal harvests: fewer bits take less time, so their joules serve something else.",
+        "Formats on the air, Fashion-MNIST",
+        _on_air,
+        "float32",
+        radio=True,
+    ),
+    Experiment(
+        "rounds",
+        "Accuracy against the number of improvement rounds R, none included.",
+        "Accuracy over rounds, Fashion-MNIST, Dir(0.8)",
+        lambda quick: _forms(quick, "rounds", (0, 2) if quick else (0, 1, 2, 5, 10, 20), {"": DIRICHLET}),
+        0,
+        place="rounds R",
+        of_paper="Fig. 5",
+    ),
+    Experiment(
+        "weights",
+        "How good is the weight of bias that a pilot finds, and what do deadlines all along bring?",
+        "Weights of bias and deadlines, Fashion-MNIST",
+        _weights,
+        "pilot",
+    ),
+)
+
+
+def experiments(asked: Sequence[str | Experiment] | None) -> list[Experiment]:
+    """Experiments by name, of one's own as they are, or all; raises ScenarioError for an unknown name."""
+    known = {one.name: one for one in EXPERIMENTS}
+    found = []
+    for one in dict.fromkeys(asked or known):
+        if isinstance(one, str) and one not in known:
+            hint = catalog.nearest(one, list(known))
+            raise ScenarioError("experiment", f"expected one of {', '.join(known)}, actual value {one!r}{hint}")
+        found.append(known[one] if isinstance(one, str) else one)
+    return found

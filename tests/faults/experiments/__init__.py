@@ -1,1 +1,0 @@
-"""Experiments so small that they can be disturbed often."""
