@@ -1,4 +1,4 @@
-"""The week of `field40`: seconds to plan, to simulate 64 episodes and, with ``--size``, to size 12 candidates.
+"""The week of `field40`: seconds to plan, to simulate 64 episodes and, with ``--size``, to size 16 candidates.
 
 The two simulations, of `contributions` and of `turns`, run in one process: their ratio says what the joint choice of
 actions costs over a schedule without one, and depends less on the machine than seconds do. Goals on two cores: 60 s,
@@ -41,7 +41,7 @@ def main() -> None:
         week = f"{asked.episodes} episodes of {planner}"
         _, seconds[planner] = timed(week, lambda plan=plan: hm.simulate(problem, plan, episodes=asked.episodes))
     if asked.size:
-        timed("sizing, 12 candidates", lambda: size(scenario))
+        timed("sizing, 16 candidates", lambda: size(scenario))
     ratio = seconds["contributions"] / seconds["turns"]
     print(f"{seconds['contributions']:.1f} s for {asked.episodes} episodes of contributions, {ratio:.1f} times turns")
 
@@ -53,8 +53,8 @@ def size(scenario: hm.Scenario) -> object:
         planner="contributions",
         options={"passes": 1},
         target_accuracy=0.93,
-        capacity_joule=[150.0, 300.0, 450.0],
-        panel=[1.6, 2.2, 3.0, 4.0],
+        capacity_joule=[150.0, 300.0, 450.0, 600.0],
+        panel=[2.2, 3.0, 4.0, 6.0],
         episodes=3,
     )
 

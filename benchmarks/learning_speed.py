@@ -32,8 +32,8 @@ STEPS, BATCH, SAMPLES, RATE = 5, 32, 2000, 0.01
 SHAPES = {"cnn": (1, 28, 28), "resnet18": (3, 32, 32), "mlp": (1, 8, 8)}
 PRODUCT_SIDE, PRODUCTS = 1024, 20  # matrices multiplied to see what a processor can do
 LOOPED = 100  # devices of the plain loop at most; more are scaled, for their time is proportional
-ON_CUDA = ["fused", "vmap", "unfold", "grouped", "vmap:compiled", "unfold:compiled", "grouped:compiled"]
-ON_CPU = ["auto", "loop", "unfold"]
+ON_CUDA = ["fused", "vmap", "vmap:compiled"]
+ON_CPU = ["auto", "loop", "vmap"]
 PLAIN, PRODUCT = "plain loop, float32 as PyTorch sets it", "matrix products of 1024 × 1024, on all threads"
 
 
@@ -150,9 +150,8 @@ def table_row(cells: list[str]) -> None:
 def measure(work: Task, name: str, options: argparse.Namespace, weights: torch.Tensor) -> tuple[float, Chosen] | None:
     """Seconds a slot; None and a line with the reason where the strategy cannot."""
     weights.copy_(flat_weights(work.model).expand(weights.shape))
-    sizes = (len(work.batches), STEPS, BATCH)
     try:
-        chosen = choose(work.model, work.samples, *sizes, options.precision, name)
+        chosen = choose(work.model, work.samples, STEPS, BATCH, options.precision, name)
         return seconds(stacked(work, chosen, weights, len(work.batches)), work.device, options.tries), chosen
     except (ScenarioError, RuntimeError) as error:
         table_row([name, str(error).splitlines()[0][:100]])
@@ -164,7 +163,7 @@ def curves(work: Task, options: argparse.Namespace) -> str:
     text = []
     for precision, name in (("fp32", "loop"), (options.precision, "auto")):
         weights = fresh_weights(Task(work.model, work.samples, work.batches[:2], work.device))
-        chosen = choose(work.model, work.samples, 2, STEPS, BATCH, precision, name)
+        chosen = choose(work.model, work.samples, STEPS, BATCH, precision, name)
         rows = torch.arange(len(weights), device=weights.device)
         losses = [chosen.train(weights, rows, work.batches[:2], work.samples, RATE) for _ in range(20)]
         text.append(f"{precision} {float(losses[0].mean()):.4f} → {float(losses[-1].mean()):.4f}")
@@ -187,13 +186,13 @@ def in_turns(
 
 def cpu_slots(work: Task, options: argparse.Namespace) -> dict[str, Callable[[], None]]:
     """The plain loop, all strategies, 40 % of the devices, and matrix products, each as something to time."""
-    devices, sizes = len(work.batches), (len(work.batches), STEPS, BATCH)
+    devices = len(work.batches)
     slots = {PLAIN: plain_loop(work)}
     for name in options.strategies or ON_CPU:
-        chosen = choose(work.model, work.samples, *sizes, options.precision, name)
+        chosen = choose(work.model, work.samples, STEPS, BATCH, options.precision, name)
         label = f"auto: {chosen.name}" if name == "auto" else name
         slots[label] = stacked(work, chosen, fresh_weights(work), devices)
-    chosen = choose(work.model, work.samples, *sizes, options.precision)
+    chosen = choose(work.model, work.samples, STEPS, BATCH, options.precision)
     slots["auto, 40 % of the devices"] = stacked(work, chosen, fresh_weights(work), round(0.4 * devices))
     a, b = torch.randn(2, PRODUCT_SIDE, PRODUCT_SIDE)
     slots[PRODUCT] = lambda: [a @ b for _ in range(PRODUCTS)] and None
@@ -232,7 +231,7 @@ def core_time(work: Task, options: argparse.Namespace) -> str:
     not shared. The automatic choice has one thread; devices that train side by side share its time.
     """
     threads, devices = torch.get_num_threads(), len(work.batches)
-    chosen = choose(work.model, work.samples, devices, STEPS, BATCH, options.precision)
+    chosen = choose(work.model, work.samples, STEPS, BATCH, options.precision)
     own = stacked(work, chosen, fresh_weights(work), devices)
 
     def alone() -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from heliomesh import catalog
+from heliomesh.arguments import checked
 from heliomesh.mistakes import MistakeError
 from heliomesh.scenario import Learning, variant
 
@@ -83,6 +84,7 @@ def find_dataset(settings: Learning) -> Any:
     return variant(DATASET_CATALOG, settings.dataset, "learning.dataset")
 
 
+@checked
 def dataset_from_arrays(
     name: str,
     train_inputs: npt.ArrayLike,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh.learning.replay import Member, Stack, diverged, place_of
+from heliomesh.learning.replay import Member, Stack, diverged
 
 # What is known of a run after a slot. Mean, least and largest are over devices; joules are sums over devices and
 # slots so far; "average" is the model w̄ = Σ_i w_i / m.
@@ -82,7 +82,7 @@ class Evaluator:
         accuracy, loss = scores.accuracy.double().cpu().numpy(), scores.loss.double().cpu().numpy()
         if not np.isfinite(loss).all():
             row = int(np.flatnonzero(~np.isfinite(loss))[0])
-            raise diverged(place_of(self._stack.members, row), done - 1, f"test loss {loss[row]:g}")
+            raise diverged(self._stack.members, row, done - 1, f"test loss {loss[row]:g}")
         return accuracy, loss
 
 

@@ -20,16 +20,14 @@ from heliomesh.learning.strategies.loop import build as build_loop
 from heliomesh.scenario import OPTIMISER_CATALOG, Learning, ScenarioError, variant
 
 
-def choose_for(
-    learning: Learning, model: nn.Module, samples: Samples, rows: int, precision: Precision, strategy: str
-) -> Chosen:
-    """The strategy that makes a scenario's local steps on so many rows; raises ScenarioError."""
+def choose_for(learning: Learning, model: nn.Module, samples: Samples, precision: Precision, strategy: str) -> Chosen:
+    """The strategy that makes a scenario's local steps ; raises ScenarioError."""
     steps, batch = learning.local_steps, learning.batch
     if learning.optimizer in (None, "sgd"):
-        return choose(model, samples, rows, steps, batch, precision, strategy)
+        return choose(model, samples, steps, batch, precision, strategy)
     if strategy.partition(":")[0] not in ("auto", "loop"):
         raise ScenarioError("strategy", f"expected auto or loop with learning.optimizer, actual value {strategy!r}")
-    chosen = choose(model, samples, rows, steps, batch, precision, "loop")
+    chosen = choose(model, samples, steps, batch, precision, "loop")
     chosen.inner = replace(build_loop(model, precision), optimiser=_factory(learning, model))
     return chosen
 

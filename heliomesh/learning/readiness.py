@@ -1,7 +1,5 @@
 """Whether a scenario can be trained as asked, told before anything is planned or written."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from heliomesh.learning.dataset import Dataset, load_dataset
@@ -24,8 +22,7 @@ def check_trainable(
     job = TrainJob(scenario, _idle_trace(scenario), 0, seed)
     dataset = load_dataset(scenario.learning)
     if here:
-        named = "loop" if settings.strategy == "auto" else settings.strategy  # measuring would take its time
-        Replay([job], dataset, replace(settings, strategy=named))
+        Replay([job], dataset, settings)
         return dataset
     check_strategy(settings.strategy)
     check_precision(settings.precision)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from heliomesh.arguments import checked
 from heliomesh.learning.aggregation import WORKSPACE_BYTES, Rule, aggregate, check_contraction
 from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.execution import Report, free_bytes, new_weights
@@ -25,7 +26,6 @@ from heliomesh.learning.model import build_model
 from heliomesh.learning.optimiser import choose_for
 from heliomesh.learning.packets import first_feedback, is_exact, packet
 from heliomesh.learning.partition import split
-from heliomesh.learning.precision import Precision
 from heliomesh.learning.quasi_global import lean, remember
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.schedule import learning_rates
@@ -44,6 +44,7 @@ _OF_STEPS = ("learning_rate", "schedule", "final_rate", "schedule_slots", "optim
 SHARED = (*_OF_DATA, *_OF_STEPS, "quasi_global", "on_air", "top_k_share")
 
 
+@checked
 @dataclass(frozen=True)
 class TrainJob:
     """A run to be: one episode of a trace under a scenario's ``[learning]``.
@@ -66,9 +67,6 @@ class TrainJob:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value, kind in (("scenario", self.scenario, Scenario), ("trace", self.trace, Trace)):
-            if not isinstance(value, kind):
-                raise TypeError(f"{name}: expected a {kind.__name__}, actual value {value!r:.60}")
         if self.training_seed < 0:
             raise TraceError(f"seed: expected at least 0, actual value {self.training_seed}")
         if self.training_seed >= 2**63:  # no column of whole numbers holds it
@@ -200,11 +198,7 @@ class Replay:
         stacks = _first_stacks(self.members, dataset, self.layout, device)
         self.weights, self._before, self._packets = stacks["weights"], stacks.get("before"), stacks.get("packets")
         self._momentum, self._feedback = stacks.get("momentum"), stacks.get("feedback")
-        # On a CPU a run shall be the same alone and in a stack, so the stack's size must not change the choice.
-        num_rows = len(self.weights) if device.type == "cuda" else self.members[0].topology.num_devices
-        self.strategy = choose_for(
-            self.learning, model, self.samples, num_rows, settings.precision, settings.strategy
-        )
+        self.strategy = choose_for(self.learning, model, self.samples, settings.precision, settings.strategy)
         self._held_out = HeldOut(dataset, device, settings.device_samples)
 
     @property
@@ -259,7 +253,7 @@ class Replay:
         wrong = np.flatnonzero(active & ~(np.isfinite(losses) & np.isfinite(sums)))
         if len(wrong):
             row = int(wrong[0])
-            raise diverged(place_of(self.members, row), slot, f"training loss {losses[row]:g}")
+            raise diverged(self.members, row, slot, f"training loss {losses[row]:g}")
 
     def _transmit(self, slot: int, packets: Tensor) -> None:
         """Write what senders put on the air into their rows of ``packets`` (row, parameter)."""
@@ -350,27 +344,24 @@ class Replay:
         return self.strategy.evaluate(models, rows, self._held_out.all)
 
 
-def settled_strategy(
-    job: TrainJob, dataset: Dataset, device: torch.device, precision: Precision, strategy: str
-) -> str:
-    """The strategy with which a `Replay` of the job trains, by a name that leaves nothing to measure."""
-    samples = Samples(dataset.train_inputs.to(device), dataset.train_labels.to(device))
-    devices = job.scenario.network.devices
-    chosen = choose_for(job.scenario.learning, first_model(job, dataset), samples, devices, precision, strategy)
-    return chosen.report.setting
+class DivergedError(TrainingError):
+    """A loss that is no number; ``run`` is the place in its stack of the run that has it."""
+
+    def __init__(self, message: str, run: int = 0) -> None:
+        super().__init__(message)
+        self.run = run
 
 
-def place_of(members: Sequence[Member], row: int) -> str:
-    """A row of the stack in words."""
+def diverged(members: Sequence[Member], row: int, slot: int, actual: str) -> DivergedError:
+    """The refusal to go on with a row of a stack that is no number."""
     run, member = next((run, m) for run, m in enumerate(members) if row < m.rows.stop)
-    device = f"device {member.devices[row - member.rows.start]}"
-    return device if len(members) == 1 else f"{device} of run {run}"
+    return DivergedError(divergence(int(member.devices[row - member.rows.start]), slot, actual), run)
 
 
-def diverged(place: str, slot: int, actual: str) -> TrainingError:
-    """The refusal to go on with what is no number."""
-    return TrainingError(
-        f"{place}: expected finite losses, actual {actual} in slot {slot}; lower learning.learning_rate "
+def divergence(device: int, slot: int, actual: str) -> str:
+    """The same in words."""
+    return (
+        f"device {device}: expected finite losses, actual {actual} in slot {slot}; lower learning.learning_rate "
         "or look at that device's samples"
     )
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from heliomesh.arguments import checked
 from heliomesh.durable import Sealed, file_sha256, make_folder, read_tensors, write_tensors, written_whole
 from heliomesh.mistakes import MistakeError
 
@@ -68,6 +69,7 @@ class Run:
             start += size
         return named
 
+    @checked
     def save(self, folder: str | Path, *, weights: bool = True) -> None:
         """Write Parquet metrics, safetensors weights (if wanted) and, last, a JSON manifest with their sha256."""
         target = Path(folder)
@@ -81,6 +83,7 @@ class Run:
         _MANIFEST_FILE.write(target / MANIFEST, {"sha256": sums, "provenance": dict(self.provenance)})
 
     @classmethod
+    @checked
     def load(cls, folder: str | Path) -> "Run":
         """Read a saved run; raises TrainingError for anything else."""
         source = Path(folder)

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from heliomesh.arguments import checked
 from heliomesh.learning.precision import Precision
 
 
+@checked
 @dataclass(frozen=True)
 class TrainSettings:
     """How to train and what to measure; on what, in which episode and by which rule is said by the `TrainJob`.

@@ -22,16 +22,18 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
+from heliomesh.arguments import checked
 from heliomesh.learning.dataset import Dataset, load_dataset
 from heliomesh.learning.minibatch import Minibatches
 from heliomesh.learning.model import build_model
 from heliomesh.learning.partition import Partition, split
+from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import Run
 from heliomesh.learning.stacked import Layout, flat_weights, layout_of
 from heliomesh.problem.problem import build
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.diagnostics import LearningConstants, theorem1_cost, theorem1_terms
-from heliomesh.simulation.trace import Trace
+from heliomesh.simulation.trace import Trace, TraceError
 from heliomesh.streams import stream
 
 _MOST_DEVICES = 32
@@ -63,6 +65,7 @@ class Theorem1:
         return self.constants.gradient_bound**2
 
 
+@checked
 def diagnose(
     scenario: Scenario, trace: Trace, run: Run, episode: int = 0, *, dataset: Dataset | None = None
 ) -> Theorem1:
@@ -86,6 +89,10 @@ def diagnose(
     Theorem1
         The constants, and the terms of the bound for the episode.
     """
+    TrainJob(scenario, trace, episode)  # refuses an episode that the trace does not have
+    if trace.scheduled.shape[-1] != scenario.network.devices:
+        devices = scenario.network.devices
+        raise TraceError(f"trace: expected one of {devices} devices, actual number {trace.scheduled.shape[-1]}")
     dataset = dataset or load_dataset(scenario.learning)
     problem, settings, seed = build(scenario), scenario.learning, int(run.provenance["seed"])
     partition = split(dataset.train_labels, settings, problem.num_devices, stream(seed, "partition"))

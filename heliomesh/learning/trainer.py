@@ -8,8 +8,8 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -18,10 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heliomesh.learning.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from heliomesh.arguments import Count, checked
+from heliomesh.learning.checkpoint import Checkpoint, CheckpointError, Checkpoints, newest_of_all
 from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.evaluation import COLUMNS, Evaluation, Evaluator
-from heliomesh.learning.replay import Member, Replay, Stack, TrainJob, state_names
+from heliomesh.learning.replay import DivergedError, Member, Replay, Stack, TrainJob, state_names
 from heliomesh.learning.run import Floats, Run, TrainingError, machine, versions
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.tracking import Observer, unobserved
@@ -39,6 +40,7 @@ class TrainingInterrupted(KeyboardInterrupt):
 MakeStack = Callable[[Sequence[TrainJob], Dataset, TrainSettings], Stack]
 
 
+@checked
 @dataclass(frozen=True)
 class Work:
     """How work is carried out and who watches it; nothing here decides a result.
@@ -60,6 +62,8 @@ class Work:
         For planners, and for jobs that do not depend on each other.
     train_map
         For stacks of runs; default: the same.
+    same_disk
+        Whether stacks train on this machine, wherever they do: then they write checkpoints and show their slots.
     keep_weights
         Whether final weights are saved.
     runs_at_once
@@ -74,101 +78,129 @@ class Work:
     make_stack: MakeStack = Replay
     parallel_map: ParallelMap = map
     train_map: ParallelMap | None = None
+    same_disk: bool = False
     keep_weights: bool = True
-    runs_at_once: int = 64
-    stacks_at_once: int = 1
+    runs_at_once: Count = 64
+    stacks_at_once: Count = 1
 
 
 ALONE = Work()
+_LEAST_BETWEEN = 20  # times as long as a checkpoint takes to write, between two of them
 
 
-def train_stack(
-    jobs: Sequence[TrainJob],
-    dataset: Dataset,
-    settings: TrainSettings,
-    origins: Sequence[Mapping[str, Any]],
-    work: Work = ALONE,
-    checkpoints: Checkpoints | None = None,
-) -> list[Run]:
-    """Train runs in one stack, from the newest checkpoint if there is one; ``origins`` are kept in their provenance.
+@dataclass(frozen=True)
+class _Written:
+    """The last checkpoints, or the start of the training."""
 
-    Each run gives what it gives alone: bit for bit on a CPU by every strategy but `grouped`, whose rounding depends
-    on who trains together. Raises ScenarioError, TraceError, TooLargeError or TrainingError.
+    done: int  # slots
+    second: float  # when, by the clock of this process
+    took_second: float
+
+
+class Training:
+    """Runs in one stack with their metrics so far, begun anew or from the newest checkpoints that all of them have.
+
+    Each run gives what it gives alone: bit for bit on a CPU. ``origins`` are kept in their provenance.
+    ``checkpoints`` has one folder for each run, or is empty. Raises ScenarioError, TraceError, TooLargeError or
+    TrainingError.
     """
-    _check_settings(jobs, settings)
-    resumed = checkpoints.newest(work.notify) if checkpoints else None
-    if resumed:
-        _check_facts(resumed.facts)
-    if resumed and settings.strategy == "auto" and resumed.facts["device"] == settings.device:
-        settings = replace(settings, strategy=resumed.facts["strategy"])  # another one rounds otherwise
-    stack = work.make_stack(jobs, dataset, settings)
-    training = _Training(stack, dataset, settings, origins)
-    if resumed:
-        training.restore(resumed)
-    with _polite_interrupt(checkpoints is not None) as asked_to_stop:
-        training.go_on(checkpoints, work.track, work.observer, asked_to_stop)
-    return training.runs()
-
-
-class _Training:
-    """A stack with its metrics so far."""
 
     def __init__(
-        self, stack: Stack, dataset: Dataset, settings: TrainSettings, origins: Sequence[Mapping[str, Any]]
+        self,
+        jobs: Sequence[TrainJob],
+        dataset: Dataset,
+        settings: TrainSettings,
+        origins: Sequence[Mapping[str, Any]],
+        work: Work = ALONE,
+        checkpoints: Sequence[Checkpoints] = (),
     ) -> None:
-        self._stack, self._dataset, self._settings, self._origins = stack, dataset, settings, origins
+        _check_settings(jobs, settings)
+        resumed = newest_of_all(checkpoints, work.notify)
+        for one in resumed:
+            _check_facts(one.facts)
+        self._stack = stack = work.make_stack(jobs, dataset, settings)
+        self._dataset, self._settings, self._origins = dataset, settings, origins
+        self._observer, self._checkpoints = work.observer, checkpoints
         self._evaluator = Evaluator(stack, len(dataset.test_labels), settings.device_samples)
         self._done = 0
         self._losses: list[Floats] = []  # (row,) of every slot since the last evaluation
         self._evaluations: list[list[Evaluation]] = []  # by evaluated slot and run
         self._second_before = 0.0  # spent before the last interruption
         self._started = time.monotonic()
+        self._written = _Written(0, self._started, 0.0)
+        if resumed:
+            self._restore(resumed)
 
-    def go_on(
-        self,
-        checkpoints: Checkpoints | None,
-        track: Track,
-        observer: Observer,
-        asked_to_stop: Callable[[], int | None],
-    ) -> None:
-        """Train the slots that are left; whatever ``track`` or ``observer`` raises ends it after a checkpoint."""
-        slots, every = self._stack.num_slots, self._settings.evaluate_every
-        last_written, last_second = self._done, time.monotonic()
-        left = iter(track(range(self._done, slots), "train", slots - self._done))
-        while True:
-            with self._kept_if_cancelled(checkpoints):
-                slot = next(left, None)
-            if slot is None:
-                return
-            self._losses.append(self._stack.step(slot))
-            self._done = slot + 1
-            if self._done % every == 0 or self._done == slots:
-                evaluations = self._evaluate()
-                with self._kept_if_cancelled(checkpoints):
-                    for run, evaluation in enumerate(evaluations):
-                        observer(run, evaluation.row)
-            signal_number = asked_to_stop() if self._done < slots else None
-            stopping = signal_number is not None
-            if checkpoints and (stopping or self._is_due(last_second)) and self._done > last_written:
-                checkpoints.write(self._checkpoint())
-                last_written, last_second = self._done, time.monotonic()
-            if signal_number is not None:
-                raise TrainingInterrupted(f"stopped after slot {self._done} of {slots}", signal_number)
+    def to_the_end(self, track: Track) -> list[Run]:
+        """Train all slots that are left; returns the finished runs."""
+        try:
+            with closing(self.slots()) as slots:
+                for _ in track(slots, "train", self.num_slots_left):
+                    pass
+        except DivergedError as error:
+            several = len(self._stack.members) > 1
+            raise DivergedError(f"run {error.run}: {error}", error.run) if several else error from None
+        return self.runs()
 
-    def _is_due(self, last_second: float) -> bool:
-        every = self._settings.checkpoint_every
+    @property
+    def num_slots_left(self) -> int:
+        """Slots that are not trained yet."""
+        return self._stack.num_slots - self._done
+
+    def slots(self) -> Generator[int, None, None]:
+        """Train the slots that are left: gives the number of each before it is trained.
+
+        A checkpoint is written now and then, and where the one who iterates closes this, or the observer raises.
+        """
+        with _polite_interrupt(bool(self._checkpoints)) as asked_to_stop:
+            while self.num_slots_left:
+                with self._kept_if_cancelled():
+                    yield self._done
+                self._train_slot()
+                signal_number = asked_to_stop() if self.num_slots_left else None
+                if signal_number is not None:
+                    self._keep()
+                    message = f"stopped after slot {self._done} of {self._stack.num_slots}"
+                    raise TrainingInterrupted(message, signal_number)
+                if self._is_due():
+                    self._keep()
+
+    def _train_slot(self) -> None:
+        self._losses.append(self._stack.step(self._done))
+        self._done += 1
+        if self._done % self._settings.evaluate_every == 0 or not self.num_slots_left:
+            evaluations = self._evaluate()
+            with self._kept_if_cancelled():
+                for run, evaluation in enumerate(evaluations):
+                    self._observer(run, evaluation.row)
+
+    def _is_due(self) -> bool:
+        """Whether it is time for a checkpoint; those of a stack may be large: a twentieth of the time."""
+        every, written = self._settings.checkpoint_every, self._written
         if every is not None:
             return self._done % every == 0
-        return time.monotonic() - last_second >= self._settings.checkpoint_second
+        least = self._settings.checkpoint_second
+        if len(self._checkpoints) > 1:
+            least = max(least, _LEAST_BETWEEN * written.took_second)
+        return time.monotonic() - written.second >= least
+
+    def _keep(self) -> None:
+        """Write a checkpoint of every run, unless there is one or nothing to keep."""
+        if self._written.done == self._done or not self._checkpoints:
+            return
+        started, state = time.monotonic(), self._stack.gather_state()
+        for run, checkpoints in enumerate(self._checkpoints):
+            checkpoints.write(self._checkpoint(run, state))
+        now = time.monotonic()
+        self._written = _Written(self._done, now, now - started)
 
     @contextmanager
-    def _kept_if_cancelled(self, checkpoints: Checkpoints | None) -> Iterator[None]:
+    def _kept_if_cancelled(self) -> Iterator[None]:
         """Around a caller's callback, which may raise to cancel the training."""
         try:
             yield
         except BaseException:
-            if checkpoints and self._done and self._done not in checkpoints.slots():
-                checkpoints.write(self._checkpoint())
+            self._keep()
             raise
 
     def _evaluate(self) -> list[Evaluation]:
@@ -177,43 +209,47 @@ class _Training:
         self._evaluations.append(evaluations)
         return evaluations
 
-    def _checkpoint(self) -> Checkpoint:
-        state = self._stack.gather_state()
-        losses = np.stack(self._losses) if self._losses else np.empty((0, len(state["weights"])))
-        tensors = {**state, "losses": torch.from_numpy(losses)}
-        for run, member in enumerate(self._stack.members):
-            metrics, accuracy, loss = self._curves(run, member)
-            table = np.stack(list(metrics.values()))
-            tensors |= {f"metrics {run}": torch.from_numpy(table), f"accuracy {run}": torch.from_numpy(accuracy)}
-            tensors[f"loss {run}"] = torch.from_numpy(loss)
+    def _checkpoint(self, run: int, state: Mapping[str, Tensor]) -> Checkpoint:
+        """One run's part of the stack's state."""
+        member = self._stack.members[run]
+        metrics, accuracy, loss = self._curves(run, member)
+        losses = [one[member.rows] for one in self._losses]
+        tensors = {name: stack[member.rows] for name, stack in state.items()}
+        tensors["losses"] = torch.from_numpy(np.array(losses).reshape(-1, member.topology.num_devices))
+        tables = {"metrics": np.stack(list(metrics.values())), "accuracy": accuracy, "loss": loss}
+        tensors |= {f"{name} 0": torch.from_numpy(table) for name, table in tables.items()}
         facts = {"second": self._seconds(), "strategy": self._stack.report.setting, "device": self._settings.device}
         return Checkpoint(self._done, tensors, facts)
 
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Go back to a checkpoint."""
-        tensors = checkpoint.tensors
-        self._check_shapes(tensors)
-        self._stack.restore(tensors, checkpoint.done)
-        self._done, self._losses = checkpoint.done, list(tensors["losses"].numpy())
-        self._second_before = float(checkpoint.facts["second"])
-        runs = range(len(self._stack.members))
+    def _restore(self, found: Sequence[Checkpoint]) -> None:
+        """Go back to checkpoints, one of each run."""
+        for member, one in zip(self._stack.members, found, strict=True):
+            self._check_shapes(member, one.tensors, found[0].tensors)
+        parts = [one.tensors for one in found]
+        joined = {name: torch.cat([part[name] for part in parts]) for name in self._state_names}
+        self._stack.restore(joined, found[0].done)
+        self._done = found[0].done
+        self._losses = list(torch.cat([part["losses"] for part in parts], 1).numpy())
+        self._second_before = max(float(one.facts["second"]) for one in found)
+        self._written = replace(self._written, done=self._done)
         self._evaluations = [
-            [_evaluation(tensors, run, number) for run in runs] for number in range(tensors["metrics 0"].shape[1])
+            [_evaluation(part, number) for part in parts] for number in range(parts[0]["metrics 0"].shape[1])
         ]
 
-    def _check_shapes(self, tensors: Mapping[str, Tensor]) -> None:
-        """Refuse a checkpoint whose tensors do not fit this run: the seal says only that they were written so."""
+    @property
+    def _state_names(self) -> tuple[str, ...]:
+        return state_names(self._stack.members[0].job.scenario.learning)
+
+    def _check_shapes(self, member: Member, tensors: Mapping[str, Tensor], first: Mapping[str, Tensor]) -> None:
+        """Refuse a checkpoint that does not fit its run and the stack's first: its seal does not tell."""
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        rows = sum(member.topology.num_devices for member in self._stack.members)  # of all runs
-        kept = state_names(self._stack.members[0].job.scenario.learning)
-        by_row: tuple[int, ...] = (rows, self._stack.layout.num_parameters)
-        expected = dict.fromkeys(kept, by_row)
-        expected["losses"] = (*shapes.get("losses", (0,))[:1], rows)
-        evaluated = shapes.get("metrics 0", (0, 0))[1:2]
-        for run, member in enumerate(self._stack.members):
-            by_device = (*evaluated, member.topology.num_devices)
-            expected |= {f"metrics {run}": (len(COLUMNS), *evaluated), f"accuracy {run}": by_device}
-            expected[f"loss {run}"] = by_device
+        devices = member.topology.num_devices
+        by_row: tuple[int, ...] = (devices, self._stack.layout.num_parameters)
+        expected = dict.fromkeys(self._state_names, by_row)
+        evaluated, losses = (tuple(first[name].shape) if name in first else () for name in ("metrics 0", "losses"))
+        evaluated = evaluated[1:2]
+        expected |= {"losses": (*losses[:1], devices), "metrics 0": (len(COLUMNS), *evaluated)}
+        expected |= dict.fromkeys(("accuracy 0", "loss 0"), (*evaluated, devices))
         for name in sorted(expected.keys() | shapes.keys()):
             if expected.get(name) != shapes.get(name):
                 raise CheckpointError(
@@ -272,10 +308,10 @@ def _check_facts(facts: Mapping[str, Any]) -> None:
             raise CheckpointError(f"checkpoint: expected a fact {name}, actual value {facts.get(name)!r:.40}")
 
 
-def _evaluation(tensors: Mapping[str, Tensor], run: int, number: int) -> Evaluation:
+def _evaluation(tensors: Mapping[str, Tensor], number: int) -> Evaluation:
     """One evaluation as a checkpoint holds it."""
-    row = dict(zip(COLUMNS, tensors[f"metrics {run}"][:, number].tolist(), strict=True))
-    return Evaluation(row, tensors[f"accuracy {run}"][number].numpy(), tensors[f"loss {run}"][number].numpy())
+    row = dict(zip(COLUMNS, tensors["metrics 0"][:, number].tolist(), strict=True))
+    return Evaluation(row, tensors["accuracy 0"][number].numpy(), tensors["loss 0"][number].numpy())
 
 
 def _check_settings(jobs: Sequence[TrainJob], settings: TrainSettings) -> None:

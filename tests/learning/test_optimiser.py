@@ -20,7 +20,7 @@ def no_optimiser(parameters, learning_rate):
 
 def trained(optimizer, **options):
     settings = Learning(optimizer=optimizer, local_steps=3, batch=4, **options)
-    strategy = choose_for(settings, MODEL, SAMPLES, 2, "fp32", "loop")
+    strategy = choose_for(settings, MODEL, SAMPLES, "fp32", "loop")
     weights = flat_weights(MODEL).repeat(2, 1)
     for _ in range(2):
         strategy.train(weights, torch.tensor([1, 0]), BATCHES, SAMPLES, 0.1)
@@ -92,7 +92,7 @@ def test_a_scenario_names_its_optimiser_and_plain_sgd_changes_no_hash():
 )
 def test_what_is_no_optimiser_is_refused(settings, strategy, sentence):
     with pytest.raises(ScenarioError, match=sentence):
-        choose_for(Learning(**settings), MODEL, SAMPLES, 2, "fp32", strategy)
+        choose_for(Learning(**settings), MODEL, SAMPLES, "fp32", strategy)
 
 
 def test_unknown_names_list_the_known():

@@ -48,7 +48,7 @@ def test_the_last_rate_is_kept_and_one_slot_has_the_first():
     assert learning_rates(scenario_of(**{"slots": 1, "learning.schedule": "cosine"})) == (0.2,)
 
 
-@pytest.mark.parametrize("strategy", ["loop", "vmap", "unfold", "grouped"])
+@pytest.mark.parametrize("strategy", ["loop", "vmap", "batched"])
 def test_every_strategy_is_given_the_rate_of_the_slot(strategy, monkeypatch):
     scenario, given = scenario_of(**FALLING), []
     trace, train = trace_of(scenario), Chosen.train

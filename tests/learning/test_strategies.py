@@ -282,18 +282,17 @@ def test_bf16_learns_in_the_same_direction(name):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # compilers warn about what they are made of
-@pytest.mark.parametrize("name", ["vmap", "grouped", "unfold"])
-def test_compiled_equals_the_loop(name):
+def test_compiled_equals_the_loop():
     model = _model("cnn")
     expected, _ = _trained(loop.build(model), model, 2)
-    actual, _ = _trained(_build(name, model, compiled=True), model, 2)
+    actual, _ = _trained(_build("vmap", model, compiled=True), model, 2)
     assert _difference(actual, expected) <= DIGITS
 
 
 def test_global_switches_come_back():
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     model = _model("mlp")
-    _trained(_build("unfold", model, precision="tf32"), model, 1)
+    _trained(_build("vmap", model, precision="tf32"), model, 1)
     assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
 
 
@@ -323,11 +322,9 @@ class _Branches(_Reshapes):
 @pytest.mark.parametrize(
     ("name", "model", "reason"),
     [
-        ("grouped", _Reshapes(), "calls 'reshape', which is not known to treat samples one by one"),
-        ("unfold", _Scaled(), "uses 'scale' outside a layer"),
-        ("unfold", _Branches(), "cannot be traced"),
-        ("grouped", nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(81, 3)), "'0' of type BatchNorm2d"),
-        ("unfold", nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Flatten()), "convolution with 2 groups"),
+        ("cores", _Scaled(), "uses 'scale' outside a layer"),
+        ("cores", _Branches(), "cannot be traced"),
+        ("cores", nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(81, 3)), "'0' of type BatchNorm2d"),
         ("fused", nn.Sequential(nn.Conv2d(1, 4, 3, dilation=2), nn.Flatten()), "grouped, dilated or not square"),
         ("fused", nn.Sequential(nn.GroupNorm(3, 6), nn.Flatten()), "6 channels in 3 groups, not powers of two"),
         ("fused", nn.Sequential(nn.Flatten(), *[nn.Linear(81, 81)] * 2), "uses a layer twice"),
@@ -418,7 +415,7 @@ def test_every_strategy_takes_feature_vectors(name):
 def test_unusual_parameters_train_as_in_the_loop_or_are_refused(name, kind):
     model = _model(kind)
     expected, _ = _trained(loop.build(model), model, 4)
-    traced = ("grouped", "unfold", "fused", "cores", "batched")
+    traced = ("fused", "cores", "batched")
     if kind == "frozen":
         _skip_convolutions_of_batched(name, kind)
     if (kind, name) in {*(("tied", one) for one in traced), ("frozen", "fused")}:
@@ -496,7 +493,7 @@ def test_batched_rounds_a_row_alike_in_every_piece_and_on_every_number_of_thread
     assert not torch.equal(results[0][:, :4810], first)
 
 
-@pytest.mark.parametrize("name", ["grouped", "unfold", "fused", "cores", "batched"])
+@pytest.mark.parametrize("name", ["fused", "cores", "batched"])
 def test_a_model_that_evaluates_otherwise_is_refused_where_it_is_traced(name):
     with pytest.raises(ScenarioError, match="computes otherwise in evaluation than in training"):
         _build(name, _Louder())

@@ -167,7 +167,7 @@ def test_gossip_brings_models_together():
     assert alone.final["train_loss"] < alone.metrics["train_loss"][0]
 
 
-@pytest.mark.parametrize("strategy", ["loop", "unfold", "vmap"])
+@pytest.mark.parametrize("strategy", ["loop", "batched", "vmap"])
 def test_stacked_runs_are_single_runs_bit_for_bit(strategy):
     """Other rules, seeds, episodes and network sizes in one stack."""
     jobs = []
@@ -191,7 +191,7 @@ def test_stacked_runs_are_single_runs_bit_for_bit(strategy):
             np.testing.assert_array_equal(single.metrics[name], stacked.metrics[name])
 
 
-@pytest.mark.parametrize("strategy", ["loop", "unfold", "vmap"])
+@pytest.mark.parametrize("strategy", ["loop", "cores", "vmap"])
 def test_evaluation_does_not_change_what_is_learned(strategy):
     """Also with convolutions, whose weights may be rearranged to be evaluated."""
     scenario = scenario_of(**{"slots": 3, "learning.model": "cnn"})
