@@ -79,7 +79,8 @@ def test_a_planner_of_an_installed_package(tmp_path: Path, call: Call, monkeypat
     (tmp_path / "bright_code.py").write_text(f"{OWN}# changed", encoding="utf-8")
     code, _, err = call(*arguments[:-1])
     assert code == 0
-    assert "tiny5: bright: cost" in err  # other code is measured again
+    assert "note: tiny5: bright: measured again: its code has changed\n" in err
+    assert "tiny5: bright: cost" in err
 
 
 def test_a_wrong_cost_and_a_wrong_file_end_with_one_sentence(tmp_path: Path, call: Call) -> None:

@@ -1,13 +1,18 @@
 """`heliomesh compare` with training: numbers, runs and page."""
 
 import json
+import os
+import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from heliomesh.cli import app
+from heliomesh.commands import options
 from heliomesh.learning.run import Run
+from heliomesh.learning.trainer import Training
 from heliomesh.planners import myopic
 from tests.conftest import Call
 
@@ -114,3 +119,35 @@ def test_the_page_says_why_a_planner_refused_also_with_folders_kept(tmp_path: Pa
     result = CliRunner().invoke(app, arguments + small)
     assert result.exit_code == 0, result.output
     assert "<li>centralized refused. " in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_keeps_the_stack_and_the_same_command_goes_on(
+    number: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    command = (*SHORT, "--train", 2, "--store", tmp_path / "kept", "--json")
+    original, trained = Training._train_slot, []
+
+    def train_slot(training: Training) -> None:
+        trained.append(training)
+        if len(trained) == 5:
+            os.kill(os.getpid(), number)
+        original(training)
+
+    monkeypatch.setattr(Training, "_train_slot", train_slot)
+    assert call(*command)[::2] == (code, "stopped after slot 5 of 12; the same command goes on\n")
+    found, printed, _ = call(*command)
+    assert (found, len(trained)) == (0, 12)
+    rows = [
+        [row["accuracy"] for row in json.loads(text)["rows"]] for text in (printed, call(*command[:-3], "--json")[1])
+    ]
+    assert rows[0] == rows[1]
+
+
+def test_progress_in_a_file_is_a_line_a_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    clock = iter(range(0, 1000, 20))
+    monkeypatch.setattr(options, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    assert list(options.track_unless(quiet=False)(range(9), "train", 9)) == list(range(9))
+    assert capsys.readouterr().err == "train: 2 of 9\ntrain: 5 of 9\ntrain: 8 of 9\n"

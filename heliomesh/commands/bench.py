@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from heliomesh.catalog import named_code
+from heliomesh.catalog import trusting, vouch
 from heliomesh.commands.facts import print_json
 from heliomesh.commands.options import JsonOption, PlannerOptions, QuietOption, track_unless
-from heliomesh.commands.terminal import say, tell
+from heliomesh.commands.terminal import note, say, tell
 from heliomesh.durable import write_text
 from heliomesh.learning.trainer import Work
 from heliomesh.pages.leaderboard import leaderboard_text, overall_text
@@ -64,7 +64,7 @@ def _refuse_options(context: typer.Context) -> None:
 
 def _watched(silent: bool) -> dict[str, Any]:
     """Who is told how far the work is."""
-    return {"track": track_unless(silent), "report": (lambda _: None) if silent else tell}
+    return {"track": track_unless(silent), "notify": note, "report": (lambda _: None) if silent else tell}
 
 
 def _publish(board: Leaderboard, folder: Path, as_json: bool) -> None:
@@ -114,7 +114,8 @@ def add_command(
         return
     chosen = dict(parse_override(text, "--option") for text in options)
     planner: Planner | str = (what, chosen) if chosen else what
-    with named_code(True):  # who calls this names the code, no file does
+    with trusting(None):
+        vouch(what)  # who calls names the code, no file does
         _publish(bench(folder, only, [planner], **_watched(quiet)), folder, as_json=False)
 
 

@@ -38,9 +38,10 @@ from heliomesh.commands.options import (
     load,
     process_maps,
 )
-from heliomesh.commands.terminal import console, tell
+from heliomesh.commands.terminal import console, note, say, tell
 from heliomesh.durable import write_text
 from heliomesh.jobs.steps import plan_facts
+from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run
 from heliomesh.pages.pareto import pareto_svg
 from heliomesh.pages.report import report
@@ -61,6 +62,9 @@ class KeepOptions:
     report: Annotated[Path | None, typer.Option("--report", help="Write a page of the trained runs here.")] = None
     runs: Annotated[Path | None, typer.Option("--runs", help="Keep the trained runs in this empty folder.")] = None
 
+    store: Annotated[
+        Path | None, typer.Option("--store", help="Keep plans and runs here: the same command again goes on.")
+    ] = None
     ledger: Annotated[
         bool, typer.Option("--ledger", help="Say through what accuracy is lost against the lossless ideal.")
     ] = False
@@ -126,25 +130,42 @@ def compare_command(
     problem = make(load(scenario, asked.overrides), asked.device, asked.dtype)
     limits: dict[str, Any] = {"memory_gib": asked.memory_gib, "track": output.track, "train": asked.train}
     limits |= {"certify": asked.certify, "evaluate_every": asked.evaluate_every, **process_maps(asked.processes)}
+    limits["notify"] = note
     with TemporaryDirectory() as scratch:
-        store = scratch if asked.train else None
+        store = keep.store or (Store(Path(scratch), scratch=True) if asked.train else None)
         result = compare(problem, names, asked.episodes, asked.seed, store=store, **limits)
         fits = any(row.runs for row in result.rows)
-        ledgers = result.gap_ledgers(track=output.track) if keep.ledger and fits else {}
+        ledgers = result.gap_ledgers(track=output.track, notify=note) if keep.ledger and fits else {}
+        if output.as_json:
+            _print_json(problem, result, ledgers)
+        else:
+            title = f"{scenario}: cost per slot, {asked.episodes} episodes, 95 % intervals; gap to {result.reference}"
+            _print_tables(problem, result, ledgers, title, with_seconds=not output.quiet)
         keep.keep(result, scenario)
-    facts = network_facts(problem)
-    if output.as_json:
-        bounds = {"reference": result.reference, "lower bound": result.lower_bound}
-        print_json(facts | bounds | {"rows": [_row_facts(row, ledgers.get(row.planner)) for row in result.rows]})
-        return
+    if keep.report is not None and not output.as_json:
+        say(f"{keep.report}: open it in a browser")
+    if result.failures():
+        raise typer.Exit(_SOME_FAILED)
+
+
+_SOME_FAILED = 3  # exit code: the others' results are shown and kept
+
+
+def _print_json(problem: Problem, result: Comparison, ledgers: Mapping[str, GapLedger]) -> None:
+    bounds = {"reference": result.reference, "lower bound": result.lower_bound}
+    rows = [_row_facts(row, ledgers.get(row.planner)) for row in result.rows]
+    print_json(network_facts(problem) | bounds | {"rows": rows})
+
+
+def _print_tables(
+    problem: Problem, result: Comparison, ledgers: Mapping[str, GapLedger], title: str, *, with_seconds: bool
+) -> None:
     screen = console(width=max(_TABLE_WIDTH, console().width))
-    screen.print(", ".join(f"{name} {text_of(value)}" for name, value in facts.items()))
-    screen.print(_comparison_table(result, scenario, asked.episodes))
-    if not output.silent:
+    screen.print(", ".join(f"{name} {text_of(value)}" for name, value in network_facts(problem).items()))
+    screen.print(_comparison_table(result, title))
+    if with_seconds:
         _tell_seconds(result)
     _print_below_table(screen, problem, result, ledgers)
-    if keep.report is not None:
-        screen.print(f"{keep.report}: open it in a browser")
 
 
 def _tell_seconds(result: Comparison) -> None:
@@ -170,8 +191,8 @@ def _print_below_table(
             f"{result.lower_bound:.4f} per slot."
         )
     _explain_centralized(screen, problem, result)
-    for planner, reason in result.refusals().items():
-        screen.print(f"{planner} refused. {reason}")
+    for sentence in result.absences():
+        screen.print(sentence)
 
 
 def _explain_centralized(screen: Console, problem: Problem, result: Comparison) -> None:
@@ -221,8 +242,7 @@ def _row_facts(row: Row, ledger: GapLedger | None) -> dict[str, Any]:
     facts: dict[str, Any] = {"planner": row.planner}
     if row.plan is not None and row.summary is not None:
         facts |= plan_facts(row.plan) | summary_facts(row.summary)
-    else:
-        facts["refusal"] = row.refusal
+    facts |= {name: said for name, said in (("refusal", row.refusal), ("failure", row.failure)) if said}
     if row.gap is not None:
         facts |= {"gap": row.gap.mean, "gap, 95 % half-width": row.gap.half_width}
     if row.runs:
@@ -233,13 +253,12 @@ def _row_facts(row: Row, ledger: GapLedger | None) -> dict[str, Any]:
     return facts
 
 
-def _comparison_table(result: Comparison, scenario: str, episodes: int) -> Table:
-    title = f"{scenario}: cost per slot, {episodes} episodes, 95 % intervals; gap to {result.reference}"
+def _comparison_table(result: Comparison, title: str) -> Table:
     headings = ("cost", "gap %", "trains %", "arrived %", "offline", "online/slot")
     table = number_table(title, "planner", *headings)
     for row in result.rows:
         if row.plan is None or row.summary is None:
-            table.add_row(row.planner, "refused", *[""] * 5)
+            table.add_row(row.planner, "refused" if row.refusal else "failed", *[""] * 5)
             continue
         overhead = row.plan.overhead
         table.add_row(

@@ -31,6 +31,7 @@ from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
 from heliomesh.planning import find_planner, make_plan
 from heliomesh.problem.endless import one_cycle
+from heliomesh.problem.problem import Problem
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.trace import simulate
 
@@ -119,13 +120,14 @@ def export_command(
         kit = write_round_headers(policy.problem, policy, made.planner, out, _WIDTH[form.table_bits])
         facts = {"after the last slot": beyond(policy.problem.slots, policy.problem.cycle_slots)} | _kit_facts(*kit)
     else:
-        facts = _tables(tabulate(made, track=output.track), out, form.kind)
+        own = getattr(policy, "problem", problem)  # that of a whole cycle, where the plan has no end
+        facts = _tables(tabulate(made, track=output.track), own, out, form.kind)
     if not output.as_json and len(facts["files"]) > _MOST_LISTED:
         facts["files"] = f"{len(facts['files'])} in {out}"
     print_facts({"planner": made.planner} | facts, output.as_json)
 
 
-def _tables(plan: PlanTables, out: Path, kind: Format) -> dict[str, Any]:
+def _tables(plan: PlanTables, problem: Problem, out: Path, kind: Format) -> dict[str, Any]:
     different = max(len(device.tables) for device in plan.devices)
     facts: dict[str, Any] = {
         "devices": len(plan.devices),
@@ -134,7 +136,7 @@ def _tables(plan: PlanTables, out: Path, kind: Format) -> dict[str, Any]:
         "different tables, most of a device": different,
     }
     if kind is Format.C:
-        return facts | _kit_facts(*write_headers(plan, out))
+        return facts | _kit_facts(*write_headers(plan, problem, out))
     files = write_tables(plan, out, "json" if kind is Format.JSON else "npz")
     return facts | {"file bytes": files[0].stat().st_size, "files": [str(file) for file in files]}
 

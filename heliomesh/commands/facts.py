@@ -9,6 +9,7 @@ from rich.table import Table
 
 from heliomesh.commands.terminal import console, say, tell
 from heliomesh.durable import without_nan
+from heliomesh.problem.doubts import doubts
 from heliomesh.problem.problem import Problem, build
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.diagnostics import Summary
@@ -104,40 +105,22 @@ def print_json(value: object) -> None:
 
 
 def build_noted(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:
-    """The problem; where packets cannot arrive, a note on standard error says so."""
+    """The problem; what is probably not meant is noted on standard error."""
     problem = build(scenario, device, dtype)
-    for sentence in _deaf_links(problem):
+    for sentence in doubts(problem):
         tell(f"note: {sentence}")
     return problem
 
 
-def _deaf_links(problem: Problem) -> list[str]:
-    """One sentence where some links, or all, lose practically every packet; none where nobody could send anyway."""
-    deaf, links = int(problem.deaf.sum()), problem.topology.num_edges
-    if not deaf or float(problem.actions.power_watt.max()) == 0:
-        return []
-    noise = text_of(float(problem.link.noise_watt.max()))
-    where = "any link" if deaf == links else f"{deaf} of {links} links"
-    return [
-        f"no packet can arrive on {where}: the noise drowns even the largest power on the best channel level; "
-        f"lower link.noise_watt (now {noise} W at most) or the losses of link and channel"
-    ]
-
-
 def remarks(problem: Problem) -> list[str]:
-    """What is valid but probably not meant, or worth knowing of the data."""
-    found = _deaf_links(problem)
-    actions = problem.actions
-    if not bool((actions.needed_quanta[:, actions.trained] < problem.battery.levels).any()):
-        found.append("no device can ever afford to train; raise energy.capacity_joule or lower the energies")
-    elif problem.scenario.energy.battery_levels is not None and problem.rounding_excess() > _COARSE:
+    """What is valid but probably not meant, or worth knowing of the grid and the data."""
+    found = doubts(problem)
+    if problem.scenario.energy.battery_levels is not None and problem.rounding_excess() > _COARSE:
         found.append(
             f"energy.battery_levels rounds spending up by as much as {problem.rounding_excess():.0%} where "
             "planners do not interpolate; leave it out, and every planner chooses its own grid"
         )
-    if problem.harvest.law.remark:
-        found.append(f"harvest.file: {problem.harvest.law.remark}")
-    return found
+    return [*found, *problem.harvest.law.remarks]
 
 
 _COARSE = 0.35  # rounding beyond which plans visibly suffer

@@ -27,7 +27,7 @@ from heliomesh.commands.terminal import console, tell
 from heliomesh.engine.fleet.clock import run_fleet
 from heliomesh.engine.fleet.scheme import WITH_OTHERS, FleetScheme, scheme_of
 from heliomesh.jobs.job import Job
-from heliomesh.jobs.store import PLAN
+from heliomesh.jobs.result_files import PLAN
 from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.run import TrainingError, is_finished
 from heliomesh.learning.settings import TrainSettings

@@ -18,7 +18,7 @@ from heliomesh.commands.options import (
     process_maps,
 )
 from heliomesh.commands.reproduce import StackOptions
-from heliomesh.commands.terminal import console
+from heliomesh.commands.terminal import console, note
 from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.pages.tables import seeds_text, seeds_title
@@ -48,7 +48,7 @@ def learn_command(
     world = load(scenario, changes.overrides)
     check_trainable(world, TrainSettings(**asdict(training)))
     settings: dict[str, Any] = asdict(training) | process_maps(processes, training.device)
-    found = gain(world, seeds, folder=out, track=output.track, **settings)
+    found = gain(world, seeds, folder=out, track=output.track, notify=note, **settings)
     if output.as_json:
         print_json({arm.label: _facts(arm) for arm in found.arms})
     else:

@@ -21,7 +21,7 @@ from heliomesh.commands.options import (
     flattened,
 )
 from heliomesh.commands.reproduce import StackOptions
-from heliomesh.commands.terminal import console, say
+from heliomesh.commands.terminal import console, note, say
 from heliomesh.living.pruning import Pruning, prune
 from heliomesh.living.replanning import USUAL_FALSE_ALARM_PROB
 from heliomesh.living.scope import AdaptedScope, adapt_scope
@@ -77,7 +77,8 @@ def live_command(
     """A world that changes: costs and models of the stale plan, a re-planned one, and one that was told."""
     models.check()
     problem = build_noted(settings.scenario(scenario))
-    own: dict[str, Any] = {"false_alarm_prob": false_alarm_prob, "track": output.track, **asdict(sampling)}
+    told = {"track": output.track, "notify": note}
+    own: dict[str, Any] = {"false_alarm_prob": false_alarm_prob, **told, **asdict(sampling)}
     own |= {"train": models.train, "folder": models.out, "evaluate_every": models.evaluate_every}
     result = live(problem, changes, planner, options=settings.of_planner, **own, **asdict(training))
     facts, title = _trial_facts(result), f"{scenario}, {planner}: {', '.join(changes)}"

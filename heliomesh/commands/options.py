@@ -13,9 +13,10 @@ from types import ModuleType
 from typing import Annotated, Any, TypeVar
 
 import typer
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from heliomesh.commands.terminal import console
+from heliomesh.commands.terminal import console, tell
 from heliomesh.learning.replay import Replay
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import MakeStack
@@ -247,7 +248,8 @@ def process_maps(processes: int, device: str = "cpu") -> dict[str, Any]:
         return {}
     module = import_module("heliomesh.engine.processes")
     stacks = processes if device == "cpu" else 1
-    return {"parallel_map": partial(module.parallel_map, processes=processes), "stacks_at_once": stacks}
+    spread = partial(module.parallel_map, processes=processes)
+    return {"parallel_map": spread, "stacks_at_once": stacks, "same_disk": True}
 
 
 def track_unless(quiet: bool) -> Track:
@@ -256,12 +258,28 @@ def track_unless(quiet: bool) -> Track:
 
 
 def _after_two_seconds(items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
-    """Show a progress bar on standard error once the work has lasted two seconds."""
-    started, progress, task = time.monotonic(), None, None
+    """Show progress on standard error: a bar after two seconds on a terminal, a plain line a minute elsewhere."""
     screen = console(stderr=True)
+    return _bar(screen, items, description, total) if screen.is_terminal else _lines(items, description, total)
+
+
+def _lines(items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
+    last_second = time.monotonic()
+    for done, item in enumerate(items):
+        if time.monotonic() - last_second >= _LINE_SECOND:
+            tell(f"{description}: {done} of {total}")
+            last_second = time.monotonic()
+        yield item
+
+
+_LINE_SECOND = 60  # between lines of progress in a file
+
+
+def _bar(screen: Console, items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
+    started, progress, task = time.monotonic(), None, None
     try:
         for done, item in enumerate(items):
-            if progress is None and screen.is_terminal and time.monotonic() - started > 2:
+            if progress is None and time.monotonic() - started > 2:
                 columns = (
                     TextColumn("{task.description}"),
                     BarColumn(),

@@ -18,12 +18,13 @@ from heliomesh.commands.options import (
     flattened,
     track_unless,
 )
-from heliomesh.commands.terminal import say
+from heliomesh.commands.terminal import note, say
 from heliomesh.learning.run import TrainingError
 from heliomesh.pages.publishing import publish
-from heliomesh.studies.reproduce import experiment_names, experiments, reproduce, store_of
+from heliomesh.studies.experiments import EXPERIMENTS, experiments
+from heliomesh.studies.reproduce import reproduce, store_of
 
-_NAMES = f"Experiments, of {', '.join(experiment_names())}; all if none is named."
+_NAMES = f"Experiments, of {', '.join(one.name for one in EXPERIMENTS)}; all if none is named."
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def reproduce_command(
         raise TrainingError(f"--out: expected a folder, actual: {out} is a file")
     experiments(names)  # refuses unknown names before Ray is started
     maps = {} if asked.only_print else spread.maps(training.device)
-    work: dict[str, Any] = {"track": track_unless(quiet), "runs_at_once": together, **maps}
+    work: dict[str, Any] = {"track": track_unless(quiet), "notify": note, "runs_at_once": together, **maps}
     found = reproduce(names, out, quick=asked.quick, only=asked.only, **asdict(training), **work)
     folder = store_of(out, asked.quick).folder
     for figure in found:

@@ -16,7 +16,8 @@ from heliomesh.commands.terminal import console, say
 from heliomesh.durable import alone_in
 from heliomesh.interop.weights import write_weights
 from heliomesh.jobs.pack import Packs
-from heliomesh.jobs.store import PACKS, PLAN, TRACE, TRACE_ARRAYS, Store, read_cost, read_result
+from heliomesh.jobs.result_files import PLAN, TRACE, TRACE_ARRAYS, read_cost, read_result
+from heliomesh.jobs.store import PACKS, Store
 from heliomesh.learning.run import CHECKPOINTS, MANIFEST, Run, TrainingError, is_finished
 from heliomesh.pages.run_folder import RunFolder, is_run, read_run
 from heliomesh.problem.size import readable

@@ -31,14 +31,21 @@ def _escaped(letter: str) -> str:
     return letter.encode("unicode_escape").decode("ascii")
 
 
-def say(text: str, *, lines: bool = False) -> None:
-    """Print a line on standard output, or several ``lines``."""
+def say(text: str, *, lines: bool = False, at_once: bool = False) -> None:
+    """Print a line on standard output, or several ``lines``; ``at_once`` also into a service's log."""
     sys.stdout.write(printable(text, lines=lines) + "\n")
+    if at_once:
+        sys.stdout.flush()
 
 
 def tell(text: str, *, lines: bool = False) -> None:
     """Print a line on standard error, or several ``lines``."""
     sys.stderr.write(printable(text, lines=lines) + "\n")
+
+
+def note(sentence: str) -> None:
+    """Print a remark on standard error."""
+    tell(f"note: {sentence}")
 
 
 def console(*, stderr: bool = False, width: int | None = None) -> Console:

@@ -1,7 +1,6 @@
 """`heliomesh train` replays a trace; `heliomesh run` plans, simulates, trains and saves."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -28,7 +27,7 @@ from heliomesh.commands.options import (
     flattened,
     load,
 )
-from heliomesh.commands.terminal import console, tell
+from heliomesh.commands.terminal import console, note, tell
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.run import run_in
 from heliomesh.jobs.store import Store
@@ -105,8 +104,11 @@ def train_command(
     job = given_job(TrainJob(loaded, replayed, asked.episode, asked.seed), training.settings)
     live = _Live(replayed, asked.episode, output.silent)
     work = live.work(_watchers(job, replayed, training), engine.make_stack())
-    with _interruptible("the same command with --resume goes on"):
+    try:
         run = train_in(Store(out, single=True), job, work, asked.resume)
+    except TrainingInterrupted as stop:
+        tell(f"{stop}; the same command with --resume goes on")
+        raise typer.Exit(128 + stop.signal_number) from None
     facts = _run_facts(run, out)
     if asked.with_diagnosis:
         facts |= _theorem_facts(loaded, replayed, run, asked.episode)
@@ -135,11 +137,11 @@ def run_command(
     def watch(trace: Trace) -> Work:
         return _Live(trace, 0, output.silent).work(_watchers(job, trace, training), make_stack)
 
-    with _interruptible("the same command goes on"):
-        run = run_in(store, job, Work(track=output.track, make_stack=make_stack), watch)
-        ledger = gap_ledger(job, store, track=output.track, make_stack=make_stack) if asked.ledger else None
+    shown: dict[str, Any] = {"track": output.track, "notify": note, "make_stack": make_stack}
+    run = run_in(store, job, Work(**shown), watch)
+    ledger = gap_ledger(job, store, **shown) if asked.ledger else None
     if was_finished:
-        _note(f"{out}: this run was finished before; nothing was trained")
+        note(f"{out}: this run was finished before; nothing was trained")
     trace = store.trace(job)
     facts = _run_facts(run, out) | summary_facts(summarise(trace))
     if asked.with_diagnosis:
@@ -177,7 +179,7 @@ class _Live:
     def work(self, watchers: Sequence[Observer], make_stack: MakeStack) -> Work:
         """A training that is shown."""
         observer = reduce(both, watchers, self.observe)
-        return Work(track=self.track, observer=observer, notify=_note, make_stack=make_stack)
+        return Work(track=self.track, observer=observer, notify=note, make_stack=make_stack)
 
     def track(self, items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
         """Show slots as they go by."""
@@ -211,16 +213,6 @@ class _Live:
             )
 
 
-@contextmanager
-def _interruptible(remedy: str) -> Iterator[None]:
-    """Let a signal such as Ctrl-C end the program with a sentence that has the ``remedy``."""
-    try:
-        yield
-    except TrainingInterrupted as stop:
-        tell(f"{stop}; {remedy}")
-        raise typer.Exit(128 + stop.signal_number) from None
-
-
 def _run_facts(run: Run, out: Path) -> dict[str, Any]:
     kept = ("seed", "planner", "strategy", "device", "duration_second")
     missing = {"name", "scenario", *kept} - run.provenance.keys()
@@ -247,7 +239,3 @@ def _theorem_facts(scenario: Scenario, trace: Trace, run: Run, episode: int) -> 
         **{f"Theorem 1: {name}": value for name, value in found.terms.items()},
         "Theorem 1's learning rate": found.learning_rate,
     }
-
-
-def _note(sentence: str) -> None:
-    tell(f"note: {sentence}")

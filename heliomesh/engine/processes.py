@@ -4,13 +4,15 @@ They are copies of a server that has loaded PyTorch and has one thread. A copy o
 hold its locks.
 """
 
+import os
 import pickle
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
-from multiprocessing import get_all_start_methods, get_context
+from multiprocessing import get_all_start_methods, get_context, parent_process
 from multiprocessing.context import BaseContext
+from threading import Thread
 from typing import Any
 
 # what plans, simulations and trainings need, and what is slow to import on their way
@@ -57,3 +59,12 @@ def _start() -> None:
 
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends at once with the one who asked
+    Thread(target=_end_with_the_one_who_asked, daemon=True).start()
+
+
+def _end_with_the_one_who_asked() -> None:
+    """Also where that one is killed: a later command may do the same work in the same folder."""
+    asked_by = parent_process()
+    if asked_by is not None:
+        asked_by.join()
+        os._exit(1)

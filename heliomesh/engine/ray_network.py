@@ -22,13 +22,12 @@ from heliomesh.engine.graph_cut import cut_into_parts, num_cut_links
 from heliomesh.engine.ray import room
 from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.execution import Report
-from heliomesh.learning.replay import Stack, TrainJob, first_model, lined_up, settled_strategy, state_names
+from heliomesh.learning.replay import Stack, TrainJob, first_model, lined_up, state_names
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.shard import Border, Indices, Rows, Shard
 from heliomesh.learning.stacked import Scores, layout_of
 from heliomesh.learning.trainer import MakeStack
-from heliomesh.problem.problem import torch_device
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.scenario import ScenarioError
 
@@ -78,7 +77,7 @@ class ActorNetwork:
         size = 4.0 * len(self._state_names) * topology.num_devices * self.layout.num_parameters
         limit = DEFAULT_LIMIT_GIB if settings.memory_gib is None else settings.memory_gib
         check_fits("weights at the driver", size, limit, "lower network.devices or take a smaller model")
-        self._settings = replace(settings, strategy=_settled(job, dataset, settings))
+        self._settings = settings
         sent_job = replace(job, trace=job.trace.episode(job.episode), episode=0)
         self._shared = ray.put((sent_job, dataset, self._settings, self._part))
         self._actors: list[Any] = []
@@ -256,17 +255,6 @@ class _Actor:
 
     def score_models(self, models: Rows) -> Scores:
         return self._shard.score_models(models)
-
-
-def _settled(job: TrainJob, dataset: Dataset, settings: TrainSettings) -> str:
-    """One strategy for all actors, measured here as the local engine does."""
-    if settings.strategy != "auto":
-        return settings.strategy
-    if settings.device != "cpu" and not torch.cuda.is_available():
-        raise ScenarioError(
-            "strategy", "expected a name, since this machine has no CUDA device to measure on, actual value 'auto'"
-        )
-    return settled_strategy(job, dataset, torch_device(settings.device), settings.precision, "auto")
 
 
 def _gpus(device: str, gpus_per_actor: float | None) -> float:

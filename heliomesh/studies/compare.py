@@ -1,24 +1,28 @@
 """All planners on one scenario, with common random numbers, and the models they lead to."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from traceback import extract_tb
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 
+from heliomesh.arguments import Count, Index, NotEmpty, checked
+from heliomesh.catalog import CodeOrName
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.steps import job_of
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_settings
 from heliomesh.learning.readiness import check_trainable
-from heliomesh.learning.run import Run
+from heliomesh.learning.run import Run, TrainingError
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import ALONE, Work
+from heliomesh.mistakes import MistakeError
 from heliomesh.planning import find_planner, lower_bound, make_plan, planner_names
 from heliomesh.problem.dual import is_quick
-from heliomesh.problem.policy import Plan
+from heliomesh.problem.policy import Plan, Track
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import TooLargeError
 from heliomesh.scenario import ScenarioError
@@ -30,10 +34,12 @@ from heliomesh.studies.gap_ledger import GapLedger, joined, ledgers_in
 if TYPE_CHECKING:
     import pandas as pd
 
+_Item = TypeVar("_Item")
+
 
 @dataclass(frozen=True)
 class Row:
-    """One planner's result; ``refusal`` instead of results where it did not fit."""
+    """One planner's result; ``refusal`` instead of results where it did not fit, ``failure`` where it failed."""
 
     planner: str  # with what tells its variants apart
     name: object  # the planner itself: its name, function or module
@@ -42,6 +48,8 @@ class Row:
     summary: Summary | None
     cost: np.ndarray[tuple[int], np.dtype[np.float64]] | None  # (episode,)
     refusal: str = ""
+    failure: str = ""  # of planning, simulating or training, in one sentence
+    error: Exception | None = field(default=None, repr=False, compare=False)  # the same, where it happened here
     gap: Interval | None = None  # relative to the reference, paired by episode; None where that does not bound it
     traces: tuple[Trace, ...] = ()  # of the first episodes, until they are trained
     jobs: tuple[Job, ...] = ()  # trained under the first episodes
@@ -66,6 +74,15 @@ class Comparison:
     def refusals(self) -> dict[str, str]:
         """Why planners did not fit, by planner."""
         return {row.planner: row.refusal for row in self.rows if row.refusal}
+
+    def failures(self) -> dict[str, str]:
+        """Why planners failed, by planner."""
+        return {row.planner: row.failure for row in self.rows if row.failure}
+
+    def absences(self) -> list[str]:
+        """Why planners have no results, or no trained models, each in words."""
+        refused = [f"{planner} refused. {reason}" for planner, reason in self.refusals().items()]
+        return refused + [f"{planner} failed. {reason}" for planner, reason in self.failures().items()]
 
     def save_runs(self, folder: str | Path) -> list[Path]:
         """Copy every trained run with its plan and trace to a folder of its own, as `heliomesh run` leaves them."""
@@ -114,7 +131,7 @@ class Comparing:
 
 
 def _line(row: Row) -> dict[str, Any]:
-    line: dict[str, Any] = {"planner": row.planner, "refusal": row.refusal or None}
+    line: dict[str, Any] = {"planner": row.planner, "refusal": row.refusal or None, "failure": row.failure or None}
     if row.plan is not None and row.summary is not None:
         cost, gap = row.summary.cost, row.gap
         line |= {"cost": cost.mean, "cost_half_width": cost.half_width}
@@ -127,15 +144,16 @@ def _line(row: Row) -> dict[str, Any]:
     return line
 
 
+@checked
 def compare(
     problem: Problem,
-    names: Sequence[object] | None = None,
-    episodes: int = 64,
-    seed: int = 0,
+    names: Annotated[Sequence[CodeOrName], NotEmpty()] | None = None,
+    episodes: Count = 64,
+    seed: Index = 0,
     *,
     memory_gib: float | None = None,
     certify: bool | None = None,
-    train: int = 0,
+    train: Index = 0,
     store: Store | str | Path | None = None,
     **settings: Any,
 ) -> Comparison:
@@ -165,7 +183,12 @@ def compare(
     Returns
     -------
     Comparison
-        One row per planner; ``table()`` gives it as a pandas table.
+        One row per planner; ``table()`` gives it as a pandas table. The row of a planner that fails says why.
+
+    Raises
+    ------
+    Exception
+        What the first planner raised, where all of them fail.
     """
     training, work = split_settings({"evaluate_every": 5, **settings})
     if train:
@@ -177,6 +200,8 @@ def compare(
         begun = asked.every_row([(planner, options) for planner in planners for options in variants(planner)])
         bound = lower_bound(problem, work.track) if certify or (certify is None and is_quick(problem)) else None
         rows = list(begun)
+        if all(row.failure for row in rows):
+            raise rows[0].error or ScenarioError(rows[0].planner, rows[0].failure)
         result = _with_gaps(rows, _with_optimum(bound, problem, rows))
         if train:
             with_jobs = [replace(row, jobs=jobs_of(problem, row, under, train, training)) for row in result.rows]
@@ -205,8 +230,16 @@ def trained_rows(rows: Sequence[Row], store: Store, work: Work) -> tuple[Row, ..
         for job, trace in zip(row.jobs, row.traces, strict=False):  # later episodes were not simulated
             if not store.has(job, "trace"):
                 store.put_trace(job, trace)
-    runs = iter(store.runs([job for row in rows for job in row.jobs], work))
-    return tuple(replace(row, traces=(), runs=tuple(next(runs) for _ in row.jobs)) for row in rows)
+    failed = store.train([job for row in rows for job in row.jobs], work)
+    return tuple(_trained_row(row, store, failed) for row in rows)
+
+
+def _trained_row(row: Row, store: Store, failed: Mapping[str, TrainingError]) -> Row:
+    """A row with its runs, or with why one failed: seeds are paired, so that the others would not serve."""
+    errors = [failed[job.key()] for job in row.jobs if job.key() in failed]
+    if errors:
+        return replace(row, traces=(), jobs=(), failure=str(errors[0]))
+    return replace(row, traces=(), runs=tuple(store.runs(row.jobs)))
 
 
 def variants(planner: object) -> tuple[dict[str, Any], ...]:
@@ -227,44 +260,107 @@ class Asked:
         """The rows of all planners, each with its options, in order; others begin at once where the work spreads."""
         spread = self.work.parallel_map
         if spread is map or len(todo) == 1:  # the planner itself may work in parallel, and show how far it is
-            return (row for planner, options in todo for row in self.rows(planner, options))
+            return (self._kept(row) for one in todo for row in self.tried(*one))
         absent = [one for one in todo if not self._has(*one)]
         elsewhere = spread(partial(_rows_elsewhere, self.problem, self.under), absent)
         tracked = iter(self.work.track(elsewhere, "plan and simulate", len(absent)))
-        return (row for one in todo for row in (self.rows(*one) if self._has(*one) else next(tracked)))
+        found = (self.tried(*one) if self._has(*one) else next(tracked) for one in todo)
+        return (self._kept(row) for rows in found for row in rows)
+
+    def _kept(self, row: Row) -> Row:
+        """The row, with its plan in the store."""
+        if self.store is not None and row.plan is not None:
+            self.store.put_plan(self._job(row.name, row.options), row.plan)
+        return row
 
     def _has(self, planner: object, options: Mapping[str, Any]) -> bool:
         """Whether the plan is stored."""
-        return self.store is not None and self.store.has(job_of(self.problem, planner, options), "plan")
+        return self.store is not None and self.store.has(self._job(planner, self._limited(planner, options)), "plan")
+
+    def _job(self, planner: object, options: Mapping[str, Any]) -> Job:
+        return job_of(self.problem, planner, options)
+
+    def _limited(self, planner: object, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options with the limit of memory, where there is one and the planner takes it."""
+        known = self.under.memory_gib is not None and "memory_gib" in find_planner(planner).options.model_fields
+        return {**options, "memory_gib": self.under.memory_gib} if known else dict(options)
+
+    def tried(self, planner: object, options: Mapping[str, Any]) -> list[Row]:
+        """The planner's rows, the last of which says how it failed; what ``track`` raises to cancel is raised."""
+        cancelled: list[Exception] = []
+        work = replace(self.work, track=partial(_noting, self.work.track, cancelled))
+        found: list[Row] = []
+        try:
+            found.extend(replace(self, work=work).rows(planner, options))
+        except Exception as error:
+            if error in cancelled:
+                raise
+            label, said = _label(planner, options), _sentence(error)
+            found.append(Row(label, planner, options, None, None, None, failure=said, error=error))
+        return found
 
     def rows(self, planner: object, options: Mapping[str, Any]) -> Iterator[Row]:
         """The planner's row; where it does not fit, its refusal and then the next smaller variant it offers."""
-        found, under, track = find_planner(planner), self.under, self.work.track
-        limited = under.memory_gib is not None and "memory_gib" in found.options.model_fields
-        asked = {**options, "memory_gib": under.memory_gib} if limited else dict(options)
-        label = " ".join([found.name, *(str(value) for value in options.values())])
+        under, asked = self.under, self._limited(planner, options)
         try:
             made = self._plan(planner, asked)
         except TooLargeError as error:
-            yield Row(label, planner, asked, None, None, None, refusal=str(error))
-            smaller = found.smaller(dict(options))
+            yield Row(_label(planner, options), planner, asked, None, None, None, refusal=str(error))
+            smaller = find_planner(planner).smaller(dict(options))
             if smaller is not None:
                 yield from self.rows(planner, smaller)
             return
-        trace = simulate(self.problem, made, under.episodes, under.seed, track=track)
+        trace = simulate(self.problem, made, under.episodes, under.seed, track=self.work.track)
         kept = tuple(trace.episode(number) for number in range(min(under.kept, under.episodes)))
         yield Row(made.planner, planner, asked, made, summarise(trace), trace.cost, traces=kept)
 
     def _plan(self, planner: object, options: Mapping[str, Any]) -> Plan:
         if self.store is not None:
-            return self.store.plan(job_of(self.problem, planner, options), self.work)
+            job = self._job(planner, options)
+            if self.store.has(job, "plan"):
+                return self.store.plan(job, self.work)
+            self.store.tell_changed([job], "plan", self.work)
         spread, track = self.work.parallel_map, self.work.track
         return make_plan(self.problem, planner, options, bound=False, parallel_map=spread, track=track)
 
 
 def _rows_elsewhere(problem: Problem, under: Comparing, one: tuple[object, Mapping[str, Any]]) -> list[Row]:
-    """A planner's rows, made by another process."""
-    return list(Asked(problem, under, ALONE, None).rows(*one))
+    """A planner's rows, made by another process; not every error can be sent from there."""
+    return [replace(row, error=None) for row in Asked(problem, under, ALONE, None).tried(*one)]
+
+
+def _label(planner: object, options: Mapping[str, Any]) -> str:
+    return " ".join([find_planner(planner).name, *(str(value) for value in options.values())])
+
+
+def _sentence(error: Exception) -> str:
+    """What a planner raised: a mistake's own sentence, or what it was and where."""
+    if isinstance(error, MistakeError):
+        return str(error)
+    said = str(error).partition("\n")[0]
+    place = extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {said} ({Path(place.filename).name}, line {place.lineno})"
+
+
+def _noting(
+    track: Track, raised: list[Exception], items: Iterable[_Item], description: str, total: int
+) -> Iterator[_Item]:
+    """A progress callback that notes what it raises itself; what the items raise is not its own."""
+    of_items: list[Exception] = []
+
+    def source() -> Iterator[_Item]:
+        try:
+            yield from items
+        except Exception as error:
+            of_items.append(error)
+            raise
+
+    try:
+        yield from track(source(), description, total)
+    except Exception as error:
+        if error not in of_items:
+            raised.append(error)
+        raise
 
 
 def _with_optimum(bound: float | None, problem: Problem, rows: Sequence[Row]) -> float | None:

@@ -3,15 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Annotated, Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
+from heliomesh.arguments import Count, NotEmpty, checked
 from heliomesh.jobs.store import opened
 from heliomesh.jobs.training import Settings, split_settings
 from heliomesh.learning.run import Run
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario import Scenario
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.studies.line import LOSSLESS, Line, Scheme
 
@@ -75,11 +76,12 @@ class Gain:
         return self.arms[0].accuracy - arm.accuracy
 
 
+@checked
 def gain(
     scenario: Scenario,
-    seeds: int = 5,
+    seeds: Count = 5,
     *,
-    schemes: Schemes = SCHEMES,
+    schemes: Annotated[Schemes, NotEmpty()] = SCHEMES,
     folder: str | Path | None = None,
     **settings: Unpack[Settings],
 ) -> Gain:
@@ -104,8 +106,6 @@ def gain(
     Gain
         The runs of every scheme, and paired differences.
     """
-    if seeds < 1:
-        raise ScenarioError("seeds", f"expected at least 1, actual value {seeds}")
     training, work = split_settings({"keep_weights": False, **settings})
     lines = [Line("gain", scheme, scenario.override(changes), seeds) for scheme, changes in schemes]
     jobs = [line.jobs(training) for line in lines]

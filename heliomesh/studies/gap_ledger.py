@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from heliomesh.arguments import checked
 from heliomesh.durable import Sealed, make_folder
 from heliomesh.jobs.job import IDEAL, Job
 from heliomesh.jobs.store import Store, opened
@@ -94,6 +95,7 @@ def joined(ledgers: Sequence[GapLedger]) -> GapLedger:
 _ACCURACIES = tuple(part.name for part in fields(GapLedger))
 
 
+@checked
 def gap_ledger(jobs: Job | Sequence[Job], store: Store | str | Path | None = None, **work: Any) -> GapLedger:
     """Through what a run's accuracy is lost against the lossless ideal; trains what is not there.
 

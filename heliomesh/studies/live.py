@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from heliomesh.arguments import Count, Index, checked
+from heliomesh.catalog import CodeOrName
 from heliomesh.jobs.steps import job_of, planned
 from heliomesh.jobs.store import opened
 from heliomesh.jobs.training import Settings, split_settings
@@ -89,16 +91,17 @@ class Trial:
         return len(self.delays) / len(self.alarms)
 
 
+@checked
 def live(
     problem: Problem,
     changes: Sequence[str],
-    planner: object = "prices",
+    planner: CodeOrName = "prices",
     *,
     options: Mapping[str, Any] | None = None,
     false_alarm_prob: float = USUAL_FALSE_ALARM_PROB,
-    episodes: int = 64,
-    seed: int = 0,
-    train: int = 5,
+    episodes: Count = 64,
+    seed: Index = 0,
+    train: Index = 5,
     folder: str | Path | None = None,
     **settings: Unpack[Settings],
 ) -> Trial:

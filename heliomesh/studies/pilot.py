@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from heliomesh.arguments import Index, checked
 from heliomesh.jobs.training import train
 from heliomesh.learning.dataset import Dataset, load_dataset
 from heliomesh.learning.partition import split
@@ -42,7 +43,8 @@ class Pilot:
     seconds: float
 
 
-def pilot(scenario: Scenario, *, seed: int | None = None, **settings: Any) -> Pilot:
+@checked
+def pilot(scenario: Scenario, *, seed: Index | None = None, **settings: Any) -> Pilot:
     """Train briefly to learn how unlike the devices' data are.
 
     Parameters

@@ -121,13 +121,19 @@ def test_goes_on_after_an_interruption(small: Bench, tmp_path: Path, monkeypatch
 
 
 def test_a_changed_planner_is_measured_again(small: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
     def measured(results_version: int) -> Line:
         monkeypatch.setattr("heliomesh.jobs.job.RESULTS_VERSION", results_version)
-        monkeypatch.setattr(measuring, "RESULTS_VERSION", results_version)
-        return bench(tmp_path / "results", ["pair"], ["uncoordinated"], version=small).lines[0]
+        for module in (measuring, running):
+            monkeypatch.setattr(module, "RESULTS_VERSION", results_version)
+        again = {"version": small, "notify": told.append}
+        return bench(tmp_path / "results", ["pair"], ["uncoordinated"], **again).lines[0]
 
     assert measured(1000).entries["pair"].results_version == 1000
+    assert told == []
     assert measured(1001).entries["pair"].results_version == 1001
+    assert told == ["pair: uncoordinated: measured again: results version was 1000, now 1001"]
 
 
 def test_a_refusal_is_a_result(small: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +187,15 @@ def test_a_line_from_elsewhere_is_checked(small: Bench, tmp_path: Path) -> None:
         (lambda content: content.update(bench=2), "expected a line of bench 1, actual version 2"),
         (lambda content: content["entries"]["path"].update(scenario_sha256="0"), "expected the scenario"),
         (lambda content: content["entries"]["path"].update(cost=[1.0]), "path: cost: expected 6 numbers"),
+        (
+            lambda content: content["entries"]["path"].update(cost=6 * [-1e9]),
+            "path: cost: expected 0 to 3, actual value -1e",
+        ),
+        (
+            lambda content: content["entries"]["path"].update(cost=6 * [3.1]),
+            "cost: expected 0 to 3, actual value 3.1",
+        ),
+        (lambda content: content["entries"]["path"].update(spent_joule=6 * [-1.0]), "spent_joule: expected 0 to inf"),
         (lambda content: content["entries"].update(moon=content["entries"]["path"]), "moon: expected one of path"),
         (lambda content: content.update(planner=""), "planner: expected"),
         (lambda content: content.update(seed=7), "seed: expected 0, actual value 7"),
@@ -192,6 +207,31 @@ def test_a_line_from_elsewhere_is_checked(small: Bench, tmp_path: Path) -> None:
     (tmp_path / "text.json").write_text("no line", encoding="utf-8")
     with pytest.raises(BenchError, match=r"text\.json: expected a line of the benchmark, actual: "):
         add_line(tmp_path / "text.json", tmp_path / "b", small)
+
+
+def test_a_line_from_elsewhere_replaces_nothing_that_was_measured_here(small: Bench, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    before = bench(folder, planners=["uncoordinated"], version=small).lines
+    place = place_of(folder, small, "uncoordinated")
+    add_line(place, folder, small)  # the same numbers
+    forged: list[tuple[Callable[[dict], object], str]] = [
+        (
+            lambda content: content["entries"]["path"].update(cost=6 * [0.0]),
+            "path: expected no entry or the same one",
+        ),
+        (lambda content: content.update(planner_source="0"), "expected a line of the same code"),
+    ]
+    for change, sentence in forged:
+        with pytest.raises(BenchError, match=rf"uncoordinated\.json: {sentence}.* remove this file first"):
+            add_line(resealed(place, tmp_path / "forged.json", change), folder, small)
+    assert leaderboard(folder, small).lines == before
+
+
+def test_labels_that_differ_have_files_that_differ(tmp_path: Path) -> None:
+    labels = ["a:b", "a-b", "a b", "a_b", "a=b", "A:b", "a", "A"]
+    names = [place_of(tmp_path, BENCH, label).name for label in labels]
+    assert len({name.lower() for name in names}) == len(labels)
+    assert place_of(tmp_path, BENCH, "receiver").name == "receiver.json"
 
 
 def test_a_strange_line_brings_no_markup_to_the_page(small: Bench, tmp_path: Path) -> None:

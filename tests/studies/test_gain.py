@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
-from heliomesh.scenario import ScenarioError
 from heliomesh.studies.gain import COUPLED, SCHEMES, SEPARATE
 from heliomesh.studies.line import Scheme
 from tests.conftest import Call
@@ -66,7 +65,7 @@ def test_a_folder_is_not_computed_twice(tmp_path: Path, found: Any) -> None:
 
 @pytest.mark.parametrize("seeds", [0, -1])
 def test_no_seeds_are_refused(seeds: int) -> None:
-    with pytest.raises(ScenarioError, match=f"seeds: expected at least 1, actual value {seeds}"):
+    with pytest.raises(hm.MistakeError, match=f"seeds: expected a whole number of at least 1, actual value {seeds}"):
         hm.gain(SCENARIO, seeds)
 
 

@@ -99,7 +99,7 @@ def test_nobody_left_is_refused_before_anything_is_planned(problem):
 def test_a_folder_keeps_everything_and_repeats_nothing(problem, tmp_path, monkeypatch):
     asked = {"episodes": 4, "train": 2, "evaluate_every": 10, "device_samples": 50, "folder": tmp_path}
     first = hm.live(problem, ["link.0-1=off@10"], "uncoordinated", **asked)
-    monkeypatch.setattr("heliomesh.jobs.store.trained", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr("heliomesh.jobs.stacks.begun", lambda *_: pytest.fail("trained again"))
     monkeypatch.setattr("heliomesh.jobs.store.simulated", lambda *_: pytest.fail("simulated again"))
     again = hm.live(problem, ["link.0-1=off@10"], "uncoordinated", **asked)
     pd.testing.assert_frame_equal(first.models.curves(), again.models.curves())

@@ -1,5 +1,6 @@
 """Running the lines of figures: each job once, paired by seed, and on after an interruption."""
 
+import re
 import tomllib
 from dataclasses import replace
 
@@ -10,15 +11,15 @@ import torch
 from typer.testing import CliRunner
 
 import heliomesh as hm
-from heliomesh import catalog
 from heliomesh.cli import app
+from heliomesh.jobs import stacks
 from heliomesh.jobs import store as store_module
 from heliomesh.jobs.steps import lossless
 from heliomesh.jobs.store import Store
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import Work
+from heliomesh.studies.experiments import experiments
 from heliomesh.studies.line import LOSSLESS, Line, Scheme
-from heliomesh.studies.reproduce import EXPERIMENT_CATALOG
 from heliomesh.studies.results import (
     Final,
     compared,
@@ -44,13 +45,14 @@ JOBS = [job for line in LINES for job in line.jobs(TRAINING)]
 
 def count(monkeypatch, name):
     """Record what jobs a step was asked for."""
-    calls, original = [], getattr(store_module, name)
+    module = stacks if name == "begun" else store_module
+    calls, original = [], getattr(module, name)
 
     def counted(first, *arguments):
         calls.append(first)
         return original(first, *arguments)
 
-    monkeypatch.setattr(store_module, name, counted)
+    monkeypatch.setattr(module, name, counted)
     return calls
 
 
@@ -72,7 +74,7 @@ def assert_same(one, other):
 
 
 def test_nothing_is_done_twice(done, monkeypatch):
-    steps = [count(monkeypatch, name) for name in ("planned", "simulated", "trained")]
+    steps = [count(monkeypatch, name) for name in ("planned", "simulated", "begun")]
     done.traces(JOBS)
     done.runs(JOBS, PAIRWISE)
     assert steps == [[], [], []]
@@ -86,7 +88,7 @@ def test_partitions_share_their_plans(tmp_path, monkeypatch):
 
 
 def test_figures_share_what_is_trained(done, monkeypatch):
-    trained = count(monkeypatch, "trained")
+    trained = count(monkeypatch, "begun")
     again = [replace(line, figure="another", setting="as before", place=1.0) for line in LINES[:2]]
     done.runs([job for line in again for job in line.jobs(TRAINING)], PAIRWISE)
     assert trained == []
@@ -120,7 +122,7 @@ def test_a_killed_reproduction_goes_on(done, tmp_path, monkeypatch, killed_at):
 
     def kill(items, description, total):
         for number, item in enumerate(items):
-            if number == killed_at:
+            if number == killed_at * (SMALL.slots if description == "train" else 1):
                 raise KeyboardInterrupt
             yield item
 
@@ -132,7 +134,7 @@ def test_a_killed_reproduction_goes_on(done, tmp_path, monkeypatch, killed_at):
     with pytest.raises(KeyboardInterrupt):
         store.runs(JOBS, killing)
     assert sum(store.has(job) for job in JOBS) == 2 * killed_at
-    trained = count(monkeypatch, "trained")
+    trained = count(monkeypatch, "begun")
     store.runs(JOBS, PAIRWISE)
     assert len(trained) == len(LINES) - killed_at
     assert_same(store, done)
@@ -180,24 +182,35 @@ def test_all_are_compared_with_one_scheme_or_one_place(against, pairs):
     assert found == pairs
 
 
+def rewrite_battery(monkeypatch, lines):
+    """Let the experiment `battery` have other lines."""
+    (battery,) = experiments(["battery"])
+    changed = replace(battery, rows=lambda quick: lines)
+    monkeypatch.setattr("heliomesh.studies.experiments.EXPERIMENTS", (changed,))
+
+
 def test_reproduce_stores_prints_and_does_not_repeat(tmp_path, monkeypatch):
-    module = catalog.find(EXPERIMENT_CATALOG, "battery")
-    small = [replace(line, scenario=SMALL, figure="battery", place=2.0) for line in LINES[:2]]
-    monkeypatch.setattr(module, "lines", lambda quick: small)
+    rewrite_battery(monkeypatch, [replace(line, scenario=SMALL, place=2.0) for line in LINES[:2]])
     arguments = ["reproduce", "battery", "--quick", "--strategy", "loop", "--quiet", "--out", str(tmp_path)]
     first = CliRunner().invoke(app, arguments)
     assert first.exit_code == 0, first.output
     assert "not there yet" not in first.output
     assert (tmp_path / "quick" / "battery.md").read_text(encoding="utf-8").strip() in first.output
     assert not list((tmp_path / "quick" / "runs").rglob("*.parquet"))  # they are packed
-    trained = count(monkeypatch, "trained")
+    trained = count(monkeypatch, "begun")
     again = CliRunner().invoke(app, arguments)
     assert (again.exit_code, again.output, trained) == (0, first.output, [])
+    for module in ("heliomesh.jobs.job", "heliomesh.studies.reproduce"):
+        monkeypatch.setattr(f"{module}.versions", lambda: {"torch": "7.1.0", "numpy": "9.0.0"})
+    later = CliRunner().invoke(app, arguments)  # packed runs serve, and it is said what computed them
+    assert (later.exit_code, later.stdout, trained) == (0, first.stdout, [])
+    assert re.search(
+        r"^note: 2 lines were computed with numpy [\d.]+ and torch [\d.]+, not numpy 9.0 and", later.stderr
+    )
 
 
 def test_reproduce_plans_first_where_asked(tmp_path, monkeypatch):
-    module = catalog.find(EXPERIMENT_CATALOG, "battery")
-    monkeypatch.setattr(module, "lines", lambda quick: [replace(LINES[1], figure="battery", place=2.0)])
+    rewrite_battery(monkeypatch, [replace(LINES[1], place=2.0)])
     arguments = ["reproduce", "battery", "--only-plan", "--quiet", "--out", str(tmp_path)]
     found = CliRunner().invoke(app, arguments)
     assert (
@@ -219,7 +232,7 @@ def test_reproduce_refuses_a_device_that_is_not_there_before_it_plans(tmp_path, 
 
 def test_reproduce_refuses_what_it_does_not_know():
     found = CliRunner().invoke(app, ["reproduce", "batery"])
-    assert isinstance(found.exception, catalog.UnknownVariantError)
+    assert isinstance(found.exception, hm.ScenarioError)
     assert "did you mean 'battery'?" in str(found.exception)
 
 
@@ -302,7 +315,7 @@ def test_one_place_has_no_trend():
 def test_runs_of_another_machine_count_where_a_line_has_no_own(tmp_path):
     """Published results were trained on a GPU; all runs of a line must come from one machine."""
     line, store = LINES[1], Store(tmp_path)
-    elsewhere = line.jobs(replace(TRAINING, strategy="unfold"))
+    elsewhere = line.jobs(replace(TRAINING, strategy="vmap"))
     store.runs(elsewhere, PAIRWISE)
     assert stored_runs(store, line.jobs(TRAINING)) is None
     store.pack("figure", elsewhere)

@@ -33,7 +33,7 @@ from heliomesh.learning.replay import Replay, TrainJob
 from heliomesh.learning.run import Run, TrainingError
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.stacked import Scores
-from heliomesh.learning.trainer import ALONE, Work, train_stack
+from heliomesh.learning.trainer import ALONE, Training, Work
 from heliomesh.problem.policy import Plan, Track
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.trace import Recorder, Trace
@@ -115,7 +115,8 @@ def run_fleet(
         return made[0]
 
     dataset = job.dataset or load_dataset(job.scenario.learning)
-    (run,) = train_stack([job.train_job(trace)], dataset, job.training, [{}], replace(work, make_stack=make_stack))
+    training = Training([job.train_job(trace)], dataset, job.training, [{}], replace(work, make_stack=make_stack))
+    (run,) = training.to_the_end(work.track)
     fleet = made[0]
     killed = tuple(f"device.{device}=killed@{slot}" for device, slot in sorted(fleet.died.items()))
     done = replace(job, changes=job.changes + killed)  # who died, and so the trace, is known only now

@@ -21,7 +21,7 @@ from heliomesh.learning.packets import first_feedback, int8_scale, is_exact, pac
 from heliomesh.learning.partition import Partition
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.quasi_global import lean, remember
-from heliomesh.learning.replay import diverged
+from heliomesh.learning.replay import DivergedError, divergence
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.learning.stacked import Samples, flat_weights
 from heliomesh.on_air import update_bits
@@ -83,7 +83,7 @@ class Learner:
         self._before = torch.zeros_like(self._weights)  # of neighbours it stays zero
         self._momentum = torch.zeros(1, len(first))
         self._feedback = first_feedback(settings, first).clone() if settings.on_air == "top-k" else None
-        self._strategy = choose_for(settings, model, lesson.samples, 1, lesson.precision, lesson.strategy)
+        self._strategy = choose_for(settings, model, lesson.samples, lesson.precision, lesson.strategy)
         self._minibatches = Minibatches(_alone(lesson), lesson.seed, settings.local_steps, settings.batch)
         self._slots_trained = 0
 
@@ -110,7 +110,7 @@ class Learner:
         loss = float(self._strategy.train(self._weights, torch.tensor([0]), batches, self._lesson.samples, rate)[0])
         self._slots_trained += 1
         if not np.isfinite(loss) or not bool(self.weights.sum().isfinite()):
-            raise diverged(f"device {self._lesson.device}", slot, f"training loss {loss:g}")
+            raise DivergedError(divergence(self._lesson.device, slot, f"training loss {loss:g}"))
         return loss
 
     def state(self) -> dict[str, Tensor]:

@@ -67,5 +67,6 @@ def observed(problem: Problem, slot: int, seen: Sequence[Happened], channel_leve
         error_prob=error,
         delivered=torch.from_numpy(np.concatenate([one.delivered for one in seen])).unsqueeze(0),
         update_loss=update_loss(problem, slot, error, trained),
+        dark=problem.battery.dark(column["battery_joule"]),
         **column,
     )

@@ -6,7 +6,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from heliomesh.arguments import checked
 from heliomesh.durable import alone_in
+from heliomesh.jobs.job import RESULTS_VERSION
 from heliomesh.learning.trainer import Work
 from heliomesh.planning import chosen_options, find_planner, planner_names
 from heliomesh.problem.problem import Problem, build
@@ -14,11 +16,13 @@ from heliomesh.problem.size import DEFAULT_LIMIT_GIB, readable
 from heliomesh.simulation.trace import estimate_bytes
 from heliomesh.studies.bench.board import Leaderboard
 from heliomesh.studies.bench.line import (
+    BenchError,
     Entry,
     Line,
     known_line,
     label_of,
     new_line,
+    place_of,
     read_line,
     read_lines,
     write_line,
@@ -35,6 +39,7 @@ def installed() -> list[Planner]:
     return [(name, options) for name in planner_names() for options in find_planner(name).variants]
 
 
+@checked
 def bench(
     folder: str | Path = "results/bench",
     only: Sequence[str] | None = None,
@@ -133,10 +138,21 @@ class _Running:
     def _measure(self, one: BenchScenario, problem: Problem, planner: Planner) -> None:
         """Add an entry to the planner's line, with where its code comes from now."""
         line = new_line(self.version, *planner)
+        known = known_line(self.folder, self.version, line.label)
+        if known is not None and one.name in known.entries and not self.has(one, planner):
+            self.work.notify(f"{one.name}: {line.label}: measured again: {_changed(known, line, one.name)}")
         entry = measured(self.version, one, problem, line, self.work)
         line = line.model_copy(update={"entries": {one.name: entry}})
-        write_line(self.folder, self.version, line.beside(known_line(self.folder, self.version, line.label)))
+        write_line(self.folder, self.version, line.beside(known))
         self.report(f"{one.name}: {line.label}: {_in_words(entry)}")
+
+
+def _changed(known: Line, line: Line, scenario: str) -> str:
+    """Why a stored entry does not serve: its code, or how heliomesh computes."""
+    if known.planner_source != line.planner_source:
+        return "its code has changed"
+    version = known.entries[scenario].results_version
+    return f"results version was {version}, now {RESULTS_VERSION}"
 
 
 def _in_words(entry: Entry) -> str:
@@ -147,8 +163,25 @@ def _in_words(entry: Entry) -> str:
 
 
 def add_line(file: str | Path, folder: str | Path, version: Bench = BENCH) -> Line:
-    """Take a line that somebody else measured, with what the folder knows beside it; raises BenchError for others."""
+    """Take a line that somebody else measured, with what the folder knows beside it.
+
+    Raises BenchError for another file, and where the line would replace what the folder holds.
+    """
     line, target = read_line(Path(file), version), Path(folder)
     with alone_in(target):
-        write_line(target, version, line.beside(known_line(target, version, line.label)))
+        known = known_line(target, version, line.label)
+        if known is not None:
+            _check_adds(line, known, place_of(target, version, line.label))
+        write_line(target, version, line.beside(known))
     return line
+
+
+def _check_adds(line: Line, known: Line, place: Path) -> None:
+    """Refuse a line that says other things than a known one: nobody measured here what it says."""
+    if line.planner_source != known.planner_source:
+        raise BenchError(f"{place}: expected a line of the same code, actual code is another; remove this file first")
+    for name, entry in line.entries.items():
+        if known.entries.get(name, entry) != entry:
+            raise BenchError(
+                f"{place}: {name}: expected no entry or the same one, actual entry is another; remove this file first"
+            )

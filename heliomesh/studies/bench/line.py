@@ -1,5 +1,7 @@
 """A line of the benchmark: one planner on its scenarios, as a file that says all that decided its numbers."""
 
+import hashlib
+import math
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
@@ -8,12 +10,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from heliomesh import catalog
-from heliomesh.durable import Sealed, make_folder
+from heliomesh.durable import Sealed, json_sha256, make_folder
 from heliomesh.jobs.fingerprint import of_variant
 from heliomesh.mistakes import MistakeError
 from heliomesh.planning import PLANNER_CATALOG
 from heliomesh.scenario import Fraction, Section, validated
-from heliomesh.studies.bench.scenarios import Bench
+from heliomesh.studies.bench.scenarios import Bench, BenchScenario
 
 _FILE = Sealed("a line of the benchmark", 1, (("bench", int), ("entries", dict)))
 _Numbers = Annotated[tuple[float, ...], Field(strict=False)]
@@ -78,13 +80,14 @@ def new_line(bench: Bench, planner: str, options: Mapping[str, Any]) -> Line:
     outside = planner if ":" in planner else catalog.offered(PLANNER_CATALOG, planner)
     top = "heliomesh" if outside is None else outside.partition(":")[0].partition(".")[0]
     package = next(iter(packages_distributions().get(top, [])), "heliomesh" if outside is None else None)
+    source = of_variant(PLANNER_CATALOG, planner)
     return Line(
         bench=bench.version,
         planner=planner,
         options=dict(options),
         package=package,
         package_version=_version(package),
-        planner_source=of_variant(PLANNER_CATALOG, planner),
+        planner_source=None if source is None else json_sha256(source),
         entries={},
     )
 
@@ -96,10 +99,14 @@ def _version(package: str | None) -> str | None:
         return None
 
 
+_PLAIN = set("abcdefghijklmnopqrstuvwxyz0123456789._")  # what every file system keeps apart
+
+
 def place_of(folder: Path, bench: Bench, label: str) -> Path:
-    """The file of a line: letters that a file's name may lack become hyphens."""
-    name = "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in label)
-    return folder / str(bench.version) / f"{name}.json"
+    """The file of a line: a plain label with its own name, another with a hash, since hyphens stand for its rest."""
+    name = "".join(letter if letter.isalnum() or letter in _PLAIN else "-" for letter in label)
+    own = name if set(label) <= _PLAIN else f"{name}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+    return folder / str(bench.version) / f"{own}.json"
 
 
 def write_line(folder: Path, bench: Bench, line: Line) -> Path:
@@ -124,17 +131,22 @@ def read_line(path: Path, bench: Bench) -> Line:
             raise BenchError(
                 f"{path}: {name}: expected the scenario {expected}, actual sha256 {entry.scenario_sha256!r}"
             )
-        _check_lengths(f"{path}: {name}", entry, known[name].episodes, known[name].seeds)
+        _check_numbers(f"{path}: {name}", entry, known[name])
     return line
 
 
-def _check_lengths(where: str, entry: Entry, episodes: int, seeds: int) -> None:
-    """Every episode and seed has its number, and a refusal has none."""
+def _check_numbers(where: str, entry: Entry, one: BenchScenario) -> None:
+    """Every episode and seed has its number, and a refusal has none; no device loses more than all of its updates."""
     done = not entry.refusal
-    for name, expected in (("cost", episodes), ("spent_joule", episodes), ("accuracy", seeds)):
+    for name, expected in (("cost", one.episodes), ("spent_joule", one.episodes), ("accuracy", one.seeds)):
         actual = len(getattr(entry, name))
         if actual != (expected if done else 0):
             raise BenchError(f"{where}: {name}: expected {expected * done} numbers, actual number {actual}")
+    devices = one.scenario.network.devices
+    for name, most in (("cost", devices * (1 + 1e-9)), ("spent_joule", math.inf)):
+        for number in getattr(entry, name):
+            if not 0 <= number <= most:
+                raise BenchError(f"{where}: {name}: expected 0 to {most:g}, actual value {number:g}")
 
 
 def known_line(folder: Path, bench: Bench, label: str) -> Line | None:

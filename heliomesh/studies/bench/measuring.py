@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import Field
 
 from heliomesh.durable import Sealed, json_sha256, make_folder
-from heliomesh.jobs.job import RESULTS_VERSION, Job
+from heliomesh.jobs.job import RESULTS_VERSION, VERSIONS, Job
 from heliomesh.jobs.store import Store
-from heliomesh.learning.run import machine, versions
+from heliomesh.learning.run import TrainingError, machine, versions
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import Work
 from heliomesh.mistakes import MistakeError
@@ -33,7 +33,8 @@ def key_of(bench: Bench, one: BenchScenario, planner: str, options: Mapping[str,
     """The sha256 of all that decides an entry: another one means that it has to be measured again."""
     job = Job(one.scenario, planner, options, seed=seed, training=_TRAINING)
     said = job.identity("run" if one.seeds else "trace")
-    return json_sha256({"bench": bench.version, "scenario": one.sha256, "job": said})
+    decides = {name: part for name, part in said.items() if name != VERSIONS}  # an entry says what it was made with
+    return json_sha256({"bench": bench.version, "scenario": one.sha256, "job": decides})
 
 
 def measured(bench: Bench, one: BenchScenario, problem: Problem, line: Line, work: Work) -> Entry:
@@ -62,8 +63,11 @@ def measured(bench: Bench, one: BenchScenario, problem: Problem, line: Line, wor
 def _trained(problem: Problem, row: Row, under: Comparing, seeds: int, work: Work) -> Row:
     with TemporaryDirectory() as folder:
         jobs = jobs_of(problem, row, under, seeds, _TRAINING)
-        (found,) = trained_rows([replace(row, jobs=jobs)], Store(Path(folder)), replace(work, keep_weights=False))
-        return found
+        store = Store(Path(folder), scratch=True)
+        (found,) = trained_rows([replace(row, jobs=jobs)], store, replace(work, keep_weights=False))
+    if found.failure:
+        raise TrainingError(found.failure)
+    return found
 
 
 def _numbers(row: Row) -> dict[str, Any]:

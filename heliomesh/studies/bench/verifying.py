@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from heliomesh.catalog import check_trusted
 from heliomesh.learning.trainer import ALONE, Work
 from heliomesh.problem.problem import Problem, build
 from heliomesh.studies.bench.line import BenchError, Line
@@ -40,6 +41,7 @@ def verify(
 
 
 def _verdict(one: BenchScenario, problem: Problem, line: Line, episodes: int, work: Work) -> Verdict:
+    check_trusted(line.planner)
     *_, row = Asked(problem, Comparing(episodes, line.seed), work, None).rows(line.planner, line.options)
     if row.cost is None:
         raise BenchError(f"{line.label}: expected a plan for {one.name}, actual: refused. {row.refusal}")
