@@ -5,14 +5,16 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 from heliomesh import catalog
+from heliomesh.arguments import checked
 from heliomesh.problem.context import PlanFunction, Planning
 from heliomesh.problem.dual import raise_bound, usual_effort
 from heliomesh.problem.endless import Endless, cycle_of
 from heliomesh.problem.exact import small_average, small_optimum
-from heliomesh.problem.policy import ParallelMap, Plan, Track, untracked
+from heliomesh.problem.policy import ParallelMap, Plan, Policy, Track, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.receiver_floor import receiver_floor
 from heliomesh.scenario import ScenarioError, Section, validated, variant
@@ -41,7 +43,7 @@ class Planner:
 
 def find_planner(planner: object) -> Planner:
     """A planner by its name, or made of a module with ``plan`` or of such a function itself."""
-    found = variant(PLANNER_CATALOG, planner, "planner") if isinstance(planner, str) else planner
+    found = _meant(planner)
     plan = getattr(found, "plan", found)
     if not callable(plan):
         raise ScenarioError(
@@ -60,13 +62,26 @@ def find_planner(planner: object) -> Planner:
     )
 
 
+def _meant(planner: object) -> object:
+    """What a name means; who calls names the code, and readers of files ask `catalog.check_trusted` first."""
+    catalog.vouch(planner)
+    return variant(PLANNER_CATALOG, planner, "planner") if isinstance(planner, str) else planner
+
+
 def _module_of(found: object) -> object:
     """The module whose ``plan`` this is, since it has the options; else what was given."""
     module = sys.modules.get(getattr(found, "__module__", ""))
     return module if getattr(module, "plan", None) is found else found
 
 
-def plan(problem: Problem, planner: object, *, bound: bool = False, **options: Any) -> Plan:
+def planner_text(planner: object) -> str:
+    """A planner as text, the same whether it is given by its name, as its module or as the module's ``plan``."""
+    told = _module_of(_meant(planner))
+    return catalog.spelled(told if isinstance(told, ModuleType) else planner)
+
+
+@checked
+def plan(problem: Problem, planner: catalog.CodeOrName, *, bound: bool = False, **options: Any) -> Plan:
     """Make a plan; options are checked before any work is done.
 
     Parameters
@@ -110,13 +125,14 @@ def make_plan(
 
     A planner that says ``STARTS_WARM = True`` is given the ``previous`` plan; others start anew.
     """
-    if not isinstance(problem, Problem):
-        raise TypeError(f"problem: expected a Problem, as heliomesh.build gives, actual value {problem!r:.80}")
     found = find_planner(planner)
     settings = validated(found.options, options, f"{found.name} option")
     started, worked = time.perf_counter(), time.process_time()
     context = Planning(problem, settings, parallel_map, track, previous if found.starts_warm else None)
     given = found.plan(context)
+    if not isinstance(given, Plan | Policy):
+        expected = "expected one that returns a policy with decide(slot, seen)"
+        raise ScenarioError("planner", f"{expected}, actual value {given!r:.60}")
     made = given if isinstance(given, Plan) else Plan(found.name, given)
     made = replace(made, seconds=time.perf_counter() - started, process_seconds=time.process_time() - worked)
     if problem.battery.drains:
@@ -147,6 +163,7 @@ def chosen_options(planner: object, options: Mapping[str, Any]) -> dict[str, Any
     return plain
 
 
+@checked
 def lower_bound(problem: Problem, track: Track = untracked) -> float | None:
     """Certified lower bound on the expected cost per slot of the simulated process; computed once.
 
@@ -178,6 +195,7 @@ def lower_bound(problem: Problem, track: Track = untracked) -> float | None:
     return known
 
 
+@checked
 def average_bound(problem: Problem, track: Track = untracked) -> float | None:
     """Certified lower bound on the average cost per slot over all time, from any batteries; computed once.
 

@@ -53,7 +53,6 @@ def check_planner(planner: object, problem: Problem | None = None, **options: An
         _without_error("planner", lambda: make_plan(problem, planner, options, bound=False), "a plan")
         for _ in range(2)
     ]
-    _expect(hasattr(plans[0].policy, "decide"), "planner", "a policy with decide(slot, seen)", plans[0].policy)
     expected = "decisions that batteries pay for"
     first, second = (_without_error("planner", partial(simulate, problem, plan, 4), expected) for plan in plans)
     _expect(bool((first.cost == second.cost).all()), "planner", "the same plan for the same seed", "another")
@@ -136,7 +135,7 @@ def check_optimiser(optimiser: object) -> None:
     model = torch.nn.Linear(4, 3)
     samples = Samples(torch.linspace(-1, 1, 32).view(8, 4), torch.arange(8) % 3)
     settings = Learning(optimizer=_named("optimiser", optimiser))
-    strategy = _without_error("optimiser", lambda: choose_for(settings, model, samples, 1, "fp32", "loop"))
+    strategy = _without_error("optimiser", lambda: choose_for(settings, model, samples, "fp32", "loop"))
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).unsqueeze(0)
     before = weights.clone()
     strategy.train(weights, torch.tensor([0]), torch.arange(8).view(1, 2, 4), samples, 0.01)
@@ -158,15 +157,17 @@ def _without_error(kind: str, work: Callable[[], Any], expected: str = "to be us
 
 
 def _named(kind: str, variant: object) -> str:
-    """The text that means a variant."""
-    return str(_without_error(kind, lambda: catalog.spelled(variant), "an importable object"))
+    """The text that means a variant, which the caller names."""
+    text = str(_without_error(kind, lambda: catalog.spelled(variant), "an importable object"))
+    catalog.vouch(text)
+    return text
 
 
 def _function(kind: str, package: str, variant: object, name: str) -> Callable[[Any], Any]:
     """The function that a contract asks for, with its one parameter."""
     found = variant
     if isinstance(variant, str):
-        found = _without_error(kind, partial(catalog.find, package, variant), "a known name")
+        found = _without_error(kind, partial(catalog.find, package, _named(kind, variant)), "a known name")
     function: Callable[[Any], Any] = catalog.function(found, name)
     _expect(callable(function), kind, f"a function {name} or its module", repr(variant)[:80])
     _expect(len(_parameters(function)) == 1, kind, f"{name} to take one argument", _signature(function))

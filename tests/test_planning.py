@@ -68,12 +68,12 @@ def test_only_who_starts_warm_is_given_the_previous_plan(warm):
 @pytest.mark.parametrize(
     ("planner", "sentence"),
     [
-        (5, r"planner: expected a name, a function plan\(context\) or its module, actual 5"),
+        (5, "planner: expected text or a function or a module or a namespace, actual value 5"),
         ("nobody:plan", "planner: expected importable code as module:name, actual value 'nobody:plan': ModuleNot"),
         (f"{__name__}:nobody", r"planner: expected importable code as module:name, actual value .*nobody"),
         ("receivr", r"planner: expected one of .*, actual value 'receivr'; did you mean 'receiver'\?"),
     ],
 )
 def test_what_is_no_planner_is_refused(planner, sentence):
-    with pytest.raises(hm.ScenarioError, match=sentence):
+    with pytest.raises(hm.MistakeError, match=sentence):
         hm.plan(PROBLEM, planner)

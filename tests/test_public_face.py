@@ -19,7 +19,7 @@ def test_wrong_arguments_of_the_python_face() -> None:
         hm.plan(hm.Scenario.load("tiny"), "prices")  # type: ignore[arg-type]
     problem = hm.build(hm.Scenario.load("tiny"))
     plan = hm.plan(problem, "uncoordinated", bound=False)
-    with pytest.raises(ValueError, match="seed: expected at least 0"):
+    with pytest.raises(ValueError, match="seed: expected a whole number of at least 0"):
         hm.simulate(problem, plan, 1, -1)
     other = hm.build(hm.Scenario.load("tiny").override({"network.devices": 6}))
     with pytest.raises(ValueError, match="plan: expected one for"):

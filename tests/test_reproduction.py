@@ -7,7 +7,8 @@ import pytest
 
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.pages.tables import figure_text
-from heliomesh.studies.reproduce import experiment_names, figures, store_of
+from heliomesh.studies.experiments import EXPERIMENTS
+from heliomesh.studies.reproduce import figures, store_of
 from tests.conftest import Call
 
 ROOT = Path(__file__).parents[1]
@@ -28,18 +29,18 @@ def test_every_interval_of_the_page_stands_in_a_table_of_results():
 STORE = store_of(ROOT / "results", quick=False)
 
 
-@pytest.mark.parametrize("name", experiment_names())
-def test_every_line_of_every_figure_is_published(name):
-    (figure,) = figures([name], STORE, False, TrainSettings())
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.name)
+def test_every_line_of_every_figure_is_published(experiment):
+    (figure,) = figures([experiment], STORE, False, TrainSettings())
     assert [line.name for line in figure.absent] == []
     assert [result.line.name for result in figure.results if result.missing] == []
     text = figure_text(figure)
-    assert (ROOT / "results" / f"{name}.md").read_text(encoding="utf-8") == text
-    assert (ROOT / "results" / f"{name}.svg").exists() == bool(figure.results)
+    assert (ROOT / "results" / f"{experiment.name}.md").read_text(encoding="utf-8") == text
+    assert (ROOT / "results" / f"{experiment.name}.svg").exists() == bool(figure.results)
     assert "not run yet" not in text
 
 
 def test_the_help_names_every_experiment(call: Call) -> None:
     code, said, _ = call("reproduce", "--help")
     assert code == 0
-    assert [name for name in experiment_names() if name not in said] == []
+    assert [one.name for one in EXPERIMENTS if one.name not in said] == []

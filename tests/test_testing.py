@@ -91,7 +91,7 @@ class Idle:
             r"expected a function plan\(context\), actual parameters \(problem, options\)",
         ),
         (lambda context: Spendthrift(), "expected decisions that batteries pay for"),
-        (lambda context: "receiver", r"expected a policy with decide\(slot, seen\), actual receiver"),
+        (lambda context: "receiver", r"a policy with decide\(slot, seen\), actual value 'receiver'"),
         (fickle, "expected the same plan for the same seed"),
         (SimpleNamespace(plan=lambda context: None, Options=dict), "Options to be a subclass of heliomesh.scenario"),
     ],

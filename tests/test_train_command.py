@@ -333,7 +333,7 @@ MISTAKES = [
     (["--set", "learning.partition=indices", "--set", "learning.indices=[[0], [1]]"], "learning.indices"),
     (["--set", "learning.aggregation=update"], "learning.aggregation"),
     (["--strategy", "lop"], "learning.strategy"),
-    (["--precision", "fp8"], "learning.precision"),
+    (["--precision", "fp8"], "--precision"),
     (["--device", "gpu"], "--device"),
     (["--memory-gib", 0.0001], "training"),
     (["-o", "rounds=x"], "rounds"),

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from heliomesh.arguments import Count, Index, checked
 from heliomesh.living.conditions import Conditions, Pair, links, weights_under
 from heliomesh.planning import make_plan
 from heliomesh.problem.contributions import LearningModel
@@ -54,14 +55,15 @@ class Pruning:
         return interval(self.before.cost - self.after.cost)
 
 
+@checked
 def prune(
     problem: Problem,
     planner: str = "prices",
     options: Mapping[str, Any] | None = None,
     *,
     keep_gap: float = 0.8,
-    episodes: int = 64,
-    seed: int = 0,
+    episodes: Count = 64,
+    seed: Index = 0,
     track: Track = untracked,
 ) -> Pruning:
     """Drop the links that deliver least, and plan for what is left.

@@ -95,7 +95,7 @@ class Replanning:
 
     def decide(self, slot: int, seen: Observation) -> Decision:
         """Look back on the slot before, then act by the plan of each episode's belief."""
-        if slot == 0:
+        if slot == 0 or not self.beliefs:  # a watcher may come later than the first slot
             self._begin(len(seen.battery_joule))
         elif seen.noticed is not None and self._before is not None:
             self._watch(_glimpse(slot - 1, self._before, seen, seen.noticed))
@@ -108,6 +108,10 @@ class Replanning:
         self.beliefs = [self.first.conditions] * batch
         self.alarms = [[] for _ in range(batch)]
         self._sums, self._history, self._windows = {}, [], {}
+
+    def _seen_since(self, slot: int) -> list[Glimpse]:
+        """What was noticed from a slot on."""
+        return [glimpse for glimpse in self._history if glimpse.slot >= slot]
 
     def _groups(self) -> list[tuple[Conditions, Tensor]]:
         """Episodes of equal belief."""
@@ -221,7 +225,7 @@ class Replanning:
     def _dark_and_silent(self, episode: int, belief: Conditions, since: int) -> frozenset[Pair]:
         """Links of devices that harvest nothing, where nothing has come since the change: such a device is dead."""
         dark = {device for device, factor in belief.harvest if factor == 0}
-        arrived = torch.stack([seen.noticed.arrived[episode] for seen in self._history[since:]]).any(0)
+        arrived = torch.stack([seen.noticed.arrived[episode] for seen in self._seen_since(since)]).any(0)
         heard = {device for edge in arrived.nonzero().flatten().tolist() for device in _pair(self.problem, edge)}
         return frozenset(pair for pair in links(self.problem.topology) if (dark - heard).intersection(pair))
 
@@ -230,7 +234,7 @@ class Replanning:
         belief = self.beliefs[episode]
         self._windows[episode] = replace(window, again=2 * slot - window.first_slot)
         old = belief.harvest_factor(self.problem.num_devices)
-        seen = [glimpse.of(torch.tensor([episode])) for glimpse in self._history[window.first_slot :]]
+        seen = [glimpse.of(torch.tensor([episode])) for glimpse in self._seen_since(window.first_slot)]
         by_slot = torch.cat([g.noticed.harvested_joule for g in seen])
         expected = torch.cat([harvest_moments(self.problem, g.slot, g.weather)[0] for g in seen])
         harvested, usual = by_slot.nansum(0), torch.where(by_slot.isnan(), 0.0, expected).sum(0)
@@ -243,7 +247,7 @@ class Replanning:
 
     def _spending(self, episode: int, devices: tuple[int, ...], since: int) -> dict[int, float]:
         """Factors on what devices draw: the median of measured over planned joules since a slot, rounded."""
-        ratios = [seen.noticed.spent_ratio for seen in self._history[since:]]
+        ratios = [seen.noticed.spent_ratio for seen in self._seen_since(since)]
         measured = torch.stack([ratio[episode] for ratio in ratios if ratio is not None])  # (slot, device)
         found = measured.nanmedian(0).values
         return {device: rounded_factor(max(float(found[device]), _LEAST_FACTOR)) for device in devices}
@@ -252,7 +256,7 @@ class Replanning:
         """Counted transitions of all sites, with the old kernel as a weak prior, rounded."""
         old = world_under(self.problem, belief).channel.kernel
         counts = _PRIOR_MOVES * old
-        for seen in self._history[since:]:
+        for seen in self._seen_since(since):
             known = seen.sites_known[episode]
             moves = (seen.level[episode] * len(old) + seen.next_level[episode])[known]
             counts = counts + torch.bincount(moves, minlength=old.numel()).reshape(old.shape)
@@ -263,7 +267,7 @@ class Replanning:
     def _with_returned(self, episode: int, belief: Conditions, alarm: Alarm) -> Conditions:
         """The belief with all links over which packets came since the alarm."""
         heard: set[Pair] = set()
-        for seen in self._history[alarm.slot :]:
+        for seen in self._seen_since(alarm.slot):
             back = seen.noticed.arrived[episode] & self._answers[belief].edge_lost
             heard |= {_pair(self.problem, edge) for edge in back.nonzero().flatten().tolist()}
         lost = {pair for pair in links(self.problem.topology) if belief.is_lost(pair)} - heard

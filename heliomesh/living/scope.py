@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from heliomesh.arguments import Count, Index, checked
 from heliomesh.planning import make_plan
 from heliomesh.problem.overhead import Overhead
 from heliomesh.problem.policy import Track, untracked
@@ -66,14 +67,15 @@ class AdaptedScope:
         return (full - chosen) / (full - base) if full > base else 0.0
 
 
+@checked
 def adapt_scope(
     problem: Problem,
-    hops: int = 0,
+    hops: Index = 0,
     options: Mapping[str, Any] | None = None,
     *,
     keep_gain: float = 0.8,
-    episodes: int = 64,
-    seed: int = 0,
+    episodes: Count = 64,
+    seed: Index = 0,
     track: Track = untracked,
 ) -> AdaptedScope:
     """Let devices of Algorithm 1 see one hop more where it pays.

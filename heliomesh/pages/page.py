@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -39,13 +39,13 @@ def report_page(
     folders: Sequence[str | Path],
     title: str | None = None,
     every: int = 1,
-    refusals: Mapping[str, str] | None = None,
+    absences: Sequence[str] = (),
 ) -> str:
     """The page of these run folders as text; raises as `page_data` does.
 
-    ``refusals`` says why planners that have no run did not fit.
+    ``absences`` says why planners have no run.
     """
-    return render(page_data(folders, title, every) | {"refusals": dict(refusals or {})})
+    return render(page_data(folders, title, every) | {"refusals": list(absences)})
 
 
 def render(data: dict[str, Any]) -> str:
@@ -60,10 +60,7 @@ def render(data: dict[str, Any]) -> str:
         "title": escape(data["title"].encode("utf-8", "replace").decode()),
         "answer": escape(told.get("sentence", "")),
         "details": escape(told.get("details", "")),
-        "refusals": "".join(
-            f"<li>{escape(f'{planner} refused. {reason}')}</li>"
-            for planner, reason in data.get("refusals", {}).items()
-        ),
+        "refusals": "".join(f"<li>{escape(sentence)}</li>" for sentence in data.get("refusals", ())),
         "style": style,
         "script": script,
         "data": embedded_json(data),

@@ -23,7 +23,7 @@ from heliomesh.learning.run import TrainingError
 from heliomesh.pages.answer import answer
 from heliomesh.pages.headline import certified_bounds, ledger_totals, scheme_facts
 from heliomesh.pages.packing import Blobs, estimated_characters
-from heliomesh.pages.run_folder import Curves, RunFolder, read_run
+from heliomesh.pages.run_folder import Curves, Live, RunFolder, read_run
 from heliomesh.pages.schemes import grouped, scenario_hash, scenario_names, short_title
 from heliomesh.pages.seed_by_seed import LEAST_PAIRS, differences, seeds_of
 from heliomesh.problem.size import TooLargeError, readable
@@ -58,7 +58,11 @@ def page_data(folders: Sequence[str | Path], title: str | None = None, every: in
     if every < 1:
         raise TrainingError(f"every: expected at least 1, actual value {every}")
     _check_distinct(folders)
-    runs = [read_run(folder) for folder in folders]
+    return described([read_run(folder) for folder in folders], title, every)
+
+
+def described(runs: Sequence[RunFolder], title: str | None = None, every: int = 1) -> Facts:
+    """The same of runs that were read; raises TooLargeError."""
     _check_size(runs, every)
     blobs = Blobs()
     names = scenario_names(runs)
@@ -140,10 +144,15 @@ def _run_facts(run: RunFolder, scenario: int, every: int, blobs: Blobs) -> Facts
         "missing": list(run.missing),
         "curves": _curve_facts(run.curves, blobs),
         "trace": None if run.trace is None else _trace_facts(run.trace, run.episode, run, every, blobs),
+        "live": None if run.live is None else _live_facts(run.live, blobs),
         "labels": None if mix is None else blobs.integers_of(mix),
         "why_no_labels": why_no_mix,
         "provenance": {name: run.provenance[name] for name in _PROVENANCE if name in run.provenance},
     }
+
+
+def _live_facts(live: Live, blobs: Blobs) -> Facts:
+    return {"slot": blobs.integers_of(live.slots), "heard": blobs.bits_of(live.heard)}
 
 
 def _curve_facts(curves: Curves, blobs: Blobs) -> Facts:

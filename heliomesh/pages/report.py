@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from heliomesh.arguments import checked
 from heliomesh.durable import write_text
 from heliomesh.pages.page import report_page
 from heliomesh.studies.compare import Comparison
 
 
+@checked
 def report(
     runs: Sequence[str | Path] | Comparison,
     out: str | Path = "report.html",
@@ -42,7 +44,7 @@ def report(
     """
     with TemporaryDirectory() as folder:
         if isinstance(runs, Comparison):
-            page = report_page(runs.save_runs(folder), title, every, runs.refusals())
+            page = report_page(runs.save_runs(folder), title, every, runs.absences())
         else:
             page = report_page(runs, title, every)
     write_text(Path(out), page)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.jobs.store import PLAN, TRACE, TRACE_ARRAYS, read_result
+from heliomesh.jobs.result_files import PLAN, TRACE, TRACE_ARRAYS, read_result
 from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
 from heliomesh.learning.evaluation import COLUMNS
 from heliomesh.learning.replay import TrainJob, check_trace
@@ -44,6 +44,19 @@ class Curves:
         return int(slots[-1]) if len(slots) else 0
 
 
+def no_curves(scenario: Scenario) -> Curves:
+    """Of a run that was not evaluated yet."""
+    return Curves({name: np.empty(0) for name in COLUMNS}, np.empty((0, scenario.network.devices)))
+
+
+@dataclass(frozen=True)
+class Live:
+    """Which slots of a real network a trace has, and who was heard in them."""
+
+    slots: npt.NDArray[np.int64]  # (slot of the trace,) their numbers in the network, rising
+    heard: npt.NDArray[np.bool_]  # (slot of the trace, device)
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Everything a report knows of one run."""
@@ -63,6 +76,7 @@ class RunFolder:
     missing: tuple[str, ...]  # sentences
     gap_ledger: GapLedger | None = None  # where it was asked for
     episodes: Episodes | None = None  # all that a comparison simulated with the plan
+    live: Live | None = None  # of a network that is watched
 
 
 def read_run(folder: str | Path) -> RunFolder:
@@ -229,8 +243,7 @@ def _newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, tuple[str, ...]
 def _curves(folder: Path, found: Checkpoint | None, scenario: Scenario) -> Curves:
     """What a checkpoint knows so far."""
     if found is None:
-        empty = {name: np.empty(0) for name in COLUMNS}
-        return Curves(empty, np.empty((0, scenario.network.devices)))
+        return no_curves(scenario)
     try:
         metrics = dict(zip(COLUMNS, found.tensors["metrics 0"].numpy(), strict=True))
         return _checked(metrics, found.tensors["accuracy 0"].numpy(), scenario)

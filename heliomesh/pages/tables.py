@@ -33,7 +33,16 @@ def figure_text(figure: Figure) -> str:
     lines = [f"## {figure.title}", ""]
     if figure.absent:
         lines += [f"{len(figure.absent)} of {figure.num_lines} lines are not there yet.", ""]
-    return "\n".join([*lines, *_table(figure), *_comparisons(figure), *_radio(figure)]) + "\n"
+    return (
+        "\n".join([*lines, *_table(figure), *_comparisons(figure), *_radio(figure), *_computed_with(figure)]) + "\n"
+    )
+
+
+def _computed_with(figure: Figure) -> list[str]:
+    """Versions and processors that the runs say they were computed with, in letters that no page obeys."""
+    made = sorted({result.computed_with for result in figure.results} - {""})
+    plain = ["".join(letter for letter in one if letter.isalnum() or letter in " .,+-_") for one in made]
+    return [f"Computed with {'; '.join(plain)}.", ""] if plain else []
 
 
 def _table(figure: Figure) -> list[str]:

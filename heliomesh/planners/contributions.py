@@ -22,6 +22,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from heliomesh.arguments import checked
 from heliomesh.problem.context import Planning
 from heliomesh.problem.contributions import Contributions, LearningModel, bias_weights, slots_to_deadline
 from heliomesh.problem.exchange import Exchange, scarcity_price
@@ -32,7 +33,7 @@ from heliomesh.problem.policy import ActionPolicy, Decision, Observation, Plan
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.single import opportunity_values
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
-from heliomesh.scenario import ScenarioError, Section
+from heliomesh.scenario import ScenarioError, Section, validated
 from heliomesh.simulation.slot_loop import run_slots
 
 _BIN_SLOTS, _BINS = 6, 9  # opportunities within so many slots of a deadline share a law; the last bin has all others
@@ -185,6 +186,7 @@ def _practised(context: Planning[Options]) -> tuple[Learners, Practice | None]:
     return policy, practice
 
 
+@checked
 def learning_phases(problem: Problem, **options: Any) -> list[tuple[int, float, float]]:
     """What training and packets are worth in the mean, for ``cost.phases``.
 
@@ -203,7 +205,7 @@ def learning_phases(problem: Problem, **options: Any) -> list[tuple[int, float, 
     list of (int, float, float)
         Slots of each phase, u of a slot of training, and v of packets per mixing weight.
     """
-    asked = Options(**{"passes": 1, **options})
+    asked = validated(Options, {"passes": 1, **options}, "contributions option")
     _, practice = _practised(Planning(problem, asked))
     if practice is None:
         raise ScenarioError("contributions option.passes", "expected at least 1, actual value 0")

@@ -122,3 +122,16 @@ def repeated(problem: Problem, made: Plan) -> Plan:
 def one_cycle(policy: Policy) -> Policy:
     """An endless policy's own for one cycle; any other as it is."""
     return policy.cycle if isinstance(policy, Endless) else policy
+
+
+def check_size(problem: Problem, policy: Policy) -> None:
+    """Refuse a policy that was planned for a problem of another size."""
+    planned = getattr(policy, "problem", problem)
+    slots = problem.slots if isinstance(policy, Endless) else planned.slots  # a plan without an end fits any number
+    shapes = [
+        (p.num_devices, count, p.harvest.law.num_weather, len(p.actions))
+        for p, count in ((planned, slots), (problem, problem.slots))
+    ]
+    if shapes[0] != shapes[1]:
+        names = "devices, slots, weather levels and actions"
+        raise ScenarioError("plan", f"expected one for {shapes[1]} {names}, actual value {shapes[0]}")

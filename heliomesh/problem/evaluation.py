@@ -10,7 +10,10 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from heliomesh.arguments import checked
+from heliomesh.mistakes import ArgumentError
 from heliomesh.problem.cost import part_factors
+from heliomesh.problem.endless import check_size
 from heliomesh.problem.exact import expected_first
 from heliomesh.problem.factor import Factor, Variable, action, energy, site
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan, as_plan, refuse_memory
@@ -20,6 +23,7 @@ from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.scenario import ScenarioError
 
 
+@checked
 def exact_cost(problem: Problem, plan: Plan | ActionPolicy, memory_gib: float = DEFAULT_LIMIT_GIB) -> float:
     """Expected cost per slot of the grid process under a plan.
 
@@ -45,9 +49,9 @@ def exact_cost(problem: Problem, plan: Plan | ActionPolicy, memory_gib: float = 
     plan = as_plan(plan)
     policy = plan.policy
     if not isinstance(policy, ActionPolicy):
-        raise TypeError(
-            f"plan: expected one that chooses among the scenario's actions, actual value {type(policy).__name__}"
-        )
+        expected = "expected one that chooses among the scenario's actions"
+        raise ArgumentError("plan", f"{expected}, actual value {type(policy).__name__}")
+    check_size(problem, policy)
     refuse_memory(policy, plan.planner, "exact evaluation")
     parts = (_whole(problem),) if problem.battery.drains else _separable_parts(problem, policy)
     largest = max(entries(problem.sizes(part.states)) for part in parts)

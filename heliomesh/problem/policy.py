@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from heliomesh.arguments import checked
 from heliomesh.problem import guard
 from heliomesh.problem.factor import Variable, energy, site
 from heliomesh.problem.overhead import Overhead
@@ -124,6 +125,7 @@ class Decision:
     weights: Weights | None = None  # None: the network's own
 
 
+@runtime_checkable
 class Policy(Protocol):
     """Anything that decides from observations.
 
@@ -304,6 +306,7 @@ class Plan:
     process_seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
 
+    @checked
     def save(self, path: str | Path) -> None:
         """Write one file that `load` reads; raises PlanError where the policy is more than tables and settings."""
         from heliomesh.problem.plan_file import save_plan  # here, because it needs this file
@@ -311,6 +314,7 @@ class Plan:
         save_plan(self, path)
 
     @classmethod
+    @checked
     def load(cls, path: str | Path, *, trust: bool = False) -> "Plan":
         """Read a saved plan; ``trust`` lets it name classes outside heliomesh. Raises PlanError."""
         from heliomesh.problem.plan_file import load_plan

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from heliomesh import catalog
+from heliomesh.arguments import checked
 from heliomesh.physics.battery import Battery, aligned_battery, build_battery, initial_level_law
 from heliomesh.physics.channel import Channel, build_channel
 from heliomesh.physics.harvesting import (
@@ -401,6 +402,7 @@ def coloured(num_devices: int, crowds: Iterable[tuple[int, ...]]) -> tuple[int, 
     return tuple(colour)
 
 
+@checked
 def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:
     """Build and check everything physical.
 
@@ -423,8 +425,6 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
     ScenarioError
         With the path of the field that is wrong.
     """
-    if not isinstance(scenario, Scenario):
-        raise TypeError(f"scenario: expected a Scenario, as Scenario.load gives, actual value {scenario!r}")
     place, number = torch_device(device), _number_type(dtype)
     topology = build_topology(scenario)
     channel, link = build_channel(scenario, topology), build_link(scenario, topology)

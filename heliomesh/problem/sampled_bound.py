@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from scipy.special import stdtrit
 
+from heliomesh.arguments import Count, Index, checked
 from heliomesh.problem.coordination import Coordination
 from heliomesh.problem.dual import rough_levels
 from heliomesh.problem.path_ascent import PathAscent, is_large
@@ -57,8 +58,9 @@ class SampledBound:
         return self.mean - self.half_width
 
 
+@checked
 def sampled_bound(
-    problem: Problem, *, paths: int = 16, seed: int = 0, steps: int = 80, track: Track = untracked
+    problem: Problem, *, paths: Count = 16, seed: Index = 0, steps: Index = 80, track: Track = untracked
 ) -> SampledBound:
     """Bound the expected cost per slot of the simulated process; for every policy that picks the scenario's powers.
 

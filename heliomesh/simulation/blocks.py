@@ -16,9 +16,10 @@ from torch import Tensor
 
 from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay
 from heliomesh.problem import guard
+from heliomesh.problem.endless import check_size
 from heliomesh.problem.policy import ActionPolicy, Ahead, Decision, Observation, Policy, sees_present_only
 from heliomesh.problem.problem import Problem
-from heliomesh.simulation.slot_loop import Episodes, Slot, check_size, run_slots
+from heliomesh.simulation.slot_loop import Episodes, Slot, run_slots
 
 _BLOCK_SLOTS = 256  # most slots of a block
 _BLOCK_NUMBERS = 1 << 16  # most numbers of a kind in a block: larger slots are worth their operations alone

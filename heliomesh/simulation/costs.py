@@ -1,29 +1,41 @@
-"""Costs of large networks: the slot loop without a trace, so memory does not grow with the horizon."""
+"""Means over slots of large networks: the slot loop without a trace, so memory does not grow with the horizon."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from heliomesh.arguments import Count, Index, NotEmpty, checked
 from heliomesh.problem.policy import Plan, Policy, Track, as_plan, sees_present_only, untracked
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.threads import fitting_threads
 from heliomesh.simulation.blocks import for_every_slot, run_blocks
 from heliomesh.simulation.trace import check_finite
 
+Floats = npt.NDArray[np.float64]
 
+
+class EpisodeMeans(NamedTuple):
+    """Means over the slots of episodes; (episode,) each."""
+
+    cost: Floats  # updates lost per slot
+    dark: Floats  # share of devices whose battery did not pay for the slot's drain
+
+
+@checked
 def simulate_costs(
     problem: Problem,
     plan: Plan | Policy,
-    episodes: int | Sequence[int] = 64,
-    seed: int = 0,
+    episodes: Count | Annotated[Sequence[Index], NotEmpty()] = 64,
+    seed: Index = 0,
     *,
     truth: Mapping[int, Problem] = MappingProxyType({}),
-    at_once: int = 64,
+    at_once: Count = 64,
     track: Track = untracked,
-) -> npt.NDArray[np.float64]:
+) -> Floats:
     """Costs of episodes without their trace, the same numbers as ``simulate(...).cost``.
 
     Parameters
@@ -48,20 +60,37 @@ def simulate_costs(
     numpy.ndarray
         Updates lost per slot, a mean over slots; (episode,).
     """
+    return simulate_means(problem, plan, episodes, seed, truth=truth, at_once=at_once, track=track).cost
+
+
+def simulate_means(
+    problem: Problem,
+    plan: Plan | Policy,
+    episodes: int | Sequence[int] = 64,
+    seed: int = 0,
+    *,
+    truth: Mapping[int, Problem] = MappingProxyType({}),
+    at_once: int = 64,
+    track: Track = untracked,
+) -> EpisodeMeans:
+    """Costs and darkness of episodes without their trace; arguments as of `simulate_costs`."""
     plan = as_plan(plan)
     numbers = list(range(episodes)) if isinstance(episodes, int) else list(episodes)
     packets = not sees_present_only(problem, plan.policy)  # else costs need only their error rates
-    costs = []
+    found = []
     for first in range(0, len(numbers), at_once):
         chunk = numbers[first : first + at_once]
-        total = torch.zeros(len(chunk), dtype=torch.float64, device=problem.device)
+        cost, dark = (
+            torch.zeros(len(chunk), dtype=torch.float64, device=problem.device) for _ in EpisodeMeans._fields
+        )
         blocks = run_blocks(problem, plan.policy, chunk, seed, truth, packets)
         with fitting_threads(problem):
             for block in track(for_every_slot(blocks), f"simulate {plan.planner}", problem.slots):
                 if block is None:
                     continue
-                for cost in block.update_loss.sum(-1).reshape(-1, len(chunk)):  # in the same order for all blocks
-                    total += cost
-        costs.append(total.cpu().numpy() / problem.slots)
-        check_finite(costs[-1])
-    return np.concatenate(costs)
+                for lost in block.update_loss.sum(-1).reshape(-1, len(chunk)):  # in the same order for all blocks
+                    cost += lost
+                dark += block.dark.double().mean(-1).reshape(-1, len(chunk)).sum(0)
+        check_finite(cost.cpu().numpy())
+        found.append(torch.stack((cost, dark)).cpu().numpy() / problem.slots)
+    return EpisodeMeans(*np.concatenate(found, axis=1))

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
+from heliomesh.arguments import checked
 from heliomesh.physics.topology import build_topology
 from heliomesh.problem.problem import Problem
 from heliomesh.scenario import Scenario
@@ -60,6 +61,7 @@ class Summary:
         return float(np.ptp(self.update_loss))
 
 
+@checked
 def summarise(trace: Trace) -> Summary:
     """Describe a trace in a few numbers.
 

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from heliomesh.arguments import checked
 from heliomesh.physics.storage import Consumption, build_losses
 from heliomesh.problem.problem import consumption
-from heliomesh.scenario import Scenario
+from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.trace import Trace
 
 Joules = npt.NDArray[np.float64]
@@ -51,6 +52,7 @@ class Ledger:
 _DUST = 1e-8  # of the spending: batteries forgive as much
 
 
+@checked
 def energy_ledger(trace: Trace, scenario: Scenario | None = None) -> Ledger:
     """Balance the energy of every device in every episode.
 
@@ -67,6 +69,12 @@ def energy_ledger(trace: Trace, scenario: Scenario | None = None) -> Ledger:
         What was harvested, spent, stored and lost [J]; (episode, device) each.
     """
     scenario = scenario or _scenario(trace)
+    devices = trace.scheduled.shape[-1]
+    if scenario.network.devices != devices:
+        raise ScenarioError(
+            "scenario",
+            f"expected one of {devices} devices, as the trace has, actual number {scenario.network.devices}",
+        )
     used = consumption(scenario)
     losses = build_losses(scenario, used.drain_joule)
     spent, before = trace.spent_joule, trace.battery_joule[:, :-1]

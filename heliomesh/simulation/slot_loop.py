@@ -20,9 +20,10 @@ from heliomesh.physics.harvesting import Slots
 from heliomesh.physics.link import error_prob
 from heliomesh.problem import guard
 from heliomesh.problem.cost import update_loss
-from heliomesh.problem.endless import Endless
+from heliomesh.problem.endless import check_size
 from heliomesh.problem.policy import Decision, Noticed, Observation, Policy, decided
 from heliomesh.problem.problem import Problem
+from heliomesh.scenario import ScenarioError
 from heliomesh.streams import Purpose, stream
 
 _BLOCK_SLOTS = 64  # most slots of random numbers drawn at a time; the numbers do not depend on it
@@ -45,6 +46,7 @@ class Slot:
     harvested_joule: Tensor  # (episode, device)
     overflow_joule: Tensor  # (episode, device)
     battery_after_joule: Tensor  # (episode, device) at the start of the next slot
+    dark: Tensor  # (episode, device) the battery did not pay for the drain
     edge_weight: Tensor | None = None  # (episode, edge) a_ij in force, where the policy has weights of its own
 
 
@@ -66,6 +68,13 @@ class Episodes:
     ) -> None:
         self.problem, self.slot = problem, 0
         self._world, self._truth = problem, dict(truth)
+        for world in truth.values():
+            if world.num_devices != problem.num_devices or world.topology.num_edges != problem.topology.num_edges:
+                raise ScenarioError(
+                    "truth",
+                    f"expected worlds of {problem.num_devices} devices and {problem.topology.num_edges} edges, "
+                    f"actual value {world.num_devices} and {world.topology.num_edges}",
+                )
         self._dust_joule = guard.DUST * problem.battery.capacity_joule
         self._numbers = RandomNumbers(problem, episodes, seed, packets)
         first = self._numbers.first()
@@ -131,6 +140,7 @@ class Episodes:
             harvested_joule=harvested_joule,
             overflow_joule=overflow,
             battery_after_joule=after,
+            dark=dark,
             edge_weight=None if decision.weights is None else decision.weights.edge,
         )
 
@@ -164,19 +174,6 @@ def run_slots(
         yield under_way.advance(decided(problem, policy, slot, seen), type(policy).__name__)
 
 
-def check_size(problem: Problem, policy: Policy) -> None:
-    """Refuse a policy that was planned for a problem of another size."""
-    planned = getattr(policy, "problem", problem)
-    slots = problem.slots if isinstance(policy, Endless) else planned.slots  # a plan without an end fits any number
-    shapes = [
-        (p.num_devices, count, p.harvest.law.num_weather, len(p.actions))
-        for p, count in ((planned, slots), (problem, problem.slots))
-    ]
-    if shapes[0] != shapes[1]:
-        names = "devices, slots, weather levels and actions"
-        raise ValueError(f"plan: expected one for {shapes[1]} {names}, actual value {shapes[0]}")
-
-
 @dataclass(frozen=True)
 class SlotNumbers:
     """Uniform numbers of one slot."""
@@ -192,7 +189,7 @@ class RandomNumbers:
 
     def __init__(self, problem: Problem, episodes: list[int], seed: int, packets: bool = True) -> None:
         if seed < 0:
-            raise ValueError(f"seed: expected at least 0, actual value {seed}")
+            raise ScenarioError("seed", f"expected at least 0, actual value {seed}")
         devices = problem.num_devices
         self._device = problem.device
         self._shapes: dict[Purpose, tuple[int, ...]] = {

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from heliomesh.arguments import Count, Index, NotEmpty, checked
 from heliomesh.durable import npz_sizes, written_whole
 from heliomesh.mistakes import MistakeError
 from heliomesh.problem.policy import Plan, Policy, Track, as_plan, untracked
@@ -127,13 +128,19 @@ class Trace:
         total: npt.NDArray[np.float64] = self.update_loss.sum(-1).mean(-1)
         return total
 
-    def episode(self, number: int) -> "Trace":
+    @checked
+    def episode(self, number: Index) -> "Trace":
         """The trace of one episode alone."""
+        if number >= len(self.scheduled):
+            raise TraceError(f"number: expected an episode below {len(self.scheduled)}, actual value {number}")
         own = {c.name: getattr(self, c.name)[number : number + 1].copy() for c in self.recorded}
         return replace(self, **own)  # copies: it may stay when the others go
 
-    def first_slots(self, slots: int) -> "Trace":
+    @checked
+    def first_slots(self, slots: Count) -> "Trace":
         """The beginning of the trace."""
+        if slots > self.scheduled.shape[1]:
+            raise TraceError(f"slots: expected at most {self.scheduled.shape[1]}, actual value {slots}")
         length = {"slot": slots, "moment": slots + 1}
         return replace(self, **{c.name: getattr(self, c.name)[:, : length[c.axes[1]]] for c in self.recorded})
 
@@ -150,6 +157,7 @@ class Trace:
         dataset = xarray.Dataset(arrays, coords).set_coords(["edge_receiver", "edge_sender"])
         return dataset.assign_attrs(planner=self.planner, seed=self.seed, scenario=self.scenario_toml)
 
+    @checked
     def save(self, path: str | Path) -> None:
         """Write one compressed file; the name appears only when the file is complete."""
         target = Path(path)
@@ -159,6 +167,7 @@ class Trace:
             np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
 
     @classmethod
+    @checked
     def load(cls, path: str | Path, *, memory_gib: float = DEFAULT_LIMIT_GIB) -> "Trace":
         """Read a saved trace; raises TraceError for anything else, and TooLargeError above the memory limit."""
         try:
@@ -222,11 +231,12 @@ _LARGEST = 1e100  # sums over slots must stay numbers
 _KIND_WORDS = {"b": "booleans", "i": "whole numbers", "f": "floating-point numbers"}
 
 
+@checked
 def simulate(
     problem: Problem,
     plan: Plan | Policy,
-    episodes: int | Sequence[int] = 64,
-    seed: int = 0,
+    episodes: Count | Annotated[Sequence[Index], NotEmpty()] = 64,
+    seed: Index = 0,
     *,
     truth: Mapping[int, Problem] = MappingProxyType({}),
     memory_gib: float = DEFAULT_LIMIT_GIB,
@@ -261,8 +271,6 @@ def simulate(
     """
     plan = as_plan(plan)
     numbers = range(episodes) if isinstance(episodes, int) else list(episodes)
-    if not numbers:
-        raise ValueError(f"episodes: expected at least 1, actual value {episodes}")
     check_fits("trace", estimate_bytes(problem, len(numbers)), memory_gib, "lower episodes, slots or network.devices")
     starts = range(0, len(numbers), _EPISODES_AT_ONCE)
     chunks = [list(numbers[start : start + _EPISODES_AT_ONCE]) for start in starts]

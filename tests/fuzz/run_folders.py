@@ -21,7 +21,7 @@ from heliomesh.learning.evaluation import COLUMNS
 from heliomesh.learning.run import Run
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.simulation.trace import Trace
-from heliomesh.studies.experiments import hops
+from heliomesh.studies.experiments import experiments
 from tests.fuzz.mutation import Rng, spoiled_array, spoiled_arrays, spoiled_bytes, spoiled_text, spoiled_tree
 
 _OVERRIDES = {
@@ -69,7 +69,7 @@ def _stop_after(slots: int) -> Callable[[int, Mapping[str, float]], None]:
 
 def stored_jobs() -> list[Job]:
     """The jobs whose results are stored: those of three lines."""
-    return [job for line in hops.lines(quick=True)[:3] for job in line.jobs(TrainSettings())]
+    return [job for line in experiments(["hops"])[0].lines(quick=True)[:3] for job in line.jobs(TrainSettings())]
 
 
 def _prepare_store(folder: Path) -> None:

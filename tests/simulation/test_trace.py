@@ -326,7 +326,9 @@ def test_a_header_that_promises_more_than_the_file_holds_is_refused(saved, tmp_p
 @pytest.mark.parametrize("episodes", [0, -1])
 def test_no_episodes(episodes):
     problem = problem_of()
-    with pytest.raises(ValueError, match=f"episodes: expected at least 1, actual value {episodes}"):
+    with pytest.raises(
+        ValueError, match=f"episodes: expected a whole number of at least 1 .*, actual value {episodes}"
+    ):
         hm.simulate(problem, hm.plan(problem, "uncoordinated"), episodes=episodes)
 
 

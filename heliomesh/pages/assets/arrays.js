@@ -27,6 +27,19 @@ function column(ref, index) {
   return Array.from({ length: shape[0] }, (_, row) => raw[row * shape[1] + index] * scale);
 }
 
+/** Whether a bit of a decoded (row, column) array is set. */
+function bitAt({ raw, shape }, row, index) {
+  const bit = row * shape[1] + index;
+  return Boolean(raw[bit >> 3] & (1 << (bit & 7)));
+}
+
+// of a network that is watched: slots that were heard, by their own numbers
+const heardSlots = page.runs[0]?.live ? numbers(page.runs[0].live.slot) : null;
+
+/** A slot's name by how many slots are over with it: of a live network its own number, which agents print too. */
+const slotName = (done) => (heardSlots ? heardSlots[Math.min(Math.max(Math.ceil(done), 1), heardSlots.length) - 1] : done);
+const SLOT_AXIS = heardSlots ? "slots heard, in order" : "slot";
+
 const networks = page.scenarios.map(({ network }) => {
   const flat = numbers(network.position_metre);
   return {

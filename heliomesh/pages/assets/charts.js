@@ -149,7 +149,7 @@ class Chart {
     }
     parts.push(svg("path", { class: "axis", d: `M${MARGIN.left} ${MARGIN.top}V${bottom}H${right}` }));
     const middle = { x: (MARGIN.left + right) / 2, "text-anchor": "middle" };
-    parts.push(svg("text", { ...middle, y: bottom + 31 }, "slot"));
+    parts.push(svg("text", { ...middle, y: bottom + 31 }, SLOT_AXIS));
     if (this.blank) parts.push(svg("text", { ...middle, y: (MARGIN.top + bottom) / 2 }, "No value in these slots."));
     return parts;
   }
@@ -250,7 +250,7 @@ class Chart {
     const there = rows.filter(({ x, at }) => x[at] === this.readAt);
     const line = svg("path", { class: "axis", d: `M${this.x(this.readAt)} ${MARGIN.top}V${this.height - MARGIN.bottom}` });
     this.marks.replaceChildren(line, ...there.map(({ x, y, at, index }) => this.dot([this.x(x[at]), this.y(y[at])], index)));
-    showTip(clientX, clientY, `slot ${this.readAt}`, there.map(({ y, low, high, at, index }) => {
+    showTip(clientX, clientY, `slot ${slotName(this.readAt)}`, there.map(({ y, low, high, at, index }) => {
       const band = low ? ` (${short(low[at])} to ${short(high[at])})` : "";
       return [index, page.schemes[index].label, short(y[at]) + band];
     }));

@@ -62,12 +62,21 @@ function deviceFacts(run, device) {
   const sends = (code) => trace.powers_watt[code % TRAINED] > 0;
   const loss = column(trace.update_loss, device);
   const [sent, arrived] = packetsOf(run, device, codes);
+  const missed = missedFrames(run, device).length;
   return [
+    ...(missed ? [`not heard in ${several(missed, "slot")}, shaded below`] : []),
     `battery of ${short(trace.capacity_joule[device])} J`,
     `trains in ${share((code) => code >= TRAINED)} % of slots, sends in ${share(sends)} %`,
     sent ? `${percent(arrived / sent, 0)} % of its ${sent} packets arrive` : "sends nothing",
     `mean update loss ${fixed(loss.reduce((sum, value) => sum + value, 0) / loss.length, 2)}`,
   ].join("; ");
+}
+
+/** Frames in which a watched device was not heard. */
+function missedFrames({ live }, device) {
+  if (!live) return [];
+  const heard = decode(live.heard);
+  return Array.from(heardSlots.keys()).filter((frame) => !bitAt(heard, frame, device));
 }
 
 /** Packets sent to neighbours, and how many arrived. */
@@ -98,7 +107,9 @@ function drawHistory(host, run, device) {
   const picture = svg("svg", { viewBox: `0 0 ${width} ${bottom + 36}`, height: bottom + 36, role: "img",
     "aria-label": `Battery, harvest and actions of device ${device} over slots` });
   const line = svg("path", { class: "cursor" });
+  const shades = missedFrames(run, device).map((frame) => `M${x(frame)} 0H${x(frame + 1)}V${bottom}H${x(frame)}Z`);
   picture.append(
+    svg("path", { class: "missed", d: shades.join("") }),
     ...lane({ run, x, top: 18, bottom: 140, width, title: "battery [J]", most: run.trace.capacity_joule[device] },
       column(run.trace.battery, device), "battery"),
     ...lane({ run, x, top: 164, bottom: 216, width, title: "harvest [J]", most: run.trace.harvested.scale * 255 },
@@ -106,7 +117,7 @@ function drawHistory(host, run, device) {
     ...actionLane({ run, x, top: 240, bottom, width }, column(run.trace.action, device)),
     ...niceTicks(0, run.slots, width < 400 ? 4 : 8).map((slot) =>
       svg("text", { x: x(slot), y: bottom + 16, "text-anchor": "middle" }, short(slot))),
-    svg("text", { x: (46 + width) / 2, y: bottom + 31, "text-anchor": "middle" }, "slot"),
+    svg("text", { x: (46 + width) / 2, y: bottom + 31, "text-anchor": "middle" }, SLOT_AXIS),
     line);
   picture.append(...picture.querySelectorAll(".lane")); // titles last, over the cursor's line
   deviceView.cursor = { line, x, bottom };

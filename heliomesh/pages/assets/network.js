@@ -31,6 +31,18 @@ function addCross(pen, x, y, size) {
   pen.moveTo(x - size, y + size); pen.lineTo(x + size, y - size);
 }
 
+/** A device that was not heard: an empty circle, struck through. */
+function addMissing(pen, x, y, radius) {
+  addCircle(pen, x, y, radius);
+  pen.moveTo(x - radius, y + radius); pen.lineTo(x + radius, y - radius);
+}
+
+function strokeMissing(pen, add) {
+  pen.setLineDash([3, 3]);
+  paint(pen, "stroke", inks.drops, 2, add);
+  pen.setLineDash([]);
+}
+
 function paint(pen, how, ink, width, add) {
   pen.beginPath();
   add();
@@ -66,6 +78,7 @@ class Scene {
     this.network = networks[this.run.scenario];
     const { trace } = this.run;
     for (const name of ["battery", "spent", "harvested", "update_loss", "action", "delivered"]) this[name] = decode(trace[name]);
+    this.heard = this.run.live && decode(this.run.live.heard);
     this.powers = trace.powers_watt;
     this.frames = trace.slot.shape[0];
     this.meanHarvest = this.meanByFrame(this.harvested);
@@ -89,8 +102,16 @@ class Scene {
   trains(device, frame = this.frame) { return this.action.raw[frame * this.network.devices + device] >= TRAINED; }
 
   delivers(edge, frame = this.frame) {
-    const bit = frame * this.network.sender.length + edge;
-    return Boolean(this.delivered.raw[bit >> 3] & (1 << (bit & 7)));
+    return bitAt(this.delivered, frame, edge);
+  }
+
+  /** Whether nothing is known of a device in a slot: it is off, or out of reach. */
+  misses(device, frame = this.frame) { return this.heard !== null && !bitAt(this.heard, frame, device); }
+
+  sinceText(device) {
+    let last = this.frame;
+    while (last >= 0 && this.misses(device, last)) last -= 1;
+    return last < 0 ? "not heard so far" : `not heard since slot ${heardSlots[last]}`;
   }
 
   layout() {
@@ -228,13 +249,14 @@ class Scene {
     const { pen, radius, rim, places } = this;
     const each = (test, add) => () => places.forEach((place, device) => { if (test(device)) add(place, device); });
     const circle = (grow) => ([x, y]) => addCircle(pen, x, y, radius + grow);
-    const all = () => true;
+    const heard = (device) => !this.misses(device);
     const sunny = this.harvested.scale * 255 || 1;
-    paint(pen, "fill", inks.card, 1, each(all, circle(rim + 1)));
-    paint(pen, "fill", inks.battery, 1, each(all, ([x, y], device) => addSegment(pen, x, y, radius, this.level(device))));
-    paint(pen, "stroke", inks.muted, 1, each((device) => !this.trains(device), circle(0)));
+    paint(pen, "fill", inks.card, 1, each(() => true, circle(rim + 1)));
+    paint(pen, "fill", inks.battery, 1, each(heard, ([x, y], device) => addSegment(pen, x, y, radius, this.level(device))));
+    paint(pen, "stroke", inks.muted, 1, each((device) => heard(device) && !this.trains(device), circle(0)));
     paint(pen, "stroke", inks.text, 3, each((device) => this.trains(device), circle(0)));
-    paint(pen, "stroke", inks.sun, radius > 8 ? 3 : 2, each(all, ([x, y], device) => {
+    strokeMissing(pen, each((device) => !heard(device), ([x, y]) => addMissing(pen, x, y, radius)));
+    paint(pen, "stroke", inks.sun, radius > 8 ? 3 : 2, each(heard, ([x, y], device) => {
       const sweep = 2 * Math.PI * this.at(this.harvested, device) / sunny;
       pen.moveTo(x, y - radius - rim);
       pen.arc(x, y, radius + rim, -Math.PI / 2, -Math.PI / 2 + sweep);
@@ -333,9 +355,12 @@ class Scene {
       ["arrived", `${sent.filter((edge) => this.delivers(edge)).length} of ${several(sent.length, "packet")}`],
       ["update loss", fixed(sum((device) => this.at(this.update_loss, device)), 2)],
     ];
+    const missing = all.filter((device) => this.misses(device));
+    if (this.run.live) facts.unshift(["heard", `${devices - missing.length} of ${devices}`]);
     this.facts.replaceChildren(...facts.map(([name, value]) => html("div", {}, html("dt", {}, name), html("dd", {}, value))));
-    const text = facts.map(([name, value]) => `${name} ${value}`).join(", ");
-    this.canvas.setAttribute("aria-label", `Network of ${runLabel(this.run)}, slot ${player.slotNow()}: ${text}`);
+    const text = [...facts.map(([name, value]) => `${name} ${value}`),
+      ...missing.map((device) => `device ${this.network.called(device)} ${this.sinceText(device)}`)].join(", ");
+    this.canvas.setAttribute("aria-label", `Network of ${runLabel(this.run)}, slot ${slotName(player.slotNow())}: ${text}`);
     this.strip.setAttribute("aria-label", `Harvest and accuracy of ${runLabel(this.run)} over slots`);
   }
 
@@ -353,7 +378,14 @@ class Scene {
   hovered(event) {
     const device = this.deviceAt(event);
     if (device < 0) { byId("tip").hidden = true; return; }
-    showTip(event.clientX, event.clientY, `device ${this.network.called(device)}`, [
+    const name = `device ${this.network.called(device)}`;
+    if (this.misses(device)) {
+      showTip(event.clientX, event.clientY, `${name}: ${this.sinceText(device)}`, [
+        [null, "battery then", `${fixed(this.at(this.battery, device), 2)} J`],
+      ]);
+      return;
+    }
+    showTip(event.clientX, event.clientY, name, [
       [null, "battery", `${fixed(this.at(this.battery, device), 2)} J`],
       [null, "action", actionText(this.trains(device), this.power(device))],
       [null, "harvest", `${fixed(this.at(this.harvested, device), 2)} J`],
@@ -408,9 +440,11 @@ const KEY = {
     paint(pen, "stroke", inks.drops, 2, () => addCross(pen, 30, 13, 4));
   },
   sun: (pen) => paint(pen, "stroke", inks.sun, 3, () => pen.arc(13, 13, 9, -Math.PI / 2, Math.PI / 3)),
+  missing: (pen) => strokeMissing(pen, () => addMissing(pen, 13, 13, 9)),
 };
 
 function drawKey() {
+  byId("missing-key").hidden = !heardSlots;
   for (const canvas of document.querySelectorAll("canvas[data-key]")) {
     const [width, height] = [canvas.dataset.key === "arrives" || canvas.dataset.key === "drops" ? 44 : 26, 26];
     Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
@@ -438,7 +472,7 @@ function showPlayers() {
 }
 
 /** Of a live network the newest slot is shown. */
-function firstFrame() { return page.live ? player.frames - 1 : 0; }
+function firstFrame() { return heardSlots ? player.frames - 1 : 0; }
 
 /** The slot, and the runs of the players by their folders. */
 function keepPlayers() {

@@ -74,7 +74,7 @@ const player = {
     if (!changed) return;
     this.shownFrame = this.frame;
     byId("scrub").value = this.frame;
-    byId("slot").textContent = `slot ${this.slotNow()} of ${WHOLE.high}`;
+    byId("slot").textContent = `slot ${slotName(this.slotNow())}${heardSlots ? "" : ` of ${WHOLE.high}`}`;
     byId("scrub").setAttribute("aria-valuetext", byId("slot").textContent);
     this.scenes.forEach((scene) => scene.tell());
     if (!this.playing) links.changed();
