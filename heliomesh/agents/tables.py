@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from heliomesh.interop.export_tables import DUST, DeviceTables, PlanTables
+from heliomesh.interop.export_tables import DeviceTables, PlanTables
+from heliomesh.physics.battery import TOLERANCE
 from heliomesh.problem.factor import Variable
 
 
@@ -29,8 +30,7 @@ class OwnTables:
     def energy_state(self, weather: int, battery_joule: float) -> int:
         """Weather × cells + cell; the cell is the number of cuts that the battery reaches."""
         cuts = self._own.reports.battery_cuts_joule
-        joule = battery_joule + DUST * self.plan.step_joule[self._own.device]
-        return weather * (len(cuts) + 1) + bisect_right(cuts, joule)
+        return weather * (len(cuts) + 1) + bisect_right(cuts, battery_joule * (1 + TOLERANCE))
 
     def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
         """The tabulated action for what is seen; what was never heard is 0."""

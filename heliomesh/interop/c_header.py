@@ -14,7 +14,8 @@ import networkx as nx
 
 from heliomesh.interop.c_kit import Constants, Head, bits_of, check_limits, write_kit
 from heliomesh.interop.c_levels import Measuring
-from heliomesh.interop.export_tables import DUST, DeviceTables, PlanTables
+from heliomesh.interop.export_tables import DeviceTables, PlanTables
+from heliomesh.physics.battery import TOLERANCE
 from heliomesh.problem.problem import Problem
 
 
@@ -85,8 +86,7 @@ class Header:
     @property
     def cut_units(self) -> list[int]:
         """The smallest whole numbers of units that reach the cuts."""
-        dust = DUST * self.plan.step_joule[self.number]
-        return [self.measuring.units(cut - dust) for cut in self.device.reports.battery_cuts_joule]
+        return [self.measuring.units(cut * (1 - TOLERANCE)) for cut in self.device.reports.battery_cuts_joule]
 
     def _source(self, place: int) -> tuple[int, int]:
         """Device that measures a variable of the view, the nearest of them, and the byte of its message."""

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from heliomesh.interop.c_kit import Constants, Head, bits_of, check_limits, write_kit
 from heliomesh.interop.c_levels import Measuring
-from heliomesh.interop.export_tables import DUST
 from heliomesh.interop.rounded import RoundedTables, ValueWidth, check_roundable, num_sites, site_places
+from heliomesh.physics.battery import TOLERANCE
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
 from heliomesh.problem.coordination import FORBIDDEN, Group
@@ -121,7 +121,7 @@ class RoundHeader:
         """All arrays."""
         policy, problem, device = self.policy, self.policy.problem, self.device
         step, actions = float(problem.battery.step_joule[device]), problem.actions
-        cuts = [self.measuring.units(step * level - DUST * step) for level in range(1, problem.battery.levels)]
+        cuts = [self.measuring.units(step * level * (1 - TOLERANCE)) for level in range(1, problem.battery.levels)]
         idle, futures = policy.idle[device], policy.futures[:, device].flatten()
         first, colours = policy.first[:, device].flatten().tolist(), [problem.colour[other] for other in self.heard]
         return [

@@ -27,6 +27,7 @@ from pydantic import Field, ValidationError
 from torch import Tensor
 
 from heliomesh.durable import alone_in, npz_sizes, write_json, write_text, written_whole
+from heliomesh.physics.battery import PAID, TOLERANCE
 from heliomesh.problem.factor import Variable, energy
 from heliomesh.problem.policy import ActionPolicy, Observation, Plan, Remembers, Track, untracked
 from heliomesh.problem.problem import Problem
@@ -34,7 +35,6 @@ from heliomesh.problem.size import DEFAULT_LIMIT_GIB, TooLargeError, check_fits,
 from heliomesh.scenario import ScenarioError, Section
 
 FORMAT, VERSION = "heliomesh-plan", 1
-DUST = 1e-9  # of a grid step: what batteries and energies may miss a cut by, as in `physics/battery.py`
 
 _BATCH_STATES = 1 << 16  # asked at a time
 _CHECKED_STATES, _CHECKED_SLOTS = 256, 8  # random ones, on which tables and policy must agree
@@ -132,7 +132,7 @@ class Tabulated(ActionPolicy):
 
     def energy_state(self, seen: Observation) -> Tensor:
         """Energies in cells, weather × cells + cell; (batch, device)."""
-        joule = seen.battery_joule + DUST * self.problem.battery.step_joule
+        joule = seen.battery_joule * (1 + TOLERANCE)
         cells = []
         for number, device in enumerate(self.plan.devices):
             cuts = torch.tensor(device.reports.battery_cuts_joule, dtype=torch.float64, device=self.problem.device)
@@ -217,7 +217,7 @@ def _cuts(problem: Problem, device: int) -> list[float]:
     values += [joule for joule in problem.actions.needed_joule[device].tolist() if 0 < joule <= capacity]
     cuts: list[float] = []
     for value in sorted(values):
-        if not cuts or value - cuts[-1] > 3 * DUST * step:  # else the same up to rounding
+        if not cuts or value * PAID > cuts[-1]:  # else the same up to rounding
             cuts.append(value)
     return cuts
 

@@ -23,8 +23,16 @@ from heliomesh.scenario import Scenario, per_device
 
 Floats = npt.NDArray[np.float64]
 
-# Levels are compared in grid steps; a billionth of a step absorbs rounding of sums such as 0.1 + 0.2.
-TOLERANCE = 1e-9
+# Rounding is forgiven as a share of the energies compared. A share of a step or of a capacity would pay for whole
+# actions where batteries are large.
+TOLERANCE = 1e-9  # of stored energy, which is summed over slots
+_SPENDING_TOLERANCE = 1e-12  # of an action's energy, a sum such as 0.1 + 0.2
+PAID = (1 - _SPENDING_TOLERANCE) / (1 + TOLERANCE)  # share of what is needed that a battery must hold
+
+
+def pays(battery_joule: Tensor, needed_joule: Tensor) -> Tensor:
+    """Whether stored energies pay for what is needed [J], up to rounding; shapes that broadcast."""
+    return needed_joule * PAID <= battery_joule
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,7 @@ class Battery:
 
     def level(self, battery_joule: Tensor) -> Tensor:
         """Grid level at or below the stored energy; (..., device) → (..., device)."""
-        raw = torch.floor(battery_joule / self.step_joule + TOLERANCE)
+        raw = torch.floor(battery_joule / self.step_joule * (1 + TOLERANCE))
         return raw.clamp(0, self.levels - 1).long()
 
     def place(self, battery_joule: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,30 +96,31 @@ class Battery:
     def quanta(self, spent_joule: Tensor) -> Tensor:
         """Spending in grid steps, rounded up; (device, action) → (device, action)."""
         # what no battery can pay for costs one step more than the grid has
-        steps = torch.ceil(spent_joule / self.step_joule.unsqueeze(-1) - TOLERANCE)
-        steps = torch.where(spent_joule > self.capacity_joule.unsqueeze(-1) * (1 + TOLERANCE), self.levels, steps)
+        steps = _whole_steps(spent_joule, self.step_joule.unsqueeze(-1))
+        steps = torch.where(
+            spent_joule * (1 - _SPENDING_TOLERANCE) > self.capacity_joule.unsqueeze(-1), self.levels, steps
+        )
         return steps.clamp(0, self.levels).long()
 
     def change(self, spent_joule: Tensor) -> Tensor:
-        """What `quanta` takes too much, in grid steps, zero where it stays spent; (device, action), in [0, 1)."""
+        """What `quanta` takes too much, in grid steps, zero where it stays spent; (device, action), in [0, 1]."""
         exact = spent_joule / self.step_joule.unsqueeze(-1)
-        over = torch.ceil(exact - TOLERANCE) - exact
+        over = _whole_steps(spent_joule, self.step_joule.unsqueeze(-1)) - exact
         kept = (over > TOLERANCE) & (spent_joule <= self.capacity_joule.unsqueeze(-1)) & (self.rounding == "mean")
         return torch.where(kept, over, 0.0)
 
     def aligned(self, joule: Tensor) -> bool:
         """Whether energies (device, ...) are all whole numbers of grid steps, as `quanta` and `kernel` count them."""
         steps = joule / self.step_joule.reshape(-1, *(1,) * (joule.ndim - 1))
-        return bool(((steps - steps.round()).abs() <= TOLERANCE).all())
+        return bool(((steps - steps.round()).abs() <= TOLERANCE * steps).all())
 
     def affordable(self, battery_joule: Tensor, spent_joule: Tensor) -> Tensor:
         """Whether stored energy (..., device) pays for spending (device, action) → (..., device, action)."""
-        dust = TOLERANCE * self.step_joule
-        return spent_joule <= (battery_joule + dust).unsqueeze(-1)
+        return pays(battery_joule.unsqueeze(-1), spent_joule)
 
     def dark(self, battery_joule: Tensor) -> Tensor:
         """Whether stored energy does not pay for the drain: nothing else is then affordable; (..., device)."""
-        return self.losses.drain_joule > battery_joule + TOLERANCE * self.capacity_joule
+        return ~pays(battery_joule, self.losses.drain_joule)
 
     def step(self, battery_joule: Tensor, spent_joule: Tensor, harvested_joule: Tensor) -> tuple[Tensor, Tensor]:
         """Next stored energy and the harvest that overflows [J], from spending e + D; shapes (..., device)."""
@@ -175,46 +184,55 @@ def build_battery(scenario: Scenario, spent_joule: Tensor, losses: Losses | None
     """Capacities, and the grid of planners that choose no other; spending (device, action). None: ideal batteries."""
     energy = scenario.energy
     capacity = torch.tensor(per_device(energy.capacity_joule, scenario.network.devices), dtype=torch.float64)
-    if energy.battery_levels is not None:
-        grid = Battery(capacity, energy.battery_levels)
-    else:
-        grid = aligned_battery(capacity, spent_joule, _DEFAULT_LEVELS)
-    return replace(grid, given_losses=losses)
+    plain = Battery(capacity, energy.battery_levels or _DEFAULT_LEVELS, given_losses=losses)
+    return plain if energy.battery_levels is not None else aligned_battery(plain, spent_joule, plain.levels)
 
 
 _DEFAULT_LEVELS = 9
 _STEPS_TRIED = 64
 
 
-def aligned_battery(capacity_joule: Tensor, spent_joule: Tensor, most_levels: int, fewest_levels: int = 2) -> Battery:
-    """The grid of so many levels that rounds spending (device, action) up least; of nearly as good ones the coarsest.
+def aligned_battery(battery: Battery, spent_joule: Tensor, most_levels: int, fewest_levels: int = 2) -> Battery:
+    """The batteries on the grid of so many levels that rounds spending (device, action) up least.
 
-    Tables grow steeply with the levels. With L of them a step may lie between capacity / L and capacity / (L − 1):
-    less than one step is left above the topmost level, which plans do not see.
+    Of grids that do not round at all, else of nearly as good ones, it is the coarsest: tables grow steeply with the
+    levels. With L of them a step lies between capacity / L and capacity / (L − 1): less than one step is left above
+    the topmost level, which plans do not see. The topmost level pays for all that a full battery pays for.
     """
     if most_levels < 2:
-        return Battery(capacity_joule, most_levels)
-    tried = {
-        levels: _aligned_step(capacity_joule, spent_joule, levels) for levels in range(fewest_levels, most_levels + 1)
-    }
+        return battery.on_grid(most_levels, "up")
+    tried = {levels: _aligned_step(battery, spent_joule, levels) for levels in range(fewest_levels, most_levels + 1)}
     least = min(excess for excess, _ in tried.values())
-    levels = next(levels for levels, (excess, _) in tried.items() if excess <= least + _NEARLY)
-    return Battery(capacity_joule, levels, "up", tried[levels][1])
+    most = least + _NEARLY if least else 0.0
+    levels = next(levels for levels, (excess, _) in tried.items() if excess <= most)
+    return battery.on_grid(levels, "up", tried[levels][1])
 
 
 _NEARLY = 0.02  # of the dearest action's energy
 
 
-def _aligned_step(capacity_joule: Tensor, spent_joule: Tensor, levels: int) -> tuple[float, Tensor]:
+def _aligned_step(battery: Battery, spent_joule: Tensor, levels: int) -> tuple[float, Tensor]:
     """By how much of the dearest action a grid rounds spending up at most, and its steps [J] (device,)."""
-    parts = torch.linspace(levels - 1, levels, _STEPS_TRIED + 1, dtype=torch.float64)[:-1]
-    step = (capacity_joule.unsqueeze(1) / parts.to(capacity_joule)).unsqueeze(2)  # (device, step, 1)
-    spent = spent_joule.unsqueeze(1)
-    paid = spent <= capacity_joule.reshape(-1, 1, 1) * (1 + TOLERANCE)
-    dear = spent.masked_fill(~paid, 0).amax(2, keepdim=True).clamp_min(1e-300)
-    rounded = torch.ceil(spent / step - TOLERANCE) * step
-    excess, best = ((rounded - spent) / dear).masked_fill(~paid, 0).amax(2).min(1)
-    return float(excess.max()), step.squeeze(2).gather(1, best.unsqueeze(1)).squeeze(1)
+    capacity, drain = battery.capacity_joule.unsqueeze(1), battery.losses.drain_joule.unsqueeze(1)
+    needed = spent_joule + drain * (spent_joule > 0)
+    paid = needed * (1 - _SPENDING_TOLERANCE) <= capacity
+    dear = spent_joule.masked_fill(~paid, 0).amax(1, keepdim=True).clamp_min(1e-300)
+    tried = torch.linspace(levels - 1, levels, _STEPS_TRIED + 1, dtype=torch.float64)[:-1].to(capacity)
+    dividing = _whole_steps(dear, capacity / (levels - 1)).clamp_min(1) * capacity / dear  # the dearest's energy
+    parts = torch.cat([tried.expand(len(capacity), -1), dividing], 1)  # steps in a capacity; (device, step)
+    step = (capacity / parts).unsqueeze(2)
+    rounded = _whole_steps(spent_joule.unsqueeze(1), step) * step
+    excess = ((rounded - spent_joule.unsqueeze(1)) / dear.unsqueeze(2)).masked_fill(~paid.unsqueeze(1), 0).amax(2)
+    excess = torch.where(excess <= TOLERANCE, 0.0, excess)
+    unpaid = ((_whole_steps(needed.unsqueeze(1), step) > levels - 1) & paid.unsqueeze(1)).any(2)
+    unpaid[:, -1:] |= (excess[:, -1:] > 0) | (dividing >= levels)  # it serves where it divides all energies
+    least, best = excess.masked_fill(unpaid, torch.inf).min(1)
+    return float(least.max()), step.squeeze(2).gather(1, best.unsqueeze(1)).squeeze(1)
+
+
+def _whole_steps(joule: Tensor, step_joule: Tensor) -> Tensor:
+    """Energies in steps, rounded up."""
+    return torch.ceil(joule / step_joule * (1 - _SPENDING_TOLERANCE))
 
 
 def initial_battery(scenario: Scenario, battery: Battery, uniform: Tensor) -> Tensor:

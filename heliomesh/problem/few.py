@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh.physics.battery import TOLERANCE
+from heliomesh.physics.battery import PAID, TOLERANCE
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.threads import is_small
 
@@ -50,7 +50,7 @@ class FewLeft:
 
     def affordable(self, battery_joule: Floats) -> npt.NDArray[np.bool_]:
         """Whether stored energy (batch, device) pays; (batch, device, action)."""
-        return self._needed_joule <= (battery_joule + self._dust_joule)[..., None]
+        return self._needed_joule * PAID <= battery_joule[..., None]
 
     def place(self, battery_joule: Floats) -> Place:
         """What every action leaves of batteries (batch, device)."""
@@ -91,12 +91,6 @@ class FewLeft:
     def _step_joule(self) -> Floats:
         """Distance of grid points; (device, 1)."""
         found: Floats = self.problem.battery.step_joule.unsqueeze(1).numpy()
-        return found
-
-    @cached_property
-    def _dust_joule(self) -> Floats:
-        """What is forgiven; (device,)."""
-        found: Floats = TOLERANCE * self._step_joule[:, 0]
         return found
 
     @cached_property

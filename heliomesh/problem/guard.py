@@ -6,10 +6,10 @@ Each check is a few reductions over the batch; the sentence of a refusal is put 
 import torch
 from torch import Tensor
 
+from heliomesh.physics.battery import pays
 from heliomesh.problem.problem import Problem
 from heliomesh.scenario import ScenarioError
 
-DUST = 3e-9  # share of a capacity: the grid forgives 1e-9 of a step in the level seen, in the spending, and in both
 _WEIGHT_DUST = 1e-9  # by which rounded mixing weights may exceed 1
 _LAW_TOLERANCE = 1e-6
 
@@ -71,9 +71,9 @@ def check_weights(where: str, weights: object, batch: int, columns: int) -> None
         raise ScenarioError(where, f"expected weights from 0 to 1, actual value {float(share[outside][0]):g}")
 
 
-def check_spending(where: str, spent_joule: Tensor, battery_joule: Tensor, dust_joule: Tensor) -> None:
-    """Refuse decisions that cost more than batteries hold, but for rounding dust; (..., device) each [J]."""
-    paid = spent_joule <= battery_joule + dust_joule
+def check_spending(where: str, spent_joule: Tensor, battery_joule: Tensor) -> None:
+    """Refuse decisions that cost more than batteries hold, but for rounding; (..., device) each [J]."""
+    paid = pays(battery_joule, spent_joule)
     if not bool(paid.all()):
         spent, held = float(spent_joule[~paid][0]), float(battery_joule[~paid][0])
         raise ScenarioError(

@@ -465,8 +465,7 @@ def with_levels(problem: Problem, levels: int | None) -> Problem:
     """The problem on a grid of so many levels that rounds spending up least; as it is for None."""
     if levels is None:
         return problem
-    grid = aligned_battery(problem.battery.capacity_joule, problem.actions.spent_joule, levels, levels)
-    return with_battery(problem, problem.battery.on_grid(grid.levels, grid.rounding, grid.chosen_step_joule))
+    return with_battery(problem, aligned_battery(problem.battery, problem.actions.spent_joule, levels, levels))
 
 
 def around_cycle(problem: Problem, slots: int) -> Problem:

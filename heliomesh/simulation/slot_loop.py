@@ -75,7 +75,6 @@ class Episodes:
                     f"expected worlds of {problem.num_devices} devices and {problem.topology.num_edges} edges, "
                     f"actual value {world.num_devices} and {world.topology.num_edges}",
                 )
-        self._dust_joule = guard.DUST * problem.battery.capacity_joule
         self._numbers = RandomNumbers(problem, episodes, seed, packets)
         first = self._numbers.first()
         self.channel_level = problem.channel.initial(first.channel)  # (episode, site)
@@ -120,7 +119,7 @@ class Episodes:
         consumption = world.consumption
         drawn = consumption.drawn_joule(decision.power_watt, trained) + consumption.drain_joule
         active = trained | (decision.power_watt > 0)
-        guard.check_spending(decider, drawn * active, battery, self._dust_joule)
+        guard.check_spending(decider, drawn * active, battery)
         spent = torch.minimum(drawn, battery)  # a dark device's last energy, else rounding dust as just checked
         # packets
         fading, dark = world.channel.fading(seen.channel_level), world.battery.dark(battery)

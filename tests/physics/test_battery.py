@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 import heliomesh as hm
 from heliomesh.physics.battery import Battery, aligned_battery, build_battery, initial_battery, initial_level_law
 from heliomesh.physics.harvesting import HarvestLaw
+from heliomesh.physics.storage import Losses
+from heliomesh.problem import guard
 from heliomesh.problem.problem import action_energies
 
 energies = st.floats(0, 20, allow_subnormal=False)
@@ -196,7 +198,7 @@ def test_change_is_what_rounding_up_takes_too_much(capacity, levels, spent):
     paying, rounding = battery_of(capacity, levels=levels, rounding="mean"), battery_of(capacity, levels=levels)
     joule, step = tensor([[spent]]), float(paying.step_joule)
     change = float(paying.change(joule))
-    assert 0 <= change < 1
+    assert 0 <= change <= 1  # 1: of spending that is nothing beside a step
     assert float(rounding.change(joule)) == 0
     if spent <= capacity:
         assert (int(paying.quanta(joule)) - change) * step == pytest.approx(spent, abs=1e-8 * step)
@@ -223,7 +225,7 @@ def excess(battery, spent):
 @given(capacity=st.floats(1, 20), first=st.floats(0.1, 3), more=st.floats(0.1, 5), most=st.integers(2, 12))
 def test_an_aligned_grid_rounds_no_more_than_the_plain_one(capacity, first, more, most):
     spent = tensor([[0.0, first, first + more]])
-    battery = aligned_battery(tensor([capacity]), spent, most)
+    battery = aligned_battery(battery_of(capacity), spent, most)
     assert 2 <= battery.levels <= most
     assert battery.rounding == "up"
     plain = battery_of(capacity, levels=battery.levels)
@@ -234,8 +236,34 @@ def test_an_aligned_grid_rounds_no_more_than_the_plain_one(capacity, first, more
     assert -1e-9 * capacity <= above < float(battery.step_joule)
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    capacity=capacities,
+    shares=st.lists(st.floats(1e-6, 1.2), min_size=1, max_size=4),
+    drain=st.sampled_from([0.0, 0.1]),
+    fewest=st.integers(2, 9),
+)
+def test_what_a_full_battery_pays_for_the_topmost_level_pays_for(capacity, shares, drain, fewest):
+    one = torch.ones(1, dtype=torch.float64)
+    lossy = replace(battery_of(capacity), given_losses=Losses(one, one, drain * capacity * one))
+    needed = tensor([shares]) * capacity
+    spent = (needed - drain * capacity).clamp_min(0)
+    battery = aligned_battery(lossy, torch.nn.functional.pad(spent, (1, 0)), 9, fewest)
+    needed = spent + drain * capacity * (spent > 0)
+    assert torch.equal(battery.quanta(needed) < battery.levels, needed <= battery.capacity_joule.unsqueeze(1))
+
+
+@pytest.mark.parametrize(
+    ("capacity", "spent", "levels", "step"),
+    [(3.0, [2.0, 3.0], 4, 1.0), (2.0, [1.5], 2, 1.5), (7.0, [3.0, 4.0], 8, 1.0), (4.0, [1.5, 3.0], 3, 1.5)],
+)
+def test_a_grid_that_divides_all_energies_comes_before_a_coarser_one(capacity, spent, levels, step):
+    battery = aligned_battery(battery_of(capacity), tensor([[0.0, *spent]]), 9)
+    assert (battery.levels, float(battery.step_joule)) == (levels, pytest.approx(step, rel=1e-12))
+
+
 def test_an_aligned_grid_of_one_level():
-    assert aligned_battery(tensor([3.0]), tensor([[0.0, 1.0]]), 1).levels == 1
+    assert aligned_battery(battery_of(3.0), tensor([[0.0, 1.0]]), 1).levels == 1
 
 
 @pytest.mark.parametrize(("name", "most"), [("ring10", 0.05), ("paper", 0.12), ("grid25", 0.12)])
@@ -243,6 +271,32 @@ def test_shipped_scenarios_lose_little_to_rounding(name, most):
     problem = hm.build(hm.Scenario.load(name))
     assert problem.battery.levels <= 9
     assert problem.rounding_excess() <= most
+
+
+# rounding is forgiven as a share of the energies compared
+
+
+def test_nothing_is_free_in_a_large_battery():
+    battery, spent = battery_of(2e10, levels=9), tensor([[0.0, 2.0]])
+    assert battery.quanta(spent).tolist() == [[0, 1]]
+    assert not battery.aligned(spent)
+    assert battery.affordable(tensor([1.9]), spent).tolist() == [[True, False]]
+    assert battery.affordable(tensor([2.0 * (1 - 1e-10)]), spent).tolist() == [[True, True]]
+    with pytest.raises(hm.ScenarioError, match=r"at most the 1\.9 J"):
+        guard.check_spending("policy", tensor([2.0]), tensor([1.9]))
+    one = torch.ones(1, dtype=torch.float64)
+    assert bool(replace(battery, given_losses=Losses(one, one, 2 * one)).dark(tensor([1.9])))
+
+
+@settings(max_examples=200, deadline=None)
+@given(capacity=st.floats(1e-6, 1e12), share=st.floats(1e-12, 1), levels=st.integers(2, 300), off=st.floats(-3, 3))
+def test_a_level_that_pays_is_a_battery_that_pays(capacity, share, levels, off):
+    battery, spent = battery_of(capacity, levels=levels), tensor([[capacity * share]])
+    quanta = battery.quanta(spent)
+    stored = tensor([float(quanta) * float(battery.step_joule) * (1 + off * 1e-9)])
+    if int(battery.level(stored)) >= int(quanta):
+        assert bool(battery.affordable(stored, spent))
+        guard.check_spending("policy", spent[0], stored)
 
 
 # the kernel

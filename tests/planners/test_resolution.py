@@ -4,8 +4,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 
 import heliomesh as hm
+from heliomesh.problem.problem import with_battery
 from heliomesh.studies.compare import compare
 
 EPISODES = 64
@@ -79,3 +81,62 @@ def test_where_the_grid_is_exact_the_optimum_is_the_bound() -> None:
     assert compared.lower_bound == compared.rows[0].plan.expected_cost
     off = hm.build(hm.Scenario.load("tiny").override({"energy.capacity_joule": 3.3, "network.devices": 3}))
     assert compare(off, ["centralized"], 2).lower_bound == hm.lower_bound(off)
+
+
+# the default grid of `centralized`
+
+
+def of_random_energies(number: int) -> hm.Scenario:
+    """Two devices or three with random capacities, actions and harvests, every other time in whole half joules."""
+    rng = np.random.default_rng(number)
+    capacity = float(rng.integers(2, 9)) if number % 2 else float(np.round(rng.uniform(2, 8), 3))
+
+    def joule(least: float, most: float) -> float:
+        found = rng.uniform(least, most) * capacity
+        return float(max(round(found * 2) / 2, 0.5)) if number % 2 else round(found, 3)
+
+    powers = np.cumsum([joule(0.05, 0.4) for _ in range(rng.integers(1, 3))]).tolist()
+    harvests = sorted({0.0, joule(0.05, 0.6), joule(0.05, 0.6)})
+    changes = {
+        "network.devices": int(rng.integers(2, 4)),
+        "network.topology": "complete",
+        "slots": int(rng.integers(4, 9)),
+        "energy.capacity_joule": capacity,
+        "energy.battery_levels": None,
+        "energy.compute_joule": joule(0.05, 0.5),
+        "energy.powers_watt": [0.0, *powers],
+        "energy.train_only": bool(rng.integers(0, 2)),
+        "harvest.joule": harvests,
+        "harvest.prob": [1 / len(harvests)] * len(harvests),
+    }
+    return hm.Scenario.load("tiny").override(changes)
+
+
+@pytest.mark.parametrize("number", range(4, 14))
+def test_no_smaller_grid_is_better_than_the_default(number: int) -> None:
+    problem = hm.build(of_random_energies(number))
+    needed, battery = problem.actions.needed_joule, problem.battery
+    representable = problem.actions.needed_quanta < battery.levels
+    assert torch.equal(representable, needed <= battery.capacity_joule.unsqueeze(1))
+
+    def cost(on: hm.Problem, levels: int | None = None) -> np.ndarray:
+        return hm.simulate(problem, hm.plan(on, "centralized", levels=levels), 300).cost
+
+    own = cost(problem)
+    for levels in range(2, battery.levels + 1):
+        plain = with_battery(problem, battery.on_grid(levels, "up"))
+        for other in (cost(problem, levels), cost(plain)):
+            noise = 3 * float((own - other).std()) / len(own) ** 0.5
+            assert own.mean() <= 1.03 * other.mean() + noise, levels
+
+
+def test_the_default_grid_of_tiny_is_its_own() -> None:
+    """Steps of 1.0052 J once lost the action of 3 J: the optimum cost more than devices that do not plan."""
+    scenario = hm.Scenario.load("tiny")
+    free = hm.build(scenario.override({"energy.battery_levels": None, "energy.initial": "uniform"}))
+    named = hm.build(scenario.override({"energy.initial": "uniform"}))
+    assert torch.equal(free.battery.step_joule, named.battery.step_joule)
+    costs = [
+        hm.simulate(free, hm.plan(free, planner), 300).cost.mean() for planner in ("centralized", "uncoordinated")
+    ]
+    assert costs[0] < costs[1]

@@ -240,8 +240,8 @@ class Device:
         power_watt, trained = actions.power_watt[chosen], bool(actions.trained[chosen])
         drawn = problem.consumption.drawn_joule(power_watt, torch.tensor(trained))[[self._number]]
         drawn = drawn + self._battery.losses.drain_joule
-        dust_joule, active = guard.DUST * self._battery.capacity_joule, trained or bool(power_watt > 0)
-        guard.check_spending(f"device {self._number}", drawn * active, self._battery_joule, dust_joule)
+        active = trained or bool(power_watt > 0)
+        guard.check_spending(f"device {self._number}", drawn * active, self._battery_joule)
         self._learner.begin()
         loss = self._learner.train(slot) if trained else float("nan")
         self._now = replace(
