@@ -135,8 +135,8 @@ def make_plan(
         raise ScenarioError("planner", f"{expected}, actual value {given!r:.60}")
     made = given if isinstance(given, Plan) else Plan(found.name, given)
     made = replace(made, seconds=time.perf_counter() - started, process_seconds=time.process_time() - worked)
-    if problem.battery.drains:
-        made = replace(made, expected_cost=None)  # planners' costs leave out packets that arrive in darkness
+    if problem.battery.drains or not problem.law_is_simulated:
+        made = replace(made, expected_cost=None)  # in darkness packets are lost; other harvests have another mean
     if bound and made.lower_bound is None and made.picks_actions:
         endless = isinstance(made.policy, Endless)
         made = replace(made, lower_bound=(average_bound if endless else lower_bound)(problem, track))

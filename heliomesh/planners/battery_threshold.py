@@ -75,7 +75,7 @@ def plan(context: Planning[Options]) -> Plan:
     form, given = cost_form(problem), options.thresholds
     if given is not None:
         actions = threshold_actions(problem, _given_levels(problem, given))
-        cost = _cost(problem, form, _laws(problem, actions))
+        cost = _cost(problem, form, _laws(problem, actions)) if problem.devices_are_independent else None
         return Plan("battery_threshold", Thresholds(problem, actions), expected_cost=cost)
     check_fits(
         "laws of all thresholds",
@@ -94,7 +94,8 @@ def plan(context: Planning[Options]) -> Plan:
         choice, cost, sweeps, converged = _descend(problem, form, laws, choice, options.sweeps)
     device = torch.arange(problem.num_devices, device=problem.device)
     policy = Thresholds(problem, candidates[choice, device])
-    return Plan("battery_threshold", policy, expected_cost=cost, converged=converged, rounds=sweeps)
+    known = cost if problem.devices_are_independent else None
+    return Plan("battery_threshold", policy, expected_cost=known, converged=converged, rounds=sweeps)
 
 
 def threshold_actions(problem: Problem, level: Tensor) -> Tensor:

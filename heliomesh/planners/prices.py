@@ -173,7 +173,8 @@ def _plan(context: Planning[Options]) -> Plan:
     best = results[int(first_least(costs))]
     alone = Alone(problem, best.actions, best.prices, best.futures)
     if not options.coordinate:
-        return Plan("prices alone", alone, expected_cost=best.cost, converged=best.converged, rounds=best.sweeps)
+        cost = best.cost if problem.devices_are_independent else None
+        return Plan("prices alone", alone, expected_cost=cost, converged=best.converged, rounds=best.sweeps)
     messages = coordination.message_rounds(options.messages)
     policy = Coordinated(problem, coordination, alone, options.rounds, messages)
     return Plan(

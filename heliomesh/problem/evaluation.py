@@ -45,6 +45,8 @@ def exact_cost(problem: Problem, plan: Plan | ActionPolicy, memory_gib: float = 
     ------
     TooLargeError
         Where the state space is beyond the memory limit.
+    ScenarioError
+        Where harvests are simulated by another law than planners know: a random replay, or clouds unknown to plans.
     """
     plan = as_plan(plan)
     policy = plan.policy
@@ -53,6 +55,11 @@ def exact_cost(problem: Problem, plan: Plan | ActionPolicy, memory_gib: float = 
         raise ArgumentError("plan", f"{expected}, actual value {type(policy).__name__}")
     check_size(problem, policy)
     refuse_memory(policy, plan.planner, "exact evaluation")
+    if not problem.law_is_simulated:
+        other = (
+            "clouds unknown to plans" if problem.harvest.law.clouds is not None else "a replay from a random start"
+        )
+        raise ScenarioError("harvest", f"expected the law that plans know, as exact evaluation needs, actual {other}")
     parts = (_whole(problem),) if problem.battery.drains else _separable_parts(problem, policy)
     largest = max(entries(problem.sizes(part.states)) for part in parts)
     # the law of actions twice, as the policy gives it and as the part takes it; the state as indices and as seen, the
@@ -136,16 +143,34 @@ def _expected(
         if not bool(weight.any()):
             continue
         assignment = dict(state) | {action(j): a for j, a in zip(part.devices, chosen, strict=True)}
-        left = dict(state) | {
-            energy(j): problem.energy_left[j, state[energy(j)], a] for j, a in zip(part.devices, chosen, strict=True)
-        }
-        value = future.at(left)
+        value = _after_spending(problem, part, future, state, chosen)
         for factor in factors:
             value = value + factor.at(assignment)
         if problem.battery.drains:
             value = value + _missed_in_darkness(problem, part, factors, assignment)
         expected = expected + weight * value
     return expected
+
+
+def _after_spending(
+    problem: Problem, part: Part, future: Factor, state: dict[Variable, Tensor], chosen: tuple[Tensor, ...]
+) -> Tensor:
+    """The future at what joint actions leave, interpolated where spending lies between grid points; (state,)."""
+    points = []
+    for device, index in zip(part.devices, chosen, strict=True):
+        left, change = (
+            problem.energy_left[device, state[energy(device)], index],
+            problem.actions.change[device][index],
+        )
+        share = change.to(problem.dtype)
+        above = (left + 1).clamp(max=problem.num_energy - 1)  # beyond the topmost energy it has no share
+        points.append([(left, 1 - share), (above, share)] if bool(share.any()) else [(left, 1 - share)])
+    value = torch.zeros((), dtype=problem.dtype, device=problem.device)
+    for corner in product(*points):
+        share = torch.stack([share for _, share in corner]).prod(0)
+        left_at = {energy(j): at for j, (at, _) in zip(part.devices, corner, strict=True)}
+        value = value + share * future.at(dict(state) | left_at)
+    return value
 
 
 def _missed_in_darkness(

@@ -345,6 +345,11 @@ class Problem:
             isinstance(self.harvest, HarvestReplay) and self.harvest.fixed_start is None
         )
 
+    @property
+    def devices_are_independent(self) -> bool:
+        """Whether devices share no weather, so that batteries of devices that act alone are independent."""
+        return self.harvest.law.sky == "independent"
+
     def rounding_excess(self) -> float:
         """Largest relative amount by which the grid rounds an affordable action's spending up; 0 where none is."""
         spent, quanta = self.actions.spent_joule, self.actions.quanta
