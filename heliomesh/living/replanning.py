@@ -88,8 +88,7 @@ class Replanning:
             return self.first.recall(seen)
         memory = [part.clone() for part in seen.memory]
         for belief, episodes in self._groups():
-            own = replace(seen.of(episodes), noticed=seen.noticed.of(episodes))
-            for whole, part in zip(memory, self._answers[belief].recall(own), strict=True):
+            for whole, part in zip(memory, self._answers[belief].recall(seen.of(episodes)), strict=True):
                 whole[episodes] = part
         return tuple(memory)
 

@@ -167,7 +167,9 @@ def plan(context: Planning[Options]) -> Plan:
     )
     kept = practice.kept if practice is not None else _FIRST_KEPT
     note = f"a slot's averaging leaves {kept:.2f} of the bias, whose weight is {policy.bias_weight[0]:.3g}"
-    return Plan("contributions", policy, rounds=options.passes, overhead=overhead, notes=(note,))
+    return Plan(
+        "contributions", policy, rounds=options.passes, overhead=overhead, notes=(note, *policy.model.assumptions)
+    )
 
 
 def _practised(context: Planning[Options]) -> tuple[Learners, Practice | None]:
@@ -191,7 +193,8 @@ def learning_phases(problem: Problem, **options: Any) -> list[tuple[int, float, 
     """What training and packets are worth in the mean, for ``cost.phases``.
 
     Planners with tables, and lower bounds, can so plan for learning by a linear cost. It has no memory: who has heard
-    what does not count in it. Slots equally far from a deadline share a phase.
+    what does not count in it. Slots equally far from a deadline share a phase. Rules of averaging but `model`,
+    `renormalized` and `reassigned` count as `renormalized`.
 
     Parameters
     ----------

@@ -41,6 +41,8 @@ _MOST_RUN_WEIGHT = (
     0.8 / _PULL**2
 )  # λ far from deadlines: a first slot of training costs at most 0.8 of what it brings
 _REFERENCE_SLOTS = 200  # of the horizon to which numbers for unlikeness refer
+_KEEPS = {"model": "oneself", "reassigned": "arrived", "renormalized": "all"}
+_ASSUMED = "renormalized"  # of rules whose shares are not known
 PERIOD_SLOTS = 25  # between deadlines where models must be good all along
 
 
@@ -82,7 +84,13 @@ class LearningModel:
     @property
     def _keeps(self) -> str:
         """Who takes the weight of packets that did not arrive: nobody else, all, or those that did."""
-        return {"model": "oneself", "reassigned": "arrived"}.get(self.problem.scenario.learning.aggregation, "all")
+        return _KEEPS.get(self.problem.scenario.learning.aggregation, _KEEPS[_ASSUMED])
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What is not as the scenario says, a sentence each."""
+        rule = self.problem.scenario.learning.aggregation
+        return () if rule in _KEEPS else (f"learning.aggregation {rule!r} is planned for as if it were {_ASSUMED!r}",)
 
     def first(self, batch: int) -> Contributions:
         """Nobody has trained."""

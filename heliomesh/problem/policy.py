@@ -88,9 +88,8 @@ class Observation:
 
     def pieces(self, batch: int) -> "list[Observation]":
         """The same observations in pieces of at most ``batch``."""
-        fields = (self.channel_level, self.battery_joule, self.weather, self.uniform, *self.memory)
-        pieces = zip(*(torch.split(f, batch) for f in fields), strict=True)
-        return [Observation(a, b, c, d, memory=tuple(memory)) for a, b, c, d, *memory in pieces]
+        count = len(self.uniform)
+        return [self] if count <= batch else [self.of(piece) for piece in torch.arange(count).split(batch)]
 
     def of(self, episodes: Tensor) -> "Observation":
         """What is seen in some of the episodes; their positions (chosen,)."""
@@ -99,7 +98,8 @@ class Observation:
             self.battery_joule[episodes],
             self.weather[episodes],
             self.uniform[episodes],
-            memory=tuple(part[episodes] for part in self.memory),
+            None if self.noticed is None else self.noticed.of(episodes),
+            tuple(part[episodes] for part in self.memory),
         )
 
     def assignment(self, problem: Problem, scope: Iterable[Variable]) -> dict[Variable, Tensor]:

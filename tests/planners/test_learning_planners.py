@@ -130,3 +130,11 @@ def test_phases_for_planners_with_tables_and_a_bound_below_them():
     plan = hm.plan(weighted, "receiver")
     cost = hm.simulate(weighted, plan, 64).cost
     assert hm.lower_bound(weighted) <= cost.mean() + 3 * cost.std() / 8
+
+
+@pytest.mark.parametrize("rule", ["model", "renormalized", "reassigned", "update", "median"])
+def test_a_rule_that_is_not_modelled_is_told(rule):
+    changes = {"slots": 6, "learning.aggregation": rule, "network.mixing": "lazy-metropolis"}
+    notes = hm.plan(hm.build(hm.Scenario.load("tiny").override(changes)), "contributions", practice=1, passes=0).notes
+    told = f"learning.aggregation {rule!r} is planned for as if it were 'renormalized'"
+    assert (told in notes) == (rule in {"update", "median"})

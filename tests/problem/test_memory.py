@@ -1,6 +1,6 @@
 """Policies that remember: the slot loop hands their memory on, and whatever cannot do so refuses them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from heliomesh.engine.fleet.scheme import scheme_of
 from heliomesh.interop.export_tables import tabulate
 from heliomesh.planners.uncoordinated import Greedy
 from heliomesh.problem.context import Planning
-from heliomesh.problem.policy import Observation, Plan
+from heliomesh.problem.policy import Noticed, Observation, Plan
 from heliomesh.scenario import ScenarioError, Section
 from tests.conftest import Call
 
@@ -130,3 +130,23 @@ def test_episodes_do_not_see_each_others_memory(planner: str) -> None:
     plan = hm.plan(problem, planner, bound=False, **QUICK[planner])
     together, alone = hm.simulate(problem, plan, episodes=3), hm.simulate(problem, plan, episodes=[2])
     assert (together.cost[2:] == alone.cost).all()
+
+
+def test_some_episodes_keep_all_that_is_seen() -> None:
+    """A policy may look at any of it, also where episodes are decided about in groups."""
+    generator = torch.Generator().manual_seed(0)
+    first, second, third = (torch.rand(5, 3, generator=generator) for _ in range(3))
+    noticed = Noticed(first, second > 0.5, third > 0.5, second)
+    whole = Observation(first.long(), second, third.long(), third, noticed, (first, second))
+    halves = whole.pieces(3)
+    assert [len(half.uniform) for half in halves] == [3, 2]
+    assert whole.pieces(5) == [whole]
+    for part, rows in (
+        *zip(halves, (slice(0, 3), slice(3, 5)), strict=True),
+        (whole.of(torch.tensor([4, 1])), [4, 1]),
+    ):
+        for name in ("channel_level", "battery_joule", "weather", "uniform"):
+            assert torch.equal(getattr(part, name), getattr(whole, name)[rows])
+        for field in fields(Noticed):
+            assert torch.equal(getattr(part.noticed, field.name), getattr(noticed, field.name)[rows])
+        assert all(torch.equal(mine, full[rows]) for mine, full in zip(part.memory, whole.memory, strict=True))
