@@ -180,8 +180,8 @@ def lower_bound(problem: Problem, track: Track = untracked) -> float | None:
     Returns
     -------
     float or None
-        Updates lost per slot, from 0 to the number of devices. None where harvests are replayed from a random start:
-        planners know their marginal law only.
+        Updates lost per slot, from 0 to the number of devices. None where harvests are replayed from a random start
+        or darkened by clouds unknown to plans: planners do not know the law that is simulated.
     """
     if not problem.law_is_simulated:
         return None

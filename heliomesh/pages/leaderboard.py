@@ -14,7 +14,7 @@ from heliomesh.studies.bench.scenarios import BenchScenario
 _ABOUT = """Ten fixed scenarios, every planner, common random numbers. `heliomesh bench` measures what is missing and
 writes this page. [Add a planner](../../docs/extend.md#the-leaderboard) says how to add a line and to check others.
 """
-_HOW = """- Costs are updates lost per slot. The gap is the cost over a bound that no policy is expected to undercut.
+_HOW = """- Costs are updates lost per slot. The gap is to a bound for all policies on the scenario's powers.
 - Accuracies are means over devices after the last slot, on `digits`. Energies are what a device draws per slot.
 - Intervals are 95 %. Differences are to the best planner of the column before, paired by episode or by seed.
 - Seconds are of processors, so other work on the machine adds nothing. Bytes are control traffic of all devices.

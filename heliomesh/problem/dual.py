@@ -1,4 +1,4 @@
-"""A lower bound on the cost of every policy, by prices of actions; any degree, any size.
+"""A lower bound on the cost of every policy on the scenario's powers, by prices of actions; any degree, any size.
 
 Receivers are gathered in *cells*. Give every pair (cell c, device j that its receivers hear), slot t, level h of the
 channel between them and action a price g_cj(t, h, a). For any prices
@@ -6,11 +6,16 @@ channel between them and action a price g_cj(t, h, a). For any prices
     Σ_j V_j[Σ_c g_cj]  +  Σ_t Σ_c E_h min_p ( v_t Σ_{i∈c} f_i(h, p) − Σ_j g_cj(t, h, p_j) )   ≤   optimal cost
 
 where V_j[·] is device j's own dynamic program paying the prices and its idle cost, over its battery and the
-channels that prices move with. Along any policy the prices paid cancel. The first sum is at most what each device
-pays: what else a policy may know is independent of the device's own battery and channels. The second is at most what
-each cell loses net of the prices: channels are in their stationary law in every slot, and a cell's minimum may use
-its channels but not its devices' batteries. A cell of several receivers sees that they want different things of one
-device, such as around a cycle of odd length.
+channels that prices move with. Along any policy the prices paid cancel. The first sum is at most what devices pay:
+given any history of the network, the next battery, weather and channels s_j of device j depend on its own only,
+
+    P(s_j(t+1) | history to t, all actions) = P(s_j(t+1) | s_j(t), p_j(t)).
+
+Its battery may well depend on what the others saw and did, through its own earlier actions. But a Markov decision
+process has no better policy for knowing more than its state, so by induction over slots j pays at least V_j. The
+second sum is at most what each cell loses net of the prices: channels are in their stationary law in every slot,
+whatever devices do, and a cell's minimum may use its channels. A cell of several receivers sees that they want
+different things of one device, such as around a cycle of odd length.
 
 Where all devices share their weather, prices move with it as well: a program has it in its state, and it is in its
 stationary law in every slot.

@@ -1,10 +1,12 @@
-"""A lower bound on the cost of every policy: the sum of the receivers' own optima, with continuous batteries.
+"""A lower bound on the cost of every policy on the scenario's powers: the sum of the receivers' own optima.
 
 The cost is a sum of terms, one per receiver: the weight f_i that it misses and a share of the idle cost of each
 device it hears. Let V_i be the optimum of term i alone, as if all devices it hears acted for it alone. The minimum of
 a sum is at least the sum of the minima, so Σ_i V_i bounds every policy's cost. V_i is a dynamic program over the
-channels into i and the energies of the devices heard. It is bounded from below axis by axis as in `minorant.py`:
-numbers on a grid whose multilinear interpolation lies below V_i. Few devices heard have small tables.
+channels into i and the energies of the devices heard: given any history, these move by themselves and by the heard
+devices' actions only, so knowing the rest of the network helps nothing. With continuous batteries it is bounded from
+below axis by axis as in `minorant.py`: numbers on a grid whose multilinear interpolation lies below V_i. Few devices
+heard have small tables.
 """
 
 import math

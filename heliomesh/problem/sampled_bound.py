@@ -1,4 +1,4 @@
-"""A lower bound on the cost of every policy, as a mean over sampled paths with its confidence interval.
+"""A lower bound on the cost of every policy on the scenario's powers: a mean over sampled paths, and its confidence.
 
 E_H B(H) of `path_dual.py` bounds the optimum. Its mean over independent paths H has a confidence interval, as a
 simulated cost has. What decides B, such as the functions D_j, comes from other paths, so the mean is unbiased. It is

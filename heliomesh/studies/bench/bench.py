@@ -133,7 +133,7 @@ class _Running:
         found = bound_of(one, problem, self.work)
         if found is not None:
             write_bounds(self.folder, self.version, read_bounds(self.folder, self.version) | {one.name: found})
-            self.report(f"{one.name}: no policy costs less than {found.per_slot:.4f} per slot")
+            self.report(f"{one.name}: no policy on its powers costs less than {found.per_slot:.4f} per slot")
 
     def _measure(self, one: BenchScenario, problem: Problem, planner: Planner) -> None:
         """Add an entry to the planner's line, with where its code comes from now."""
