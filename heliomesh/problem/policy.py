@@ -89,7 +89,7 @@ class Observation:
     def pieces(self, batch: int) -> "list[Observation]":
         """The same observations in pieces of at most ``batch``."""
         count = len(self.uniform)
-        return [self] if count <= batch else [self.of(piece) for piece in torch.arange(count).split(batch)]
+        return [self] if count <= batch else [self.of(piece) for piece in torch.split(torch.arange(count), batch)]
 
     def of(self, episodes: Tensor) -> "Observation":
         """What is seen in some of the episodes; their positions (chosen,)."""
