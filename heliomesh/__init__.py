@@ -40,7 +40,6 @@ _HOMES = {
     "heliomesh.living.scope": ("adapt_scope",),
     "heliomesh.mistakes": ("MistakeError",),
     "heliomesh.pages.report": ("report",),
-    "heliomesh.planners.contributions": ("learning_phases",),
     "heliomesh.planning": ("average_bound", "continuous_bound", "lower_bound", "plan", "planner_names"),
     "heliomesh.problem.evaluation": ("exact_cost",),
     "heliomesh.problem.policy": ("Plan",),

@@ -27,7 +27,6 @@ from heliomesh.living.pruning import prune as prune
 from heliomesh.living.scope import adapt_scope as adapt_scope
 from heliomesh.mistakes import MistakeError as MistakeError
 from heliomesh.pages.report import report as report
-from heliomesh.planners.contributions import learning_phases as learning_phases
 from heliomesh.planning import (
     average_bound as average_bound,
 )

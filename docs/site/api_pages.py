@@ -14,7 +14,7 @@ PAGES = {
         "Make a plan, and find out how good any plan can be.",
         (
             *("plan", "planner_names", "Plan", "lower_bound", "continuous_bound", "average_bound", "sampled_bound"),
-            *("SampledBound", "exact_cost", "learning_phases"),
+            *("SampledBound", "exact_cost"),
         ),
     ),
     "simulation": (

@@ -138,11 +138,6 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
         (
             "decentralized",
             {"rounds": 2},
-            {**PATH, "cost.objective": "learning", "cost.phases": [[2, 1.0, 0.5], [3, 0.3, 1.0], [1, -0.2, 2.0]]},
-        ),
-        (
-            "decentralized",
-            {"rounds": 2},
             {**PATH, "learning.aggregation": "update", "network.mixing": "lazy-metropolis"},
         ),
     ],
