@@ -36,8 +36,6 @@ _HOMES = {
     "heliomesh.learning.settings": ("TrainSettings",),
     "heliomesh.learning.theorem1": ("diagnose",),
     "heliomesh.learning.trainer": ("TrainingInterrupted", "Work"),
-    "heliomesh.living.pruning": ("prune",),
-    "heliomesh.living.scope": ("adapt_scope",),
     "heliomesh.mistakes": ("MistakeError",),
     "heliomesh.pages.report": ("report",),
     "heliomesh.planning": ("average_bound", "continuous_bound", "lower_bound", "plan", "planner_names"),

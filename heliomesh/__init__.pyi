@@ -23,8 +23,6 @@ from heliomesh.learning.trainer import (
 from heliomesh.learning.trainer import (
     Work as Work,
 )
-from heliomesh.living.pruning import prune as prune
-from heliomesh.living.scope import adapt_scope as adapt_scope
 from heliomesh.mistakes import MistakeError as MistakeError
 from heliomesh.pages.report import report as report
 from heliomesh.planning import (

@@ -131,6 +131,11 @@ class Network(Section):
         "lazy: half of that",
     )
     allow_disconnected: bool = Field(False, description="accept a graph of several components")
+    keep_gap: Fraction | None = Field(
+        None,
+        description="give the weakest links no weight while the graph stays connected and the mixing matrix keeps "
+        "this share of its spectral gap; default: all links have weight",
+    )
 
 
 class HarvestSettings(Section):

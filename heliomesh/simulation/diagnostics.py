@@ -8,6 +8,7 @@ import numpy.typing as npt
 from scipy.special import stdtrit
 
 from heliomesh.arguments import checked
+from heliomesh.physics.topology import spectral_gap
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.trace import Trace
 
@@ -128,12 +129,6 @@ def theorem1_terms(problem: Problem, mean_cost: float, constants: LearningConsta
         "disagreement, second order": m * drift / (128**2 * slots**2),
         "lost updates": cost_factor(problem, constants) * mean_cost,
     }
-
-
-def spectral_gap(mixing: npt.NDArray[np.float64]) -> float:
-    """1 − λ, λ the second largest absolute eigenvalue of a symmetric mixing matrix: how fast models agree."""
-    eigenvalues = np.sort(np.abs(np.linalg.eigvalsh(mixing)))
-    return 1 - (float(eigenvalues[-2]) if len(mixing) > 1 else 0.0)
 
 
 def cost_factor(problem: Problem, constants: LearningConstants) -> float:

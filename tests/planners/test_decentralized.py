@@ -193,3 +193,65 @@ def test_batches_change_nothing(
     alone = hm.plan(problem, "decentralized", rounds=3, hops=hops)
     assert batched.residual == alone.residual
     assert all(map(torch.equal, batched.policy.tables, alone.policy.tables))
+
+
+def small_ring(slots: int) -> hm.Scenario:
+    """Six devices with one power and three battery levels, half of them in the shade."""
+    return hm.Scenario.load("tiny").override(
+        {
+            "slots": slots,
+            "network.devices": 6,
+            "energy.powers_watt": [0.0, 1.0],
+            "energy.capacity_joule": 2.0,
+            "energy.battery_levels": 3,
+            "harvest.scale": [1.0, 1.0, 1.0, 0.3, 0.3, 0.3],
+        }
+    )
+
+
+@pytest.mark.parametrize("actions", ["coupled", "separate"])
+def test_nobody_and_everybody_grown_are_the_plain_plans(actions: str) -> None:
+    problem = hm.build(small_ring(slots=4).override({"energy.actions": actions}))
+    everyone = tuple(range(6))
+    for grown, hops in (((), 1), (everyone, 1)):
+        mixed = hm.plan(problem, "decentralized", hops=hops, grown=grown, bound=False)
+        plain = hm.plan(problem, "decentralized", hops=hops + bool(grown), bound=False)
+        for one, other in zip(mixed.policy.tables, plain.policy.tables, strict=True):
+            assert torch.equal(one, other)
+        assert mixed.overhead == plain.overhead
+
+
+def test_a_grown_device_alone_sees_more() -> None:
+    problem = hm.build(small_ring(slots=4))
+    made = hm.plan(problem, "decentralized", hops=1, grown=[2], bound=False)
+    sizes = [len(made.policy.visible(device)) for device in range(6)]
+    assert sizes[2] > max(sizes[:2] + sizes[3:])
+    small, large = (hm.plan(problem, "decentralized", hops=h, bound=False).overhead for h in (1, 2))
+    assert small.offline_bytes < made.overhead.offline_bytes < large.offline_bytes
+
+
+def test_an_unknown_device_cannot_grow() -> None:
+    problem = hm.build(hm.Scenario.load("tiny"))
+    with pytest.raises(
+        hm.ScenarioError, match=r"decentralized option.grown: expected devices in 0..4, actual value 7"
+    ):
+        hm.plan(problem, "decentralized", grown=[7])
+
+
+def test_devices_grow_until_most_of_the_gain_is_kept() -> None:
+    problem = hm.build(small_ring(slots=8))
+    base, chosen, full = (
+        hm.plan(problem, "decentralized", bound=False, **options)
+        for options in ({"hops": 1}, {"hops": 1, "grow": True}, {"hops": 2})
+    )
+    assert base.overhead.offline_bytes < chosen.overhead.offline_bytes < full.overhead.offline_bytes
+    cost = [hm.exact_cost(problem, plan.policy) for plan in (base, chosen, full)]
+    assert cost[0] - cost[1] > 0.6 * (cost[0] - cost[2]) > 0
+    assert chosen.notes[-1].startswith("one hop more for ")
+
+
+def test_nobody_grows_where_it_saves_nothing() -> None:
+    problem = hm.build(small_ring(slots=3).override({"harvest.scale": 0.0, "energy.initial": 0.0}))
+    chosen, base = (hm.plan(problem, "decentralized", hops=1, grow=grow, bound=False) for grow in (True, False))
+    assert all(map(torch.equal, chosen.policy.tables, base.policy.tables))
+    assert chosen.notes == ("one hop more for 0 devices: []",)

@@ -1,6 +1,6 @@
 """Options, policy object and overhead of the decentralised planner; the two forms are in their own files."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import torch
@@ -22,6 +22,7 @@ from heliomesh.problem.problem import Problem, with_levels
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.problem.symmetry import Role, roles, turns
 from heliomesh.scenario import ScenarioError
+from heliomesh.simulation.slot_loop import run_slots
 
 BYTES_ON_AIR = 4  # table entries travel as 32-bit floats
 
@@ -37,6 +38,7 @@ class Options(EndlessOptions):
     grown: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)] = Field(
         (), description="devices whose neighbourhood is one hop larger"
     )
+    grow: bool = Field(False, description="let simulated episodes decide which devices have a larger one")
     rounds: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
         None, description="R; default 12, literal 20 as in the paper"
     )
@@ -99,7 +101,41 @@ class LocalTables(ActionPolicy):
 
 def plan(context: Planning[Options]) -> Plan:
     """Run Algorithm 1 in the chosen form."""
+    if context.options.grow:
+        return _grown_where_it_pays(context)
     return endless_plan(context, _plan, TURN_SLOTS) if context.options.endless else _plan(context)
+
+
+def _grown_where_it_pays(context: Planning[Options]) -> Plan:
+    """One hop more for an eighth of the devices after the other, until most of what it saves with all is saved.
+
+    Those come first that gain most: what they and their neighbours lose less, each loss shared by all around it. All
+    plans meet the same episodes. Where all together save nothing significant, nobody grows.
+    """
+    problem, everyone = context.problem, tuple(range(context.problem.num_devices))
+
+    def measured(grown: tuple[int, ...]) -> tuple[Plan, Tensor]:
+        made = plan(replace(context, options=context.options.model_copy(update={"grow": False, "grown": grown})))
+        steps = run_slots(problem, made.policy, list(range(_TRIALS)), _TRIAL_SEED + problem.scenario.seed)
+        lost = torch.stack([step.update_loss for step in steps]).mean(0)  # (episode, device)
+        return replace(made, notes=(*made.notes, f"one hop more for {len(grown)} devices: {[*grown]}")), lost
+
+    (made, first), (full, last) = measured(()), measured(everyone)
+    less = first - last
+    saved, near = less.sum(1), torch.from_numpy(problem.topology.mixing > 0).to(less)
+    if saved.mean() <= 2 * saved.std() / _TRIALS**0.5:
+        return made
+    order = (near @ (less.mean(0) / near.sum(1))).argsort(descending=True, stable=True).tolist()
+    for step in range(1, _STEPS):
+        made, lost = measured(tuple(sorted(order[: -(-step * len(order) // _STEPS)])))
+        if (first - lost).sum(1).mean() >= _KEPT_GAIN * saved.mean():
+            return made
+    return full
+
+
+_TRIALS = 64  # episodes of each choice of who sees further
+_TRIAL_SEED = 2**62  # trials and evaluation never share random numbers
+_STEPS, _KEPT_GAIN = 8, 0.8
 
 
 def _plan(context: Planning[Options]) -> Plan:
