@@ -38,7 +38,7 @@ _HOMES = {
     "heliomesh.learning.trainer": ("TrainingInterrupted", "Work"),
     "heliomesh.mistakes": ("MistakeError",),
     "heliomesh.pages.report": ("report",),
-    "heliomesh.planning": ("average_bound", "continuous_bound", "lower_bound", "plan", "planner_names"),
+    "heliomesh.planning": ("average_bound", "lower_bound", "plan", "planner_names"),
     "heliomesh.problem.evaluation": ("exact_cost",),
     "heliomesh.problem.policy": ("Plan",),
     "heliomesh.problem.problem": ("Problem", "build"),

@@ -29,9 +29,6 @@ from heliomesh.planning import (
     average_bound as average_bound,
 )
 from heliomesh.planning import (
-    continuous_bound as continuous_bound,
-)
-from heliomesh.planning import (
     lower_bound as lower_bound,
 )
 from heliomesh.planning import (

@@ -223,7 +223,3 @@ def average_bound(problem: Problem, track: Track = untracked) -> float | None:
             found = max(raise_bound(cycle, usual_effort(cycle), track), receiver_floor(cycle) or -math.inf)
         problem.remembered["average bound"] = known = found / cycle.slots
     return known
-
-
-continuous_bound = lower_bound
-"""The name of `lower_bound` while plans had a bound of their own grid."""

@@ -13,7 +13,7 @@ PAGES = {
         "Plans and bounds",
         "Make a plan, and find out how good any plan can be.",
         (
-            *("plan", "planner_names", "Plan", "lower_bound", "continuous_bound", "average_bound", "sampled_bound"),
+            *("plan", "planner_names", "Plan", "lower_bound", "average_bound", "sampled_bound"),
             *("SampledBound", "exact_cost"),
         ),
     ),
