@@ -110,13 +110,11 @@ class ReceiverTables(ActionPolicy):
             price = price + left.values(self.futures[slot])
             tables = coordination.slot_tables(seen.channel_level, price, self.messages)
         else:
-            tables = Tables(coordination.flat((self._objective(slot, g, seen) for g in coordination.groups), price))
+            level = seen.channel_level
+            costs = (coordination.observed(g, level) + self.values_left(slot, g, seen) for g in coordination.groups)
+            tables = Tables(coordination.flat(costs, price))
         greedy = problem.actions.last_of(~price.isinf())
         return coordination.decide(tables, price, [greedy, torch.zeros_like(greedy)], self.rounds, self.messages)
-
-    def _objective(self, slot: int, group: Group, seen: Observation) -> Tensor:
-        """f_i + W_i for all joint actions of a group; (batch, receiver, joint action)."""
-        return self.coordination.observed(group, seen.channel_level) + self.values_left(slot, group, seen)
 
     def values_left(self, slot: int, group: Group, seen: Observation) -> Tensor:
         """W_i for all joint actions of a group; (batch, receiver, joint action)."""

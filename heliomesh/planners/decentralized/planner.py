@@ -158,7 +158,8 @@ def _plan(context: Planning[Options]) -> Plan:
     colour = _colour(problem, options)
     # devices of one role must also see equally far
     looks = [2 * turn + (device in options.grown) for device, turn in enumerate(colour)]
-    role = roles(problem, looks) if options.share_tables else _own_roles(problem)
+    alone = tuple(Role(device, lambda variable: variable) for device in range(problem.num_devices))
+    role = roles(problem, looks) if options.share_tables else alone
     if default:
         gammas = rising_gammas(options, rounds)
         run = Consistent(problem, areas, role, colour, gammas, options.damping, options.sweeps).run
@@ -242,10 +243,6 @@ def rising_gammas(options: Options, rounds: int) -> list[float]:
     if rounds <= 1:
         return [last] * rounds
     return [first * (last / first) ** (r / (rounds - 1)) for r in range(rounds)]
-
-
-def _own_roles(problem: Problem) -> tuple[Role, ...]:
-    return tuple(Role(device, lambda variable: variable) for device in range(problem.num_devices))
 
 
 def _stack(tables: list[list[Tensor]], role: tuple[Role, ...], dtype: torch.dtype | None) -> tuple[Tensor, ...]:
