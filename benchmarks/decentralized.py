@@ -1,8 +1,8 @@
 """The paper's algorithm against the exact optimum, in one run: planning times and costs on `ring10`.
 
 Both plan on the same machine, one after the other, each as often as ``--repeats`` says. The least CPU time counts,
-since others may use the machine. With ``--large`` two hops are planned on `grid25` and `geometric30` too. Costs are
-simulated with common random numbers. Prints a Markdown table and last the ratio of the times on `ring10`.
+since others may use the machine. Costs are simulated with common random numbers. Prints a Markdown table and last the
+ratio of the times on `ring10`.
 """
 
 import argparse
@@ -36,7 +36,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--episodes", type=int, default=256)
-    parser.add_argument("--large", action="store_true", help="two hops on grid25 and geometric30 as well")
     settings = parser.parse_args()
     print("| scenario | planner | seconds | CPU seconds | cost |\n|---|---|---|---|---|")
     ring, busy = hm.build(hm.Scenario.load("ring10")), {}
@@ -44,10 +43,6 @@ def main() -> None:
         plan, *seconds = planned(ring, planner, settings.repeats)
         busy[planner] = seconds[1]
         row("ring10", ring, plan, (seconds[0], seconds[1]), settings.episodes)
-    for name in ("grid25", "geometric30") if settings.large else ():
-        problem = hm.build(hm.Scenario.load(name))
-        plan, *seconds = planned(problem, "decentralized", 1)
-        row(name, problem, plan, (seconds[0], seconds[1]), settings.episodes)
     ratio = busy["decentralized"] / busy["centralized"]
     print(f"\nring10: decentralized takes {ratio:.2f} times the CPU time of centralized")
 

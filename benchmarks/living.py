@@ -14,10 +14,9 @@ import heliomesh as hm
 from heliomesh.living.answer import Answering
 from heliomesh.living.change import Era, eras
 from heliomesh.living.conditions import Conditions, problem_under
-from heliomesh.living.pruning import prune
 from heliomesh.living.replanning import Watch, replanning
-from heliomesh.living.scope import adapt_scope
 from heliomesh.living.trial import Sampling, costs_by_slot
+from heliomesh.physics.topology import spectral_gap
 from heliomesh.planning import make_plan
 from heliomesh.simulation.diagnostics import Interval, interval
 
@@ -98,30 +97,27 @@ def warm(episodes: int) -> str:
 
 
 def pruning(episodes: int) -> str:
-    head("scenario", "least share of gap", "links", "cost", "gap", "gap applied")
-    problem = hm.build(hm.Scenario.load("geometric30"))
-    for keep in (1.0, 0.9, 0.5):
-        found = prune(problem, "prices", {}, keep_gap=keep, episodes=episodes)
-        sides = (found.before, found.after)
-        cells = [" → ".join(str(s.links) for s in sides), " → ".join(words(interval(s.cost)) for s in sides)]
-        cells += [" → ".join(f"{getattr(s, gap):.5f}" for s in sides) for gap in ("gap", "real_gap")]
-        row("geometric30", keep, *cells)
-    return f"pruning saves {words(found.saved)} at half the gap"
+    head("scenario", "least share of gap", "links with weight", "cost", "gap")
+    costs = []
+    for keep in (None, 1.0, 0.9, 0.5):
+        problem = hm.build(hm.Scenario.load("geometric30").override({"network.keep_gap": keep}))
+        costs.append(hm.simulate_costs(problem, hm.plan(problem, "prices", bound=False), episodes))
+        links, gap = int((problem.topology.edge_weight > 0).sum()) // 2, spectral_gap(problem.topology.mixing)
+        row("geometric30", keep, links, words(interval(costs[-1])), f"{gap:.5f}")
+    return f"pruning saves {words(interval(costs[0] - costs[-1]))} at half the gap"
 
 
 def scope(episodes: int) -> str:
     head("who sees two hops", "cost", "offline bytes", "online bytes per slot")
-    scenario = hm.Scenario.load("ring10").override({"slots": 100, "harvest.panel_cm2": UNEQUAL_PANELS})
-    found = adapt_scope(hm.build(scenario), 1, {}, episodes=episodes)
-    for name, one in (("nobody", found.base), ("where it pays", found.chosen), ("everybody", found.full)):
-        overhead = one.overhead
-        row(
-            f"{name} ({len(one.grown)})",
-            words(interval(one.cost)),
-            overhead.offline_bytes,
-            f"{overhead.online_bytes_per_slot:g}",
-        )
-    kept, saved = found.gain.mean / found.full_gain.mean, found.overhead_saved("offline_bytes")
+    changes = {"slots": 100, "harvest.panel_cm2": UNEQUAL_PANELS}
+    problem, costs, sent = hm.build(hm.Scenario.load("ring10").override(changes)), [], []
+    for name, options in {"nobody": {"hops": 1}, "where it pays": {"hops": 1, "grow": True}, "everybody": {}}.items():
+        made = hm.plan(problem, "decentralized", bound=False, **options)
+        costs.append(hm.simulate_costs(problem, made, episodes))
+        sent.append(made.overhead.offline_bytes)
+        row(name, words(interval(costs[-1])), sent[-1], f"{made.overhead.online_bytes_per_slot:g}")
+    kept = (costs[0] - costs[1]).mean() / (costs[0] - costs[2]).mean()
+    saved = (sent[2] - sent[1]) / (sent[2] - sent[0])
     return f"scope keeps {100 * kept:.0f} % of the gain without {100 * saved:.0f} % of the extra offline traffic"
 
 

@@ -23,16 +23,10 @@ from heliomesh.learning.trainer import (
 from heliomesh.learning.trainer import (
     Work as Work,
 )
-from heliomesh.living.pruning import prune as prune
-from heliomesh.living.scope import adapt_scope as adapt_scope
 from heliomesh.mistakes import MistakeError as MistakeError
 from heliomesh.pages.report import report as report
-from heliomesh.planners.contributions import learning_phases as learning_phases
 from heliomesh.planning import (
     average_bound as average_bound,
-)
-from heliomesh.planning import (
-    continuous_bound as continuous_bound,
 )
 from heliomesh.planning import (
     lower_bound as lower_bound,

@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from heliomesh.catalog import trusting
 from heliomesh.commands.terminal import print_any_letter, printable, say, tell
-from heliomesh.mistakes import MistakeError
+from heliomesh.mistakes import FieldError, MistakeError
 
 # A command's module is imported when the command is called: most need PyTorch, which takes seconds to load.
 COMMANDS = {
@@ -43,8 +43,10 @@ COMMANDS = {
     "agent": "agent:agent_command",
     "watch": "agent:watch_command",
     "live": "live:live_command",
-    "prune": "live:prune_command",
-    "scope": "live:scope_command",
+}
+_MOVED = {  # what has become of commands
+    "prune": "--set network.keep_gap=0.8 with any command",
+    "scope": "the planner decentralized with -o grow=true",
 }
 
 
@@ -61,6 +63,8 @@ class _Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is called."""
+        if args[0] in _MOVED:
+            raise FieldError("command", f"expected {_MOVED[args[0]]}, actual value {args[0]!r}")
         name, found, rest = super().resolve_command(ctx, args)
         if any(one.startswith("--processes") for one in rest):  # they load PyTorch while this process does
             import_module("heliomesh.engine.processes").load_ahead()

@@ -183,16 +183,7 @@ def lower_bound(problem: Problem, track: Track = untracked) -> float | None:
         Updates lost per slot, from 0 to the number of devices. None where harvests are replayed from a random start
         or darkened by clouds unknown to plans: planners do not know the law that is simulated.
     """
-    if not problem.law_is_simulated:
-        return None
-    known = problem.remembered.get("lower bound")
-    if known is None:
-        wide = problem.wide
-        found = small_optimum(wide)
-        if found is None:
-            found = max(raise_bound(wide, usual_effort(wide), track), receiver_floor(wide) or -math.inf)
-        problem.remembered["lower bound"] = known = found / problem.slots
-    return known
+    return _bounded(problem, "lower bound", lambda: problem.wide, small_optimum, track)
 
 
 @checked
@@ -213,17 +204,17 @@ def average_bound(problem: Problem, track: Track = untracked) -> float | None:
     float or None
         Updates lost per slot, from 0 to the number of devices. None where harvests are replayed from a random start.
     """
-    if not problem.law_is_simulated:
-        return None
-    known = problem.remembered.get("average bound")
-    if known is None:
-        cycle = cycle_of(problem.wide)
-        found = small_average(cycle)
+    return _bounded(problem, "average bound", lambda: cycle_of(problem.wide), small_average, track)
+
+
+def _bounded(
+    problem: Problem, name: str, wide: Callable[[], Problem], exact: Callable[[Problem], float | None], track: Track
+) -> float | None:
+    """A bound per slot, remembered: exact where the problem is small, else the larger of two."""
+    if problem.law_is_simulated and name not in problem.remembered:
+        bounded = wide()
+        found = exact(bounded)
         if found is None:
-            found = max(raise_bound(cycle, usual_effort(cycle), track), receiver_floor(cycle) or -math.inf)
-        problem.remembered["average bound"] = known = found / cycle.slots
-    return known
-
-
-continuous_bound = lower_bound
-"""The name of `lower_bound` while plans had a bound of their own grid."""
+            found = max(raise_bound(bounded, usual_effort(bounded), track), receiver_floor(bounded) or -math.inf)
+        problem.remembered[name] = found / bounded.slots
+    return problem.remembered.get(name)

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.resources import files
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
@@ -74,11 +74,6 @@ Edge = Annotated[tuple[int, int], Field(strict=False)]
 Metre = Annotated[float, Field(ge=-1e9, le=1e9)]
 Place = Annotated[tuple[Metre, Metre], Field(strict=False)]
 Samples = Annotated[tuple[int, ...], Field(strict=False)]
-# how many slots, u and v; larger weights would rival the numbers that stand for infinite costs
-CostPhase = Annotated[
-    tuple[Count, Annotated[float, Field(ge=-1000, le=1000)], Annotated[float, Field(ge=0, le=1000)]],
-    Field(strict=False),
-]
 
 # first slot, how many slots, and the factor on harvests in them
 CloudyEvent = Annotated[tuple[Annotated[int, Field(ge=0)], Count, Fraction], Field(strict=False)]
@@ -136,6 +131,11 @@ class Network(Section):
         "lazy: half of that",
     )
     allow_disconnected: bool = Field(False, description="accept a graph of several components")
+    keep_gap: Fraction | None = Field(
+        None,
+        description="give the weakest links no weight while the graph stays connected and the mixing matrix keeps "
+        "this share of its spectral gap; default: all links have weight",
+    )
 
 
 class HarvestSettings(Section):
@@ -280,14 +280,8 @@ class Cost(Section):
     """What an update that does not arrive costs, and when which models are wanted."""
 
     idle_penalty: Fraction = Field(1.0, description="share of its own weight a_jj that an idle device pays")
-    objective: Literal["update-loss", "learning"] = Field(
-        "update-loss", description="share of updates lost, or a sum of both kinds of loss with weights by phase"
-    )
-    phases: Annotated[tuple[CostPhase, ...], Field(strict=False, min_length=1)] | None = Field(
-        None,
-        description="learning: [slots, u, v] of each phase: a device that does not train pays u, and v is the factor "
-        "on the weight that receivers miss; default: one phase with u = v = 1",
-    )
+    # its one value stands in stored scenarios and in their hashes
+    objective: Literal["update-loss"] = Field("update-loss", description="share of updates lost")
     unlikeness: NonNegative | None = Field(
         None,
         description="what uneven training costs, in slots of training, for 200 slots; default: by the partition",
@@ -590,15 +584,8 @@ class Scenario(Section):
 
     @checked
     def first_slots(self, slots: int) -> Self:
-        """The scenario of its first slots, with the phases of its cost and the clouds that they have."""
+        """The scenario of its first slots, with the clouds that they have."""
         changes: dict[str, Any] = {"slots": slots}
-        if self.cost.phases is not None:
-            ends = list(accumulate(length for length, _, _ in self.cost.phases))
-            changes["cost.phases"] = [
-                (min(length, slots - end + length), train, deliver)
-                for end, (length, train, deliver) in zip(ends, self.cost.phases, strict=True)
-                if end - length < slots
-            ]
         if (cloudy := getattr(self.harvest, "cloudy", None)) is not None:
             within = [(first, min(count, slots - first), factor) for first, count, factor in cloudy if first < slots]
             changes |= {"harvest.cloudy": within or None}
@@ -769,7 +756,6 @@ def _check_together(scenario: Scenario) -> None:
                 )
     _check_energy(scenario.energy)
     _check_link(scenario.link)
-    _check_cost(scenario.cost, scenario.slots)
     _check_clouds(scenario)
     _check_name("learning.aggregation", scenario.learning.aggregation, BUILT_IN_RULES, AGGREGATION_CATALOG)
     _check_name("learning.optimizer", scenario.learning.optimizer or "sgd", ("sgd",), OPTIMISER_CATALOG)
@@ -977,18 +963,6 @@ def _check_converter(efficiency: float | tuple[tuple[float, float], ...] | None)
                 f"expected rising loads that draw more and more, actual [{load:g}, {share:g}] before "
                 f"[{next_load:g}, {next_share:g}]",
             )
-
-
-def _check_cost(cost: Cost, slots: int) -> None:
-    if cost.phases is None:
-        return
-    if cost.objective != "learning":
-        raise ScenarioError(
-            "cost.phases", f"expected a value with objective 'learning' only, actual objective {cost.objective!r}"
-        )
-    total = sum(length for length, _, _ in cost.phases)
-    if total != slots:
-        raise ScenarioError("cost.phases", f"expected {slots} slots in all phases (slots), actual sum {total}")
 
 
 def _check_clouds(scenario: Scenario) -> None:

@@ -38,7 +38,6 @@ class Model:
     waterfall: float
     half_duplex: bool
     idle_penalty: float
-    weights: list[tuple[float, float]] | None  # (u, v) by slot; None: idle_penalty · a_ii and 1
     power: Table  # (action,) W
     trained: npt.NDArray[np.bool_]  # (action,)
     quanta: npt.NDArray[np.int64]  # (device, action)
@@ -111,7 +110,7 @@ def reference_algorithm1(
     policies: list[list[Table]] = [[] for _ in range(model.slots)]
     Q: list[Table] = []
     for slot in reversed(range(model.slots)):
-        cost = [local_cost(model, views[i], i, slot) for i in devices]
+        cost = [local_cost(model, views[i], i) for i in devices]
         if slot == model.slots - 1:
             Q = cost
         else:
@@ -130,7 +129,6 @@ def reference_algorithm1(
 def read_model(problem: Problem, default_action: int, default_battery: str, default_gain: str) -> Model:
     """Raw numbers of a problem; refuses what the tables here cannot express."""
     topology, link, channel = problem.topology, problem.link, problem.channel
-    phases = problem.scenario.cost.phases
     if problem.scenario.channel.state != "receiver":
         raise ValueError(f"expected channel.state 'receiver', actual value {problem.scenario.channel.state!r}")
     if problem.harvest.law.num_weather != 1:
@@ -151,7 +149,6 @@ def read_model(problem: Problem, default_action: int, default_battery: str, defa
         waterfall=link.waterfall,
         half_duplex=link.half_duplex,
         idle_penalty=problem.scenario.cost.idle_penalty,
-        weights=None if phases is None else [(u, v) for length, u, v in phases for _ in range(length)],
         power=problem.actions.power_watt.double().cpu().numpy(),
         trained=problem.actions.trained.cpu().numpy(),
         quanta=problem.actions.quanta.cpu().numpy(),
@@ -187,14 +184,12 @@ def make_view(model: Model, device: int, hops: int) -> View:
     return View(members, shape, h, b, a)
 
 
-def local_cost(model: Model, view: View, i: int, slot: int) -> Table:
-    """c_i = v Σ_{l∈N_i} a_li q_li + u · 1{i does not train}; out of sight, defaults."""
-    own = (model.idle_penalty * model.mixing[i, i], 1.0)
-    train, deliver = own if model.weights is None else model.weights[slot]
+def local_cost(model: Model, view: View, i: int) -> Table:
+    """c_i = Σ_{l∈N_i} a_li q_li + idle_penalty · a_ii · 1{i does not train}; out of sight, defaults."""
     cost = np.zeros(view.shape)
     for receiver in model.neighbours[i]:
-        cost += deliver * model.mixing[receiver, i] * error_rate(model, view, receiver, i)
-    cost += train * ~model.trained[view.a[i]]
+        cost += model.mixing[receiver, i] * error_rate(model, view, receiver, i)
+    cost += model.idle_penalty * model.mixing[i, i] * ~model.trained[view.a[i]]
     return cost
 
 

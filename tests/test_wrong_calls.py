@@ -269,7 +269,6 @@ VALUES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "no scheme": (lambda: hm.gain(SCENARIO, 1, schemes=[]), "schemes: expected a list that is not empty"),
     "negative steps": (lambda: hm.sampled_bound(problem(), steps=-1), "steps: expected a whole number of at least 0"),
-    "no such option": (lambda: hm.learning_phases(problem(), nope=1), "contributions option.nope: expected one of"),
     "another's ledger": (
         lambda: hm.energy_ledger(nouns()["Trace"], other().scenario),
         "scenario: expected one of 5 dev",

@@ -13,8 +13,8 @@ PAGES = {
         "Plans and bounds",
         "Make a plan, and find out how good any plan can be.",
         (
-            *("plan", "planner_names", "Plan", "lower_bound", "continuous_bound", "average_bound", "sampled_bound"),
-            *("SampledBound", "exact_cost", "learning_phases"),
+            *("plan", "planner_names", "Plan", "lower_bound", "average_bound", "sampled_bound"),
+            *("SampledBound", "exact_cost"),
         ),
     ),
     "simulation": (
@@ -34,7 +34,7 @@ PAGES = {
         "Studies",
         "Compare planners, size batteries, reproduce figures, and write pages. Every command is one call.",
         (
-            *("compare", "bench", "gain", "gap_ledger", "size", "pilot", "live", "prune", "adapt_scope", "reproduce"),
+            *("compare", "bench", "gain", "gap_ledger", "size", "pilot", "live", "reproduce"),
             "report",
         ),
     ),

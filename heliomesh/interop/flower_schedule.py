@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import tomli_w
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from heliomesh.durable import alone_in, make_folder, write_json, write_text, written_whole
 from heliomesh.learning.aggregation import check_contraction
@@ -188,13 +188,3 @@ def _project(schedule: Schedule, data: Path) -> str:
             "tool": {"hatch": {"build": {"targets": {"wheel": {"packages": ["."]}}}}, "flwr": {"app": app}},
         }
     )
-
-
-def read_schedule(path: str | Path) -> Schedule:
-    """Read a schedule; raises ScenarioError for anything else."""
-    try:
-        return Schedule.model_validate_json(Path(path).read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "file"
-        raise ScenarioError(str(path), f"expected a schedule of version 1, {place}: {first['msg']}") from None

@@ -51,13 +51,13 @@ class RoundedTables(ActionPolicy):
 
     @cached_property
     def _exact_missed(self) -> dict[int, Tensor]:
-        """Cost of the weight missed, v f_i, per group offset; (level combination, receiver, joint action)."""
+        """The weight missed, f_i, per group offset; (level combination, receiver, joint action)."""
         problem, missed = self.problem, {}
         for group in self.source.coordination.groups:
             levels = torch.tensor(list(product(range(problem.channel.levels), repeat=num_sites(problem, group))))
             place = torch.tensor([site_places(problem, group, n) for n in range(len(group.receivers))])
             fading = problem.channel.gain[levels[:, place].to(problem.device)]  # (combination, receiver, neighbour)
-            missed[group.offset] = problem.phase_weights.deliver * self.source.coordination.missed(group, fading)
+            missed[group.offset] = self.source.coordination.missed(group, fading)
         return missed
 
     @cached_property
@@ -169,10 +169,7 @@ class RoundedTables(ActionPolicy):
 
 
 def check_roundable(source: Coordinated | ReceiverTables) -> None:
-    """Refuse plans whose costs are no tables of whole numbers, or not the same ones in every slot."""
-    phases = len(source.problem.phases)
-    if phases > 1:
-        raise ScenarioError("cost.phases", f"expected one phase in a C header, actual number of phases {phases}")
+    """Refuse plans whose costs are no tables of whole numbers."""
     if source.problem.battery.rounding != "up":
         raise ScenarioError("planner option.interpolate", "expected false in a C header, actual value true")
     if source.messages > MOST_MESSAGES:

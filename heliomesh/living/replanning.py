@@ -20,7 +20,7 @@ from torch import Tensor
 from heliomesh.living.answer import Answer, Answering, Switching
 from heliomesh.living.conditions import Conditions, Kernel, Pair, links, world_under
 from heliomesh.living.detector import Detector, Glimpse, Sums, calibrated, harvest_moments
-from heliomesh.problem.policy import Decision, Noticed, Observation, Weights
+from heliomesh.problem.policy import Decision, Observation, Weights
 from heliomesh.problem.problem import Problem
 
 USUAL_FALSE_ALARM_PROB = 0.05
@@ -97,7 +97,9 @@ class Replanning:
         if slot == 0 or not self.beliefs:  # a watcher may come later than the first slot
             self._begin(len(seen.battery_joule))
         elif seen.noticed is not None and self._before is not None:
-            self._watch(_glimpse(slot - 1, self._before, seen, seen.noticed))
+            before = self._before
+            levels = before.channel_level, seen.channel_level
+            self._watch(Glimpse(slot - 1, before.weather, *levels, seen.noticed))
             self._take_force(slot)
         self._before = seen
         return self._act(slot, seen)
@@ -316,10 +318,6 @@ def without_links(problem: Problem, belief: Conditions, pairs: set[Pair]) -> Con
         if neighbours and all((min(device, n), max(device, n)) in lost for n in neighbours)
     )
     return replace(belief, links_off=frozenset(p for p in lost if not away.intersection(p)), away=away)
-
-
-def _glimpse(slot: int, before: Observation, after: Observation, noticed: Noticed) -> Glimpse:
-    return Glimpse(slot, before.weather, before.channel_level, after.channel_level, noticed)
 
 
 def _pair(problem: Problem, edge: int) -> Pair:

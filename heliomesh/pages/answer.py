@@ -55,7 +55,7 @@ def answer(schemes: Sequence[Facts], paired: Paired) -> Answer:
     details = [_rivals(labels, paired[best], measure, against)]
     details += [_accuracies(labels, paired, best, against)] if measure is _COST else []
     return Answer(
-        _lead(labels[best], labels[against], lead, measure, counts_updates=schemes[best]["counts_updates"]),
+        _lead(labels[best], labels[against], lead, measure),
         " ".join(sentence for sentence in details if sentence),
         best,
         against,
@@ -103,15 +103,13 @@ def _basis(row: Facts, measure: _Measure) -> str:
     return f"{pairs}: not certain"
 
 
-def _lead(best: str, against: str, row: Facts, measure: _Measure, *, counts_updates: bool) -> str:
-    """``counts_updates``: whether a cost is a number of updates lost."""
+def _lead(best: str, against: str, row: Facts, measure: _Measure) -> str:
     size, basis = _spread(row[measure.name], measure, signed=False), _basis(row, measure)
     if row[measure.name]["mean"] == 0:
         return f"{best} and {against} do not differ ({basis})."
     if measure is _ACCURACY:
         return f"{best} is best: its devices are {size} percentage points more accurate than {against} ({basis})."
-    verb, unit = ("loses", "fewer updates") if counts_updates else ("costs", "less")
-    return f"{best} is best: it {verb} {size} {unit} per slot than {against} ({basis})."
+    return f"{best} is best: it loses {size} fewer updates per slot than {against} ({basis})."
 
 
 def _rivals(labels: Sequence[str], against_best: Sequence[Facts | None], measure: _Measure, told: int) -> str:
@@ -153,7 +151,7 @@ def _without_comparison(schemes: Sequence[Facts]) -> str:
     headline, parts = scheme["headline"], []
     if headline["cost"] is not None:
         cost = _spread(headline["cost"], _COST, signed=False)
-        parts.append(f"loses {cost} updates per slot" if scheme["counts_updates"] else f"costs {cost} per slot")
+        parts.append(f"loses {cost} updates per slot")
     if headline["accuracy_mean"] is not None:
         parts.append(f"reaches {_spread(headline['accuracy_mean'], _ACCURACY, signed=False)} % accuracy")
     return f"{scheme['label']} {' and '.join(parts)}." if parts else f"Nothing is known of {scheme['label']} yet."

@@ -45,7 +45,6 @@ def scheme_facts(
         "dash": namesakes.index(scheme),  # schemes of one planner share its colour
         "runs": list(scheme.runs),
         "finished": own[0].finished,
-        "counts_updates": own[0].scenario.cost.objective == "update-loss",
         "episodes": None if episodes is None else len(episodes.cost),  # over which costs and shares are taken
         "headline": headline if episodes is None else headline | _of_episodes(episodes),
         "ledger": _mean_ledger(own),

@@ -38,21 +38,35 @@ def pairs_within(position: Floats, metre: float, field: str) -> Pairs:
 
 def pairs_by_budget(scenario: Scenario, position: Floats) -> Pairs:
     """All pairs that hear each other well enough."""
-    link, devices = scenario.link, len(position)
+    link = scenario.link
     if link.path_loss == "none":
         raise ScenarioError(
             "network.links", "expected link.path_loss = 'log-distance' for a link budget, actual value 'none'"
         )
     error = scenario.network.budget_error or _USUAL_ERROR
-    own_gain = np.array(per_device(getattr(scenario.channel, "gain", 1.0), devices))
-    power = max(scenario.energy.powers_watt) * mean_fading(scenario) * own_gain
-    noise = np.array(per_device(link.noise_watt, devices))
+    power, noise = _watt_and_noise(scenario, len(position))
     # (device,) least path gain at which a receiver hears its neighbours
     needed = link.waterfall / -math.log1p(-error) * noise / np.maximum(power, 1e-300)
     near = pairs_within(position, _farthest_metre(scenario, float(needed.min())), "network.links")
     length = np.linalg.norm(position[near[:, 0]] - position[near[:, 1]], axis=1)
     heard: Pairs = near[path_gain(link, length) >= needed[near].max(1)]
     return heard
+
+
+def crowded_sinr(scenario: Scenario, receiver: Pairs, metre: Floats) -> Floats:
+    """Signal over interference and noise of edges (edge,) of a length [m] when all send, at mean gains; (edge,)."""
+    power, noise = _watt_and_noise(scenario, scenario.network.devices)
+    signal = power[receiver] * path_gain(scenario.link, metre)
+    everyone = np.bincount(receiver, weights=signal, minlength=len(noise))
+    ratio: Floats = signal / (everyone[receiver] - signal + noise[receiver])
+    return ratio
+
+
+def _watt_and_noise(scenario: Scenario, devices: int) -> tuple[Floats, Floats]:
+    """What receivers get of the largest power without path loss, at the mean gain, and their noise [W]; (device,)."""
+    own_gain = np.array(per_device(getattr(scenario.channel, "gain", 1.0), devices))
+    watt = max(scenario.energy.powers_watt) * mean_fading(scenario) * own_gain
+    return watt, np.array(per_device(scenario.link.noise_watt, devices))
 
 
 def _farthest_metre(scenario: Scenario, gain: float) -> float:

@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.physics.reach import MOST_LINKS, pairs_by_budget, pairs_within
+from heliomesh.physics.reach import MOST_LINKS, crowded_sinr, pairs_by_budget, pairs_within
 from heliomesh.scenario import Network, Scenario, ScenarioError
 from heliomesh.streams import stream
 
@@ -111,7 +111,33 @@ def build_topology(scenario: Scenario) -> Topology:
             "expected a connected graph (or network.allow_disconnected = true), "
             f"actual number of components {topology.num_components}",
         )
-    return topology
+    return topology if network.keep_gap is None else _pruned(scenario, topology, network.keep_gap)
+
+
+def _pruned(scenario: Scenario, topology: Topology, keep_gap: float) -> Topology:
+    """The weakest links without weight, as far as the graph stays together and the spectral gap large enough.
+
+    Weakest is the link that hears least when all send. The radio does not change: such a neighbour still disturbs.
+    """
+    pairs = np.stack([topology.edge_receiver, topology.edge_sender], axis=1)
+    sinr = crowded_sinr(scenario, topology.edge_receiver, topology.edge_metre)
+    worse = np.minimum(sinr, sinr[topology.reverse_edge])
+    kept, weight = np.ones(len(pairs), dtype=bool), topology.edge_weight
+    least = keep_gap * spectral_gap(topology.mixing)
+    for edge in np.argsort(worse, kind="stable"):
+        trial = kept.copy()
+        trial[[edge, topology.reverse_edge[edge]]] = False
+        smaller = with_mixing(scenario.network, pairs[trial], topology.position_metre)
+        if smaller.num_components == topology.num_components and spectral_gap(smaller.mixing) >= least:
+            kept, weight = trial, np.zeros(len(pairs))
+            weight[kept] = smaller.edge_weight
+    return reweighted(topology, weight)
+
+
+def spectral_gap(mixing: npt.NDArray[np.float64]) -> float:
+    """1 − λ, λ the second largest absolute eigenvalue of a symmetric mixing matrix: how fast models agree."""
+    eigenvalues = np.sort(np.abs(np.linalg.eigvalsh(mixing)))
+    return 1 - (float(eigenvalues[-2]) if len(mixing) > 1 else 0.0)
 
 
 def _directed(links: Links, devices: int) -> npt.NDArray[np.int64]:

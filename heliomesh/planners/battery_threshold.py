@@ -111,11 +111,8 @@ def threshold_actions(problem: Problem, level: Tensor) -> Tensor:
 def estimate_bytes(problem: Problem) -> float:
     """Laws of all candidates, twice while they are stacked."""
     width = torch.empty((), dtype=problem.dtype).element_size()
-    return 2.0 * width * _num_candidates(problem) * problem.slots * problem.num_devices * len(problem.actions)
-
-
-def _num_candidates(problem: Problem) -> int:
-    return comb(problem.battery.levels + len(problem.actions) - 1, len(problem.actions) - 1)
+    candidates = comb(problem.battery.levels + len(problem.actions) - 1, len(problem.actions) - 1)
+    return 2.0 * width * candidates * problem.slots * problem.num_devices * len(problem.actions)
 
 
 def _candidates(problem: Problem) -> list[Tensor]:

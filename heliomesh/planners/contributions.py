@@ -13,8 +13,7 @@ is practised again with the values found. The rate at which averaging lowers bia
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.arguments import checked
 from heliomesh.problem.context import Planning
 from heliomesh.problem.contributions import Contributions, LearningModel, bias_weights, slots_to_deadline
 from heliomesh.problem.exchange import Exchange, scarcity_price
@@ -33,7 +31,7 @@ from heliomesh.problem.policy import ActionPolicy, Decision, Observation, Plan
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.single import opportunity_values
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
-from heliomesh.scenario import ScenarioError, Section, validated
+from heliomesh.scenario import Section
 from heliomesh.simulation.slot_loop import run_slots
 
 _BIN_SLOTS, _BINS = 6, 9  # opportunities within so many slots of a deadline share a law; the last bin has all others
@@ -120,7 +118,6 @@ class Practice:
     policy: Learners
     gains: list[Tensor] = field(default_factory=list)  # by slot: (episode, device, action)
     bias: list[tuple[float, float]] = field(default_factory=list)  # by slot: its sum before and after averaging
-    worth: list[tuple[float, float]] = field(default_factory=list)  # by slot: of training, of a packet per weight
 
     @property
     def problem(self) -> Problem:
@@ -141,8 +138,6 @@ class Practice:
         chosen = exchange.decide(self.policy.rounds)
         training = self.policy.model.training_value(Contributions(*seen.memory), self.policy.bias_weight[slot])
         self.gains.append(exchange.opportunities(chosen) + training.unsqueeze(-1) * actions.trained)
-        packet = exchange.value[..., 0, 0] / exchange.network.edge_weight
-        self.worth.append((float(training.mean()), float(packet.clamp_min(0).mean()) if packet.numel() else 0.0))
         return Decision(actions.power_watt[chosen], actions.trained[chosen])
 
     @property
@@ -186,36 +181,6 @@ def _practised(context: Planning[Options]) -> tuple[Learners, Practice | None]:
         values = opportunity_values(problem, -opportunities(practice, context.rng))
         policy = replace(policy, bias_weight=bias_weights(problem, practice.kept), values=values)
     return policy, practice
-
-
-@checked
-def learning_phases(problem: Problem, **options: Any) -> list[tuple[int, float, float]]:
-    """What training and packets are worth in the mean, for ``cost.phases``.
-
-    Planners with tables, and lower bounds, can so plan for learning by a linear cost. It has no memory: who has heard
-    what does not count in it. Slots equally far from a deadline share a phase. Rules of averaging but `model`,
-    `renormalized` and `reassigned` count as `renormalized`.
-
-    Parameters
-    ----------
-    problem
-        What is planned for.
-    **options
-        Options of the planner `contributions`.
-
-    Returns
-    -------
-    list of (int, float, float)
-        Slots of each phase, u of a slot of training, and v of packets per mixing weight.
-    """
-    asked = validated(Options, {"passes": 1, **options}, "contributions option")
-    _, practice = _practised(Planning(problem, asked))
-    if practice is None:
-        raise ScenarioError("contributions option.passes", "expected at least 1, actual value 0")
-    worth, number = np.array(practice.worth), _bins(problem)
-    borders = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), problem.slots]
-    means = [(end - start, *worth[start:end].mean(0).tolist()) for start, end in pairwise(borders)]
-    return [(slots, u, v) for slots, u, v in means]
 
 
 def _exhaust(items: Iterable[object]) -> None:

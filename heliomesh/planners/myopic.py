@@ -60,15 +60,11 @@ def plan(context: Planning[Options]) -> Plan:
     return Plan(name, policy, overhead=overhead)
 
 
-def joint_costs(problem: Problem, memory_gib: float) -> tuple[tuple[Tensor, ...], ...]:
-    """One-slot costs by phase and part, for every channel state and joint action; (channel state, joint action)."""
+def joint_costs(problem: Problem, memory_gib: float) -> tuple[Tensor, ...]:
+    """One-slot costs by part, for every channel state and joint action; (channel state, joint action)."""
     scopes = [(*map(site, part.sites), *map(action, part.devices)) for part in problem.parts]
     size = sum(8.0 * entries(problem.sizes(scope)) for scope in scopes)
-    check_fits("exhaustive one-slot search", (2 + len(problem.phases)) * size, memory_gib, "use mode = 'rounded'")
-    return tuple(_phase_costs(phase, scopes) for phase in problem.phases)
-
-
-def _phase_costs(problem: Problem, scopes: list[tuple[Variable, ...]]) -> tuple[Tensor, ...]:
+    check_fits("exhaustive one-slot search", 3 * size, memory_gib, "use mode = 'rounded'")
     tables = []
     for part, scope in zip(problem.parts, scopes, strict=True):
         cost = total(part_factors(problem, part.devices, part.receivers)).aligned(scope)
@@ -82,21 +78,16 @@ class Exhaustive(ActionPolicy):
     """The cheapest affordable joint action of every part."""
 
     problem: Problem
-    costs: tuple[tuple[Tensor, ...], ...]  # by phase of the cost and part: (channel state, joint action)
+    costs: tuple[Tensor, ...]  # by part: (channel state, joint action)
     looks_back = False
-
-    @property
-    def stationary(self) -> bool:
-        """Whether all slots have one cost."""
-        return len(self.costs) == 1
+    stationary = True
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Search all joint actions; states of equal channels and batteries share one search."""
         problem, count = self.problem, len(self.problem.actions)
         affordable = problem.affordable(seen.battery_joule)
         chosen = torch.zeros(len(seen.battery_joule), problem.num_devices, dtype=torch.long, device=problem.device)
-        costs = self.costs[int(problem.weights.phase_of_slot[slot])]
-        for part, cost in zip(problem.parts, costs, strict=True):
+        for part, cost in zip(problem.parts, self.costs, strict=True):
             level = torch.zeros(len(chosen), dtype=torch.long, device=problem.device)
             for index in part.sites:
                 level = level * problem.channel.levels + seen.channel_level[:, index]
@@ -127,7 +118,7 @@ class Solver:
     active_starts: Tensor  # (start, device) who may send
     part_of_device: Tensor  # (device,)
 
-    def powers(self, fading: Tensor, limit_watt: Tensor, slot: int) -> Tensor:
+    def powers(self, fading: Tensor, limit_watt: Tensor) -> Tensor:
         """Best powers found, part by part, from all starts; fading (batch, edge), limits (batch, device)."""
         batch, starts = len(fading), len(self.active_starts)
         gain = (fading * self.problem.link.path_gain).repeat(starts, 1)
@@ -138,7 +129,7 @@ class Solver:
             power = self.convex_step(gain, limit, power, self.tangent(gain, power), self.options.passes)
             if bool(((power - previous).abs() <= 1e-6 * limit).all()):
                 break
-        return self._best_per_part(power.reshape(starts, batch, -1), gain.reshape(starts, batch, -1), slot)
+        return self._best_per_part(power.reshape(starts, batch, -1), gain.reshape(starts, batch, -1))
 
     def tangent(self, gain: Tensor, power: Tensor) -> Tensor:
         """v_ij = a_ij e^{−z_ij}, zero where nothing is sent or, under half duplex, heard; (batch, edge)."""
@@ -166,7 +157,7 @@ class Solver:
                 power = torch.where((self.colour == colour) & (limit > 0), best, power)
         return power
 
-    def device_costs(self, gain: Tensor, power: Tensor, slot: int) -> Tensor:
+    def device_costs(self, gain: Tensor, power: Tensor) -> Tensor:
         """What powers decide of the cost, booked on the part's devices; (..., device).
 
         With coupled actions the silent do not train. With separate ones powers do not decide who trains.
@@ -174,11 +165,11 @@ class Solver:
         problem = self.problem
         error = error_prob(problem.link, problem.topology, power, gain / problem.link.path_gain)
         separate = problem.scenario.energy.actions == "separate"
-        return update_loss(problem, slot, error, torch.full_like(power, separate, dtype=torch.bool) | (power > 0))
+        return update_loss(problem, 0, error, torch.full_like(power, separate, dtype=torch.bool) | (power > 0))
 
-    def _best_per_part(self, power: Tensor, gain: Tensor, slot: int) -> Tensor:
+    def _best_per_part(self, power: Tensor, gain: Tensor) -> Tensor:
         parts = len(self.problem.parts)
-        cost = self.device_costs(gain, power, slot)  # (start, batch, device)
+        cost = self.device_costs(gain, power)  # (start, batch, device)
         by_part = cost.new_zeros(*cost.shape[:2], parts).index_add_(2, self.part_of_device, cost)
         best = first_least(by_part, 0)[:, self.part_of_device]  # (batch, device)
         return power.gather(0, best.unsqueeze(0)).squeeze(0)
@@ -216,17 +207,17 @@ class Continuous:
     continuous_powers: ClassVar[bool] = True
 
     def decide(self, slot: int, seen: Observation) -> Decision:
-        """Powers of the best start; who may train without sending does so where it is affordable and costs nothing.
+        """Powers of the best start; who may train without sending does so where it is affordable.
 
         With separate actions such devices train first, and all send with the energy that is left.
         """
         problem, settings = self.problem, self.problem.scenario.energy
         compute, stored = problem.compute_joule, seen.battery_joule - problem.consumption.drain_joule
-        able = (stored >= compute) & (problem.during(slot).idle_cost[:, 0] >= 0)
+        able = stored >= compute
         separate = settings.actions == "separate"
         left = stored - (compute * able if separate else compute)
         limit = problem.consumption.most_watt(left).clamp(0, float(problem.actions.power_watt.max()))
-        power = self.solver.powers(problem.channel.fading(seen.channel_level), limit, slot)
+        power = self.solver.powers(problem.channel.fading(seen.channel_level), limit)
         if separate:
             return Decision(power, able)
         return Decision(power, (power > 0) | able if settings.train_only else power > 0)
@@ -239,11 +230,7 @@ class Rounded(ActionPolicy):
     problem: Problem
     solver: Solver
     looks_back = False
-
-    @property
-    def stationary(self) -> bool:
-        """Whether all slots have one cost."""
-        return len(self.problem.phases) == 1
+    stationary = True
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Solve once per distinct channel state and set of affordable actions."""
@@ -251,37 +238,35 @@ class Rounded(ActionPolicy):
         key = torch.cat([seen.channel_level, affordable.flatten(1)], dim=1)
         distinct, which = torch.unique(key, dim=0, return_inverse=True)
         level, pays = distinct.split([seen.channel_level.shape[1], affordable[0].numel()], dim=1)
-        return self._solve(slot, self.problem.channel.fading(level), pays.bool().reshape(-1, *affordable.shape[1:]))[
-            which
-        ]
+        return self._solve(self.problem.channel.fading(level), pays.bool().reshape(-1, *affordable.shape[1:]))[which]
 
-    def _solve(self, slot: int, fading: Tensor, affordable: Tensor) -> Tensor:
+    def _solve(self, fading: Tensor, affordable: Tensor) -> Tensor:
         """Round, then let devices of one colour switch to their cheapest action until nobody gains."""
-        problem, actions = self.problem.during(slot), self.problem.actions
+        problem, actions = self.problem, self.problem.actions
         limit = (affordable * actions.power_watt).amax(-1)
-        power = self.solver.powers(fading, limit, slot)
+        power = self.solver.powers(fading, limit)
         distance = (power.unsqueeze(-1) - actions.power_watt).abs().masked_fill(~affordable, torch.inf)
         chosen = _cheapest_of_power(problem, first_least(distance), affordable)
         for _ in range(_MOST_POLISHING):
-            improved = self._polish(problem, chosen, fading, affordable)
+            improved = self._polish(chosen, fading, affordable)
             if torch.equal(improved, chosen):
                 break
             chosen = improved
         return chosen
 
-    def _polish(self, problem: Problem, chosen: Tensor, fading: Tensor, affordable: Tensor) -> Tensor:
-        """One pass of best single-device changes under the problem during the slot."""
+    def _polish(self, chosen: Tensor, fading: Tensor, affordable: Tensor) -> Tensor:
+        """One pass of best single-device changes."""
         for colour in range(int(self.solver.colour.max()) + 1):
             movers = self.solver.colour == colour
             trials = [torch.where(movers, a, chosen) for a in range(affordable.shape[-1])]
-            costs = [self._shared_cost(problem, trial, fading) for trial in trials]
+            costs = [self._shared_cost(trial, fading) for trial in trials]
             best = first_least(torch.stack(costs, dim=-1).masked_fill(~affordable, torch.inf))
             chosen = torch.where(movers, best, chosen)
         return chosen
 
-    def _shared_cost(self, problem: Problem, chosen: Tensor, fading: Tensor) -> Tensor:
+    def _shared_cost(self, chosen: Tensor, fading: Tensor) -> Tensor:
         """Per device, all cost at the receivers that hear it, and its own idling; (batch, device)."""
-        solver = self.solver
+        problem, solver = self.problem, self.solver
         error = error_prob(problem.link, problem.topology, problem.actions.power_watt[chosen], fading)
         missed = error.new_zeros(len(error), problem.num_devices)
         missed.index_add_(1, solver.network.receiver, solver.network.edge_weight * error)
@@ -289,7 +274,7 @@ class Rounded(ActionPolicy):
         if problem.link.half_duplex:
             heard = heard + missed
         device = torch.arange(problem.num_devices, device=problem.device)
-        return problem.phase_weights.deliver * heard + problem.wide.idle_cost[device, chosen]
+        return heard + problem.wide.idle_cost[device, chosen]
 
     def visible(self, device: int) -> frozenset[Variable]:
         """The whole state of its part of the network."""

@@ -130,9 +130,9 @@ class Coordinated(ActionPolicy):
     def _decide(self, slot: int, seen: Observation) -> Tensor:
         coordination, problem = self.coordination, self.problem
         left = Left(problem, seen)
-        price = left.values(self.alone.futures[slot]) + problem.during(slot).idle_cost
+        price = left.values(self.alone.futures[slot]) + problem.idle_cost
         price = price.masked_fill(~left.affordable, torch.inf)
-        tables = coordination.slot_tables(slot, seen.channel_level, price, self.messages)
+        tables = coordination.slot_tables(seen.channel_level, price, self.messages)
         own = self.alone.action(slot, seen)
         return coordination.decide(tables, price, [own, torch.zeros_like(own)], self.rounds, self.messages)
 
@@ -141,14 +141,14 @@ class Coordinated(ActionPolicy):
         if not is_few(self.problem, weather.shape[1]):
             return None
         coordination, alone = self.coordination, self.alone
-        now = [coordination.costs_ahead(slots, group, channel_level) for group in coordination.groups]
-        entries, idle = alone.few_left.first_entries(weather), alone.few_left.idle_costs(slots)
+        now = [coordination.costs_ahead(group, channel_level) for group in coordination.groups]
+        entries, idle = alone.few_left.first_entries(weather), alone.few_left.idle_cost
 
         def decide(number: int, battery_joule: Floats) -> Ints:
             slot, costs = slots[number], [cost[number] for cost in now]
             affordable = alone.few_left.affordable(battery_joule)
             values = alone.values_few(slot, battery_joule, entries[number])
-            price = np.where(affordable, idle[number] + values, np.inf)
+            price = np.where(affordable, idle + values, np.inf)
             own = alone.least_few(slot, affordable, values)
             return coordination.decide_few(costs, price, own, self.rounds, self.messages)
 

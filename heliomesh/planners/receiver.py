@@ -1,11 +1,11 @@
 """Receiver-centric planning: near-optimal, local, with a certificate.
 
-The cost is a sum of terms, one per receiver: c_t = Σ_i (v_t f_i(h_i, p_{N_i}) + a share of the idle cost of each
+The cost is a sum of terms, one per receiver: c_t = Σ_i (f_i(h_i, p_{N_i}) + a share of the idle cost of each
 device heard). Let V_i be the optimum of receiver i's own term, as if all devices it hears acted for it alone: a
 dynamic program over the few variables (h_i, b_{N_i}) that the term depends on. Each slot is decided jointly, by
 neighbour messages, as
 
-    p = argmin  Σ_i [ v_t f_i(h_i, p_{N_i}) + W_i(h_i, b_{N_i} − e(p)) ]    (W_i: expected next V_i after spending)
+    p = argmin  Σ_i [ f_i(h_i, p_{N_i}) + W_i(h_i, b_{N_i} − e(p)) ]    (W_i: expected next V_i after spending)
 
 W_i is a table over a battery grid, and values between its points are interpolated. Receivers with equal surroundings
 share one table. Far from the horizon a slot only adds a constant to V_i; the recursion stops there. A plan without an
@@ -105,18 +105,16 @@ class ReceiverTables(ActionPolicy):
     def _decide(self, slot: int, seen: Observation) -> Tensor:
         problem, coordination = self.problem, self.coordination
         left = Left(problem, seen)
-        price = problem.during(slot).idle_cost.masked_fill(~left.affordable, torch.inf)
+        price = problem.idle_cost.masked_fill(~left.affordable, torch.inf)
         if self.futures is not None:
             price = price + left.values(self.futures[slot])
-            tables = coordination.slot_tables(slot, seen.channel_level, price, self.messages)
+            tables = coordination.slot_tables(seen.channel_level, price, self.messages)
         else:
-            tables = Tables(coordination.flat((self._objective(slot, g, seen) for g in coordination.groups), price))
+            level = seen.channel_level
+            costs = (coordination.observed(g, level) + self.values_left(slot, g, seen) for g in coordination.groups)
+            tables = Tables(coordination.flat(costs, price))
         greedy = problem.actions.last_of(~price.isinf())
         return coordination.decide(tables, price, [greedy, torch.zeros_like(greedy)], self.rounds, self.messages)
-
-    def _objective(self, slot: int, group: Group, seen: Observation) -> Tensor:
-        """v_t f_i + W_i for all joint actions of a group; (batch, receiver, joint action)."""
-        return self.coordination.slot_costs(slot, group, seen.channel_level) + self.values_left(slot, group, seen)
 
     def values_left(self, slot: int, group: Group, seen: Observation) -> Tensor:
         """W_i for all joint actions of a group; (batch, receiver, joint action)."""
@@ -140,15 +138,15 @@ class ReceiverTables(ActionPolicy):
             return None
         coordination, left = self.coordination, self._few_left
         groups = coordination.groups if self.futures is None else ()
-        now = [coordination.costs_ahead(slots, group, channel_level) for group in coordination.groups]
+        now = [coordination.costs_ahead(group, channel_level) for group in coordination.groups]
         tables = [self._tables[group.offset] for group in groups]
         entries = [self._first_entries(slots, group, channel_level, weather) for group in groups]
-        idle, alone = left[0].idle_costs(slots), left[0].first_entries(weather)
+        idle, alone = left[0].idle_cost, left[0].first_entries(weather)
         futures = None if self.futures is None else self.futures.numpy()
 
         def decide(number: int, battery_joule: Floats) -> Ints:
             affordable, costs = left[0].affordable(battery_joule), [cost[number] for cost in now]
-            price = np.where(affordable, idle[number], np.inf)
+            price = np.where(affordable, idle, np.inf)
             if futures is not None:
                 price = price + left[0].values(futures[slots[number]], alone[number], left[0].place(battery_joule))
             places = {heard: left[heard].place(battery_joule) for heard in self.grids}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.problem.coordination import Coordination, Group
-from heliomesh.problem.cost import missed_factor
+from heliomesh.problem.cost import receiver_factor
 from heliomesh.problem.factor import action, site, total
 from heliomesh.problem.problem import Part, Problem
 
@@ -117,7 +117,7 @@ def _joined(problem: Problem, parts: list[Part]) -> Priced:
     tables = []
     for part in parts:
         scope = (*map(site, part.sites), *map(action, part.devices))
-        table = total([missed_factor(problem, receiver) for receiver in part.receivers]).aligned(scope)
+        table = total([receiver_factor(problem, receiver) for receiver in part.receivers]).aligned(scope)
         tables.append(table.expand(problem.sizes(scope)).reshape(levels ** len(part.sites), -1))
     sites, heard = len(parts[0].sites), len(parts[0].devices)
     grid = torch.cartesian_prod(*[torch.arange(levels, device=problem.device)] * sites).reshape(-1, sites)

@@ -116,17 +116,10 @@ class Coordination:
         remedy = "lower the degree or the power levels, or use the planner 'prices' with coordinate = false"
         check_fits("joint actions heard by one receiver", largest, memory_gib, remedy)
 
-    def slot_costs(self, slot: int, group: Group, channel_level: Tensor) -> Tensor:
-        """v_t f_i of a group for observed channels; (batch, receiver, joint action)."""
-        missed, deliver = self.observed(group, channel_level), self.problem.weights.in_slot(slot).deliver
-        return missed if deliver == 1 else deliver * missed
-
-    def costs_ahead(self, slots: Sequence[int], group: Group, channel_level: Tensor) -> Floats:
-        """`slot_costs` of several slots, whose channels are (slot, batch, site); (slot, batch, receiver, joint)."""
+    def costs_ahead(self, group: Group, channel_level: Tensor) -> Floats:
+        """`observed` of several slots, whose channels are (slot, batch, site); (slot, batch, receiver, joint)."""
         missed = self.observed(group, channel_level.flatten(0, 1))
-        deliver = torch.from_numpy(self.problem.weights.deliver_of_slot[slots]).to(missed.dtype)
-        by_slot = missed.reshape(*channel_level.shape[:2], *missed.shape[1:])
-        found: Floats = (deliver.reshape(-1, 1, 1, 1) * by_slot).numpy()
+        found: Floats = missed.reshape(*channel_level.shape[:2], *missed.shape[1:]).numpy()
         return found
 
     def observed(self, group: Group, channel_level: Tensor) -> Tensor:
@@ -228,14 +221,13 @@ class Coordination:
         alike = self.problem.scenario.channel.state == "receiver"
         return alike and not messages and not is_small(self.problem)
 
-    def slot_tables(self, slot: int, channel_level: Tensor, price: Tensor, messages: int) -> Tables:
-        """v_t f_i of all receivers for observed channels; price (batch, device, action)."""
+    def slot_tables(self, channel_level: Tensor, price: Tensor, messages: int) -> Tables:
+        """f_i of all receivers for observed channels; price (batch, device, action)."""
         if not self.shares_tables(messages):
-            return Tables(self.flat((self.slot_costs(slot, g, channel_level) for g in self.groups), price))
+            return Tables(self.flat((self.observed(g, channel_level) for g in self.groups), price))
         receivers, first, step = self._level_places
         level = channel_level.T.index_select(0, receivers)
-        entries, deliver = self._level_entries, self.problem.weights.in_slot(slot).deliver
-        return Tables((entries if deliver == 1 else deliver * entries).unsqueeze(0), first + step * level)
+        return Tables(self._level_entries.unsqueeze(0), first + step * level)
 
     @cached_property
     def _level_places(self) -> tuple[Tensor, Tensor, Tensor]:

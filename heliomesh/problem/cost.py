@@ -2,14 +2,13 @@
 
 x_j = Σ_{i∈N_j} a_ij q_ij + idle_penalty · a_jj · (1 − β_j), with q_ij = 1 where j does not send: the share of device
 j's update weight that is lost. The network's cost c = Σ_j x_j is a sum of the weights f_i = Σ_{j∈N_i} a_ij q_ij that
-receivers miss plus one idle term per device. The objective "learning" has c_t = v_t Σ_i f_i + Σ_j u_t (1 − β_j)
-instead; `Problem.during` gives the problem with the weights of a slot.
+receivers miss plus one idle term per device.
 """
 
 import torch
 from torch import Tensor
 
-from heliomesh.physics.harvesting import Slots, in_slots
+from heliomesh.physics.harvesting import Slots
 from heliomesh.problem.factor import Factor, Variable, action, site, total
 from heliomesh.problem.policy import Weights
 from heliomesh.problem.problem import Problem
@@ -44,8 +43,8 @@ def edge_errors(problem: Problem, receiver: int) -> dict[int, Factor]:
     return errors
 
 
-def missed_factor(problem: Problem, receiver: int) -> Factor:
-    """f_i = Σ_{j∈N_i} a_ij q_ij: the weight that receiver i misses."""
+def receiver_factor(problem: Problem, receiver: int) -> Factor:
+    """f_i = Σ_{j∈N_i} a_ij q_ij: the weight that receiver i misses, and its part of the cost."""
     topology = problem.topology
     return total(
         [
@@ -55,13 +54,8 @@ def missed_factor(problem: Problem, receiver: int) -> Factor:
     )
 
 
-def receiver_factor(problem: Problem, receiver: int) -> Factor:
-    """v_t f_i: what receiver i adds to the cost."""
-    return missed_factor(problem, receiver).scaled(problem.phase_weights.deliver)
-
-
 def idle_factor(problem: Problem, device: int) -> Factor:
-    """idle_penalty · a_jj, or u_t, where device j does not train."""
+    """idle_penalty · a_jj where device j does not train."""
     return Factor((action(device),), problem.idle_cost[device])
 
 
@@ -78,7 +72,7 @@ def update_loss(
     error (..., edge) and trained (..., device) → (..., device); the mixing weights are the network's own where none
     are given.
     """
-    weights, topology = problem.weights, problem.topology
+    topology = problem.topology
     sender, edge, own = (
         torch.from_numpy(array).to(error.device)
         for array in (topology.edge_sender, topology.edge_weight, topology.self_weight)
@@ -86,9 +80,4 @@ def update_loss(
     mixing = mixing or Weights(edge, own)
     lost = torch.zeros(trained.shape, dtype=error.dtype, device=error.device)
     lost.index_add_(-1, sender, mixing.edge * error)
-    if weights.train_of_slot is None:
-        idle = problem.scenario.cost.idle_penalty * mixing.own
-    else:
-        idle = in_slots(weights.train_of_slot, slot, error.device)
-    delivered: Tensor = in_slots(weights.deliver_of_slot, slot, error.device) * lost
-    return delivered + idle * (~trained).to(error.dtype)
+    return lost + problem.scenario.cost.idle_penalty * mixing.own * (~trained).to(error.dtype)

@@ -3,7 +3,7 @@
 Receivers are gathered in *cells*. Give every pair (cell c, device j that its receivers hear), slot t, level h of the
 channel between them and action a price g_cj(t, h, a). For any prices
 
-    Σ_j V_j[Σ_c g_cj]  +  Σ_t Σ_c E_h min_p ( v_t Σ_{i∈c} f_i(h, p) − Σ_j g_cj(t, h, p_j) )   ≤   optimal cost
+    Σ_j V_j[Σ_c g_cj]  +  Σ_t Σ_c E_h min_p ( Σ_{i∈c} f_i(h, p) − Σ_j g_cj(t, h, p_j) )   ≤   optimal cost
 
 where V_j[·] is device j's own dynamic program paying the prices and its idle cost, over its battery and the
 channels that prices move with. Along any policy the prices paid cancel. The first sum is at most what devices pay:
@@ -76,9 +76,9 @@ def num_skies(problem: Problem) -> int:
 def slot_blocks(problem: Problem) -> npt.NDArray[np.int64]:
     """Slots that share prices; (slot,) block numbers.
 
-    Each of the last slots is alone. Earlier ones are grouped: evenly where harvest or cost change with time, else
-    finely at both ends, where batteries still leave their first level or see the horizon. Slots of different cost
-    share no prices. Around a cycle no slot is the last.
+    Each of the last slots is alone. Earlier ones are grouped: evenly where harvests change with time, else
+    finely at both ends, where batteries still leave their first level or see the horizon. Around a
+    cycle no slot is the last.
     """
     slots = problem.slots
     early = slots if problem.endless else max(slots - _LAST_SLOTS, 0)
@@ -92,7 +92,6 @@ def slot_blocks(problem: Problem) -> npt.NDArray[np.int64]:
         grouped = np.searchsorted(edges, np.arange(early), side="right")
     numbers = np.concatenate([grouped, slots + np.arange(slots - early)])
     begins = np.diff(numbers, prepend=numbers[0]) != 0
-    begins[problem.weights.borders[1:]] = True
     return np.cumsum(begins, dtype=np.int64)
 
 
@@ -269,24 +268,6 @@ class Dual:
         weather = self.problem.harvest.law.stationary.to(slots) if self.skies > 1 else torch.ones_like(slots[:1])
         return torch.outer(slots, weather).flatten()
 
-    @cached_property
-    def own_price(self) -> Tensor:
-        """What a device pays itself: the cost of not training; (block × sky, device, action)."""
-        return self.problem.idle_costs[self._phase_of_block]
-
-    @cached_property
-    def deliver(self) -> Tensor:
-        """v_t; (block × sky,)."""
-        weights = [phase.deliver for phase in self.problem.weights.phases]
-        return torch.tensor(weights, dtype=self.problem.dtype, device=self.problem.device)[self._phase_of_block]
-
-    @cached_property
-    def _phase_of_block(self) -> Tensor:
-        """Phase of the cost; (block × sky,)."""
-        first = np.unique(slot_blocks(self.problem), return_index=True)[1]
-        phase = self.problem.weights.phase_of_slot[first].repeat(self.skies)
-        return torch.from_numpy(phase).to(self.problem.device)
-
     def first_prices(self, laws: Tensor) -> list[Tensor]:
         """Expected costs given each device's action; laws (slot, device, action)."""
         slots = torch.bincount(self.blocks).to(laws).reshape(-1, 1, 1)
@@ -294,24 +275,22 @@ class Dual:
         mean_law = (mean_law.index_add_(0, self.blocks, laws) / slots).repeat_interleave(self.skies, dim=0)
         at_once = 1 if self.sparing else len(mean_law)
         return [
-            torch.cat([expected_prices(one, part) for part in torch.split(mean_law, at_once)])
-            * self.deliver.reshape(-1, 1, 1, 1, 1)
-            for one in self.priced
+            torch.cat([expected_prices(one, part) for part in torch.split(mean_law, at_once)]) for one in self.priced
         ]
 
     def ascend(self, prices: list[Tensor], steps: int, track: Track, what: str) -> list[Tensor]:
         """The best prices met on the way up; none where nobody hears anybody."""
         if not prices:
             return prices
-        prices, scale = [price.clone().requires_grad_() for price in prices], self.problem.weights.largest
+        prices = [price.clone().requires_grad_() for price in prices]
         adam = Adam(prices)
         best, kept = -torch.inf, prices
         for step in track(range(steps), what, steps):
             fade = step / max(steps - 1, 1)
-            temperature = scale * _FIRST_TEMPERATURE * (_LAST_TEMPERATURE / _FIRST_TEMPERATURE) ** fade
+            temperature = _FIRST_TEMPERATURE * (_LAST_TEMPERATURE / _FIRST_TEMPERATURE) ** fade
             adam.ascend(
                 torch.autograd.grad(self.value(prices, temperature), prices),
-                scale * _FIRST_RATE * (_LAST_RATE / _FIRST_RATE) ** fade,
+                _FIRST_RATE * (_LAST_RATE / _FIRST_RATE) ** fade,
             )
             if step % 10 == 9 or step == steps - 1:
                 with torch.no_grad():
@@ -325,7 +304,7 @@ class Dual:
         """The bound for continuous batteries, with hard minima."""
         prices, total = [price.to(self.problem.dtype) for price in prices], 0.0
         for one, price in zip(self.priced, self._seen(prices), strict=True):
-            total += float((expected_least(one, price, self.deliver, 0.0) * self.weight).sum())
+            total += float((expected_least(one, price, 0.0) * self.weight).sum())
         flat = self._by_pair(prices)
         first, alike = first_laws(self.problem), list(kinds(self.problem))  # their kernels serve all watchers
         for watchers in self.watchers:
@@ -403,7 +382,7 @@ class Dual:
         """The bound: with hard minima at temperature 0, else with soft ones, which are smooth and below them."""
         result = torch.zeros((), dtype=self.problem.dtype, device=self.problem.device)
         for one, price in zip(self.priced, self._seen(prices), strict=True):
-            result = result + (expected_least(one, price, self.deliver, temperature) * self.weight).sum()
+            result = result + (expected_least(one, price, temperature) * self.weight).sum()
         flat = self._by_pair(prices)
         for watchers, programs in zip(self.watchers, self._programs, strict=True):
             result = result + self._totals(watchers, programs, flat, temperature)
@@ -417,7 +396,7 @@ class Dual:
     def _by_pair(self, prices: list[Tensor]) -> Tensor:
         """All cells' prices; (block, level, pair, action)."""
         levels = prices[0].shape[1] if prices else 1
-        none = self.own_price.new_zeros(len(self.weight), levels, 0, self.own_price.shape[2])
+        none = self.weight.new_zeros(len(self.weight), levels, 0, len(self.problem.actions))
         return torch.cat([none, *(price.flatten(2, 3) for price in prices)], dim=2)
 
     @cached_property
@@ -507,7 +486,7 @@ class Dual:
         none = watchers.devices.new_zeros(0)
         actor = place[torch.cat([none, *(one.actors.flatten() for one in self.priced)])]
         blind = ((actor >= 0) & ~self._moving).nonzero().squeeze(1)
-        base = self.own_price[:, watchers.devices]
+        base = self.problem.idle_cost[watchers.devices].expand(blocks, -1, -1)
         total = base.index_add(1, actor[blind], flat[:, :, blind].mean(1))
         total = total.reshape(blocks, len(watchers.devices), *[1] * count, actions)
         for axis, (pairs, places) in enumerate(watchers.axes):

@@ -6,7 +6,6 @@ the problem of one cycle whose first slot follows its last (`Problem.endless`) a
 Devices that do not see each other can take turns by the clock; so a planner may ask for several short cycles in one.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -85,13 +84,11 @@ def natural_cycle(problem: Problem) -> int:
             "expected a law with a known period for an endless plan, actual: harvest.cloudy_known, or a source "
             "without HarvestLaw.period",
         )
-    harvest = law.period or 1
-    slots = math.lcm(harvest, problem.scenario.slots if len(problem.weights.phases) > 1 else 1)
+    slots = law.period or 1
     if slots > _MOST_CYCLE:
         raise ScenarioError(
             "slots",
-            f"expected a cycle of harvests ({harvest} slots) and phases of the cost of at most {_MOST_CYCLE} slots "
-            f"for an endless plan, actual value {slots}",
+            f"expected a cycle of harvests of at most {_MOST_CYCLE} slots for an endless plan, actual value {slots}",
         )
     return slots
 

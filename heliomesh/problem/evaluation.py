@@ -94,12 +94,9 @@ def _part_cost(problem: Problem, policy: ActionPolicy, part: Part) -> float:
     """Total expected cost of one part over the horizon."""
     seen, state = _all_states(problem, part)
     shape = problem.sizes(part.states)
-    now, factors = None, list[Factor]()
+    factors = part_factors(problem, part.devices, part.receivers)
     value = torch.zeros(shape, dtype=problem.dtype, device=problem.device)
     for slot in range(problem.slots - 1, -1, -1):
-        if now is not problem.during(slot):
-            now = problem.during(slot)
-            factors = part_factors(now, part.devices, part.receivers)
         future = Factor(part.states, expected_next(problem, part.states, value, slot))
         if slot == problem.slots - 1 or not policy.stationary:
             prob = policy.checked_prob(slot, seen)[:, list(part.devices)]  # (state, device, action)
@@ -176,7 +173,7 @@ def _after_spending(
 def _missed_in_darkness(
     problem: Problem, part: Part, factors: list[Factor], assignment: dict[Variable, Tensor]
 ) -> Tensor:
-    """What dark receivers miss of what would have arrived, v_t (Σ_j a_ij − f_i); factors begin with receivers'."""
+    """What dark receivers miss of what would have arrived, Σ_j a_ij − f_i; factors begin with receivers'."""
     missed = torch.zeros((), dtype=problem.dtype, device=problem.device)
     for receiver, factor in zip(part.receivers, factors, strict=False):
         dark = problem.dark[receiver][assignment[energy(receiver)]]

@@ -59,14 +59,11 @@ def backward_induction(problem: Problem, part: Part, terms: Terms, with_code: bo
     shape = problem.sizes(part.states)
     channel_states = entries(shape[: len(part.sites)])
     value = torch.zeros(shape, dtype=problem.dtype, device=problem.device)
-    now, stages, rows = None, list[Stage](), 1
+    stages = elimination_stages(problem, part, terms(problem))
+    widest = max(entries(stage.cost.shape[1:-1]) for stage in stages)
+    rows = _rows_at_once(value.numel() // channel_states * widest)
     backwards = range(problem.slots - 1, -1, -1)
     for number, slot in enumerate(cycle(backwards) if problem.endless else backwards):
-        if now is not problem.during(slot):
-            now = problem.during(slot)
-            stages = elimination_stages(problem, part, terms(now))
-            widest = max(entries(stage.cost.shape[1:-1]) for stage in stages)
-            rows = _rows_at_once(value.numel() // channel_states * widest)
         if number:  # nothing follows the last slot
             value = expected_next(problem, part.states, value, slot)
         future = value.reshape(channel_states, -1)

@@ -4,7 +4,6 @@ NumPy begins sooner than torch, and what depends on no state is prepared once. T
 stays with torch: its `lerp` rounds once where NumPy rounds twice.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -43,9 +42,10 @@ class FewLeft:
 
     problem: Problem
 
-    def idle_costs(self, slots: Sequence[int]) -> Floats:
-        """`Problem.idle_cost` in several slots; (slot, device, action)."""
-        found: Floats = self.problem.idle_costs.numpy()[self.problem.weights.phase_of_slot[slots]]
+    @property
+    def idle_cost(self) -> Floats:
+        """`Problem.idle_cost`; (device, action)."""
+        found: Floats = self.problem.idle_cost.numpy()
         return found
 
     def affordable(self, battery_joule: Floats) -> npt.NDArray[np.bool_]:
@@ -96,7 +96,7 @@ class FewLeft:
     @cached_property
     def _dtype(self) -> np.dtype[Any]:
         """Numbers of tables."""
-        return self.problem.idle_costs.numpy().dtype
+        return self.idle_cost.dtype
 
 
 @dataclass(frozen=True)

@@ -104,18 +104,10 @@ class JointForm:
             left = (left.reshape(*left.shape[:2], -1, law.shape[-1]) @ heard).squeeze(-1)
         return left.expand(len(law), -1, -1)
 
-    def weights(self, first_slot: int, slots: int) -> tuple[Tensor, Tensor]:
-        """v_t (slot,), and what actions cost that do not train (slot, device, action)."""
-        weights, place = self.problem.weights, self.problem.device
-        phase = torch.from_numpy(weights.phase_of_slot[first_slot : first_slot + slots]).to(place)
-        deliver = torch.tensor([one.deliver for one in weights.phases], dtype=self.problem.dtype, device=place)
-        return deliver[phase], self.problem.idle_costs[phase]
-
     def cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
         """Expected one-slot cost of the network; (slot,)."""
-        deliver, idle = self.weights(first_slot, len(law))
-        lost = sum((self.expected(group, law).sum((1, 2)) for group in self.groups), torch.zeros_like(deliver))
-        return deliver * lost + (law * idle).sum((-1, -2))
+        lost = sum((self.expected(group, law).sum((1, 2)) for group in self.groups), law.new_zeros(len(law)))
+        return lost + (law * self.problem.idle_cost).sum((-1, -2))
 
     def of(self, movers: Tensor) -> "ListedCosts":
         """Costs of the actions of some devices."""
@@ -145,9 +137,7 @@ class ListedCosts:
 
     def action_cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
         """Expected cost of everything a mover's action touches, per own action; (slot, mover, action)."""
-        deliver, idle = self.form.weights(first_slot, len(law))
-        cost = idle[:, self.movers]
+        cost = self.form.problem.idle_cost[self.movers].repeat(len(law), 1, 1)
         for group, axis, among, mover in self._heard:
-            lost = deliver.reshape(-1, 1, 1) * self.form.expected(group, law, axis, among)
-            cost.index_add_(1, mover, lost)
+            cost.index_add_(1, mover, self.form.expected(group, law, axis, among))
         return cost

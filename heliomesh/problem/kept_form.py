@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.problem.problem import Problem
-from heliomesh.problem.product_form import SMALLEST, Links, phases_of
+from heliomesh.problem.product_form import SMALLEST, Links
 
 _KEPT_BYTES = {"cpu": 1 << 32, "cuda": 1 << 35}  # of logarithms that are kept between calls
 
@@ -76,16 +76,6 @@ class Packets:
         """a_ij of every edge; (edge, 1, 1)."""
         weight = torch.from_numpy(self.problem.topology.edge_weight).to(self.problem.device, self.problem.dtype)
         return weight.reshape(-1, 1, 1)
-
-    def deliver(self, first_slot: int, slots: int) -> Tensor:
-        """v_t; (slot,)."""
-        return self._deliver[phases_of(self.problem, first_slot, slots)]
-
-    @cached_property
-    def _deliver(self) -> Tensor:
-        """v_t of every phase; (phase,)."""
-        weights = [one.deliver for one in self.problem.weights.phases]
-        return torch.tensor(weights, dtype=self.problem.dtype, device=self.problem.device)
 
     def log_survival(self, rows: Tensor, which: Tensor | None = None) -> Tensor:
         """Logarithms of mean survivals of some wedges, or all; (wedge, power, level, slot).
@@ -170,8 +160,7 @@ class KeptForm:
         sent = rows[:, packets.sending].index_select(0, packets.sender)
         arrived = sent.mul_(packets.success(standing.everyone, every)).sum(1, keepdim=True)
         lost = ((1 - arrived * packets.hears(rows, every)) * packets.edge_weight).sum((0, 1))
-        idle = (law * self.problem.idle_costs[phases_of(self.problem, first_slot, len(law))]).sum((-1, -2))
-        return lost * packets.deliver(first_slot, len(law)) + idle
+        return lost + (law * self.problem.idle_cost).sum((-1, -2))
 
     def of(self, movers: Tensor) -> "MoverCosts":
         """Costs of the actions of some devices."""
@@ -233,9 +222,7 @@ class MoverCosts:
         if problem.link.half_duplex:
             missing, mover = self._missing
             lost.index_add_(0, mover, self._weighed(self._heard_arrival(standing), missing))
-        lost.mul_(self.form.packets.deliver(first_slot, len(law)))
-        idle = problem.idle_costs[phases_of(problem, first_slot, len(law))]
-        return idle[:, self.movers] + lost.permute(2, 0, 1)
+        return problem.idle_cost[self.movers] + lost.permute(2, 0, 1)
 
     def _weighed(self, arrival: Tensor, edge: Tensor) -> Tensor:
         """a_ij (1 − arrival) of some edges; the arrivals are used up."""

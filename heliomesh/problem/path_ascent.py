@@ -65,10 +65,10 @@ class PathAscent:
 
     def _prices(self, dual: PathDual, steps: int, track: Track) -> list[Tensor]:
         """Prices (path × slot, receiver, heard, action) per group; idling has none, as in `PathDual.ascend`."""
-        prices, scale = dual.first_prices(), self.problem.weights.largest
+        prices = dual.first_prices()
         adam, schedule = Adam(prices), zip(temperatures(steps), rates(steps), strict=True)
         for temperature, rate in track(schedule, "paths", steps) if prices else ():
-            adam.ascend(list(self._gradients(dual, prices, scale * temperature)), scale * rate)
+            adam.ascend(list(self._gradients(dual, prices, temperature)), rate)
         return [price - price[..., :1] for price in prices]
 
     def _gradients(self, dual: PathDual, prices: list[Tensor], temperature: float) -> Iterator[Tensor]:

@@ -4,7 +4,7 @@ Tell everybody the path H of all channels, and of the sky where all devices shar
 Along a path every pair (receiver i, device j that it hears) and slot t has prices g_ij(t, a) of its own. For any
 prices and any functions D_j
 
-    B(H) = Σ_j V_j[Σ_i g_ij − D_j]  +  Σ_t Σ_i min_p ( v_t f_i(h_t, p) − Σ_j g_ij(t, p_j) )
+    B(H) = Σ_j V_j[Σ_i g_ij − D_j]  +  Σ_t Σ_i min_p ( f_i(h_t, p) − Σ_j g_ij(t, p_j) )
 
 has a mean over paths that is at most the optimal cost. V_j[·] is device j's own dynamic program over its energy, as
 in `dual.py`. It pays the prices and its idle cost, and it gets back D_j(t, b): a function of the energy left after
@@ -95,21 +95,9 @@ class PathDual:
         """Its groups of receivers."""
         return self.shared or Coordination(self.problem)
 
-    @cached_property
-    def _deliver(self) -> Tensor:
-        """v_t; (path × slot, 1, 1)."""
-        weights = self.problem.weights
-        deliver = [weights.in_slot(slot).deliver for slot in range(self.problem.slots)]
-        scale = torch.tensor(deliver * len(self.paths), dtype=self.problem.dtype, device=self.problem.device)
-        return scale.reshape(-1, 1, 1)
-
     def _listed(self, group: Group, rows: slice) -> Tensor:
-        """v_t f_i of all joint actions; (path × slot, receiver, joint action)."""
-        missed, weights = (
-            self.coordination.observed(group, self.paths.level.flatten(0, 1)[rows]),
-            self.problem.weights,
-        )
-        return missed if all(one.deliver == 1 for one in weights.phases) else missed * self._deliver[rows]
+        """f_i of all joint actions; (path × slot, receiver, joint action)."""
+        return self.coordination.observed(group, self.paths.level.flatten(0, 1)[rows])
 
     @cached_property
     def _kept(self) -> dict[int, Tensor]:
@@ -120,7 +108,7 @@ class PathDual:
         return {group.offset: self._listed(group, slice(0, rows)) for group in self.coordination.groups}
 
     def pieces(self, group: Group) -> Iterator[tuple[slice, Tensor]]:
-        """Rows (path × slot) and v_t f_i of all joint actions in them, a piece at a time."""
+        """Rows (path × slot) and f_i of all joint actions in them, a piece at a time."""
         rows = len(self.paths) * self.problem.slots
         entries = len(group.receivers) * len(self.problem.actions) ** group.heard
         length = max(1, _PIECE_ENTRIES[self.problem.device.type] // entries)
@@ -128,13 +116,8 @@ class PathDual:
             piece = slice(first, min(first + length, rows))
             yield piece, self._kept[group.offset][piece] if self._kept else self._listed(group, piece)
 
-    @cached_property
-    def _idle(self) -> Tensor:
-        """(slot, device, action)."""
-        return self.problem.idle_costs[torch.from_numpy(self.problem.weights.phase_of_slot)]
-
     def first_prices(self) -> list[Tensor]:
-        """E[v_t f_i | p_j = a] where all others act at random, spread so that they add up to E[v_t f_i] once."""
+        """E[f_i | p_j = a] where all others act at random, spread so that they add up to E[f_i] once."""
         count, found = len(self.problem.actions), []
         for group in self.coordination.groups:
             others = count ** (group.heard - 1)
@@ -147,11 +130,11 @@ class PathDual:
         prices = [price.requires_grad_() for price in self.first_prices()]
         if not prices:
             return prices
-        adam, scale = Adam(prices), self.problem.weights.largest
+        adam = Adam(prices)
         schedule = zip(temperatures(steps), rates(steps), strict=True)
         for temperature, rate in track(schedule, what, steps):
-            gradients = torch.autograd.grad(self.value(prices, scale * temperature).sum(), prices)
-            adam.ascend(gradients, scale * rate)
+            gradients = torch.autograd.grad(self.value(prices, temperature).sum(), prices)
+            adam.ascend(gradients, rate)
         # idling has no price: receivers' part then varies less with the path, and the bound is the same
         return [(price - price[..., :1]).detach() for price in prices]
 
@@ -160,7 +143,7 @@ class PathDual:
         return self.received(prices, temperature).sum(1) + self._programs(self.paid(prices), temperature)
 
     def received(self, prices: list[Tensor], temperature: float) -> Tensor:
-        """Σ_i min_p (v_t f_i − Σ_j g_ij); (path, slot)."""
+        """Σ_i min_p (f_i − Σ_j g_ij); (path, slot)."""
         shape = (len(self.paths), self.problem.slots)
         total = torch.zeros(shape, dtype=self.problem.dtype, device=self.problem.device)
         for group, price in zip(self.coordination.groups, prices, strict=True):
@@ -170,11 +153,11 @@ class PathDual:
 
     def paid(self, prices: list[Tensor]) -> Tensor:
         """What devices pay; (slot, device, path, action)."""
-        slots, devices, count = self._idle.shape
-        paid = self._idle.repeat(len(self.paths), 1, 1)
+        idle, slots = self.problem.idle_cost, self.problem.slots
+        paid = idle.repeat(len(self.paths) * slots, 1, 1)
         for group, price in zip(self.coordination.groups, prices, strict=True):
             paid = paid.index_add(1, group.actors.flatten(), price.flatten(1, 2))
-        return paid.reshape(-1, slots, devices, count).permute(1, 2, 0, 3)
+        return paid.reshape(-1, slots, *idle.shape).permute(1, 2, 0, 3)
 
     def _programs(self, paid: Tensor, temperature: float) -> Tensor:
         """Σ_j V_j on the grid; (path,)."""
@@ -248,7 +231,7 @@ def _soft_least(values: Tensor, temperature: float) -> Tensor:
 
 
 class _Minima(torch.autograd.Function):
-    """Σ_i min_p (v_t f_i − Σ_j g_ij) of a group of receivers; price (path × slot, ...) → (path × slot,)."""
+    """Σ_i min_p (f_i − Σ_j g_ij) of a group of receivers; price (path × slot, ...) → (path × slot,)."""
 
     @staticmethod
     def forward(context: Any, price: Tensor, dual: PathDual, group: Group, temperature: float) -> Tensor:

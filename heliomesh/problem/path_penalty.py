@@ -149,7 +149,7 @@ def _differences(problem: Problem, told: Problem, own: Watched, paths: Paths) ->
         which = paths.weather[:, slot].reshape(1, -1, 1, 1).expand(devices, -1, -1, told.num_energy)
         return along.gather(2, which).squeeze(2)
 
-    idle = problem.idle_costs[torch.from_numpy(problem.weights.phase_of_slot)][:, own.devices]
+    idle = problem.idle_cost[own.devices].reshape(devices, 1, 1, -1)
     value = torch.zeros(devices, own.price.shape[1], problem.num_energy, dtype=problem.dtype, device=problem.device)
     found = value.new_zeros(problem.slots, devices, len(paths), told.num_energy)
     price = own.price.repeat_interleave(
@@ -164,7 +164,7 @@ def _differences(problem: Problem, told: Problem, own: Watched, paths: Paths) ->
                 then = at(mean, slot + 1)  # harvests are not foretold, or not by the law
             value = _expected(problem, mean, axes)
             found[slot] = then - at(value, slot)
-        value = (reached(problem, own.devices, value) + price + idle[slot].reshape(devices, 1, 1, -1)).amin(-1)
+        value = (reached(problem, own.devices, value) + price + idle).amin(-1)
     first = (at(value, 0) * told.initial_energy_law[own.devices].unsqueeze(1)).sum((0, 2))
     law = problem.channel.stationary.to(value)
     for _ in range(axes):

@@ -29,7 +29,6 @@ from heliomesh.physics.sending import build_sending
 from heliomesh.physics.storage import Consumption, build_consumption, build_losses
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.problem.factor import Variable, energy, site
-from heliomesh.problem.weights import CostWeights, PhaseWeights, cost_weights
 from heliomesh.problem.workload import check_slot, compute_second, transmit_second
 from heliomesh.scenario import HARVEST_CATALOG, MOST_JOULE, MOST_WATT, Scenario, ScenarioError, per_device, variant
 
@@ -103,8 +102,6 @@ class Problem:
         From powers and gains to packet errors.
     actions
         Power, training and energy of every action.
-    weights
-        What a slot without training and a lost packet cost, by phase.
     dtype
         Numbers of the planners' tables.
     device
@@ -122,7 +119,6 @@ class Problem:
     battery: Battery
     link: Radio
     actions: Actions
-    weights: CostWeights
     dtype: torch.dtype
     device: torch.device
     cycle_slots: int | None = None
@@ -162,28 +158,8 @@ class Problem:
 
     @property
     def is_steady(self) -> bool:
-        """Whether all slots have one harvest law and one cost, so that far from the horizon they are alike."""
-        return len(self.harvest.law.joule) == 1 and len(self.weights.phases) == 1
-
-    def during(self, slot: int) -> "Problem":
-        """The problem with the cost of a slot in all slots; the same object for slots of one phase."""
-        return self.phases[int(self.weights.phase_of_slot[slot])]
-
-    @cached_property
-    def phases(self) -> tuple["Problem", ...]:
-        """One problem per phase of the cost."""
-        count = len(self.weights.phases)
-        return (self,) if count == 1 else tuple(replace(self, weights=self.weights.only(k)) for k in range(count))
-
-    @property
-    def phase_weights(self) -> PhaseWeights:
-        """Weights of the cost, where all slots have the same."""
-        if len(self.weights.phases) > 1:
-            raise ValueError(
-                "problem: expected one phase of the cost, as problem.during(slot) has, "
-                f"actual number of phases {len(self.weights.phases)}"
-            )
-        return self.weights.phases[0]
+        """Whether all slots have one harvest law, so that far from the horizon they are alike."""
+        return len(self.harvest.law.joule) == 1
 
     def size(self, variable: Variable) -> int:
         """Number of values of a variable."""
@@ -361,18 +337,9 @@ class Problem:
 
     @cached_property
     def idle_cost(self) -> Tensor:
-        """idle_penalty · a_jj, or u_t, where an action does not train; (device, action)."""
+        """idle_penalty · a_jj where an action does not train; (device, action)."""
         own = torch.from_numpy(self.topology.self_weight).to(self.device, self.dtype)
-        train = self.phase_weights.train
-        untrained = (~self.actions.trained).to(self.dtype)
-        if train is None:
-            return self.scenario.cost.idle_penalty * torch.outer(own, untrained)
-        return train * untrained.expand(len(own), -1)
-
-    @property
-    def idle_costs(self) -> Tensor:
-        """`idle_cost` of every phase; (phase, device, action)."""
-        return torch.stack([phase.idle_cost for phase in self.phases])
+        return self.scenario.cost.idle_penalty * torch.outer(own, (~self.actions.trained).to(self.dtype))
 
     @cached_property
     def consumption(self) -> Consumption:
@@ -450,7 +417,6 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
         battery=_moved(battery, place),
         link=_moved(link, place),
         actions=_moved(actions, place),
-        weights=cost_weights(scenario),
         dtype=number,
         device=place,
     )
@@ -474,7 +440,7 @@ def with_levels(problem: Problem, levels: int | None) -> Problem:
 
 
 def around_cycle(problem: Problem, slots: int) -> Problem:
-    """The problem of so many slots whose first follows the last; laws and weights must come again after them.
+    """The problem of so many slots whose first follows the last; laws must come again after them.
 
     Clouds that plans do not know of are left out.
     """
@@ -483,8 +449,7 @@ def around_cycle(problem: Problem, slots: int) -> Problem:
         whole = _build_harvest(problem.scenario.model_copy(update={"slots": period}))
         law = replace(_moved(whole, problem.device).law, scale=law.scale)
     law = replace(law, phase_of_slot=np.resize(law.phase_of_slot[:period], slots), clouds=None)
-    weights = replace(problem.weights, phase_of_slot=np.resize(problem.weights.phase_of_slot, slots))
-    return replace(problem, harvest=with_law(problem.harvest, law), weights=weights, cycle_slots=slots)
+    return replace(problem, harvest=with_law(problem.harvest, law), cycle_slots=slots)
 
 
 def interpolated(problem: Problem, levels: int) -> Problem:

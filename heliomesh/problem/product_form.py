@@ -103,12 +103,11 @@ class Links:
             return law.new_ones(len(law), len(self.edges))
         return law[..., self.problem.actions.power_watt == 0].sum(-1)[:, self.receiver]
 
-    def weight(self, first_slot: int, slots: int) -> Tensor:
-        """v_t a_ij of every edge; (slot, edge)."""
-        weights = self.problem.weights
+    @cached_property
+    def weight(self) -> Tensor:
+        """a_ij; (edge,)."""
         own = torch.from_numpy(self.problem.topology.edge_weight).to(self.problem.device, self.problem.dtype)
-        deliver = torch.tensor([one.deliver for one in weights.phases], dtype=own.dtype, device=own.device)
-        return torch.outer(deliver[phases_of(self.problem, first_slot, slots)], own[self.edges])
+        return own[self.edges]
 
 
 @dataclass(frozen=True)
@@ -164,23 +163,23 @@ class MoverCosts:
         Laws (slot, device, action). Differences between actions are differences of the network's expected cost.
         """
         problem, links = self.problem, self.links
-        cost = problem.idle_costs[phases_of(problem, first_slot, len(law))][:, self.movers]
-        weight, hears = links.weight(first_slot, len(law)), links.hears(law)
+        cost = problem.idle_cost[self.movers].repeat(len(law), 1, 1)
+        weight, hears = links.weight.unsqueeze(-1), links.hears(law)
         each, everyone = links.crowd(law)
         success = (links.alone * everyone.exp()).sum(-1)  # (slot, edge, action)
         # its own packets
         sent, mover = self._sent
-        cost.index_add_(1, mover, weight[:, sent, None] * (1 - success[:, sent] * hears[:, sent, None]))
+        cost.index_add_(1, mover, weight[sent] * (1 - success[:, sent] * hears[:, sent, None]))
         # the packets it disturbs: survival of all the rest times its own, averaged over the disturbed sender's action
         wedge, edge, mover = self._disturbed
         others = (everyone[:, edge] - each[:, wedge]).exp() * links.alone[edge]
         given = torch.einsum("twah,wahb,twa->twb", others, self._survival, law[:, links.sender[edge]])
-        cost.index_add_(1, mover, weight[:, edge, None] * (1 - given * hears[:, edge, None]))
+        cost.index_add_(1, mover, weight[edge] * (1 - given * hears[:, edge, None]))
         if problem.link.half_duplex:  # the packets it misses while it sends
             missing = (self.place[links.receiver] >= 0).nonzero().squeeze(1)
             arrived = (law[:, links.sender[missing]] * success[:, missing]).sum(-1)
             silent = (problem.actions.power_watt == 0).to(problem.dtype)
-            missed = weight[:, missing, None] * (1 - arrived.unsqueeze(-1) * silent)
+            missed = weight[missing] * (1 - arrived.unsqueeze(-1) * silent)
             cost.index_add_(1, self.place[links.receiver[missing]], missed)
         return cost
 
@@ -201,14 +200,9 @@ class ProductForm:
         _, everyone = links.crowd(law)
         success = (links.alone * everyone.exp()).sum(-1)  # (slot, edge, action)
         arrived = (law[:, links.sender] * success).sum(-1) * links.hears(law)
-        lost = (links.weight(first_slot, len(law)) * (1 - arrived)).sum(-1)
-        return lost + (law * self.problem.idle_costs[phases_of(self.problem, first_slot, len(law))]).sum((-1, -2))
+        lost = (links.weight * (1 - arrived)).sum(-1)
+        return lost + (law * self.problem.idle_cost).sum((-1, -2))
 
     def of(self, movers: Tensor) -> MoverCosts:
         """Costs of the actions of some devices."""
         return MoverCosts(self.problem, movers)
-
-
-def phases_of(problem: Problem, first_slot: int, slots: int) -> Tensor:
-    """Phase of the cost in every slot; (slot,)."""
-    return torch.from_numpy(problem.weights.phase_of_slot[first_slot : first_slot + slots]).to(problem.device)

@@ -75,24 +75,18 @@ def _levels(problem: Problem, clusters: list[Part]) -> int | None:
 def _least(problem: Problem, cluster: Part, known: dict[int, Kind], first: Tensor) -> float:
     """Bound on one receiver's term over the horizon."""
     devices, kind = cluster.devices, [known[device] for device in cluster.devices]
-    steady, now = len(problem.harvest.law.joule) == 1, problem.during(problem.slots - 1)
-    cost = _costs(now, cluster)
+    cost = _costs(problem, cluster)
     shape = (problem.channel.levels,) * len(cluster.sites) + tuple(one.num_energy for one in kind)
     value, slot = torch.zeros(shape, dtype=torch.float64, device=problem.device), problem.slots - 1
     while slot >= 0:
-        if now is not problem.during(slot):
-            now = problem.during(slot)
-            cost = _costs(now, cluster)
         future = value
         if slot < problem.slots - 1:
             future = _filled(problem, cluster, kind, value, slot)
         after = _chosen(kind, future.reshape(-1, *shape[len(cluster.sites) :]), cost).reshape(shape)
         rise = after - value
         value, slot = after, slot - 1
-        alike = steady and slot >= 0 and problem.during(slot) is now
-        if alike and float(rise.max() - rise.min()) <= _TOLERANCE:
-            count = slot + 1 - problem.weights.first_alike(slot)
-            value, slot = value + count * float(rise.min()), slot - count
+        if problem.is_steady and float(rise.max() - rise.min()) <= _TOLERANCE:
+            value, slot = value + (slot + 1) * float(rise.min()), -1
     for _ in cluster.sites:
         value = torch.tensordot(problem.channel.stationary, value, dims=([0], [0]))
     for device in devices:
@@ -105,14 +99,14 @@ def _cycle_least(problem: Problem, cluster: Part, known: dict[int, Kind]) -> flo
     kind = [known[device] for device in cluster.devices]
     energies = tuple(one.num_energy for one in kind)
     shape = (problem.channel.levels,) * len(cluster.sites) + energies
-    costs = [_costs(phase, cluster) for phase in problem.phases]
+    cost = _costs(problem, cluster)
     rises: list[float] = []
 
     def around(row: Tensor) -> Tensor:
         value = row.reshape(shape)
         for slot in range(problem.slots - 1, -1, -1):
             future = _filled(problem, cluster, kind, value, slot).reshape(-1, *energies)
-            value = _chosen(kind, future, costs[int(problem.weights.phase_of_slot[slot])]).reshape(shape)
+            value = _chosen(kind, future, cost).reshape(shape)
         rises.append(float((value.flatten() - row).min()))
         return value.flatten()
 

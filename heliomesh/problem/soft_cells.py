@@ -1,6 +1,6 @@
 """Expected one-slot minima of cells net of prices, with soft minima, and their gradient by prices.
 
-    least = Σ_c E_h [ −τ log Σ_p exp(−(v_t Σ_{i∈c} f_i(h, p) − Σ_j g_cj(h, p_j)) / τ) ]
+    least = Σ_c E_h [ −τ log Σ_p exp(−(Σ_{i∈c} f_i(h, p) − Σ_j g_cj(h, p_j)) / τ) ]
 
 The derivative by g_cj(a) is minus the probability of p_j = a under the softmax of the same values. It is found on the
 way, one block of slots at a time, so nothing as large as a cell's table is kept.
@@ -14,12 +14,12 @@ from torch import Tensor
 from heliomesh.problem.cells import Priced
 
 
-def expected_least(one: Priced, price: Tensor, deliver: Tensor, temperature: float) -> Tensor:
-    """Σ_c E_h min_p (v_t Σ_{i∈c} f_i − Σ_j g_cj) of a group of cells; (block,).
+def expected_least(one: Priced, price: Tensor, temperature: float) -> Tensor:
+    """Σ_c E_h min_p (Σ_{i∈c} f_i − Σ_j g_cj) of a group of cells; (block,).
 
-    price (block, level or 1, cell, heard, action), v_t (block,). Hard minima at temperature 0.
+    price (block, level or 1, cell, heard, action). Hard minima at temperature 0.
     """
-    found: Tensor = _Minima.apply(price, one, deliver.tolist(), temperature)  # type: ignore[no-untyped-call]
+    found: Tensor = _Minima.apply(price, one, temperature)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -27,13 +27,11 @@ class _Minima(torch.autograd.Function):
     """`expected_least`."""
 
     @staticmethod
-    def forward(context: Any, price: Tensor, one: Priced, deliver: list[float], temperature: float) -> Tensor:
+    def forward(context: Any, price: Tensor, one: Priced, temperature: float) -> Tensor:
         """Block by block."""
         if temperature == 0:
-            hard = [_hard_least(one, now, weight) for now, weight in zip(price, deliver, strict=True)]
-            return torch.stack(hard)
-        soft = [_soft_least(one, now, weight, temperature) for now, weight in zip(price, deliver, strict=True)]
-        least, taken = zip(*soft, strict=True)
+            return torch.stack([one.channel_prob @ (one.cost - _paid(one, now)).amin(-1).sum(1) for now in price])
+        least, taken = zip(*(_soft_least(one, now, temperature) for now in price), strict=True)
         context.save_for_backward(torch.stack(taken))
         return torch.stack(least)
 
@@ -41,7 +39,7 @@ class _Minima(torch.autograd.Function):
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """The probabilities of actions, with their sign."""
         (taken,) = context.saved_tensors
-        return -taken * gradients[0].reshape(-1, 1, 1, 1, 1), None, None, None
+        return -taken * gradients[0].reshape(-1, 1, 1, 1, 1), None, None
 
 
 def _paid(one: Priced, price: Tensor) -> Tensor:
@@ -53,15 +51,9 @@ def _paid(one: Priced, price: Tensor) -> Tensor:
     return paid
 
 
-def _hard_least(one: Priced, price: Tensor, deliver: float) -> Tensor:
-    """One block's minima; price (level or 1, cell, heard, action) → ()."""
-    cost = one.cost if deliver == 1 else deliver * one.cost
-    return one.channel_prob @ (cost - _paid(one, price)).amin(-1).sum(1)
-
-
-def _soft_least(one: Priced, price: Tensor, deliver: float, temperature: float) -> tuple[Tensor, Tensor]:
+def _soft_least(one: Priced, price: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """One block's soft minima, and how likely each price is paid (level or 1, cell, heard, action)."""
-    table = torch.add(_paid(one, price) / temperature, one.cost, alpha=-deliver / temperature)
+    table = torch.add(_paid(one, price) / temperature, one.cost, alpha=-1 / temperature)
     highest = table.amax(-1, keepdim=True)
     likely = table.sub_(highest).exp_()
     total = likely.sum(-1, keepdim=True)

@@ -1,7 +1,6 @@
 """Numbers that describe a trace: intervals, participation, delivery, and the paper's two bounds as diagnostics."""
 
 import math
-import tomllib
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +8,8 @@ import numpy.typing as npt
 from scipy.special import stdtrit
 
 from heliomesh.arguments import checked
-from heliomesh.physics.topology import build_topology
+from heliomesh.physics.topology import spectral_gap
 from heliomesh.problem.problem import Problem
-from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace
 
 
@@ -104,23 +102,11 @@ class LearningConstants:
 def theorem1_cost(trace: Trace, episode: int = 0) -> float:
     """Mean per slot of Σ_j [β_j Σ_i a_ij q_ij + 1 − β_j] as in Theorem 1, whatever ``cost.idle_penalty`` is.
 
-    A device that trains pays Σ_i a_ij q_ij, whatever weights the cost has. Any other pays 1, even if it sends: its
+    A device that trains pays Σ_i a_ij q_ij. Any other pays 1, even if it sends: its
     packet brings weights that were known before, and no update.
     """
-    charged = np.where(trace.scheduled[episode], _lost_weight(trace, episode), 1.0)
+    charged = np.where(trace.scheduled[episode], trace.update_loss[episode], 1.0)
     return float(charged.sum(-1).mean())
-
-
-def _lost_weight(trace: Trace, episode: int) -> npt.NDArray[np.float64]:
-    """Σ_i a_ij q_ij of every scheduled device; (slot, device)."""
-    lost: npt.NDArray[np.float64] = trace.update_loss[episode]
-    scenario = Scenario.parse(tomllib.loads(trace.scenario_toml))
-    if scenario.cost.objective == "update-loss":
-        return lost  # a scheduled device pays no penalty
-    lost = np.zeros_like(lost)
-    missed = build_topology(scenario).edge_weight * trace.error_prob[episode]  # (slot, edge)
-    np.add.at(lost.T, trace.edge_sender, missed.T)
-    return lost
 
 
 def theorem1_terms(problem: Problem, mean_cost: float, constants: LearningConstants) -> dict[str, float]:
@@ -143,12 +129,6 @@ def theorem1_terms(problem: Problem, mean_cost: float, constants: LearningConsta
         "disagreement, second order": m * drift / (128**2 * slots**2),
         "lost updates": cost_factor(problem, constants) * mean_cost,
     }
-
-
-def spectral_gap(mixing: npt.NDArray[np.float64]) -> float:
-    """1 − λ, λ the second largest absolute eigenvalue of a symmetric mixing matrix: how fast models agree."""
-    eigenvalues = np.sort(np.abs(np.linalg.eigvalsh(mixing)))
-    return 1 - (float(eigenvalues[-2]) if len(mixing) > 1 else 0.0)
 
 
 def cost_factor(problem: Problem, constants: LearningConstants) -> float:

@@ -71,7 +71,6 @@ def pilot(scenario: Scenario, *, seed: Index | None = None, **settings: Any) -> 
             "slots": _TOGETHER + _AGREEING + 1,
             "learning.aggregation": "model",
             "cost.deadline": "end",
-            "cost.objective": "update-loss",
         }
     )
     run = train(

@@ -119,14 +119,7 @@ def heard_from(problem: Problem, trace: Trace, slots: list[int], heard: Heard) -
 
 @pytest.mark.parametrize("slots", [[3, 4, 5, 6, 7], [0, 1, 5, 6], [7]])
 def test_a_watcher_that_comes_later_or_was_away_shows_what_it_heard_as_it_was(slots: list[int]) -> None:
-    problem = small(
-        **{
-            "network.devices": 3,
-            "slots": 8,
-            "cost.objective": "learning",
-            "cost.phases": [[2, 1.0, 1.0], [3, 0.5, 2.0], [3, 0.1, 4.0]],
-        }
-    )
+    problem = small(**{"network.devices": 3, "slots": 8})
     trace = simulate(problem, planned(problem, hops=0), 1, 1)
     heard = heard_from(problem, trace, slots, Heard(problem, READY))
     found = heard.trace("decentralized", 5000)

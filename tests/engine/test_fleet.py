@@ -15,7 +15,6 @@ from heliomesh.engine.fleet.clock import FleetRun, run_fleet
 from heliomesh.engine.fleet.device import Installation
 from heliomesh.engine.fleet.messages import PLANNING, Message
 from heliomesh.engine.fleet.planning import partners_of, timetable
-from heliomesh.engine.fleet.post import InProcess
 from heliomesh.engine.fleet.scheme import ALONE, IN_TURN, WITH_OTHERS, FleetScheme, scheme_of
 from heliomesh.engine.fleet.view import next_hop, view_of
 from heliomesh.jobs.job import Job
@@ -30,6 +29,7 @@ from heliomesh.problem.policy import ActionPolicy, Observation, Plan, state_vari
 from heliomesh.problem.problem import Problem, build
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.trace import Trace, simulate
+from tests.engine.in_process import InProcess
 
 SEED = 3
 SMALL: dict[str, Any] = {
@@ -135,11 +135,6 @@ def assert_same_runs(found: FleetRun, trace: Trace, scenario: Scenario) -> None:
         ("decentralized", {"rounds": 2, "hops": 0}, {}),
         ("decentralized", {"rounds": 1, "hops": 1, "endless": True}, {**PATH, "slots": 15}),
         ("decentralized", {"rounds": 0}, {**PATH, "learning.quasi_global": 0.9}),
-        (
-            "decentralized",
-            {"rounds": 2},
-            {**PATH, "cost.objective": "learning", "cost.phases": [[2, 1.0, 0.5], [3, 0.3, 1.0], [1, -0.2, 2.0]]},
-        ),
         (
             "decentralized",
             {"rounds": 2},

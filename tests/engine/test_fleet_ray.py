@@ -19,7 +19,6 @@ import torch
 
 from heliomesh.commands import options as command_options
 from heliomesh.engine.fleet.clock import FleetRun, run_fleet
-from heliomesh.engine.fleet.post import InProcess
 from heliomesh.engine.fleet.scheme import scheme_of
 from heliomesh.learning.run import Run
 from heliomesh.pages.run_folder import read_run
@@ -27,6 +26,7 @@ from heliomesh.problem.problem import build
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace
 from tests.conftest import Call
+from tests.engine.in_process import InProcess
 from tests.engine.test_fleet import SMALL, job_of
 
 if find_spec("ray") is None:

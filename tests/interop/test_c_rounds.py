@@ -44,7 +44,6 @@ SMALL = {
     "network.edges": [[0, 1], [0, 2], [1, 2], [2, 3]],
     "slots": 3,
 }
-WEIGHTED = {"cost.objective": "learning", "slots": 5, "cost.phases": [[5, -0.2, 1.7]]}
 PLANS = {
     **{f"prices, {name}": (changes, "prices", {"messages": 0}) for name, changes in SHAPES.items()},
     **{f"receiver, {name}": (changes, "receiver", {"messages": 0}) for name, changes in SHAPES.items()},
@@ -63,8 +62,6 @@ PLANS = {
         {},
     ),
     "prices, half duplex": ({"link.half_duplex": True}, "prices", {}),
-    "prices, weighted": (WEIGHTED, "prices", {}),
-    "receiver, weighted": (WEIGHTED, "receiver", {}),
 }
 
 
@@ -184,10 +181,6 @@ def test_what_is_no_table_of_whole_numbers_is_refused(tmp_path):
         write_round_headers(problem, plan.policy, plan.planner, tmp_path)
     problem, plan = planned({}, "receiver", {"interpolate": True})
     with pytest.raises(hm.ScenarioError, match=r"planner option.interpolate: expected false in a C header"):
-        write_round_headers(problem, plan.policy, plan.planner, tmp_path)
-    changing = {**WEIGHTED, "cost.phases": [[3, 1.0, 1.0], [2, 0.0, 2.0]]}
-    problem, plan = planned(changing, "prices", {})
-    with pytest.raises(hm.ScenarioError, match=r"cost.phases: expected one phase in a C header, actual number of"):
         write_round_headers(problem, plan.policy, plan.planner, tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -44,16 +44,6 @@ def test_live_trains_and_leaves_curves_and_a_picture(tmp_path):
     assert json.loads(run("runs", "list", str(kept), "--json").output)
 
 
-def test_prune_and_scope_print_both_sides():
-    facts = json.loads(run("prune", "tiny", "--planner", "uncoordinated", "--episodes", "4", "--json").output)
-    assert facts["before"]["links"] - facts["after"]["links"] == len(facts["dropped"])
-    words = ("scope", "tiny", "--set", "slots=3", "--episodes", "4")
-    facts = json.loads(run(*words, "--json").output)
-    assert facts["base"]["offline bytes"] <= facts["chosen"]["offline bytes"] <= facts["full"]["offline bytes"]
-    assert "traffic avoided" in run(*words).output
-    assert "Dropped" in run("prune", "tiny", "--planner", "uncoordinated", "--episodes", "4").output
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -62,8 +52,8 @@ def test_prune_and_scope_print_both_sides():
         (("live", "tiny", "--change", "harvest=0@3", "--false-alarm-prob", "2"), "--false-alarm-prob: expected"),
         (("live", "tiny", "--change", "harvest=0@3", "--train", "0", "--out", "x"), "--out: expected --train with"),
         (("live", "tiny", "--change", "harvest=0@3", "--set", "learning.dataset=none"), "learning.dataset: expected"),
-        (("prune", "tiny", "--keep-gap", "1.5"), "--keep-gap: expected a share from 0 to 1"),
-        (("scope", "tiny", "--keep-gain", "0"), "--keep-gain: expected a share above 0"),
+        (("prune", "tiny", "--keep-gap", "0.5"), "command: expected --set network.keep_gap=0.8 with any command"),
+        (("scope", "tiny"), "command: expected the planner decentralized with -o grow=true, actual value 'scope'"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(call, words, said):

@@ -24,7 +24,7 @@ GAP = "\N{NO-BREAK SPACE}"  # around ±
 
 def scheme(planner: str, **headline: Any) -> dict[str, Any]:
     numbers = {"cost": None, "accuracy_mean": None} | headline
-    return {"label": planner, "planner": planner, "counts_updates": True, "headline": numbers}
+    return {"label": planner, "planner": planner, "headline": numbers}
 
 
 def row(cost: float, half: float = 0.01, points: float = 0.0, pairs: int = 8, seeds: int = 3) -> dict[str, Any]:
@@ -177,11 +177,6 @@ def test_another_that_is_more_accurate_is_named() -> None:
     rows[2][1] = row(0.5, points=2, seeds=6)
     found = answer([scheme("uncoordinated"), scheme("turns"), scheme("receiver")], rows)
     assert f"Most accurate: turns, +2.00{GAP}±{GAP}1.00 points against receiver (95 % interval, 6" in found.details
-
-
-def test_costs_of_another_objective_are_no_updates() -> None:
-    schemes = [scheme("uncoordinated"), scheme("receiver") | {"counts_updates": False}]
-    assert f"it costs 1.000{GAP}±{GAP}0.010 less per slot than" in answer(schemes, paired(3.0, 2.0)).sentence
 
 
 def test_one_scheme_tells_its_own_numbers_and_strangers_are_not_ranked(finished_runs: list[Path]) -> None:

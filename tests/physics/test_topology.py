@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliomesh.physics.topology import build_topology
+from heliomesh.physics.topology import build_topology, spectral_gap
 from heliomesh.scenario import Network, Scenario, ScenarioError
 
 KINDS = get_args(Network.model_fields["topology"].annotation)
@@ -328,3 +328,26 @@ def test_any_edge_list_gives_a_doubly_stochastic_mixing(devices, data):
     assert mixing.min() >= 0
     np.testing.assert_array_equal(topology.edge_sender[topology.reverse_edge], topology.edge_receiver)
     np.testing.assert_array_equal(topology.edge_weight[topology.reverse_edge], topology.edge_weight)
+
+
+def test_the_gap_of_a_ring_is_known():
+    ring = build_topology(Scenario.load("tiny").override({"network.devices": 6}))
+    eigenvalues = [(1 + 2 * np.cos(2 * np.pi * k / 6)) / 3 for k in range(1, 6)]
+    assert spectral_gap(ring.mixing) == pytest.approx(1 - max(map(abs, eigenvalues)))
+
+
+@pytest.mark.parametrize("keep_gap", [0.0, 0.3, 0.6, 1.0])
+def test_weak_links_lose_their_weight_and_the_rest_stays(keep_gap):
+    noise = {"network.topology": "complete", "link.noise_watt": [0.1, 5.0, 0.3, 0.2, 0.4]}
+    scenario = Scenario.load("tiny").override(noise)
+    whole, pruned = (build_topology(scenario.override({"network.keep_gap": keep})) for keep in (None, keep_gap))
+    assert pruned.neighbours == whole.neighbours  # they still disturb
+    np.testing.assert_allclose(pruned.mixing.sum(1), 1)
+    np.testing.assert_array_equal(pruned.mixing, pruned.mixing.T)
+    assert spectral_gap(pruned.mixing) >= keep_gap * spectral_gap(whole.mixing) - 1e-12
+    linked = nx.from_numpy_array(pruned.mixing > 0)
+    assert nx.is_connected(linked)
+    if keep_gap == 0:
+        linked.remove_edges_from(nx.selfloop_edges(linked))
+        assert nx.is_tree(linked)
+        assert linked.degree(1) == 1  # the noisiest keeps one link, without which it would be alone

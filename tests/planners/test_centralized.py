@@ -52,13 +52,6 @@ SMALL = [
     {"network.devices": 3, "energy.battery_levels": 1},
     {"network.devices": 1, "network.topology": "edges", "network.edges": []},
     {"network.devices": 2, "network.topology": "complete", "energy.actions": "separate"},
-    {
-        "network.devices": 2,
-        "network.topology": "complete",
-        "energy.actions": "separate",
-        "cost.objective": "learning",
-        "cost.phases": [[1, 1.2, 0.5], [1, 0.3, 1.0], [1, -0.4, 2.0]],
-    },
 ]
 MARKOV = {
     "source": "markov",
@@ -101,11 +94,6 @@ def _explicit(
     return states, actions, initial, rows, costs
 
 
-def _untrained(problem: hm.Problem, joint: tuple[int, ...]) -> list[float]:
-    """1 for every device that does not train."""
-    return [float(not problem.actions.trained[chosen]) for chosen in joint]
-
-
 @pytest.mark.parametrize("overrides", SMALL, ids=str)
 @pytest.mark.parametrize("weather", [False, True])
 def test_equals_exhaustive_enumeration(tiny: Make, overrides: dict[str, Any], weather: bool) -> None:
@@ -117,19 +105,12 @@ def test_equals_exhaustive_enumeration(tiny: Make, overrides: dict[str, Any], we
         data = scenario.as_dict() | {"harvest": MARKOV}
         scenario = hm.Scenario.parse(data).override({k: v for k, v in changes.items() if not k.startswith("harvest")})
     problem = hm.build(scenario)
-    plain = {"cost.objective": "update-loss", "cost.phases": None}
-    states, actions, initial, rows, costs = _explicit(hm.build(scenario.override(plain)))
-    own = np.array([_untrained(problem, joint) for joint in actions])  # (joint action, device)
-    penalty = scenario.cost.idle_penalty * own @ problem.topology.self_weight
+    states, _, initial, rows, costs = _explicit(problem)
     value = np.zeros(len(states))
-    for slot in reversed(range(problem.slots)):
+    for _ in range(problem.slots):
         following = np.full(len(states), np.inf)
         for (state, index), row in rows.items():
-            cost = costs[state, index]
-            if scenario.cost.phases is not None:
-                _, train, deliver = scenario.cost.phases[slot]  # of one slot each
-                cost = deliver * (cost - penalty[index]) + train * own[index].sum()
-            following[state] = min(following[state], cost + row @ value)
+            following[state] = min(following[state], costs[state, index] + row @ value)
         value = following
     plan = hm.plan(problem, "centralized")
     assert plan.expected_cost == pytest.approx(initial @ value / problem.slots, abs=1e-9)

@@ -19,7 +19,7 @@ from heliomesh.problem.dual import Effort, raise_bound
 from heliomesh.problem.policy import untracked
 from tests.plain_storage import PlainStorage
 
-SlotCost = Callable[[int, tuple[int, ...], tuple[int, ...], tuple[bool, ...]], float]
+SlotCost = Callable[[tuple[int, ...], tuple[int, ...], tuple[bool, ...]], float]
 PROBLEMS = 504
 UNIT = 0.05  # joule
 EPISODES = 200
@@ -79,15 +79,9 @@ def drawn(number: int) -> hm.Scenario:
     )
 
 
-def weighted(number: int) -> hm.Scenario:
-    """Such a network with separate actions and two or three phases of the cost; in the last, training may be bad."""
-    scenario, rng = drawn(number), np.random.default_rng([number, 11])
-    borders = sorted(rng.choice(np.arange(1, scenario.slots), min(scenario.slots - 1, 1 + number % 2), replace=False))
-    lengths = np.diff([0, *borders, scenario.slots]).tolist()
-    phases = [[length, float(rng.uniform(0, 2)), float(rng.uniform(0, 2))] for length in lengths]
-    phases[-1][1:] = [float(rng.choice([0.0, -0.5])), float(rng.uniform(2, 4))]
-    changes = {"energy.actions": "separate", "energy.train_only": False}
-    return scenario.override({**changes, "cost.objective": "learning", "cost.phases": phases})
+def separate(number: int) -> hm.Scenario:
+    """Such a network with separate actions."""
+    return drawn(number).override({"energy.actions": "separate", "energy.train_only": False})
 
 
 def lossy(number: int) -> hm.Scenario:
@@ -125,7 +119,7 @@ def lattice_optimum(scenario: hm.Scenario, deaf: bool = True) -> float:
     battery = [sites + 1 + device if shared else sites + 2 * device + 1 for device in range(devices)]
     value = np.zeros(shape)
     actions = len(problem.actions)
-    for slot in reversed(range(scenario.slots)):
+    for _ in range(scenario.slots):
         future = value
         for axis in range(sites):
             future = along(channel.kernel.numpy(), future, axis)
@@ -151,7 +145,7 @@ def lattice_optimum(scenario: hm.Scenario, deaf: bool = True) -> float:
             paid = future[tuple(left)]
             for levels in itertools.product(range(channel.levels), repeat=sites):
                 here = (*levels, *target[sites:])
-                candidate = slot_cost(slot, levels, joint, dark if deaf else ()) + paid[levels]
+                candidate = slot_cost(levels, joint, dark if deaf else ()) + paid[levels]
                 best[here] = np.minimum(best[here], candidate)
         value = best
     for _ in range(sites):
@@ -203,16 +197,8 @@ def filled_together(
     return filled
 
 
-def slot_weights(scenario: hm.Scenario, slot: int) -> tuple[float | None, float]:
-    """u and v of a slot; no u where idling costs a share of the device's own weight."""
-    if scenario.cost.objective == "update-loss":
-        return None, 1.0
-    weights = [(u, v) for slots, u, v in scenario.cost.phases or [(scenario.slots, 1.0, 1.0)] for _ in range(slots)]
-    return weights[slot]
-
-
 def slot_costs(problem: hm.Problem) -> SlotCost:
-    """v Σ_j Σ_i a_ij q_ij and what idling costs for one joint action, link by link, on plain numbers."""
+    """Σ_j Σ_i a_ij q_ij and what idling costs for one joint action, link by link, on plain numbers."""
     topology, link, actions = problem.topology, problem.link, problem.actions
     watt, trained = actions.power_watt.tolist(), actions.trained.tolist()
     gain, site, path = problem.channel.gain.tolist(), problem.channel.site_of_edge.tolist(), link.path_gain.tolist()
@@ -232,13 +218,9 @@ def slot_costs(problem: hm.Problem) -> SlotCost:
             cost += weight[edge] * error
         return cost
 
-    def cost(slot: int, levels: tuple[int, ...], joint: tuple[int, ...], dark: tuple[bool, ...]) -> float:
-        train, deliver = slot_weights(problem.scenario, slot)
-        idle = [not trained[chosen] for chosen in joint]
-        if train is not None:
-            return deliver * lost(levels, joint, dark) + train * sum(idle)
-        penalty = problem.scenario.cost.idle_penalty
-        return lost(levels, joint, dark) + penalty * sum(own_weight[j] for j, idles in enumerate(idle) if idles)
+    def cost(levels: tuple[int, ...], joint: tuple[int, ...], dark: tuple[bool, ...]) -> float:
+        idle = sum(own_weight[j] for j, chosen in enumerate(joint) if not trained[chosen])
+        return lost(levels, joint, dark) + problem.scenario.cost.idle_penalty * idle
 
     return cost
 
@@ -252,17 +234,15 @@ def test_no_bound_lies_above_the_optimum(batch: int, monkeypatch: pytest.MonkeyP
         check_bounds(drawn(number), number, monkeypatch)
 
 
-# weighted networks are as many again, and have all modes of the others
+# those of separate actions are as many again, and have all modes of the others
 @pytest.mark.parametrize(
     "batch", [*range(2), *(pytest.param(batch, marks=pytest.mark.slow) for batch in range(2, 42))]
 )
-def test_no_bound_lies_above_the_optimum_of_separate_actions_with_weights_by_phase(
-    batch: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_bound_lies_above_the_optimum_of_separate_actions(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     planners = ("receiver", "uncoordinated", "myopic")
     excess, variance = np.zeros(len(planners)), np.zeros(len(planners))
     for number in range(batch, PROBLEMS, 42):
-        scenario = weighted(number)
+        scenario = separate(number)
         optimum = check_bounds(scenario, number, monkeypatch)
         problem = hm.build(scenario)
         costs = np.stack([hm.simulate_costs(problem, hm.plan(problem, planner), EPISODES) for planner in planners])
@@ -374,7 +354,7 @@ def tree_optimum(scenario: hm.Scenario, deaf: bool) -> float:
         dark = tuple(drain[i] > battery[i] + 1e-9 for i in each)
         payable = [[a for a in actions if not a or spent[i][a] + drain[i] <= battery[i] + 1e-9] for i in each]
         return min(
-            slot_cost(slot, levels, joint, dark if deaf else ())
+            slot_cost(levels, joint, dark if deaf else ())
             + following(
                 slot + 1,
                 levels,

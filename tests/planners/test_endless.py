@@ -43,13 +43,9 @@ def drawn(number: int) -> hm.Scenario:
         {"source": "markov", "joule": [atoms, [UNIT, UNIT]], "prob": [[0.5, 0.5]] * 2, "kernel": [[0.7, 0.3]] * 2},
     ]
     harvest = kinds[number // 4 % (3 if devices == 3 else 4)]
-    cost: dict[str, Any] = {"idle_penalty": float(rng.choice([0.0, 0.5, 1.0]))}
-    phased = number % 5 == 4
-    if phased:
-        cost = {"objective": "learning", "phases": [[1, 1.0, 0.5], [2, float(rng.choice([0.0, -0.3])), 2.0]]}
     return hm.Scenario.parse(
         {
-            "slots": 3 if phased else 4,
+            "slots": 4,
             "network": {"topology": "edges", "devices": devices, "edges": pairs, "allow_disconnected": True},
             "channel": {
                 "source": "table",
@@ -63,12 +59,12 @@ def drawn(number: int) -> hm.Scenario:
                 "transmit_second": 1.0,
                 "slot_second": 1.0,
                 "compute_joule": (rng.integers(1, 3, devices) * UNIT).tolist(),
-                "actions": "separate" if phased and devices < 3 else "coupled",
+                "actions": "separate" if number % 5 == 4 and devices < 3 else "coupled",
                 "capacity_joule": (capacity * UNIT).tolist(),
                 "initial": "uniform",
             },
             "harvest": harvest,
-            "cost": cost,
+            "cost": {"idle_penalty": float(rng.choice([0.0, 0.5, 1.0]))},
         }
     )
 
@@ -106,7 +102,7 @@ class Lattice:
     @functools.cached_property
     def period(self) -> int:
         """Slots after which the network is as it was: three at most in these."""
-        return {1: 1}.get(len(self.problem.harvest.law.joule), 3) if self.problem.scenario.cost.phases is None else 3
+        return {1: 1}.get(len(self.problem.harvest.law.joule), 3)
 
     def kernel(self, slot: int) -> Any:
         """Moves of all states after spending; (state, state)."""
@@ -135,7 +131,7 @@ class Lattice:
         found, slot_cost = [], slot_costs(self.problem)
         for slot in range(self.period):
             table = {
-                (levels, joint): slot_cost(slot, levels, joint, ())
+                (levels, joint): slot_cost(levels, joint, ())
                 for levels in {state[: self.sites] for state in self.states}
                 for joint in self.joint
             }
@@ -282,19 +278,6 @@ def test_nights_are_bridged(planner: str) -> None:
     own = hm.simulate(problem, plan, 32, seed=2).cost
     greedy = hm.simulate(problem, hm.plan(problem, "uncoordinated"), 32, seed=2).cost
     assert own.mean() < greedy.mean()
-
-
-def test_phases_of_the_cost_come_again(tiny: Any) -> None:
-    phases = {"cost.objective": "learning", "cost.phases": [[8, 1.0, 0.2], [4, 0.0, 3.0]]}
-    short = tiny({**phases, "energy.actions": "separate"})
-    policy = hm.plan(short, "receiver", endless=True).policy
-    assert isinstance(policy, Endless)
-    assert policy.period == 12
-    longer = tiny({**phases, "slots": 36, "cost.phases": phases["cost.phases"] * 3, "energy.actions": "separate"})
-    trace = hm.simulate(longer, policy, 8)
-    trained = trace.scheduled.reshape(8, 3, 12, -1)
-    assert (trained[:, :, 8:].mean((0, 2, 3)) == 0).all()  # in agreement phases nobody trains, in any cycle
-    assert (trained[:, :, :8].mean((0, 2, 3)) > 0.1).all()
 
 
 @pytest.mark.parametrize(("planner", "options"), PLANNERS)

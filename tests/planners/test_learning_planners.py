@@ -120,18 +120,6 @@ def test_too_large_a_network_is_refused():
         hm.plan(build({}), "contributions", memory_gib=1e-6)
 
 
-def test_phases_for_planners_with_tables_and_a_bound_below_them():
-    """Training is worth less close to the end, packets more; a plan by tables and its bound follow."""
-    problem = build({"cost.unlikeness": 1.0, "network.devices": 4, "slots": 30})
-    phases = hm.learning_phases(problem, practice=4)
-    assert sum(slots for slots, _, _ in phases) == 30
-    assert phases[-1][1] < min(1.0, phases[0][1])
-    weighted = hm.build(problem.scenario.override({"cost.objective": "learning", "cost.phases": phases}))
-    plan = hm.plan(weighted, "receiver")
-    cost = hm.simulate(weighted, plan, 64).cost
-    assert hm.lower_bound(weighted) <= cost.mean() + 3 * cost.std() / 8
-
-
 @pytest.mark.parametrize("rule", ["model", "renormalized", "reassigned", "update", "median"])
 def test_a_rule_that_is_not_modelled_is_told(rule):
     changes = {"slots": 6, "learning.aggregation": rule, "network.mixing": "lazy-metropolis"}

@@ -17,7 +17,7 @@ from heliomesh.problem.path_penalty import foresight_gains, learned
 from heliomesh.problem.paths import Paths, Sky, along, drawn_paths
 from heliomesh.problem.policy import untracked
 from heliomesh.problem.problem import Problem
-from tests.planners.test_certificate import PROBLEMS, UNIT, drawn, lattice_optimum, leaky, tree_optimum, weighted
+from tests.planners.test_certificate import PROBLEMS, UNIT, drawn, lattice_optimum, leaky, separate, tree_optimum
 
 _MOST_PATHS_LOG = 8  # base 2: paths of two levels that are enumerated
 
@@ -36,15 +36,7 @@ def few_paths(scenario: hm.Scenario) -> hm.Scenario:
     )
     doubled = max(problem.channel.num_sites + skies // 2, 1)  # paths double so often every slot
     slots = min(scenario.slots, max(_MOST_PATHS_LOG // doubled, 1))
-    phases = scenario.cost.phases
-    if phases is None or slots == scenario.slots:
-        return scenario.override({"slots": slots})
-    kept, left = [], slots
-    for length, train, deliver in phases:
-        if left:
-            kept.append([min(length, left), train, deliver])
-            left -= min(length, left)
-    return scenario.override({"slots": slots, "cost.phases": kept})
+    return scenario.override({"slots": slots})
 
 
 def every_path(problem: Problem) -> tuple[Paths, torch.Tensor]:
@@ -110,7 +102,7 @@ def test_the_mean_over_all_paths_lies_below_the_optimum(batch: int, monkeypatch:
         rng = np.random.default_rng(number)
         monkeypatch.setattr(minorant, "_LEVELS", int(rng.integers(4, 14)))
         monkeypatch.setattr(dual, "_ROUGH_LEVELS", 5)
-        scenario = few_paths(weighted(number) if number % 4 == 3 else drawn(number))
+        scenario = few_paths(separate(number) if number % 4 == 3 else drawn(number))
         assert mean_bound(hm.build(scenario)) <= lattice_optimum(scenario, deaf=False) + 1e-9, number
 
 

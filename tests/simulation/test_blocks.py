@@ -25,7 +25,6 @@ WORLDS = [
     {"energy.leak_per_day": 0.5, "energy.charge_efficiency": 0.9, "energy.sleep_watt": 0.05},
     {"harvest": WEATHER},
     {"harvest": {"source": "trace", "joule": [0.3, 0.0, 2.0, 1.1, 0.7]}},
-    {"cost.objective": "learning", "cost.phases": [[10, 1.0, 0.5], [13, 0.3, 1.0]]},
     {"network": {"topology": "star", "devices": 5}},
     {"network": {"topology": "edges", "devices": 2, "edges": [], "allow_disconnected": True}},  # nobody hears anybody
 ]

@@ -191,14 +191,6 @@ def test_lost_updates_are_the_triple_sum_of_the_theorem(idle_penalty, changes):
         assert terms["lost updates"] == pytest.approx(cost_factor(problem, CONSTANTS) * trace.cost[0])
 
 
-def test_the_theorem_knows_no_weights_of_the_cost():
-    weights = {"cost.objective": "learning", "cost.phases": [[5, 0.3, 0.0], [7, 2.0, 3.0]]}
-    plain, weighted = problem_of(), problem_of(**weights)
-    traces = [hm.simulate(problem, hm.plan(problem, "uncoordinated"), episodes=1) for problem in (plain, weighted)]
-    assert traces[0].cost != traces[1].cost
-    assert theorem1_cost(traces[1]) == pytest.approx(theorem1_cost(traces[0]))
-
-
 def test_a_packet_without_training_is_no_update_by_hand():
     """Device 1 sends and its packet arrives for sure, yet it did not train: it pays 1, beside device 0's 0.1."""
     sends_only = replace(

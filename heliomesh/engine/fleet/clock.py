@@ -8,7 +8,7 @@ no device ever sees. Towards the trainer a fleet is a `Stack`: whoever holds the
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from heliomesh.engine.fleet.learner import lesson_of
 from heliomesh.engine.fleet.messages import PLANNING, Kind, Receipt
 from heliomesh.engine.fleet.observer import absent, observed, recorded
 from heliomesh.engine.fleet.planning import Timetable
-from heliomesh.engine.fleet.post import Post
 from heliomesh.engine.fleet.scheme import FleetScheme
 from heliomesh.engine.fleet.world import World
 from heliomesh.jobs.job import Job
@@ -40,6 +39,17 @@ from heliomesh.simulation.trace import Recorder, Trace
 from heliomesh.streams import stream
 
 _MESSAGES = "messages.json"
+
+
+class Post(Protocol):
+    """Devices that can be called, wherever they are."""
+
+    def call(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+        """Let devices do their part of a phase and wait until their messages have arrived; results of the living."""
+
+    def kill(self, device: int) -> None:
+        """End a device at once."""
+
 
 MakePost = Callable[[Sequence[Installation]], Post]
 Logbooks = dict[int, dict[Receipt, tuple[int, int]]]  # by device that received

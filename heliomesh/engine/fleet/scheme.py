@@ -137,7 +137,7 @@ def _checked(options: Mapping[str, Any]) -> Options:
         ("form", "default", "whose steps devices take by messages"),
         ("sweeps", 1, "since later sweeps need the energy laws of devices beyond k hops"),
         ("grown", (), "since devices install views of one size"),
-        ("tables", "auto", "since devices fill joint tables"),
+        ("grow", False, "since devices install views of one size"),
         ("levels", None, "whose devices share the scenario's grid"),
     ):
         actual = getattr(settings, name)

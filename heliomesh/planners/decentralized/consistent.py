@@ -81,12 +81,12 @@ class Consistent:
             if sweep + 1 < self.sweeps:
                 self._forward(policies)
         scopes = [tuple(map(role.rename, self.scopes[role.representative])) for role in self.roles]
-        found = [{i: self._table(row, i) for i in self.representatives} for row in policies]
+        found = [
+            {i: action_table(self.problem, self.scopes[i], row[i], bool(self.gammas)) for i in self.representatives}
+            for row in policies
+        ]
         tables = [[row[role.representative] for role in self.roles] for row in found]
         return scopes, tables, self.residual
-
-    def _table(self, policies: Mapping[int, Factor], device: int) -> Tensor:
-        return action_table(self.problem, self.scopes[device], policies[device], bool(self.gammas))
 
     def _backward(self, track: Track, description: str) -> list[Mapping[int, Factor]]:
         """Policies [slot][representative] under the current reference laws."""

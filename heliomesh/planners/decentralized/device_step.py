@@ -49,11 +49,11 @@ class DeviceStep:
         if known is not None and not hidden:
             return known  # nothing depends on the current policies
         if not hidden:
-            cost = self._cost_in_sight(slot)
+            cost = self._cost_in_sight
             return cost if future is None else cost + future
         own_law = self.seen_by(policy, (), slot).table  # of the own action
         laws = [Factor((v,), own_law if v.kind == "action" else self.reference(v, slot)) for v in hidden]
-        cost = self.area.cost(laws, slot)
+        cost = self.area.cost(laws)
         return cost if future is None else cost + future
 
     def share(
@@ -82,16 +82,10 @@ class DeviceStep:
     def _out_of_sight(self) -> list[Variable]:
         return self.area.hidden(self.area.cost_scope)
 
-    def _cost_in_sight(self, slot: int) -> Factor:
-        """c_l where nothing is out of sight; found once per phase of the cost."""
-        phase = int(self.problem.weights.phase_of_slot[slot])
-        if phase not in self._costs:
-            self._costs[phase] = self.area.cost((), slot)
-        return self._costs[phase]
-
     @cached_property
-    def _costs(self) -> dict[int, Factor]:
-        return {}
+    def _cost_in_sight(self) -> Factor:
+        """c_l where nothing is out of sight."""
+        return self.area.cost(())
 
     @cached_property
     def _batches(self) -> dict[Hashable, ShareBatch]:

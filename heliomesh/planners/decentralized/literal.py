@@ -58,7 +58,7 @@ class Literal:
         self.rounds, self.gamma, self.open_loop = rounds, gamma, open_loop
         self.representatives = sorted({role.representative for role in roles})
         self.default = default
-        self._costs: dict[tuple[int, int], Factor] = {}  # by phase of the cost and representative
+        self._costs = {i: self._cost(i) for i in self.representatives}
         self._defaults: dict[tuple[tuple[Variable, ...], frozenset[int]], dict[Variable, int]] = {}
         self.blends = self._consensus()
 
@@ -67,7 +67,7 @@ class Literal:
         slots = self.problem.slots
         tables: list[list[Factor]] = [[] for _ in range(slots)]
         residual = 0.0
-        raw = {i: self._cost(i, slots - 1) for i in self.representatives}
+        raw = self._costs
         for slot in track(range(slots - 1, -1, -1), "decentralized, literal", slots):
             if slot < slots - 1:
                 raw = {i: self._bellman(i, raw[i], slot) for i in self.representatives}
@@ -81,14 +81,8 @@ class Literal:
     def _for_all(self, of_representative: Mapping[int, Factor]) -> list[Factor]:
         return [of_representative[role.representative].renamed(role.rename) for role in self.roles]
 
-    def _cost(self, device: int, slot: int) -> Factor:
-        """c_i of a slot, with defaults for what is out of sight; found once per phase of the cost."""
-        key = int(self.problem.weights.phase_of_slot[slot]), device
-        if key not in self._costs:
-            self._costs[key] = self._restricted_cost(device, slot)
-        return self._costs[key]
-
-    def _restricted_cost(self, device: int, slot: int) -> Factor:
+    def _cost(self, device: int) -> Factor:
+        """c_i, with defaults for what is out of sight."""
         area = self.areas[device]
         laws = []
         for variable in area.hidden(area.cost_scope):
@@ -96,7 +90,7 @@ class Literal:
             law = torch.zeros(self.problem.size(variable), dtype=self.problem.dtype, device=self.problem.device)
             law[value] = 1
             laws.append(Factor((variable,), law))
-        return area.cost(laws, slot)
+        return area.cost(laws)
 
     def _bellman(self, device: int, following: Factor, slot: int) -> Factor:
         """Lines 4 and 6: raw Q_i of this slot from that of the next."""
@@ -118,7 +112,7 @@ class Literal:
         for position, actor in enumerate(actors):
             axis = states - len(actors) + position
             future = spread_action(future, axis, problem.energy_left[actor])
-        return Factor(scope, future) + self._cost(device, slot)
+        return Factor(scope, future) + self._costs[device]
 
     def _feasible(self, area: Neighbourhood, scope: tuple[Variable, ...]) -> Tensor:
         feasible = torch.ones((1,) * len(scope), dtype=torch.bool, device=self.problem.device)

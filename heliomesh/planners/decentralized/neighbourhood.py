@@ -62,13 +62,11 @@ class Neighbourhood:
             terms.append(edge_errors(problem, receiver)[device].scaled(weight))
         return terms
 
-    def cost(self, out_of_sight: Iterable[Factor], slot: int) -> Factor:
-        """The device's cost x_j in a slot; what is out of sight is averaged over given laws, one per variable."""
+    def cost(self, out_of_sight: Iterable[Factor]) -> Factor:
+        """The device's cost x_j; what is out of sight is averaged over given laws, one per variable."""
         laws = {law.scope[0]: law for law in out_of_sight}
-        now = self.problem.during(slot)
-        terms = [idle_factor(now, self.device)]
+        terms = [idle_factor(self.problem, self.device)]
         for term in self._lost_terms:
             hidden = self.hidden(term.scope)
-            seen = term.average(*(laws[v] for v in hidden), over=hidden) if hidden else term
-            terms.append(seen.scaled(now.phase_weights.deliver))
+            terms.append(term.average(*(laws[v] for v in hidden), over=hidden) if hidden else term)
         return total(terms)

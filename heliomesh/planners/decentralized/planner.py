@@ -1,6 +1,5 @@
 """Options, policy object and overhead of the decentralised planner; the two forms are in their own files."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -13,8 +12,6 @@ from heliomesh.planners.decentralized.consistent import Consistent, num_best_res
 from heliomesh.planners.decentralized.literal import Default
 from heliomesh.planners.decentralized.literal import Literal as LiteralForm
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
-from heliomesh.planners.decentralized.piece_tables import Piece, PieceTables
-from heliomesh.planners.decentralized.pieces import BEST_RESPONSES, PieceRun, Shape, pieces_bytes, shapes
 from heliomesh.planners.decentralized.shares import BATCHED_ENTRIES, KEPT_ENTRIES
 from heliomesh.problem.context import Planning
 from heliomesh.problem.endless import TURN_SLOTS, EndlessOptions, endless_plan
@@ -25,6 +22,7 @@ from heliomesh.problem.problem import Problem, with_levels
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.problem.symmetry import Role, roles, turns
 from heliomesh.scenario import ScenarioError
+from heliomesh.simulation.slot_loop import run_slots
 
 BYTES_ON_AIR = 4  # table entries travel as 32-bit floats
 
@@ -40,6 +38,7 @@ class Options(EndlessOptions):
     grown: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)] = Field(
         (), description="devices whose neighbourhood is one hop larger"
     )
+    grow: bool = Field(False, description="let simulated episodes decide which devices have a larger one")
     rounds: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
         None, description="R; default 12, literal 20 as in the paper"
     )
@@ -58,9 +57,6 @@ class Options(EndlessOptions):
     )
     bellman: Literal["closed-loop", "open-loop"] = Field(
         "closed-loop", description="literal: minimum inside or, as printed, outside the expectation"
-    )
-    tables: Literal["auto", "joint", "pieces"] = Field(
-        "auto", description="default form: 'pieces' per receiver where, with two hops, joint tables do not fit"
     )
     share_tables: bool = Field(True, description="devices of equal role share one table")
     memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
@@ -105,7 +101,41 @@ class LocalTables(ActionPolicy):
 
 def plan(context: Planning[Options]) -> Plan:
     """Run Algorithm 1 in the chosen form."""
+    if context.options.grow:
+        return _grown_where_it_pays(context)
     return endless_plan(context, _plan, TURN_SLOTS) if context.options.endless else _plan(context)
+
+
+def _grown_where_it_pays(context: Planning[Options]) -> Plan:
+    """One hop more for an eighth of the devices after the other, until most of what it saves with all is saved.
+
+    Those come first that gain most: what they and their neighbours lose less, each loss shared by all around it. All
+    plans meet the same episodes. Where all together save nothing significant, nobody grows.
+    """
+    problem, everyone = context.problem, tuple(range(context.problem.num_devices))
+
+    def measured(grown: tuple[int, ...]) -> tuple[Plan, Tensor]:
+        made = plan(replace(context, options=context.options.model_copy(update={"grow": False, "grown": grown})))
+        steps = run_slots(problem, made.policy, list(range(_TRIALS)), _TRIAL_SEED + problem.scenario.seed)
+        lost = torch.stack([step.update_loss for step in steps]).mean(0)  # (episode, device)
+        return replace(made, notes=(*made.notes, f"one hop more for {len(grown)} devices: {[*grown]}")), lost
+
+    (made, first), (full, last) = measured(()), measured(everyone)
+    less = first - last
+    saved, near = less.sum(1), torch.from_numpy(problem.topology.mixing > 0).to(less)
+    if saved.mean() <= 2 * saved.std() / _TRIALS**0.5:
+        return made
+    order = (near @ (less.mean(0) / near.sum(1))).argsort(descending=True, stable=True).tolist()
+    for step in range(1, _STEPS):
+        made, lost = measured(tuple(sorted(order[: -(-step * len(order) // _STEPS)])))
+        if (first - lost).sum(1).mean() >= _KEPT_GAIN * saved.mean():
+            return made
+    return full
+
+
+_TRIALS = 64  # episodes of each choice of who sees further
+_TRIAL_SEED = 2**62  # trials and evaluation never share random numbers
+_STEPS, _KEPT_GAIN = 8, 0.8
 
 
 def _plan(context: Planning[Options]) -> Plan:
@@ -119,14 +149,17 @@ def _plan(context: Planning[Options]) -> Plan:
     rounds = num_rounds(options)
     scopes = _policy_scopes(areas, default)
     # the search for symmetries is cheap only beside the tables it saves, so the memory check comes first
-    needed = estimate_bytes(problem, areas, scopes, default)
-    if _by_pieces(options, needed):
-        return _plan_by_pieces(replace(context, problem=problem), areas)
-    _check_memory(options, needed)
+    check_fits(
+        f"decentralized plan with hops = {options.hops}",
+        estimate_bytes(problem, areas, scopes, default),
+        options.memory_gib,
+        "lower hops, battery or channel levels or the degree, raise memory_gib, or use the planner 'receiver'",
+    )
     colour = _colour(problem, options)
     # devices of one role must also see equally far
     looks = [2 * turn + (device in options.grown) for device, turn in enumerate(colour)]
-    role = roles(problem, looks) if options.share_tables else _own_roles(problem)
+    alone = tuple(Role(device, lambda variable: variable) for device in range(problem.num_devices))
+    role = roles(problem, looks) if options.share_tables else alone
     if default:
         gammas = rising_gammas(options, rounds)
         run = Consistent(problem, areas, role, colour, gammas, options.damping, options.sweeps).run
@@ -151,82 +184,6 @@ def _colour(problem: Problem, options: Options) -> tuple[int, ...]:
     """Turn of every device."""
     taken = options.form == "default" and options.order == "turns"
     return turns(problem) if taken else (0,) * problem.num_devices
-
-
-def _check_memory(options: Options, needed: float) -> None:
-    check_fits(
-        f"decentralized plan with hops = {options.hops}",
-        needed,
-        options.memory_gib,
-        "lower hops, energy.battery_levels, channel.levels or the degree, or raise memory_gib",
-    )
-
-
-def _by_pieces(options: Options, needed: float) -> bool:
-    """Whether pieces are asked for, or joint tables of the default form do not fit and pieces can stand in."""
-    able = options.form == "default" and options.hops == 2 and not options.grown and num_rounds(options) > 0
-    if options.tables == "pieces" and not able:
-        raise ScenarioError(
-            "decentralized option.tables",
-            "expected pieces with form = default, hops = 2, rounds above 0 and nobody grown, actual value 'pieces'",
-        )
-    return options.tables == "pieces" or (options.tables == "auto" and able and needed > options.memory_gib * 2**30)
-
-
-def _plan_by_pieces(context: Planning[Options], areas: tuple[Neighbourhood, ...]) -> Plan:
-    """The default form by pieces; refused where even these do not fit."""
-    problem, options = context.problem, context.options
-    colour, rounds = _colour(problem, options), num_rounds(options)
-    found = shapes(problem, colour)
-    _check_memory(options, pieces_bytes(problem, found))
-    run = PieceRun(
-        problem, found, colour, rising_gammas(options, rounds), options.damping, options.sweeps, context.rng
-    )
-    tables = run.run(context.track)
-    pieces = [
-        Piece(shape.senders, shape.sites, shape.classes.of_energy, shape.classes.count, table)
-        for shape, table in zip(found, tables, strict=True)
-    ]
-    fewest, most = min(shape.classes.count for shape in found), max(shape.classes.count for shape in found)
-    return Plan(
-        "decentralized",
-        PieceTables(problem, tuple(pieces)),
-        converged=run.residual < 1e-3,
-        rounds=rounds,
-        residual=run.residual,
-        overhead=_pieces_overhead(problem, areas, found, rounds, options.sweeps),
-        notes=(f"by pieces: one table per device and receiver, other batteries in {fewest} to {most} classes",),
-    )
-
-
-def _pieces_overhead(
-    problem: Problem, areas: tuple[Neighbourhood, ...], found: Sequence[Shape], rounds: int, sweeps: int
-) -> Overhead:
-    """Bytes on the air, every hop counted.
-
-    Offline, each round of each slot index a device tells its policy's piece, by classes, to all whom the receiver
-    hears, two hops away. Online it is told one byte per state variable of its neighbourhood, as with joint tables.
-    """
-    count = len(problem.actions)
-    exchanges = sweeps * (rounds + BEST_RESPONSES * problem.unrolled_slots)
-    offline = 0
-    for shape in found:
-        policy = count * shape.num_channels * shape.classes.count**shape.heard
-        offline += len(shape.receivers) * shape.heard * (shape.heard - 1) * 2 * policy * exchanges * BYTES_ON_AIR
-    offline += (sweeps - 1) * sum(sum(area.members.values()) for area in areas) * problem.num_energy * BYTES_ON_AIR
-    online = float(sum(_told_per_slot(problem, area) for area in areas))
-    largest = dict.fromkeys(range(problem.num_devices), 0)
-    for shape in found:
-        for device in shape.senders.flatten().tolist():
-            largest[device] += shape.raw_entries + count * entries(shape.state_shape)
-    return Overhead(
-        table_entries=max(largest.values()) * problem.slots,
-        offline_bytes=offline,
-        online_bytes_per_slot=online,
-        offline_joule=control_joule(problem, offline),
-        online_joule_per_slot=control_joule(problem, online),
-        paper_table_entries=max(_paper_entries(problem, area) for area in areas) * problem.slots,
-    )
 
 
 def neighbourhoods(problem: Problem, options: Options) -> tuple[Neighbourhood, ...]:
@@ -286,10 +243,6 @@ def rising_gammas(options: Options, rounds: int) -> list[float]:
     if rounds <= 1:
         return [last] * rounds
     return [first * (last / first) ** (r / (rounds - 1)) for r in range(rounds)]
-
-
-def _own_roles(problem: Problem) -> tuple[Role, ...]:
-    return tuple(Role(device, lambda variable: variable) for device in range(problem.num_devices))
 
 
 def _stack(tables: list[list[Tensor]], role: tuple[Role, ...], dtype: torch.dtype | None) -> tuple[Tensor, ...]:

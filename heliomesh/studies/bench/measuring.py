@@ -117,11 +117,8 @@ def read_bounds(folder: Path, bench: Bench) -> dict[str, Bound]:
         return {}
     content = _BOUNDS.read(place, BenchError)
     found = {name: validated(Bound, bound, f"{place}: {name}") for name, bound in content["bounds"].items()}
-    return {one.name: found[one.name] for one in bench.scenarios if _speaks_of(found.get(one.name), one)}
-
-
-def _speaks_of(bound: Bound | None, one: BenchScenario) -> bool:
-    return bound is not None and bound.scenario_sha256 == one.sha256
+    known = {one.name: one.sha256 for one in bench.scenarios}
+    return {name: bound for name, bound in found.items() if known.get(name) == bound.scenario_sha256}
 
 
 def write_bounds(folder: Path, bench: Bench, bounds: Mapping[str, Bound]) -> None:

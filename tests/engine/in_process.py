@@ -1,25 +1,15 @@
-"""How messages travel: the clock calls devices by name, and goes on when all they sent has arrived."""
+"""A fleet whose devices are objects of this process."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from heliomesh.engine.fleet.device import Device, Installation, perform
 from heliomesh.engine.fleet.messages import Outgoing
 
 
-class Post(Protocol):
-    """Devices that can be called, wherever they are."""
-
-    def call(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
-        """Let devices do their part of a phase and wait until their messages have arrived; results of the living."""
-
-    def kill(self, device: int) -> None:
-        """End a device at once."""
-
-
 class InProcess:
-    """Devices as objects of this process, for tests and for a look without Ray."""
+    """Messages that travel by calls."""
 
     def __init__(self, given: Sequence[Installation]) -> None:
         self._devices = {one.view.device: Device(one) for one in given}
