@@ -23,6 +23,7 @@ SMALL_SHARE_BYTES = 1 << 22  # of a member's frames that wait, beside its models
 _LOOK_SECOND = 0.1
 _ANSWER_SECOND = 2.0
 _MOST_STATUS_BYTES = 1 << 16  # of a journal's line
+_MOST_MESSAGE_BYTES = 1 << 17  # Zenoh drops longer ones before they are whole
 _MOST_DIGITS = 9  # of a device's number
 
 
@@ -127,6 +128,7 @@ def opened(folder: AgentFolder, listen: str | None, connect: Iterable[str]) -> z
         "enable_mtls": True,
         "verify_name_on_connect": True,
     }
+    link = {"protocols": ["tls"], "tls": tls, "rx": {"max_message_size": _MOST_MESSAGE_BYTES}}
     settings = {
         "mode": "peer",
         "listen": {"endpoints": [] if listen is None else [f"tls/{listen}"], "exit_on_failure": True},
@@ -138,7 +140,7 @@ def opened(folder: AgentFolder, listen: str | None, connect: Iterable[str]) -> z
         },
         "scouting": {"multicast": {"enabled": False}, "gossip": {"enabled": False}},
         # shared memory would pass between processes of one machine without TLS
-        "transport": {"link": {"protocols": ["tls"], "tls": tls}, "shared_memory": {"enabled": False}},
+        "transport": {"link": link, "shared_memory": {"enabled": False}},
     }
     try:
         return zenoh.open(zenoh.Config.from_json5(json.dumps(settings)))
