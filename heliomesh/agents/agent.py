@@ -7,6 +7,7 @@ Every slot ends in a journal and in a checkpoint: after a brown-out the agent go
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -16,10 +17,10 @@ from heliomesh.agents.codec import Codec
 from heliomesh.agents.folder import AgentFolder, SentPlan
 from heliomesh.agents.inbox import Agreement, Inbox, Notify
 from heliomesh.agents.journal import Journal, sentence_of
-from heliomesh.agents.link import Link, LinkError
+from heliomesh.agents.link import SMALL_SHARE_BYTES, Link, LinkError
 from heliomesh.agents.sensors.sensor import Sensor, sensor_of
-from heliomesh.agents.tables import OwnTables
-from heliomesh.agents.wire import Assembly, Mail, MailKind, Manifest, Sender
+from heliomesh.agents.tables import OwnTables, fits
+from heliomesh.agents.wire import Mail, MailKind, Manifest, Sender
 from heliomesh.durable import alone_in, write_tensors
 from heliomesh.engine.fleet.device import Device, Happened, Installation, Sensed
 from heliomesh.engine.fleet.learner import Lesson
@@ -91,9 +92,7 @@ class Agent:
         self._next_plan: tuple[Manifest, SentPlan] | None = None
         learning = problem.scenario.learning
         self._codec = Codec(len(self._device.weights()), learning.on_air, learning.top_k_share)
-        assembly = Assembly(folder.members(), settings.network, self._codec.num_bytes)
-        self._inbox = Inbox(self._agreement(tables), assembly, clock, notify, set())
-        self._held: list[Mail] = []  # of slots that have not begun here
+        self._inbox = Inbox(self._agreement(tables), folder.members(), clock, notify, set())
         self._open: int | None = None
         self._heard: set[tuple[MailKind, int]] = set()  # in this slot: kind and origin
         self._ahead: dict[int, int] = {}  # the latest slot heard of each device
@@ -102,7 +101,10 @@ class Agent:
         self._journal.follow(settings.plan)
         self._slots = problem.slots
         self._done = self._sensed = self._recalled()
-        self._link = Link(folder, started)
+        self._inbox.enter(self._done)
+        self._inbox.look()
+        two_models_bytes = 2 * self._codec.num_bytes  # of this slot and the next
+        self._link = Link(folder, started, SMALL_SHARE_BYTES + two_models_bytes)
 
     def _agreement(self, tables: OwnTables) -> Agreement:
         """What messages must fit to under the plan in force."""
@@ -112,11 +114,14 @@ class Agent:
         }
         powers = frozenset(problem.actions.power_watt.tolist())
         return Agreement(
+            network=settings.network,
             device=self._number,
+            slots=problem.slots,
             plan=settings.plan,
             plan_second=settings.plan_second,
             codec=self._codec,
             powers_watt=powers,
+            neighbours=frozenset(self._view.neighbours),
             told_by=told_by,
             sizes=tables.sizes,
         )
@@ -217,13 +222,14 @@ class Agent:
     def _live(self, slot: int) -> None:
         """Open, act, close."""
         self._adopt(slot)
-        self._inbox.enter(slot)
+        held = self._inbox.enter(slot)
         neighbours = [other for other in self._view.neighbours if self._link.alive(other)]
         around = self._view.distance if self._folder.settings.hops else {}
         self._heard, self._open = set(), slot
         sensed = self._sensor.open(slot)
         self._post(self._device.open(slot, sensed))
-        self._let_in_held(slot)
+        for mail in held:
+            self._let_in(mail)
         self._expect("state", [other for other in around if self._reachable(other)], self._clock.states_end(slot))
         sent = self._device.act(slot)
         self._post(sent)
@@ -287,11 +293,15 @@ class Agent:
     # ears
 
     def _listen(self, until: float, enough: Callable[[], bool]) -> None:
-        while not enough():
+        """Take frames until there are enough, or the time is over; then only those that wait already."""
+        late: int | None = None  # frames to take after the time
+        while not enough() and late != 0:
+            if time.monotonic() >= until:
+                late = self._link.num_waiting() if late is None else late - 1
             frame = self._link.received(until)
             if frame is not None:
                 self._take(frame)
-            elif time.monotonic() >= until:
+            elif late is not None:
                 return
 
     def _take(self, frame: bytes) -> None:
@@ -309,23 +319,17 @@ class Agent:
         elif told.slot == self._open:
             self._let_in(mail)
         else:
-            self._held.append(mail)
+            self._inbox.hold(mail)
 
     def _keep_plan(self, mail: Mail) -> None:
         """Keep a plan until its slot comes; the newest counts."""
-        try:
+        with suppress(ValueError):
             sent = SentPlan.model_validate_json(mail.content)
-        except ValueError:
-            self._notify("plan: expected tables of a plan from the operator, actual: something else")
-            return
-        if [own.device for own in sent.tables.devices] == [self._number]:
-            self._next_plan = (mail.manifest, sent)
-
-    def _let_in_held(self, slot: int) -> None:
-        now = [mail for mail in self._held if mail.manifest.slot == slot]
-        self._held = [mail for mail in self._held if mail.manifest.slot > slot]
-        for mail in now:
-            self._let_in(mail)
+            told_of = sent.belief.spending.keys()
+            if fits(sent.tables, self._folder.problem, self._number) and told_of <= {str(self._number)}:
+                self._next_plan = (mail.manifest, sent)
+                return
+        self._notify("plan: expected this device's tables of a plan from the operator, actual: something else")
 
     def _let_in(self, mail: Mail) -> None:
         """Hand a message to the device, and pass on what it does not keep, as its origin signed it."""
@@ -336,4 +340,4 @@ class Agent:
         if told.kind == "silence":
             return
         for neighbour in self._device.deliver(told.origin, [mail.message(self._codec)]):
-            self._link.send(neighbour, mail.frames)
+            self._link.send(neighbour, (mail.frame,))

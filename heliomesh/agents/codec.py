@@ -19,6 +19,7 @@ from heliomesh.engine.fleet.messages import Packet
 from heliomesh.on_air import BLOCK, Format, num_sent, update_bits
 
 Bytes = npt.NDArray[np.uint8]
+_MOST = 1e6  # a weight or scale: averages and losses of larger ones leave float32
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,9 @@ class Codec:
             raise ValueError(f"{len(content)} bytes where a model takes {self.num_bytes}")
         match self.on_air:
             case "float32":
-                row = _finite(np.frombuffer(content, "<f4"))
+                row = _sound(np.frombuffer(content, "<f4"))
             case "float16":
-                row = _finite(np.frombuffer(content, "<f2"))
+                row = _sound(np.frombuffer(content, "<f2"))
             case "int8":
                 row = self._from_int8(content)
             case "top-k":
@@ -74,7 +75,7 @@ class Codec:
 
     def _from_int8(self, content: bytes) -> npt.NDArray[np.float32]:
         levels = np.frombuffer(content, np.int8, self.num_parameters)
-        scale = _finite(np.frombuffer(content, "<f4", offset=self.num_parameters))
+        scale = _sound(np.frombuffer(content, "<f4", offset=self.num_parameters))
         return levels.astype(np.float32) * self._by_parameter(scale)
 
     def _by_parameter(self, scale: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -82,7 +83,7 @@ class Codec:
 
     def _from_top_k(self, content: bytes) -> npt.NDArray[np.float32]:
         count = num_sent(self.num_parameters, self.top_k_share)
-        values = _finite(np.frombuffer(content, "<f4", count))
+        values = _sound(np.frombuffer(content, "<f4", count))
         chosen = self._places(np.frombuffer(content, np.uint8, offset=4 * count), count)
         if len(chosen) != count or chosen[-1] >= self.num_parameters or bool((np.diff(chosen) <= 0).any()):
             raise ValueError(f"entries that are not {count} different ones of {self.num_parameters}")
@@ -113,7 +114,10 @@ class Codec:
         return bits.astype(np.int64) @ (1 << np.arange(self._index_bits)[::-1])
 
 
-def _finite(numbers: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-    if not bool(np.isfinite(numbers).all()):
+def _sound(numbers: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
+    found = numbers.astype(np.float32)
+    if not bool(np.isfinite(found).all()):
         raise ValueError("NaN or infinity among its weights")
-    return numbers.astype(np.float32)
+    if bool((np.abs(found) > _MOST).any()):
+        raise ValueError(f"a number above {_MOST:g} among its weights")
+    return found

@@ -87,7 +87,7 @@ class Journal:
                 "error_prob": happened.error_prob.tolist(),
                 "delivered": happened.delivered.tolist(),
                 "loss": happened.loss,
-                "refused": dict(inbox.refused),
+                "refused": {signer: dict(words) for signer, words in inbox.refused.items()},
                 "isolated": sorted(inbox.isolated),
                 "away": list(away),
             }

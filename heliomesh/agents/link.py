@@ -2,11 +2,10 @@
 
 Every agent listens, and connects to its neighbours; nobody stands between them. Both ends show a certificate of the
 network's authority. Frames are sent reliably and in order, and a sender waits while a receiver is busy: what arrives
-stands in a queue of limited length, and while that is full nothing more is read from the network.
+stands in a queue of limited length for each member, and while that is full nothing more is read from it.
 """
 
 import json
-import queue
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -16,12 +15,15 @@ import zenoh
 
 from heliomesh.agents.folder import AgentFolder
 from heliomesh.agents.identity import SIGNATURE_BYTES
+from heliomesh.agents.waiting import Waiting
+from heliomesh.agents.wire import CHUNK_BYTES
 from heliomesh.mistakes import MistakeError
 
-_MOST_WAITING = 1024  # frames
+SMALL_SHARE_BYTES = 1 << 22  # of a member's frames that wait, beside its models
 _LOOK_SECOND = 0.1
 _ANSWER_SECOND = 2.0
 _MOST_STATUS_BYTES = 1 << 16  # of a journal's line
+_MOST_MESSAGE_BYTES = 1 << 17  # Zenoh drops longer ones before they are whole
 _MOST_DIGITS = 9  # of a device's number
 
 
@@ -32,11 +34,11 @@ class LinkError(MistakeError):
 class Link:
     """Frames to and from neighbours, and who of them is alive."""
 
-    def __init__(self, folder: AgentFolder, started: int) -> None:
+    def __init__(self, folder: AgentFolder, started: int, share_bytes: int = SMALL_SHARE_BYTES) -> None:
         settings = folder.settings
         self._own, self._started, self._identity = settings.device, started, folder.identity()
         self._base = f"heliomesh/{settings.network}"
-        self._waiting: queue.Queue[bytes] = queue.Queue(_MOST_WAITING)
+        self._waiting = Waiting(folder.members().keys, share_bytes)
         self._processes: dict[int, set[int]] = {}  # when living processes of a device began, by device
         self._closing = False
         self._session = opened(folder, settings.listen, settings.neighbours.values())
@@ -60,10 +62,11 @@ class Link:
 
     def received(self, until: float) -> bytes | None:
         """The next frame; None where none comes until a moment of `time.monotonic`, or within a tenth of a second."""
-        try:
-            return self._waiting.get(timeout=max(min(until - time.monotonic(), _LOOK_SECOND), 0.001))
-        except queue.Empty:
-            return None
+        return self._waiting.get(max(min(until - time.monotonic(), _LOOK_SECOND), 0.001))
+
+    def num_waiting(self) -> int:
+        """Frames that are still to be read."""
+        return len(self._waiting)
 
     def alive(self, device: int) -> bool:
         """Whether a neighbour's process lives and is connected."""
@@ -90,11 +93,9 @@ class Link:
         self._session.close()  # type: ignore[no-untyped-call]
 
     def _arrived(self, sample: zenoh.Sample) -> None:
-        frame = sample.payload.to_bytes()
-        while not self._closing:
-            with suppress(queue.Full):
-                self._waiting.put(frame, timeout=_LOOK_SECOND)
-                return
+        frame = sample.payload.to_bytes() if len(sample.payload) <= CHUNK_BYTES else b""  # which is refused
+        while not self._closing and not self._waiting.put(frame, _LOOK_SECOND):
+            pass
 
     def _noticed(self, sample: zenoh.Sample) -> None:
         *_, device, started = str(sample.key_expr).split("/")
@@ -127,6 +128,7 @@ def opened(folder: AgentFolder, listen: str | None, connect: Iterable[str]) -> z
         "enable_mtls": True,
         "verify_name_on_connect": True,
     }
+    link = {"protocols": ["tls"], "tls": tls, "rx": {"max_message_size": _MOST_MESSAGE_BYTES}}
     settings = {
         "mode": "peer",
         "listen": {"endpoints": [] if listen is None else [f"tls/{listen}"], "exit_on_failure": True},
@@ -138,7 +140,7 @@ def opened(folder: AgentFolder, listen: str | None, connect: Iterable[str]) -> z
         },
         "scouting": {"multicast": {"enabled": False}, "gossip": {"enabled": False}},
         # shared memory would pass between processes of one machine without TLS
-        "transport": {"link": {"protocols": ["tls"], "tls": tls}, "shared_memory": {"enabled": False}},
+        "transport": {"link": link, "shared_memory": {"enabled": False}},
     }
     try:
         return zenoh.open(zenoh.Config.from_json5(json.dumps(settings)))

@@ -8,7 +8,8 @@ from functools import cached_property
 
 from heliomesh.interop.export_tables import DeviceTables, PlanTables
 from heliomesh.physics.battery import TOLERANCE
-from heliomesh.problem.factor import Variable
+from heliomesh.problem.factor import Variable, energy, site
+from heliomesh.problem.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,20 @@ class OwnTables:
         rows = len(own.table_of_slot)
         now = own.table_of_slot[min(slot, rows - 1) if self.plan.period is None else slot % rows]
         return int(own.array[now][tuple(seen.get(one.variable, 0) for one in own.scope)])
+
+
+def fits(plan: PlanTables, problem: Problem, device: int) -> bool:
+    """Whether a plan has the tables of one device, and they have an action of the problem for all that it can see."""
+    if [own.device for own in plan.devices] != [device] or len(plan.step_joule) != problem.num_devices:
+        return False
+    own, states = plan.devices[0], math.prod(seen.size for seen in plan.devices[0].scope)
+    measured = dict.fromkeys(map(site, problem.sites_into(device)), problem.channel.levels)
+    measured[energy(device)] = problem.harvest.law.num_weather * (len(own.reports.battery_cuts_joule) + 1)
+    return (
+        all(seen.size >= measured.get(seen.variable, 1) for seen in own.scope)
+        and all(len(table) == states and max(table) < len(problem.actions) for table in own.tables)
+        and 0 <= max(own.table_of_slot, default=-1) < len(own.tables)
+    )
 
 
 def hops_of(plan: PlanTables, distances: Mapping[int, Mapping[int, int]]) -> int:

@@ -169,13 +169,13 @@ class Device:
     # messages
 
     def deliver(self, sender: int, messages: Sequence[Message]) -> Outgoing:
-        """Take what a neighbour sent; what is meant for others is passed on."""
+        """Take what a neighbour sent; what is meant for others is passed on, where there is a way to them."""
         if self._logbook is not None:
             self._logbook.enter(sender, messages)
         for message in messages:
             if message.destination == self._number:
                 self._keep(message)
-        return self._posted([message for message in messages if message.destination != self._number])
+        return self._posted([message for message in messages if message.destination in self._view.next_hop])
 
     def _keep(self, message: Message) -> None:
         content = message.content
