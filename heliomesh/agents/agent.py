@@ -32,6 +32,7 @@ from heliomesh.problem.factor import energy, site
 _TWIN_SECOND = 12.0  # Zenoh notices a neighbour without power after 10 s
 _MEET_SECOND = 60.0  # to wait for neighbours at the first start
 _JOIN_SECOND = 5.0  # to listen for the slot of neighbours that are alive
+CERTIFICATE_DAYS = 14  # fewer are said
 _LAST_WORD_SECOND = 1.0  # for frames that are still on their way out
 
 
@@ -91,7 +92,8 @@ class Agent:
         self._next_plan: tuple[Manifest, SentPlan] | None = None
         learning = problem.scenario.learning
         self._codec = Codec(len(self._device.weights()), learning.on_air, learning.top_k_share)
-        assembly = Assembly(folder.members(), settings.network, self._codec.num_bytes)
+        self._members = folder.members()
+        assembly = Assembly(self._members, settings.network, self._codec.num_bytes)
         self._inbox = Inbox(self._agreement(tables), assembly, clock, notify, set())
         self._held: list[Mail] = []  # of slots that have not begun here
         self._open: int | None = None
@@ -102,7 +104,8 @@ class Agent:
         self._journal.follow(settings.plan)
         self._slots = problem.slots
         self._done = self._sensed = self._recalled()
-        self._link = Link(folder, started)
+        self._link = Link(folder, started, self._inbox.isolated)
+        self._told_days = CERTIFICATE_DAYS
 
     def _agreement(self, tables: OwnTables) -> Agreement:
         """What messages must fit to under the plan in force."""
@@ -217,6 +220,7 @@ class Agent:
     def _live(self, slot: int) -> None:
         """Open, act, close."""
         self._adopt(slot)
+        self._say_days_left()
         self._inbox.enter(slot)
         neighbours = [other for other in self._view.neighbours if self._link.alive(other)]
         around = self._view.distance if self._folder.settings.hops else {}
@@ -234,6 +238,16 @@ class Agent:
         happened = self._device.close(slot, self._sensor.close(slot))
         self._sensed = slot + 1
         self._remember(slot, sensed, happened)
+
+    def _say_days_left(self) -> None:
+        """Say once a day that the certificate ends soon."""
+        days = self._sender.identity.days_left
+        if days < CERTIFICATE_DAYS and days != self._told_days:
+            self._notify(
+                f"own.pem: expected {CERTIFICATE_DAYS} days or more until it ends, actual {days}; "
+                "the operator renews it by heliomesh members renew"
+            )
+        self._told_days = days
 
     def _adopt(self, slot: int) -> None:
         """Follow a new plan from its slot on."""
@@ -288,6 +302,9 @@ class Agent:
 
     def _listen(self, until: float, enough: Callable[[], bool]) -> None:
         while not enough():
+            if self._link.renew():
+                self._members.keys = self._folder.members().keys
+                self._sender = replace(self._sender, identity=self._folder.identity())
             frame = self._link.received(until)
             if frame is not None:
                 self._take(frame)
@@ -322,7 +339,8 @@ class Agent:
             self._next_plan = (mail.manifest, sent)
 
     def _let_in_held(self, slot: int) -> None:
-        now = [mail for mail in self._held if mail.manifest.slot == slot]
+        known = self._members.keys.keys() - self._inbox.isolated  # some may be no members any more
+        now = [mail for mail in self._held if mail.manifest.slot == slot and mail.manifest.origin in known]
         self._held = [mail for mail in self._held if mail.manifest.slot > slot]
         for mail in now:
             self._let_in(mail)

@@ -65,7 +65,7 @@ class Inbox:
         if mail is None:
             return None
         told = mail.manifest
-        if told.destination == self.agreement.device and told.origin != OPERATOR:
+        if told.destination == self.agreement.device and told.origin not in {OPERATOR, *self.isolated}:
             self.clock.heard(told.origin, told.sent_second)
         reason = self._objection(mail)
         if reason is not None:
@@ -81,7 +81,7 @@ class Inbox:
         if told.origin == OPERATOR or told.kind == "plan":
             return self._plan_objection(told)
         if told.origin in self.isolated:
-            return "isolated", f"{who}: isolated; nothing from it is averaged any more"
+            return "isolated", f"{who}: isolated; nothing from it is heard any more"
         if told.plan != self.agreement.plan:
             return (
                 "plan",
