@@ -53,7 +53,7 @@ class Admission:
         names = {str(device) for device in devices}
         strangers = sorted(names - set(self.roster.keys))
         if strangers:
-            raise ScenarioError("device", f"expected a member of the network, actual value {strangers[0]}")
+            raise ScenarioError("devices", f"expected members of the network, actual value {strangers[0]}")
         self._publish(self.roster.without(names))
 
     def hand_out(self, second: float) -> tuple[list[str], list[str]]:

@@ -159,8 +159,9 @@ def read_identity(certificate: Path, key: Path) -> Identity:
 
 
 def _read_key(path: Path) -> Ed25519PrivateKey:
+    content = _content(path)
     try:
-        found = load_pem_private_key(_content(path), None)
+        found = load_pem_private_key(content, None)
     except (ValueError, TypeError):
         found = None
     if not isinstance(found, Ed25519PrivateKey):
@@ -170,8 +171,9 @@ def _read_key(path: Path) -> Ed25519PrivateKey:
 
 def read_certificate(path: Path) -> x509.Certificate:
     """Read a certificate; raises ScenarioError."""
+    content = _content(path)
     try:
-        return x509.load_pem_x509_certificate(_content(path))
+        return x509.load_pem_x509_certificate(content)
     except ValueError:
         raise ScenarioError(str(path), "expected a certificate as PEM, actual: something else") from None
 

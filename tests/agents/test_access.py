@@ -1,4 +1,4 @@
-"""What a member with a valid certificate can neither say nor read: real sessions, without rules on the rogue's side."""
+"""What a member with a valid certificate can neither say nor read: real sessions, and no rules on the rogue's side."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -88,7 +88,9 @@ def test_a_member_reads_its_own_link_and_no_status(folders: list[AgentFolder]) -
     seen: set[str] = set()
     with attacked(folders) as link, rogue(folders[1], place) as one, rogue(watcher, place) as operator:
         keys = ("**", "to/3/from/*", "to/3/from/0", "status/**", "status/watch/from/*", "to/1/from/*")
-        kept = [one.declare_subscriber(f"{base(folders)}/{key}", lambda x: heard.add(str(x.key_expr))) for key in keys]
+        kept = [
+            one.declare_subscriber(f"{base(folders)}/{key}", lambda x: heard.add(str(x.key_expr))) for key in keys
+        ]
         status = f"{base(folders)}/status/watch/from/*"
         kept.append(operator.declare_subscriber(status, lambda x: seen.add(str(x.key_expr))))
 

@@ -220,7 +220,10 @@ def test_a_watcher_believes_no_member_about_another(folders: list[AgentFolder]) 
     heard: list[tuple[int, int]] = []
     settings = folders[0].settings
     watcher = AgentFolder(folders[0].path.parent / WATCHER)
-    rogue, base = opened(folders[2], folders[2].settings.listen, []), f"heliomesh/{settings.network}/status/watch/from"
+    rogue, base = (
+        opened(folders[2], folders[2].settings.listen, []),
+        f"heliomesh/{settings.network}/status/watch/from",
+    )
     line = b'{"n": 1}'
     signed = folders[2].identity().sign(line) + line
     with closing(rogue):
