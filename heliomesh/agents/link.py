@@ -32,6 +32,7 @@ _MOST_PAPER_BYTES = 1 << 20
 _NONCE_BYTES = 16
 _MOST_PROOF_BYTES = 100
 _MOST_DIGITS = 9  # of a device's number
+_MOST_START_DIGITS = 20  # of nanoseconds since 1970
 
 
 class LinkError(MistakeError):
@@ -105,7 +106,7 @@ class _Station(ABC):
     def _noticed(self, sample: zenoh.Sample) -> None:
         """Show the list of members to whoever appears: it may have missed the newest one."""
         *_, member, started = str(sample.key_expr).split("/")
-        if member in self._places and started.isdecimal():
+        if member in self._places and started.isdecimal() and len(started) <= _MOST_START_DIGITS:
             processes = self._processes.setdefault(int(member), set())
             if sample.kind != zenoh.SampleKind.PUT:
                 processes.discard(int(started))

@@ -1,4 +1,4 @@
-"""What a member with a valid certificate can neither say nor read: real sessions, and no rules on the rogue's side."""
+"""What a member with a valid certificate can neither say nor read: real sessions, no rules on the rogue's side."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -166,9 +166,10 @@ def test_agents_at_work_go_on_without_a_revoked_one() -> None:
         admission = Admission(Path("net"))
         admission.revoke([2])
         assert admission.hand_out(60)[0] == ["0", "1"]
-        for device in (0, 1):
-            agents.processes[device].join(200)
-            assert agents.processes[device].exitcode == 0
+        shutil.copy("net/roster.txt", devices[2].roster_file)
+        agents.wait()
+    assert [agents.processes[device].exitcode for device in range(3)] == [0, 0, 2]
+    assert "error: own.pem: expected a member's certificate, actual: 2 was revoked or replaced\n" in told(devices[2])
     for device in devices[:2]:
         last = read_journal(device)[-1]
         assert last["slot"] == 29
