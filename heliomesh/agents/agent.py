@@ -29,10 +29,9 @@ from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.problem.factor import energy, site
 
-_TWIN_SECOND = 12.0  # Zenoh notices a neighbour without power after 10 s
 _MEET_SECOND = 60.0  # to wait for neighbours at the first start
 _JOIN_SECOND = 5.0  # to listen for the slot of neighbours that are alive
-CERTIFICATE_DAYS = 14  # fewer are said
+_CERTIFICATE_DAYS = 14  # fewer are said
 _LAST_WORD_SECOND = 1.0  # for frames that are still on their way out
 
 
@@ -105,7 +104,7 @@ class Agent:
         self._slots = problem.slots
         self._done = self._sensed = self._recalled()
         self._link = Link(folder, started, self._inbox.isolated)
-        self._told_days = CERTIFICATE_DAYS
+        self._told_days = _CERTIFICATE_DAYS
 
     def _agreement(self, tables: OwnTables) -> Agreement:
         """What messages must fit to under the plan in force."""
@@ -162,13 +161,10 @@ class Agent:
 
     def _refuse_twin(self) -> None:
         """Two processes with one identity would contradict each other: the later one ends."""
-        until = time.monotonic() + _TWIN_SECOND
-        while self._link.twins():
-            if time.monotonic() > until:
-                raise LinkError(
-                    f"identity: expected no other agent of device {self._number}, actual: neighbours see one at work"
-                )
-            time.sleep(1.0)
+        if self._link.twins():
+            raise LinkError(
+                f"identity: expected no other agent of device {self._number}, actual: neighbours see one at work"
+            )
 
     def _meet(self) -> None:
         """Before the first slot of all, wait until neighbours are there; later, find out how far they are."""
@@ -242,9 +238,9 @@ class Agent:
     def _say_days_left(self) -> None:
         """Say once a day that the certificate ends soon."""
         days = self._sender.identity.days_left
-        if days < CERTIFICATE_DAYS and days != self._told_days:
+        if days < _CERTIFICATE_DAYS and days != self._told_days:
             self._notify(
-                f"own.pem: expected {CERTIFICATE_DAYS} days or more until it ends, actual {days}; "
+                f"own.pem: expected {_CERTIFICATE_DAYS} days or more until it ends, actual {days}; "
                 "the operator renews it by heliomesh members renew"
             )
         self._told_days = days

@@ -99,7 +99,7 @@ class _Station(ABC):
     def _given(self, query: zenoh.Query) -> None:
         """Keep papers that the authority signed, whoever brings them."""
         if query.payload is not None and len(query.payload) <= _MOST_PAPER_BYTES:
-            with suppress(MistakeError):
+            with suppress(MistakeError, OSError):
                 install(self._folder, query.payload.to_bytes())
                 query.reply(query.key_expr, b"")
 
@@ -112,8 +112,9 @@ class _Station(ABC):
                 processes.discard(int(started))
                 return
             processes.add(int(started))
-            place = self._to("papers", member)
-            self._session.get(place, lambda _: None, payload=self._roster, timeout=_ANSWER_SECOND)
+            with suppress(zenoh.ZError):  # of a session that ends
+                place = self._to("papers", member)
+                self._session.get(place, lambda _: None, payload=self._roster, timeout=_ANSWER_SECOND)
 
 
 class Link(_Station):
