@@ -16,7 +16,7 @@ from heliomesh.agents.admission import Admission  # isort: skip
 from heliomesh.agents.agent import run_agent
 from heliomesh.agents.folder import AgentFolder
 from heliomesh.agents.journal import read_journal
-from heliomesh.agents.link import Link
+from heliomesh.agents.link import Link, Overlook
 from heliomesh.agents.papers import install
 from heliomesh.agents.roster import Roster
 from heliomesh.mistakes import MistakeError
@@ -213,3 +213,26 @@ def test_an_ended_certificate_is_refused() -> None:
     install(devices[1], Path("net/device-1/own.pem").read_bytes())
     with closing(Link(devices[0], 1)) as link, closing(Link(devices[1], 1)):
         until(lambda: link.alive(1))
+
+
+def test_a_watcher_at_work_hears_a_revoked_device_no_more(call: Call) -> None:
+    devices = network()
+    heard: list[int] = []
+    places = {str(i): device.settings.listen for i, device in enumerate(devices)}
+    with closing(Link(devices[0], 1)) as zero, closing(Link(devices[2], 1)) as two:
+        watcher = Overlook(AgentFolder(Path("net/watch")), zero._folder.settings.network, places, _noted(heard))
+        with closing(watcher):
+
+            def last_told_by(*expected: int) -> bool:
+                for link in (two, zero):
+                    link.tell_watchers({})
+                return len(heard) > 20 and set(heard[-20:]) == set(expected)
+
+            until(lambda: last_told_by(0, 2))
+            call("members", "revoke", "net", 2, "--wait", 0)
+            assert watcher.renew()
+            until(lambda: last_told_by(0))
+
+
+def _noted(heard: list[int]) -> Callable[[int, bytes], None]:
+    return lambda device, _: heard.append(device)
