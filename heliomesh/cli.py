@@ -42,6 +42,7 @@ COMMANDS = {
     "deploy": "agent:deploy_command",
     "agent": "agent:agent_command",
     "watch": "agent:watch_command",
+    "members": "members:app",
     "live": "live:live_command",
 }
 _MOVED = {  # what has become of commands

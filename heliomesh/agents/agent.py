@@ -30,9 +30,9 @@ from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.problem.factor import energy, site
 
-_TWIN_SECOND = 12.0  # Zenoh notices a neighbour without power after 10 s
 _MEET_SECOND = 60.0  # to wait for neighbours at the first start
 _JOIN_SECOND = 5.0  # to listen for the slot of neighbours that are alive
+_CERTIFICATE_DAYS = 14  # fewer are said
 _LAST_WORD_SECOND = 1.0  # for frames that are still on their way out
 
 
@@ -92,7 +92,8 @@ class Agent:
         self._next_plan: tuple[Manifest, SentPlan] | None = None
         learning = problem.scenario.learning
         self._codec = Codec(len(self._device.weights()), learning.on_air, learning.top_k_share)
-        self._inbox = Inbox(self._agreement(tables), folder.members(), clock, notify, set())
+        self._members = folder.members()
+        self._inbox = Inbox(self._agreement(tables), self._members, clock, notify, set())
         self._open: int | None = None
         self._heard: set[tuple[MailKind, int]] = set()  # in this slot: kind and origin
         self._ahead: dict[int, int] = {}  # the latest slot heard of each device
@@ -104,7 +105,8 @@ class Agent:
         self._inbox.enter(self._done)
         self._inbox.look()
         two_models_bytes = 2 * self._codec.num_bytes  # of this slot and the next
-        self._link = Link(folder, started, SMALL_SHARE_BYTES + two_models_bytes)
+        self._link = Link(folder, started, self._inbox.isolated, SMALL_SHARE_BYTES + two_models_bytes)
+        self._told_days = _CERTIFICATE_DAYS
 
     def _agreement(self, tables: OwnTables) -> Agreement:
         """What messages must fit to under the plan in force."""
@@ -164,13 +166,10 @@ class Agent:
 
     def _refuse_twin(self) -> None:
         """Two processes with one identity would contradict each other: the later one ends."""
-        until = time.monotonic() + _TWIN_SECOND
-        while self._link.twins():
-            if time.monotonic() > until:
-                raise LinkError(
-                    f"identity: expected no other agent of device {self._number}, actual: neighbours see one at work"
-                )
-            time.sleep(1.0)
+        if self._link.twins():
+            raise LinkError(
+                f"identity: expected no other agent of device {self._number}, actual: neighbours see one at work"
+            )
 
     def _meet(self) -> None:
         """Before the first slot of all, wait until neighbours are there; later, find out how far they are."""
@@ -222,6 +221,7 @@ class Agent:
     def _live(self, slot: int) -> None:
         """Open, act, close."""
         self._adopt(slot)
+        self._say_days_left()
         held = self._inbox.enter(slot)
         neighbours = [other for other in self._view.neighbours if self._link.alive(other)]
         around = self._view.distance if self._folder.settings.hops else {}
@@ -240,6 +240,16 @@ class Agent:
         happened = self._device.close(slot, self._sensor.close(slot))
         self._sensed = slot + 1
         self._remember(slot, sensed, happened)
+
+    def _say_days_left(self) -> None:
+        """Say once a day that the certificate ends soon."""
+        days = self._sender.identity.days_left
+        if days < _CERTIFICATE_DAYS and days != self._told_days:
+            self._notify(
+                f"own.pem: expected {_CERTIFICATE_DAYS} days or more until it ends, actual {days}; "
+                "the operator renews it by heliomesh members renew"
+            )
+        self._told_days = days
 
     def _adopt(self, slot: int) -> None:
         """Follow a new plan from its slot on."""
@@ -298,6 +308,9 @@ class Agent:
         while not enough() and late != 0:
             if time.monotonic() >= until:
                 late = self._link.num_waiting() if late is None else late - 1
+            if self._link.renew():
+                self._members.keys = self._folder.members().keys
+                self._sender = replace(self._sender, identity=self._folder.identity())
             frame = self._link.received(until)
             if frame is not None:
                 self._take(frame)

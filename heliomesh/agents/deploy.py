@@ -4,7 +4,7 @@ The operator keeps ``authority.key``, with which certificates are signed, and ``
 watch`. Neither belongs on a device.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
@@ -13,7 +13,9 @@ from typing import Any
 import tomli_w
 
 from heliomesh.agents.folder import AgentFolder, AgentSettings, ClockSettings, SensorSettings
-from heliomesh.agents.identity import Identity, certificate_pem, new_authority, new_member
+from heliomesh.agents.identity import VALID_DAYS, certificate_pem, new_authority, new_member
+from heliomesh.agents.identity import WATCHER as WATCHER
+from heliomesh.agents.roster import ROSTER, Roster
 from heliomesh.agents.tables import hops_of
 from heliomesh.durable import alone_in, file_sha256, json_sha256, write_bytes, write_tensors, write_text
 from heliomesh.interop.export_tables import PlanTables, tabulate
@@ -27,7 +29,6 @@ from heliomesh.problem.problem import Problem
 from heliomesh.scenario import FILE_FIELDS, Scenario, ScenarioError
 from heliomesh.streams import stream
 
-WATCHER = "watch"
 _UNIT = """\
 [Unit]
 Description=heliomesh agent of device {device}
@@ -57,6 +58,8 @@ class Deployment:
     strategy: str = "auto"
     checkpoint_slots: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)  # of the planner, for whoever plans anew
+    keys_on_device: bool = False  # keys are made there, and certificates come later
+    valid_days: int = VALID_DAYS  # of certificates
 
     def place(self, device: int) -> str:
         """Where a device listens, host:port."""
@@ -103,22 +106,24 @@ class _Writer:
         authority = new_authority(network)
         authority.write(self.root / "authority.pem", self.root / "authority.key")
         devices = range(self.problem.num_devices)
-        members = [new_member(authority, f"device {device}", self.how.host(device)) for device in devices]
-        watcher = new_member(authority, WATCHER, "127.0.0.1")
-        written = [self._device(device, network, authority, members) for device in devices]
-        for folder in written:
-            write_bytes(folder.members_folder / f"{WATCHER}.pem", certificate_pem(watcher.certificate))
-        self._watcher(network, authority, watcher, members)
-        return written
+        hosts = {} if self.how.keys_on_device else {str(device): self.how.host(device) for device in devices}
+        hosts[WATCHER] = "127.0.0.1"
+        members = {name: new_member(authority, name, host, self.how.valid_days) for name, host in hosts.items()}
+        roster = Roster().admitting({name: member.public_key for name, member in members.items()}).signed(authority)
+        write_bytes(self.root / ROSTER, roster)
+        folders = {str(device): device_folder(self.root, device) for device in devices}
+        folders[WATCHER] = AgentFolder(self.root / WATCHER)
+        for name, folder in folders.items():
+            folder.path.mkdir(parents=True)
+            write_bytes(folder.authority, certificate_pem(authority.certificate))
+            write_bytes(folder.roster_file, roster)
+            if name in members:
+                members[name].write(folder.certificate, folder.key)
+        self._watcher(folders[WATCHER], network)
+        return [self._device(device, network) for device in devices]
 
-    def _device(self, device: int, network: str, authority: Identity, members: Sequence[Identity]) -> AgentFolder:
+    def _device(self, device: int, network: str) -> AgentFolder:
         found, topology = device_folder(self.root, device), self.problem.topology
-        found.members_folder.mkdir(parents=True)
-        members[device].write(found.certificate, found.key)
-        write_bytes(found.authority, certificate_pem(authority.certificate))
-        for other in topology.within(device, max(self.hops, 1)):
-            if other != device:
-                write_bytes(found.members_folder / f"{other}.pem", certificate_pem(members[other].certificate))
         write_scenario(self.problem.scenario, found.path)
         own = self.tables.model_copy(update={"devices": (self.tables.devices[device],)})
         plan_file = found.path / "plan.json"
@@ -154,14 +159,8 @@ class _Writer:
         topology, devices = self.problem.topology, range(self.problem.num_devices)
         return hops_of(self.tables, {device: topology.within(device, len(devices)) for device in devices})
 
-    def _watcher(self, network: str, authority: Identity, watcher: Identity, members: Sequence[Identity]) -> None:
+    def _watcher(self, found: AgentFolder, network: str) -> None:
         """What `heliomesh watch` needs to see all devices."""
-        found = AgentFolder(self.root / WATCHER)
-        found.members_folder.mkdir(parents=True)
-        watcher.write(found.certificate, found.key)
-        for name, member in [(WATCHER, watcher), *((str(number), one) for number, one in enumerate(members))]:
-            write_bytes(found.members_folder / f"{name}.pem", certificate_pem(member.certificate))
-        write_bytes(found.authority, certificate_pem(authority.certificate))
         write_scenario(self.problem.scenario, found.path)
         places = {str(device): self.how.place(device) for device in range(self.problem.num_devices)}
         told = {

@@ -5,8 +5,9 @@ scenario.toml         the network's settings
 plan.json             its own tables of the plan
 samples.safetensors   its own training samples
 own.pem, own.key      its certificate and private key
+new.key, own.csr      a key that waits for its certificate, and the request for it
 authority.pem         the authority that signed all certificates
-members/NUMBER.pem    certificates of the devices whose messages it hears
+roster.txt            the network's members by their keys, signed by the authority
 memory/               checkpoints
 battery.json          the energy in its battery, where it is counted
 slots.jsonl           what happened in each slot; slots.old.jsonl has earlier ones, and the earliest are dropped
@@ -22,7 +23,8 @@ from typing import Annotated, Literal
 import tomli_w
 from pydantic import Field
 
-from heliomesh.agents.identity import OPERATOR, Identity, Members, members_of, read_identity
+from heliomesh.agents.identity import WATCHER, Identity, Members, members_of, read_identity
+from heliomesh.agents.roster import ROSTER, Roster, roster_of
 from heliomesh.durable import file_sha256, read_tensors, write_text
 from heliomesh.engine.fleet.view import View, view_of
 from heliomesh.interop.export_tables import PlanTables, read_tables
@@ -157,14 +159,19 @@ class AgentFolder:
         return self.path / "own.key"
 
     @property
+    def new_key(self) -> Path:
+        """A private key that waits for its certificate."""
+        return self.path / "new.key"
+
+    @property
     def authority(self) -> Path:
         """The certificate of the network's authority."""
         return self.path / "authority.pem"
 
     @property
-    def members_folder(self) -> Path:
-        """Certificates of others."""
-        return self.path / "members"
+    def roster_file(self) -> Path:
+        """The network's members."""
+        return self.path / ROSTER
 
     @property
     def samples_file(self) -> Path:
@@ -261,8 +268,17 @@ class AgentFolder:
         """The device's key and certificate."""
         return read_identity(self.certificate, self.key)
 
+    def roster(self) -> Roster:
+        """The network's members; raises ScenarioError where the authority did not sign them."""
+        return roster_of(read_text(ROSTER, self.roster_file).encode(), self.authority)
+
     def members(self) -> Members:
-        """The devices whose messages it may hear."""
-        found = {int(path.stem): path for path in sorted(self.members_folder.glob("*.pem")) if path.stem.isdecimal()}
-        found[OPERATOR] = self.members_folder / "watch.pem"
-        return members_of(found, self.authority)
+        """The operator, and the devices whose messages it may hear."""
+        near = self.problem.topology.within(self.settings.device, max(self.settings.hops, 1))
+        names = {WATCHER, *map(str, near)} - {str(self.settings.device)}
+        return members_of({name: key for name, key in self.roster().keys.items() if name in names})
+
+    def papers(self) -> tuple[tuple[int, int], ...]:
+        """Another value whenever the certificate or the list of members was replaced."""
+        found = (path.stat() for path in (self.certificate, self.roster_file) if path.exists())
+        return tuple((one.st_ino, one.st_mtime_ns) for one in found)

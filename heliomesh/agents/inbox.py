@@ -88,7 +88,7 @@ class Inbox:
         """A message, where this was its last frame; raises RefusedError."""
         signer = frame.signer
         if signer in self.isolated:
-            raise RefusedError(signer, "isolated", f"device {signer}: isolated; nothing from it is averaged any more")
+            raise RefusedError(signer, "isolated", f"device {signer}: isolated; nothing from it is heard any more")
         if frame.kind == "chunk":
             mail = self._assembly.add(frame)
         elif (frame.kind == "plan") != (signer == OPERATOR):
@@ -175,7 +175,8 @@ class Inbox:
         if told.kind == "plan":
             return True
         room = self._newest.get((told.origin, told.kind), -1) + 1 - _SLOTS_KEPT[told.kind]
-        fits = told.plan == self.agreement.plan and told.origin not in self.isolated
+        heard = told.origin in self.members.keys and told.origin not in self.isolated  # it may be revoked meanwhile
+        fits = heard and told.plan == self.agreement.plan
         return fits and max(self._first_slot, room) <= told.slot <= self._last_slot
 
     def _forget(self) -> None:

@@ -57,6 +57,7 @@ class Watcher:
     settings: WatchSettings
     sender: Sender  # in the operator's name
     send: Send
+    renew: Callable[[], object]  # where the list of members is another
     stop: threading.Event = field(default_factory=threading.Event)
 
     def follow(self, notify: Notify | None = None) -> None:
@@ -67,7 +68,13 @@ class Watcher:
                 self._plan_anew(steward, notify)
             except MistakeError as error:
                 notify(f"no new plan can be made any more, and the page goes on: {error}")
-        self.stop.wait()
+        while not self._stopped():
+            pass
+
+    def _stopped(self) -> bool:
+        """Whether somebody stops it; waits a moment."""
+        self.renew()
+        return self.stop.wait(_LOOK_SECOND)
 
     def _plan_anew(self, steward: Steward, notify: Notify) -> None:
         """Follow the network slot by slot to its end, from the first slot that was heard on.
@@ -79,7 +86,7 @@ class Watcher:
         in_force = 0
         for number in range(problem.slots):
             while not heard.is_over(number):
-                if self.stop.wait(_LOOK_SECOND):
+                if self._stopped():
                     return
             there = heard.heard_in(number)
             if not there:
@@ -111,8 +118,7 @@ class Watcher:
 @contextmanager
 def watch(folder: Path, host: str, port: int, refresh_second: float) -> Iterator[Watcher]:
     """A watcher that hears and serves the live page as long as the block runs; `Watcher.follow` waits in it."""
-    text = read_text("watch.toml", folder / "watch.toml")
-    settings = validated(WatchSettings, _parsed(text), "watch.toml")
+    settings = watch_settings(folder)
     check_trusted(settings.planner)  # re-planning runs it
     problem, own = build(Scenario.load(folder / "scenario.toml")), AgentFolder(folder)
     with alone_in(folder), ExitStack() as leaving:
@@ -121,23 +127,25 @@ def watch(folder: Path, host: str, port: int, refresh_second: float) -> Iterator
         page = LivePage(heard, settings.planner, settings.options, settings.training_seed)
         server = _server(host, port, page, refresh_second)
         leaving.callback(server.server_close)
-        overlook = Overlook(own, settings.network, settings.devices.values(), heard.hear)
+        overlook = Overlook(own, settings.network, settings.devices, heard.hear)
         leaving.callback(overlook.close)
         serving = threading.Thread(target=server.serve_forever)
         serving.start()
         leaving.callback(serving.join)
         leaving.callback(server.shutdown)
         sender = Sender(own.identity(), settings.network, "", OPERATOR, time.time_ns())
-        watcher = Watcher(heard, server.server_address[1], settings, sender, overlook.send)
+        watcher = Watcher(heard, server.server_address[1], settings, sender, overlook.send, overlook.renew)
         leaving.callback(watcher.stop.set)
         yield watcher
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def watch_settings(folder: Path) -> WatchSettings:
+    """What watch.toml says; raises ScenarioError."""
     try:
-        return tomllib.loads(text)
+        found = tomllib.loads(read_text("watch.toml", folder / "watch.toml"))
     except tomllib.TOMLDecodeError as error:
         raise ScenarioError("watch.toml", f"expected TOML, actual: {error}") from None
+    return validated(WatchSettings, found, "watch.toml")
 
 
 def _server(host: str, port: int, page: LivePage, refresh_second: float) -> PageServer:

@@ -85,11 +85,6 @@ class Frame:
     whole: bytes
 
 
-def claimed_signer(frame: bytes) -> int | None:
-    """Whose a frame says it is."""
-    return int(_HEAD.unpack_from(frame)[2]) if len(frame) >= _HEAD.size else None
-
-
 def verified(frame: bytes, members: Members) -> Frame:
     """A frame by its size, version, kind and signature; raises RefusedError."""
     if not _BODY_START < len(frame) <= CHUNK_BYTES:

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from heliomesh.agents.folder import ClockSettings
 
 
-def _check_installed() -> None:
+DaysOption = Annotated[int, typer.Option("--days", min=1, max=3650, help="Days until certificates end.")]
+
+
+def check_installed() -> None:
     """Refuse where the extra is not there."""
     if find_spec("zenoh") is None or find_spec("cryptography") is None:
         raise ScenarioError(
@@ -48,6 +51,10 @@ class PlaceOptions:
         typer.Option("--sensor", help="simulated, trace, power-supply or ina219; agent.toml has its settings."),
     ] = "simulated"
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of training and of simulated sensors.")] = 0
+    days: DaysOption = 180
+    keys_on_device: Annotated[
+        bool, typer.Option("--keys-on-device", help="No private keys of devices here: heliomesh members request.")
+    ] = False
 
     @property
     def hosts(self) -> dict[int, str]:
@@ -107,7 +114,7 @@ def deploy_command(
     output: OutputOptions,
 ) -> None:
     """Write a folder for each device: plan, keys, samples, settings and a unit for systemd."""
-    _check_installed()
+    check_installed()
     from heliomesh.agents.deploy import Deployment, deploy
     from heliomesh.agents.folder import SensorSettings
     from heliomesh.scenario import validated
@@ -119,15 +126,18 @@ def deploy_command(
     times.check()
     plan = make_plan(problem, planner, options, bound=False, track=output.track)
     own: dict[str, Any] = {"training_seed": places.seed, "options": options}
+    own |= {"keys_on_device": places.keys_on_device, "valid_days": places.days}
     how = Deployment(times.settings(), sensor, places.hosts, places.port, **own)  # time counts from here
     written = deploy(problem, plan, out, how)
+    first = written[0].path
     facts = {
         "planner": planner,
         "devices": len(written),
         "hops that measurements travel": written[0].settings.hops,
         "network": written[0].settings.network,
         "slot 0 begins": _first_moment(how.clock),
-        "run a device by": f"heliomesh agent {written[0].path}",
+        **({"make a device's key by": f"heliomesh members request {first}"} if places.keys_on_device else {}),
+        "run a device by": f"heliomesh agent {first}",
     }
     print_facts(facts, output.as_json)
 
@@ -137,7 +147,7 @@ def agent_command(
     quiet: Annotated[bool, typer.Option("--quiet", help="Only troubles, no line for every slot.")] = False,
 ) -> None:
     """Run one device: keep slots, train, exchange models with neighbours, and go on after brown-outs."""
-    _check_installed()
+    check_installed()
     from heliomesh.agents.agent import run_agent
     from heliomesh.agents.folder import AgentFolder
 
@@ -166,7 +176,7 @@ def watch_command(
     ] = False,
 ) -> None:
     """Show the live network in the page's own player, on a page of this machine."""
-    _check_installed()
+    check_installed()
     from heliomesh.agents.watch import watch
 
     try:

@@ -10,8 +10,7 @@ import pytest
 
 from tests.agents.network import CONTEXT, READY, deployed, final_weights, planned, running, small, told
 
-from heliomesh.agents import agent as agent_module  # isort: skip
-from heliomesh.agents.agent import run_agent
+from heliomesh.agents.agent import run_agent  # isort: skip
 from heliomesh.agents.clock import WallClock
 from heliomesh.agents.folder import AgentFolder, ClockSettings
 from heliomesh.agents.journal import read_journal
@@ -141,14 +140,13 @@ def test_one_folder_has_one_agent(lonely: AgentFolder) -> None:
         run_agent(lonely, print)
 
 
-def test_a_copied_identity_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copied_identity_is_refused(tmp_path: Path) -> None:
     problem = small(**{"network.devices": 3, "slots": 500})
     patient = READY.model_copy(update={"patience_second": 3.0})  # device 2 never comes
     folders = deployed(problem, planned(problem, hops=0), tmp_path / "net", patient)
     copy = AgentFolder(Path(shutil.copytree(folders[0].path, tmp_path / "copy")))
     host, _, port = copy.settings.listen.partition(":")
     copy.write_settings(copy.settings.model_copy(update={"listen": f"{host}:{int(port) + 100}"}))
-    monkeypatch.setattr(agent_module, "_TWIN_SECOND", 1.0)
     with running(folders, [0, 1]) as network:
         network.wait_for_slot(0, 1)
         with pytest.raises(MistakeError, match="identity: expected no other agent of device 0, actual: neighbours"):

@@ -29,8 +29,17 @@ def test_deploy_writes_folders_that_tell_no_secrets(call: Call) -> None:
     assert found.key.stat().st_mode & 0o077 == 0
     assert not list(Path("net").rglob("device-*/authority.key"))
     assert "device-0" in (found.path / "heliomesh-agent.service").read_text()
+    assert found.identity().days_left == 179
     code, _, told = call(*_WORDS, *_FEW)
     assert (code, told) == (2, "error: --out: expected an empty folder, actual: net has files\n")
+
+
+def test_deploy_writes_folders_without_keys(call: Call) -> None:
+    code, said, told = call(*_WORDS, *_FEW, "--keys-on-device", "--days", 30)
+    assert (code, told) == (0, "")
+    assert "heliomesh members request net/device-0" in said
+    assert sorted(Path("net").rglob("*.key")) == [Path("net/authority.key"), Path("net/watch/own.key")]
+    assert AgentFolder(Path("net/watch")).identity().days_left == 29
 
 
 @pytest.mark.parametrize(
@@ -46,6 +55,10 @@ def test_deploy_writes_folders_that_tell_no_secrets(call: Call) -> None:
         (["agent", "nowhere"], "folder: expected a device's folder, actual value 'nowhere'"),
         (["agent", "."], "agent.toml: expected a readable text file"),
         (["watch", "."], "watch.toml: expected a readable text file"),
+        (["members", "request", "."], "agent.toml: expected a readable text file"),
+        (["members", "install", ".", "nothing"], "papers: expected a file, actual value 'nothing'"),
+        (["members", "renew", "."], "watch.toml: expected a readable text file"),
+        (["members", "revoke", ".", "1"], "watch.toml: expected a readable text file"),
     ],
 )
 def test_mistakes_are_one_sentence(call: Call, words: list[str], sentence: str) -> None:
@@ -56,7 +69,9 @@ def test_mistakes_are_one_sentence(call: Call, words: list[str], sentence: str) 
     assert not Path("net").exists()
 
 
-@pytest.mark.parametrize("words", [_WORDS, ["agent", "net/device-0"], ["watch", "net/watch"]])
+@pytest.mark.parametrize(
+    "words", [_WORDS, ["agent", "net/device-0"], ["watch", "net/watch"], ["members", "renew", "net"]]
+)
 def test_without_zenoh_the_remedy_is_said(call: Call, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     monkeypatch.setattr("heliomesh.commands.agent.find_spec", lambda name: None)
     sentence = "error: agent: expected Zenoh to be installed (pip install heliomesh[agent]), actual: it is not\n"

@@ -262,21 +262,21 @@ def test_one_plan_comes_at_a_time_and_from_the_operator(stage: Stage) -> None:
 
 
 def test_frames_that_wait_take_their_own_members_room(stage: Stage) -> None:
-    waiting = Waiting([1, 2], share_bytes=20_000)
+    waiting = Waiting(share_bytes=20_000)
     loud, quiet = stage.state(1), stage.state(2)
-    assert sum(waiting.put(loud, 0.0) for _ in range(1000)) < 20
-    assert waiting.put(quiet, 0.0)
-    assert all(waiting.put(wrong, 0.0) for wrong in [b"", b"\2", b"x" * 10_000, stage.state(3)] * 20)
+    assert sum(waiting.put(1, loud, 0.0) for _ in range(1000)) < 20
+    assert waiting.put(2, quiet, 0.0)
+    assert sum(waiting.put(3, wrong, 0.0) for wrong in [b"", b"\2", b"x" * 10_000, quiet] * 20) < 20
     assert [waiting.get(0.0) for _ in range(2)] == [loud, quiet]
     assert len(waiting) < 40
     while waiting.get(0.0) is not None:
         pass
-    assert waiting.put(loud, 0.0)
+    assert waiting.put(1, loud, 0.0)
 
 
 def test_a_flood_does_not_make_a_slot_longer() -> None:
     taken: list[bytes] = []
-    link = SimpleNamespace(received=lambda until: b"noise", num_waiting=lambda: 3)
+    link = SimpleNamespace(received=lambda until: b"noise", num_waiting=lambda: 3, renew=lambda: False)
     Agent._listen(SimpleNamespace(_link=link, _take=taken.append), time.monotonic(), lambda: len(taken) > 100)  # type: ignore[arg-type]
     assert 3 <= len(taken) <= 4
 

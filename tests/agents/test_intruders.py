@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from heliomesh.agents.clock import WallClock  # isort: skip
 from heliomesh.agents.codec import Codec
 from heliomesh.agents.deploy import WATCHER
 from heliomesh.agents.folder import AgentFolder, ClockSettings
-from heliomesh.agents.identity import OPERATOR, members_of
+from heliomesh.agents.identity import OPERATOR
 from heliomesh.agents.inbox import Agreement, Inbox
 from heliomesh.agents.journal import read_journal
 from heliomesh.agents.link import Link, Overlook, opened
+from heliomesh.agents.papers import install
 from heliomesh.agents.wire import CHUNK_BYTES, Sender
 from heliomesh.problem.factor import energy
 
@@ -150,11 +151,13 @@ def test_who_sends_nan_is_isolated(folders: list[AgentFolder], row: torch.Tensor
     assert box.refused["1"]["isolated"] >= 2
 
 
-def test_a_certificate_of_another_authority_is_refused(folders: list[AgentFolder], tmp_path: Path) -> None:
+def test_papers_of_another_authority_are_refused(folders: list[AgentFolder], tmp_path: Path) -> None:
     problem = small(**{"network.devices": 3, "slots": 4})
     other = deployed(problem, planned(problem, hops=0), tmp_path / "other")
-    with pytest.raises(ValueError, match=r"1\.pem: expected to be signed by authority\.pem"):
-        members_of({1: other[0].members_folder / "1.pem"}, folders[0].authority)
+    with pytest.raises(ValueError, match=r"roster\.txt: expected a list that authority\.pem signed"):
+        install(folders[0], other[0].roster_file.read_bytes())
+    with pytest.raises(ValueError, match=r"certificate: expected one that authority\.pem signed"):
+        install(folders[0], other[0].certificate.read_bytes())
 
 
 @contextmanager
@@ -185,7 +188,7 @@ def test_a_stranger_a_forger_and_a_sender_of_nan_change_nothing(tmp_path: Path) 
         rogue.send(0, own.silence(0, 0, 0.0))
         for victim in (0, 1):
             rogue.send(victim, own.frames(model_message(2, victim, 0, Packet(1.0, bad), 32 * len(bad)), 0.0, FLOATS))
-        session.put(f"heliomesh/{folders[0].settings.network}/to/0", b"from a stranger")
+        session.put(f"heliomesh/{folders[0].settings.network}/to/0/from/1", b"from a stranger")
         network.wait(120)
         assert not session.info.links()
         session.close()
@@ -201,22 +204,27 @@ def test_a_watcher_believes_no_member_about_another(folders: list[AgentFolder]) 
     heard: list[tuple[int, int]] = []
     settings = folders[0].settings
     watcher = AgentFolder(folders[0].path.parent / WATCHER)
-    with linked(folders[2]) as rogue:
-        place = folders[2].settings.listen
+    rogue, base = (
+        opened(folders[2], folders[2].settings.listen, []),
+        f"heliomesh/{settings.network}/status/watch/from",
+    )
+    line = b'{"n": 1}'
+    signed = folders[2].identity().sign(line) + line
+    with closing(rogue):
         overlook = Overlook(
-            watcher, settings.network, [place], lambda device, line: heard.append((device, json.loads(line)["n"]))
+            watcher,
+            settings.network,
+            {"2": folders[2].settings.listen},
+            lambda device, line: heard.append((device, json.loads(line)["n"])),
         )
-        try:
+        with closing(overlook):
             until = time.monotonic() + 30
             while (2, 1) not in heard:
                 assert time.monotonic() < until
-                rogue._own = 1
-                rogue.tell_watchers({"n": 0})
-                rogue._own = 2
-                rogue.tell_watchers({"n": 1})
+                rogue.put(f"{base}/1", signed)
+                rogue.put(f"{base}/2", signed.replace(b"1", b"0"))
+                rogue.put(f"{base}/2", signed)
                 time.sleep(0.05)
-        finally:
-            overlook.close()
     assert set(heard) == {(2, 1)}
 
 

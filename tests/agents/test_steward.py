@@ -158,7 +158,7 @@ def test_a_watcher_that_starts_again_sends_plans_to_those_who_do_not_follow_them
         for slot in slots:
             for device in range(3):
                 kept.add(json.dumps(traced_line(problem, trace, device, slot) | {"plan": plans[device]}))
-        watcher = Watcher(Heard(problem, READY, kept), 0, settings, sender, lambda *_: None)
+        watcher = Watcher(Heard(problem, READY, kept), 0, settings, sender, lambda *_: None, lambda: None)
         watcher.stop.set()  # it ends where it would wait for more
         watcher.follow(said.append)
 
@@ -197,7 +197,7 @@ def test_an_agent_follows_a_new_plan_and_remembers_it(tmp_path: Path) -> None:
     plan = NewPlan.of(poorer, tables, Conditions(spending=((0, 0.5),)))
     watcher, heard = AgentFolder(tmp_path / "net" / WATCHER), []
     settings = folders[0].settings
-    overlook = Overlook(watcher, settings.network, [settings.listen], lambda *line: heard.append(line))
+    overlook = Overlook(watcher, settings.network, {"0": settings.listen}, lambda *line: heard.append(line))
     operator = Sender(watcher.identity(), settings.network, plan.name, OPERATOR, 1)
     try:
         with running(folders, [0]) as network:
