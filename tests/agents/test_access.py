@@ -198,7 +198,7 @@ def test_isolation_covers_states_relays_and_clocks(tmp_path: Path) -> None:
             assert box.take(frame) is None
     for frame in sender(folders[1]).silence(0, 5, 77.0):
         assert box.take(frame) is None
-    assert box.refused == {"isolated": 3}
+    assert box.refused == {"1": {"isolated": 3}}
     assert times == []
     assert said == ["device 1: isolated; nothing from it is heard any more"]
     box.isolated.clear()

@@ -128,7 +128,7 @@ def test_a_revoked_device_is_not_heard_and_hears_nothing(call: Call) -> None:
             stolen.send(0, [b"from a thief"])
             zero.send(2, [b"to a thief"])
             one.send(0, [b"from a member"])
-            until(lambda: zero._waiting.qsize())
+            until(lambda: zero.num_waiting())
             assert zero.received(0.0) == b"from a member"
             assert zero.received(0.0) is None
             assert stolen.received(0.0) is None
