@@ -35,7 +35,7 @@ _HOMES = {
     "heliomesh.learning.run": ("Run", "TrainingError"),
     "heliomesh.learning.settings": ("TrainSettings",),
     "heliomesh.learning.theorem1": ("diagnose",),
-    "heliomesh.learning.trainer": ("TrainingInterrupted", "Work"),
+    "heliomesh.learning.trainer": ("TrainingInterrupted", "Execution"),
     "heliomesh.living.pruning": ("prune",),
     "heliomesh.living.scope": ("adapt_scope",),
     "heliomesh.mistakes": ("MistakeError",),

@@ -18,10 +18,10 @@ from heliomesh.learning.run import TrainingError as TrainingError
 from heliomesh.learning.settings import TrainSettings as TrainSettings
 from heliomesh.learning.theorem1 import diagnose as diagnose
 from heliomesh.learning.trainer import (
-    TrainingInterrupted as TrainingInterrupted,
+    Execution as Execution,
 )
 from heliomesh.learning.trainer import (
-    Work as Work,
+    TrainingInterrupted as TrainingInterrupted,
 )
 from heliomesh.living.pruning import prune as prune
 from heliomesh.living.scope import adapt_scope as adapt_scope

@@ -53,7 +53,7 @@ def nouns() -> dict[str, Any]:
         "Job": job,
         "TrainJob": hm.TrainJob(SCENARIO, trace),
         "TrainSettings": hm.TrainSettings(),
-        "Work": hm.Work(),
+        "Execution": hm.Execution(),
         "Dataset": load_dataset(SCENARIO.learning),
         "Store": hm.Store(Path(mkdtemp())),
     }

@@ -85,7 +85,7 @@ class Job:
         Where the planner's tables live.
     plan_dtype
         Numbers of these tables.
-    given
+    trace
         A trace with the episode to train under, in place of a planner.
     dataset
         In place of the scenario's.
@@ -104,7 +104,7 @@ class Job:
     until: Count | None = None
     plan_device: str = "cpu"
     plan_dtype: str = "float64"
-    given: Trace | None = None
+    trace: Trace | None = None
     dataset: Dataset | None = None
 
     @checked
@@ -125,8 +125,8 @@ class Job:
     def _plan(self) -> dict[str, Any]:
         used = versions()
         made = {"results version": RESULTS_VERSION, VERSIONS: {name: minor(used[name]) for name in COMPUTING}}
-        if self.given is not None:
-            return made | {"planner": self.given.planner}
+        if self.trace is not None:
+            return made | {"planner": self.trace.planner}
         known = self.planner == IDEAL
         return made | {
             "scenario": _world(self.scenario, self.scenario.chosen()),
@@ -147,9 +147,9 @@ class Job:
 
     @cached_property
     def _trace(self) -> dict[str, Any]:
-        if self.given is not None:
-            content = self.train_job(self.given).trace_hash
-            return self._plan | {"seed": self.given.seed, "episode": self.episode, "trace": content}
+        if self.trace is not None:
+            content = self.train_job(self.trace).trace_hash
+            return self._plan | {"seed": self.trace.seed, "episode": self.episode, "trace": content}
         drawn = {"seed": self.seed, "episode": self.episode, "changes": list(self.changes)}
         return self._plan | drawn | self._reacting
 
@@ -166,7 +166,7 @@ class Job:
         learning, training = self.scenario.chosen().get("learning", {}), self.training
         path = learning.pop("path", None)
         return self._trace | {
-            **self._weights_of_given,
+            **self._mixing_of_trace,
             "learning": learning,
             "data": _data(self.dataset, path),
             "code": _learning_code(self.scenario),
@@ -190,14 +190,14 @@ class Job:
         return known_strategy(training.strategy, training.device, training.precision, perceptron)
 
     @property
-    def _weights_of_given(self) -> dict[str, Any]:
-        """How a given trace is averaged: its arrays name the links, not their weights."""
+    def _mixing_of_trace(self) -> dict[str, Any]:
+        """How a trace that was handed in is averaged: its arrays name the links, not their weights."""
         mixing = self.scenario.chosen().get("network", {}).get("mixing")
-        return {} if self.given is None or mixing is None else {"mixing": mixing}
+        return {} if self.trace is None or mixing is None else {"mixing": mixing}
 
     def train_job(self, trace: Trace) -> TrainJob:
         """The training as the trainer takes it; a trace that was simulated for the job has one episode."""
-        scenario, episode = self.scenario, 0 if self.given is None else self.episode
+        scenario, episode = self.scenario, 0 if self.trace is None else self.episode
         if self.until is not None:
             whole, scenario = scenario, scenario.first_slots(self.until)
             if whole.learning.schedule is not None:  # the first slots of the whole training

@@ -20,7 +20,7 @@ from heliomesh.jobs.steps import begun
 from heliomesh.learning.checkpoint import Checkpoints, common_slots
 from heliomesh.learning.replay import SHARED, DivergedError
 from heliomesh.learning.run import Run, TrainingError
-from heliomesh.learning.trainer import ALONE, Work
+from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.simulation.trace import Trace
 
 _Item = TypeVar("_Item")
@@ -38,12 +38,12 @@ class Shelf(Protocol):
         """Of a job's run; None where none are to be written."""
         ...
 
-    def keep_run(self, job: Job, run: Run, work: Work) -> None:
+    def keep_run(self, job: Job, run: Run, work: Execution) -> None:
         """Take a finished run; its checkpoints may go."""
         ...
 
 
-def train_stacks(jobs: Sequence[Job], shelf: Shelf, work: Work) -> dict[str, TrainingError]:
+def train_stacks(jobs: Sequence[Job], shelf: Shelf, work: Execution) -> dict[str, TrainingError]:
     """Train jobs, those of one dataset and model together; returns why runs failed, by key."""
     stacks, spread = _stacks(jobs, shelf, work), work.train_map or work.parallel_map
     failed: dict[str, TrainingError] = {}
@@ -64,7 +64,7 @@ def _named(job: Job, error: TrainingError, several: bool) -> TrainingError:
     return TrainingError(f"{said['planner']}, training seed {said['training seed']}: {error}") if several else error
 
 
-def _stacks(jobs: Sequence[Job], shelf: Shelf, work: Work) -> list[list[Job]]:
+def _stacks(jobs: Sequence[Job], shelf: Shelf, work: Execution) -> list[list[Job]]:
     """Jobs that train together: of one dataset, model and horizon, and equally far."""
     found = []
     for _, alike in groupby(sorted(jobs, key=_kind), key=_kind):
@@ -103,7 +103,7 @@ def _num_slots_left(stack: Sequence[Job], shelf: Shelf) -> int:
 
 
 def _here(
-    stacks: Sequence[Sequence[Job]], shelf: Shelf, work: Work, failed: dict[str, TrainingError]
+    stacks: Sequence[Sequence[Job]], shelf: Shelf, work: Execution, failed: dict[str, TrainingError]
 ) -> Generator[int, None, None]:
     """Train stacks one after the other; gives a number for every slot."""
     for stack in stacks:
@@ -121,7 +121,7 @@ class _Outcome:
 
 
 def _surviving(
-    jobs: Sequence[Job], traces: Sequence[Trace], work: Work, checkpoints: Sequence[Checkpoints]
+    jobs: Sequence[Job], traces: Sequence[Trace], work: Execution, checkpoints: Sequence[Checkpoints]
 ) -> Generator[int, None, _Outcome]:
     """Train a stack without the runs that diverge; gives a number for every slot."""
     left, errors = list(range(len(jobs))), dict[int, DivergedError]()
@@ -137,7 +137,9 @@ def _surviving(
     return _Outcome({}, errors)
 
 
-def _keep(stack: Sequence[Job], done: _Outcome, shelf: Shelf, work: Work, failed: dict[str, TrainingError]) -> None:
+def _keep(
+    stack: Sequence[Job], done: _Outcome, shelf: Shelf, work: Execution, failed: dict[str, TrainingError]
+) -> None:
     for number, run in done.runs.items():
         shelf.keep_run(stack[number], run, work)
     failed |= {stack[number].key(): error for number, error in done.errors.items()}
@@ -169,7 +171,7 @@ def _trained(task: _Task) -> _Outcome:
 
 
 def _elsewhere(
-    stacks: Sequence[Sequence[Job]], shelf: Shelf, work: Work, failed: dict[str, TrainingError]
+    stacks: Sequence[Sequence[Job]], shelf: Shelf, work: Execution, failed: dict[str, TrainingError]
 ) -> Generator[int, None, None]:
     """Train stacks side by side; gives a number for every slot, as far as other processes tell of it."""
     spread = work.train_map or work.parallel_map

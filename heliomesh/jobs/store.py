@@ -48,7 +48,7 @@ from heliomesh.jobs.steps import needs_plan, plan_facts, planned, simulated, sim
 from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.run import CHECKPOINTS, MANIFEST, Run, TrainingError
 from heliomesh.learning.same_run import check_same
-from heliomesh.learning.trainer import ALONE, Work
+from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.problem.plan_file import PlanError, load_plan, save_plan
 from heliomesh.problem.policy import Plan
 from heliomesh.scenario import ScenarioError
@@ -102,7 +102,7 @@ class Store:
         return Packs(self.folder / PACKS)
 
     @checked
-    def plan(self, job: Job, work: Work = ALONE) -> Plan:
+    def plan(self, job: Job, work: Execution = ALONE) -> Plan:
         """The job's plan, made if it is not there."""
         made = self._stored_plan(job)
         if made is None:
@@ -131,14 +131,14 @@ class Store:
             self._seal(job, "plan", [SCENARIO, PLAN_TABLES], plan_facts(made))
 
     @checked
-    def trace(self, job: Job, work: Work = ALONE) -> Trace:
+    def trace(self, job: Job, work: Execution = ALONE) -> Trace:
         """The trace of the job's episode, planned and simulated if it is not there."""
         return self.traces([job], work)[0]
 
     @checked
-    def traces(self, jobs: Sequence[Job], work: Work = ALONE) -> list[Trace]:
+    def traces(self, jobs: Sequence[Job], work: Execution = ALONE) -> list[Trace]:
         """The traces of several jobs; those that only differ by their episodes are simulated together."""
-        absent = _distinct([job for job in jobs if job.given is None and not self.has(job, "trace")], "trace")
+        absent = _distinct([job for job in jobs if job.trace is None and not self.has(job, "trace")], "trace")
         self.tell_changed(absent, "trace", work)
         groups = [list(alike) for _, alike in groupby(sorted(absent, key=_batch), key=_batch)]
         if len(groups) == 1:  # the planner itself may work in parallel, and show how far it is
@@ -164,24 +164,24 @@ class Store:
 
     def read_trace(self, job: Job) -> Trace:
         """The trace of the job's episode, which is there."""
-        if job.given is not None:
-            return job.given
+        if job.trace is not None:
+            return job.trace
         self.facts(job, "trace")
         return Trace.load(self.place(job, "trace") / TRACE_ARRAYS)
 
     @checked
-    def run(self, job: Job, work: Work = ALONE) -> Run:
+    def run(self, job: Job, work: Execution = ALONE) -> Run:
         """The trained run, which goes on from its last checkpoint if there is one."""
         return self.runs([job], work)[0]
 
     @checked
-    def runs(self, jobs: Sequence[Job], work: Work = ALONE) -> list[Run]:
+    def runs(self, jobs: Sequence[Job], work: Execution = ALONE) -> list[Run]:
         """The runs of several jobs; raises TrainingError, once all others are trained, where one diverges."""
         for error in self.train(jobs, work).values():
             raise error
         return [self._read_run(job) for job in jobs]
 
-    def train(self, jobs: Sequence[Job], work: Work = ALONE) -> dict[str, TrainingError]:
+    def train(self, jobs: Sequence[Job], work: Execution = ALONE) -> dict[str, TrainingError]:
         """Train what is not there, those of one dataset and model in stacks; returns why runs failed, by key."""
         if self.single:
             for job in jobs:
@@ -195,14 +195,14 @@ class Store:
         """Of a job's run; None where the store itself will go."""
         return None if self.scratch else Checkpoints(self.place(job, "run") / CHECKPOINTS, job.identity())
 
-    def keep_run(self, job: Job, run: Run, work: Work) -> None:
+    def keep_run(self, job: Job, run: Run, work: Execution) -> None:
         """Keep a trained run in place of its checkpoints."""
         self.put_run(job, run, work)
         checkpoints = self.checkpoints(job)
         if checkpoints is not None:
             checkpoints.clear()
 
-    def put_run(self, job: Job, run: Run, work: Work = ALONE) -> None:
+    def put_run(self, job: Job, run: Run, work: Execution = ALONE) -> None:
         """Keep a trained run, unless one is there."""
         with self._written_once(job, "run") as place:
             if place is not None:
@@ -217,12 +217,12 @@ class Store:
         return Run.load(place)
 
     @checked
-    def costs(self, jobs: Sequence[Job], work: Work = ALONE) -> list[float]:
+    def costs(self, jobs: Sequence[Job], work: Execution = ALONE) -> list[float]:
         """The mean cost per slot of each job's episode."""
         costs: list[float] = self.means(jobs, work).cost.tolist()
         return costs
 
-    def means(self, jobs: Sequence[Job], work: Work = ALONE) -> EpisodeMeans:
+    def means(self, jobs: Sequence[Job], work: Execution = ALONE) -> EpisodeMeans:
         """Cost and darkness of each job's episode, (job,) each; traces are not kept where nothing else needs them."""
         found = {job.key("trace"): read_means(self._cost_file(job)) for job in jobs}
         absent = _distinct([job for job in jobs if found[job.key("trace")] is None], "trace")
@@ -256,7 +256,7 @@ class Store:
             with suppress(OSError):  # another run is beside it
                 place.parent.rmdir()
 
-    def tell_changed(self, absent: Sequence[Job], step: Step, work: Work) -> None:
+    def tell_changed(self, absent: Sequence[Job], step: Step, work: Execution) -> None:
         """Say why stored results of the same requests do not serve."""
         self._earlier.tell_changed(absent, step, work.notify)
 
@@ -376,7 +376,7 @@ class _Prepared:
     traces: Sequence[Trace]
 
 
-def _prepared(todo: tuple[Sequence[Job], Plan | None], work: Work = ALONE) -> _Prepared:
+def _prepared(todo: tuple[Sequence[Job], Plan | None], work: Execution = ALONE) -> _Prepared:
     """Plan where that is needed, and simulate."""
     jobs, plan = todo
     if plan is None and needs_plan(jobs[0]):

@@ -42,7 +42,7 @@ MakeStack = Callable[[Sequence[TrainJob], Dataset, TrainSettings], Stack]
 
 @checked
 @dataclass(frozen=True)
-class Work:
+class Execution:
     """How work is carried out and who watches it; nothing here decides a result.
 
     ``track`` and ``observer`` may raise any exception to cancel. It reaches the caller, locks are released, and what
@@ -84,7 +84,7 @@ class Work:
     stacks_at_once: Count = 1
 
 
-ALONE = Work()
+ALONE = Execution()
 _LEAST_BETWEEN = 20  # times as long as a checkpoint takes to write, between two of them
 
 
@@ -111,7 +111,7 @@ class Training:
         dataset: Dataset,
         settings: TrainSettings,
         origins: Sequence[Mapping[str, Any]],
-        work: Work = ALONE,
+        work: Execution = ALONE,
         checkpoints: Sequence[Checkpoints] = (),
     ) -> None:
         _check_settings(jobs, settings)

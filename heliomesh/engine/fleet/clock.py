@@ -33,7 +33,7 @@ from heliomesh.learning.replay import Replay, TrainJob
 from heliomesh.learning.run import Run, TrainingError
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.stacked import Scores
-from heliomesh.learning.trainer import ALONE, Training, Work
+from heliomesh.learning.trainer import ALONE, Execution, Training
 from heliomesh.problem.policy import Plan, Track
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.trace import Recorder, Trace
@@ -96,7 +96,7 @@ def run_fleet(
     job: Job,
     *,
     deaths: Mapping[int, int] | None = None,
-    work: Work = ALONE,
+    work: Execution = ALONE,
 ) -> FleetRun:
     """Install a fleet, let it plan, and run it through the horizon.
 
