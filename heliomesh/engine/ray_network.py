@@ -21,12 +21,12 @@ from torch import Tensor
 from heliomesh.engine.graph_cut import cut_into_parts, num_cut_links
 from heliomesh.engine.ray import room
 from heliomesh.learning.dataset import Dataset
-from heliomesh.learning.execution import Report
 from heliomesh.learning.replay import Stack, TrainJob, first_model, lined_up, state_names
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.shard import Border, Indices, Rows, Shard
 from heliomesh.learning.stacked import Scores, layout_of
+from heliomesh.learning.strategy import Report
 from heliomesh.learning.trainer import MakeStack
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.scenario import ScenarioError

@@ -21,14 +21,14 @@ from heliomesh.arguments import Count, Index, checked
 from heliomesh.catalog import CodeOrName
 from heliomesh.durable import json_sha256
 from heliomesh.jobs.fingerprint import COMPUTING, Parts, minor, of_path, of_variant
-from heliomesh.learning.dataset import DATASET_CATALOG, Dataset, find_dataset
-from heliomesh.learning.execution import known_strategy
+from heliomesh.learning.dataset import DATASET_CATALOG, Dataset
 from heliomesh.learning.footprint import sample_flop, update_bits
-from heliomesh.learning.model import MODEL_CATALOG, is_perceptron
+from heliomesh.learning.model import MODEL_CATALOG
 from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import versions
 from heliomesh.learning.schedule import schedule_slots
 from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.strategy import known_strategy
 from heliomesh.living.reaction import Reaction
 from heliomesh.living.replanning import USUAL_FALSE_ALARM_PROB
 from heliomesh.planning import PLANNER_CATALOG, chosen_options, find_planner, planner_text
@@ -176,18 +176,8 @@ class Job:
             "device samples": training.device_samples,
             "device": training.device.partition(":")[0],
             "precision": training.precision,
-            "strategy": self._strategy,
+            "strategy": known_strategy(self.scenario.learning, training, self.dataset),
         }
-
-    @property
-    def _strategy(self) -> str:
-        """The strategy that counts; other optimisers are the loop's on a CPU."""
-        training, learning = self.training, self.scenario.learning
-        if learning.optimizer not in (None, "sgd") and training.strategy == "auto" and training.device == "cpu":
-            return "loop"
-        shape = self.dataset.input_shape if self.dataset else getattr(find_dataset(learning), "SHAPE", None)
-        perceptron = is_perceptron(learning.model, shape)
-        return known_strategy(training.strategy, training.device, training.precision, perceptron)
 
     @property
     def _mixing_of_trace(self) -> dict[str, Any]:

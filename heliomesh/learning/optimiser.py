@@ -5,7 +5,6 @@ averaged, sent or kept in checkpoints. `learning.momentum` and `learning.second_
 of those names.
 """
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,26 +12,15 @@ import torch
 from torch import nn
 
 from heliomesh import catalog
-from heliomesh.learning.execution import Chosen, choose
-from heliomesh.learning.precision import Precision
-from heliomesh.learning.stacked import Samples
-from heliomesh.learning.strategies.loop import build as build_loop
 from heliomesh.scenario import OPTIMISER_CATALOG, Learning, ScenarioError, variant
 
 
-def choose_for(learning: Learning, model: nn.Module, samples: Samples, precision: Precision, strategy: str) -> Chosen:
-    """The strategy that makes a scenario's local steps ; raises ScenarioError."""
-    steps, batch = learning.local_steps, learning.batch
-    if learning.optimizer in (None, "sgd"):
-        return choose(model, samples, steps, batch, precision, strategy)
-    if strategy.partition(":")[0] not in ("auto", "loop"):
-        raise ScenarioError("strategy", f"expected auto or loop with learning.optimizer, actual value {strategy!r}")
-    chosen = choose(model, samples, steps, batch, precision, "loop")
-    chosen.inner = replace(build_loop(model, precision), optimiser=_factory(learning, model))
-    return chosen
+def is_plain_sgd(learning: Learning) -> bool:
+    """Whether local steps are w ← w − η ∇f, which every strategy makes."""
+    return learning.optimizer in (None, "sgd")
 
 
-def _factory(learning: Learning, model: nn.Module) -> Any:
+def optimiser_factory(learning: Learning, model: nn.Module) -> Any:
     """What makes an optimiser of parameters and a learning rate, tried once."""
     name = str(learning.optimizer)
     given = {"momentum": learning.momentum, "second_momentum": learning.second_momentum}

@@ -3,10 +3,10 @@
 import numpy as np
 
 from heliomesh.learning.dataset import Dataset, load_dataset
-from heliomesh.learning.execution import check_strategy
 from heliomesh.learning.precision import check_precision
 from heliomesh.learning.replay import Replay, TrainJob, first_model, lined_up
 from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.strategy import check_strategy
 from heliomesh.physics.topology import build_topology
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace

@@ -19,18 +19,17 @@ from torch import Tensor, nn
 from heliomesh.arguments import checked
 from heliomesh.learning.aggregation import WORKSPACE_BYTES, Rule, aggregate, check_contraction
 from heliomesh.learning.dataset import Dataset
-from heliomesh.learning.execution import Report, free_bytes, new_weights
 from heliomesh.learning.held_out import HeldOut
 from heliomesh.learning.minibatch import Minibatches
 from heliomesh.learning.model import build_model
-from heliomesh.learning.optimiser import choose_for
 from heliomesh.learning.packets import first_feedback, is_exact, packet
 from heliomesh.learning.partition import split
 from heliomesh.learning.quasi_global import lean, remember
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.learning.stacked import Layout, Samples, Scores, flat_weights, layout_of
+from heliomesh.learning.stacked import Layout, Samples, Scores, flat_weights, joined, layout_of
+from heliomesh.learning.strategy import Report, choose_for, free_bytes, new_weights
 from heliomesh.physics.topology import Topology, build_topology, reweighted
 from heliomesh.problem.problem import torch_device
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
@@ -326,7 +325,7 @@ class Replay:
         groups = [self.members] if self.device.type == "cuda" else [(member,) for member in self.members]
         in_parts = done < self.num_slots and self._held_out.is_divided
         scores = [self._scores(group, in_parts) for group in groups]
-        return Scores(torch.cat([one.loss for one in scores]), torch.cat([one.accuracy for one in scores]))
+        return joined(scores)
 
     def _scores(self, members: Sequence[Member], in_parts: bool) -> Scores:
         """Own devices of some runs, on parts of the test set or on all of it; (own row,)."""

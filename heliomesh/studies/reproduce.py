@@ -10,10 +10,10 @@ from heliomesh.arguments import checked
 from heliomesh.jobs.fingerprint import COMPUTING, minor
 from heliomesh.jobs.store import Store
 from heliomesh.jobs.training import Settings, split_settings
-from heliomesh.learning.execution import check_strategy
 from heliomesh.learning.precision import check_precision
 from heliomesh.learning.run import versions
 from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.strategy import check_strategy
 from heliomesh.learning.trainer import Execution
 from heliomesh.problem.problem import torch_device
 from heliomesh.studies.experiments import Experiment, experiments

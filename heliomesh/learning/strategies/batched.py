@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from heliomesh.learning.gathered import LEAST_ROWS, evaluate_together, mean_losses
 from heliomesh.learning.on_cores import on_all_cores, program_on_a_cpu
 from heliomesh.learning.precision import Precision
-from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of
+from heliomesh.learning.stacked import Layout, Samples, Scores, joined, layout_of
 from heliomesh.learning.stacked_graph import Dense, PerSample, Program, refuse
 from heliomesh.learning.stacked_ops import batched_dense
 
@@ -94,7 +94,7 @@ class Batched:
         pieces = rows.split(_SCORED_AT_ONCE)
         places = [None] * len(pieces) if picked is None else picked.split(_SCORED_AT_ONCE)
         scores = on_all_cores(score, zip(pieces, places, strict=True))
-        return Scores(torch.cat([one.loss for one in scores]), torch.cat([one.accuracy for one in scores]))
+        return joined(scores)
 
 
 def _filled(rows: Tensor) -> Tensor:
