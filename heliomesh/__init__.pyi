@@ -12,9 +12,9 @@ from heliomesh.learning.dataset import (
 from heliomesh.learning.dataset import (
     dataset_from_arrays as dataset_from_arrays,
 )
-from heliomesh.learning.replay import TrainJob as TrainJob
 from heliomesh.learning.run import Run as Run
 from heliomesh.learning.run import TrainingError as TrainingError
+from heliomesh.learning.settings import TrainJob as TrainJob
 from heliomesh.learning.settings import TrainSettings as TrainSettings
 from heliomesh.learning.theorem1 import diagnose as diagnose
 from heliomesh.learning.trainer import (

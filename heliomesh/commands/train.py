@@ -33,8 +33,8 @@ from heliomesh.jobs.run import run_in
 from heliomesh.jobs.store import Store
 from heliomesh.jobs.training import given_job, train_in
 from heliomesh.learning.preflight import check_trainable
-from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import MANIFEST, Run, TrainingError
+from heliomesh.learning.settings import TrainJob
 from heliomesh.learning.theorem1 import diagnose
 from heliomesh.learning.tracking import Observer, both, mlflow, tensorboard
 from heliomesh.learning.trainer import Execution, MakeStack, TrainingInterrupted

@@ -24,10 +24,9 @@ from heliomesh.jobs.fingerprint import COMPUTING, Parts, minor, of_path, of_vari
 from heliomesh.learning.dataset import DATASET_CATALOG, Dataset
 from heliomesh.learning.footprint import sample_flop, update_bits
 from heliomesh.learning.model import MODEL_CATALOG
-from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import versions
 from heliomesh.learning.schedule import schedule_slots
-from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.strategy import known_strategy
 from heliomesh.living.reaction import Reaction
 from heliomesh.living.replanning import USUAL_FALSE_ALARM_PROB

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.steps import begun
 from heliomesh.learning.checkpoint import Checkpoints, common_slots
-from heliomesh.learning.replay import SHARED, DivergedError
+from heliomesh.learning.members import SHARED, DivergedError
 from heliomesh.learning.run import Run, TrainingError
 from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.simulation.trace import Trace

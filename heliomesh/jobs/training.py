@@ -13,10 +13,9 @@ from heliomesh.jobs.store import Store
 from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.precision import Precision
-from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError
 from heliomesh.learning.same_run import first_difference
-from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.tracking import Observer
 from heliomesh.learning.trainer import Execution, MakeStack
 from heliomesh.mistakes import ArgumentError

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh.learning.replay import Member, Stack, diverged
+from heliomesh.learning.members import Member, diverged
+from heliomesh.learning.replay import Stack
 
 # What is known of a run after a slot. Mean, least and largest are over devices; joules are sums over devices and
 # slots so far; "average" is the model w̄ = Σ_i w_i / m.

@@ -27,8 +27,8 @@ from heliomesh.learning.dataset import Dataset, load_dataset
 from heliomesh.learning.minibatch import Minibatches
 from heliomesh.learning.model import build_model
 from heliomesh.learning.partition import Partition, split
-from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import Run
+from heliomesh.learning.settings import TrainJob
 from heliomesh.learning.stacked import Layout, flat_weights, layout_of
 from heliomesh.problem.problem import build
 from heliomesh.scenario import Scenario

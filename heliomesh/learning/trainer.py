@@ -22,9 +22,10 @@ from heliomesh.arguments import Count, checked
 from heliomesh.learning.checkpoint import Checkpoint, CheckpointError, Checkpoints, newest_of_all
 from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.evaluation import COLUMNS, Evaluation, Evaluator
-from heliomesh.learning.replay import DivergedError, Member, Replay, Stack, TrainJob, state_names
+from heliomesh.learning.members import DivergedError, Member
+from heliomesh.learning.replay import Replay, Stack, state_names
 from heliomesh.learning.run import Floats, Run, TrainingError, machine, versions
-from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.tracking import Observer, unobserved
 from heliomesh.problem.policy import ParallelMap, Track, untracked
 

@@ -16,8 +16,9 @@ import numpy.typing as npt
 from heliomesh.jobs.result_files import PLAN, TRACE, TRACE_ARRAYS, read_result
 from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
 from heliomesh.learning.evaluation import COLUMNS
-from heliomesh.learning.replay import TrainJob, check_trace
+from heliomesh.learning.members import check_trace
 from heliomesh.learning.run import CHECKPOINTS, MANIFEST, METRICS, TrainingError, is_finished, read_provenance
+from heliomesh.learning.settings import TrainJob
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.planning import planner_names, resolved_options
 from heliomesh.scenario import Scenario, ScenarioError

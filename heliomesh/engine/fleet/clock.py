@@ -28,9 +28,9 @@ from heliomesh.jobs.steps import origin
 from heliomesh.jobs.store import Store
 from heliomesh.learning.dataset import Dataset, load_dataset
 from heliomesh.learning.partition import split
-from heliomesh.learning.replay import Replay, TrainJob
+from heliomesh.learning.replay import Replay
 from heliomesh.learning.run import Run, TrainingError
-from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.stacked import Scores
 from heliomesh.learning.strategy import Report
 from heliomesh.learning.trainer import ALONE, Execution, Training
