@@ -81,7 +81,8 @@ def split(
         )
     match settings.partition:
         case "iid":
-            return _owned(_iid(samples, devices, rng), devices)
+            owner = np.repeat(np.arange(devices), _even_sizes(samples, devices, rng))
+            return _owned(rng.permutation(owner), devices)
         case "shards":
             return _owned(_shards(by_sample, settings.shards_per_device, devices, rng), devices)
         case "dirichlet":
@@ -108,11 +109,6 @@ def _even_sizes(samples: int, parts: int, rng: np.random.Generator) -> Indices:
     """Sizes that differ by at most one; a random phase decides which are larger, so no part is favoured."""
     phase = int(rng.integers(parts))
     return np.diff((np.arange(parts + 1) * samples + phase) // parts)
-
-
-def _iid(samples: int, devices: int, rng: np.random.Generator) -> Indices:
-    owner = np.repeat(np.arange(devices), _even_sizes(samples, devices, rng))
-    return rng.permutation(owner)
 
 
 def _shards(labels: Indices, shards_per_device: int, devices: int, rng: np.random.Generator) -> Indices:

@@ -23,7 +23,6 @@ from heliomesh.learning.on_cores import on_all_cores, program_on_a_cpu
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.stacked import Layout, Samples, Scores, joined, layout_of
 from heliomesh.learning.stacked_graph import Dense, PerSample, Program, refuse
-from heliomesh.learning.stacked_ops import batched_dense
 
 _ROWS_AT_ONCE = 32  # more are not quicker
 _SCORED_AT_ONCE = 4  # rows in a task, so that all threads have some
@@ -108,7 +107,8 @@ class _MovingDense(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, learning_rate: float) -> Tensor:
         ctx.x, ctx.weight, ctx.bias, ctx.learning_rate = x, weight, bias, learning_rate
-        return batched_dense(x, weight, bias)
+        inputs = weight.transpose(1, 2)
+        return torch.bmm(x, inputs) if bias is None else torch.baddbmm(bias[:, None], x, inputs)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
