@@ -106,6 +106,11 @@ class Job:
     trace: Trace | None = None
     dataset: Dataset | None = None
 
+    @property
+    def num_slots(self) -> int:
+        """Slots to train."""
+        return self.until or self.scenario.slots
+
     @checked
     def key(self, step: Step = "run") -> str:
         """Hexadecimal sha256 of all that decides a result."""
@@ -170,7 +175,7 @@ class Job:
             "data": _data(self.dataset, path),
             "code": _learning_code(self.scenario),
             "training seed": self.scenario.seed if self.training_seed is None else self.training_seed,
-            "train until": self.until or self.scenario.slots,
+            "train until": self.num_slots,
             "evaluate every": training.evaluate_every,
             "device samples": training.device_samples,
             "device": training.device.partition(":")[0],

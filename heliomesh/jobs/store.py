@@ -191,15 +191,15 @@ class Store:
         self.traces(absent, work)
         return train_stacks(absent, self, work) if absent else {}
 
-    def checkpoints(self, job: Job) -> Checkpoints | None:
-        """Of a job's run; None where the store itself will go."""
-        return None if self.scratch else Checkpoints(self.place(job, "run") / CHECKPOINTS, job.identity())
+    def checkpoints(self, jobs: Sequence[Job]) -> list[Checkpoints]:
+        """Of the jobs' runs; none where the store itself will go."""
+        kept = () if self.scratch else jobs
+        return [Checkpoints(self.place(job, "run") / CHECKPOINTS, job.identity()) for job in kept]
 
     def keep_run(self, job: Job, run: Run, work: Execution) -> None:
         """Keep a trained run in place of its checkpoints."""
         self.put_run(job, run, work)
-        checkpoints = self.checkpoints(job)
-        if checkpoints is not None:
+        for checkpoints in self.checkpoints([job]):
             checkpoints.clear()
 
     def put_run(self, job: Job, run: Run, work: Execution = ALONE) -> None:
@@ -215,12 +215,6 @@ class Store:
             return self.packs.run(packed)
         check_same(place, identity_of(place, "run"), job.identity(), TrainingError)
         return Run.load(place)
-
-    @checked
-    def costs(self, jobs: Sequence[Job], work: Execution = ALONE) -> list[float]:
-        """The mean cost per slot of each job's episode."""
-        costs: list[float] = self.means(jobs, work).cost.tolist()
-        return costs
 
     def means(self, jobs: Sequence[Job], work: Execution = ALONE) -> EpisodeMeans:
         """Cost and darkness of each job's episode, (job,) each; traces are not kept where nothing else needs them."""

@@ -144,7 +144,7 @@ def train_many(
             _check_resumable(store, job, resume)
         absent = [number for number, store in enumerate(stores) if not store.has(whole[number])]
         if absent:
-            checkpoints = [Checkpoints(stores[n].folder / CHECKPOINTS, whole[n].identity()) for n in absent]
+            checkpoints = [one for n in absent for one in stores[n].checkpoints([whole[n]])]
             training = begun([whole[n] for n in absent], [jobs[n].trace for n in absent], how, checkpoints)
             for number, run in zip(absent, training.to_the_end(how.track), strict=True):
                 stores[number].keep_run(whole[number], run, how)
