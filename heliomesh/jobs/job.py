@@ -218,18 +218,9 @@ def trace_key(identity: Mapping[str, Any]) -> str:
     return json_sha256({name: identity[name] for name in _OF_TRACE if name in identity})
 
 
-_OF_PLAN = (
-    "results version",
-    VERSIONS,
-    "scenario",
-    "planner",
-    "planner source",
-    "options",
-    "planned on",
-    "planned in",
-    "planned for",
-)
-_OF_TRACE = (*_OF_PLAN, "seed", "episode", "changes", "reaction", "false alarm prob", "trace")
+_OF_PLAN = ("scenario", "planner", "planner source", "options", "planned on", "planned in", "planned for")
+_OF_EPISODE = ("seed", "episode", "changes", "reaction", "false alarm prob", "trace")
+_OF_TRACE = ("results version", VERSIONS, *_OF_PLAN, *_OF_EPISODE)
 
 
 def _data(dataset: Dataset | None, path: str | None) -> str | None:

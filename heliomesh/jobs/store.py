@@ -33,7 +33,6 @@ from heliomesh.jobs.result_files import (
     BEFORE_TRAINING,
     COST,
     LAST_FILE,
-    PLAN,
     PLAN_TABLES,
     RESULT,
     SCENARIO,
@@ -142,17 +141,17 @@ class Store:
         self.tell_changed(absent, "trace", work)
         groups = [list(alike) for _, alike in groupby(sorted(absent, key=_batch), key=_batch)]
         if len(groups) == 1:  # the planner itself may work in parallel, and show how far it is
-            self._keep_traces(_prepared((groups[0], self._stored_plan(groups[0][0])), work))
+            self._keep_traces(*_prepared((groups[0], self._stored_plan(groups[0][0])), work))
         elif groups:
             todo = ((group, self._stored_plan(group[0])) for group in groups)
             for found in work.track(work.parallel_map(_prepared, todo), "plan and simulate", len(groups)):
-                self._keep_traces(found)
+                self._keep_traces(*found)
         return [self.read_trace(job) for job in jobs]
 
-    def _keep_traces(self, prepared: "_Prepared") -> None:
-        if prepared.plan is not None and not self.has(prepared.jobs[0], "plan"):
-            self.put_plan(prepared.jobs[0], prepared.plan)
-        for job, trace in zip(prepared.jobs, prepared.traces, strict=True):
+    def _keep_traces(self, jobs: Sequence[Job], plan: Plan | None, traces: Sequence[Trace]) -> None:
+        if plan is not None and not self.has(jobs[0], "plan"):
+            self.put_plan(jobs[0], plan)
+        for job, trace in zip(jobs, traces, strict=True):
             self.put_trace(job, trace)
 
     def put_trace(self, job: Job, trace: Trace) -> None:
@@ -262,8 +261,7 @@ class Store:
         """Of stored results from old to new; what is damaged is left out, and a run's folder has none but its own."""
         if self.single:
             return
-        places = self.folder.glob(f"{step}s/*/*/{LAST_FILE[step]}")
-        for place in sorted(places, key=lambda path: path.stat().st_mtime):
+        for place in sorted(self._sealed(step), key=lambda path: path.stat().st_mtime):
             with suppress(TrainingError):
                 yield identity_of(place.parent, step)
 
@@ -306,10 +304,12 @@ class Store:
         """
         served = {trace_key(run["identity"]) for run in self.packs.provenances()}
         steps: tuple[Step, ...] = ("plan", "trace")
-        found = [
-            place.parent for step in steps for place in sorted(self.folder.glob(f"{step}s/*/*/{LAST_FILE[step]}"))
-        ]
-        return [place for place in found if place.name in served or _outdated(place)]
+        found = [(one.parent, step) for step in steps for one in sorted(self._sealed(step))]
+        return [place for place, step in found if place.name in served or _is_outdated(place, step)]
+
+    def _sealed(self, step: Step) -> Iterator[Path]:
+        """The sealed files of all results of a step."""
+        return self.folder.glob(f"{step}s/*/*/{LAST_FILE[step]}")
 
     def alone(self) -> AbstractContextManager[None]:
         """Be the only process that works in the store, which is made; raises BusyFolderError."""
@@ -361,26 +361,18 @@ def opened(store: Store | str | Path | None, *, single: bool = False) -> Iterato
             yield Store(Path(folder), scratch=True)
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """Jobs of one plan with their traces."""
-
-    jobs: Sequence[Job]
-    plan: Plan | None
-    traces: Sequence[Trace]
-
-
-def _prepared(todo: tuple[Sequence[Job], Plan | None], work: Execution = ALONE) -> _Prepared:
-    """Plan where that is needed, and simulate."""
+def _prepared(
+    todo: tuple[Sequence[Job], Plan | None], work: Execution = ALONE
+) -> tuple[Sequence[Job], Plan | None, list[Trace]]:
+    """Plan where that is needed, and simulate: jobs of one plan with it and their traces."""
     jobs, plan = todo
     if plan is None and needs_plan(jobs[0]):
         plan = planned(jobs[0], work)
-    return _Prepared(jobs, plan, simulated(jobs, plan, work))
+    return jobs, plan, simulated(jobs, plan, work)
 
 
-def _outdated(place: Path) -> bool:
-    """Whether a plan or trace was computed under another version of the results, so that no job asks for it."""
-    step: Step = "plan" if (place / PLAN).exists() else "trace"
+def _is_outdated(place: Path, step: Step) -> bool:
+    """Whether a result was computed under another version of the results, so that no job asks for it."""
     return bool(identity_of(place, step).get("results version") != RESULTS_VERSION)
 
 
