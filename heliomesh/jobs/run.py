@@ -57,16 +57,7 @@ def run(
     loaded = scenario if isinstance(scenario, Scenario) else Scenario.load(scenario)
     seed = loaded.seed if seed is None else seed
     training, work = split_settings(settings)
-    job = Job(
-        loaded,
-        planner,
-        options or {},
-        seed=seed,
-        episode=episode,
-        changes=tuple(changes),
-        training_seed=seed,
-        training=training,
-    )
+    job = Job(loaded, planner, options or {}, seed, episode, tuple(changes), training_seed=seed, training=training)
     with opened(folder, single=True) as store:
         return run_in(store, job, work)
 

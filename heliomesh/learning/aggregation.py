@@ -277,19 +277,10 @@ def _lanczos(topology: Topology) -> float:
     from scipy.sparse.linalg import eigsh
 
     devices = topology.num_devices
-    links = coo_array(
-        (topology.edge_weight, (topology.edge_receiver, topology.edge_sender)), shape=(devices, devices)
-    )
+    ends, shape = (topology.edge_receiver, topology.edge_sender), (devices, devices)
+    mixing = (coo_array((topology.edge_weight, ends), shape=shape) + diags_array(topology.self_weight)).tocsr()
     start = np.cos(np.arange(devices) ** 2)  # any vector that is the same every time
-    values = eigsh(
-        (links + diags_array(topology.self_weight)).tocsr(),
-        k=1,
-        which="SA",
-        tol=1e-4,
-        v0=start,
-        return_eigenvectors=False,
-    )
-    return float(values[0])
+    return float(eigsh(mixing, k=1, which="SA", tol=1e-4, v0=start, return_eigenvectors=False)[0])
 
 
 def check_contraction(rule: Rule, topology: Topology, allow_divergence: bool) -> None:

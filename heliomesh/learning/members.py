@@ -66,9 +66,8 @@ def lined_up(jobs: Sequence[TrainJob], dataset: Dataset) -> tuple[Member, ...]:
         check_contraction(settings.aggregation, topology, settings.allow_divergence)
         if members and _same_mixing(members[-1].topology, topology):
             topology = members[-1].topology
-        partition = split(
-            dataset.train_labels, settings, topology.num_devices, stream(job.training_seed, "partition")
-        )
+        rng = stream(job.training_seed, "partition")
+        partition = split(dataset.train_labels, settings, topology.num_devices, rng)
         scheduled = job.trace.scheduled[job.episode]
         start = members[-1].rows.stop if members else 0
         members.append(
@@ -131,18 +130,14 @@ def check_trace(job: TrainJob, topology: Topology) -> None:
     """Refuse a trace of another network or horizon."""
     trace = job.trace
     slots, devices = trace.scheduled.shape[1:]
-    for what, expected, actual in (
-        ("devices", topology.num_devices, devices),
-        ("slots", job.scenario.slots, slots),
-    ):
+    sizes = (("devices", topology.num_devices, devices), ("slots", job.scenario.slots, slots))
+    for what, expected, actual in sizes:
         if actual != expected:
             raise TraceError(f"trace: expected {expected} {what}, as the scenario has, actual number {actual}")
     ends = ((topology.edge_receiver, trace.edge_receiver), (topology.edge_sender, trace.edge_sender))
     if not all(np.array_equal(expected, actual) for expected, actual in ends):
-        raise TraceError(
-            f"trace: expected the scenario's {topology.num_edges} directed edges, actual network has "
-            f"{len(trace.edge_receiver)} edges or other neighbours"
-        )
+        found = f"network has {len(trace.edge_receiver)} edges or other neighbours"
+        raise TraceError(f"trace: expected the scenario's {topology.num_edges} directed edges, actual {found}")
 
 
 def shared_learning(jobs: Sequence[TrainJob]) -> Learning:

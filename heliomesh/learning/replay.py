@@ -183,16 +183,11 @@ class Replay:
             rows = slice(members[0].rows.start, members[-1].rows.stop)
             shape = (len(members), topology.num_devices, -1)
             after = self.weights[rows].view(shape)
-            aggregate(
-                rule,
-                topology,
-                None if self._before is None else self._before[rows].view(shape),
-                after,
-                np.stack([member.delivered[slot] for member in members]),
-                np.stack([member.scheduled[slot] for member in members]),
-                out=after,
-                sent=None if self._packets is None else self._packets[rows].view(shape),
-            )
+            stacks = (self._before, self._packets)
+            before, sent = (None if stack is None else stack[rows].view(shape) for stack in stacks)
+            delivered = np.stack([member.delivered[slot] for member in members])
+            trained = np.stack([member.scheduled[slot] for member in members])
+            aggregate(rule, topology, before, after, delivered, trained, out=after, sent=sent)
         if self._momentum is not None and self._before is not None:
             remember(self._momentum, self._before, self.weights, self._decay)
 
@@ -270,11 +265,7 @@ def _first_stacks(
 
 def state_names(learning: Learning) -> tuple[str, ...]:
     """What a device keeps from slot to slot: weights, quasi-global momentum, the memory of top-k."""
-    has = {
-        "weights": True,
-        "momentum": bool(learning.quasi_global),
-        "feedback": learning.on_air == "top-k",
-    }
+    has = {"weights": True, "momentum": learning.quasi_global, "feedback": learning.on_air == "top-k"}
     return tuple(name for name, needed in has.items() if needed)
 
 

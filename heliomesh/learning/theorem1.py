@@ -101,11 +101,8 @@ def diagnose(
     minibatches = Minibatches(partition, seed, _MINIBATCHES, settings.batch)
     constants = estimate_constants(_Loss(model, layout_of(model), dataset), partition, minibatches, points)
     scale = 64 * max(constants.smoothness, _TINY) * settings.local_steps * problem.slots**0.5
-    return Theorem1(
-        constants=constants,
-        terms=theorem1_terms(problem, theorem1_cost(trace, episode), constants),
-        learning_rate=problem.num_devices**0.5 / scale,
-    )
+    terms = theorem1_terms(problem, theorem1_cost(trace, episode), constants)
+    return Theorem1(constants, terms, learning_rate=problem.num_devices**0.5 / scale)
 
 
 @dataclass(frozen=True)
