@@ -128,10 +128,6 @@ class ActorNetwork:
         losses = np.concatenate([loss for loss, _ in results])[self._place]
         return losses, sum(sent_bytes for _, sent_bytes in results)
 
-    def gather(self) -> Tensor:
-        """The weights after the last step; (device, parameter)."""
-        return self.gather_state()["weights"]
-
     def gather_state(self) -> dict[str, Tensor]:
         """What `state_names` lists, after the last step; (device, parameter) each."""
         if not self._state or self._gathered != self._done:

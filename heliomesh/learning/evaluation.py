@@ -52,7 +52,7 @@ def evaluate(stack: Stack, done: int, losses: Floats, num_samples: int) -> list[
 
     ``losses`` (slot, row) are the training losses since last time, ``num_samples`` are those that each device meets.
     """
-    weights = stack.gather()
+    weights = stack.gather_state()["weights"]
     averages = torch.stack([weights[member.rows].mean(0) for member in stack.members])
     scores = stack.score_models(averages)
     every_accuracy, every_loss = _devices(stack, done)

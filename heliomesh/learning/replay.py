@@ -51,9 +51,6 @@ class Stack(Protocol):
     def step(self, slot: int) -> npt.NDArray[np.float64]:
         """Train and average in one slot; returns the training loss, NaN for idle devices; (row,)."""
 
-    def gather(self) -> Tensor:
-        """The weights after the last step; (row, parameter)."""
-
     def gather_state(self) -> dict[str, Tensor]:
         """What `state_names` lists, after the last step; (row, parameter) each."""
 
@@ -190,10 +187,6 @@ class Replay:
             aggregate(rule, topology, before, after, delivered, trained, out=after, sent=sent)
         if self._momentum is not None and self._before is not None:
             remember(self._momentum, self._before, self.weights, self._decay)
-
-    def gather(self) -> Tensor:
-        """The weights after the last step; (row, parameter)."""
-        return self.weights
 
     def gather_state(self) -> dict[str, Tensor]:
         """What `state_names` lists, after the last step; (row, parameter) each."""

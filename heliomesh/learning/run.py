@@ -134,12 +134,6 @@ def read_manifest(folder: Path, checked: Sequence[str] | None = None) -> dict[st
     return manifest
 
 
-def read_provenance(folder: Path, checked: Sequence[str] | None = None) -> dict[str, Any]:
-    """What a finished run was made from; see `read_manifest`."""
-    provenance: dict[str, Any] = read_manifest(folder, checked)["provenance"]
-    return provenance
-
-
 def check_sum(
     path: Path,
     expected: str | None,

@@ -269,7 +269,7 @@ class Training:
 
     def runs(self) -> list[Run]:
         """The finished runs."""
-        weights = self._stack.gather()
+        weights = self._stack.gather_state()["weights"]
         return [
             Run(*self._curves(run, member), weights[member.rows], self._provenance(run, member))
             for run, member in enumerate(self._stack.members)

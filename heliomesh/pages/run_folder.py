@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heliomesh.jobs.result_files import PLAN, TRACE, TRACE_ARRAYS, read_result
-from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
+from heliomesh.learning.checkpoint import Checkpoint, Checkpoints, newest_whole
 from heliomesh.learning.evaluation import COLUMNS
 from heliomesh.learning.members import check_trace
 from heliomesh.learning.run import (
@@ -23,8 +23,8 @@ from heliomesh.learning.run import (
     METRICS,
     TrainingError,
     is_finished,
+    read_manifest,
     read_metrics,
-    read_provenance,
 )
 from heliomesh.learning.settings import TrainJob
 from heliomesh.mistakes import in_one_line
@@ -133,7 +133,7 @@ def _read_trace(path: Path) -> Trace | None:
 
 
 def _finished(path: Path, trace: Trace | None, wanted: Mapping[str, Any], plan: Mapping[str, Any]) -> RunFolder:
-    provenance = read_provenance(path, [METRICS])
+    provenance = read_manifest(path, [METRICS])["provenance"]
     try:
         scenario = _scenario(path / MANIFEST, str(provenance["scenario_toml"]))
         planner, seed, episode = str(provenance["planner"]), int(provenance["seed"]), int(provenance["episode"])
@@ -241,8 +241,8 @@ def _checked(metrics: dict[str, Floats], accuracy: Floats, scenario: Scenario) -
 
 def _newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, tuple[str, ...]]:
     """The newest checkpoint that is whole, and remarks on those passed over. Changes no file."""
-    found, damage = Checkpoints(folder, None).newest_whole()
-    return found, tuple(f"A checkpoint was passed over: {sentence}." for sentence in damage)
+    found, damage = newest_whole([Checkpoints(folder, None)])
+    return next(iter(found), None), tuple(f"A checkpoint was passed over: {sentence}." for sentence in damage)
 
 
 def _curves(folder: Path, found: Checkpoint | None, scenario: Scenario) -> Curves:

@@ -238,16 +238,12 @@ class FleetStack:
         self._recorder.add(observed(self._problem, slot, seen, level, weather))
         return np.array([one.loss for one in seen])
 
-    def gather(self) -> Tensor:
-        """The devices' weights; of a dead one, those that were seen last; (device, parameter)."""
+    def gather_state(self) -> dict[str, Tensor]:
+        """The devices' weights, of a dead one those that were seen last; what else they remember stays with them."""
         everyone = range(self._problem.num_devices)
         for device, row in self._post.call("weights", dict.fromkeys(everyone, ())).items():
             self._watching.weights[device] = row
-        return self._watching.weights
-
-    def gather_state(self) -> dict[str, Tensor]:
-        """The weights; what else devices remember stays with them."""
-        return {"weights": self.gather()}
+        return {"weights": self._watching.weights}
 
     def restore(self, state: Mapping[str, Tensor], done: int) -> None:
         """A fleet keeps no checkpoints."""
