@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heliomesh.learning.gathered import LEAST_ROWS, evaluate_together, mean_losses
 from heliomesh.learning.on_cores import on_all_cores, program_on_a_cpu
 from heliomesh.learning.precision import Precision
+from heliomesh.learning.scoring import LEAST_ROWS, evaluate_together, mean_losses
 from heliomesh.learning.stacked import Layout, Samples, Scores, joined, layout_of
 from heliomesh.learning.stacked_graph import Dense, PerSample, Program, refuse
 
