@@ -215,6 +215,7 @@ class Store:
         check_same(place, identity_of(place, "run"), job.identity(), TrainingError)
         return Run.load(place)
 
+    @checked
     def means(self, jobs: Sequence[Job], work: Execution = ALONE) -> EpisodeMeans:
         """Cost and darkness of each job's episode, (job,) each; traces are not kept where nothing else needs them."""
         found = {job.key("trace"): read_means(self._cost_file(job)) for job in jobs}

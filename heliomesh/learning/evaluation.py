@@ -1,4 +1,4 @@
-"""How good the models are: every device on a fixed part of the test set, their average on all of it.
+"""How good the models are: every w_i on a fixed part of the test set, their average w̄ = Σ_i w_i / m on all of it.
 
 At the end of a run every device meets the whole test set; `replay.scored_part` says which part it is before.
 """

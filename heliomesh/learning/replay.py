@@ -1,5 +1,10 @@
 """Replay episodes of traces with real models: who was scheduled trains, what was delivered is averaged.
 
+In slot t device i goes from w_i to w_i½, and from there to the next slot's weights:
+
+    w_i½ = w_i,  then K times  w_i½ ← w_i½ − η_t ∇f_i(w_i½; ξ)   where i is scheduled (β_i = 1);
+    w_i ← mix(w_i½, {w_j½ : the packet from j arrived, ζ_ij = 1})   by the rule of `aggregation.py`.
+
 A run is one episode of one trace with one training seed. Several runs stand in one stack of weights and train
 together; each of them gives what it would give alone.
 """
