@@ -237,9 +237,8 @@ def _gpus(device: str, gpus_per_actor: float | None) -> float:
     """GPUs that an actor reserves."""
     if device == "cpu":
         if gpus_per_actor:
-            raise ScenarioError(
-                "gpus_per_actor", f"expected device = 'cuda' with it, actual value {gpus_per_actor:g}"
-            )
+            expected = "expected device = 'cuda' with it"
+            raise ScenarioError("gpus_per_actor", f"{expected}, actual value {gpus_per_actor:g}")
         return 0.0
     if device != "cuda":
         raise ScenarioError("device", f"expected cpu or cuda for actors, which Ray places, actual value {device!r}")

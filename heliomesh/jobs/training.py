@@ -207,7 +207,5 @@ def _check_resumable(store: Store, job: Job, resume: bool) -> None:
         raise TrainingError(f"{store.folder}: this folder holds a finished run. Resume it or choose an empty folder.")
     slots = Checkpoints(store.folder / CHECKPOINTS, None).slots()
     if slots and not resume:
-        raise TrainingError(
-            f"{store.folder}: this folder holds a run that stopped after slot {slots[-1]}. "
-            "Resume it or choose an empty folder."
-        )
+        held = f"a run that stopped after slot {slots[-1]}"
+        raise TrainingError(f"{store.folder}: this folder holds {held}. Resume it or choose an empty folder.")

@@ -85,10 +85,8 @@ def aggregate(
     if rule == "update" and before is None:
         raise ValueError("before: expected the weights before training, which the rule 'update' needs, actual: none")
     if trained.size != after.numel() // after.shape[-1]:
-        raise ValueError(
-            f"trained: expected one entry per run and device of weights {tuple(after.shape)}, "
-            f"actual shape {trained.shape}"
-        )
+        expected = f"one entry per run and device of weights {tuple(after.shape)}"
+        raise ValueError(f"trained: expected {expected}, actual shape {trained.shape}")
     source, reference = _rows_of_terms(rule, before, after, sent)
     first_packet = len(source) - trained.size
     terms = _terms(rule, topology, np.atleast_2d(delivered), np.atleast_2d(trained), first_packet)
@@ -139,10 +137,8 @@ def _mix_by_device(
         made = mix(Arrived(models[row], received, weight, own_weight))
         if not isinstance(made, torch.Tensor) or made.shape != models[row].shape:
             actual = tuple(made.shape) if isinstance(made, torch.Tensor) else type(made).__name__
-            raise ScenarioError(
-                "learning.aggregation",
-                f"expected {rule!r} to return weights of shape {tuple(models[row].shape)}, actual {actual}",
-            )
+            expected = f"{rule!r} to return weights of shape {tuple(models[row].shape)}"
+            raise ScenarioError("learning.aggregation", f"expected {expected}, actual {actual}")
         mixed[row] = made.clone()  # it may be a view of what is about to change
     if out.data_ptr() != after.data_ptr():
         out.copy_(after)

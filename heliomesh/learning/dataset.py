@@ -72,10 +72,8 @@ def load_dataset(settings: Learning) -> Dataset:
     """The dataset that a scenario's ``[learning]`` names; raises ScenarioError for a name the catalog lacks."""
     dataset: Dataset = catalog.function(find_dataset(settings), "load")(settings)
     if not isinstance(dataset, Dataset):
-        raise DatasetError(
-            f"learning.dataset: expected a Dataset from {settings.dataset!r}, as dataset_from_arrays makes it, "
-            f"actual value of type {type(dataset).__name__}"
-        )
+        expected = f"a Dataset from {settings.dataset!r}, as dataset_from_arrays makes it"
+        raise DatasetError(f"learning.dataset: expected {expected}, actual value of type {type(dataset).__name__}")
     return dataset
 
 
@@ -163,10 +161,9 @@ def _inputs(field: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
         inputs = np.array(array, np.float32)
     finite = np.isfinite(inputs).reshape(len(inputs), -1).all(1)
     if not finite.all():
-        raise DatasetError(
-            f"{field}: expected finite numbers, actual number of samples with NaN or infinite values "
-            f"{int((~finite).sum())}, the first at index {int(finite.argmin())}"
-        )
+        actual = f"{int((~finite).sum())}, the first at index {int(finite.argmin())}"
+        wrong = "number of samples with NaN or infinite values"
+        raise DatasetError(f"{field}: expected finite numbers, actual {wrong} {actual}")
     return inputs
 
 

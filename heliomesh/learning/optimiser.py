@@ -30,13 +30,10 @@ def optimiser_factory(learning: Learning, model: nn.Module) -> Any:
     try:
         made = factory([parameter.detach().clone() for parameter in model.parameters()], 0.1)
     except Exception as error:  # the user's code may raise anything
-        raise ScenarioError(
-            "learning.optimizer",
-            f"expected build({', '.join(('parameters', 'learning_rate', *options))}), "
-            f"actual {name!r} raised {type(error).__name__}: {error}",
-        ) from error
+        expected = f"build({', '.join(('parameters', 'learning_rate', *options))})"
+        actual = f"{name!r} raised {type(error).__name__}: {error}"
+        raise ScenarioError("learning.optimizer", f"expected {expected}, actual {actual}") from error
     if not isinstance(made, torch.optim.Optimizer):
-        raise ScenarioError(
-            "learning.optimizer", f"expected a torch.optim.Optimizer, actual value of type {type(made).__name__}"
-        )
+        kind = type(made).__name__
+        raise ScenarioError("learning.optimizer", f"expected a torch.optim.Optimizer, actual value of type {kind}")
     return factory

@@ -122,10 +122,8 @@ class Chosen:
     def _shrink(self, rows_at_once: int) -> None:
         """Try half as many rows at once, from now on."""
         if rows_at_once == 1:
-            raise ScenarioError(
-                "learning.batch",
-                f"expected one batch to fit into the memory of {self.device}, actual value needs more",
-            )
+            expected = f"one batch to fit into the memory of {self.device}"
+            raise ScenarioError("learning.batch", f"expected {expected}, actual value needs more")
         self.rows_at_once = rows_at_once // 2
         self._stage = None
         torch.cuda.empty_cache()
@@ -237,8 +235,6 @@ def check_strategy(strategy: str) -> None:
     name, _, manner = strategy.partition(":")
     known = catalog.names(STRATEGY_CATALOG)
     if strategy != "auto" and (name not in known or manner not in _MANNERS):
-        raise ScenarioError(
-            FIELD,
-            f"expected auto or one of {', '.join(known)}, followed by ':compiled', ':eager' or nothing, "
-            f"actual value {strategy!r}{catalog.nearest(name, known) if name not in known else ''}",
-        )
+        expected = f"auto or one of {', '.join(known)}, followed by ':compiled', ':eager' or nothing"
+        hint = "" if name in known else catalog.nearest(name, known)
+        raise ScenarioError(FIELD, f"expected {expected}, actual value {strategy!r}{hint}")
