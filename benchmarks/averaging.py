@@ -24,7 +24,8 @@ from scipy.stats import t as student
 
 import heliomesh as hm
 from heliomesh.learning.dataset import load_dataset
-from heliomesh.learning.replay import Member, Replay
+from heliomesh.learning.members import Member
+from heliomesh.learning.replay import Replay
 
 Floats = npt.NDArray[np.float64]
 

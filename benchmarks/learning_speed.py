@@ -23,9 +23,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from heliomesh.learning.execution import Chosen, choose, new_weights
 from heliomesh.learning.model import build_model
 from heliomesh.learning.stacked import Samples, flat_weights, layout_of
+from heliomesh.learning.strategy import Chosen, choose, new_weights
 from heliomesh.scenario import ScenarioError
 
 STEPS, BATCH, SAMPLES, RATE = 5, 32, 2000, 0.01

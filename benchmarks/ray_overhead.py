@@ -13,7 +13,7 @@ from pathlib import Path
 
 from heliomesh.jobs.job import Job  # before torch: the package sets how threads wait
 from heliomesh.jobs.store import Store
-from heliomesh.learning.trainer import Work
+from heliomesh.learning.trainer import Execution
 from heliomesh.scenario import Scenario
 
 import torch  # isort: skip
@@ -44,9 +44,9 @@ def turn(jobs: list[Job]) -> tuple[float, float, float]:
         alone, spread = Store(Path(folder) / "local"), Store(Path(folder) / "ray")
         alone.traces(jobs)
         spread.traces(jobs)
-        on_local = seconds(lambda: alone.runs(jobs, Work(runs_at_once=1)))
+        on_local = seconds(lambda: alone.runs(jobs, Execution(runs_at_once=1)))
         starting = seconds(ray.start)
-        on_ray = seconds(lambda: spread.runs(jobs, Work(runs_at_once=1, parallel_map=ray.parallel_map)))
+        on_ray = seconds(lambda: spread.runs(jobs, Execution(runs_at_once=1, parallel_map=ray.parallel_map)))
         ray.stop()
     return on_local, starting, on_ray
 

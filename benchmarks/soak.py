@@ -23,7 +23,7 @@ import heliomesh as hm
 from heliomesh.cli import app
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
-from heliomesh.learning.trainer import Work
+from heliomesh.learning.trainer import Execution
 
 _WORKERS = 2
 _AHEAD = 8  # jobs handed out at a time
@@ -93,7 +93,7 @@ def soak(number: int, folder: Path) -> bool:
         watches = {phase: Watch(phase, pool) for phase in ("plan", "train")}
         every = max(1, number // 20)
         maps = {phase: partial(in_pool, pool, watch, every) for phase, watch in watches.items()}
-        work = Work(parallel_map=maps["plan"], train_map=maps["train"], runs_at_once=1, keep_weights=False)
+        work = Execution(parallel_map=maps["plan"], train_map=maps["train"], runs_at_once=1, keep_weights=False)
         runs = store.runs(jobs, work)
     whole = sum(run.final["slot"] == 4 for run in runs)
     verified = CliRunner().invoke(app, ["runs", "verify", str(folder)])

@@ -12,16 +12,16 @@ from heliomesh.learning.dataset import (
 from heliomesh.learning.dataset import (
     dataset_from_arrays as dataset_from_arrays,
 )
-from heliomesh.learning.replay import TrainJob as TrainJob
 from heliomesh.learning.run import Run as Run
 from heliomesh.learning.run import TrainingError as TrainingError
+from heliomesh.learning.settings import TrainJob as TrainJob
 from heliomesh.learning.settings import TrainSettings as TrainSettings
 from heliomesh.learning.theorem1 import diagnose as diagnose
 from heliomesh.learning.trainer import (
-    TrainingInterrupted as TrainingInterrupted,
+    Execution as Execution,
 )
 from heliomesh.learning.trainer import (
-    Work as Work,
+    TrainingInterrupted as TrainingInterrupted,
 )
 from heliomesh.mistakes import MistakeError as MistakeError
 from heliomesh.pages.report import report as report

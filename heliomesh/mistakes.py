@@ -19,3 +19,9 @@ class FieldError(MistakeError):
 
 class ArgumentError(FieldError, TypeError, ValueError):
     """An argument that a public function does not take: of another kind, or out of its range."""
+
+
+def in_one_line(error: Exception) -> str:
+    """What an error says, in one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return f"no {text}" if isinstance(error, KeyError) else text

@@ -17,8 +17,8 @@ from heliomesh import catalog
 from heliomesh.learning.aggregation import Arrived
 from heliomesh.learning.dataset import DATASET_CATALOG, Dataset
 from heliomesh.learning.model import InputShape, build_model
-from heliomesh.learning.optimiser import choose_for
 from heliomesh.learning.stacked import Samples
+from heliomesh.learning.strategy import choose_for
 from heliomesh.planning import find_planner, make_plan
 from heliomesh.problem.problem import Problem, build
 from heliomesh.problem.size import TooLargeError

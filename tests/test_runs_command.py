@@ -83,7 +83,7 @@ def _filled_store(folder: Path) -> tuple[Store, list[Job]]:
     jobs = [Job(scenario, "uncoordinated", episode=seed, training_seed=seed) for seed in range(3)]
     store.runs(jobs)
     store.pack("figure", jobs[:2])
-    store.costs(jobs[:1])
+    store.means(jobs[:1])
     return store, jobs
 
 

@@ -24,7 +24,7 @@ METHODS = {  # those that users call with arguments
     "Trace": ("load", "save", "episode", "first_slots"),
     "Run": ("load", "save"),
     "Job": ("key", "identity"),
-    "Store": ("place", "has", "plan", "trace", "traces", "run", "runs", "costs", "pack", "facts", "view"),
+    "Store": ("place", "has", "plan", "trace", "traces", "run", "runs", "means", "pack", "facts", "view"),
 }
 RESULTS = {
     "Dataset",
@@ -53,7 +53,7 @@ def nouns() -> dict[str, Any]:
         "Job": job,
         "TrainJob": hm.TrainJob(SCENARIO, trace),
         "TrainSettings": hm.TrainSettings(),
-        "Work": hm.Work(),
+        "Execution": hm.Execution(),
         "Dataset": load_dataset(SCENARIO.learning),
         "Store": hm.Store(Path(mkdtemp())),
     }

@@ -26,7 +26,7 @@ PAGES = {
         "Training",
         "Train models under a trace, on shipped data or your own.",
         (
-            *("run", "train", "train_many", "Run", "TrainJob", "TrainSettings", "Work", "Dataset"),
+            *("run", "train", "train_many", "Run", "TrainJob", "TrainSettings", "Execution", "Dataset"),
             *("dataset_from_arrays", "DatasetError", "TrainingError", "TrainingInterrupted", "diagnose"),
         ),
     ),

@@ -21,7 +21,7 @@ from heliomesh.durable import alone_in, file_sha256, json_sha256, write_bytes, w
 from heliomesh.interop.export_tables import PlanTables, tabulate
 from heliomesh.learning.dataset import Dataset, load_dataset
 from heliomesh.learning.partition import Partition, split
-from heliomesh.learning.readiness import check_trainable
+from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.physics.topology import Topology
 from heliomesh.problem.policy import Plan

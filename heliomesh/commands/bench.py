@@ -10,7 +10,7 @@ from heliomesh.commands.facts import print_json
 from heliomesh.commands.options import JsonOption, PlannerOptions, QuietOption, track_unless
 from heliomesh.commands.terminal import note, say, tell
 from heliomesh.durable import write_text
-from heliomesh.learning.trainer import Work
+from heliomesh.learning.trainer import Execution
 from heliomesh.pages.leaderboard import leaderboard_text, overall_text
 from heliomesh.scenario import ScenarioError, parse_override
 from heliomesh.studies.bench.bench import Planner, add_line, bench, leaderboard
@@ -130,7 +130,7 @@ def verify_command(
     """Plan again, simulate a few episodes and compare costs; exit code 2 if one is wrong."""
     lines = [read_line(file, BENCH) for file in files] if files else list(leaderboard(folder).lines)
     wrong = 0
-    for verdict in verify(lines, BENCH, only, episodes, Work(track=track_unless(quiet))):
+    for verdict in verify(lines, BENCH, only, episodes, Execution(track=track_unless(quiet))):
         state = "agrees" if verdict.agrees else "WRONG"
         say(f"{verdict.scenario}: {verdict.label}: stored {verdict.stored:.6f}, found {verdict.found:.6f}: {state}")
         wrong += not verdict.agrees

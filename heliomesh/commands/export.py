@@ -26,7 +26,7 @@ from heliomesh.interop.export_tables import PlanTables, tabulate, write_tables
 from heliomesh.interop.flower_schedule import make_schedule, write_app, write_schedule
 from heliomesh.interop.rounded import ValueWidth
 from heliomesh.learning.dataset import load_dataset
-from heliomesh.learning.replay import TrainJob
+from heliomesh.learning.settings import TrainJob
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
 from heliomesh.planning import find_planner, make_plan

@@ -28,11 +28,11 @@ from heliomesh.engine.fleet.clock import run_fleet
 from heliomesh.engine.fleet.scheme import WITH_OTHERS, FleetScheme, scheme_of
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.result_files import PLAN
-from heliomesh.learning.readiness import check_trainable
+from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.run import TrainingError, is_finished
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.tracking import unobserved
-from heliomesh.learning.trainer import Work
+from heliomesh.learning.trainer import Execution
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import summarise
 
@@ -115,8 +115,8 @@ def _check_out(out: Path) -> None:
         raise TrainingError(f"{out}: this folder holds a run. Choose an empty one.")
 
 
-def _watched(quiet: bool) -> Work:
-    return Work(
+def _watched(quiet: bool) -> Execution:
+    return Execution(
         track=track_unless(quiet),
         observer=unobserved if quiet or console(stderr=True).is_terminal else _tell,
     )

@@ -19,7 +19,7 @@ from heliomesh.commands.options import (
 )
 from heliomesh.commands.reproduce import StackOptions
 from heliomesh.commands.terminal import console, note
-from heliomesh.learning.readiness import check_trainable
+from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.pages.tables import seeds_text, seeds_title
 from heliomesh.scenario import Scenario

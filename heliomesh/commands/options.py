@@ -229,7 +229,7 @@ def start_ray(address: str | None) -> ModuleType:
 
 
 def engine_maps(engine: Engine, address: str | None, device: str = "cpu") -> dict[str, ParallelMap]:
-    """How the engine spreads work, as fields of `Work`: nothing to say for this process."""
+    """How the engine spreads work, as fields of `Execution`: nothing to say for this process."""
     if engine is Engine.ray:
         ray = start_ray(address)
         gpus = 1 if device.startswith("cuda") else 0
@@ -240,7 +240,7 @@ def engine_maps(engine: Engine, address: str | None, device: str = "cpu") -> dic
 
 
 def process_maps(processes: int, device: str = "cpu") -> dict[str, Any]:
-    """How so many processes share the work, as fields of `Work`: nothing to say for this one alone.
+    """How so many processes share the work, as fields of `Execution`: nothing to say for this one alone.
 
     They train on a CPU only: a GPU has more room for one stack than for several.
     """

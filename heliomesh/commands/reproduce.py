@@ -60,7 +60,7 @@ class SpreadOptions:
     address: AddressOption = None
 
     def maps(self, device: str) -> dict[str, Any]:
-        """How work is spread, as fields of `Work`."""
+        """How work is spread, as fields of `Execution`."""
         return engine_maps(self.engine, self.address, device)
 
 

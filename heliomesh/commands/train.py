@@ -32,12 +32,12 @@ from heliomesh.jobs.job import Job
 from heliomesh.jobs.run import run_in
 from heliomesh.jobs.store import Store
 from heliomesh.jobs.training import given_job, train_in
-from heliomesh.learning.readiness import check_trainable
-from heliomesh.learning.replay import TrainJob
+from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.run import MANIFEST, Run, TrainingError
+from heliomesh.learning.settings import TrainJob
 from heliomesh.learning.theorem1 import diagnose
 from heliomesh.learning.tracking import Observer, both, mlflow, tensorboard
-from heliomesh.learning.trainer import MakeStack, TrainingInterrupted, Work
+from heliomesh.learning.trainer import Execution, MakeStack, TrainingInterrupted
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.diagnostics import summarise
@@ -134,11 +134,11 @@ def run_command(
         check_trainable(job.scenario, job.training, job.training_seed, here=False)  # before Ray is started
     make_stack = engine.make_stack()
 
-    def watch(trace: Trace) -> Work:
+    def watch(trace: Trace) -> Execution:
         return _Live(trace, 0, output.silent).work(_watchers(job, trace, training), make_stack)
 
     shown: dict[str, Any] = {"track": output.track, "notify": note, "make_stack": make_stack}
-    run = run_in(store, job, Work(**shown), watch)
+    run = run_in(store, job, Execution(**shown), watch)
     ledger = gap_ledger(job, store, **shown) if asked.ledger else None
     if was_finished:
         note(f"{out}: this run was finished before; nothing was trained")
@@ -176,10 +176,10 @@ class _Live:
         self._battery_joule = trace.battery_joule[episode].mean(1)  # (slot + 1,)
         self._quiet, self._console, self._accuracy = quiet, console(stderr=True), "–"
 
-    def work(self, watchers: Sequence[Observer], make_stack: MakeStack) -> Work:
+    def work(self, watchers: Sequence[Observer], make_stack: MakeStack) -> Execution:
         """A training that is shown."""
         observer = reduce(both, watchers, self.observe)
-        return Work(track=self.track, observer=observer, notify=note, make_stack=make_stack)
+        return Execution(track=self.track, observer=observer, notify=note, make_stack=make_stack)
 
     def track(self, items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
         """Show slots as they go by."""

@@ -113,41 +113,29 @@ def _check_answers(address: str) -> None:
 
 
 def parallel_map(function: Callable[[Any], Any], items: Iterable[Any], num_gpus: float = 0) -> Iterator[Any]:
-    """Like `map`, on all of Ray; results in order, each as soon as it and those before it are there."""
-    early: dict[int, Any] = {}
-    due = 0
-    for position, result in finished(partial(_numbered, function), enumerate(items), num_gpus):
-        early[position] = result
-        while due in early:
-            yield early.pop(due)
-            due += 1
+    """Like `map`, on all of Ray; results in order, each as soon as it and those before it are there.
 
-
-def _numbered(function: Callable[[Any], Any], item: tuple[int, Any]) -> tuple[int, Any]:
-    return item[0], function(item[1])
-
-
-def finished(function: Callable[[Any], Any], items: Iterable[Any], num_gpus: float = 0) -> Iterator[Any]:
-    """Results in the order in which they finish; an error of the function is raised as it is.
-
-    Items are taken only a little ahead of the work, so that many large ones need not fit in memory.
+    An error of the function is raised as it is. Items are taken only a little ahead of the work, so that many large
+    ones need not fit in memory.
     """
-    threads = torch.get_num_threads()
     num_cpus, fitting = room()
-    ahead = 2 * fitting
     task = ray.remote(_with_threads).options(
         num_cpus=num_cpus, num_gpus=num_gpus, max_retries=_MOST_RETRIES, scheduling_strategy="SPREAD"
     )
-    shared, waiting = ray.put(function), iter(items)
-    running = [task.remote(threads, shared, item) for item in islice(waiting, ahead)]
+    called = partial(task.remote, torch.get_num_threads(), ray.put(function))
+    waiting = enumerate(items)
+    running = {called(item): position for position, item in islice(waiting, 2 * fitting)}
+    early, due = dict[int, Any](), 0  # results by position
     while running:
-        done, running = ray.wait(running)
+        done = ray.wait(list(running))[0][0]
         try:
-            result = ray.get(done[0])
+            early[running.pop(done)] = ray.get(done)
         except RayTaskError as error:
             raise error.cause from None
-        running += [task.remote(threads, shared, item) for item in islice(waiting, 1)]
-        yield result
+        running |= {called(item): position for position, item in islice(waiting, 1)}
+        while due in early:
+            yield early.pop(due)
+            due += 1
 
 
 def room() -> tuple[int, int]:

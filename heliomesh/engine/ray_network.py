@@ -21,12 +21,13 @@ from torch import Tensor
 from heliomesh.engine.graph_cut import cut_into_parts, num_cut_links
 from heliomesh.engine.ray import room
 from heliomesh.learning.dataset import Dataset
-from heliomesh.learning.execution import Report
-from heliomesh.learning.replay import Stack, TrainJob, first_model, lined_up, state_names
+from heliomesh.learning.members import lined_up
+from heliomesh.learning.replay import Stack, first_model, state_names
 from heliomesh.learning.run import TrainingError
-from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.shard import Border, Indices, Rows, Shard
-from heliomesh.learning.stacked import Scores, layout_of
+from heliomesh.learning.stacked import Scores, joined, layout_of
+from heliomesh.learning.strategy import Report
 from heliomesh.learning.trainer import MakeStack
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.scenario import ScenarioError
@@ -65,13 +66,14 @@ class ActorNetwork:
         gpus_per_actor: float | None = None,
     ) -> None:
         self.members = lined_up([job], dataset)
-        self.layout = layout_of(first_model(job, dataset))
+        self.num_slots, self.layout = job.scenario.slots, layout_of(first_model(job, dataset))
         topology = self.members[0].topology
         self._num_gpus = _gpus(settings.device, gpus_per_actor)
         num_parts = _num_parts(num_actors, topology.num_devices, self._num_gpus)
         self._part = cut_into_parts(topology, num_parts)
         self.num_cut_links = num_cut_links(topology, self._part)
         self._own = [np.flatnonzero(self._part == number) for number in range(num_parts)]
+        self._place = np.argsort(np.concatenate(self._own))  # of each device in the rows of all actors
         self._pairs = Border(topology, self._part, self.members[0].delivered).pairs
         self._state_names = state_names(job.scenario.learning)
         size = 4.0 * len(self._state_names) * topology.num_devices * self.layout.num_parameters
@@ -85,18 +87,8 @@ class ActorNetwork:
         self._gathered = self._done = 0  # slots done then, and now
         self.sent_bytes: list[int] = []  # by trained slot, from actor to actor
         self.gathered_bytes = 0
-        self._report: Report  # of the first actor, like all others
+        self.report: Report  # of the first actor, like all others
         self._insist(lambda: None)
-
-    @property
-    def num_slots(self) -> int:
-        """Horizon T."""
-        return len(self.members[0].scheduled)
-
-    @property
-    def report(self) -> Report:
-        """The strategy that trains."""
-        return self._report
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -133,31 +125,25 @@ class ActorNetwork:
             averaged.append(actor.average.remote(slot, sources, *(rows[source, number] for source in sources)))
         results = ray.get(heads)
         ray.get(averaged)  # also to hear of an actor that was lost meanwhile
-        losses = np.empty(len(self._part))
-        for own, (loss, _) in zip(self._own, results, strict=True):
-            losses[own] = loss
+        losses = np.concatenate([loss for loss, _ in results])[self._place]
         return losses, sum(sent_bytes for _, sent_bytes in results)
-
-    def gather(self) -> Tensor:
-        """The weights after the last step; (device, parameter)."""
-        return self.gather_state()["weights"]
 
     def gather_state(self) -> dict[str, Tensor]:
         """What `state_names` lists, after the last step; (device, parameter) each."""
         if not self._state or self._gathered != self._done:
             parts = self._insist(lambda: self._all("state"))  # all of them, before any is taken over
-            joined = (self._joined(rows) for rows in zip(*parts, strict=True))
-            self._state = dict(zip(self._state_names, joined, strict=True))
+            whole = (self._joined(rows) for rows in zip(*parts, strict=True))
+            self._state = dict(zip(self._state_names, whole, strict=True))
             self._gathered = self._done
             self.gathered_bytes += sum(one.nbytes for one in self._state.values())
         return self._state
 
     def _joined(self, parts: Sequence[Rows]) -> Tensor:
         """Rows of all actors in the order of devices; (device, parameter)."""
-        joined = torch.empty(len(self._part), self.layout.num_parameters)
+        whole = torch.empty(len(self._part), self.layout.num_parameters)
         for own, part in zip(self._own, parts, strict=True):
-            joined.numpy()[own] = part
-        return joined
+            whole.numpy()[own] = part
+        return whole
 
     def restore(self, state: Mapping[str, Tensor], done: int) -> None:
         """Go back to what `gather_state` gave after ``done`` slots."""
@@ -167,20 +153,17 @@ class ActorNetwork:
 
     def score_devices(self, done: int) -> Scores:
         """Every device on its part of the test set, after the last slot on all of it; (device,)."""
-        parts = self._insist(lambda: self._all("score_devices", done))
-        scores = Scores(torch.empty(len(self._part)), torch.empty(len(self._part)))
-        for own, part in zip(self._own, parts, strict=True):
-            scores.loss[own], scores.accuracy[own] = part.loss, part.accuracy
-        return scores
+        scores = joined(self._insist(lambda: self._all("score_devices", done)))
+        return Scores(scores.loss[self._place], scores.accuracy[self._place])
 
     def score_models(self, models: Tensor) -> Scores:
         """Other models (model, parameter) on the whole test set."""
-        scores: Scores = self._insist(lambda: ray.get(self._actors[0].score_models.remote(models.numpy())))
+        scores: Scores = self._insist(lambda: ray.get(self._actors[0].call.remote("score_models", models.numpy())))
         return scores
 
     def _all(self, method: str, *arguments: Any) -> list[Any]:
         """What every actor answers."""
-        answers: list[Any] = ray.get([getattr(actor, method).remote(*arguments) for actor in self._actors])
+        answers: list[Any] = ray.get([actor.call.remote(method, *arguments) for actor in self._actors])
         return answers
 
     def _insist(self, work: Callable[[], _Result]) -> _Result:
@@ -206,7 +189,7 @@ class ActorNetwork:
         actor = ray.remote(_Actor).options(scheduling_strategy="SPREAD", **options)
         self._actors = [actor.remote() for _ in self._own]
         ready = [one.prepare.remote(threads, self._shared, number) for number, one in enumerate(self._actors)]
-        self._report = ray.get(ready, timeout=_START_SECOND)[0]
+        self.report = ray.get(ready, timeout=_START_SECOND)[0]
         self._hand_out()
         for slot in range(self._gathered, self._done):
             self._step(slot)
@@ -215,7 +198,7 @@ class ActorNetwork:
         """Give actors what was gathered last."""
         if self._state:
             state, pairs = [one.numpy() for one in self._state.values()], zip(self._actors, self._own, strict=True)
-            ray.get([actor.restore.remote(*(one[own] for one in state)) for actor, own in pairs])
+            ray.get([actor.call.remote("restore", *(one[own] for one in state)) for actor, own in pairs])
 
     def _drop(self) -> None:
         for actor in self._actors:
@@ -242,28 +225,20 @@ class _Actor:
         return (head, *sent.values()) if sent else head
 
     def average(self, slot: int, sources: Sequence[int], *sent: Rows) -> None:
+        """Average with the rows that each source sent."""
         self._shard.average(slot, dict(zip(sources, sent, strict=True)))
 
-    def state(self) -> list[Rows]:
-        return self._shard.state()
-
-    def restore(self, *state: Rows) -> None:
-        self._shard.restore(*state)
-
-    def score_devices(self, done: int) -> Scores:
-        return self._shard.score_devices(done)
-
-    def score_models(self, models: Rows) -> Scores:
-        return self._shard.score_models(models)
+    def call(self, method: str, *arguments: Any) -> Any:
+        """What another method of the shard returns."""
+        return getattr(self._shard, method)(*arguments)
 
 
 def _gpus(device: str, gpus_per_actor: float | None) -> float:
     """GPUs that an actor reserves."""
     if device == "cpu":
         if gpus_per_actor:
-            raise ScenarioError(
-                "gpus_per_actor", f"expected device = 'cuda' with it, actual value {gpus_per_actor:g}"
-            )
+            expected = "expected device = 'cuda' with it"
+            raise ScenarioError("gpus_per_actor", f"{expected}, actual value {gpus_per_actor:g}")
         return 0.0
     if device != "cuda":
         raise ScenarioError("device", f"expected cpu or cuda for actors, which Ray places, actual value {device!r}")

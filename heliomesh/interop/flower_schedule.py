@@ -16,9 +16,10 @@ from pydantic import Field
 from heliomesh.durable import alone_in, make_folder, write_json, write_text, written_whole
 from heliomesh.learning.aggregation import check_contraction
 from heliomesh.learning.dataset import Dataset, load_dataset
+from heliomesh.learning.members import check_trace
 from heliomesh.learning.partition import Partition, split
-from heliomesh.learning.replay import TrainJob, check_trace
 from heliomesh.learning.schedule import learning_rates
+from heliomesh.learning.settings import TrainJob
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.scenario import BUILT_IN_RULES, ScenarioError, Section
 from heliomesh.simulation.trace import Trace

@@ -177,10 +177,8 @@ def _assigned_files(tree: ast.Module) -> object:
 def named_files(where: str, listed: object, folder: Path) -> dict[str, Path]:
     """Files and folders by name, relative to a folder; raises ScenarioError for other lists and absent files."""
     if not isinstance(listed, list | tuple) or not all(isinstance(name, str) for name in listed):
-        raise ScenarioError(
-            f"{where}: {FILES}",
-            f"expected a list of names of files or folders, as plain text, actual value {listed!r:.60}",
-        )
+        expected = "a list of names of files or folders, as plain text"
+        raise ScenarioError(f"{where}: {FILES}", f"expected {expected}, actual value {listed!r:.60}")
     for name in listed:
         if not (folder / name).exists():
             raise ScenarioError(f"{where}: {FILES}", f"expected files or folders in {folder}, actual value {name!r}")

@@ -21,14 +21,13 @@ from heliomesh.arguments import Count, Index, checked
 from heliomesh.catalog import CodeOrName
 from heliomesh.durable import json_sha256
 from heliomesh.jobs.fingerprint import COMPUTING, Parts, minor, of_path, of_variant
-from heliomesh.learning.dataset import DATASET_CATALOG, Dataset, find_dataset
-from heliomesh.learning.execution import known_strategy
+from heliomesh.learning.dataset import DATASET_CATALOG, Dataset
 from heliomesh.learning.footprint import sample_flop, update_bits
-from heliomesh.learning.model import MODEL_CATALOG, is_perceptron
-from heliomesh.learning.replay import TrainJob
+from heliomesh.learning.model import MODEL_CATALOG
 from heliomesh.learning.run import versions
 from heliomesh.learning.schedule import schedule_slots
-from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.settings import TrainJob, TrainSettings
+from heliomesh.learning.strategy import known_strategy
 from heliomesh.living.reaction import Reaction
 from heliomesh.living.replanning import USUAL_FALSE_ALARM_PROB
 from heliomesh.planning import PLANNER_CATALOG, chosen_options, find_planner, planner_text
@@ -85,7 +84,7 @@ class Job:
         Where the planner's tables live.
     plan_dtype
         Numbers of these tables.
-    given
+    trace
         A trace with the episode to train under, in place of a planner.
     dataset
         In place of the scenario's.
@@ -104,8 +103,13 @@ class Job:
     until: Count | None = None
     plan_device: str = "cpu"
     plan_dtype: str = "float64"
-    given: Trace | None = None
+    trace: Trace | None = None
     dataset: Dataset | None = None
+
+    @property
+    def num_slots(self) -> int:
+        """Slots to train."""
+        return self.until or self.scenario.slots
 
     @checked
     def key(self, step: Step = "run") -> str:
@@ -125,8 +129,8 @@ class Job:
     def _plan(self) -> dict[str, Any]:
         used = versions()
         made = {"results version": RESULTS_VERSION, VERSIONS: {name: minor(used[name]) for name in COMPUTING}}
-        if self.given is not None:
-            return made | {"planner": self.given.planner}
+        if self.trace is not None:
+            return made | {"planner": self.trace.planner}
         known = self.planner == IDEAL
         return made | {
             "scenario": _world(self.scenario, self.scenario.chosen()),
@@ -147,9 +151,9 @@ class Job:
 
     @cached_property
     def _trace(self) -> dict[str, Any]:
-        if self.given is not None:
-            content = self.train_job(self.given).trace_hash
-            return self._plan | {"seed": self.given.seed, "episode": self.episode, "trace": content}
+        if self.trace is not None:
+            content = self.train_job(self.trace).trace_hash
+            return self._plan | {"seed": self.trace.seed, "episode": self.episode, "trace": content}
         drawn = {"seed": self.seed, "episode": self.episode, "changes": list(self.changes)}
         return self._plan | drawn | self._reacting
 
@@ -166,38 +170,28 @@ class Job:
         learning, training = self.scenario.chosen().get("learning", {}), self.training
         path = learning.pop("path", None)
         return self._trace | {
-            **self._weights_of_given,
+            **self._mixing_of_trace,
             "learning": learning,
             "data": _data(self.dataset, path),
             "code": _learning_code(self.scenario),
             "training seed": self.scenario.seed if self.training_seed is None else self.training_seed,
-            "train until": self.until or self.scenario.slots,
+            "train until": self.num_slots,
             "evaluate every": training.evaluate_every,
             "device samples": training.device_samples,
             "device": training.device.partition(":")[0],
             "precision": training.precision,
-            "strategy": self._strategy,
+            "strategy": known_strategy(self.scenario.learning, training, self.dataset),
         }
 
     @property
-    def _strategy(self) -> str:
-        """The strategy that counts; other optimisers are the loop's on a CPU."""
-        training, learning = self.training, self.scenario.learning
-        if learning.optimizer not in (None, "sgd") and training.strategy == "auto" and training.device == "cpu":
-            return "loop"
-        shape = self.dataset.input_shape if self.dataset else getattr(find_dataset(learning), "SHAPE", None)
-        perceptron = is_perceptron(learning.model, shape)
-        return known_strategy(training.strategy, training.device, training.precision, perceptron)
-
-    @property
-    def _weights_of_given(self) -> dict[str, Any]:
-        """How a given trace is averaged: its arrays name the links, not their weights."""
+    def _mixing_of_trace(self) -> dict[str, Any]:
+        """How a trace that was handed in is averaged: its arrays name the links, not their weights."""
         mixing = self.scenario.chosen().get("network", {}).get("mixing")
-        return {} if self.given is None or mixing is None else {"mixing": mixing}
+        return {} if self.trace is None or mixing is None else {"mixing": mixing}
 
     def train_job(self, trace: Trace) -> TrainJob:
         """The training as the trainer takes it; a trace that was simulated for the job has one episode."""
-        scenario, episode = self.scenario, 0 if self.given is None else self.episode
+        scenario, episode = self.scenario, 0 if self.trace is None else self.episode
         if self.until is not None:
             whole, scenario = scenario, scenario.first_slots(self.until)
             if whole.learning.schedule is not None:  # the first slots of the whole training
@@ -224,18 +218,9 @@ def trace_key(identity: Mapping[str, Any]) -> str:
     return json_sha256({name: identity[name] for name in _OF_TRACE if name in identity})
 
 
-_OF_PLAN = (
-    "results version",
-    VERSIONS,
-    "scenario",
-    "planner",
-    "planner source",
-    "options",
-    "planned on",
-    "planned in",
-    "planned for",
-)
-_OF_TRACE = (*_OF_PLAN, "seed", "episode", "changes", "reaction", "false alarm prob", "trace")
+_OF_PLAN = ("scenario", "planner", "planner source", "options", "planned on", "planned in", "planned for")
+_OF_EPISODE = ("seed", "episode", "changes", "reaction", "false alarm prob", "trace")
+_OF_TRACE = ("results version", VERSIONS, *_OF_PLAN, *_OF_EPISODE)
 
 
 def _data(dataset: Dataset | None, path: str | None) -> str | None:

@@ -8,10 +8,10 @@ from heliomesh.arguments import Index, checked
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import Settings, split_settings
-from heliomesh.learning.readiness import check_trainable
+from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.replay import Replay
 from heliomesh.learning.run import Run
-from heliomesh.learning.trainer import Work
+from heliomesh.learning.trainer import Execution
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace
 
@@ -47,7 +47,7 @@ def run(
     folder
         Where everything is saved. The same call again resumes, or returns what is finished.
     **settings
-        Fields of `TrainSettings` and of `Work`, such as ``device``, ``track`` or ``observer``.
+        Fields of `TrainSettings` and of `Execution`, such as ``device``, ``track`` or ``observer``.
 
     Returns
     -------
@@ -57,21 +57,12 @@ def run(
     loaded = scenario if isinstance(scenario, Scenario) else Scenario.load(scenario)
     seed = loaded.seed if seed is None else seed
     training, work = split_settings(settings)
-    job = Job(
-        loaded,
-        planner,
-        options or {},
-        seed=seed,
-        episode=episode,
-        changes=tuple(changes),
-        training_seed=seed,
-        training=training,
-    )
+    job = Job(loaded, planner, options or {}, seed, episode, tuple(changes), training_seed=seed, training=training)
     with opened(folder, single=True) as store:
         return run_in(store, job, work)
 
 
-def run_in(store: Store, job: Job, work: Work, watch: Callable[[Trace], Work] | None = None) -> Run:
+def run_in(store: Store, job: Job, work: Execution, watch: Callable[[Trace], Execution] | None = None) -> Run:
     """Plan, simulate and train in a store; what cannot be trained is refused before anything is planned.
 
     ``watch`` gives the work of the training, once its trace is there.

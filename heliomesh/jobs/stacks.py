@@ -18,9 +18,9 @@ from typing import Any, Protocol, TypeVar
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.steps import begun
 from heliomesh.learning.checkpoint import Checkpoints, common_slots
-from heliomesh.learning.replay import SHARED, DivergedError
+from heliomesh.learning.members import SHARED, DivergedError
 from heliomesh.learning.run import Run, TrainingError
-from heliomesh.learning.trainer import ALONE, Work
+from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.simulation.trace import Trace
 
 _Item = TypeVar("_Item")
@@ -32,39 +32,31 @@ class Shelf(Protocol):
 
     def read_trace(self, job: Job) -> Trace:
         """What a job is trained under."""
-        ...
 
-    def checkpoints(self, job: Job) -> Checkpoints | None:
-        """Of a job's run; None where none are to be written."""
-        ...
+    def checkpoints(self, jobs: Sequence[Job]) -> list[Checkpoints]:
+        """Of the jobs' runs; none where none are to be written."""
 
-    def keep_run(self, job: Job, run: Run, work: Work) -> None:
+    def keep_run(self, job: Job, run: Run, work: Execution) -> None:
         """Take a finished run; its checkpoints may go."""
-        ...
 
 
-def train_stacks(jobs: Sequence[Job], shelf: Shelf, work: Work) -> dict[str, TrainingError]:
+def train_stacks(jobs: Sequence[Job], shelf: Shelf, work: Execution) -> dict[str, TrainingError]:
     """Train jobs, those of one dataset and model together; returns why runs failed, by key."""
-    stacks, spread = _stacks(jobs, shelf, work), work.train_map or work.parallel_map
-    failed: dict[str, TrainingError] = {}
-    if len(stacks) < 2 or spread is map:
-        slots = _here(stacks, shelf, work, failed)
-    else:
-        slots = _elsewhere(stacks, shelf, work, failed)
-    with closing(slots):
+    stacks, failed = _stacks(jobs, shelf, work), dict[str, TrainingError]()
+    alone = len(stacks) < 2 or (work.train_map or work.parallel_map) is map
+    with closing((_here if alone else _elsewhere)(stacks, shelf, work, failed)) as slots:
         for _ in work.track(slots, "train", sum(_num_slots_left(stack, shelf) for stack in stacks)):
             pass
-    several = len(jobs) > 1
-    return {job.key(): _named(job, failed[job.key()], several) for job in jobs if job.key() in failed}
+    if len(jobs) == 1:
+        return failed
+    said = {job.key(): job.identity() for job in jobs if job.key() in failed}
+    return {
+        key: TrainingError(f"{own['planner']}, training seed {own['training seed']}: {failed[key]}")
+        for key, own in said.items()
+    }
 
 
-def _named(job: Job, error: TrainingError, several: bool) -> TrainingError:
-    """Why a run failed, with its name where there are others."""
-    said = job.identity()
-    return TrainingError(f"{said['planner']}, training seed {said['training seed']}: {error}") if several else error
-
-
-def _stacks(jobs: Sequence[Job], shelf: Shelf, work: Work) -> list[list[Job]]:
+def _stacks(jobs: Sequence[Job], shelf: Shelf, work: Execution) -> list[list[Job]]:
     """Jobs that train together: of one dataset, model and horizon, and equally far."""
     found = []
     for _, alike in groupby(sorted(jobs, key=_kind), key=_kind):
@@ -77,38 +69,29 @@ def _stacks(jobs: Sequence[Job], shelf: Shelf, work: Work) -> list[list[Job]]:
 def _kind(job: Job) -> str:
     own = job.scenario.learning
     shared = [getattr(own, name) for name in SHARED]
-    return f"{shared} {_num_slots(job)} {job.training} {id(job.dataset)}"
-
-
-def _num_slots(job: Job) -> int:
-    return job.until or job.scenario.slots
+    return f"{shared} {job.num_slots} {job.training} {id(job.dataset)}"
 
 
 def _equally_far(jobs: Sequence[Job], shelf: Shelf) -> list[list[Job]]:
     """All jobs where they have a checkpoint in common, else those with the same newest one."""
-    if common_slots(_checkpoints(jobs, shelf)):
+    if common_slots(shelf.checkpoints(jobs)):
         return [list(jobs)]
-    newest = {job.key(): max(common_slots(_checkpoints([job], shelf)), default=0) for job in jobs}
+    newest = {job.key(): max(common_slots(shelf.checkpoints([job])), default=0) for job in jobs}
     ordered = sorted(jobs, key=lambda job: newest[job.key()])
     return [list(group) for _, group in groupby(ordered, key=lambda job: newest[job.key()])]
 
 
-def _checkpoints(jobs: Sequence[Job], shelf: Shelf) -> list[Checkpoints]:
-    found = [shelf.checkpoints(job) for job in jobs]
-    return [one for one in found if one is not None]
-
-
 def _num_slots_left(stack: Sequence[Job], shelf: Shelf) -> int:
-    return _num_slots(stack[0]) - max(common_slots(_checkpoints(stack, shelf)), default=0)
+    return stack[0].num_slots - max(common_slots(shelf.checkpoints(stack)), default=0)
 
 
 def _here(
-    stacks: Sequence[Sequence[Job]], shelf: Shelf, work: Work, failed: dict[str, TrainingError]
+    stacks: Sequence[Sequence[Job]], shelf: Shelf, work: Execution, failed: dict[str, TrainingError]
 ) -> Generator[int, None, None]:
     """Train stacks one after the other; gives a number for every slot."""
     for stack in stacks:
         traces = [shelf.read_trace(job) for job in stack]
-        done = yield from _surviving(stack, traces, work, _checkpoints(stack, shelf))
+        done = yield from _surviving(stack, traces, work, shelf.checkpoints(stack))
         _keep(stack, done, shelf, work, failed)
 
 
@@ -121,7 +104,7 @@ class _Outcome:
 
 
 def _surviving(
-    jobs: Sequence[Job], traces: Sequence[Trace], work: Work, checkpoints: Sequence[Checkpoints]
+    jobs: Sequence[Job], traces: Sequence[Trace], work: Execution, checkpoints: Sequence[Checkpoints]
 ) -> Generator[int, None, _Outcome]:
     """Train a stack without the runs that diverge; gives a number for every slot."""
     left, errors = list(range(len(jobs))), dict[int, DivergedError]()
@@ -137,7 +120,9 @@ def _surviving(
     return _Outcome({}, errors)
 
 
-def _keep(stack: Sequence[Job], done: _Outcome, shelf: Shelf, work: Work, failed: dict[str, TrainingError]) -> None:
+def _keep(
+    stack: Sequence[Job], done: _Outcome, shelf: Shelf, work: Execution, failed: dict[str, TrainingError]
+) -> None:
     for number, run in done.runs.items():
         shelf.keep_run(stack[number], run, work)
     failed |= {stack[number].key(): error for number, error in done.errors.items()}
@@ -169,7 +154,7 @@ def _trained(task: _Task) -> _Outcome:
 
 
 def _elsewhere(
-    stacks: Sequence[Sequence[Job]], shelf: Shelf, work: Work, failed: dict[str, TrainingError]
+    stacks: Sequence[Sequence[Job]], shelf: Shelf, work: Execution, failed: dict[str, TrainingError]
 ) -> Generator[int, None, None]:
     """Train stacks side by side; gives a number for every slot, as far as other processes tell of it."""
     spread = work.train_map or work.parallel_map
@@ -177,14 +162,14 @@ def _elsewhere(
     if not work.same_disk:
         for stack, done in zip(stacks, spread(_trained, tasks), strict=True):
             _keep(stack, done, shelf, work, failed)
-            yield from range(_num_slots(stack[0]))
+            yield from range(stack[0].num_slots)
         return
     with TemporaryDirectory() as folder:
         marks = [Path(folder) / str(number) for number in range(len(stacks))]
         for mark in marks:
             mark.touch()
         marked = (
-            replace(task, checkpoints=_checkpoints(task.jobs, shelf), mark=mark)
+            replace(task, checkpoints=shelf.checkpoints(task.jobs), mark=mark)
             for task, mark in zip(tasks, marks, strict=True)
         )
         waiting, shown = iter(stacks), 0

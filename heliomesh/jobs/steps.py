@@ -9,7 +9,7 @@ import numpy as np
 from heliomesh.jobs.job import IDEAL, Job
 from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.dataset import load_dataset
-from heliomesh.learning.trainer import Training, Work
+from heliomesh.learning.trainer import Execution, Training
 from heliomesh.living.answer import Answering
 from heliomesh.living.change import eras
 from heliomesh.living.conditions import world_under
@@ -29,7 +29,7 @@ def problem_of(job: Job) -> Problem:
     return build(job.scenario, job.plan_device, job.plan_dtype)
 
 
-def planned(job: Job, work: Work) -> Plan:
+def planned(job: Job, work: Execution) -> Plan:
     """Step 1."""
     problem = problem_of(job)
     return make_plan(problem, job.planner, job.options, parallel_map=work.parallel_map, track=work.track)
@@ -46,7 +46,7 @@ def _truth(job: Job, problem: Problem) -> dict[int, Problem]:
     return {era.first_slot: world_under(problem, era.conditions) for era in eras(problem, job.changes)}
 
 
-def simulated_means(jobs: Sequence[Job], plan: Plan, work: Work) -> EpisodeMeans:
+def simulated_means(jobs: Sequence[Job], plan: Plan, work: Execution) -> EpisodeMeans:
     """Cost and darkness of jobs that differ by their episodes only, without their traces; (job,) each."""
     plan = _acting(jobs[0], plan)
     problem = _problem(jobs[0], plan)
@@ -71,7 +71,7 @@ def _problem(job: Job, plan: Plan | None) -> Problem:
     return found
 
 
-def simulated(jobs: Sequence[Job], plan: Plan | None, work: Work) -> list[Trace]:
+def simulated(jobs: Sequence[Job], plan: Plan | None, work: Execution) -> list[Trace]:
     """Step 2, for jobs that differ by their episodes only."""
     first, numbers = jobs[0], [job.episode for job in jobs]
     plan = plan and _acting(first, plan)
@@ -84,7 +84,7 @@ def simulated(jobs: Sequence[Job], plan: Plan | None, work: Work) -> list[Trace]
 
 
 def begun(
-    jobs: Sequence[Job], traces: Sequence[Trace], work: Work, checkpoints: Sequence[Checkpoints] = ()
+    jobs: Sequence[Job], traces: Sequence[Trace], work: Execution, checkpoints: Sequence[Checkpoints] = ()
 ) -> Training:
     """Step 3, for jobs of one dataset, model and horizon: their training in one stack."""
     first = jobs[0]
@@ -96,7 +96,7 @@ def begun(
 
 def origin(job: Job, trace: Trace) -> dict[str, Any]:
     """What a run notes of the steps before it."""
-    own = trace if job.given is None else trace.episode(job.episode)
+    own = trace if job.trace is None else trace.episode(job.episode)
     summary = summarise(own)
     facts = {"cost": float(own.cost[0]), "participation": summary.participation, "delivery": summary.delivery}
     return {"key": job.key(), "identity": job.identity(), **facts}
@@ -104,7 +104,7 @@ def origin(job: Job, trace: Trace) -> dict[str, Any]:
 
 def needs_plan(job: Job) -> bool:
     """Whether there is something to plan."""
-    return job.planner != IDEAL and job.given is None
+    return job.planner != IDEAL and job.trace is None
 
 
 def plan_facts(made: Plan) -> dict[str, Any]:

@@ -33,7 +33,6 @@ from heliomesh.jobs.result_files import (
     BEFORE_TRAINING,
     COST,
     LAST_FILE,
-    PLAN,
     PLAN_TABLES,
     RESULT,
     SCENARIO,
@@ -48,7 +47,7 @@ from heliomesh.jobs.steps import needs_plan, plan_facts, planned, simulated, sim
 from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.run import CHECKPOINTS, MANIFEST, Run, TrainingError
 from heliomesh.learning.same_run import check_same
-from heliomesh.learning.trainer import ALONE, Work
+from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.problem.plan_file import PlanError, load_plan, save_plan
 from heliomesh.problem.policy import Plan
 from heliomesh.scenario import ScenarioError
@@ -102,7 +101,7 @@ class Store:
         return Packs(self.folder / PACKS)
 
     @checked
-    def plan(self, job: Job, work: Work = ALONE) -> Plan:
+    def plan(self, job: Job, work: Execution = ALONE) -> Plan:
         """The job's plan, made if it is not there."""
         made = self._stored_plan(job)
         if made is None:
@@ -131,28 +130,28 @@ class Store:
             self._seal(job, "plan", [SCENARIO, PLAN_TABLES], plan_facts(made))
 
     @checked
-    def trace(self, job: Job, work: Work = ALONE) -> Trace:
+    def trace(self, job: Job, work: Execution = ALONE) -> Trace:
         """The trace of the job's episode, planned and simulated if it is not there."""
         return self.traces([job], work)[0]
 
     @checked
-    def traces(self, jobs: Sequence[Job], work: Work = ALONE) -> list[Trace]:
+    def traces(self, jobs: Sequence[Job], work: Execution = ALONE) -> list[Trace]:
         """The traces of several jobs; those that only differ by their episodes are simulated together."""
-        absent = _distinct([job for job in jobs if job.given is None and not self.has(job, "trace")], "trace")
+        absent = _distinct([job for job in jobs if job.trace is None and not self.has(job, "trace")], "trace")
         self.tell_changed(absent, "trace", work)
         groups = [list(alike) for _, alike in groupby(sorted(absent, key=_batch), key=_batch)]
         if len(groups) == 1:  # the planner itself may work in parallel, and show how far it is
-            self._keep_traces(_prepared((groups[0], self._stored_plan(groups[0][0])), work))
+            self._keep_traces(*_prepared((groups[0], self._stored_plan(groups[0][0])), work))
         elif groups:
             todo = ((group, self._stored_plan(group[0])) for group in groups)
             for found in work.track(work.parallel_map(_prepared, todo), "plan and simulate", len(groups)):
-                self._keep_traces(found)
+                self._keep_traces(*found)
         return [self.read_trace(job) for job in jobs]
 
-    def _keep_traces(self, prepared: "_Prepared") -> None:
-        if prepared.plan is not None and not self.has(prepared.jobs[0], "plan"):
-            self.put_plan(prepared.jobs[0], prepared.plan)
-        for job, trace in zip(prepared.jobs, prepared.traces, strict=True):
+    def _keep_traces(self, jobs: Sequence[Job], plan: Plan | None, traces: Sequence[Trace]) -> None:
+        if plan is not None and not self.has(jobs[0], "plan"):
+            self.put_plan(jobs[0], plan)
+        for job, trace in zip(jobs, traces, strict=True):
             self.put_trace(job, trace)
 
     def put_trace(self, job: Job, trace: Trace) -> None:
@@ -164,24 +163,24 @@ class Store:
 
     def read_trace(self, job: Job) -> Trace:
         """The trace of the job's episode, which is there."""
-        if job.given is not None:
-            return job.given
+        if job.trace is not None:
+            return job.trace
         self.facts(job, "trace")
         return Trace.load(self.place(job, "trace") / TRACE_ARRAYS)
 
     @checked
-    def run(self, job: Job, work: Work = ALONE) -> Run:
+    def run(self, job: Job, work: Execution = ALONE) -> Run:
         """The trained run, which goes on from its last checkpoint if there is one."""
         return self.runs([job], work)[0]
 
     @checked
-    def runs(self, jobs: Sequence[Job], work: Work = ALONE) -> list[Run]:
+    def runs(self, jobs: Sequence[Job], work: Execution = ALONE) -> list[Run]:
         """The runs of several jobs; raises TrainingError, once all others are trained, where one diverges."""
         for error in self.train(jobs, work).values():
             raise error
         return [self._read_run(job) for job in jobs]
 
-    def train(self, jobs: Sequence[Job], work: Work = ALONE) -> dict[str, TrainingError]:
+    def train(self, jobs: Sequence[Job], work: Execution = ALONE) -> dict[str, TrainingError]:
         """Train what is not there, those of one dataset and model in stacks; returns why runs failed, by key."""
         if self.single:
             for job in jobs:
@@ -191,18 +190,18 @@ class Store:
         self.traces(absent, work)
         return train_stacks(absent, self, work) if absent else {}
 
-    def checkpoints(self, job: Job) -> Checkpoints | None:
-        """Of a job's run; None where the store itself will go."""
-        return None if self.scratch else Checkpoints(self.place(job, "run") / CHECKPOINTS, job.identity())
+    def checkpoints(self, jobs: Sequence[Job]) -> list[Checkpoints]:
+        """Of the jobs' runs; none where the store itself will go."""
+        kept = () if self.scratch else jobs
+        return [Checkpoints(self.place(job, "run") / CHECKPOINTS, job.identity()) for job in kept]
 
-    def keep_run(self, job: Job, run: Run, work: Work) -> None:
+    def keep_run(self, job: Job, run: Run, work: Execution) -> None:
         """Keep a trained run in place of its checkpoints."""
         self.put_run(job, run, work)
-        checkpoints = self.checkpoints(job)
-        if checkpoints is not None:
+        for checkpoints in self.checkpoints([job]):
             checkpoints.clear()
 
-    def put_run(self, job: Job, run: Run, work: Work = ALONE) -> None:
+    def put_run(self, job: Job, run: Run, work: Execution = ALONE) -> None:
         """Keep a trained run, unless one is there."""
         with self._written_once(job, "run") as place:
             if place is not None:
@@ -217,12 +216,7 @@ class Store:
         return Run.load(place)
 
     @checked
-    def costs(self, jobs: Sequence[Job], work: Work = ALONE) -> list[float]:
-        """The mean cost per slot of each job's episode."""
-        costs: list[float] = self.means(jobs, work).cost.tolist()
-        return costs
-
-    def means(self, jobs: Sequence[Job], work: Work = ALONE) -> EpisodeMeans:
+    def means(self, jobs: Sequence[Job], work: Execution = ALONE) -> EpisodeMeans:
         """Cost and darkness of each job's episode, (job,) each; traces are not kept where nothing else needs them."""
         found = {job.key("trace"): read_means(self._cost_file(job)) for job in jobs}
         absent = _distinct([job for job in jobs if found[job.key("trace")] is None], "trace")
@@ -256,7 +250,7 @@ class Store:
             with suppress(OSError):  # another run is beside it
                 place.parent.rmdir()
 
-    def tell_changed(self, absent: Sequence[Job], step: Step, work: Work) -> None:
+    def tell_changed(self, absent: Sequence[Job], step: Step, work: Execution) -> None:
         """Say why stored results of the same requests do not serve."""
         self._earlier.tell_changed(absent, step, work.notify)
 
@@ -268,8 +262,7 @@ class Store:
         """Of stored results from old to new; what is damaged is left out, and a run's folder has none but its own."""
         if self.single:
             return
-        places = self.folder.glob(f"{step}s/*/*/{LAST_FILE[step]}")
-        for place in sorted(places, key=lambda path: path.stat().st_mtime):
+        for place in sorted(self._sealed(step), key=lambda path: path.stat().st_mtime):
             with suppress(TrainingError):
                 yield identity_of(place.parent, step)
 
@@ -312,10 +305,12 @@ class Store:
         """
         served = {trace_key(run["identity"]) for run in self.packs.provenances()}
         steps: tuple[Step, ...] = ("plan", "trace")
-        found = [
-            place.parent for step in steps for place in sorted(self.folder.glob(f"{step}s/*/*/{LAST_FILE[step]}"))
-        ]
-        return [place for place in found if place.name in served or _outdated(place)]
+        found = [(one.parent, step) for step in steps for one in sorted(self._sealed(step))]
+        return [place for place, step in found if place.name in served or _is_outdated(place, step)]
+
+    def _sealed(self, step: Step) -> Iterator[Path]:
+        """The sealed files of all results of a step."""
+        return self.folder.glob(f"{step}s/*/*/{LAST_FILE[step]}")
 
     def alone(self) -> AbstractContextManager[None]:
         """Be the only process that works in the store, which is made; raises BusyFolderError."""
@@ -367,26 +362,18 @@ def opened(store: Store | str | Path | None, *, single: bool = False) -> Iterato
             yield Store(Path(folder), scratch=True)
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """Jobs of one plan with their traces."""
-
-    jobs: Sequence[Job]
-    plan: Plan | None
-    traces: Sequence[Trace]
-
-
-def _prepared(todo: tuple[Sequence[Job], Plan | None], work: Work = ALONE) -> _Prepared:
-    """Plan where that is needed, and simulate."""
+def _prepared(
+    todo: tuple[Sequence[Job], Plan | None], work: Execution = ALONE
+) -> tuple[Sequence[Job], Plan | None, list[Trace]]:
+    """Plan where that is needed, and simulate: jobs of one plan with it and their traces."""
     jobs, plan = todo
     if plan is None and needs_plan(jobs[0]):
         plan = planned(jobs[0], work)
-    return _Prepared(jobs, plan, simulated(jobs, plan, work))
+    return jobs, plan, simulated(jobs, plan, work)
 
 
-def _outdated(place: Path) -> bool:
-    """Whether a plan or trace was computed under another version of the results, so that no job asks for it."""
-    step: Step = "plan" if (place / PLAN).exists() else "trace"
+def _is_outdated(place: Path, step: Step) -> bool:
+    """Whether a result was computed under another version of the results, so that no job asks for it."""
     return bool(identity_of(place, step).get("results version") != RESULTS_VERSION)
 
 

@@ -13,12 +13,11 @@ from heliomesh.jobs.store import Store
 from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.precision import Precision
-from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError
 from heliomesh.learning.same_run import first_difference
-from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.tracking import Observer
-from heliomesh.learning.trainer import MakeStack, Work
+from heliomesh.learning.trainer import Execution, MakeStack
 from heliomesh.mistakes import ArgumentError
 from heliomesh.problem.policy import ParallelMap, Track
 from heliomesh.scenario import Scenario
@@ -26,7 +25,7 @@ from heliomesh.simulation.trace import Trace, TraceError
 
 
 class Settings(TypedDict, total=False):
-    """Fields of `TrainSettings` and of `Work` as keyword arguments, so that type checkers know them."""
+    """Fields of `TrainSettings` and of `Execution` as keyword arguments, so that type checkers know them."""
 
     evaluate_every: int
     device_samples: int
@@ -80,7 +79,7 @@ def train(
     resume
         Go on with what the folder holds.
     **settings
-        Fields of `TrainSettings` and of `Work`, such as ``device``, ``track`` or ``observer``.
+        Fields of `TrainSettings` and of `Execution`, such as ``device``, ``track`` or ``observer``.
 
     Returns
     -------
@@ -126,7 +125,7 @@ def train_many(
     resume
         Go on with what the folder holds.
     **work
-        Fields of `Work`.
+        Fields of `Execution`.
 
     Returns
     -------
@@ -135,7 +134,7 @@ def train_many(
     """
     if not jobs:
         raise TrainingError("jobs: expected at least one, actual number 0")
-    how = Work(**work)
+    how = Execution(**work)
     whole = [given_job(job, settings or TrainSettings(), dataset) for job in jobs]
     if folder is None:
         return begun(whole, [job.trace for job in jobs], how).to_the_end(how.track)
@@ -145,17 +144,17 @@ def train_many(
             _check_resumable(store, job, resume)
         absent = [number for number, store in enumerate(stores) if not store.has(whole[number])]
         if absent:
-            checkpoints = [Checkpoints(stores[n].folder / CHECKPOINTS, whole[n].identity()) for n in absent]
+            checkpoints = [one for n in absent for one in stores[n].checkpoints([whole[n]])]
             training = begun([whole[n] for n in absent], [jobs[n].trace for n in absent], how, checkpoints)
             for number, run in zip(absent, training.to_the_end(how.track), strict=True):
                 stores[number].keep_run(whole[number], run, how)
         return [store.run(job) for store, job in zip(stores, whole, strict=True)]
 
 
-def split_settings(settings: Mapping[str, Any]) -> tuple[TrainSettings, Work]:
+def split_settings(settings: Mapping[str, Any]) -> tuple[TrainSettings, Execution]:
     """Keyword arguments sorted into what decides a training and how it is carried out."""
-    own, work = split_fields(settings, TrainSettings, Work)
-    return TrainSettings(**own), Work(**work)
+    own, work = split_fields(settings, TrainSettings, Execution)
+    return TrainSettings(**own), Execution(**work)
 
 
 def split_fields(given: Mapping[str, Any], first: type, second: type) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -178,7 +177,7 @@ def given_job(task: TrainJob, settings: TrainSettings, dataset: Dataset | None =
         episode=task.episode,
         training_seed=task.seed,
         training=settings,
-        given=task.trace,
+        trace=task.trace,
         dataset=dataset,
     )
 
@@ -195,7 +194,7 @@ def check_world(task: TrainJob) -> None:
         raise TraceError(f"trace: {field}: expected {expected!r:.60} as it was simulated with, actual {actual!r:.60}")
 
 
-def train_in(store: Store, job: Job, work: Work, resume: bool) -> Run:
+def train_in(store: Store, job: Job, work: Execution, resume: bool) -> Run:
     """Train in a run's folder, or go on there, or return what is finished."""
     with store.alone():
         _check_resumable(store, job, resume)
@@ -208,7 +207,5 @@ def _check_resumable(store: Store, job: Job, resume: bool) -> None:
         raise TrainingError(f"{store.folder}: this folder holds a finished run. Resume it or choose an empty folder.")
     slots = Checkpoints(store.folder / CHECKPOINTS, None).slots()
     if slots and not resume:
-        raise TrainingError(
-            f"{store.folder}: this folder holds a run that stopped after slot {slots[-1]}. "
-            "Resume it or choose an empty folder."
-        )
+        held = f"a run that stopped after slot {slots[-1]}"
+        raise TrainingError(f"{store.folder}: this folder holds {held}. Resume it or choose an empty folder.")

@@ -85,10 +85,8 @@ def aggregate(
     if rule == "update" and before is None:
         raise ValueError("before: expected the weights before training, which the rule 'update' needs, actual: none")
     if trained.size != after.numel() // after.shape[-1]:
-        raise ValueError(
-            f"trained: expected one entry per run and device of weights {tuple(after.shape)}, "
-            f"actual shape {trained.shape}"
-        )
+        expected = f"one entry per run and device of weights {tuple(after.shape)}"
+        raise ValueError(f"trained: expected {expected}, actual shape {trained.shape}")
     source, reference = _rows_of_terms(rule, before, after, sent)
     first_packet = len(source) - trained.size
     terms = _terms(rule, topology, np.atleast_2d(delivered), np.atleast_2d(trained), first_packet)
@@ -139,10 +137,8 @@ def _mix_by_device(
         made = mix(Arrived(models[row], received, weight, own_weight))
         if not isinstance(made, torch.Tensor) or made.shape != models[row].shape:
             actual = tuple(made.shape) if isinstance(made, torch.Tensor) else type(made).__name__
-            raise ScenarioError(
-                "learning.aggregation",
-                f"expected {rule!r} to return weights of shape {tuple(models[row].shape)}, actual {actual}",
-            )
+            expected = f"{rule!r} to return weights of shape {tuple(models[row].shape)}"
+            raise ScenarioError("learning.aggregation", f"expected {expected}, actual {actual}")
         mixed[row] = made.clone()  # it may be a view of what is about to change
     if out.data_ptr() != after.data_ptr():
         out.copy_(after)
@@ -277,19 +273,10 @@ def _lanczos(topology: Topology) -> float:
     from scipy.sparse.linalg import eigsh
 
     devices = topology.num_devices
-    links = coo_array(
-        (topology.edge_weight, (topology.edge_receiver, topology.edge_sender)), shape=(devices, devices)
-    )
+    ends, shape = (topology.edge_receiver, topology.edge_sender), (devices, devices)
+    mixing = (coo_array((topology.edge_weight, ends), shape=shape) + diags_array(topology.self_weight)).tocsr()
     start = np.cos(np.arange(devices) ** 2)  # any vector that is the same every time
-    values = eigsh(
-        (links + diags_array(topology.self_weight)).tocsr(),
-        k=1,
-        which="SA",
-        tol=1e-4,
-        v0=start,
-        return_eigenvectors=False,
-    )
-    return float(values[0])
+    return float(eigsh(mixing, k=1, which="SA", tol=1e-4, v0=start, return_eigenvectors=False)[0])
 
 
 def check_contraction(rule: Rule, topology: Topology, allow_divergence: bool) -> None:

@@ -85,16 +85,6 @@ class Checkpoints:
         for later in [slot for slot in self.slots() if slot > done]:
             self._json(later).unlink()
 
-    def newest_whole(self) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint that is whole, and a sentence on every later one; no file is changed."""
-        damage: list[str] = []
-        for done in reversed(self.slots()):
-            try:
-                return self.read(done), damage
-            except DamagedError as error:
-                damage.append(str(error))
-        return None, damage
-
     def read(self, done: int) -> Checkpoint:
         """The checkpoint after so many slots; raises DamagedError, or CheckpointError where it is another run's."""
         path = self._json(done)
@@ -131,21 +121,25 @@ def newest_of_all(runs: Sequence[Checkpoints], notify: Callable[[str], None]) ->
     ``notify`` is told of every damaged one that is passed over. Raises CheckpointError where all are damaged or where
     one belongs to another run.
     """
+    found, damage = newest_whole(runs)
+    if damage and not found:
+        raise CheckpointError(f"{damage[0]}; no whole checkpoint is left, so start again in an empty folder")
+    for sentence in damage:
+        notify(f"{sentence}; going on from the checkpoint after slot {found[0].done}")
+    for run, own in zip(runs, found, strict=False):
+        run.drop_after(own.done)
+    return found
+
+
+def newest_whole(runs: Sequence[Checkpoints]) -> tuple[list[Checkpoint], list[str]]:
+    """The same without a change of any file, and a sentence on the damage of every later slot."""
     damage: list[str] = []
     for done in sorted(common_slots(runs), reverse=True):
         try:
-            found = [run.read(done) for run in runs]
+            return [run.read(done) for run in runs], damage
         except DamagedError as error:
             damage.append(str(error))
-            continue
-        for sentence in damage:
-            notify(f"{sentence}; going on from the checkpoint after slot {done}")
-        for run in runs:
-            run.drop_after(done)
-        return found
-    if damage:
-        raise CheckpointError(f"{damage[0]}; no whole checkpoint is left, so start again in an empty folder")
-    return []
+    return [], damage
 
 
 def common_slots(runs: Sequence[Checkpoints]) -> set[int]:

@@ -72,10 +72,8 @@ def load_dataset(settings: Learning) -> Dataset:
     """The dataset that a scenario's ``[learning]`` names; raises ScenarioError for a name the catalog lacks."""
     dataset: Dataset = catalog.function(find_dataset(settings), "load")(settings)
     if not isinstance(dataset, Dataset):
-        raise DatasetError(
-            f"learning.dataset: expected a Dataset from {settings.dataset!r}, as dataset_from_arrays makes it, "
-            f"actual value of type {type(dataset).__name__}"
-        )
+        expected = f"a Dataset from {settings.dataset!r}, as dataset_from_arrays makes it"
+        raise DatasetError(f"learning.dataset: expected {expected}, actual value of type {type(dataset).__name__}")
     return dataset
 
 
@@ -125,24 +123,20 @@ def dataset_from_arrays(
     """
     train, test = _inputs("train_inputs", train_inputs), _inputs("test_inputs", test_inputs)
     if train.shape[1:] != test.shape[1:]:
-        raise DatasetError(
-            f"test_inputs: expected samples of shape {train.shape[1:]} as in train_inputs, "
-            f"actual shape {test.shape[1:]}"
-        )
+        expected = f"samples of shape {train.shape[1:]} as in train_inputs"
+        raise DatasetError(f"test_inputs: expected {expected}, actual shape {test.shape[1:]}")
     train_classes = _labels("train_labels", train_labels, len(train))
     test_classes = _labels("test_labels", test_labels, len(test))
     if num_classes is None:
         num_classes = int(max(train_classes.max(), test_classes.max())) + 1
     for field, labels in (("train_labels", train_classes), ("test_labels", test_classes)):
-        _check_range(field, labels, num_classes)
-    return Dataset(
-        name=name,
-        train_inputs=torch.from_numpy(train),
-        train_labels=torch.from_numpy(train_classes),
-        test_inputs=torch.from_numpy(test),
-        test_labels=torch.from_numpy(test_classes),
-        num_classes=num_classes,
+        right = (labels >= 0) & (labels < num_classes)
+        _check_all(field, right, labels, f"labels 0 to {num_classes - 1}")
+    train_part, test_part = (
+        (torch.from_numpy(inputs), torch.from_numpy(labels))
+        for inputs, labels in ((train, train_classes), (test, test_classes))
     )
+    return Dataset(name, *train_part, *test_part, num_classes=num_classes)
 
 
 def normalised(
@@ -162,49 +156,36 @@ def _inputs(field: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
     if array.ndim == 3:
         array = array[:, None]
     if array.ndim not in (2, 4):
-        raise DatasetError(
-            f"{field}: expected axes (sample, channel, height, width), (sample, height, width) or (sample, feature), "
-            f"actual shape {array.shape}"
-        )
+        axes = "(sample, channel, height, width), (sample, height, width) or (sample, feature)"
+        raise DatasetError(f"{field}: expected axes {axes}, actual shape {array.shape}")
     if 0 in array.shape:
         raise DatasetError(f"{field}: expected at least one sample and one value each, actual shape {array.shape}")
     with np.errstate(over="ignore"):  # too large for float32 becomes infinite and is refused below
         inputs = np.array(array, np.float32)
     finite = np.isfinite(inputs).reshape(len(inputs), -1).all(1)
     if not finite.all():
-        raise DatasetError(
-            f"{field}: expected finite numbers, actual number of samples with NaN or infinite values "
-            f"{int((~finite).sum())}, the first at index {int(finite.argmin())}"
-        )
+        actual = f"{int((~finite).sum())}, the first at index {int(finite.argmin())}"
+        wrong = "number of samples with NaN or infinite values"
+        raise DatasetError(f"{field}: expected finite numbers, actual {wrong} {actual}")
     return inputs
 
 
 def _labels(field: str, values: npt.ArrayLike, num_samples: int) -> npt.NDArray[np.int64]:
     array = _numeric(field, values)
     if array.shape != (num_samples,):
-        raise DatasetError(
-            f"{field}: expected one label for each of the {num_samples} samples, actual shape {array.shape}"
-        )
-    whole = np.isfinite(array) & (array == np.floor(array))
-    if not whole.all():
-        first = int(whole.argmin())
-        raise DatasetError(f"{field}: expected whole numbers, actual value {array[first]:g} at index {first}")
+        expected = f"one label for each of the {num_samples} samples"
+        raise DatasetError(f"{field}: expected {expected}, actual shape {array.shape}")
+    _check_all(field, np.isfinite(array) & (array == np.floor(array)), array, "whole numbers")
     near = (array > -_MOST_CLASSES) & (array < _MOST_CLASSES)
-    if not near.all():
-        first = int(near.argmin())
-        raise DatasetError(
-            f"{field}: expected labels below {_MOST_CLASSES}, actual value {array[first]:g} at index {first}"
-        )
+    _check_all(field, near, array, f"labels below {_MOST_CLASSES}")
     return array.astype(np.int64)
 
 
-def _check_range(field: str, labels: npt.NDArray[np.int64], num_classes: int) -> None:
-    wrong = (labels < 0) | (labels >= num_classes)
-    if wrong.any():
-        raise DatasetError(
-            f"{field}: expected labels 0 to {num_classes - 1}, "
-            f"actual value {int(labels[wrong][0])} at index {int(wrong.argmax())}"
-        )
+def _check_all(field: str, right: npt.NDArray[np.bool_], values: Array, expected: str) -> None:
+    """Refuse the first value that is not right; (sample,) both."""
+    if not right.all():
+        first = int(right.argmin())
+        raise DatasetError(f"{field}: expected {expected}, actual value {values[first]:g} at index {first}")
 
 
 def _numeric(field: str, values: npt.ArrayLike) -> Array:

@@ -1,6 +1,6 @@
-"""How good the models are: every device on a fixed part of the test set, their average on all of it.
+"""How good the models are: every w_i on a fixed part of the test set, their average w̄ = Σ_i w_i / m on all of it.
 
-At the end of a run every device meets the whole test set; `held_out.py` says which part it is before.
+At the end of a run every device meets the whole test set; `replay.scored_part` says which part it is before.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh.learning.replay import Member, Stack, diverged
+from heliomesh.learning.members import Member, diverged
+from heliomesh.learning.replay import Stack
 
 # What is known of a run after a slot. Mean, least and largest are over devices; joules are sums over devices and
 # slots so far; "average" is the model w̄ = Σ_i w_i / m.
@@ -46,44 +47,41 @@ class Evaluation:
     loss: Floats  # (device,)
 
 
-class Evaluator:
-    """Scores all runs of a stack."""
+def evaluate(stack: Stack, done: int, losses: Floats, num_samples: int) -> list[Evaluation]:
+    """Score every run of a stack after ``done`` slots.
 
-    def __init__(self, stack: Stack, num_test: int, device_samples: int) -> None:
-        self._stack = stack
-        self._num_all, self._num_part = num_test, min(device_samples, num_test)  # samples
+    ``losses`` (slot, row) are the training losses since last time, ``num_samples`` are those that each device meets.
+    """
+    weights = stack.gather_state()["weights"]
+    averages = torch.stack([weights[member.rows].mean(0) for member in stack.members])
+    scores = stack.score_models(averages)
+    every_accuracy, every_loss = _devices(stack, done)
+    evaluations = []
+    for run, member in enumerate(stack.members):
+        accuracy, loss = every_accuracy[member.rows], every_loss[member.rows]
+        row = {
+            "slot": done,
+            **{f"accuracy_{name}": value for name, value in _spread(accuracy).items()},
+            **{f"loss_{name}": value for name, value in _spread(loss).items()},
+            "device_samples": num_samples,
+            "average_accuracy": float(scores.accuracy[run]),
+            "average_loss": float(scores.loss[run]),
+            "consensus_distance": consensus_distance(weights[member.rows], averages[run]),
+            "train_loss": _mean_of_trained(losses[:, member.rows]),
+            **_energy(member, done, float(accuracy.mean())),
+        }
+        evaluations.append(Evaluation(row, accuracy, loss))
+    return evaluations
 
-    def evaluate(self, done: int, losses: Floats) -> list[Evaluation]:
-        """Score every run after ``done`` slots; ``losses`` (slot, row) are the training losses since last time."""
-        stack, weights = self._stack, self._stack.gather()
-        averages = torch.stack([weights[member.rows].mean(0) for member in stack.members])
-        scores = stack.score_models(averages)
-        every_accuracy, every_loss = self._devices(done)
-        evaluations = []
-        for run, member in enumerate(stack.members):
-            accuracy, loss = every_accuracy[member.rows], every_loss[member.rows]
-            row = {
-                "slot": done,
-                **{f"accuracy_{name}": value for name, value in _spread(accuracy).items()},
-                **{f"loss_{name}": value for name, value in _spread(loss).items()},
-                "device_samples": self._num_all if done == stack.num_slots else self._num_part,
-                "average_accuracy": float(scores.accuracy[run]),
-                "average_loss": float(scores.loss[run]),
-                "consensus_distance": consensus_distance(weights[member.rows], averages[run]),
-                "train_loss": _mean_of_trained(losses[:, member.rows]),
-                **_energy(member, done, float(accuracy.mean())),
-            }
-            evaluations.append(Evaluation(row, accuracy, loss))
-        return evaluations
 
-    def _devices(self, done: int) -> tuple[Floats, Floats]:
-        """Accuracy and loss of each device of all runs; (row,)."""
-        scores = self._stack.score_devices(done)
-        accuracy, loss = scores.accuracy.double().cpu().numpy(), scores.loss.double().cpu().numpy()
-        if not np.isfinite(loss).all():
-            row = int(np.flatnonzero(~np.isfinite(loss))[0])
-            raise diverged(self._stack.members, row, done - 1, f"test loss {loss[row]:g}")
-        return accuracy, loss
+def _devices(stack: Stack, done: int) -> tuple[Floats, Floats]:
+    """Accuracy and loss of each device of all runs; (row,)."""
+    scores = stack.score_devices(done)
+    accuracy, loss = scores.accuracy.double().cpu().numpy(), scores.loss.double().cpu().numpy()
+    if not np.isfinite(loss).all():
+        row = int(np.flatnonzero(~np.isfinite(loss))[0])
+        raise diverged(stack.members, row, done - 1, f"test loss {loss[row]:g}")
+    return accuracy, loss
 
 
 def consensus_distance(weights: Tensor, average: Tensor) -> float:

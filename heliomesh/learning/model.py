@@ -5,10 +5,9 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -43,7 +42,8 @@ def build_model(
     """
     factory = _factory(name, input_shape)
     with torch.random.fork_rng(devices=[]):
-        _seed_default_generator(int(stream(seed, "init").integers(2**63)))
+        # torch.manual_seed would reseed accelerators too
+        torch.default_generator.manual_seed(int(stream(seed, "init").integers(2**63)))
         model = _called(factory, name, input_shape, num_classes, buffers)
         if ":" in name or any(is_lazy(parameter) for parameter in model.parameters()):
             _check(model, input_shape, num_classes)
@@ -58,8 +58,8 @@ def _check_once(factory: Factory, name: str, input_shape: InputShape, num_classe
     _check(_called(factory, name, input_shape, num_classes, buffers), input_shape, num_classes)
 
 
-def _seed_default_generator(seed: int) -> None:
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed accelerators too
+def _refused(expected: str, actual: str) -> ScenarioError:
+    return ScenarioError(_FIELD, f"expected {expected}, actual {actual}")
 
 
 def _factory(name: str, input_shape: InputShape) -> Factory:
@@ -68,12 +68,10 @@ def _factory(name: str, input_shape: InputShape) -> Factory:
     known = catalog.names(MODEL_CATALOG)
     if name not in known and ":" not in name:
         hint = catalog.nearest(name, known)
-        raise ScenarioError(
-            _FIELD, f"expected auto, {', '.join(known)} or module:factory, actual value {name!r}{hint}"
-        )
+        raise _refused(f"auto, {', '.join(known)} or module:factory", f"value {name!r}{hint}")
     factory = catalog.function(variant(MODEL_CATALOG, name, _FIELD), "build")
     if not callable(factory):
-        raise ScenarioError(_FIELD, f"expected a function or class, actual value {name!r} names {_kind(factory)}")
+        raise _refused("a function or class", f"value {name!r} names {_kind(factory)}")
     return factory  # type: ignore[no-any-return]
 
 
@@ -83,12 +81,8 @@ def _chosen_by_shape(input_shape: InputShape) -> str:
         return "mlp"
     height, width = input_shape[1:]
     if (height, width) not in _AUTO:
-        known = ", ".join(catalog.names(MODEL_CATALOG))
-        raise ScenarioError(
-            _FIELD,
-            f"expected one of {known} or module:factory for inputs of {height}×{width}, "
-            "which 'auto' has no model for, actual value 'auto'",
-        )
+        known = f"one of {', '.join(catalog.names(MODEL_CATALOG))} or module:factory"
+        raise _refused(f"{known} for inputs of {height}×{width}, which 'auto' has no model for", "value 'auto'")
     return _AUTO[height, width]
 
 
@@ -103,28 +97,19 @@ def _called(factory: Factory, name: str, input_shape: InputShape, num_classes: i
     try:
         model = factory(input_shape, num_classes)
     except Exception as error:  # the user's code, or a shape too small for the layers
-        raise ScenarioError(
-            _FIELD,
-            f"expected a model for inputs {list(input_shape)} and {num_classes} classes, actual value {name!r} "
-            f"raised {type(error).__name__}: {error}",
-        ) from error
+        wanted = f"a model for inputs {list(input_shape)} and {num_classes} classes"
+        raise _refused(wanted, f"value {name!r} raised {type(error).__name__}: {error}") from error
     if not isinstance(model, nn.Module):
-        raise ScenarioError(_FIELD, f"expected a torch.nn.Module from {name!r}, actual value {_kind(model)}")
-    if buffers == "drop":
-        _drop_running_statistics(model)
+        raise _refused(f"a torch.nn.Module from {name!r}", f"value {_kind(model)}")
+    for layer in model.modules() if buffers == "drop" else ():
+        if isinstance(layer, _NormBase):  # it uses the statistics of the batch at hand from now on, always
+            layer.track_running_stats = False
+            layer.running_mean = layer.running_var = layer.num_batches_tracked = None
     return model
 
 
 def _kind(value: object) -> str:
     return "nothing" if value is None else f"an object of type {type(value).__name__}"
-
-
-def _drop_running_statistics(model: nn.Module) -> None:
-    """Let every BatchNorm use the statistics of the batch at hand, always."""
-    for layer in model.modules():
-        if isinstance(layer, _NormBase):
-            layer.track_running_stats = False
-            layer.running_mean = layer.running_var = layer.num_batches_tracked = None
 
 
 def _check(model: nn.Module, input_shape: InputShape, num_classes: int) -> None:
@@ -149,28 +134,21 @@ def _probe(model: nn.Module, input_shape: InputShape, num_classes: int) -> torch
         with torch.no_grad():
             output = model(batch.reshape(_PROBE_BATCH, *input_shape))
     except Exception as error:  # the user's code may raise anything
-        raise ScenarioError(
-            _FIELD,
-            f"expected a model that takes inputs {[_PROBE_BATCH, *input_shape]} (batch, …), "
-            f"actual result {type(error).__name__}: {error}",
-        ) from error
+        wanted = f"a model that takes inputs {[_PROBE_BATCH, *input_shape]} (batch, …)"
+        raise _refused(wanted, f"result {type(error).__name__}: {error}") from error
     actual = list(output.shape) if isinstance(output, torch.Tensor) else _kind(output)
     if actual != [_PROBE_BATCH, num_classes]:
-        raise ScenarioError(
-            _FIELD,
-            f"expected outputs of shape {[_PROBE_BATCH, num_classes]} (batch, class), actual result {actual}",
-        )
+        raise _refused(f"outputs of shape {[_PROBE_BATCH, num_classes]} (batch, class)", f"result {actual}")
     return output  # type: ignore[no-any-return]
 
 
 def _check_buffers(model: nn.Module, kept: dict[str, torch.Tensor]) -> None:
     changed = [name for name, buffer in model.named_buffers() if name not in kept or not buffer.equal(kept[name])]
     if changed:
-        raise ScenarioError(
-            _FIELD,
-            "expected a model without state besides its parameters, because averaging weights does not average "
-            "running statistics (use GroupNorm, or learning.buffers = 'drop' for BatchNorm without them), "
-            f"actual value changes {changed[0]!r} in training",
+        raise _refused(
+            "a model without state besides its parameters, because averaging weights does not average "
+            "running statistics (use GroupNorm, or learning.buffers = 'drop' for BatchNorm without them)",
+            f"value changes {changed[0]!r} in training",
         )
 
 
@@ -178,21 +156,17 @@ def _check_parameters(model: nn.Module) -> None:
     kinds = {parameter.dtype for parameter in model.parameters()}
     if kinds != {torch.float32}:
         actual = ", ".join(sorted(map(str, kinds))) or "no parameters"
-        raise ScenarioError(_FIELD, f"expected a model with parameters of type float32, actual value has {actual}")
+        raise _refused("a model with parameters of type float32", f"value has {actual}")
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ScenarioError(_FIELD, "expected a model with parameters to train, actual value has frozen ones only")
-    _check_own_memory(dict(model.named_parameters()))
-
-
-def _check_own_memory(parameters: Mapping[str, torch.Tensor]) -> None:
-    """Rows hold every parameter once: two that share memory would come apart."""
-    spans = sorted((value.data_ptr(), value.data_ptr() + value.nbytes, name) for name, value in parameters.items())
+        raise _refused("a model with parameters to train", "value has frozen ones only")
+    # rows hold every parameter once: two that share memory would come apart
+    named = model.named_parameters()
+    spans = sorted((value.data_ptr(), value.data_ptr() + value.nbytes, name) for name, value in named)
     for (_, end, name), (start, _, other) in pairwise(spans):
         if start < end:
-            raise ScenarioError(
-                _FIELD,
-                "expected parameters with memory of their own (to share one, assign the Parameter itself, not its "
-                f"data), actual value has {name!r} and {other!r} in the same memory",
+            raise _refused(
+                "parameters with memory of their own (to share one, assign the Parameter itself, not its data)",
+                f"value has {name!r} and {other!r} in the same memory",
             )
 
 
@@ -220,8 +194,10 @@ def _unchanged(before: object, after: object, depth: int = _STATE_DEPTH) -> bool
         return True
     if type(before) is not type(after):
         return False
-    if isinstance(before, torch.Tensor | np.ndarray):
-        return bool(np.array_equal(_array(before), _array(after)))
+    if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
+        before, after = before.numpy(force=True), after.numpy(force=True)
+    if isinstance(before, np.ndarray) and isinstance(after, np.ndarray):
+        return np.array_equal(before, after)
     if isinstance(before, dict) and isinstance(after, dict):
         return before.keys() == after.keys() and all(_unchanged(before[k], after[k], depth - 1) for k in before)
     if isinstance(before, list | tuple) and isinstance(after, list | tuple):
@@ -232,21 +208,14 @@ def _unchanged(before: object, after: object, depth: int = _STATE_DEPTH) -> bool
     return bool(before == after)
 
 
-def _array(values: object) -> npt.NDArray[Any]:
-    return values.numpy(force=True) if isinstance(values, torch.Tensor) else np.asarray(values)
-
-
 def _check_python_state(before: Mapping[str, object], after: Mapping[str, object]) -> None:
-    changed = [
-        name
-        for name in sorted({*before, *after})
-        if name not in before or name not in after or not _unchanged(before[name], after[name])
-    ]
+    nothing = object()
+    names = sorted({*before, *after})
+    changed = [name for name in names if not _unchanged(before.get(name, nothing), after.get(name, nothing))]
     if changed:
-        raise ScenarioError(
-            _FIELD,
-            "expected a model without state besides its parameters, because devices that are stacked share one "
-            f"module, actual value changes its attribute {changed[0]!r} in its forward pass",
+        raise _refused(
+            "a model without state besides its parameters, because devices that are stacked share one module",
+            f"value changes its attribute {changed[0]!r} in its forward pass",
         )
 
 
@@ -254,9 +223,8 @@ def _check_repeatable(model: nn.Module, repeats: bool) -> None:
     """Random layers draw from one global generator: who draws what would depend on how devices are stacked."""
     dropout = [name for name, layer in model.named_modules() if isinstance(layer, _DropoutNd) and layer.p > 0]
     if dropout or not repeats:
-        raise ScenarioError(
-            _FIELD,
-            "expected a model without randomness in its forward pass, because a device's draws would depend on which "
-            "devices train beside it (leave dropout out or set p = 0), "
-            f"actual value is random{f' in {dropout[0]!r}' if dropout else ''}",
+        raise _refused(
+            "a model without randomness in its forward pass, because a device's draws would depend on which "
+            "devices train beside it (leave dropout out or set p = 0)",
+            f"value is random{f' in {dropout[0]!r}' if dropout else ''}",
         )

@@ -98,18 +98,9 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         kind: Convolution = ctx.operation
+        form = (kind.stride, kind.padding, kind.dilation, False, [0, 0], kind.groups)  # not transposed
         below, *own = torch.ops.aten.convolution_backward(
-            channels_last(gradient),
-            ctx.x,
-            ctx.weight,
-            [len(ctx.weight)],
-            kind.stride,
-            kind.padding,
-            kind.dilation,
-            False,  # not transposed
-            [0, 0],
-            kind.groups,
-            ctx.needs_input_grad[:3],
+            channels_last(gradient), ctx.x, ctx.weight, [len(ctx.weight)], *form, ctx.needs_input_grad[:3]
         )
         for parameter, slope in zip((ctx.weight, ctx.bias), own, strict=True):
             if slope is not None:

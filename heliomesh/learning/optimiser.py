@@ -5,7 +5,6 @@ averaged, sent or kept in checkpoints. `learning.momentum` and `learning.second_
 of those names.
 """
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,26 +12,15 @@ import torch
 from torch import nn
 
 from heliomesh import catalog
-from heliomesh.learning.execution import Chosen, choose
-from heliomesh.learning.precision import Precision
-from heliomesh.learning.stacked import Samples
-from heliomesh.learning.strategies.loop import build as build_loop
 from heliomesh.scenario import OPTIMISER_CATALOG, Learning, ScenarioError, variant
 
 
-def choose_for(learning: Learning, model: nn.Module, samples: Samples, precision: Precision, strategy: str) -> Chosen:
-    """The strategy that makes a scenario's local steps ; raises ScenarioError."""
-    steps, batch = learning.local_steps, learning.batch
-    if learning.optimizer in (None, "sgd"):
-        return choose(model, samples, steps, batch, precision, strategy)
-    if strategy.partition(":")[0] not in ("auto", "loop"):
-        raise ScenarioError("strategy", f"expected auto or loop with learning.optimizer, actual value {strategy!r}")
-    chosen = choose(model, samples, steps, batch, precision, "loop")
-    chosen.inner = replace(build_loop(model, precision), optimiser=_factory(learning, model))
-    return chosen
+def is_plain_sgd(learning: Learning) -> bool:
+    """Whether local steps are w ← w − η ∇f, which every strategy makes."""
+    return learning.optimizer in (None, "sgd")
 
 
-def _factory(learning: Learning, model: nn.Module) -> Any:
+def optimiser_factory(learning: Learning, model: nn.Module) -> Any:
     """What makes an optimiser of parameters and a learning rate, tried once."""
     name = str(learning.optimizer)
     given = {"momentum": learning.momentum, "second_momentum": learning.second_momentum}
@@ -42,13 +30,10 @@ def _factory(learning: Learning, model: nn.Module) -> Any:
     try:
         made = factory([parameter.detach().clone() for parameter in model.parameters()], 0.1)
     except Exception as error:  # the user's code may raise anything
-        raise ScenarioError(
-            "learning.optimizer",
-            f"expected build({', '.join(('parameters', 'learning_rate', *options))}), "
-            f"actual {name!r} raised {type(error).__name__}: {error}",
-        ) from error
+        expected = f"build({', '.join(('parameters', 'learning_rate', *options))})"
+        actual = f"{name!r} raised {type(error).__name__}: {error}"
+        raise ScenarioError("learning.optimizer", f"expected {expected}, actual {actual}") from error
     if not isinstance(made, torch.optim.Optimizer):
-        raise ScenarioError(
-            "learning.optimizer", f"expected a torch.optim.Optimizer, actual value of type {type(made).__name__}"
-        )
+        kind = type(made).__name__
+        raise ScenarioError("learning.optimizer", f"expected a torch.optim.Optimizer, actual value of type {kind}")
     return factory

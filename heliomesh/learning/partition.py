@@ -76,12 +76,12 @@ def split(
     if settings.partition == "indices":
         return _explicit(settings.indices, samples, devices)
     if samples < devices:
-        raise ScenarioError(
-            "network.devices", f"expected at most {samples}, one training sample for each, actual value {devices}"
-        )
+        expected = f"at most {samples}, one training sample for each"
+        raise ScenarioError("network.devices", f"expected {expected}, actual value {devices}")
     match settings.partition:
         case "iid":
-            return _owned(_iid(samples, devices, rng), devices)
+            owner = np.repeat(np.arange(devices), _even_sizes(samples, devices, rng))
+            return _owned(rng.permutation(owner), devices)
         case "shards":
             return _owned(_shards(by_sample, settings.shards_per_device, devices, rng), devices)
         case "dirichlet":
@@ -110,20 +110,13 @@ def _even_sizes(samples: int, parts: int, rng: np.random.Generator) -> Indices:
     return np.diff((np.arange(parts + 1) * samples + phase) // parts)
 
 
-def _iid(samples: int, devices: int, rng: np.random.Generator) -> Indices:
-    owner = np.repeat(np.arange(devices), _even_sizes(samples, devices, rng))
-    return rng.permutation(owner)
-
-
 def _shards(labels: Indices, shards_per_device: int, devices: int, rng: np.random.Generator) -> Indices:
     """Sort by class, cut into equal shards and give every device the same number of them at random."""
     samples, shards = len(labels), devices * shards_per_device
     if shards > samples:
-        raise ScenarioError(
-            "learning.shards_per_device",
-            f"expected at most {samples // devices}, a sample for each shard of {devices} devices "
-            f"({samples} training samples), actual value {shards_per_device}",
-        )
+        most = f"{samples // devices}, a sample for each shard of {devices} devices ({samples} training samples)"
+        problem = f"expected at most {most}, actual value {shards_per_device}"
+        raise ScenarioError("learning.shards_per_device", problem)
     shuffled = rng.permutation(samples)
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     owner_of_shard = rng.permutation(np.repeat(np.arange(devices), shards_per_device))
@@ -136,11 +129,8 @@ def _dirichlet(labels: Indices, settings: Learning, devices: int, rng: np.random
     """Share every class among devices in proportions ~ Dir(alpha), then move samples to devices with too few."""
     samples, fewest = len(labels), settings.min_samples
     if devices * fewest > samples:
-        raise ScenarioError(
-            "learning.min_samples",
-            f"expected at most {samples // devices}, the share of each of {devices} devices "
-            f"in {samples} training samples, actual value {fewest}",
-        )
+        most = f"{samples // devices}, the share of each of {devices} devices in {samples} training samples"
+        raise ScenarioError("learning.min_samples", f"expected at most {most}, actual value {fewest}")
     owner = np.empty(samples, dtype=np.int64)
     for label in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == label))

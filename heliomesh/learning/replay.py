@@ -1,14 +1,17 @@
 """Replay episodes of traces with real models: who was scheduled trains, what was delivered is averaged.
 
+In slot t device i goes from w_i to w_i½, and from there to the next slot's weights:
+
+    w_i½ = w_i,  then K times  w_i½ ← w_i½ − η_t ∇f_i(w_i½; ξ)   where i is scheduled (β_i = 1);
+    w_i ← mix(w_i½, {w_j½ : the packet from j arrived, ζ_ij = 1})   by the rule of `aggregation.py`.
+
 A run is one episode of one trace with one training seed. Several runs stand in one stack of weights and train
 together; each of them gives what it would give alone.
 """
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,111 +19,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from heliomesh.arguments import checked
-from heliomesh.learning.aggregation import WORKSPACE_BYTES, Rule, aggregate, check_contraction
+from heliomesh.learning.aggregation import WORKSPACE_BYTES, aggregate
 from heliomesh.learning.dataset import Dataset
-from heliomesh.learning.execution import Report, free_bytes, new_weights
-from heliomesh.learning.held_out import HeldOut
-from heliomesh.learning.minibatch import Minibatches
+from heliomesh.learning.members import Member, alike, diverged, lined_up, part_of, shared_learning
 from heliomesh.learning.model import build_model
-from heliomesh.learning.optimiser import choose_for
 from heliomesh.learning.packets import first_feedback, is_exact, packet
-from heliomesh.learning.partition import split
 from heliomesh.learning.quasi_global import lean, remember
-from heliomesh.learning.run import TrainingError
 from heliomesh.learning.schedule import learning_rates
-from heliomesh.learning.settings import TrainSettings
-from heliomesh.learning.stacked import Layout, Samples, Scores, flat_weights, layout_of
-from heliomesh.physics.topology import Topology, build_topology, reweighted
+from heliomesh.learning.settings import TrainJob, TrainSettings
+from heliomesh.learning.stacked import Layout, Samples, Scores, flat_weights, joined, layout_of
+from heliomesh.learning.strategy import Report, choose_for, free_bytes, new_weights
 from heliomesh.problem.problem import torch_device
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
-from heliomesh.scenario import Learning, Scenario, ScenarioError
-from heliomesh.simulation.trace import Trace, TraceError
+from heliomesh.scenario import Learning
 from heliomesh.streams import stream
-
-# settings that all runs of a stack have in common
-_OF_DATA = ("dataset", "path", "model", "buffers", "local_steps", "batch")
-_OF_STEPS = ("learning_rate", "schedule", "final_rate", "schedule_slots", "optimizer", "momentum", "second_momentum")
-SHARED = (*_OF_DATA, *_OF_STEPS, "quasi_global", "on_air", "top_k_share")
-
-
-@checked
-@dataclass(frozen=True)
-class TrainJob:
-    """A run to be: one episode of a trace under a scenario's ``[learning]``.
-
-    Attributes
-    ----------
-    scenario
-        What is trained.
-    trace
-        Who trained in which slot, and what arrived.
-    episode
-        Which episode of the trace.
-    seed
-        Draws partition, first weights, minibatches and test subset; default: the scenario's.
-    """
-
-    scenario: Scenario
-    trace: Trace
-    episode: int = 0
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.training_seed < 0:
-            raise TraceError(f"seed: expected at least 0, actual value {self.training_seed}")
-        if self.training_seed >= 2**63:  # no column of whole numbers holds it
-            raise TraceError(f"seed: expected less than 2^63, actual value {self.training_seed}")
-        episodes = len(self.trace.scheduled)
-        if not 0 <= self.episode < episodes:
-            raise TraceError(f"episode: expected 0 to {episodes - 1}, as the trace has, actual value {self.episode}")
-
-    @property
-    def training_seed(self) -> int:
-        """The seed that counts."""
-        return self.scenario.seed if self.seed is None else self.seed
-
-    @property
-    def trace_hash(self) -> str:
-        """Hexadecimal sha256 of all that the trainer reads of the episode."""
-        digest = hashlib.sha256()
-        by_slot = ["scheduled", "delivered", "spent_joule", "harvested_joule"]
-        if self.scenario.learning.on_air == "top-k":
-            by_slot.append("power_watt")  # a sender's memory changes even where nobody hears it
-        arrays = [getattr(self.trace, name)[self.episode] for name in by_slot]
-        if self.trace.edge_weight is not None:
-            arrays.append(self.trace.edge_weight[self.episode])
-        for array in (*arrays, self.trace.edge_receiver, self.trace.edge_sender):
-            digest.update(f"{array.dtype}{array.shape}".encode())
-            digest.update(array.tobytes())
-        return digest.hexdigest()
-
-
-@dataclass(frozen=True)
-class Member:
-    """A run in its place of the stack: its devices, or those of a part of its network with their neighbours.
-
-    A part has the rows of its own devices first. Rows of neighbours only wait for what is sent from elsewhere: they
-    are never scheduled, and no edge leads to them.
-    """
-
-    job: TrainJob
-    topology: Topology  # of the rows
-    minibatches: Minibatches
-    rows: slice  # of the stack
-    num_own: int  # rows that train here
-    devices: npt.NDArray[np.int64]  # (row,) their numbers in the network
-    scheduled: npt.NDArray[np.bool_]  # (slot, device)
-    sent: npt.NDArray[np.bool_]  # (slot, device)
-    delivered: npt.NDArray[np.bool_]  # (slot, edge)
-    trained_before: npt.NDArray[np.int64]  # (slot, device) earlier slots in which the device trained
-    edge_weight: npt.NDArray[np.float64] | None  # (slot, edge) where weights of averaging changed on the way
-
-    def mixing_in(self, slot: int) -> Topology:
-        """The network with the weights in force in a slot; the same object where they are the network's own."""
-        if self.edge_weight is None or np.array_equal(self.edge_weight[slot], self.topology.edge_weight):
-            return self.topology
-        return reweighted(self.topology, self.edge_weight[slot])
 
 
 class Stack(Protocol):
@@ -132,41 +44,29 @@ class Stack(Protocol):
     @property
     def num_slots(self) -> int:
         """Horizon T of all runs."""
-        ...
 
     @property
     def report(self) -> Report:
         """The strategy that trains."""
-        ...
 
     @property
     def facts(self) -> dict[str, Any]:
         """Where it trains, for a run's provenance."""
-        ...
 
     def step(self, slot: int) -> npt.NDArray[np.float64]:
         """Train and average in one slot; returns the training loss, NaN for idle devices; (row,)."""
-        ...
-
-    def gather(self) -> Tensor:
-        """The weights after the last step; (row, parameter)."""
-        ...
 
     def gather_state(self) -> dict[str, Tensor]:
         """What `state_names` lists, after the last step; (row, parameter) each."""
-        ...
 
     def restore(self, state: Mapping[str, Tensor], done: int) -> None:
         """Go back to what `gather_state` gave after ``done`` slots."""
-        ...
 
     def score_devices(self, done: int) -> Scores:
         """Every device on its run's part of the test set, after the last slot on all of it; (row,)."""
-        ...
 
     def score_models(self, models: Tensor) -> Scores:
         """Other models (model, parameter) on the whole test set."""
-        ...
 
 
 class Replay:
@@ -183,15 +83,15 @@ class Replay:
         settings: TrainSettings,
         own: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        self.learning = _shared_learning(jobs)
+        self.learning = shared_learning(jobs)
         self._learning_rates, self._decay = learning_rates(jobs[0].scenario), self.learning.quasi_global or 0.0
         self.members = lined_up(jobs, dataset)
         if own is not None:
             if len(jobs) != 1:
                 raise ValueError(f"jobs: expected 1, since parts are of one network, actual value {len(jobs)}")
-            self.members = (_part(self.members[0], own),)
+            self.members = (part_of(self.members[0], own),)
         model = first_model(jobs[0], dataset)
-        self.layout = layout_of(model)
+        self.num_slots, self.layout = jobs[0].scenario.slots, layout_of(model)
         self.device = device = torch_device(settings.device)  # that computes; the weights may be too many for it
         _check_memory(self.members, dataset, self.layout, device, settings.memory_gib)
         self.samples = Samples(dataset.train_inputs.to(device), dataset.train_labels.to(device))
@@ -199,17 +99,9 @@ class Replay:
         self.weights, self._before, self._packets = stacks["weights"], stacks.get("before"), stacks.get("packets")
         self._momentum, self._feedback = stacks.get("momentum"), stacks.get("feedback")
         self.strategy = choose_for(self.learning, model, self.samples, settings.precision, settings.strategy)
-        self._held_out = HeldOut(dataset, device, settings.device_samples)
-
-    @property
-    def num_slots(self) -> int:
-        """Horizon T of all runs."""
-        return len(self.members[0].scheduled)
-
-    @property
-    def report(self) -> Report:
-        """The strategy that trains."""
-        return self.strategy.report
+        self.report = self.strategy.report
+        self._test = Samples(dataset.test_inputs.to(device), dataset.test_labels.to(device))
+        self._num_scored = settings.device_samples  # test samples of a device before the end
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -240,7 +132,7 @@ class Replay:
         if self._momentum is not None:
             lean(self.weights, self._momentum, np.flatnonzero(active).tolist(), self._decay)
         rows = torch.from_numpy(np.flatnonzero(active)).to(self.device)
-        batches = torch.from_numpy(np.concatenate([_batches(member, slot) for member in self.members]))
+        batches = torch.from_numpy(np.concatenate([member.batches(slot) for member in self.members]))
         learning_rate = self._learning_rates[slot]
         trained = self.strategy.train(self.weights, rows, batches.to(self.device), self.samples, learning_rate)
         losses[active] = trained.double().cpu().numpy()
@@ -289,26 +181,17 @@ class Replay:
 
     def average(self, slot: int) -> None:
         """Average what was delivered in a slot whose training is done."""
-        for rule, topology, members in _alike(self.members, slot):
+        for rule, topology, members in alike(self.members, slot):
             rows = slice(members[0].rows.start, members[-1].rows.stop)
             shape = (len(members), topology.num_devices, -1)
             after = self.weights[rows].view(shape)
-            aggregate(
-                rule,
-                topology,
-                None if self._before is None else self._before[rows].view(shape),
-                after,
-                np.stack([member.delivered[slot] for member in members]),
-                np.stack([member.scheduled[slot] for member in members]),
-                out=after,
-                sent=None if self._packets is None else self._packets[rows].view(shape),
-            )
+            stacks = (self._before, self._packets)
+            before, sent = (None if stack is None else stack[rows].view(shape) for stack in stacks)
+            delivered = np.stack([member.delivered[slot] for member in members])
+            trained = np.stack([member.scheduled[slot] for member in members])
+            aggregate(rule, topology, before, after, delivered, trained, out=after, sent=sent)
         if self._momentum is not None and self._before is not None:
             remember(self._momentum, self._before, self.weights, self._decay)
-
-    def gather(self) -> Tensor:
-        """The weights after the last step; (row, parameter)."""
-        return self.weights
 
     def gather_state(self) -> dict[str, Tensor]:
         """What `state_names` lists, after the last step; (row, parameter) each."""
@@ -324,9 +207,9 @@ class Replay:
         """Every own device on its run's part of the test set, after the last slot on all of it; (own row,)."""
         # On a CPU a run shall be the same alone and in a stack, so devices of two runs do not share a product.
         groups = [self.members] if self.device.type == "cuda" else [(member,) for member in self.members]
-        in_parts = done < self.num_slots and self._held_out.is_divided
+        in_parts = done < self.num_slots and self._num_scored < len(self._test.labels)
         scores = [self._scores(group, in_parts) for group in groups]
-        return Scores(torch.cat([one.loss for one in scores]), torch.cat([one.accuracy for one in scores]))
+        return joined(scores)
 
     def _scores(self, members: Sequence[Member], in_parts: bool) -> Scores:
         """Own devices of some runs, on parts of the test set or on all of it; (own row,)."""
@@ -334,160 +217,27 @@ class Replay:
         rows = torch.cat([torch.arange(start, start + own, device=self.device) for start, own in starts])
         picked = None
         if in_parts:
-            parts = [(self._held_out.part(member.job.training_seed), member.num_own) for member in members]
-            picked = torch.cat([part.expand(own, -1) for part, own in parts])
-        return self.strategy.evaluate(self.weights, rows, self._held_out.all, picked)
+            total, size = len(self._test.labels), self._num_scored
+            parts = [(scored_part(member.job.training_seed, total, size), member.num_own) for member in members]
+            picked = torch.cat([part.expand(own, -1) for part, own in parts]).to(self.device)
+        return self.strategy.evaluate(self.weights, rows, self._test, picked)
 
     def score_models(self, models: Tensor) -> Scores:
         """Other models (model, parameter) on the whole test set."""
         rows = torch.arange(len(models), device=self.device)
-        return self.strategy.evaluate(models, rows, self._held_out.all)
+        return self.strategy.evaluate(models, rows, self._test)
 
 
-class DivergedError(TrainingError):
-    """A loss that is no number; ``run`` is the place in its stack of the run that has it."""
-
-    def __init__(self, message: str, run: int = 0) -> None:
-        super().__init__(message)
-        self.run = run
-
-
-def diverged(members: Sequence[Member], row: int, slot: int, actual: str) -> DivergedError:
-    """The refusal to go on with a row of a stack that is no number."""
-    run, member = next((run, m) for run, m in enumerate(members) if row < m.rows.stop)
-    return DivergedError(divergence(int(member.devices[row - member.rows.start]), slot, actual), run)
-
-
-def divergence(device: int, slot: int, actual: str) -> str:
-    """The same in words."""
-    return (
-        f"device {device}: expected finite losses, actual {actual} in slot {slot}; lower learning.learning_rate "
-        "or look at that device's samples"
-    )
+@lru_cache
+def scored_part(seed: int, total: int, size: int) -> Tensor:
+    """Places in the test set on which devices of a run are scored before its end, in rising order; (sample,)."""
+    return torch.from_numpy(np.sort(stream(seed, "partition", 1).choice(total, size, replace=False)))
 
 
 def first_model(job: TrainJob, dataset: Dataset) -> nn.Module:
     """The model that every device of a run starts from."""
     settings = job.scenario.learning
     return build_model(settings.model, dataset.input_shape, dataset.num_classes, job.training_seed, settings.buffers)
-
-
-def _batches(member: Member, slot: int) -> npt.NDArray[np.int64]:
-    active = np.flatnonzero(member.scheduled[slot])
-    return member.minibatches.of(member.devices[active], member.trained_before[slot, active])
-
-
-def lined_up(jobs: Sequence[TrainJob], dataset: Dataset) -> tuple[Member, ...]:
-    """Jobs checked and lined up; runs with equal topologies share one object."""
-    members: list[Member] = []
-    for job in jobs:
-        topology = build_topology(job.scenario)
-        check_trace(job, topology)
-        settings = job.scenario.learning
-        check_contraction(settings.aggregation, topology, settings.allow_divergence)
-        if members and _same_mixing(members[-1].topology, topology):
-            topology = members[-1].topology
-        partition = split(
-            dataset.train_labels, settings, topology.num_devices, stream(job.training_seed, "partition")
-        )
-        scheduled = job.trace.scheduled[job.episode]
-        start = members[-1].rows.stop if members else 0
-        members.append(
-            Member(
-                job=job,
-                topology=topology,
-                minibatches=Minibatches(partition, job.training_seed, settings.local_steps, settings.batch),
-                rows=slice(start, start + topology.num_devices),
-                num_own=topology.num_devices,
-                devices=np.arange(topology.num_devices),
-                scheduled=scheduled,
-                sent=_senders(job, topology),
-                delivered=job.trace.delivered[job.episode],
-                trained_before=scheduled.cumsum(0) - scheduled,
-                edge_weight=None if job.trace.edge_weight is None else job.trace.edge_weight[job.episode],
-            )
-        )
-    return tuple(members)
-
-
-def _senders(job: TrainJob, topology: Topology) -> npt.NDArray[np.bool_]:
-    """Who sent, heard or not; a trace made by hand may have arrivals without power. (slot, device)."""
-    sent: npt.NDArray[np.bool_] = job.trace.power_watt[job.episode] > 0
-    slot, edge = np.nonzero(job.trace.delivered[job.episode])
-    sent[slot, topology.edge_sender[edge]] = True
-    return sent
-
-
-def _part(member: Member, own: npt.NDArray[np.int64]) -> Member:
-    """A run of which only ``own`` devices train. Edges keep their order, and with it sums keep their bits."""
-    whole = member.topology
-    edges = np.flatnonzero(np.isin(whole.edge_receiver, own))
-    devices = np.concatenate([own, np.setdiff1d(whole.edge_sender[edges], own)])
-    row = np.full(whole.num_devices, -1)
-    row[devices] = np.arange(len(devices))
-    topology = Topology(
-        num_devices=len(devices),
-        edge_receiver=row[whole.edge_receiver[edges]],
-        edge_sender=row[whole.edge_sender[edges]],
-        edge_weight=whole.edge_weight[edges],
-        self_weight=whole.self_weight[devices],
-        position_metre=whole.position_metre[devices],
-        edge_metre=whole.edge_metre[edges],
-    )
-    return replace(
-        member,
-        topology=topology,
-        rows=slice(0, len(devices)),
-        num_own=len(own),
-        devices=devices,
-        scheduled=member.scheduled[:, devices] & (np.arange(len(devices)) < len(own)),
-        delivered=member.delivered[:, edges],
-        sent=member.sent[:, devices] & (np.arange(len(devices)) < len(own)),
-        trained_before=member.trained_before[:, devices],
-        edge_weight=None if member.edge_weight is None else member.edge_weight[:, edges],
-    )
-
-
-def check_trace(job: TrainJob, topology: Topology) -> None:
-    """Refuse a trace of another network or horizon."""
-    trace = job.trace
-    slots, devices = trace.scheduled.shape[1:]
-    for what, expected, actual in (
-        ("devices", topology.num_devices, devices),
-        ("slots", job.scenario.slots, slots),
-    ):
-        if actual != expected:
-            raise TraceError(f"trace: expected {expected} {what}, as the scenario has, actual number {actual}")
-    ends = ((topology.edge_receiver, trace.edge_receiver), (topology.edge_sender, trace.edge_sender))
-    if not all(np.array_equal(expected, actual) for expected, actual in ends):
-        raise TraceError(
-            f"trace: expected the scenario's {topology.num_edges} directed edges, actual network has "
-            f"{len(trace.edge_receiver)} edges or other neighbours"
-        )
-
-
-def _shared_learning(jobs: Sequence[TrainJob]) -> Learning:
-    """The ``[learning]`` of the stack; refuses runs that cannot train in one stack."""
-    first = jobs[0].scenario
-    for job in jobs[1:]:
-        pairs = [(f"learning.{name}", first.learning, job.scenario.learning) for name in SHARED]
-        for field, one, other in [*pairs, ("slots", first, job.scenario)]:
-            expected, actual = (getattr(owner, field.rpartition(".")[2]) for owner in (one, other))
-            if expected != actual:
-                raise ScenarioError(field, f"expected one value in a stack, {expected!r}, actual value {actual!r}")
-    return first.learning
-
-
-def _same_mixing(one: Topology, other: Topology) -> bool:
-    names = ("edge_receiver", "edge_sender", "edge_weight", "self_weight")
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
-
-
-def _alike(members: Sequence[Member], slot: int) -> list[tuple[Rule, Topology, list[Member]]]:
-    """Neighbours in the stack that one pass can average in a slot: equal rule, and equal topology and weights."""
-    mixed = [(member.job.scenario.learning.aggregation, member.mixing_in(slot), member) for member in members]
-    groups = [list(group) for _, group in groupby(mixed, key=lambda one: (one[0], id(one[1])))]
-    return [(group[0][0], group[0][1], [member for _, _, member in group]) for group in groups]
 
 
 def _first_stacks(
@@ -513,11 +263,7 @@ def _first_stacks(
 
 def state_names(learning: Learning) -> tuple[str, ...]:
     """What a device keeps from slot to slot: weights, quasi-global momentum, the memory of top-k."""
-    has = {
-        "weights": True,
-        "momentum": bool(learning.quasi_global),
-        "feedback": learning.on_air == "top-k",
-    }
+    has = {"weights": True, "momentum": learning.quasi_global, "feedback": learning.on_air == "top-k"}
     return tuple(name for name, needed in has.items() if needed)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from heliomesh.arguments import checked
 from heliomesh.durable import Sealed, file_sha256, make_folder, read_tensors, write_tensors, written_whole
-from heliomesh.mistakes import MistakeError
+from heliomesh.mistakes import MistakeError, in_one_line
 
 MANIFEST, METRICS, WEIGHTS = "manifest.json", "metrics.parquet", "weights.safetensors"
 CHECKPOINTS = "checkpoints"  # folder within a run's folder, until the run is finished
@@ -89,7 +89,7 @@ class Run:
         source = Path(folder)
         manifest = read_manifest(source)
         provenance = manifest["provenance"]
-        columns, accuracy, loss = _read_parquet(source / METRICS)
+        columns, accuracy, loss = read_metrics(source / METRICS)
         if WEIGHTS not in manifest["sha256"]:
             return cls(columns, accuracy, loss, torch.empty(accuracy.shape[1], 0), provenance)
         tensors = read_tensors(source / WEIGHTS, TrainingError)
@@ -134,12 +134,6 @@ def read_manifest(folder: Path, checked: Sequence[str] | None = None) -> dict[st
     return manifest
 
 
-def read_provenance(folder: Path, checked: Sequence[str] | None = None) -> dict[str, Any]:
-    """What a finished run was made from; see `read_manifest`."""
-    provenance: dict[str, Any] = read_manifest(folder, checked)["provenance"]
-    return provenance
-
-
 def check_sum(
     path: Path,
     expected: str | None,
@@ -175,7 +169,11 @@ def _write_parquet(path: Path, run: Run) -> None:
         pq.write_table(pa.table(columns), file)
 
 
-def _read_parquet(path: Path) -> tuple[dict[str, Floats], Floats, Floats]:
+def read_metrics(path: Path) -> tuple[dict[str, Floats], Floats, Floats]:
+    """A run's metrics by column (evaluated slot,), and accuracy and loss (evaluated slot, device).
+
+    Raises TrainingError where the file is another.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -185,4 +183,4 @@ def _read_parquet(path: Path) -> tuple[dict[str, Floats], Floats, Floats]:
         metrics = {name: np.array(values, np.float64) for name, values in columns.items() if name not in _ORIGIN}
         return metrics, accuracy, loss
     except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        raise TrainingError(f"{path}: expected the metrics of a run, actual: {error}") from None
+        raise TrainingError(f"{path}: expected the metrics of a run, actual: {in_one_line(error)}") from None

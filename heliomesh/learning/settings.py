@@ -1,9 +1,64 @@
-"""How a run is trained and measured."""
+"""What is trained and how: one episode of a trace under a scenario's ``[learning]``, and the trainer's settings."""
 
+import hashlib
 from dataclasses import dataclass
 
 from heliomesh.arguments import checked
 from heliomesh.learning.precision import Precision
+from heliomesh.scenario import Scenario
+from heliomesh.simulation.trace import Trace, TraceError
+
+
+@checked
+@dataclass(frozen=True)
+class TrainJob:
+    """A run to be: one episode of a trace under a scenario's ``[learning]``.
+
+    Attributes
+    ----------
+    scenario
+        What is trained.
+    trace
+        Who trained in which slot, and what arrived.
+    episode
+        Which episode of the trace.
+    seed
+        Draws partition, first weights, minibatches and test subset; default: the scenario's.
+    """
+
+    scenario: Scenario
+    trace: Trace
+    episode: int = 0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.training_seed < 0:
+            raise TraceError(f"seed: expected at least 0, actual value {self.training_seed}")
+        if self.training_seed >= 2**63:  # no column of whole numbers holds it
+            raise TraceError(f"seed: expected less than 2^63, actual value {self.training_seed}")
+        episodes = len(self.trace.scheduled)
+        if not 0 <= self.episode < episodes:
+            raise TraceError(f"episode: expected 0 to {episodes - 1}, as the trace has, actual value {self.episode}")
+
+    @property
+    def training_seed(self) -> int:
+        """The seed that counts."""
+        return self.scenario.seed if self.seed is None else self.seed
+
+    @property
+    def trace_hash(self) -> str:
+        """Hexadecimal sha256 of all that the trainer reads of the episode."""
+        digest = hashlib.sha256()
+        by_slot = ["scheduled", "delivered", "spent_joule", "harvested_joule"]
+        if self.scenario.learning.on_air == "top-k":
+            by_slot.append("power_watt")  # a sender's memory changes even where nobody hears it
+        arrays = [getattr(self.trace, name)[self.episode] for name in by_slot]
+        if self.trace.edge_weight is not None:
+            arrays.append(self.trace.edge_weight[self.episode])
+        for array in (*arrays, self.trace.edge_receiver, self.trace.edge_sender):
+            digest.update(f"{array.dtype}{array.shape}".encode())
+            digest.update(array.tobytes())
+        return digest.hexdigest()
 
 
 @checked

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 
 from heliomesh.learning.dataset import Dataset
-from heliomesh.learning.execution import Report
-from heliomesh.learning.replay import Replay, TrainJob
-from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.replay import Replay
+from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.stacked import Scores
+from heliomesh.learning.strategy import Report
 from heliomesh.physics.topology import Topology, build_topology
 
 Indices = npt.NDArray[np.int64]

@@ -5,7 +5,7 @@ planners, seeds and partitions may train together. How the steps are executed is
 `learning/strategies` each; all of them compute what `strategies/loop.py` writes down plainly.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
@@ -71,13 +71,17 @@ class Scores:
     accuracy: Tensor  # (row,) in [0, 1]
 
 
+def joined(parts: Sequence[Scores]) -> Scores:
+    """Scores of several groups of rows, one after the other."""
+    return Scores(torch.cat([part.loss for part in parts]), torch.cat([part.accuracy for part in parts]))
+
+
 class Strategy(Protocol):
     """A way to execute local steps."""
 
     @property
     def name(self) -> str:
         """Its file in the catalog."""
-        ...
 
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps in place on ``weights[rows]``; other rows are not touched.
@@ -86,14 +90,12 @@ class Strategy(Protocol):
         the mean loss over the K minibatches, each before its step; (active,). The model is in training mode, and
         its frozen parameters stay as they are.
         """
-        ...
 
     def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
         """Scores of ``weights[rows]``, with the model in evaluation mode.
 
         Each meets all samples, or those that ``picked`` (row, sample) names for it.
         """
-        ...
 
 
 def sample_chunks(samples: Samples, size: int) -> Iterator[Samples]:

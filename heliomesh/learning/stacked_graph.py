@@ -113,8 +113,8 @@ def refuse(strategy: str, reason: str) -> ScenarioError:
 def refuse_repeated_layers(program: Program, strategy: str) -> None:
     """For a strategy that moves a layer's weights as soon as it knows their gradient."""
     layers = (Dense, Convolution, GroupNorm)
-    owners = [step.operation.weight for step in program.instructions if isinstance(step.operation, layers)]
-    owners = [owner for owner in owners if owner is not None]
+    operations = [step.operation for step in program.instructions if isinstance(step.operation, layers)]
+    owners = [one.weight for one in operations if one.weight is not None]
     if len(set(owners)) < len(owners):
         raise refuse(strategy, "uses a layer twice, whose weights would move between its two gradients")
 
@@ -142,54 +142,15 @@ def with_fused_pools(program: Program) -> Program:
 
 
 # Modules and functions that treat samples one by one, whatever their arguments.
-_MODULES = (
-    nn.ReLU,
-    nn.ReLU6,
-    nn.LeakyReLU,
-    nn.ELU,
-    nn.CELU,
-    nn.SELU,
-    nn.GELU,
-    nn.SiLU,
-    nn.Mish,
-    nn.Tanh,
-    nn.Sigmoid,
-    nn.Softplus,
-    nn.Hardtanh,
-    nn.Hardswish,
-    nn.Hardsigmoid,
-    nn.Identity,
-    nn.MaxPool2d,
-    nn.AvgPool2d,
-    nn.AdaptiveAvgPool2d,
-    nn.AdaptiveMaxPool2d,
-    nn.ZeroPad2d,
-)
-_FUNCTIONS = frozenset(
-    (
-        torch.relu,
-        torch.tanh,
-        torch.sigmoid,
-        torch.add,
-        torch.mul,
-        torch.sub,
-        operator.add,
-        operator.iadd,
-        operator.mul,
-        operator.sub,
-        operator.neg,
-        functional.relu,
-        functional.gelu,
-        functional.silu,
-        functional.leaky_relu,
-        functional.elu,
-        functional.tanh,
-        functional.sigmoid,
-        functional.max_pool2d,
-        functional.avg_pool2d,
-        functional.adaptive_avg_pool2d,
-    )
-)
+_RECTIFIERS = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.CELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Softplus)
+_BOUNDED = (nn.Tanh, nn.Sigmoid, nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid)
+_SPATIAL = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d, nn.ZeroPad2d)
+_MODULES = (*_RECTIFIERS, *_BOUNDED, *_SPATIAL, nn.Identity)
+_SUMS = (torch.add, torch.mul, torch.sub, operator.add, operator.iadd, operator.mul, operator.sub, operator.neg)
+_ACTIVATIONS = (functional.relu, functional.gelu, functional.silu, functional.leaky_relu, functional.elu)
+_SIGMOIDS = (functional.tanh, functional.sigmoid, torch.tanh, torch.sigmoid)
+_POOLINGS = (functional.max_pool2d, functional.avg_pool2d, functional.adaptive_avg_pool2d)
+_FUNCTIONS = frozenset((*_SUMS, *_ACTIVATIONS, *_SIGMOIDS, *_POOLINGS, torch.relu))
 _METHODS = ("relu", "tanh", "sigmoid", "add", "mul", "sub")
 _ADDITIONS = (torch.add, operator.add, operator.iadd, "add")
 
@@ -239,8 +200,8 @@ def _instruction(node: fx.Node, modules: Mapping[str, nn.Module], strategy: str)
         return Instruction(node.name, _layer(layer, f"{node.target}.", strategy), inputs)
     if node.op == "get_attr":
         raise refuse(strategy, f"uses {node.target!r} outside a layer")
-    known = node.target in (_FUNCTIONS if node.op == "call_function" else _METHODS) or _flattens_samples(node)
-    if not known:
+    known = _FUNCTIONS if node.op == "call_function" else _METHODS
+    if node.target not in known and not _flattens_samples(node):
         name = getattr(node.target, "__name__", node.target)
         raise refuse(strategy, f"calls {name!r}, which is not known to treat samples one by one")
     return Instruction(node.name, _function(node), inputs)

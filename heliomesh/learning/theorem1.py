@@ -27,8 +27,8 @@ from heliomesh.learning.dataset import Dataset, load_dataset
 from heliomesh.learning.minibatch import Minibatches
 from heliomesh.learning.model import build_model
 from heliomesh.learning.partition import Partition, split
-from heliomesh.learning.replay import TrainJob
 from heliomesh.learning.run import Run
+from heliomesh.learning.settings import TrainJob
 from heliomesh.learning.stacked import Layout, flat_weights, layout_of
 from heliomesh.problem.problem import build
 from heliomesh.scenario import Scenario
@@ -101,11 +101,8 @@ def diagnose(
     minibatches = Minibatches(partition, seed, _MINIBATCHES, settings.batch)
     constants = estimate_constants(_Loss(model, layout_of(model), dataset), partition, minibatches, points)
     scale = 64 * max(constants.smoothness, _TINY) * settings.local_steps * problem.slots**0.5
-    return Theorem1(
-        constants=constants,
-        terms=theorem1_terms(problem, theorem1_cost(trace, episode), constants),
-        learning_rate=problem.num_devices**0.5 / scale,
-    )
+    terms = theorem1_terms(problem, theorem1_cost(trace, episode), constants)
+    return Theorem1(constants, terms, learning_rate=problem.num_devices**0.5 / scale)
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,11 @@ from torch import Tensor
 from heliomesh.arguments import Count, checked
 from heliomesh.learning.checkpoint import Checkpoint, CheckpointError, Checkpoints, newest_of_all
 from heliomesh.learning.dataset import Dataset
-from heliomesh.learning.evaluation import COLUMNS, Evaluation, Evaluator
-from heliomesh.learning.replay import DivergedError, Member, Replay, Stack, TrainJob, state_names
+from heliomesh.learning.evaluation import COLUMNS, Evaluation, evaluate
+from heliomesh.learning.members import DivergedError, Member
+from heliomesh.learning.replay import Replay, Stack, state_names
 from heliomesh.learning.run import Floats, Run, TrainingError, machine, versions
-from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.tracking import Observer, unobserved
 from heliomesh.problem.policy import ParallelMap, Track, untracked
 
@@ -42,7 +43,7 @@ MakeStack = Callable[[Sequence[TrainJob], Dataset, TrainSettings], Stack]
 
 @checked
 @dataclass(frozen=True)
-class Work:
+class Execution:
     """How work is carried out and who watches it; nothing here decides a result.
 
     ``track`` and ``observer`` may raise any exception to cancel. It reaches the caller, locks are released, and what
@@ -84,7 +85,7 @@ class Work:
     stacks_at_once: Count = 1
 
 
-ALONE = Work()
+ALONE = Execution()
 _LEAST_BETWEEN = 20  # times as long as a checkpoint takes to write, between two of them
 
 
@@ -111,17 +112,19 @@ class Training:
         dataset: Dataset,
         settings: TrainSettings,
         origins: Sequence[Mapping[str, Any]],
-        work: Work = ALONE,
+        work: Execution = ALONE,
         checkpoints: Sequence[Checkpoints] = (),
     ) -> None:
-        _check_settings(jobs, settings)
+        for name in ("evaluate_every", "device_samples", "checkpoint_every"):
+            value = getattr(settings, name)
+            if value is not None and value < 1:
+                raise TrainingError(f"{name}: expected at least 1, actual value {value}")
         resumed = newest_of_all(checkpoints, work.notify)
         for one in resumed:
             _check_facts(one.facts)
-        self._stack = stack = work.make_stack(jobs, dataset, settings)
+        self._stack = work.make_stack(jobs, dataset, settings)
         self._dataset, self._settings, self._origins = dataset, settings, origins
         self._observer, self._checkpoints = work.observer, checkpoints
-        self._evaluator = Evaluator(stack, len(dataset.test_labels), settings.device_samples)
         self._done = 0
         self._losses: list[Floats] = []  # (row,) of every slot since the last evaluation
         self._evaluations: list[list[Evaluation]] = []  # by evaluated slot and run
@@ -169,9 +172,12 @@ class Training:
         self._losses.append(self._stack.step(self._done))
         self._done += 1
         if self._done % self._settings.evaluate_every == 0 or not self.num_slots_left:
-            evaluations = self._evaluate()
+            total = len(self._dataset.test_labels)
+            scored = min(self._settings.device_samples, total) if self.num_slots_left else total
+            self._evaluations.append(evaluate(self._stack, self._done, np.stack(self._losses), scored))
+            self._losses.clear()
             with self._kept_if_cancelled():
-                for run, evaluation in enumerate(evaluations):
+                for run, evaluation in enumerate(self._evaluations[-1]):
                     self._observer(run, evaluation.row)
 
     def _is_due(self) -> bool:
@@ -202,12 +208,6 @@ class Training:
         except BaseException:
             self._keep()
             raise
-
-    def _evaluate(self) -> list[Evaluation]:
-        evaluations = self._evaluator.evaluate(self._done, np.stack(self._losses))
-        self._losses.clear()
-        self._evaluations.append(evaluations)
-        return evaluations
 
     def _checkpoint(self, run: int, state: Mapping[str, Tensor]) -> Checkpoint:
         """One run's part of the stack's state."""
@@ -260,17 +260,16 @@ class Training:
         """Metrics by column, and accuracy and loss (evaluated slot, device) of one run so far."""
         own = [evaluations[run] for evaluations in self._evaluations]
         metrics = {name: np.array([one.row[name] for one in own], np.float64) for name in COLUMNS}
-        devices = member.topology.num_devices
-        accuracy = np.array([one.accuracy for one in own], np.float64).reshape(-1, devices)
-        loss = np.array([one.loss for one in own], np.float64).reshape(-1, devices)
-        return metrics, accuracy, loss
+        shape = (-1, member.topology.num_devices)
+        accuracy, loss = ([getattr(one, name) for one in own] for name in ("accuracy", "loss"))
+        return metrics, np.array(accuracy, np.float64).reshape(shape), np.array(loss, np.float64).reshape(shape)
 
     def _seconds(self) -> float:
         return self._second_before + time.monotonic() - self._started
 
     def runs(self) -> list[Run]:
         """The finished runs."""
-        weights = self._stack.gather()
+        weights = self._stack.gather_state()["weights"]
         return [
             Run(*self._curves(run, member), weights[member.rows], self._provenance(run, member))
             for run, member in enumerate(self._stack.members)
@@ -312,15 +311,6 @@ def _evaluation(tensors: Mapping[str, Tensor], number: int) -> Evaluation:
     """One evaluation as a checkpoint holds it."""
     row = dict(zip(COLUMNS, tensors["metrics 0"][:, number].tolist(), strict=True))
     return Evaluation(row, tensors["accuracy 0"][number].numpy(), tensors["loss 0"][number].numpy())
-
-
-def _check_settings(jobs: Sequence[TrainJob], settings: TrainSettings) -> None:
-    if not jobs:
-        raise TrainingError("jobs: expected at least one, actual number 0")
-    for name in ("evaluate_every", "device_samples", "checkpoint_every"):
-        value = getattr(settings, name)
-        if value is not None and value < 1:
-            raise TrainingError(f"{name}: expected at least 1, actual value {value}")
 
 
 @contextmanager

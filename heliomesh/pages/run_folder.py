@@ -14,10 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from heliomesh.jobs.result_files import PLAN, TRACE, TRACE_ARRAYS, read_result
-from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
+from heliomesh.learning.checkpoint import Checkpoint, Checkpoints, newest_whole
 from heliomesh.learning.evaluation import COLUMNS
-from heliomesh.learning.replay import TrainJob, check_trace
-from heliomesh.learning.run import CHECKPOINTS, MANIFEST, METRICS, TrainingError, is_finished, read_provenance
+from heliomesh.learning.members import check_trace
+from heliomesh.learning.run import (
+    CHECKPOINTS,
+    MANIFEST,
+    METRICS,
+    TrainingError,
+    is_finished,
+    read_manifest,
+    read_metrics,
+)
+from heliomesh.learning.settings import TrainJob
+from heliomesh.mistakes import in_one_line
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.planning import planner_names, resolved_options
 from heliomesh.scenario import Scenario, ScenarioError
@@ -123,7 +133,7 @@ def _read_trace(path: Path) -> Trace | None:
 
 
 def _finished(path: Path, trace: Trace | None, wanted: Mapping[str, Any], plan: Mapping[str, Any]) -> RunFolder:
-    provenance = read_provenance(path, [METRICS])
+    provenance = read_manifest(path, [METRICS])["provenance"]
     try:
         scenario = _scenario(path / MANIFEST, str(provenance["scenario_toml"]))
         planner, seed, episode = str(provenance["planner"]), int(provenance["seed"]), int(provenance["episode"])
@@ -141,7 +151,7 @@ def _finished(path: Path, trace: Trace | None, wanted: Mapping[str, Any], plan: 
         seed=seed,
         episode=episode,
         finished=True,
-        curves=_read_metrics(path / METRICS, scenario),
+        curves=_read_curves(path / METRICS, scenario),
         trace=trace,
         plan=plan,
         options=_chosen_options(path, wanted),
@@ -210,20 +220,15 @@ def _chosen_options(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _not_a_manifest(folder: Path, error: Exception) -> TrainingError:
-    return TrainingError(f"{folder / MANIFEST}: expected the manifest of a run, actual: {_reason(error)}")
+    return TrainingError(f"{folder / MANIFEST}: expected the manifest of a run, actual: {in_one_line(error)}")
 
 
-def _read_metrics(path: Path, scenario: Scenario) -> Curves:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+def _read_curves(path: Path, scenario: Scenario) -> Curves:
+    metrics, accuracy, _ = read_metrics(path)
     try:
-        content = pa.BufferReader(path.read_bytes())  # pyarrow itself takes names in UTF-8 only
-        columns = pq.read_table(content).to_pydict()
-        metrics = {name: np.array(columns[name], np.float64) for name in COLUMNS}
-        return _checked(metrics, np.array(columns["device_accuracy"], np.float64), scenario)
-    except (pa.ArrowException, *_MALFORMED) as error:
-        raise TrainingError(f"{path}: expected the metrics of a run, actual: {_reason(error)}") from None
+        return _checked({name: metrics[name] for name in COLUMNS}, accuracy, scenario)
+    except _MALFORMED as error:
+        raise TrainingError(f"{path}: expected the metrics of a run, actual: {in_one_line(error)}") from None
 
 
 def _checked(metrics: dict[str, Floats], accuracy: Floats, scenario: Scenario) -> Curves:
@@ -236,8 +241,8 @@ def _checked(metrics: dict[str, Floats], accuracy: Floats, scenario: Scenario) -
 
 def _newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, tuple[str, ...]]:
     """The newest checkpoint that is whole, and remarks on those passed over. Changes no file."""
-    found, damage = Checkpoints(folder, None).newest_whole()
-    return found, tuple(f"A checkpoint was passed over: {sentence}." for sentence in damage)
+    found, damage = newest_whole([Checkpoints(folder, None)])
+    return next(iter(found), None), tuple(f"A checkpoint was passed over: {sentence}." for sentence in damage)
 
 
 def _curves(folder: Path, found: Checkpoint | None, scenario: Scenario) -> Curves:
@@ -248,14 +253,14 @@ def _curves(folder: Path, found: Checkpoint | None, scenario: Scenario) -> Curve
         metrics = dict(zip(COLUMNS, found.tensors["metrics 0"].numpy(), strict=True))
         return _checked(metrics, found.tensors["accuracy 0"].numpy(), scenario)
     except _MALFORMED as error:
-        raise TrainingError(f"{folder}: expected the curves of a run, actual: {_reason(error)}") from None
+        raise TrainingError(f"{folder}: expected the curves of a run, actual: {in_one_line(error)}") from None
 
 
 def _scenario(source: Path, toml: str) -> Scenario:
     try:
         return Scenario.parse(tomllib.loads(toml))
     except (ScenarioError, ValueError, RecursionError) as error:
-        raise TrainingError(f"{source}: expected a scenario of this version, actual: {_reason(error)}") from None
+        raise TrainingError(f"{source}: expected a scenario of this version, actual: {in_one_line(error)}") from None
 
 
 def _topology(path: Path, scenario: Scenario, trace: Trace | None, episode: int, seed: int) -> Topology:
@@ -284,9 +289,3 @@ def _check_arrays(path: Path, trace: Trace, scenario: Scenario) -> None:
             )
         if not np.isfinite(array).all():
             raise TraceError(f"{path}: expected finite numbers in {name}, actual: NaN or infinity")
-
-
-def _reason(error: Exception) -> str:
-    """An error in one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return f"no {text}" if isinstance(error, KeyError) else text

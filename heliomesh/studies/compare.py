@@ -15,10 +15,10 @@ from heliomesh.jobs.job import Job
 from heliomesh.jobs.steps import job_of
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_settings
-from heliomesh.learning.readiness import check_trainable
+from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.run import Run, TrainingError
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.learning.trainer import ALONE, Work
+from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.mistakes import MistakeError
 from heliomesh.planning import find_planner, lower_bound, make_plan, planner_names
 from heliomesh.problem.dual import is_quick
@@ -104,14 +104,14 @@ class Comparison:
         """What every trained planner loses against the lossless ideal, and through what, over common seeds.
 
         Counterfactuals train in one stack and stay in the store: the same call again repeats none. ``work`` has
-        fields of `Work`.
+        fields of `Execution`.
         """
         store = self._kept()
         trained = [row for row in self.rows if row.jobs]
         if not trained:
             raise ScenarioError("train", "expected at least 1 trained episode per plan, actual number of runs 0")
         with store.alone():
-            found = iter(ledgers_in(store, [job for row in trained for job in row.jobs], Work(**work)))
+            found = iter(ledgers_in(store, [job for row in trained for job in row.jobs], Execution(**work)))
         return {row.planner: joined([next(found) for _ in row.jobs]) for row in trained}
 
     def _kept(self) -> Store:
@@ -178,7 +178,7 @@ def compare(
     store
         Where plans, traces and runs are kept, so that the same call again does not repeat them.
     **settings
-        Fields of `TrainSettings` and of `Work`, such as ``device``, ``track`` or ``observer``.
+        Fields of `TrainSettings` and of `Execution`, such as ``device``, ``track`` or ``observer``.
 
     Returns
     -------
@@ -222,7 +222,7 @@ def jobs_of(problem: Problem, row: Row, under: Comparing, train: int, training: 
     return tuple(replace(base, episode=e, training_seed=under.seed + e) for e in range(train))
 
 
-def trained_rows(rows: Sequence[Row], store: Store, work: Work) -> tuple[Row, ...]:
+def trained_rows(rows: Sequence[Row], store: Store, work: Execution) -> tuple[Row, ...]:
     """Rows with their runs: with common random numbers, data and first weights."""
     for row in rows:
         if row.plan is not None and not store.has(row.jobs[0], "plan"):
@@ -253,7 +253,7 @@ class Asked:
 
     problem: Problem
     under: Comparing
-    work: Work
+    work: Execution
     store: Store | None  # of plans, where they are kept
 
     def every_row(self, todo: Sequence[tuple[object, Mapping[str, Any]]]) -> Iterator[Row]:

@@ -99,7 +99,7 @@ def gain(
     folder
         Where plans, traces and runs are kept, so that nothing is computed twice.
     **settings
-        Fields of `TrainSettings` and of `Work`, such as ``device``, ``track`` or ``observer``.
+        Fields of `TrainSettings` and of `Execution`, such as ``device``, ``track`` or ``observer``.
 
     Returns
     -------

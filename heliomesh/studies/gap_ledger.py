@@ -28,10 +28,10 @@ from heliomesh.arguments import checked
 from heliomesh.durable import Sealed, make_folder
 from heliomesh.jobs.job import IDEAL, Job
 from heliomesh.jobs.store import Store, opened
-from heliomesh.learning.readiness import check_trainable
+from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.replay import Replay
 from heliomesh.learning.run import Run, TrainingError
-from heliomesh.learning.trainer import ALONE, Work
+from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.simulation.trace import Trace
 
@@ -106,7 +106,7 @@ def gap_ledger(jobs: Job | Sequence[Job], store: Store | str | Path | None = Non
     store
         Where runs, counterfactuals and ledgers are kept; the same call again goes on or returns them.
     **work
-        Fields of `Work`.
+        Fields of `Execution`.
 
     Returns
     -------
@@ -118,7 +118,7 @@ def gap_ledger(jobs: Job | Sequence[Job], store: Store | str | Path | None = Non
     ScenarioError, TrainingError, TooLargeError
         As `run` does.
     """
-    several, how = [jobs] if isinstance(jobs, Job) else list(jobs), Work(**work)
+    several, how = [jobs] if isinstance(jobs, Job) else list(jobs), Execution(**work)
     if not several:
         raise TrainingError("jobs: expected at least one, actual number 0")
     first = several[0]
@@ -128,7 +128,7 @@ def gap_ledger(jobs: Job | Sequence[Job], store: Store | str | Path | None = Non
         return joined(ledgers_in(kept, several, how))
 
 
-def ledgers_in(store: Store, jobs: Sequence[Job], work: Work = ALONE) -> list[GapLedger]:
+def ledgers_in(store: Store, jobs: Sequence[Job], work: Execution = ALONE) -> list[GapLedger]:
     """One ledger per job, from a store that this process has for itself; absent trainings go in one stack."""
     runs = [store.run(job, work) for job in jobs] if store.single else store.runs(jobs, work)
     absent = [number for number, job in enumerate(jobs) if not _place(store, job).exists()]
@@ -138,7 +138,7 @@ def ledgers_in(store: Store, jobs: Sequence[Job], work: Work = ALONE) -> list[Ga
     return [read_ledger(_place(store, job), job.key()) for job in jobs]
 
 
-def _counterfactual_runs(store: Store, jobs: Sequence[Job], work: Work) -> list[tuple[Run, Run]]:
+def _counterfactual_runs(store: Store, jobs: Sequence[Job], work: Execution) -> list[tuple[Run, Run]]:
     """The ideal and *all arrive* of every job; those of a run's folder have checkpoints and go when they are done."""
     arrived = [all_arrive_job(job, trace) for job, trace in zip(jobs, store.traces(jobs, work), strict=True)]
     pairs = list(zip(map(ideal_job, jobs), arrived, strict=True))
@@ -161,14 +161,14 @@ def ideal_job(job: Job) -> Job:
         reaction=None,
         plan_device="cpu",
         plan_dtype="float64",
-        given=None,
+        trace=None,
     )
 
 
 def all_arrive_job(job: Job, trace: Trace) -> Job:
     """The job's training under its own schedule, with no packet lost."""
-    own = trace if job.given is None else trace.episode(job.episode)
-    return replace(job, options={}, episode=0, changes=(), reaction=None, given=all_arrive(own))
+    own = trace if job.trace is None else trace.episode(job.episode)
+    return replace(job, options={}, episode=0, changes=(), reaction=None, trace=all_arrive(own))
 
 
 def all_arrive(trace: Trace) -> Trace:

@@ -23,7 +23,7 @@ from heliomesh.catalog import CodeOrName
 from heliomesh.jobs.steps import job_of, planned
 from heliomesh.jobs.store import opened
 from heliomesh.jobs.training import Settings, split_settings
-from heliomesh.learning.readiness import check_trainable
+from heliomesh.learning.preflight import check_trainable
 from heliomesh.living.answer import Answer, Answering
 from heliomesh.living.change import Era, eras
 from heliomesh.living.conditions import Conditions
@@ -128,7 +128,7 @@ def live(
     folder
         Where plans, traces and runs are kept; none is computed twice.
     **settings
-        Fields of `TrainSettings` and of `Work`, such as ``device``, ``track`` or ``observer``.
+        Fields of `TrainSettings` and of `Execution`, such as ``device``, ``track`` or ``observer``.
 
     Returns
     -------

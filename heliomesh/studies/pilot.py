@@ -54,7 +54,7 @@ def pilot(scenario: Scenario, *, seed: Index | None = None, **settings: Any) -> 
     seed
         Draws the training; by default the scenario's.
     **settings
-        Fields of `TrainSettings` and of `Work`, such as ``device``, ``track`` or ``observer``.
+        Fields of `TrainSettings` and of `Execution`, such as ``device``, ``track`` or ``observer``.
 
     Returns
     -------

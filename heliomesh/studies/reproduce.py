@@ -10,11 +10,11 @@ from heliomesh.arguments import checked
 from heliomesh.jobs.fingerprint import COMPUTING, minor
 from heliomesh.jobs.store import Store
 from heliomesh.jobs.training import Settings, split_settings
-from heliomesh.learning.execution import check_strategy
 from heliomesh.learning.precision import check_precision
 from heliomesh.learning.run import versions
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.learning.trainer import Work
+from heliomesh.learning.strategy import check_strategy
+from heliomesh.learning.trainer import Execution
 from heliomesh.problem.problem import torch_device
 from heliomesh.studies.experiments import Experiment, experiments
 from heliomesh.studies.line import Line
@@ -111,7 +111,7 @@ def reproduce(
     only
         ``"plan"`` plans and simulates, to train later; ``"read"`` returns what is stored.
     **settings
-        Fields of `TrainSettings` and of `Work`, such as ``device``, ``track`` or ``observer``.
+        Fields of `TrainSettings` and of `Execution`, such as ``device``, ``track`` or ``observer``.
 
     Returns
     -------
@@ -136,7 +136,7 @@ def reproduce(
     return found
 
 
-def _tell_other_versions(found: Sequence[Figure], work: Work) -> None:
+def _tell_other_versions(found: Sequence[Figure], work: Execution) -> None:
     """Say which packed runs were computed with other versions than a run would be now."""
     here = versions()
     stored = [result.facts.get("versions") for figure in found for result in figure.results]
@@ -161,13 +161,15 @@ def _absent(one: Experiment, store: Store, quick: bool, training: TrainSettings)
     return [line for line in one.lines(quick) if not all(store.has(job) for job in line.jobs(training))]
 
 
-def prepare(asked: Sequence[Experiment], store: Store, quick: bool, training: TrainSettings, work: Work) -> None:
+def prepare(asked: Sequence[Experiment], store: Store, quick: bool, training: TrainSettings, work: Execution) -> None:
     """Plan and simulate what is not there."""
     lines = [line for one in asked for line in _absent(one, store, quick, training)]
     store.traces([job for line in lines for job in line.jobs(training)], work)
 
 
-def carry_out(asked: Sequence[Experiment], store: Store, quick: bool, training: TrainSettings, work: Work) -> None:
+def carry_out(
+    asked: Sequence[Experiment], store: Store, quick: bool, training: TrainSettings, work: Execution
+) -> None:
     """Train what is not there, and pack every experiment's runs when they are complete."""
     for one in asked:
         lines = _absent(one, store, quick, training)

@@ -21,9 +21,9 @@ from heliomesh.arguments import AtLeast, Count, Index, NotEmpty, checked
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_fields
-from heliomesh.learning.readiness import check_trainable
+from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.learning.trainer import ALONE, Work
+from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.problem.policy import Track, untracked
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.diagnostics import Interval, interval
@@ -317,7 +317,7 @@ class Measurement:
         if self.measure == "accuracy":
             check_trainable(scenario, TrainSettings(device=self.device, strategy=self.strategy), self.seed)
 
-    def samples(self, scenario: Scenario, store: Store, work: Work = ALONE) -> Samples:
+    def samples(self, scenario: Scenario, store: Store, work: Execution = ALONE) -> Samples:
         """The measure and the darkness in every episode, from the store or computed."""
         jobs = self.jobs(scenario)
         if self.measure == "accuracy":
@@ -363,7 +363,7 @@ def size(
     store
         Where results are kept; what was measured before is not measured again.
     **settings
-        Fields of `Measurement` and of `Work`, such as ``planner``, ``episodes`` or ``track``.
+        Fields of `Measurement` and of `Execution`, such as ``planner``, ``episodes`` or ``track``.
 
     Returns
     -------
@@ -378,14 +378,14 @@ def size(
     """
     base = scenario if isinstance(scenario, Scenario) else Scenario.load(scenario)
     target = target_of(target_loss, target_accuracy, most_dark)
-    own, work = split_fields(settings, Measurement, Work)
+    own, work = split_fields(settings, Measurement, Execution)
     if own.get("episodes") is None:
         own["episodes"] = EPISODES[target.measure]
     measurement = Measurement(target.measure, **own)
     measurement.check(base)
     axes = axes_of(base, capacity_joule, panel)
     axes.scenario(base, min(axes.pairs))  # what the smallest battery cannot hold is refused before any work
-    quiet = Work(**{"keep_weights": False, **work, "track": untracked})
+    quiet = Execution(**{"keep_weights": False, **work, "track": untracked})
     with opened(store) as kept, kept.alone():
 
         def samples(pair: Pair) -> Samples:

@@ -20,7 +20,7 @@ from heliomesh.durable import make_folder, write_text
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run
-from heliomesh.learning.trainer import Work
+from heliomesh.learning.trainer import Execution
 from heliomesh.living.change import Era
 from heliomesh.living.reaction import REACTIONS
 from heliomesh.problem.problem import Problem
@@ -107,7 +107,7 @@ def there_at_the_end(problem: Problem, truth: Sequence[Era]) -> tuple[int, ...]:
 
 
 def survivors(
-    store: Store, changing: Job, seeds: int, devices: tuple[int, ...], change_slot: int, work: Work
+    store: Store, changing: Job, seeds: int, devices: tuple[int, ...], change_slot: int, work: Execution
 ) -> Survivors:
     """Train all four plans under the first episodes; episode e has the training seed ``changing.seed`` + e."""
     jobs = {UNCHANGED: replace(changing, changes=())}

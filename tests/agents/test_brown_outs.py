@@ -15,7 +15,7 @@ from heliomesh.agents.clock import WallClock
 from heliomesh.agents.folder import AgentFolder, ClockSettings
 from heliomesh.agents.journal import read_journal
 from heliomesh.durable import BusyFolderError, alone_in
-from heliomesh.learning.checkpoint import CheckpointError, Checkpoints
+from heliomesh.learning.checkpoint import CheckpointError, Checkpoints, newest_whole
 from heliomesh.mistakes import MistakeError
 from heliomesh.scenario import ScenarioError
 
@@ -63,8 +63,7 @@ def check_after_kills(folders: list[AgentFolder], killed: set[int]) -> None:
             assert "going on after slot" in told(folder)
         else:
             assert len(lines) == slots
-        found, damage = Checkpoints(folder.memory, None).newest_whole()
-        assert found is not None
+        (found,), damage = newest_whole([Checkpoints(folder.memory, None)])
         assert found.done == slots
         assert not damage
 
@@ -108,8 +107,7 @@ def test_a_full_disk_is_one_sentence_and_keeps_the_checkpoint(lonely: AgentFolde
     ended.start()
     ended.join()
     assert ended.exitcode == 0
-    found, damage = Checkpoints(lonely.memory, None).newest_whole()
-    assert found is not None
+    (found,), damage = newest_whole([Checkpoints(lonely.memory, None)])
     assert (found.done, damage) == (2, [])
     assert run_agent(lonely, print) == 4
 

@@ -21,7 +21,7 @@ from heliomesh.cli import main
 from heliomesh.commands import options
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
-from heliomesh.learning.trainer import Work
+from heliomesh.learning.trainer import Execution
 from heliomesh.pages.tables import figure_text
 from heliomesh.planning import make_plan
 from heliomesh.problem.problem import build
@@ -74,7 +74,7 @@ def test_a_lost_worker_is_replaced(local_ray: None, tmp_path: Path) -> None:
 
 
 def test_a_sweep_is_equal_and_not_repeated(local_ray: None, tmp_path: Path) -> None:
-    jobs, spread = [_job(number, slots=8) for number in range(4)], Work(parallel_map=engine.parallel_map)
+    jobs, spread = [_job(number, slots=8) for number in range(4)], Execution(parallel_map=engine.parallel_map)
     ours, theirs = Store(tmp_path / "local"), Store(tmp_path / "ray")
     ours.runs(jobs)
     theirs.runs(jobs, spread)
@@ -213,7 +213,7 @@ def test_a_sweep_survives_the_loss_of_a_node(tmp_path: Path) -> None:
 
     try:
         engine.start(cluster.address)
-        theirs.runs(jobs, Work(track=track, parallel_map=engine.parallel_map, runs_at_once=1))
+        theirs.runs(jobs, Execution(track=track, parallel_map=engine.parallel_map, runs_at_once=1))
     finally:
         engine.stop()
         cluster.shutdown()

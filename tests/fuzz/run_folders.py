@@ -85,7 +85,7 @@ def _prepare_store(folder: Path) -> None:
     cheap = Job(jobs[0].scenario.override({"slots": 3}), "uncoordinated")  # only its files matter
     store.put_plan(jobs[0], store.plan(cheap))
     store.put_trace(jobs[0], store.trace(cheap))
-    store.costs([replace(cheap, episode=1)])
+    store.means([replace(cheap, episode=1)])
 
 
 def run_folder(rng: Rng, originals: Path, place: Path) -> list[str]:
@@ -175,7 +175,7 @@ def stored_result(rng: Rng, originals: Path, place: Path) -> list[str] | Callabl
             lambda: store.trace(job),
             lambda: store.plan(job),
             lambda: store.run(last),
-            lambda: store.costs([replace(job, episode=1)]),
+            lambda: store.means([replace(job, episode=1)]),
             ["runs", "verify", str(folder)],
             ["runs", "list", str(folder)],
         )

@@ -19,7 +19,7 @@ from heliomesh.jobs.job import STEPS, Job
 from heliomesh.jobs.training import Settings
 from heliomesh.learning.datasets import digits
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.learning.trainer import Work
+from heliomesh.learning.trainer import Execution
 from heliomesh.planners import prices, uncoordinated
 from heliomesh.planning import resolved_options
 from heliomesh.scenario import shipped
@@ -328,5 +328,5 @@ def test_our_own_code_is_named_by_the_results_version() -> None:
 
 
 def test_type_checkers_know_every_setting():
-    given = get_type_hints(TrainSettings) | get_type_hints(Work)
+    given = get_type_hints(TrainSettings) | get_type_hints(Execution)
     assert get_type_hints(Settings) == given

@@ -21,7 +21,7 @@ from heliomesh.jobs.store import Store
 from heliomesh.learning import trainer
 from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.learning.trainer import Work
+from heliomesh.learning.trainer import Execution
 
 SCENARIO = hm.Scenario.load("tiny").override({"slots": 8, "learning.local_steps": 1, "learning.dataset": "synthetic"})
 BASE = Job(SCENARIO, "uncoordinated", training=TrainSettings(strategy="loop", evaluate_every=3, checkpoint_every=2))
@@ -64,7 +64,7 @@ def assert_whole(runs: list[hm.Run]) -> None:
 @pytest.mark.parametrize(("runs_at_once", "stacks"), [(4, 1), (2, 2), (3, 2), (1, 4)])
 def test_every_slot_of_every_stack_shows(tmp_path: Path, runs_at_once: int, stacks: int) -> None:
     seen = Watching()
-    Store(tmp_path).runs(JOBS, Work(track=seen, runs_at_once=runs_at_once))
+    Store(tmp_path).runs(JOBS, Execution(track=seen, runs_at_once=runs_at_once))
     assert (seen.shown, seen.total) == (8 * stacks, 8 * stacks)
     assert not list(tmp_path.rglob("checkpoints"))
 
@@ -73,11 +73,11 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from heliomesh.jobs.store import Store
-from heliomesh.learning.trainer import Work
+from heliomesh.learning.trainer import Execution
 from tests.jobs.test_stacks import JOBS, Watching
 
 kill = Watching(5, lambda: os.kill(os.getpid(), signal.SIGKILL))
-Store(Path(sys.argv[1])).runs(JOBS, Work(track=kill))
+Store(Path(sys.argv[1])).runs(JOBS, Execution(track=kill))
 """
 
 
@@ -87,15 +87,15 @@ def test_a_kill_in_the_middle_of_a_stack_loses_little(tmp_path: Path) -> None:
     assert ended.returncode == -signal.SIGKILL
     assert not any(Store(tmp_path).has(job) for job in JOBS)
     seen = Watching()
-    assert_whole(Store(tmp_path).runs(JOBS, Work(track=seen)))
+    assert_whole(Store(tmp_path).runs(JOBS, Execution(track=seen)))
     assert (seen.shown, seen.total) == (4, 4)  # from the checkpoints after slot 4
 
 
 def test_a_cancelled_stack_goes_on_where_it_was(tmp_path: Path) -> None:
     with pytest.raises(CancelledError):
-        Store(tmp_path).runs(JOBS, Work(track=Watching(5, cancel)))
+        Store(tmp_path).runs(JOBS, Execution(track=Watching(5, cancel)))
     seen = Watching()
-    assert_whole(Store(tmp_path).runs(JOBS, Work(track=seen)))
+    assert_whole(Store(tmp_path).runs(JOBS, Execution(track=seen)))
     assert seen.shown == 3
 
 
@@ -103,21 +103,21 @@ def test_a_kill_between_two_checkpoints_leaves_the_stack_together(tmp_path: Path
     """Some runs have a newer checkpoint than others: all go on from the newest that they have in common."""
     store = Store(tmp_path)
     with pytest.raises(CancelledError):
-        store.runs(JOBS, Work(track=Watching(6, cancel)))
+        store.runs(JOBS, Execution(track=Watching(6, cancel)))
     for job in JOBS[2:]:
         next(store.place(job, "run").glob("checkpoints/00000006.json")).unlink()
     seen = Watching()
-    assert_whole(store.runs(JOBS, Work(track=seen)))
+    assert_whole(store.runs(JOBS, Execution(track=seen)))
     assert (seen.shown, seen.total) == (4, 4)
 
 
 def test_runs_go_on_alone_and_in_other_stacks(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with pytest.raises(CancelledError):
-        store.runs(JOBS[:2], Work(track=Watching(6, cancel)))
+        store.runs(JOBS[:2], Execution(track=Watching(6, cancel)))
     alone, others = Watching(), Watching()
-    store.run(JOBS[0], Work(track=alone))
-    assert_whole(store.runs(JOBS, Work(track=others)))
+    store.run(JOBS[0], Execution(track=alone))
+    assert_whole(store.runs(JOBS, Execution(track=others)))
     assert alone.shown == 2
     assert others.shown == 2 + 8  # the second run of the first stack, and two that had not begun
 
@@ -125,10 +125,10 @@ def test_runs_go_on_alone_and_in_other_stacks(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
     store, told = Store(tmp_path), []
     with pytest.raises(CancelledError):
-        store.runs(JOBS, Work(track=Watching(6, cancel)))
+        store.runs(JOBS, Execution(track=Watching(6, cancel)))
     place = next(store.place(JOBS[2], "run").glob("checkpoints/00000006.safetensors"))
     place.write_bytes(place.read_bytes()[:-1])
-    assert_whole(store.runs(JOBS, Work(notify=told.append)))
+    assert_whole(store.runs(JOBS, Execution(notify=told.append)))
     assert len(told) == 1
     assert "going on from the checkpoint after slot 4" in told[0]
 
@@ -158,7 +158,7 @@ def test_large_checkpoints_take_a_twentieth_of_the_time_at_most(
             clock[0] += description == "train"
             yield item
 
-    Store(tmp_path).runs([own, replace(own, training_seed=1)], Work(track=second_passes))
+    Store(tmp_path).runs([own, replace(own, training_seed=1)], Execution(track=second_passes))
     assert written == [10, 10, 130, 130]
 
 
@@ -180,7 +180,7 @@ def test_a_run_that_diverges_leaves_the_others_alone(tmp_path: Path) -> None:
         store.runs(jobs)
     assert [store.has(job) for job in jobs] == [True, False, True, True]
     seen = Watching()
-    assert list(store.train(jobs, Work(track=seen))) == [jobs[1].key()]
+    assert list(store.train(jobs, Execution(track=seen))) == [jobs[1].key()]
     assert seen.shown <= 8  # the others are not trained again
 
 
@@ -188,7 +188,7 @@ def test_a_run_that_diverges_leaves_the_others_alone(tmp_path: Path) -> None:
 
 
 def test_stacks_elsewhere_show_their_slots_and_go_on(tmp_path: Path) -> None:
-    work = Work(parallel_map=partial(parallel_map, processes=2), stacks_at_once=2, same_disk=True)
+    work = Execution(parallel_map=partial(parallel_map, processes=2), stacks_at_once=2, same_disk=True)
     longer = [replace(job, scenario=SCENARIO.override({"slots": 4000})) for job in JOBS]
     begun = Watching(1, cancel)
     with pytest.raises(CancelledError):
@@ -204,7 +204,7 @@ def test_stacks_elsewhere_show_their_slots_and_go_on(tmp_path: Path) -> None:
 
 
 def test_a_run_that_diverges_elsewhere_is_named(tmp_path: Path) -> None:
-    work = Work(parallel_map=partial(parallel_map, processes=2), stacks_at_once=2, same_disk=True)
+    work = Execution(parallel_map=partial(parallel_map, processes=2), stacks_at_once=2, same_disk=True)
     store, jobs = Store(tmp_path), _some_diverge()
     (error,) = store.train(jobs, work).values()
     assert str(error).startswith("uncoordinated, training seed 1: device")

@@ -122,21 +122,21 @@ def test_jobs_of_one_plan_are_simulated_together_and_alone_alike(tmp_path: Path)
 def test_costs_are_those_of_the_traces_and_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [replace(JOB, episode=episode) for episode in (2, 0, 2)]
     store = Store(tmp_path)
-    costs = store.costs(jobs)
+    costs = store.means(jobs).cost.tolist()
     assert costs == [float(Store(tmp_path / "b").trace(job).cost[0]) for job in jobs]
     assert not (tmp_path / "traces").exists()
     assert len(list((tmp_path / "costs").rglob("*.json"))) == 2
     _forbid(monkeypatch, "planned", "simulated_means")
-    assert store.costs(jobs) == costs
+    assert store.means(jobs).cost.tolist() == costs
 
 
 def test_a_cost_of_another_job_is_refused(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.costs([JOB, replace(JOB, episode=1)])
+    store.means([JOB, replace(JOB, episode=1)])
     one, other = sorted((tmp_path / "costs").rglob("*.json"))
     shutil.copy(other, one)
     with pytest.raises(hm.TrainingError, match=f"expected the cost of job {one.stem}, actual {other.stem}"):
-        store.costs([JOB, replace(JOB, episode=1)])
+        store.means([JOB, replace(JOB, episode=1)])
 
 
 def test_a_view_is_a_run_s_folder(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,6 +318,6 @@ def test_results_of_another_version_may_go(store: Store, monkeypatch: pytest.Mon
 def test_plans_and_costs_without_a_run_stay(tmp_path: Path) -> None:
     """`reproduce --only-plan` and `size --store` leave nothing else."""
     store = Store(tmp_path)
-    store.costs([JOB])
+    store.means([JOB])
     store.trace(replace(JOB, episode=1))
     assert store.garbage() == []

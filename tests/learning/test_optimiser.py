@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import heliomesh as hm
-from heliomesh.learning.optimiser import choose_for
 from heliomesh.learning.stacked import Samples, flat_weights
+from heliomesh.learning.strategy import choose_for
 from heliomesh.scenario import Learning, ScenarioError
 
 MODEL = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))

@@ -13,7 +13,6 @@ from heliomesh import catalog
 from heliomesh.interop.flower_schedule import make_schedule
 from heliomesh.learning.aggregation import aggregate
 from heliomesh.learning.dataset import load_dataset
-from heliomesh.learning.execution import STRATEGY_CATALOG
 from heliomesh.learning.packets import (
     as_float16,
     as_int8,
@@ -23,6 +22,7 @@ from heliomesh.learning.packets import (
     rounding_noise,
 )
 from heliomesh.learning.replay import Replay, state_names
+from heliomesh.learning.strategy import STRATEGY_CATALOG
 from heliomesh.on_air import BLOCK
 from heliomesh.physics.topology import build_topology
 from heliomesh.scenario import Learning

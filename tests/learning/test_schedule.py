@@ -6,9 +6,9 @@ import torch
 
 import heliomesh as hm
 from heliomesh.jobs.job import Job
-from heliomesh.learning.execution import Chosen
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.strategy import Chosen
 
 SLOTS = 7
 FALLING = {"learning.schedule": "cosine", "learning.final_rate": 0.25}

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from heliomesh import catalog
-from heliomesh.learning.execution import STRATEGY_CATALOG
 from heliomesh.learning.model import build_model
 from heliomesh.learning.stacked import Samples, flat_weights, layout_of
 from heliomesh.learning.strategies import loop
+from heliomesh.learning.strategy import STRATEGY_CATALOG
 from heliomesh.scenario import ScenarioError
 
 CLASSES, SAMPLES, ROWS, STEPS, BATCH = 3, 40, 4, 2, 5

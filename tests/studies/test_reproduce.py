@@ -17,7 +17,7 @@ from heliomesh.jobs import store as store_module
 from heliomesh.jobs.steps import lossless
 from heliomesh.jobs.store import Store
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.learning.trainer import Work
+from heliomesh.learning.trainer import Execution
 from heliomesh.studies.experiments import experiments
 from heliomesh.studies.line import LOSSLESS, Line, Scheme
 from heliomesh.studies.results import (
@@ -34,7 +34,7 @@ from heliomesh.studies.results import (
 
 SMALL = hm.Scenario.load("tiny").override({"slots": 4, "learning.local_steps": 1, "learning.dataset": "synthetic"})
 TRAINING = TrainSettings(strategy="loop")
-PAIRWISE = Work(runs_at_once=2, keep_weights=False)
+PAIRWISE = Execution(runs_at_once=2, keep_weights=False)
 LINES = [
     Line("figure", scheme, SMALL.override(partition), 2, setting)
     for setting, partition in (("i.i.d.", {}), ("shards", {"learning.partition": "shards"}))

@@ -26,13 +26,13 @@ from heliomesh.jobs.job import Job
 from heliomesh.jobs.steps import origin
 from heliomesh.jobs.store import Store
 from heliomesh.learning.dataset import Dataset, load_dataset
-from heliomesh.learning.execution import Report
 from heliomesh.learning.partition import split
-from heliomesh.learning.replay import Replay, TrainJob
+from heliomesh.learning.replay import Replay
 from heliomesh.learning.run import Run, TrainingError
-from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.stacked import Scores
-from heliomesh.learning.trainer import ALONE, Training, Work
+from heliomesh.learning.strategy import Report
+from heliomesh.learning.trainer import ALONE, Execution, Training
 from heliomesh.problem.policy import Plan, Track
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.trace import Recorder, Trace
@@ -106,7 +106,7 @@ def run_fleet(
     job: Job,
     *,
     deaths: Mapping[int, int] | None = None,
-    work: Work = ALONE,
+    work: Execution = ALONE,
 ) -> FleetRun:
     """Install a fleet, let it plan, and run it through the horizon.
 
@@ -248,16 +248,12 @@ class FleetStack:
         self._recorder.add(observed(self._problem, slot, seen, level, weather))
         return np.array([one.loss for one in seen])
 
-    def gather(self) -> Tensor:
-        """The devices' weights; of a dead one, those that were seen last; (device, parameter)."""
+    def gather_state(self) -> dict[str, Tensor]:
+        """The devices' weights, of a dead one those that were seen last; what else they remember stays with them."""
         everyone = range(self._problem.num_devices)
         for device, row in self._post.call("weights", dict.fromkeys(everyone, ())).items():
             self._watching.weights[device] = row
-        return self._watching.weights
-
-    def gather_state(self) -> dict[str, Tensor]:
-        """The weights; what else devices remember stays with them."""
-        return {"weights": self.gather()}
+        return {"weights": self._watching.weights}
 
     def restore(self, state: Mapping[str, Tensor], done: int) -> None:
         """A fleet keeps no checkpoints."""

@@ -14,16 +14,16 @@ from torch import Tensor
 
 from heliomesh.learning.aggregation import aggregate
 from heliomesh.learning.dataset import Dataset
+from heliomesh.learning.members import DivergedError, divergence
 from heliomesh.learning.minibatch import Minibatches
 from heliomesh.learning.model import InputShape, build_model
-from heliomesh.learning.optimiser import choose_for
 from heliomesh.learning.packets import first_feedback, int8_scale, is_exact, packet
 from heliomesh.learning.partition import Partition
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.quasi_global import lean, remember
-from heliomesh.learning.replay import DivergedError, divergence
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.learning.stacked import Samples, flat_weights
+from heliomesh.learning.strategy import choose_for
 from heliomesh.on_air import update_bits
 from heliomesh.physics.topology import Topology
 from heliomesh.scenario import Learning, Scenario

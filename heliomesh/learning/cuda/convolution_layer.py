@@ -13,6 +13,7 @@ import triton
 from torch import Tensor
 
 from heliomesh.learning.cuda import convolution_kernels as kernels
+from heliomesh.learning.cuda import filter_kernels
 from heliomesh.learning.cuda.buffers import Buffers, Filters, power_of_two
 from heliomesh.learning.cuda.fusion import PooledConvolution
 from heliomesh.learning.cuda.norm_layer import pixels_last, splits, update_bias, update_vectors
@@ -117,7 +118,7 @@ def return_filters(stack: Buffers, operation: Convolution) -> None:
 def _move_filters(stack: Buffers, operation: Convolution, back: bool) -> None:
     filters, channels, height, width = stack.shape(operation.weight)
     own = stack.filters[operation.weight]
-    kernels.move_filters[(filters, stack.positions)](
+    filter_kernels.move_filters[(filters, stack.positions)](
         stack.parameter(operation.weight),
         own.exact,
         own.rounded,
@@ -290,7 +291,7 @@ def _move_by_gradient(x: Tensor, dy: Tensor, size: _Size, operation: Convolution
     )
     if parts > 1:
         numbers = size.filters * length
-        kernels.filter_update[(triton.cdiv(numbers, _UPDATED_ELEMENTS), stack.positions)](
+        filter_kernels.filter_update[(triton.cdiv(numbers, _UPDATED_ELEMENTS), stack.positions)](
             own.exact,
             own.rounded,
             partial,

@@ -12,8 +12,8 @@ from torch import Tensor
 from heliomesh.learning.cuda.buffers import Buffers
 from heliomesh.learning.cuda.dense_layer import LARGEST_BATCH
 from heliomesh.learning.cuda.layers import begin, end, executors
-from heliomesh.learning.gathered import evaluate_together, mean_losses
 from heliomesh.learning.precision import Precision, activation_type
+from heliomesh.learning.scoring import evaluate_together, mean_losses
 from heliomesh.learning.stacked import Layout, Samples, Scores
 from heliomesh.learning.stacked_graph import Dense, Program, refuse
 

@@ -92,9 +92,7 @@ SOURCE = Source(
 def load(settings: Learning) -> Dataset:
     """Read the verified batches; inputs (sample, 3, 32, 32)."""
     folder = require(SOURCE).folder
-    train_inputs, train_labels = _read(folder, *_TRAIN)
-    test_inputs, test_labels = _read(folder, _TEST)
-    return Dataset(SOURCE.name, train_inputs, train_labels, test_inputs, test_labels, num_classes=CLASSES)
+    return Dataset(SOURCE.name, *_read(folder, *_TRAIN), *_read(folder, _TEST), num_classes=CLASSES)
 
 
 def _read(folder: Path, *batches: str) -> tuple[Tensor, Tensor]:

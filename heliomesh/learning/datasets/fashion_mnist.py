@@ -23,25 +23,18 @@ MEAN = (0.2860,)
 STD = (0.3530,)
 
 # The sums are those of the unpacked files: packages compress them anew, with other bytes.
-_FILES = (
-    PinnedFile(
-        "train-images-idx3-ubyte", 47_040_016, "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"
-    ),
-    PinnedFile("train-labels-idx1-ubyte", 60_008, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"),
-    PinnedFile(
-        "t10k-images-idx3-ubyte", 7_840_016, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"
-    ),
-    PinnedFile("t10k-labels-idx1-ubyte", 10_008, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
-)
-
-
-_PACKED = tuple(f"{file.name}.gz" for file in _FILES)
+_SUMS = {
+    "train-images-idx3-ubyte": (47_040_016, "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"),
+    "train-labels-idx1-ubyte": (60_008, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"),
+    "t10k-images-idx3-ubyte": (7_840_016, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"),
+    "t10k-labels-idx1-ubyte": (10_008, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
+}
 SOURCE = Source(
     name="fashion_mnist",
-    files=_FILES,
+    files=tuple(PinnedFile(name, *known) for name, known in _SUMS.items()),
     ways=(
         SystemFolder("fashion-mnist"),
-        Address("official", f"{ORIGIN}/raw/master/data/fashion", _PACKED, max_bytes=64 << 20),
+        Address("official", f"{ORIGIN}/raw/master/data/fashion", tuple(f"{name}.gz" for name in _SUMS), 64 << 20),
         DebianPackage("dataset-fashion-mnist", "usr/share/datasets/fashion-mnist"),
     ),
 )
@@ -50,20 +43,11 @@ SOURCE = Source(
 def load(settings: Learning) -> Dataset:
     """Read the verified files; inputs (sample, 1, 28, 28)."""
     folder = require(SOURCE).folder
-    return Dataset(
-        name=SOURCE.name,
-        train_inputs=_inputs(folder / "train-images-idx3-ubyte"),
-        train_labels=_labels(folder / "train-labels-idx1-ubyte"),
-        test_inputs=_inputs(folder / "t10k-images-idx3-ubyte"),
-        test_labels=_labels(folder / "t10k-labels-idx1-ubyte"),
-        num_classes=CLASSES,
-    )
+    return Dataset(SOURCE.name, *_read(folder, "train"), *_read(folder, "t10k"), num_classes=CLASSES)
 
 
-def _inputs(path: Path) -> Tensor:
-    pixels = np.fromfile(path, np.uint8, offset=16).reshape(-1, *SHAPE)
-    return torch.from_numpy(normalised(pixels, MEAN, STD, full_scale=255.0))
-
-
-def _labels(path: Path) -> Tensor:
-    return torch.from_numpy(np.fromfile(path, np.uint8, offset=8).astype(np.int64))
+def _read(folder: Path, part: str) -> tuple[Tensor, Tensor]:
+    """Inputs and labels of a part, behind headers of 16 and 8 bytes."""
+    pixels = np.fromfile(folder / f"{part}-images-idx3-ubyte", np.uint8, offset=16).reshape(-1, *SHAPE)
+    labels = np.fromfile(folder / f"{part}-labels-idx1-ubyte", np.uint8, offset=8).astype(np.int64)
+    return torch.from_numpy(normalised(pixels, MEAN, STD, full_scale=255.0)), torch.from_numpy(labels)

@@ -38,11 +38,7 @@ def load(settings: Learning) -> Dataset:
     path = Path(settings.path).expanduser()
     if not path.exists():
         raise DatasetError(f"learning.path: expected an existing file or folder, actual value {settings.path!r}")
-    num_classes = None
-    if path.is_dir():
-        arrays, num_classes = _read_images(path)
-    else:
-        arrays = _read_npz(path)
+    arrays, num_classes = _read_images(path) if path.is_dir() else (_read_npz(path), None)
     try:
         raw = dataset_from_arrays(path.stem, **arrays, num_classes=num_classes)
     except DatasetError as error:
@@ -56,14 +52,8 @@ def _standardised(raw: Dataset) -> Dataset:
     axes = (0, *range(2, train.ndim))
     mean = tuple(map(float, train.mean(axes, dtype=np.float64)))
     std = tuple(float(s) or 1.0 for s in train.std(axes, dtype=np.float64))  # a constant channel becomes 0
-    return dataset_from_arrays(
-        raw.name,
-        normalised(train, mean, std),
-        raw.train_labels,
-        normalised(test, mean, std),
-        raw.test_labels,
-        raw.num_classes,
-    )
+    inputs = [normalised(part, mean, std) for part in (train, test)]
+    return dataset_from_arrays(raw.name, inputs[0], raw.train_labels, inputs[1], raw.test_labels, raw.num_classes)
 
 
 def _read_npz(path: Path) -> dict[str, Array]:
@@ -75,11 +65,9 @@ def _read_npz(path: Path) -> dict[str, Array]:
     check_fits(str(path), num_bytes, DEFAULT_LIMIT_GIB, "use fewer samples or smaller types")
     try:
         with np.load(path, allow_pickle=False) as file:
-            missing = [name for name in _ARRAYS if name not in file]
-            if missing:
-                raise DatasetError(
-                    f"{path}: expected arrays {', '.join(_ARRAYS)}, actual arrays {', '.join(file) or 'none'}"
-                )
+            if any(name not in file for name in _ARRAYS):
+                listed = ", ".join(file) or "none"
+                raise DatasetError(f"{path}: expected arrays {', '.join(_ARRAYS)}, actual arrays {listed}")
             return {name: file[name] for name in _ARRAYS}
     except DatasetError:
         raise
@@ -92,10 +80,9 @@ def _read_images(folder: Path) -> tuple[dict[str, Array], int]:
     classes = _classes(folder / "train")
     unknown = [name for name in _classes(folder / "test") if name not in classes]
     if unknown:
-        raise DatasetError(
-            f"{folder / 'test' / unknown[0]}: expected one of the classes in train ({_listed(classes)}), "
-            f"actual class {unknown[0]!r}"
-        )
+        known = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
+        place, expected = folder / "test" / unknown[0], f"one of the classes in train ({known})"
+        raise DatasetError(f"{place}: expected {expected}, actual class {unknown[0]!r}")
     arrays: dict[str, Array] = {}
     shape: tuple[int, ...] | None = None
     for part in ("train", "test"):
@@ -105,14 +92,11 @@ def _read_images(folder: Path) -> tuple[dict[str, Array], int]:
             image = _read_image(path)
             if shape is None:
                 shape = image.shape
-                check_fits(
-                    str(folder), 5 * len(listed) * image.size, DEFAULT_LIMIT_GIB, "use fewer or smaller images"
-                )
+                num_bytes = 5 * len(listed) * image.size
+                check_fits(str(folder), num_bytes, DEFAULT_LIMIT_GIB, "use fewer or smaller images")
             if image.shape != shape:
-                raise DatasetError(
-                    f"{path}: expected (channel, height, width) {shape} as in the first image, "
-                    f"actual shape {image.shape}"
-                )
+                expected = f"(channel, height, width) {shape} as in the first image"
+                raise DatasetError(f"{path}: expected {expected}, actual shape {image.shape}")
             images.append(image)
         if not images:
             raise DatasetError(f"{folder / part}: expected at least one image, actual number 0")
@@ -128,10 +112,8 @@ def _read_image(path: Path) -> Array:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=_FORMATS) as image:
                 if image.mode not in _GREY + _COLOUR:
-                    raise DatasetError(
-                        f"{path}: expected a grey or colour image of 8 bits without transparency, "
-                        f"actual mode {image.mode}"
-                    )
+                    expected = "a grey or colour image of 8 bits without transparency"
+                    raise DatasetError(f"{path}: expected {expected}, actual mode {image.mode}")
                 pixels = np.asarray(image.convert("L" if image.mode in _GREY else "RGB"))
     except DatasetError:
         raise
@@ -155,7 +137,3 @@ def _visible(folder: Path) -> Iterator[Path]:
     """Entries of a folder in alphabetical order; none if a class has no folder here."""
     entries = sorted(folder.iterdir()) if folder.is_dir() else []
     return (entry for entry in entries if not entry.name.startswith("."))
-
-
-def _listed(classes: list[str]) -> str:
-    return ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")

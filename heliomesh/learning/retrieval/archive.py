@@ -65,9 +65,8 @@ def _refuse_hostile(member: tarfile.TarInfo, path: Path) -> None:
     if parts.is_absolute() or ".." in parts.parts:
         raise DatasetError(f"{path}: expected members inside the archive's folder, actual member {member.name!r}")
     if not (member.isreg() or member.isdir()):
-        raise DatasetError(
-            f"{path}: expected plain files and folders only, actual member {member.name!r} of type {member.type!r}"
-        )
+        actual = f"member {member.name!r} of type {member.type!r}"
+        raise DatasetError(f"{path}: expected plain files and folders only, actual {actual}")
 
 
 class _Limited:

@@ -1,10 +1,10 @@
 """Files known by their content: size and sha256 are written in the code, so no source has to be trusted."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from heliomesh.durable import file_sha256
 from heliomesh.learning.dataset import DatasetError
 
 CHUNK_BYTES = 1 << 20
@@ -36,7 +36,6 @@ class PinnedFile:
 
 def check_sha256(path: Path, expected: str) -> None:
     """Raise DatasetError, naming the file, unless its hexadecimal sha256 is the expected one."""
-    with path.open("rb") as file:
-        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    actual = file_sha256(path)
     if actual != expected:
         raise DatasetError(f"{path}: expected sha256 {expected}, actual sha256 {actual}")

@@ -43,20 +43,19 @@ def cache_folder() -> Path:
 
 def is_cached(source: Source) -> bool:
     """Whether the cache has a file of the right size for each of the dataset's; contents are not read."""
-    folder = cache_folder() / source.name
-    return all(_size(folder / pinned.name) == pinned.num_bytes for pinned in source.files)
+    sizes = {path.name: path.stat().st_size for path in _place(source).glob("*") if path.is_file()}
+    return all(sizes.get(pinned.name) == pinned.num_bytes for pinned in source.files)
 
 
 def is_started(source: Source) -> bool:
     """Whether the cache has any of the dataset's files, right or wrong."""
-    folder = cache_folder() / source.name
-    return any((folder / pinned.name).exists() for pinned in source.files)
+    return any((_place(source) / pinned.name).exists() for pinned in source.files)
 
 
 def origin(source: Source) -> str:
     """The way that brought the cached files."""
     try:
-        manifest = json.loads((cache_folder() / source.name / _MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads((_place(source) / _MANIFEST).read_text(encoding="utf-8"))
         return str(manifest["way"])
     except (OSError, ValueError, KeyError, TypeError):
         return "unknown"  # files put there by hand have no manifest
@@ -64,12 +63,19 @@ def origin(source: Source) -> str:
 
 def verify(source: Source) -> Found:
     """Check all cached files against their checksums; raises DatasetError naming the first that is wrong."""
-    folder = cache_folder() / source.name
     try:
-        check_files(source, folder)
+        check_files(source, _place(source))
     except DatasetError as error:
         raise DatasetError(f"{error}; get it again by: heliomesh data get {source.name}") from None
-    return Found(folder, origin(source), fetched=False)
+    return _cached(source)
+
+
+def _cached(source: Source) -> Found:
+    return Found(_place(source), origin(source), fetched=False)
+
+
+def _place(source: Source) -> Path:
+    return cache_folder() / source.name
 
 
 def require(source: Source) -> Found:
@@ -90,13 +96,13 @@ def retrieve(source: Source, way: str | None = None, progress: Progress = silent
     With ``way``, the name of one of the source's ways or a path, only this one is tried, even if the cache is right.
     """
     ways = source.ways if way is None else (_chosen(source, way),)
-    folder = cache_folder() / source.name
+    folder = _place(source)
     if way is None and _damage(source) is None:  # before the lock: a cache that is right may be read-only
-        return Found(folder, origin(source), fetched=False)
+        return _cached(source)
     with _only_one_process(folder):
         damage = _damage(source)
         if way is None and damage is None:  # another process was faster
-            return Found(folder, origin(source), fetched=False)
+            return _cached(source)
         replaced = damage if is_started(source) else None
         reasons = []
         for candidate in ways:
@@ -111,7 +117,7 @@ def retrieve(source: Source, way: str | None = None, progress: Progress = silent
 def _damage(source: Source) -> str | None:
     """What is wrong with the cached files."""
     try:
-        check_files(source, cache_folder() / source.name)
+        check_files(source, _place(source))
     except (DatasetError, OSError) as error:
         return str(error)
     return None
@@ -175,7 +181,3 @@ def _all_ways(source: Source, reasons: list[str]) -> str:
 def _sync(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
-
-
-def _size(path: Path) -> int | None:
-    return path.stat().st_size if path.is_file() else None

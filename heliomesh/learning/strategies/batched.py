@@ -18,12 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heliomesh.learning.gathered import LEAST_ROWS, evaluate_together, mean_losses
 from heliomesh.learning.on_cores import on_all_cores, program_on_a_cpu
 from heliomesh.learning.precision import Precision
-from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of
+from heliomesh.learning.scoring import LEAST_ROWS, evaluate_together, mean_losses
+from heliomesh.learning.stacked import Layout, Samples, Scores, joined, layout_of
 from heliomesh.learning.stacked_graph import Dense, PerSample, Program, refuse
-from heliomesh.learning.stacked_ops import batched_dense
 
 _ROWS_AT_ONCE = 32  # more are not quicker
 _SCORED_AT_ONCE = 4  # rows in a task, so that all threads have some
@@ -94,7 +93,7 @@ class Batched:
         pieces = rows.split(_SCORED_AT_ONCE)
         places = [None] * len(pieces) if picked is None else picked.split(_SCORED_AT_ONCE)
         scores = on_all_cores(score, zip(pieces, places, strict=True))
-        return Scores(torch.cat([one.loss for one in scores]), torch.cat([one.accuracy for one in scores]))
+        return joined(scores)
 
 
 def _filled(rows: Tensor) -> Tensor:
@@ -108,7 +107,8 @@ class _MovingDense(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, learning_rate: float) -> Tensor:
         ctx.x, ctx.weight, ctx.bias, ctx.learning_rate = x, weight, bias, learning_rate
-        return batched_dense(x, weight, bias)
+        inputs = weight.transpose(1, 2)
+        return torch.bmm(x, inputs) if bias is None else torch.baddbmm(bias[:, None], x, inputs)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 from heliomesh.arguments import checked
 from heliomesh.durable import alone_in
 from heliomesh.jobs.job import RESULTS_VERSION
-from heliomesh.learning.trainer import Work
+from heliomesh.learning.trainer import Execution
 from heliomesh.planning import chosen_options, find_planner, planner_names
 from heliomesh.problem.problem import Problem, build
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, readable
@@ -67,7 +67,7 @@ def bench(
     report
         Is told every finished measurement in one sentence.
     **work
-        Fields of `Work`, such as ``track``.
+        Fields of `Execution`, such as ``track``.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def bench(
     asked = installed() if planners is None else [one for name in planners for one in _variants(name)]
     asked = [(name, chosen_options(name, options)) for name, options in asked]  # refuses wrong ones before any work
     with alone_in(place):
-        running = _Running(place, version, Work(**work), report)
+        running = _Running(place, version, Execution(**work), report)
         todo = [(one, planner) for one in chosen for planner in asked if again or not running.has(one, planner)]
         running.run(chosen, todo)
     return leaderboard(place, version)
@@ -103,7 +103,7 @@ class _Running:
 
     folder: Path
     version: Bench
-    work: Work
+    work: Execution
     report: Report
 
     def has(self, one: BenchScenario, planner: Planner) -> bool:

@@ -13,7 +13,7 @@ from heliomesh.jobs.job import RESULTS_VERSION, VERSIONS, Job
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import TrainingError, machine, versions
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.learning.trainer import Work
+from heliomesh.learning.trainer import Execution
 from heliomesh.mistakes import MistakeError
 from heliomesh.planning import lower_bound
 from heliomesh.problem.problem import Problem
@@ -37,7 +37,7 @@ def key_of(bench: Bench, one: BenchScenario, planner: str, options: Mapping[str,
     return json_sha256({"bench": bench.version, "scenario": one.sha256, "job": decides})
 
 
-def measured(bench: Bench, one: BenchScenario, problem: Problem, line: Line, work: Work) -> Entry:
+def measured(bench: Bench, one: BenchScenario, problem: Problem, line: Line, work: Execution) -> Entry:
     """Plan, simulate all episodes and train under the first of them; a refusal is an entry too."""
     under = Comparing(one.episodes, line.seed)
     known: dict[str, Any] = {
@@ -60,7 +60,7 @@ def measured(bench: Bench, one: BenchScenario, problem: Problem, line: Line, wor
     return Entry(**known, **numbers, fell_back_to=used)
 
 
-def _trained(problem: Problem, row: Row, under: Comparing, seeds: int, work: Work) -> Row:
+def _trained(problem: Problem, row: Row, under: Comparing, seeds: int, work: Execution) -> Row:
     with TemporaryDirectory() as folder:
         jobs = jobs_of(problem, row, under, seeds, _TRAINING)
         store = Store(Path(folder), scratch=True)
@@ -96,7 +96,7 @@ class Bound(Section):
 _BOUNDS = Sealed("bounds of the benchmark", 1, (("bench", int), ("bounds", dict)))
 
 
-def bound_of(one: BenchScenario, problem: Problem, work: Work) -> Bound | None:
+def bound_of(one: BenchScenario, problem: Problem, work: Execution) -> Bound | None:
     """The bound that the benchmark measures gaps by; None where the scenario has none."""
     known: dict[str, Any] = {"scenario_sha256": one.sha256, "paths": one.paths}
     if one.paths:

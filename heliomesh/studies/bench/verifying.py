@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from heliomesh.catalog import check_trusted
-from heliomesh.learning.trainer import ALONE, Work
+from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.problem.problem import Problem, build
 from heliomesh.studies.bench.line import BenchError, Line
 from heliomesh.studies.bench.scenarios import Bench, BenchScenario
@@ -30,7 +30,7 @@ class Verdict:
 
 
 def verify(
-    lines: Sequence[Line], bench: Bench, only: Sequence[str] | None = None, episodes: int = 4, work: Work = ALONE
+    lines: Sequence[Line], bench: Bench, only: Sequence[str] | None = None, episodes: int = 4, work: Execution = ALONE
 ) -> Iterator[Verdict]:
     """Every entry with a cost; raises MistakeError where a planner is not installed or refuses now."""
     for one in bench.named(only):
@@ -40,7 +40,7 @@ def verify(
             yield from (_verdict(one, problem, line, min(episodes, one.episodes), work) for line in claimed)
 
 
-def _verdict(one: BenchScenario, problem: Problem, line: Line, episodes: int, work: Work) -> Verdict:
+def _verdict(one: BenchScenario, problem: Problem, line: Line, episodes: int, work: Execution) -> Verdict:
     check_trusted(line.planner)
     *_, row = Asked(problem, Comparing(episodes, line.seed), work, None).rows(line.planner, line.options)
     if row.cost is None:

@@ -2,11 +2,11 @@ import pytest
 import torch
 from torch import nn
 
-from heliomesh.learning import execution
-from heliomesh.learning.execution import Chosen, Report, choose, new_weights
+from heliomesh.learning import strategy as choosing
 from heliomesh.learning.model import build_model
 from heliomesh.learning.stacked import Samples, flat_weights
 from heliomesh.learning.strategies import loop
+from heliomesh.learning.strategy import Chosen, Report, choose, new_weights
 from heliomesh.scenario import ScenarioError
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -44,7 +44,7 @@ def test_on_a_cpu_the_choice_follows_from_the_model():
     samples = Samples(_samples().inputs.cpu(), _samples().labels.cpu())
     chosen = choose(_model().cpu(), samples, STEPS, BATCH)
     assert chosen.name == "batched"
-    assert str(chosen.report) == "batched, fp32"
+    assert chosen.report.setting == "batched:eager"
 
 
 class _Branches(nn.Module):
@@ -129,7 +129,7 @@ def test_a_batch_too_large_for_the_memory_is_refused():
 
 def test_what_cannot_execute_the_model_is_passed_over(monkeypatch):
     """As on a GPU, whose first two choices are missing here or refuse."""
-    monkeypatch.setattr(execution, "_by_preference", lambda model, device: ("fused", "cores", "loop"))
+    monkeypatch.setattr(choosing, "_by_preference", lambda model, device: ("fused", "cores", "loop"))
     assert _chosen(model=_Branches()).name == "loop"
 
 

@@ -1,4 +1,4 @@
-"""Which strategy trains this model on this device, and how many rows at once.
+"""Which strategy trains this model on this device, how many rows at once, and under which name a run is stored.
 
 `choose` takes the first that can execute the model: on a CPU `cores` for networks with convolutions or `batched` for
 perceptrons, and else the plain loop; on a GPU `fused`, `vmap`, the loop. No clock is read. On a CPU all round in the
@@ -8,22 +8,26 @@ memory of the CPU visit the device piece by piece. No result depends on the piec
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from heliomesh import catalog
+from heliomesh.learning.dataset import Dataset, find_dataset
+from heliomesh.learning.model import is_perceptron
+from heliomesh.learning.optimiser import is_plain_sgd, optimiser_factory
 from heliomesh.learning.precision import Precision, check_precision
-from heliomesh.learning.stacked import Samples, Scores, Strategy, flat_weights
+from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.stacked import Samples, Scores, Strategy, flat_weights, joined
 from heliomesh.learning.stacked_graph import FIELD
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario import Learning, ScenarioError
 
 STRATEGY_CATALOG = "heliomesh.learning.strategies"
 
 _CPU_ROWS = 64  # at once: more do not run faster
-_MANNERS = {"": None, "compiled": True, "eager": False}  # what may follow a strategy's name
+_MANNERS = {"": {}, "compiled": {"compiled": True}, "eager": {"compiled": False}}  # what may follow a strategy's name
 _MEMORY_SHARE = 0.5  # of the free memory of a device for one piece
 _WEIGHT_SHARE = 0.6  # of the free memory of a device for the weights
 
@@ -34,17 +38,12 @@ class Report:
 
     strategy: str
     compiled: bool
-    precision: Precision
     bytes_per_row: int = 0  # of a device's memory, besides the weights; 0 on a CPU
 
     @property
     def setting(self) -> str:
         """The strategy as the setting ``strategy`` names it."""
         return f"{self.strategy}:{'compiled' if self.compiled else 'eager'}"
-
-    def __str__(self) -> str:
-        """One line for people."""
-        return f"{self.strategy}{' compiled' if self.compiled else ''}, {self.precision}"
 
 
 @dataclass
@@ -107,28 +106,24 @@ class Chosen:
             visitors = torch.arange(len(homes), device=self.device)
             met = None if picked is None else picked[start : start + size]
             parts.append(self.inner.evaluate(stage, visitors, samples, met))
-        return Scores(torch.cat([part.loss for part in parts]), torch.cat([part.accuracy for part in parts]))
+        return joined(parts)
 
     def _piece(self, weights: Tensor) -> int:
         """Rows at once: a power of two that leaves half of the free memory alone."""
         if self.rows_at_once is None:
-            visiting = weights.device.type != self.device.type
-            self.rows_at_once = self._rows_that_fit(weights.shape[1] * 4 if visiting else 0)
+            self.rows_at_once = _CPU_ROWS
+            if self.device.type == "cuda":
+                visitor_bytes = 0 if weights.device.type == "cuda" else 4 * weights.shape[1]
+                row_bytes = max(self.report.bytes_per_row + visitor_bytes, 1)
+                fitting = int(free_bytes(self.device) * _MEMORY_SHARE) // row_bytes
+                self.rows_at_once = 1 << max(fitting.bit_length() - 1, 0)
         return self.rows_at_once
-
-    def _rows_that_fit(self, more_bytes: int) -> int:
-        if self.device.type != "cuda":
-            return _CPU_ROWS
-        fitting = int(free_bytes(self.device) * _MEMORY_SHARE) // max(self.report.bytes_per_row + more_bytes, 1)
-        return 1 << max(fitting.bit_length() - 1, 0)
 
     def _shrink(self, rows_at_once: int) -> None:
         """Try half as many rows at once, from now on."""
         if rows_at_once == 1:
-            raise ScenarioError(
-                "learning.batch",
-                f"expected one batch to fit into the memory of {self.device}, actual value needs more",
-            )
+            expected = f"one batch to fit into the memory of {self.device}"
+            raise ScenarioError("learning.batch", f"expected {expected}, actual value needs more")
         self.rows_at_once = rows_at_once // 2
         self._stage = None
         torch.cuda.empty_cache()
@@ -163,17 +158,28 @@ def choose(
     check_precision(precision)
     check_strategy(strategy)
     device = samples.labels.device
-    task = _Task(model.to(device), samples, local_steps, batch, precision)
+    model = model.to(device)
+
+    def tried(name: str, **manner: bool) -> Chosen:
+        """A strategy of the catalog, compiled or not as asked or as it prefers."""
+        build = catalog.find(STRATEGY_CATALOG, name).build
+        made: Strategy = build(model, precision=precision, **manner)
+        memory = 0
+        if device.type == "cuda":
+            plain = build(model, precision=precision, compiled=False)  # compiled it needs no more
+            memory = _bytes_per_row(plain, flat_weights(model), samples, (1, local_steps, batch))
+        return Chosen(made, Report(name, bool(getattr(made, "compiled", False)), memory), device)
+
     if strategy != "auto":
         name, _, manner = strategy.partition(":")
-        return _tried(task, name, _MANNERS[manner])
+        return tried(name, **_MANNERS[manner])
     *preferred, last = _by_preference(model, device)
     for name in preferred:
         try:
-            return _tried(task, name, None)
+            return tried(name)
         except (ScenarioError, RuntimeError, NotImplementedError):  # vmap's ways to say no; out of memory
             continue
-    return _tried(task, last, None)
+    return tried(last)
 
 
 def _by_preference(model: nn.Module, device: torch.device) -> tuple[str, ...]:
@@ -183,47 +189,45 @@ def _by_preference(model: nn.Module, device: torch.device) -> tuple[str, ...]:
     return ("cores" if any(isinstance(layer, nn.Conv2d) for layer in model.modules()) else "batched", "loop")
 
 
-def known_strategy(strategy: str, device: str, precision: Precision, perceptron: bool) -> str:
-    """The name under which a run is stored: what `auto` takes on a CPU is known for perceptrons alone.
-
-    What it takes for other models follows from the model.
-    """
-    if strategy != "auto" or device != "cpu" or not perceptron:
-        return strategy
-    return "loop" if precision == "bf16" else "batched"
-
-
-@dataclass(frozen=True)
-class _Task:
-    """What is to be executed."""
-
-    model: nn.Module
-    samples: Samples
-    local_steps: int
-    batch: int
-    precision: Precision
-
-
-def _tried(task: _Task, name: str, compiled: bool | None) -> Chosen:
-    """A strategy of the catalog, compiled or not as asked or as it prefers, after a step where memory is scarce."""
-    build, device = catalog.find(STRATEGY_CATALOG, name).build, task.samples.labels.device
-    options: dict[str, Any] = {} if compiled is None else {"compiled": compiled}
-    made: Strategy = build(task.model, precision=task.precision, **options)
-    plain = build(task.model, precision=task.precision, compiled=False)  # compiled it needs no more
-    memory = _bytes_per_row(task, plain) if device.type == "cuda" else 0
-    return Chosen(made, Report(name, bool(getattr(made, "compiled", False)), task.precision, memory), device)
-
-
-def _bytes_per_row(task: _Task, strategy: Strategy) -> int:
-    """Memory of a CUDA device that a slot takes for each row, besides the weights."""
-    device, shape = task.samples.labels.device, (1, task.local_steps, task.batch)
-    weights = flat_weights(task.model).to(device).unsqueeze(0)
-    batches = torch.arange(math.prod(shape), device=device) % len(task.samples.labels)
+def _bytes_per_row(strategy: Strategy, first: Tensor, samples: Samples, shape: tuple[int, int, int]) -> int:
+    """Memory of a CUDA device that a slot of (1, K, batch) samples takes for each row, besides the weights."""
+    device = samples.labels.device
+    batches = torch.arange(math.prod(shape), device=device) % len(samples.labels)
+    weights = first.to(device).unsqueeze(0)
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
-    strategy.train(weights, torch.zeros(1, dtype=torch.long, device=device), batches.view(shape), task.samples, 0.0)
+    strategy.train(weights, torch.zeros(1, dtype=torch.long, device=device), batches.view(shape), samples, 0.0)
     torch.cuda.synchronize(device)
     return torch.cuda.max_memory_allocated(device) - before + 1
+
+
+def choose_for(learning: Learning, model: nn.Module, samples: Samples, precision: Precision, strategy: str) -> Chosen:
+    """The strategy that makes a scenario's local steps: by `choose`, or the loop for other rules than SGD."""
+    steps, batch = learning.local_steps, learning.batch
+    if is_plain_sgd(learning):
+        return choose(model, samples, steps, batch, precision, strategy)
+    if strategy.partition(":")[0] not in ("auto", "loop"):
+        raise ScenarioError("strategy", f"expected auto or loop with learning.optimizer, actual value {strategy!r}")
+    chosen = choose(model, samples, steps, batch, precision, "loop")
+    loop: Any = chosen.inner
+    chosen.inner = replace(loop, optimiser=optimiser_factory(learning, model))
+    return chosen
+
+
+def known_strategy(learning: Learning, settings: TrainSettings, dataset: Dataset | None) -> str:
+    """The name under which a run is stored: what `auto` takes on a CPU, where that follows from names alone.
+
+    It is known for other rules than SGD and for perceptrons. What `auto` takes for other models follows from the
+    model. ``dataset`` replaces the scenario's.
+    """
+    if settings.strategy != "auto" or settings.device != "cpu":
+        return settings.strategy
+    if not is_plain_sgd(learning):
+        return "loop"
+    shape = dataset.input_shape if dataset else getattr(find_dataset(learning), "SHAPE", None)
+    if not is_perceptron(learning.model, shape):
+        return settings.strategy
+    return "loop" if settings.precision == "bf16" else "batched"
 
 
 def check_strategy(strategy: str) -> None:
@@ -231,8 +235,6 @@ def check_strategy(strategy: str) -> None:
     name, _, manner = strategy.partition(":")
     known = catalog.names(STRATEGY_CATALOG)
     if strategy != "auto" and (name not in known or manner not in _MANNERS):
-        raise ScenarioError(
-            FIELD,
-            f"expected auto or one of {', '.join(known)}, followed by ':compiled', ':eager' or nothing, "
-            f"actual value {strategy!r}{catalog.nearest(name, known) if name not in known else ''}",
-        )
+        expected = f"auto or one of {', '.join(known)}, followed by ':compiled', ':eager' or nothing"
+        hint = "" if name in known else catalog.nearest(name, known)
+        raise ScenarioError(FIELD, f"expected {expected}, actual value {strategy!r}{hint}")

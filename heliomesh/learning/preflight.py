@@ -3,13 +3,14 @@
 import numpy as np
 
 from heliomesh.learning.dataset import Dataset, load_dataset
-from heliomesh.learning.execution import check_strategy
+from heliomesh.learning.members import lined_up
 from heliomesh.learning.precision import check_precision
-from heliomesh.learning.replay import Replay, TrainJob, first_model, lined_up
-from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.replay import Replay, first_model
+from heliomesh.learning.settings import TrainJob, TrainSettings
+from heliomesh.learning.strategy import check_strategy
 from heliomesh.physics.topology import build_topology
 from heliomesh.scenario import Scenario
-from heliomesh.simulation.trace import Trace
+from heliomesh.simulation.trace import RECORDED, Trace
 
 
 def check_trainable(
@@ -34,21 +35,8 @@ def check_trainable(
 def _idle_trace(scenario: Scenario) -> Trace:
     """One episode of the scenario's network in which nobody does anything."""
     topology, slots = build_topology(scenario), scenario.slots
-    by_device, by_edge = np.zeros((1, slots, topology.num_devices)), np.zeros((1, slots, topology.num_edges))
-    return Trace(
-        scenario_toml=scenario.to_toml(),
-        planner="none",
-        seed=0,
-        scheduled=by_device > 0,
-        power_watt=by_device,
-        update_loss=by_device,
-        battery_joule=np.zeros((1, slots + 1, topology.num_devices)),
-        spent_joule=by_device,
-        harvested_joule=by_device,
-        overflow_joule=by_device,
-        delivered=by_edge > 0,
-        error_prob=by_edge,
-        channel_level=np.zeros((1, slots, 0), dtype=np.int16),
-        edge_receiver=topology.edge_receiver,
-        edge_sender=topology.edge_sender,
-    )
+    sizes = {"episode": 1, "slot": slots, "moment": slots + 1, "device": topology.num_devices}
+    sizes |= {"edge": topology.num_edges, "site": 0}
+    arrays = {column.name: np.zeros(column.shape(sizes), column.dtype) for column in RECORDED}
+    ends = {"edge_receiver": topology.edge_receiver, "edge_sender": topology.edge_sender}
+    return Trace(scenario.to_toml(), "none", 0, **arrays, **ends)

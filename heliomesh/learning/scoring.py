@@ -1,0 +1,52 @@
+"""Losses and scores of several rows side by side, a bounded number of samples at once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from heliomesh.learning.precision import widened
+from heliomesh.learning.stacked import Samples, Scores
+
+# Samples that are evaluated together, of one row and of all: few on a CPU, so that activations stay in its cache;
+# on a CUDA device enough that its work takes longer than Python needs to ask for it.
+_SAMPLES_AT_ONCE = {"cpu": 250, "cuda": 1000}
+_EVALUATED_AT_ONCE = {"cpu": 500, "cuda": 16_384}
+LEAST_ROWS = 2  # a product of one pair of matrices is rounded in another way than those of several
+
+
+def mean_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross-entropy of each row; logits (row, batch, class), labels (row, batch)."""
+    each = cross_entropy(widened(logits).flatten(0, 1), labels.flatten(), reduction="none")
+    return each.view(labels.shape).mean(1)
+
+
+def evaluate_together(
+    logits: Callable[[Tensor, Tensor], Tensor], rows: Tensor, samples: Samples, picked: Tensor | None
+) -> Scores:
+    """Scores by ``logits(rows, inputs (row, sample, …))`` → (row, sample, class), a bounded number at once."""
+    device = samples.labels.device.type
+    loss, right = (samples.inputs.new_zeros(len(rows)) for _ in range(2))
+    count = len(samples.labels) if picked is None else picked.shape[1]
+    chunk = min(_SAMPLES_AT_ONCE.get(device, 250), count)
+    rows_at_once = max(1, _EVALUATED_AT_ONCE.get(device, 500) // chunk)
+    with torch.no_grad():
+        for start in range(0, len(rows), rows_at_once):
+            here = slice(start, min(start + rows_at_once, len(rows)))
+            for first in range(0, count, chunk):
+                inputs, labels = _met(samples, picked, here, slice(first, min(first + chunk, count)))
+                output: Any = logits(rows[here], inputs)
+                loss[here] += mean_losses(output, labels) * labels.shape[1]
+                right[here] += (output.argmax(-1) == labels).sum(1)
+    return Scores(loss / count, right / count)
+
+
+def _met(samples: Samples, picked: Tensor | None, here: slice, span: slice) -> tuple[Tensor, Tensor]:
+    """Inputs (row, sample, …) and labels (row, sample) that rows meet."""
+    if picked is not None:
+        index = picked[here, span]
+        return samples.inputs[index], samples.labels[index]
+    inputs, labels, number = samples.inputs[span], samples.labels[span], here.stop - here.start
+    return inputs.expand(number, *inputs.shape), labels.expand(number, -1)
