@@ -23,7 +23,7 @@ from heliomesh.scenario import Scenario
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.simulation.ledger import energy_ledger
 from heliomesh.simulation.trace import Trace
-from heliomesh.studies.episodes import Episodes
+from heliomesh.studies.episodes import EpisodeCosts
 from heliomesh.studies.gap_ledger import GapLedger, joined
 
 Facts = dict[str, Any]
@@ -54,13 +54,13 @@ def scheme_facts(
     }
 
 
-def shared_episodes(runs: Sequence[RunFolder]) -> Episodes | None:
+def shared_episodes(runs: Sequence[RunFolder]) -> EpisodeCosts | None:
     """The episodes that a comparison simulated, if all runs were noted beside the same ones."""
     found = {run.episodes for run in runs}
     return found.pop() if len(found) == 1 else None
 
 
-def _of_episodes(episodes: Episodes) -> dict[str, Facts | None]:
+def _of_episodes(episodes: EpisodeCosts) -> dict[str, Facts | None]:
     """Headline numbers of all episodes, as `heliomesh compare` prints them."""
     bound = episodes.lower_bound
     gap = None if bound is None or bound <= 0 else _interval((episodes.costs / bound - 1).tolist())

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from heliomesh.pages.tables import interval_text
 from heliomesh.problem.size import readable
 from heliomesh.simulation.diagnostics import Interval
-from heliomesh.studies.bench.board import Leaderboard, Overall, Standing
-from heliomesh.studies.bench.line import Line, label_of
+from heliomesh.studies.bench.board import Leaderboard, Overall, Placement
+from heliomesh.studies.bench.line import BenchLine, label_of
 from heliomesh.studies.bench.measuring import PLANNING_SECONDS
 from heliomesh.studies.bench.scenarios import BenchScenario
 
@@ -92,7 +92,7 @@ _UNTRAINED = (
 _HEAD = (*_UNTRAINED[:4], "accuracy %", "against the best", *_UNTRAINED[4:])
 
 
-def _row(own: Standing, trained: bool) -> list[str]:
+def _row(own: Placement, trained: bool) -> list[str]:
     if own.entry.refusal:
         return [_code(own.label), f"refused: {own.entry.refused_for}", *[""] * (8 if trained else 6)]
     mark = "" if own.entry.converged else " *"
@@ -114,7 +114,7 @@ def _percent(value: Interval | None, sign: str = "") -> str:
     return "" if value is None else interval_text(value, f"{sign}.2f", 100)
 
 
-def _remarks(standings: Sequence[Standing]) -> Iterable[str]:
+def _remarks(standings: Sequence[Placement]) -> Iterable[str]:
     """What planners fell back to, whose last round still changed something, and why some refused, once each."""
     for own in standings:
         if own.entry.fell_back_to:
@@ -126,7 +126,7 @@ def _remarks(standings: Sequence[Standing]) -> Iterable[str]:
             yield f"{_code(own.label)} refused. {_plain(own.entry.refusal)}"
 
 
-def _origins(lines: Sequence[Line]) -> str:
+def _origins(lines: Sequence[BenchLine]) -> str:
     """Where every line comes from: its package, its code and what measured it."""
     rows = []
     for line in lines:

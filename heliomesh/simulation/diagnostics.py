@@ -32,6 +32,14 @@ def interval(samples: npt.NDArray[np.float64]) -> Interval:
     return Interval(float(samples.mean()), float(stdtrit(count - 1, 0.975)) * spread)
 
 
+def columns(**found: Interval | None) -> dict[str, float | None]:
+    """Cells of a table: each mean under its name, and its 95 % half-width under ``<name>_half_width``."""
+    cells = {}
+    for name, value in found.items():
+        cells |= {name: value and value.mean, f"{name}_half_width": value and value.half_width}
+    return cells
+
+
 def ratio_interval(numerator: npt.NDArray[np.float64], denominator: npt.NDArray[np.float64]) -> Interval:
     """Ratio of means of paired samples (sample,) with its 95 % half-width, by the delta method."""
     count, base = len(numerator), float(denominator.mean())
