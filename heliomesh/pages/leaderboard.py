@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from heliomesh.pages.tables import interval_text
+from heliomesh.pages.tables import interval_text, markdown_table
 from heliomesh.problem.size import readable
 from heliomesh.simulation.diagnostics import Interval
 from heliomesh.studies.bench.board import Leaderboard, Overall, Placement
@@ -39,7 +39,7 @@ def leaderboard_text(board: Leaderboard) -> str:
 def overall_text(board: Leaderboard) -> str:
     """One row per planner over all scenarios."""
     scenarios = len(board.bench.scenarios)
-    head = ("planner", "mean rank by cost", "mean gap %", "mean rank by accuracy", "scenarios")
+    head = "planner | mean rank by cost | mean gap % | mean rank by accuracy | scenarios"
     return _table(head, [_overall(own, scenarios) for own in board.overall()])
 
 
@@ -48,13 +48,8 @@ def _overall(own: Overall, scenarios: int) -> list[str]:
     refused, absent = own.measured - own.taken, scenarios - own.measured
     notes = [f"{refused} refused"] * (refused > 0) + [f"{absent} not run yet"] * (absent > 0)
     count = f"{own.taken}" + (f" ({', '.join(notes)})" if notes else "")
-    return [
-        _code(own.label),
-        f"{own.rank:.2f}",
-        gap,
-        "" if own.accuracy_rank is None else f"{own.accuracy_rank:.2f}",
-        count,
-    ]
+    accuracy_rank = "" if own.accuracy_rank is None else f"{own.accuracy_rank:.2f}"
+    return [_code(own.label), f"{own.rank:.2f}", gap, accuracy_rank, count]
 
 
 def _scenario(board: Leaderboard, one: BenchScenario) -> str:
@@ -79,17 +74,8 @@ def _measures(board: Leaderboard, one: BenchScenario) -> str:
     return f"{one.episodes} episodes, {trained}; {below}."
 
 
-_UNTRAINED = (
-    "planner",
-    "cost",
-    "above the best",
-    "gap %",
-    "mJ per device and slot",
-    "CPU s",
-    "offline",
-    "online/slot",
-)
-_HEAD = (*_UNTRAINED[:4], "accuracy %", "against the best", *_UNTRAINED[4:])
+_UNTRAINED = "planner | cost | above the best | gap % | mJ per device and slot | CPU s | offline | online/slot"
+_HEAD = _UNTRAINED.replace("gap %", "gap % | accuracy % | against the best")
 
 
 def _row(own: Placement, trained: bool) -> list[str]:
@@ -136,11 +122,9 @@ def _origins(lines: Sequence[BenchLine]) -> str:
         source = line.planner_source[:12] if line.planner_source else ""
         words = (package, source, ", ".join(map(str, versions)), "; ".join(sorted(made)))
         rows.append([_code(line.label), *map(_plain, words)])
-    head = ("planner", "package", "sha256 of code from outside", "results version", "measured with")
-    return (
-        "## Manifests\n\nThe files of lines hold the rest: hashes of scenarios, seeds and every episode.\n\n"
-        + _table(head, rows)
-    )
+    head = "planner | package | sha256 of code from outside | results version | measured with"
+    about = "## Manifests\n\nThe files of lines hold the rest: hashes of scenarios, seeds and every episode.\n\n"
+    return about + _table(head, rows)
 
 
 def _made(with_: dict[str, object]) -> str:
@@ -158,6 +142,5 @@ def _plain(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", " ".join(text.split()))
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+def _table(head: str, rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(markdown_table(head, rows, " --- "))
