@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from heliomesh.interop.c_header import Header
     from heliomesh.interop.c_rounds import RoundHeader
 
-    TableFile = Header | RoundHeader  # the tables of one device
 
 SOURCES = Path(__file__).with_name("firmware")
 FILE_PATTERN = "device_*.h"
@@ -122,12 +121,12 @@ def file_name(number: int) -> str:
     return f"device_{number}.h"
 
 
-def flash_bytes(tables: "TableFile") -> int:
+def flash_bytes(tables: "Header | RoundHeader") -> int:
     """Bytes of all constants of a device."""
     return sum(array.num_bytes for array in (*tables.constants, *tables.measuring.constants))
 
 
-def table_text(head: Head, tables: "TableFile") -> str:
+def table_text(head: Head, tables: "Header | RoundHeader") -> str:
     """The table file of a device."""
     flash = flash_bytes(tables)
     own = {"NUMBER": tables.number, "FLASH_BYTES": flash, "ENDLESS": int(head.period is not None)}
@@ -153,7 +152,7 @@ def table_text(head: Head, tables: "TableFile") -> str:
 
 
 def write_kit(
-    folder: Path, kind: Literal["lookup", "rounds"], head: Head, tables: "Sequence[TableFile]"
+    folder: Path, kind: Literal["lookup", "rounds"], head: Head, tables: "Sequence[Header | RoundHeader]"
 ) -> list[Path]:
     """Write the table files, the sources and the example; returns all files.
 
