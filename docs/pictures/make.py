@@ -11,7 +11,7 @@ import numpy as np
 
 import heliomesh as hm
 from heliomesh.pages.colours import scheme_colour
-from heliomesh.studies.compare import variants
+from heliomesh.planning import find_planner
 
 SLOTS = 60  # shown
 APART = ("contributions", "news")  # made for devices that train and send apart, and drawn so
@@ -172,7 +172,7 @@ def main(names: list[str]) -> None:
     for name in names or hm.planner_names():
         actions = "separate" if name in APART else "coupled"
         problem = hm.build(scenario.override({"energy.actions": actions}))
-        for options in variants(name):
+        for options in find_planner(name).variants:
             plan = hm.plan(problem, name, bound=False, **options)
             trace = hm.simulate(problem, plan, episodes=1, seed=0)
             where = "ring10, separate actions" if name in APART else "ring10"

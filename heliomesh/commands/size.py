@@ -29,7 +29,7 @@ from heliomesh.durable import write_text
 from heliomesh.pages.contour import border_notes, contour_svg, in_words
 from heliomesh.pages.sizing_page import sizing_page
 from heliomesh.scenario import Scenario, ScenarioError
-from heliomesh.studies.sizing import EPISODES, MOST_DARK, Measurement, Pair, Prices, Sizing, size
+from heliomesh.studies.sizing import EPISODES, MOST_DARK, BatteryPanel, Measurement, Prices, Sizing, size
 
 _ASKED = ("target_loss", "target_accuracy", "most_dark", "by_slot", "planner")
 _OPTION = {"update loss": "--target-loss", "accuracy": "--target-accuracy"}
@@ -204,7 +204,7 @@ def _facts(sizing: Sizing, base: Scenario, trial: Measurement, prices: Prices | 
     return facts if prices is None else facts | {"cheapest": _pair_facts(sizing, sizing.cheapest(prices), prices)}
 
 
-def _pair_facts(sizing: Sizing, pair: Pair, prices: Prices | None) -> dict[str, Any]:
+def _pair_facts(sizing: Sizing, pair: BatteryPanel, prices: Prices | None) -> dict[str, Any]:
     facts: dict[str, Any] = {"capacity_joule": pair.capacity_joule, "panel": pair.panel, "meets": sizing.meets(pair)}
     if pair in sizing.found:
         found = sizing.found[pair]
@@ -253,7 +253,7 @@ def _grid(sizing: Sizing) -> Table:
     for panel in reversed(axes.panel):
         cells = []
         for capacity in axes.capacity_joule:
-            pair = Pair(capacity, panel)
+            pair = BatteryPanel(capacity, panel)
             mark = "*" if pair in smallest else "+" if sizing.meets(pair) else "d" if pair in too_dark else "-"
             cells.append(f"{sizing.found[pair].mean:.3f} {mark}" if pair in sizing.found else f"not tried {mark}")
         table.add_row(f"{panel:.4g}", *cells)

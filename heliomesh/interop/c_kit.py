@@ -5,19 +5,25 @@ rounds, `common` for both. A table file defines the same names for every device,
 functions ``table_...``. `heliomesh_tables.h` includes the one of ``HELIOMESH_DEVICE``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from string import Template
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from heliomesh.durable import alone_in, write_set
 from heliomesh.scenario import ScenarioError
 
+if TYPE_CHECKING:
+    from heliomesh.interop.c_header import Header
+    from heliomesh.interop.c_rounds import RoundHeader
+
+
 SOURCES = Path(__file__).with_name("firmware")
 FILE_PATTERN = "device_*.h"
-_LINE_LETTERS = 118
+_LINE = re.compile(r"(.{1,109})(?: |$)")  # of an array's entries, so that no line has more than 118 letters
 _BLOCK_BYTES = 32_000  # of an array; compilers for AVR refuse arrays above 32,767 bytes
 
 
@@ -40,14 +46,18 @@ class Constants:
         """Bits of what is stored."""
         return max(self.bits, 8)
 
+    @property
+    def _per_byte(self) -> int:
+        """Entries in a byte; 1 where each has bytes of its own."""
+        return max(8 // self.bits, 1)
+
     @cached_property
     def _stored(self) -> Sequence[int]:
         """Entries, or bytes with several of them, the first one in the lowest bits."""
-        per_byte = max(8 // self.bits, 1)
-        if per_byte == 1:
+        if self._per_byte == 1:
             return self.entries or [0]
-        starts = range(0, len(self.entries), per_byte)
-        groups = (self.entries[start : start + per_byte] for start in starts)
+        starts = range(0, len(self.entries), self._per_byte)
+        groups = (self.entries[start : start + self._per_byte] for start in starts)
         return [sum(entry << self.bits * place for place, entry in enumerate(group)) for group in groups] or [0]
 
     @property
@@ -60,26 +70,18 @@ class Constants:
         return "\n".join([*lines, *arrays, *self._reading(starts), "}"])
 
     def _block(self, number: int, values: Sequence[int]) -> str:
-        lines, line = [], ""
-        for value in values:
-            word = f"{value}u, "
-            if len(line) + len(word) > _LINE_LETTERS - 8:
-                lines.append(line.rstrip())
-                line = ""
-            line += word
-        lines.append(line.rstrip(" ,"))
-        body = "\n        ".join(lines)
+        words = " ".join(f"{value}u," for value in values)
+        body = "\n        ".join(re.findall(_LINE, words)).rstrip(",")
         kind = f"static const uint{self._width}_t block_{number}[{len(values)}]"
         return f"    {kind} HELIOMESH_FLASH = {{\n        {body}}};"
 
     def _reading(self, starts: range) -> list[str]:
         """Statements that find the block of an entry and read it."""
-        per_byte = max(8 // self.bits, 1)
+        per_byte = self._per_byte
         place = "entry" if per_byte == 1 else f"(entry / {per_byte}u)"
         read = f"HELIOMESH_READ_U{self._width}"
         if len(starts) == 1:
-            found = f"    const uint{self._width}_t found = {read}(block_0, {place});"
-            lines = [found]
+            lines = [f"    const uint{self._width}_t found = {read}(block_0, {place});"]
         else:
             lines = [f"    const uint32_t place = {place};", f"    uint{self._width}_t found;"]
             for number, start in enumerate(starts):
@@ -92,50 +94,6 @@ class Constants:
             return [*lines, "    return found;"]
         mask = (1 << self.bits) - 1
         return [*lines, f"    return (uint8_t)((found >> ((entry % {per_byte}u) * {self.bits}u)) & {mask}u);"]
-
-
-class Measures(Protocol):
-    """What a board needs to tell levels from measurements."""
-
-    @property
-    def unit_joule(self) -> str:
-        """The unit of energy, as C and people write it."""
-
-    @property
-    def constants(self) -> list[Constants]:
-        """Arrays of thresholds."""
-
-    @property
-    def macros(self) -> Mapping[str, int | str]:
-        """Numbers by name, without HELIOMESH_."""
-
-
-class TableFile(Protocol):
-    """The tables of one device."""
-
-    @property
-    def number(self) -> int:
-        """Of the device."""
-
-    @property
-    def constants(self) -> list[Constants]:
-        """All arrays that decide."""
-
-    @property
-    def measuring(self) -> "Measures":
-        """Units and thresholds."""
-
-    @property
-    def ram_bytes(self) -> int:
-        """Bytes that the device keeps between slots, where numbers are aligned to their size."""
-
-    @property
-    def code_bytes(self) -> int:
-        """Bytes of code of the example program on AVR, about; other processors need less."""
-
-    @property
-    def macros(self) -> Mapping[str, int | str]:
-        """Numbers by name, without HELIOMESH_."""
 
 
 @dataclass(frozen=True)
@@ -163,16 +121,16 @@ def file_name(number: int) -> str:
     return f"device_{number}.h"
 
 
-def flash_bytes(tables: TableFile) -> int:
+def flash_bytes(tables: "Header | RoundHeader") -> int:
     """Bytes of all constants of a device."""
     return sum(array.num_bytes for array in (*tables.constants, *tables.measuring.constants))
 
 
-def table_text(head: Head, tables: TableFile) -> str:
+def table_text(head: Head, tables: "Header | RoundHeader") -> str:
     """The table file of a device."""
     flash = flash_bytes(tables)
     own = {"NUMBER": tables.number, "FLASH_BYTES": flash, "ENDLESS": int(head.period is not None)}
-    macros = own | dict(tables.measuring.macros) | dict(tables.macros)
+    macros = {**own, **tables.measuring.macros, **tables.macros}
     defined = (f"#define HELIOMESH_{name} {value}{'u' * isinstance(value, int)}" for name, value in macros.items())
     return _TABLES.substitute(
         planner=_harmless(head.planner),
@@ -193,7 +151,9 @@ def table_text(head: Head, tables: TableFile) -> str:
     )
 
 
-def write_kit(folder: Path, kind: Literal["lookup", "rounds"], head: Head, tables: Sequence[TableFile]) -> list[Path]:
+def write_kit(
+    folder: Path, kind: Literal["lookup", "rounds"], head: Head, tables: "Sequence[Header | RoundHeader]"
+) -> list[Path]:
     """Write the table files, the sources and the example; returns all files.
 
     Nothing compiles without `heliomesh_tables.h`. It goes first and comes last, so no killed export mixes two plans.

@@ -5,7 +5,7 @@ actions, losses are those of that simulation to the last bit. All episodes have 
 and end together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Literal, get_args
@@ -13,11 +13,11 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from heliomesh.interop.sight import Array
+from heliomesh.interop.sight import Array, Sight
 from heliomesh.problem import guard
 from heliomesh.problem.policy import Decision, Policy, decided
-from heliomesh.problem.problem import Problem
-from heliomesh.scenario import ScenarioError
+from heliomesh.problem.problem import Problem, build
+from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.slot_loop import Episodes
 
 Reward = Literal["own", "nearby", "shared"]
@@ -123,6 +123,18 @@ class EpisodeBatch:
         all_watt, all_trained = planned.power_watt.clone(), planned.trained.clone()
         all_watt[:, devices], all_trained[:, devices] = power_watt, trained
         return Decision(all_watt, all_trained, planned.weights), seen.memory
+
+
+def opened(scenario: Scenario | str, seed: int | None) -> tuple[Problem, int]:
+    """The problem of a scenario, or of that with a name or at a path, and the seed of its first episodes."""
+    loaded = Scenario.load(scenario) if isinstance(scenario, str) else scenario
+    return build(loaded), loaded.seed if seed is None else whole_number("seed", seed)
+
+
+def sights_of(problem: Problem, devices: Sequence[int], hops: int) -> tuple[Sight, ...]:
+    """What these devices see within so many hops."""
+    reach = whole_number("hops", hops)
+    return tuple(Sight(problem, device, reach) for device in devices)
 
 
 def whole_number(name: str, value: object, least: int = 0) -> int:

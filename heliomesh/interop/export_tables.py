@@ -13,7 +13,6 @@ its slots; whoever goes on keeps the last table, in which energy has no future.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -152,38 +151,28 @@ def tabulate(plan: Plan, memory_gib: float = DEFAULT_LIMIT_GIB, track: Track = u
         raise refused(plan.planner, _JOINT)
     if isinstance(policy, Remembers):
         raise refused(plan.planner, "remembers earlier slots")
-    problem = policy.problem
-    scopes = _scopes(problem, policy, plan.planner)
-    cuts = [_cuts(problem, device) for device in range(problem.num_devices)]
-    slots = policy.period or problem.slots
-    sizes = [_sizes(problem, scope, cuts) for scope in scopes]
-    largest = slots * float(max(entries(size) for size in sizes)) + 8.0 * sum(map(entries, sizes)) * len(scopes)
+    problem, asking = policy.problem, _Asking(policy, plan.planner)
+    states = [float(entries(sizes)) for sizes in asking.sizes]
+    largest = asking.slots * max(states) + 8.0 * sum(states) * len(states)
     check_fits("export", largest, memory_gib, "lower hops, energy.battery_levels or channel.levels")
-    whole = [
-        _asked(problem, policy, plan.planner, device, scopes[device], cuts, slots)
-        for device in track(range(problem.num_devices), f"export {plan.planner}", problem.num_devices)
-    ]
-    kept = [_needed_cuts(problem, device, scopes, cuts, whole) for device in range(problem.num_devices)]
-    devices = [_packed(problem, d, scopes[d], cuts, kept, whole[d]) for d in range(problem.num_devices)]
-    return _checked(problem, policy, _with_head(problem, plan.planner, policy.period, devices))
-
-
-def _with_head(problem: Problem, planner: str, period: int | None, devices: Sequence[DeviceTables]) -> PlanTables:
-    """The devices' tables with what they share."""
+    numbers = range(problem.num_devices)
+    whole = [asking.answers(device) for device in track(numbers, f"export {plan.planner}", len(numbers))]
+    kept = [asking.needed_cuts(device, whole) for device in numbers]
     powers, trained = problem.actions.power_watt.tolist(), problem.actions.trained.tolist()
-    return PlanTables(
-        planner=planner,
+    tables = PlanTables(
+        planner=plan.planner,
         scenario=problem.scenario.name,
         scenario_sha256=problem.scenario.content_hash,
         slots=problem.slots,
-        period=period,
+        period=policy.period,
         num_weather=problem.harvest.law.num_weather,
         channel_levels=problem.channel.levels,
         actions=tuple(Action(power_watt=p, trained=t) for p, t in zip(powers, trained, strict=True)),
         capacity_joule=tuple(problem.battery.capacity_joule.tolist()),
         step_joule=tuple(problem.battery.step_joule.tolist()),
-        devices=tuple(devices),
+        devices=tuple(asking.packed(device, kept, whole[device]) for device in numbers),
     )
+    return _checked(problem, policy, tables)
 
 
 def refused(planner: str, actual: str) -> ScenarioError:
@@ -198,20 +187,116 @@ def refused(planner: str, actual: str) -> ScenarioError:
 _JOINT = "decides for several devices together in every slot"
 
 
-def _scopes(problem: Problem, policy: ActionPolicy, planner: str) -> list[tuple[Variable, ...]]:
-    """What every device sees: sites, then energies, each in rising order."""
-    scopes = []
-    for device in range(problem.num_devices):
-        seen = policy.visible(device)
-        if seen is None:
-            raise refused(planner, _JOINT)
-        order = {"site": 0, "energy": 1}
-        scopes.append(tuple(sorted(seen, key=lambda v: (order[v.kind], v.owner))))
-    return scopes
+@dataclass(frozen=True)
+class _Asking:
+    """A policy that is asked for the action of every device in every state that it sees."""
+
+    policy: ActionPolicy
+    planner: str
+
+    @property
+    def problem(self) -> Problem:
+        """What was planned for."""
+        return self.policy.problem
+
+    @property
+    def slots(self) -> int:
+        """Slots that differ."""
+        return self.policy.period or self.problem.slots
+
+    @cached_property
+    def scopes(self) -> list[tuple[Variable, ...]]:
+        """What every device sees: sites, then energies, each in rising order."""
+        scopes, order = [], {"site": 0, "energy": 1}
+        for device in range(self.problem.num_devices):
+            seen = self.policy.visible(device)
+            if seen is None:
+                raise refused(self.planner, _JOINT)
+            scopes.append(tuple(sorted(seen, key=lambda v: (order[v.kind], v.owner))))
+        return scopes
+
+    @cached_property
+    def cuts(self) -> list[list[float]]:
+        """All batteries [J] of each device at which the policy may change: grid levels and what actions need."""
+        return [_cuts(self.problem, device) for device in range(self.problem.num_devices)]
+
+    @cached_property
+    def sizes(self) -> list[list[int]]:
+        """Values of each variable of each scope."""
+        levels, weathers = self.problem.channel.levels, self.problem.harvest.law.num_weather
+        return [
+            [levels if v.kind == "site" else weathers * (len(self.cuts[v.owner]) + 1) for v in scope]
+            for scope in self.scopes
+        ]
+
+    def answers(self, device: int) -> Levels:
+        """The device's action in every slot and state it sees; (slot, state...)."""
+        count = entries(self.sizes[device])
+        actions = np.empty((self.slots, count), dtype=np.int8)
+        for start in range(0, count, _BATCH_STATES):
+            stop = min(start + _BATCH_STATES, count)
+            seen = self._observed(device, torch.arange(start, stop))
+            for slot in range(self.slots):
+                law = self.policy.checked_prob(slot, seen)[:, device]
+                if not bool((law.amax(-1) == 1).all()):
+                    raise refused(self.planner, "draws actions at random")
+                actions[slot, start:stop] = law.argmax(-1).cpu().numpy()
+        return actions.reshape(self.slots, *self.sizes[device])
+
+    def _observed(self, device: int, states: Tensor) -> Observation:
+        """States of a scope as observations with zeros elsewhere; a battery is in the middle of its cell."""
+        problem, place = self.problem, self.problem.device
+        level = torch.zeros(len(states), problem.channel.num_sites, dtype=torch.long)
+        battery = torch.zeros(len(states), problem.num_devices, dtype=torch.float64)
+        weather = torch.zeros_like(battery, dtype=torch.long)
+        for variable, size in zip(reversed(self.scopes[device]), reversed(self.sizes[device]), strict=True):
+            value, states = states % size, states // size
+            if variable.kind == "site":
+                level[:, variable.owner] = value
+                continue
+            ends = [0.0, *self.cuts[variable.owner], float(problem.battery.capacity_joule[variable.owner])]
+            middle = torch.tensor([(low + high) / 2 for low, high in pairwise(ends)], dtype=torch.float64)
+            weather[:, variable.owner] = value // len(middle)
+            battery[:, variable.owner] = middle[value % len(middle)]
+        return Observation(level.to(place), battery.to(place), weather.to(place), torch.zeros_like(battery).to(place))
+
+    def needed_cuts(self, device: int, whole: list[Levels]) -> list[int]:
+        """Numbers of the cuts of a device's battery at which some table changes."""
+        weathers, cells = self.problem.harvest.law.num_weather, len(self.cuts[device]) + 1
+        changes = np.zeros(cells - 1, dtype=np.bool_)
+        for scope, table in zip(self.scopes, whole, strict=True):
+            if energy(device) in scope:
+                axis = 1 + scope.index(energy(device))
+                by_cell = np.moveaxis(table, axis, 0).reshape(weathers, cells, -1)
+                changes |= (by_cell[:, 1:] != by_cell[:, :-1]).any((0, 2))
+        return np.flatnonzero(changes).tolist()
+
+    def packed(self, device: int, kept: list[list[int]], table: Levels) -> DeviceTables:
+        """Tables with needed cells only, each different one once."""
+        scope, weathers = self.scopes[device], self.problem.harvest.law.num_weather
+        for axis, variable in enumerate(scope, 1):
+            if variable.kind == "energy":
+                cells = len(self.cuts[variable.owner]) + 1
+                first = np.array([0, *(cut + 1 for cut in kept[variable.owner])])  # a cell of each that stays
+                table = table.take((np.arange(weathers)[:, None] * cells + first).reshape(-1), axis=axis)
+        flat = np.ascontiguousarray(table.reshape(len(table), -1))
+        number: dict[bytes, int] = {}
+        order = tuple(number.setdefault(row.tobytes(), len(number)) for row in flat)
+        cuts_joule = tuple(self.cuts[device][cut] for cut in kept[device])
+        return DeviceTables(
+            device=device,
+            neighbours=self.problem.topology.neighbours[device],
+            reports=Reports(sites=self.problem.sites_into(device), battery_cuts_joule=cuts_joule),
+            scope=tuple(
+                Seen(kind=v.kind, owner=v.owner, size=size)  # type: ignore[arg-type]
+                for v, size in zip(scope, table.shape[1:], strict=True)
+            ),
+            table_of_slot=order if len(number) > 1 else (0,),
+            tables=tuple(tuple(flat[order.index(index)].tolist()) for index in range(len(number))),
+        )
 
 
 def _cuts(problem: Problem, device: int) -> list[float]:
-    """All batteries [J] at which a policy may change: grid levels and what actions need."""
     step, capacity = float(problem.battery.step_joule[device]), float(problem.battery.capacity_joule[device])
     values = [step * level for level in range(1, problem.battery.levels)]
     values += [joule for joule in problem.actions.needed_joule[device].tolist() if 0 < joule <= capacity]
@@ -220,104 +305,6 @@ def _cuts(problem: Problem, device: int) -> list[float]:
         if not cuts or value * PAID > cuts[-1]:  # else the same up to rounding
             cuts.append(value)
     return cuts
-
-
-def _sizes(problem: Problem, scope: tuple[Variable, ...], cuts: list[list[float]]) -> list[int]:
-    weathers = problem.harvest.law.num_weather
-    return [problem.channel.levels if v.kind == "site" else weathers * (len(cuts[v.owner]) + 1) for v in scope]
-
-
-def _asked(
-    problem: Problem,
-    policy: ActionPolicy,
-    planner: str,
-    device: int,
-    scope: tuple[Variable, ...],
-    cuts: list[list[float]],
-    slots: int,
-) -> Levels:
-    """The device's action in every slot and state it sees; (slot, state...)."""
-    sizes = _sizes(problem, scope, cuts)
-    count = entries(sizes)
-    actions = np.empty((slots, count), dtype=np.int8)
-    for start in range(0, count, _BATCH_STATES):
-        stop = min(start + _BATCH_STATES, count)
-        seen = _observed(problem, scope, sizes, cuts, torch.arange(start, stop))
-        for slot in range(slots):
-            law = policy.checked_prob(slot, seen)[:, device]
-            if not bool((law.amax(-1) == 1).all()):
-                raise refused(planner, "draws actions at random")
-            actions[slot, start:stop] = law.argmax(-1).cpu().numpy()
-    return actions.reshape(slots, *sizes)
-
-
-def _observed(
-    problem: Problem, scope: tuple[Variable, ...], sizes: list[int], cuts: list[list[float]], states: Tensor
-) -> Observation:
-    """States of a scope as observations in which everything else is zero; a battery is in the middle of its cell."""
-    batch, devices = len(states), problem.num_devices
-    level = torch.zeros(batch, problem.channel.num_sites, dtype=torch.long)
-    battery, weather = torch.zeros(batch, devices, dtype=torch.float64), torch.zeros(batch, devices, dtype=torch.long)
-    for variable, size in zip(reversed(scope), reversed(sizes), strict=True):
-        value, states = states % size, states // size
-        if variable.kind == "site":
-            level[:, variable.owner] = value
-            continue
-        ends = [0.0, *cuts[variable.owner], float(problem.battery.capacity_joule[variable.owner])]
-        middle = torch.tensor([(low + high) / 2 for low, high in pairwise(ends)], dtype=torch.float64)
-        weather[:, variable.owner] = value // len(middle)
-        battery[:, variable.owner] = middle[value % len(middle)]
-    place = problem.device
-    return Observation(level.to(place), battery.to(place), weather.to(place), torch.zeros_like(battery).to(place))
-
-
-def _needed_cuts(
-    problem: Problem, device: int, scopes: list[tuple[Variable, ...]], cuts: list[list[float]], whole: list[Levels]
-) -> list[int]:
-    """Numbers of the cuts of a device's battery at which some table changes."""
-    weathers, cells = problem.harvest.law.num_weather, len(cuts[device]) + 1
-    changes = np.zeros(cells - 1, dtype=np.bool_)
-    for scope, table in zip(scopes, whole, strict=True):
-        if energy(device) in scope:
-            axis = 1 + scope.index(energy(device))
-            by_cell = np.moveaxis(table, axis, 0).reshape(weathers, cells, -1)
-            changes |= (by_cell[:, 1:] != by_cell[:, :-1]).any((0, 2))
-    return np.flatnonzero(changes).tolist()
-
-
-def _packed(
-    problem: Problem,
-    device: int,
-    scope: tuple[Variable, ...],
-    cuts: list[list[float]],
-    kept: list[list[int]],
-    table: Levels,
-) -> DeviceTables:
-    """Tables with needed cells only, each different one once."""
-    weathers = problem.harvest.law.num_weather
-    for axis, variable in enumerate(scope, 1):
-        if variable.kind == "energy":
-            cells = len(cuts[variable.owner]) + 1
-            first = np.array([0, *(cut + 1 for cut in kept[variable.owner])])  # a cell of each that stays
-            table = table.take((np.arange(weathers)[:, None] * cells + first).reshape(-1), axis=axis)
-    flat = np.ascontiguousarray(table.reshape(len(table), -1))
-    number: dict[bytes, int] = {}
-    order = tuple(number.setdefault(row.tobytes(), len(number)) for row in flat)
-    unique = [flat[order.index(index)].tolist() for index in range(len(number))]
-    return DeviceTables(
-        device=device,
-        neighbours=problem.topology.neighbours[device],
-        reports=Reports(
-            sites=problem.sites_into(device),
-            battery_cuts_joule=tuple(cuts[device][cut] for cut in kept[device]),
-        ),
-        scope=tuple(
-            Seen(kind=v.kind, owner=v.owner, size=size)  # type: ignore[arg-type]
-            for v, size in zip(scope, table.shape[1:], strict=True)
-        ),
-        table_of_slot=order if len(number) > 1 else (0,),
-        tables=tuple(map(tuple, unique)),
-    )
 
 
 def _checked(problem: Problem, policy: ActionPolicy, plan: PlanTables) -> PlanTables:

@@ -72,17 +72,14 @@ def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
     scenario, settings = job.scenario, job.scenario.learning
     topology = build_topology(scenario)
     check_trace(job, topology)
-    if settings.aggregation not in BUILT_IN_RULES:
-        known = ", ".join(BUILT_IN_RULES)
-        raise ScenarioError("learning.aggregation", f"expected one of {known}, actual value {settings.aggregation!r}")
-    if settings.optimizer not in (None, "sgd"):
-        raise ScenarioError("learning.optimizer", f"expected sgd in a schedule, actual value {settings.optimizer!r}")
-    if settings.quasi_global:
-        raise ScenarioError(
-            "learning.quasi_global", f"expected none in a schedule, actual value {settings.quasi_global}"
-        )
-    if settings.on_air != "float32":
-        raise ScenarioError("learning.on_air", f"expected float32 in a schedule, actual value {settings.on_air!r}")
+    for name, fits, wanted in (
+        ("aggregation", settings.aggregation in BUILT_IN_RULES, f"one of {', '.join(BUILT_IN_RULES)}"),
+        ("optimizer", settings.optimizer in (None, "sgd"), "sgd in a schedule"),
+        ("quasi_global", not settings.quasi_global, "none in a schedule"),
+        ("on_air", settings.on_air == "float32", "float32 in a schedule"),
+    ):
+        if not fits:
+            raise ScenarioError(f"learning.{name}", f"expected {wanted}, actual value {getattr(settings, name)!r}")
     if job.trace.edge_weight is not None:
         raise ScenarioError("trace", "expected one weight per link in a schedule, actual: weights that change")
     check_contraction(settings.aggregation, topology, settings.allow_divergence)
@@ -170,10 +167,7 @@ def _project(schedule: Schedule, data: Path) -> str:
     """The app's pyproject.toml."""
     app = {
         "publisher": "heliomesh",
-        "components": {
-            "serverapp": "heliomesh_app.server_app:app",
-            "clientapp": "heliomesh_app.client_app:app",
-        },
+        "components": {"serverapp": "heliomesh_app.server_app:app", "clientapp": "heliomesh_app.client_app:app"},
         "config": {"data": str(data)},
     }
     return tomli_w.dumps(

@@ -18,11 +18,10 @@ from typing import Any, Literal, SupportsFloat
 
 import numpy as np
 
-from heliomesh.interop.episode_batch import EpisodeBatch, Reward, check_reward, whole_number
-from heliomesh.interop.sight import Array, EqualSight, Sight, network_state, state_size
+from heliomesh.interop.episode_batch import EpisodeBatch, Reward, check_reward, opened, sights_of, whole_number
+from heliomesh.interop.sight import Array, EqualSight, network_state, state_size
 from heliomesh.planning import make_plan
 from heliomesh.problem.policy import Plan
-from heliomesh.problem.problem import Problem, build
 from heliomesh.scenario import Scenario, ScenarioError
 
 try:
@@ -163,12 +162,14 @@ def vector_env(
     the remaining arguments but ``seed`` do not apply. ``hops``, ``reward``, ``seed``: as in `parallel_env`.
     ``agent_id`` adds the device's number, one-hot, to what it sees; ``clock`` adds the slot modulo that number.
     """
-    problem, first_seed = _opened(scenario, seed)
+    problem, first_seed = opened(scenario, seed)
     check_reward(reward)
     if view not in ("device", "network"):
         raise ScenarioError("view", f"expected device or network, actual value {view!r}")
     batch = EpisodeBatch(problem, whole_number("episodes", episodes, least=1), reward, first_seed)
-    seen = _sight(problem, batch.controlled, hops, agent_id, clock) if view == "device" else None
+    seen = None
+    if view == "device":
+        seen = EqualSight(sights_of(problem, batch.controlled, hops), agent_id, whole_number("clock", clock))
     return HarvestingVectorEnv(Agents(batch, seen, first_seed), first_seed)
 
 
@@ -186,7 +187,7 @@ def single_env(
     Without a ``device`` the agent controls the whole network, and the remaining arguments but ``seed`` do not apply.
     With one it controls that device and sees ``hops`` around it, while ``others`` follow a plan.
     """
-    problem, first_seed = _opened(scenario, seed)
+    problem, first_seed = opened(scenario, seed)
     check_reward(reward)
     if device is None:
         return HarvestingSingleEnv(Agents(EpisodeBatch(problem, 1, "shared", first_seed), None, first_seed))
@@ -194,17 +195,4 @@ def single_env(
         raise ScenarioError("device", f"expected 0 to {problem.num_devices - 1}, actual value {device}")
     plan = make_plan(problem, others, {}, bound=False) if isinstance(others, str) else others
     batch = EpisodeBatch(problem, 1, reward, first_seed, (device,), plan.policy)
-    return HarvestingSingleEnv(Agents(batch, _sight(problem, (device,), hops), first_seed))
-
-
-def _opened(scenario: Scenario | str, seed: int | None) -> tuple[Problem, int]:
-    loaded = Scenario.load(scenario) if isinstance(scenario, str) else scenario
-    return build(loaded), loaded.seed if seed is None else whole_number("seed", seed)
-
-
-def _sight(
-    problem: Problem, devices: tuple[int, ...], hops: int, agent_id: bool = False, clock: int = 0
-) -> EqualSight:
-    number = whole_number("hops", hops)
-    sights = tuple(Sight(problem, device, number) for device in devices)
-    return EqualSight(sights, agent_id, whole_number("clock", clock))
+    return HarvestingSingleEnv(Agents(batch, EqualSight(sights_of(problem, (device,), hops)), first_seed))

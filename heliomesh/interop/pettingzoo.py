@@ -23,9 +23,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from heliomesh.interop.episode_batch import EpisodeBatch, Reward, check_reward, whole_number
+from heliomesh.interop.episode_batch import EpisodeBatch, Reward, check_reward, opened, sights_of, whole_number
 from heliomesh.interop.sight import Array, EqualSight, Sight, network_state
-from heliomesh.problem.problem import Problem, build
+from heliomesh.problem.problem import Problem
 from heliomesh.scenario import Scenario, ScenarioError
 
 try:
@@ -166,14 +166,12 @@ def parallel_env(
     ``"box"``, where the mask is in ``infos`` only; ``agent_id`` adds the agent's number, one-hot, to a box, and
     ``clock`` the slot modulo that number.
     """
-    loaded = Scenario.load(scenario) if isinstance(scenario, str) else scenario
+    problem, first_seed = opened(scenario, seed)
     check_reward(reward)
     if observations not in ("dict", "box"):
         raise ScenarioError("observations", f"expected dict or box, actual value {observations!r}")
     if (agent_id or clock) and observations != "box":
         raise ScenarioError("agent_id, clock", "expected observations='box' with them, actual value 'dict'")
-    first_seed = loaded.seed if seed is None else whole_number("seed", seed)
-    problem, reach = build(loaded), whole_number("hops", hops)
-    sights = tuple(Sight(problem, device, reach) for device in range(problem.num_devices))
+    sights = sights_of(problem, range(problem.num_devices), hops)
     equal = EqualSight(sights, agent_id, whole_number("clock", clock)) if observations == "box" else None
     return HarvestingEnv(problem, sights, reward, first_seed, equal)

@@ -31,7 +31,7 @@ _COST = _Measure("cost", "episodes", -1, 1.0, 3)
 _ACCURACY = _Measure("accuracy", "seeds", 1, 100.0, 2)
 
 
-class Answer(NamedTuple):
+class Verdict(NamedTuple):
     """Sentences, and the schemes that they are about."""
 
     sentence: str
@@ -41,20 +41,20 @@ class Answer(NamedTuple):
     measure: str  # by which the best was found
 
 
-def answer(schemes: Sequence[Facts], paired: Paired) -> Answer:
+def answer(schemes: Sequence[Facts], paired: Paired) -> Verdict:
     """The answer of a page with these schemes."""
     reference = _reference(schemes, paired)
     if reference is None:
-        return Answer(_without_comparison(schemes), "", None, None, _COST.name)
+        return Verdict(_without_comparison(schemes), "", None, None, _COST.name)
     measure = _COST if any(_known(row, _COST) for row in paired[reference]) else _ACCURACY
     best = _best(paired, reference, measure)
     against = reference if best != reference else _best(paired, reference, measure, without=reference)
     lead, labels = paired[against][best], [scheme["label"] for scheme in schemes]
     if lead is None or not _known(lead, measure):
-        return Answer(_without_comparison(schemes), "", None, reference, measure.name)
+        return Verdict(_without_comparison(schemes), "", None, reference, measure.name)
     details = [_rivals(labels, paired[best], measure, against)]
     details += [_accuracies(labels, paired, best, against)] if measure is _COST else []
-    return Answer(
+    return Verdict(
         _lead(labels[best], labels[against], lead, measure),
         " ".join(sentence for sentence in details if sentence),
         best,

@@ -57,18 +57,7 @@ _OTHERS = {
 }
 
 # Paul Tol's "muted" scheme: ten colours for classes of samples, never beside the schemes' own
-CLASSES = (
-    "#332288",
-    "#88ccee",
-    "#44aa99",
-    "#117733",
-    "#999933",
-    "#ddcc77",
-    "#cc6677",
-    "#882255",
-    "#aa4499",
-    "#dddddd",
-)
+CLASSES = "#332288 #88ccee #44aa99 #117733 #999933 #ddcc77 #cc6677 #882255 #aa4499 #dddddd"
 LINES = ("#332288", "#117733", "#999933", "#cc6677", "#882255", "#aa4499")  # those of them that lines can have
 _DARK_END, _LIGHT_END = (0, 34, 78), (254, 232, 56)  # of a ramp of rising lightness, for more classes than colours
 
@@ -76,36 +65,27 @@ _DARK_END, _LIGHT_END = (0, 34, 78), (254, 232, 56)  # of a ramp of rising light
 def scheme_colour(scheme: str) -> Colour:
     """The colour of a scheme by its name, or by the longest known name that it starts with."""
     words = scheme.split()
-    for count in range(len(words), 0, -1):
-        found = SCHEMES.get(" ".join(words[:count]))
-        if found is not None:
-            return found
-    return OTHER
+    names = (" ".join(words[:count]) for count in range(len(words), 0, -1))
+    return next((SCHEMES[name] for name in names if name in SCHEMES), OTHER)
 
 
 def theme_css() -> str:
     """The page's variables: light, dark where the system or the reader's choice says so."""
-    light, dark = (_variables(theme) for theme in ("light", "dark"))
+    colours = GROUNDS | INKS | _OTHERS
+    light, dark = (
+        f"color-scheme: {theme}; "
+        + " ".join(f"--{name}: {getattr(colour, theme)};" for name, colour in colours.items())
+        for theme in ("light", "dark")
+    )
     system = f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme]) {{ {dark} }} }}"
     return f':root {{ {light} }}\n{system}\n:root[data-theme="dark"] {{ {dark} }}\n'
 
 
-def _variables(theme: str) -> str:
-    colours = GROUNDS | INKS | _OTHERS
-    return f"color-scheme: {theme}; " + " ".join(
-        f"--{name}: {getattr(colour, theme)};" for name, colour in colours.items()
-    )
-
-
 def class_colours(classes: int) -> list[str]:
     """One colour per class of samples."""
-    if classes <= len(CLASSES):
-        return list(CLASSES[:classes])
+    named, ends = CLASSES.split(), list(zip(_DARK_END, _LIGHT_END, strict=True))
+    if classes <= len(named):
+        return named[:classes]
     shares = (index / (classes - 1) for index in range(classes))
-    return [_mixed(share) for share in shares]
-
-
-def _mixed(share: float) -> str:
-    """A colour of the ramp, 0 dark to 1 light."""
-    channels = (round((1 - share) * a + share * b) for a, b in zip(_DARK_END, _LIGHT_END, strict=True))
-    return "#" + "".join(f"{channel:02x}" for channel in channels)
+    ramp = (bytes(round((1 - share) * low + share * high) for low, high in ends) for share in shares)
+    return [f"#{colour.hex()}" for colour in ramp]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from heliomesh.pages.colours import GROUNDS, INKS
 from heliomesh.pages.drawing import INK, PAPER, drawing, svg_text
-from heliomesh.studies.sizing import Axes, Pair, Prices, Sizing
+from heliomesh.studies.sizing import Axes, BatteryPanel, Prices, Sizing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Panel
@@ -81,7 +81,7 @@ def description(sizing: Sizing, prices: Prices | None = None) -> str:
     return " ".join([text, *border_notes(sizing)])
 
 
-def in_words(sizing: Sizing, pair: Pair) -> str:
+def in_words(sizing: Sizing, pair: BatteryPanel) -> str:
     """A pair with what was found there."""
     found = sizing.found[pair]
     where = f"{pair.capacity_joule:g} J with {pair.panel:g} {sizing.axes.panel_unit}"
@@ -99,9 +99,9 @@ def border_notes(sizing: Sizing) -> list[str]:
     ]
 
 
-def _pairs(axes: Axes) -> list[list[Pair]]:
+def _pairs(axes: Axes) -> list[list[BatteryPanel]]:
     """(panel, capacity)."""
-    return [[Pair(capacity, panel) for capacity in axes.capacity_joule] for panel in axes.panel]
+    return [[BatteryPanel(capacity, panel) for capacity in axes.capacity_joule] for panel in axes.panel]
 
 
 def _means(sizing: Sizing) -> Matrix:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from heliomesh.pages.colours import scheme_colour
 from heliomesh.pages.run_folder import RunFolder
@@ -23,10 +24,11 @@ from heliomesh.scenario import Scenario
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.simulation.ledger import energy_ledger
 from heliomesh.simulation.trace import Trace
-from heliomesh.studies.episodes import Episodes
+from heliomesh.studies.episodes import EpisodeCosts
 from heliomesh.studies.gap_ledger import GapLedger, joined
 
 Facts = dict[str, Any]
+_JOULES = ("spent_joule", "harvested_joule", "overflow_joule")
 
 
 def scheme_facts(
@@ -53,13 +55,13 @@ def scheme_facts(
     }
 
 
-def shared_episodes(runs: Sequence[RunFolder]) -> Episodes | None:
+def shared_episodes(runs: Sequence[RunFolder]) -> EpisodeCosts | None:
     """The episodes that a comparison simulated, if all runs were noted beside the same ones."""
     found = {run.episodes for run in runs}
     return found.pop() if len(found) == 1 else None
 
 
-def _of_episodes(episodes: Episodes) -> dict[str, Facts | None]:
+def _of_episodes(episodes: EpisodeCosts) -> dict[str, Facts | None]:
     """Headline numbers of all episodes, as `heliomesh compare` prints them."""
     bound = episodes.lower_bound
     gap = None if bound is None or bound <= 0 else _interval((episodes.costs / bound - 1).tolist())
@@ -103,8 +105,7 @@ def _gap_ledger(ledgers: Sequence[GapLedger | None]) -> Facts | None:
     known = [ledger for ledger in ledgers if ledger is not None]
     if len(known) < len(ledgers):
         return None
-    found = joined(known).intervals()
-    return {name: {"mean": value.mean, "half": value.half_width} for name, value in found.items()}
+    return {name: mean_and_half(points) for name, points in joined(known).points().items()}
 
 
 def _interval(values: Sequence[float | None]) -> Facts | None:
@@ -112,8 +113,13 @@ def _interval(values: Sequence[float | None]) -> Facts | None:
     known = np.array([value for value in values if value is not None and math.isfinite(value)])
     if len(known) < len(values):
         return None
-    found = interval(known)
-    return {"mean": found.mean, "half": found.half_width, "low": float(known.min()), "high": float(known.max())}
+    return {**mean_and_half(known), "low": float(known.min()), "high": float(known.max())}
+
+
+def mean_and_half(values: npt.NDArray[np.float64]) -> dict[str, float]:
+    """Mean and 95 % half-width of independent values, as pages carry them."""
+    found = interval(values)
+    return {"mean": found.mean, "half": found.half_width}
 
 
 def certified_bounds(runs: Sequence[RunFolder]) -> dict[str, float]:
@@ -134,8 +140,7 @@ def _headline(run: RunFolder, bounds: Mapping[str, float]) -> dict[str, float | 
     rows = len(run.curves.metrics["slot"])
     names = ("accuracy_mean", "accuracy_min", "accuracy_max", "average_accuracy", "consensus_distance")
     facts: dict[str, float | None] = {name: float(run.curves.metrics[name][-1]) if rows else None for name in names}
-    facts |= {"cost": None, "spent_joule": None, "harvested_joule": None, "overflow_joule": None}
-    facts |= {"participation": None, "sending": None, "delivery": None}
+    facts |= dict.fromkeys(("cost", *_JOULES, "participation", "sending", "delivery"))
     if run.trace is not None:
         facts |= _trace_headline(run.trace, run.episode)
     bound, cost = bounds.get(scenario_hash(run)) if _picks_actions(run) else None, facts["cost"]
@@ -157,11 +162,10 @@ def _picks_actions(run: RunFolder) -> bool:
 def _trace_headline(trace: Trace, episode: int) -> dict[str, float | None]:
     sends = trace.power_watt[episode] > 0  # (slot, device)
     sent = sends[:, trace.edge_sender]
-    joules = {name: float(getattr(trace, name)[episode].sum()) for name in ("spent_joule", "harvested_joule")}
+    joules = {name: float(getattr(trace, name)[episode].sum()) for name in _JOULES}
     return {
         "cost": float(trace.cost[episode]),
         **joules,
-        "overflow_joule": float(trace.overflow_joule[episode].sum()),
         "participation": float(trace.scheduled[episode].mean()),
         "sending": float(sends.mean()),
         "delivery": float(trace.delivered[episode][sent].mean()) if sent.any() else None,

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from heliomesh.pages.tables import interval_text
+from heliomesh.pages.tables import interval_text, markdown_table
 from heliomesh.problem.size import readable
 from heliomesh.simulation.diagnostics import Interval
-from heliomesh.studies.bench.board import Leaderboard, Overall, Standing
-from heliomesh.studies.bench.line import Line, label_of
+from heliomesh.studies.bench.board import Leaderboard, Overall, Placement
+from heliomesh.studies.bench.line import BenchLine, label_of
 from heliomesh.studies.bench.measuring import PLANNING_SECONDS
 from heliomesh.studies.bench.scenarios import BenchScenario
 
@@ -39,7 +39,7 @@ def leaderboard_text(board: Leaderboard) -> str:
 def overall_text(board: Leaderboard) -> str:
     """One row per planner over all scenarios."""
     scenarios = len(board.bench.scenarios)
-    head = ("planner", "mean rank by cost", "mean gap %", "mean rank by accuracy", "scenarios")
+    head = "planner | mean rank by cost | mean gap % | mean rank by accuracy | scenarios"
     return _table(head, [_overall(own, scenarios) for own in board.overall()])
 
 
@@ -48,13 +48,8 @@ def _overall(own: Overall, scenarios: int) -> list[str]:
     refused, absent = own.measured - own.taken, scenarios - own.measured
     notes = [f"{refused} refused"] * (refused > 0) + [f"{absent} not run yet"] * (absent > 0)
     count = f"{own.taken}" + (f" ({', '.join(notes)})" if notes else "")
-    return [
-        _code(own.label),
-        f"{own.rank:.2f}",
-        gap,
-        "" if own.accuracy_rank is None else f"{own.accuracy_rank:.2f}",
-        count,
-    ]
+    accuracy_rank = "" if own.accuracy_rank is None else f"{own.accuracy_rank:.2f}"
+    return [_code(own.label), f"{own.rank:.2f}", gap, accuracy_rank, count]
 
 
 def _scenario(board: Leaderboard, one: BenchScenario) -> str:
@@ -79,20 +74,11 @@ def _measures(board: Leaderboard, one: BenchScenario) -> str:
     return f"{one.episodes} episodes, {trained}; {below}."
 
 
-_UNTRAINED = (
-    "planner",
-    "cost",
-    "above the best",
-    "gap %",
-    "mJ per device and slot",
-    "CPU s",
-    "offline",
-    "online/slot",
-)
-_HEAD = (*_UNTRAINED[:4], "accuracy %", "against the best", *_UNTRAINED[4:])
+_UNTRAINED = "planner | cost | above the best | gap % | mJ per device and slot | CPU s | offline | online/slot"
+_HEAD = _UNTRAINED.replace("gap %", "gap % | accuracy % | against the best")
 
 
-def _row(own: Standing, trained: bool) -> list[str]:
+def _row(own: Placement, trained: bool) -> list[str]:
     if own.entry.refusal:
         return [_code(own.label), f"refused: {own.entry.refused_for}", *[""] * (8 if trained else 6)]
     mark = "" if own.entry.converged else " *"
@@ -114,7 +100,7 @@ def _percent(value: Interval | None, sign: str = "") -> str:
     return "" if value is None else interval_text(value, f"{sign}.2f", 100)
 
 
-def _remarks(standings: Sequence[Standing]) -> Iterable[str]:
+def _remarks(standings: Sequence[Placement]) -> Iterable[str]:
     """What planners fell back to, whose last round still changed something, and why some refused, once each."""
     for own in standings:
         if own.entry.fell_back_to:
@@ -126,7 +112,7 @@ def _remarks(standings: Sequence[Standing]) -> Iterable[str]:
             yield f"{_code(own.label)} refused. {_plain(own.entry.refusal)}"
 
 
-def _origins(lines: Sequence[Line]) -> str:
+def _origins(lines: Sequence[BenchLine]) -> str:
     """Where every line comes from: its package, its code and what measured it."""
     rows = []
     for line in lines:
@@ -136,11 +122,9 @@ def _origins(lines: Sequence[Line]) -> str:
         source = line.planner_source[:12] if line.planner_source else ""
         words = (package, source, ", ".join(map(str, versions)), "; ".join(sorted(made)))
         rows.append([_code(line.label), *map(_plain, words)])
-    head = ("planner", "package", "sha256 of code from outside", "results version", "measured with")
-    return (
-        "## Manifests\n\nThe files of lines hold the rest: hashes of scenarios, seeds and every episode.\n\n"
-        + _table(head, rows)
-    )
+    head = "planner | package | sha256 of code from outside | results version | measured with"
+    about = "## Manifests\n\nThe files of lines hold the rest: hashes of scenarios, seeds and every episode.\n\n"
+    return about + _table(head, rows)
 
 
 def _made(with_: dict[str, object]) -> str:
@@ -158,6 +142,5 @@ def _plain(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", " ".join(text.split()))
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+def _table(head: str, rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(markdown_table(head, rows, " --- "))

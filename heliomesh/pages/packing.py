@@ -22,11 +22,11 @@ class Blobs:
 
     def bytes_of(self, array: npt.ArrayLike, top: float) -> dict[str, Any]:
         """Numbers in 0 … ``top`` in steps of ``top / 255``."""
-        return self._quantised(array, top, np.uint8, "u1")
+        return self._quantised(array, top, "u1")
 
     def words_of(self, array: npt.ArrayLike, top: float) -> dict[str, Any]:
         """Numbers in 0 … ``top`` in steps of ``top / 65535``."""
-        return self._quantised(array, top, np.uint16, "u2")
+        return self._quantised(array, top, "u2")
 
     def floats_of(self, array: npt.ArrayLike) -> dict[str, Any]:
         """Any numbers, NaN included, to seven digits."""
@@ -45,15 +45,11 @@ class Blobs:
         packed = np.packbits(array.ravel(), bitorder="little")
         return self._stored(packed, "bits", 1.0) | {"shape": list(array.shape)}
 
-    def _quantised(
-        self, array: npt.ArrayLike, top: float, kind: type[np.unsignedinteger[Any]], name: str
-    ) -> dict[str, Any]:
+    def _quantised(self, array: npt.ArrayLike, top: float, kind: str) -> dict[str, Any]:
         largest = np.iinfo(kind).max
         scale = top / largest if top > 0 else 1.0
-        raw = np.clip(np.rint(np.asarray(array, np.float64) / scale), 0, largest).astype(
-            np.dtype(kind).newbyteorder("<")
-        )
-        return self._stored(raw, name, scale)
+        raw = np.clip(np.rint(np.asarray(array, np.float64) / scale), 0, largest)
+        return self._stored(raw.astype(f"<{kind}"), kind, scale)
 
     def _stored(self, array: npt.NDArray[Any], kind: str, scale: float) -> dict[str, Any]:
         content = np.ascontiguousarray(array).tobytes()

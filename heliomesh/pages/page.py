@@ -18,28 +18,11 @@ from heliomesh.pages.colours import theme_css
 from heliomesh.pages.page_data import page_data
 
 # one script in the page, in this order: what is used while a file is read stands in an earlier one
-_SCRIPTS = (
-    "arrays",
-    "elements",
-    "links",
-    "saving",
-    "sortable",
-    "tables",
-    "series",
-    "charts",
-    "answer",
-    "player",
-    "network",
-    "device",
-    "page",
-)
+_SCRIPTS = "arrays elements links saving sortable tables series charts answer player network device page"
 
 
 def report_page(
-    folders: Sequence[str | Path],
-    title: str | None = None,
-    every: int = 1,
-    absences: Sequence[str] = (),
+    folders: Sequence[str | Path], title: str | None = None, every: int = 1, absences: Sequence[str] = ()
 ) -> str:
     """The page of these run folders as text; raises as `page_data` does.
 
@@ -50,7 +33,7 @@ def report_page(
 
 def render(data: dict[str, Any]) -> str:
     """Put data into the page."""
-    style, script = page_style(), "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)
+    style, script = page_style(), "\n".join(_asset(f"{name}.js") for name in _SCRIPTS.split())
     told = data.get("answer", {})
     parts = {
         "policy": (

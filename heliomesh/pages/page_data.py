@@ -35,16 +35,7 @@ LIMIT_MIB = 16  # of slot data in one page
 _WINDOW = 10  # slots of a moving mean
 _POWERS = 127  # most powers a page tells apart; one bit of a byte says whether the device trained
 _TRAINED = 128
-_PROVENANCE = (
-    "trace",
-    "simulation_seed",
-    "dataset",
-    "strategy",
-    "precision",
-    "device",
-    "duration_second",
-    "versions",
-)
+_PROVENANCE = "trace simulation_seed dataset strategy precision device duration_second versions"
 
 Facts = dict[str, Any]
 Floats = npt.NDArray[np.float64]
@@ -69,13 +60,12 @@ def described(runs: Sequence[RunFolder], title: str | None = None, every: int = 
     schemes = grouped(runs, names)
     bounds = certified_bounds(runs)
     scenarios: dict[str, Facts] = {}
-    networks: dict[str, Facts] = {}
     for index, run in enumerate(runs):
-        own = scenarios.setdefault(
-            scenario_hash(run), {"name": names[scenario_hash(run)], "toml": run.scenario.to_toml(), "runs": []}
-        )
-        own["runs"].append(index)
-        networks.setdefault(scenario_hash(run), _network(run, blobs))
+        key = scenario_hash(run)
+        if key not in scenarios:
+            scenarios[key] = {"name": names[key], "toml": run.scenario.to_toml(), "runs": [], "hash": key}
+            scenarios[key]["network"] = _network(run, blobs)
+        scenarios[key]["runs"].append(index)
     order = list(scenarios)
     facts = [scheme_facts(scheme, runs, bounds, schemes) for scheme in schemes]
     paired = differences([[runs[index] for index in scheme.runs] for scheme in schemes])
@@ -89,7 +79,7 @@ def described(runs: Sequence[RunFolder], title: str | None = None, every: int = 
         "schemes": facts,
         "differences": paired,
         "runs": [_run_facts(run, order.index(scenario_hash(run)), every, blobs) for run in runs],
-        "scenarios": [scenarios[key] | {"hash": key, "network": networks[key]} for key in order],
+        "scenarios": list(scenarios.values()),
     }
     common = list(dict.fromkeys(map(seeds_of, runs)))
     for number, scheme in enumerate(schemes):
@@ -147,7 +137,7 @@ def _run_facts(run: RunFolder, scenario: int, every: int, blobs: Blobs) -> Facts
         "live": None if run.live is None else _live_facts(run.live, blobs),
         "labels": None if mix is None else blobs.integers_of(mix),
         "why_no_labels": why_no_mix,
-        "provenance": {name: run.provenance[name] for name in _PROVENANCE if name in run.provenance},
+        "provenance": {name: run.provenance[name] for name in _PROVENANCE.split() if name in run.provenance},
     }
 
 

@@ -32,7 +32,7 @@ from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.planning import planner_names, resolved_options
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.trace import Trace, TraceError
-from heliomesh.studies.episodes import Episodes, read_episodes
+from heliomesh.studies.episodes import EpisodeCosts, read_episodes
 from heliomesh.studies.gap_ledger import LEDGER, GapLedger, read_ledger
 
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
@@ -85,7 +85,7 @@ class RunFolder:
     provenance: Mapping[str, Any]  # empty until the run is finished
     missing: tuple[str, ...]  # sentences
     gap_ledger: GapLedger | None = None  # where it was asked for
-    episodes: Episodes | None = None  # all that a comparison simulated with the plan
+    episodes: EpisodeCosts | None = None  # all that a comparison simulated with the plan
     live: Live | None = None  # of a network that is watched
 
 
@@ -95,11 +95,18 @@ def read_run(folder: str | Path) -> RunFolder:
     _check_is_run(path)
     trace = _read_trace(path)
     wanted, plan = _read_plan(path)
+    missing = []
+    if trace is None:
+        missing.append("There is no trace.npz: batteries, packets and update loss cannot be shown.")
+    if not plan:
+        missing.append("There is no plan.json: bound, control overhead and planning time are unknown.")
+    known: dict[str, Any] = {"path": path, "trace": trace, "plan": plan, "missing": tuple(missing)}
+    known["options"] = _chosen_options(path, wanted)
     if is_finished(path):
-        return _finished(path, trace, wanted, plan)
+        return _finished(path, trace, known)
     if trace is None:
         raise TrainingError(f"{path}: this run is not finished and has no trace.npz. Finish the run first.")
-    return _half_finished(path, trace, wanted, plan)
+    return _half_finished(path, trace, known)
 
 
 def is_run(path: Path) -> bool:
@@ -132,19 +139,22 @@ def _read_trace(path: Path) -> Trace | None:
     return Trace.load(path / TRACE_ARRAYS)
 
 
-def _finished(path: Path, trace: Trace | None, wanted: Mapping[str, Any], plan: Mapping[str, Any]) -> RunFolder:
+def _finished(path: Path, trace: Trace | None, known: Mapping[str, Any]) -> RunFolder:
     provenance = read_manifest(path, [METRICS])["provenance"]
     try:
         scenario = _scenario(path / MANIFEST, str(provenance["scenario_toml"]))
         planner, seed, episode = str(provenance["planner"]), int(provenance["seed"]), int(provenance["episode"])
         expected_trace = str(provenance["trace"])
     except _MALFORMED as error:
-        raise _not_a_manifest(path, error) from None
+        raise TrainingError(
+            f"{path / MANIFEST}: expected the manifest of a run, actual: {in_one_line(error)}"
+        ) from None
     topology = _topology(path, scenario, trace, episode, seed)
     if trace is not None and TrainJob(scenario, trace, episode, seed).trace_hash != expected_trace:
         raise TrainingError(f"{path / TRACE_ARRAYS}: this is not the trace that the run was trained under.")
+    key = str(provenance.get("key"))
     return RunFolder(
-        path=path,
+        **known,
         scenario=scenario,
         topology=topology,
         planner=planner,
@@ -152,28 +162,24 @@ def _finished(path: Path, trace: Trace | None, wanted: Mapping[str, Any], plan: 
         episode=episode,
         finished=True,
         curves=_read_curves(path / METRICS, scenario),
-        trace=trace,
-        plan=plan,
-        options=_chosen_options(path, wanted),
         provenance=provenance,
-        missing=_missing_files(trace, plan),
-        gap_ledger=_read_ledger(path, provenance),
-        episodes=read_episodes(path, str(provenance.get("key"))),
+        gap_ledger=read_ledger(path / LEDGER, key) if (path / LEDGER).exists() else None,
+        episodes=read_episodes(path, key),
     )
 
 
-def _half_finished(path: Path, trace: Trace, wanted: Mapping[str, Any], plan: Mapping[str, Any]) -> RunFolder:
+def _half_finished(path: Path, trace: Trace, known: Mapping[str, Any]) -> RunFolder:
     scenario = _scenario(path / TRACE_ARRAYS, trace.scenario_toml)
-    found, remarks = _newest_checkpoint(path / CHECKPOINTS)
+    whole, damage = newest_whole([Checkpoints(path / CHECKPOINTS, None)])  # changes no file
+    found = next(iter(whole), None)
     seed = int(found.identity.get("training seed", trace.seed)) if found else trace.seed
     topology = _topology(path, scenario, trace, 0, seed)
     curves = _curves(path / CHECKPOINTS, found, scenario)
-    how_far = (
-        f"only the first {curves.done} of {scenario.slots} slots are evaluated" if curves.done else "no curve yet"
-    )
-    unfinished = f"The training is not finished (no manifest.json): {how_far}."
+    evaluated = f"only the first {curves.done} of {scenario.slots} slots are evaluated"
+    remarks = [f"The training is not finished (no manifest.json): {evaluated if curves.done else 'no curve yet'}."]
+    remarks += [f"A checkpoint was passed over: {sentence}." for sentence in damage]
     return RunFolder(
-        path=path,
+        **{**known, "missing": (*remarks, *known["missing"])},
         scenario=scenario,
         topology=topology,
         planner=trace.planner,
@@ -181,25 +187,8 @@ def _half_finished(path: Path, trace: Trace, wanted: Mapping[str, Any], plan: Ma
         episode=0,
         finished=False,
         curves=curves,
-        trace=trace,
-        plan=plan,
-        options=_chosen_options(path, wanted),
         provenance={},
-        missing=(unfinished, *remarks, *_missing_files(trace, plan)),
     )
-
-
-def _missing_files(trace: Trace | None, plan: Mapping[str, Any]) -> tuple[str, ...]:
-    sentences = []
-    if trace is None:
-        sentences.append("There is no trace.npz: batteries, packets and update loss cannot be shown.")
-    if not plan:
-        sentences.append("There is no plan.json: bound, control overhead and planning time are unknown.")
-    return tuple(sentences)
-
-
-def _read_ledger(path: Path, provenance: Mapping[str, Any]) -> GapLedger | None:
-    return read_ledger(path / LEDGER, str(provenance.get("key"))) if (path / LEDGER).exists() else None
 
 
 def _read_plan(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -219,10 +208,6 @@ def _chosen_options(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in defaults or defaults[name] != value}
 
 
-def _not_a_manifest(folder: Path, error: Exception) -> TrainingError:
-    return TrainingError(f"{folder / MANIFEST}: expected the manifest of a run, actual: {in_one_line(error)}")
-
-
 def _read_curves(path: Path, scenario: Scenario) -> Curves:
     metrics, accuracy, _ = read_metrics(path)
     try:
@@ -237,12 +222,6 @@ def _checked(metrics: dict[str, Floats], accuracy: Floats, scenario: Scenario) -
     if accuracy.shape != (rows, devices) or any(column.shape != (rows,) for column in metrics.values()):
         raise ValueError(f"expected {rows} rows of {devices} devices, actual shape {accuracy.shape}")
     return Curves(metrics, accuracy)
-
-
-def _newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, tuple[str, ...]]:
-    """The newest checkpoint that is whole, and remarks on those passed over. Changes no file."""
-    found, damage = newest_whole([Checkpoints(folder, None)])
-    return next(iter(found), None), tuple(f"A checkpoint was passed over: {sentence}." for sentence in damage)
 
 
 def _curves(folder: Path, found: Checkpoint | None, scenario: Scenario) -> Curves:

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from heliomesh.pages.run_folder import RunFolder
-from heliomesh.planning import planner_names
-from heliomesh.studies.compare import variants
+from heliomesh.planning import find_planner, planner_names
 
 _LONGEST_DIFFERENCE = 48  # characters in which a label tells two scenarios apart
 _MOST_NAMED = 3  # planners in a title; more are counted
@@ -52,7 +51,7 @@ def scheme_label(run: RunFolder, where: str) -> str:
 def _said_by_name(planner: str) -> list[tuple[str, Any]]:
     """Options that the name of a plan says already: "decentralized literal" needs no form=literal."""
     name, *words = planner.split()
-    known = variants(name) if words and name in planner_names() else ()
+    known = find_planner(name).variants if words and name in planner_names() else ()
     return [item for options in known for item in options.items()]
 
 

@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from heliomesh.pages.headline import shared_episodes
+from heliomesh.pages.headline import mean_and_half, shared_episodes
 from heliomesh.pages.run_folder import RunFolder
-from heliomesh.simulation.diagnostics import interval
 
 LEAST_PAIRS = 4  # fewer prove nothing: their intervals rest on one or two degrees of freedom
 
 Seeds = tuple[str, int, int | None, int]  # scenario with its seed, seeds of training and simulation, episode
-Fact = dict[str, float]
 
 
 def differences(schemes: Sequence[Sequence[RunFolder]]) -> list[list[dict[str, Any] | None]]:
@@ -43,18 +41,15 @@ def _compared(own: Sequence[RunFolder], reference: Sequence[RunFolder]) -> dict[
     theirs = {seeds_of(run): run for run in reference if run.finished}
     pairs = [(run, theirs[seeds_of(run)]) for run in own if run.finished and seeds_of(run) in theirs]
     rows = [_difference(*pair) for pair in pairs]
-    facts = {name: _fact([row[name] for row in rows]) for name in ("accuracy", "accuracy_over_run", "cost")}
+    names = ("accuracy", "accuracy_over_run", "cost")
+    samples = {name: [row[name] for row in rows] or [np.nan] for name in names}
     episodes = _episode_costs(own, reference)
     if episodes is not None:
-        facts["cost"] = _fact(episodes)
+        samples["cost"] = episodes
     elif not pairs:
         return None
+    facts = {name: mean_and_half(np.array(values)) for name, values in samples.items()}
     return {"seeds": len(pairs), "episodes": len(pairs if episodes is None else episodes), **facts}
-
-
-def _fact(values: Sequence[float]) -> Fact:
-    found = interval(np.array(values if len(values) else [np.nan]))
-    return {"mean": found.mean, "half": found.half_width}
 
 
 def _episode_costs(own: Sequence[RunFolder], reference: Sequence[RunFolder]) -> list[float] | None:

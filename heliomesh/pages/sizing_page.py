@@ -9,7 +9,7 @@ from html import escape
 from heliomesh.pages.contour import DARK, LIGHT, contour_svg, description
 from heliomesh.pages.page import page_style, source_hash
 from heliomesh.scenario import Scenario
-from heliomesh.studies.sizing import Pair, Prices, Sizing
+from heliomesh.studies.sizing import BatteryPanel, Prices, Sizing
 
 
 def sizing_page(sizing: Sizing, scenario: Scenario, title: str, prices: Prices | None = None) -> str:
@@ -64,7 +64,7 @@ def _image(svg: str) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode('ascii')}"
 
 
-def _table(sizing: Sizing, pairs: list[Pair], prices: Prices | None) -> str:
+def _table(sizing: Sizing, pairs: list[BatteryPanel], prices: Prices | None) -> str:
     heads = ["battery [J]", f"panel [{sizing.axes.panel_unit}]", sizing.target.measure, "± (95 %)"]
     heads += ["dark", "meets it"]
     heads += [] if prices is None else ["price"]

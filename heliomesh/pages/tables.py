@@ -1,6 +1,7 @@
 """Results of the experiments as Markdown: every line with 95 % intervals, and the comparisons paired by seed."""
 
 import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +9,7 @@ import numpy.typing as npt
 from heliomesh.pages.seed_by_seed import LEAST_PAIRS
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.studies.reproduce import Figure
-from heliomesh.studies.results import Estimate, Paired, Result, Trend
+from heliomesh.studies.results import Estimate, Paired, Trend
 
 
 def interval_text(value: Interval, form: str = ".4f", factor: float = 1.0) -> str:
@@ -45,36 +46,39 @@ def _computed_with(figure: Figure) -> list[str]:
     return [f"Computed with {'; '.join(plain)}.", ""] if plain else []
 
 
+def markdown_table(head: str, rows: Iterable[Sequence[str]], rule: str = "---") -> list[str]:
+    """Lines of a table, whose head names columns between bars, and an empty one."""
+    count = len(head.split(" | "))
+    return [f"| {head} |", f"|{f'{rule}|' * count}", *(f"| {' | '.join(cells)} |" for cells in rows), ""]
+
+
+_COLUMNS = (
+    "setting | scheme | at | accuracy % | over the run % | average model % | update loss | trains % | arrived % |"
+    " joule | seeds"
+)
+
+
 def _table(figure: Figure) -> list[str]:
-    lines = [
-        "| setting | scheme | at | accuracy % | over the run % | average model % | update loss | trains % |"
-        " arrived % | joule | seeds |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for result, one in zip(figure.results, figure.finals, strict=True):
         cells = [one.setting, one.scheme, "" if one.place is None else f"{one.place:g}"]
         percents = (one.accuracy, one.accuracy_over_run, one.average_accuracy)
         cells += [interval_text(interval(percent), ".2f") for percent in percents]
-        cells += [interval_text(interval(one.cost), ".3f"), *_shares(result)]
-        cells += [f"{one.spent_joule.mean():.0f}", str(len(one.accuracy))]
-        lines.append(f"| {' | '.join(cells)} |")
+        cells += [interval_text(interval(one.cost), ".3f")]
+        cells += [f"{100 * result.facts[name]:.1f}" for name in ("participation", "delivery")]
+        rows.append([*cells, f"{one.spent_joule.mean():.0f}", str(len(one.accuracy))])
     for line in figure.absent:
         cells = [line.setting, line.scheme.label, "" if line.place is None else f"{line.place:g}"]
-        lines.append(f"| {' | '.join([*cells, 'not run yet', *[''] * 7])} |")
-    return [*lines, ""]
-
-
-def _shares(result: Result) -> list[str]:
-    return [f"{100 * result.facts[name]:.1f}" for name in ("participation", "delivery")]
+        rows.append([*cells, "not run yet", *[""] * 7])
+    return markdown_table(_COLUMNS, rows)
 
 
 def _comparisons(figure: Figure) -> list[str]:
     """What the figure is about, paired by seed; bold where the interval excludes zero."""
     rows = [(_where(pair), pair.at_end, pair.over_run) for pair in figure.comparisons]
     rows += [(f"{_trend_name(one)}, per unit of {figure.place}", one.at_end, one.over_run) for one in figure.trends]
-    head = ["| points, paired by seed | at the end | p | over the run | p |", "|---|---|---|---|---|"]
-    lines = [f"| {where} | {_tested(at_end)} | {_tested(over_run)} |" for where, at_end, over_run in rows]
-    return [*head, *lines, ""] if lines else []
+    cells = [[where, *_tested(at_end), *_tested(over_run)] for where, at_end, over_run in rows]
+    return markdown_table("points, paired by seed | at the end | p | over the run | p", cells) if rows else []
 
 
 def _radio(figure: Figure) -> list[str]:
@@ -82,23 +86,21 @@ def _radio(figure: Figure) -> list[str]:
     joules = [(one, one.radio_joule) for one in figure.finals if one.radio_joule is not None]
     if not (figure.radio and joules):
         return []
-    lines = [
-        f"| setting | scheme | joule on radio | accuracy % per joule on radio | against {figure.against} |",
-        "|---|---|---|---|---|",
-    ]
+    rows = []
     per_joule = {(one.setting, one.scheme): one.accuracy / joule for one, joule in joules}
     for one, joule in joules:
         own, reference = per_joule[one.setting, one.scheme], per_joule.get((one.setting, str(figure.against)))
         cells = [one.setting, one.scheme, interval_text(interval(joule), ".1f"), interval_text(interval(own), ".3f")]
         cells += ["" if reference is None else f"{interval_text(interval(own / reference), '.2f')} times"]
-        lines.append(f"| {' | '.join(cells)} |")
-    return [*lines, ""]
+        rows.append(cells)
+    head = f"setting | scheme | joule on radio | accuracy % per joule on radio | against {figure.against}"
+    return markdown_table(head, rows)
 
 
-def _tested(estimate: Estimate) -> str:
+def _tested(estimate: Estimate) -> tuple[str, str]:
     """An estimate and its p-value, as two cells."""
     text = interval_text(estimate.points, "+.2f")
-    return f"{f'**{text}**' if estimate.sign else text} | {estimate.p_value:.2g}"
+    return f"**{text}**" if estimate.sign else text, f"{estimate.p_value:.2g}"
 
 
 def _trend_name(trend: Trend) -> str:

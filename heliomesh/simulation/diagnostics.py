@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,14 @@ def interval(samples: npt.NDArray[np.float64]) -> Interval:
         return Interval(float(samples.mean()), math.nan)
     spread = float(samples.std(ddof=1)) / math.sqrt(count)
     return Interval(float(samples.mean()), float(stdtrit(count - 1, 0.975)) * spread)
+
+
+def columns(**found: Interval | None) -> dict[str, Any]:
+    """Cells of a table: each mean under its name, and its 95 % half-width under ``<name>_half_width``."""
+    cells: dict[str, Any] = {}
+    for name, value in found.items():
+        cells |= {name: value and value.mean, f"{name}_half_width": value and value.half_width}
+    return cells
 
 
 def ratio_interval(numerator: npt.NDArray[np.float64], denominator: npt.NDArray[np.float64]) -> Interval:

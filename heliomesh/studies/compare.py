@@ -26,10 +26,11 @@ from heliomesh.problem.policy import Plan, Track
 from heliomesh.problem.problem import Problem
 from heliomesh.problem.size import TooLargeError
 from heliomesh.scenario import ScenarioError
-from heliomesh.simulation.diagnostics import Interval, Summary, interval, summarise
+from heliomesh.simulation.diagnostics import Interval, Summary, columns, interval, summarise
 from heliomesh.simulation.trace import Trace, simulate
 from heliomesh.studies.episodes import episodes_of, write_episodes
 from heliomesh.studies.gap_ledger import GapLedger, joined, ledgers_in
+from heliomesh.studies.line import by_episode
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,14 +134,11 @@ class Comparing:
 def _line(row: Row) -> dict[str, Any]:
     line: dict[str, Any] = {"planner": row.planner, "refusal": row.refusal or None, "failure": row.failure or None}
     if row.plan is not None and row.summary is not None:
-        cost, gap = row.summary.cost, row.gap
-        line |= {"cost": cost.mean, "cost_half_width": cost.half_width}
-        line |= {"gap": gap and gap.mean, "gap_half_width": gap and gap.half_width}
+        line |= columns(cost=row.summary.cost, gap=row.gap)
         line |= {"participation": row.summary.participation, "delivery": row.summary.delivery}
         line |= {"seconds": row.plan.seconds, "lower_bound": row.plan.lower_bound}
     if row.runs:
-        accuracy = interval(np.array([run.final["accuracy_mean"] for run in row.runs]))
-        line |= {"accuracy": accuracy.mean, "accuracy_half_width": accuracy.half_width}
+        line |= columns(accuracy=interval(np.array([run.final["accuracy_mean"] for run in row.runs])))
     return line
 
 
@@ -196,8 +194,9 @@ def compare(
     under = Comparing(episodes, seed, memory_gib, train)
     with opened(store) as kept, kept.alone():
         asked = Asked(problem, under, work, kept if store else None)
-        planners = names if names is not None else _compared()
-        begun = asked.every_row([(planner, options) for planner in planners for options in variants(planner)])
+        by_default = [name for name in planner_names() if find_planner(name).objective == "update-loss"]
+        planners = by_default if names is None else names
+        begun = asked.every_row(in_variants(planners))
         bound = lower_bound(problem, work.track) if certify or (certify is None and is_quick(problem)) else None
         rows = list(begun)
         if all(row.failure for row in rows):
@@ -209,9 +208,9 @@ def compare(
         return replace(result, store=kept) if store else result
 
 
-def _compared() -> list[str]:
-    """Planners that are compared unasked: those that plan for what the table shows."""
-    return [name for name in planner_names() if find_planner(name).objective == "update-loss"]
+def in_variants(planners: Iterable[_Item]) -> list[tuple[_Item, dict[str, Any]]]:
+    """Every planner with each of its option sets; its file may name several in ``VARIANTS``."""
+    return [(planner, options) for planner in planners for options in find_planner(planner).variants]
 
 
 def jobs_of(problem: Problem, row: Row, under: Comparing, train: int, training: TrainSettings) -> tuple[Job, ...]:
@@ -219,7 +218,7 @@ def jobs_of(problem: Problem, row: Row, under: Comparing, train: int, training: 
     if row.plan is None:
         return ()
     base = replace(job_of(problem, row.name, row.options), seed=under.seed, training=training)
-    return tuple(replace(base, episode=e, training_seed=under.seed + e) for e in range(train))
+    return tuple(by_episode(base, train))
 
 
 def trained_rows(rows: Sequence[Row], store: Store, work: Execution) -> tuple[Row, ...]:
@@ -240,11 +239,6 @@ def _trained_row(row: Row, store: Store, failed: Mapping[str, TrainingError]) ->
     if errors:
         return replace(row, traces=(), jobs=(), failure=str(errors[0]))
     return replace(row, traces=(), runs=tuple(store.runs(row.jobs)))
-
-
-def variants(planner: object) -> tuple[dict[str, Any], ...]:
-    """Option sets under which a planner is compared; its file may name several in ``VARIANTS``."""
-    return find_planner(planner).variants
 
 
 @dataclass(frozen=True)
@@ -270,15 +264,13 @@ class Asked:
     def _kept(self, row: Row) -> Row:
         """The row, with its plan in the store."""
         if self.store is not None and row.plan is not None:
-            self.store.put_plan(self._job(row.name, row.options), row.plan)
+            self.store.put_plan(job_of(self.problem, row.name, row.options), row.plan)
         return row
 
     def _has(self, planner: object, options: Mapping[str, Any]) -> bool:
         """Whether the plan is stored."""
-        return self.store is not None and self.store.has(self._job(planner, self._limited(planner, options)), "plan")
-
-    def _job(self, planner: object, options: Mapping[str, Any]) -> Job:
-        return job_of(self.problem, planner, options)
+        asked = self._limited(planner, options)
+        return self.store is not None and self.store.has(job_of(self.problem, planner, asked), "plan")
 
     def _limited(self, planner: object, options: Mapping[str, Any]) -> dict[str, Any]:
         """Options with the limit of memory, where there is one and the planner takes it."""
@@ -316,7 +308,7 @@ class Asked:
 
     def _plan(self, planner: object, options: Mapping[str, Any]) -> Plan:
         if self.store is not None:
-            job = self._job(planner, options)
+            job = job_of(self.problem, planner, options)
             if self.store.has(job, "plan"):
                 return self.store.plan(job, self.work)
             self.store.tell_changed([job], "plan", self.work)
@@ -385,11 +377,9 @@ def _with_gaps(rows: list[Row], bound: float | None) -> Comparison:
         planner, base = min(costs, key=lambda entry: float(np.mean(entry[1])))
         reference = f"the best planner ({planner})"
     bounded = [row.plan is not None and (bound is None or row.plan.picks_actions) for row in rows]
-    with_gap = [_with_gap(row, base) if whether else row for row, whether in zip(rows, bounded, strict=True)]
+    per_slot = abs(float(base.mean())) or 1.0
+    with_gap = [
+        replace(row, gap=interval((row.cost - base) / per_slot)) if whether and row.cost is not None else row
+        for row, whether in zip(rows, bounded, strict=True)
+    ]
     return Comparison(tuple(with_gap), reference, bound)
-
-
-def _with_gap(row: Row, base: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Row:
-    if row.cost is None:
-        return row
-    return replace(row, gap=interval((row.cost - base) / (abs(float(base.mean())) or 1.0)))

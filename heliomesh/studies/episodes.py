@@ -17,7 +17,7 @@ _SHARES = ("participation", "sending", "delivery")
 
 
 @dataclass(frozen=True)
-class Episodes:
+class EpisodeCosts:
     """Costs per slot by episode, and shares over all of them."""
 
     seed: int  # of the simulation
@@ -35,20 +35,20 @@ class Episodes:
 
 def episodes_of(
     seed: int, cost: npt.NDArray[np.float64], summary: Summary, lower_bound: float | None = None
-) -> Episodes:
+) -> EpisodeCosts:
     """What is kept of a simulated plan; ``cost`` is (episode,)."""
     shares = without_nan({name: getattr(summary, name) for name in _SHARES})
-    return Episodes(seed, tuple(cost.tolist()), **shares, lower_bound=lower_bound)
+    return EpisodeCosts(seed, tuple(cost.tolist()), **shares, lower_bound=lower_bound)
 
 
-def write_episodes(folder: Path, key: str, episodes: Episodes) -> None:
+def write_episodes(folder: Path, key: str, episodes: EpisodeCosts) -> None:
     """Keep them in the folder of the run that has this key."""
     facts = asdict(episodes)
     shares = {name: facts.pop(name) for name in (*_SHARES, "lower_bound")}
     _FILE.write(folder / EPISODES, {"key": key, **facts, "shares": shares})
 
 
-def read_episodes(folder: Path, key: str) -> Episodes | None:
+def read_episodes(folder: Path, key: str) -> EpisodeCosts | None:
     """Those noted beside the run; None where there are none. Raises TrainingError for a damaged or foreign file."""
     place = folder / EPISODES
     if not place.exists():
@@ -63,7 +63,7 @@ def read_episodes(folder: Path, key: str) -> Episodes | None:
         optional = name in ("delivery", "lower_bound")
         if not (_is_number(value) or (optional and value is None)):
             raise TrainingError(f"{place}: expected a number for {name}, actual value {value!r:.40}")
-    return Episodes(content["seed"], tuple(map(float, content["cost"])), **shares)
+    return EpisodeCosts(content["seed"], tuple(map(float, content["cost"])), **shares)
 
 
 def _is_number(value: Any) -> bool:

@@ -7,6 +7,7 @@ for two cores, which trains digits or synthetic clusters for 60 slots.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from heliomesh import catalog
@@ -57,6 +58,20 @@ class Task:
         """Number of paired seeds; quick versions have three."""
         return 3 if quick else factor * self.full_seeds
 
+    def line(
+        self,
+        quick: bool,
+        scheme: Scheme,
+        setting: str,
+        *changes: Changes,
+        network: str = "ring10",
+        factor: int = 1,
+        place: float | None = None,
+    ) -> Line:
+        """One scheme on a network with this task and further changes."""
+        scenario = self.scenario(quick, *changes, network=network)
+        return Line("", scheme, scenario, self.seeds(quick, factor), setting, place)
+
     def grid(
         self,
         quick: bool,
@@ -68,14 +83,7 @@ class Task:
         """Every scheme, perhaps with changes of its own, in every setting and at every place, on the paper's grid."""
         rows = [scheme if isinstance(scheme, tuple) else (scheme, {}) for scheme in schemes]
         return [
-            Line(
-                "",
-                scheme,
-                self.scenario(quick, _PAPER, changes, at, own),
-                self.seeds(quick, factor),
-                setting,
-                place,
-            )
+            self.line(quick, scheme, setting, _PAPER, changes, at, own, factor=factor, place=place)
             for setting, changes in settings.items()
             for place, at in (places or {None: {}}).items()
             for scheme, own in rows
@@ -146,14 +154,12 @@ def _battery(quick: bool) -> list[Line]:
 
 def _forms(quick: bool, option: str, values: Sequence[int], settings: Mapping[str, Changes]) -> list[Line]:
     """Both forms of the proposal with two hops, at every value of an option."""
-    found = []
-    for setting, changes in settings.items():
-        for value in values:
-            schemes = [
-                Scheme(label, "decentralized", form | {"hops": 2, option: value}) for label, form in FORMS.items()
-            ]
-            found += FASHION_MNIST.grid(quick, schemes, {setting: changes}, {value: {}})
-    return found
+    return [
+        FASHION_MNIST.line(quick, Scheme(label, "decentralized", options), setting, _PAPER, changes, place=value)
+        for setting, changes in settings.items()
+        for value in values
+        for label, options in ((label, form | {"hops": 2, option: value}) for label, form in FORMS.items())
+    ]
 
 
 _DEFAULTS: dict[str, Changes] = {
@@ -187,13 +193,7 @@ def _learning(quick: bool) -> list[Line]:
     Two hops of the paper's proposal fit into memory on `ring10` only.
     """
     return [
-        Line(
-            "",
-            scheme,
-            FASHION_MNIST.scenario(quick, changes, partition, actions, network=name),
-            FASHION_MNIST.seeds(quick),
-            f"{network}, {setting}",
-        )
+        FASHION_MNIST.line(quick, scheme, f"{network}, {setting}", changes, partition, actions, network=name)
         for network, (name, changes) in _NETWORKS.items()
         if network == "ring10" or not quick
         for setting, partition in THREE_PARTITIONS.items()
@@ -207,18 +207,13 @@ def _learning_cifar10(quick: bool) -> list[Line]:
 
     The objective and its constants are those of Fashion-MNIST. The ideal is that of `accuracy_cifar10`.
     """
-    in_full = {"coupled", "news", "contributions"}
-    return [
-        Line(
-            "",
-            scheme,
-            CIFAR10.scenario(quick, *([_PAPER] if scheme is LOSSLESS else []), partition, actions),
-            CIFAR10.seeds(quick, 2 if scheme.label in in_full else 1),
-            setting,
-        )
-        for setting, partition in PARTITIONS.items()
-        for scheme, actions in RIVALS
-    ]
+    found = []
+    for setting, partition in PARTITIONS.items():
+        for scheme, actions in RIVALS:
+            paper = _PAPER if scheme is LOSSLESS else {}
+            factor = 2 if scheme.label in ("coupled", "news", "contributions") else 1
+            found.append(CIFAR10.line(quick, scheme, setting, paper, partition, actions, factor=factor))
+    return found
 
 
 _FORMATS: tuple[Format, ...] = ("float32", "float16", "int8", "top-k")
@@ -233,18 +228,15 @@ def _transmit_second(dataset: str, on_air: Format) -> float:
 
 def _on_air(quick: bool) -> list[Line]:
     """Every format in its own share of two seconds, and two of them in the time of float32, under its very traces."""
-    world = FASHION_MNIST.scenario(quick, SEPARATE, DIRICHLET, network="geometric30")
+    dataset = FASHION_MNIST.scenario(quick).learning.dataset
     sent: dict[str, Changes] = {
-        on_air: {
-            "learning.on_air": on_air,
-            "energy.transmit_second": _transmit_second(world.learning.dataset, on_air),
-        }
+        on_air: {"learning.on_air": on_air, "energy.transmit_second": _transmit_second(dataset, on_air)}
         for on_air in _FORMATS
     }
     sent |= {f"{on_air}, in 2 s": {"learning.on_air": on_air} for on_air in ("int8", "top-k")}
-    seeds = FASHION_MNIST.seeds(quick)
+    line = partial(FASHION_MNIST.line, quick, network="geometric30")
     return [
-        Line("", Scheme(label, "contributions"), world.override(changes), seeds, "geometric30, Dir(0.8)")
+        line(Scheme(label, "contributions"), "geometric30, Dir(0.8)", SEPARATE, DIRICHLET, changes)
         for label, changes in sent.items()
     ]
 
@@ -266,10 +258,7 @@ def _weights(quick: bool) -> list[Line]:
         }
         schemes = [(Scheme("coupled", "receiver"), COUPLED)]
         schemes += [(Scheme(label, "contributions"), {**SEPARATE, **own}) for label, own in variants.items()]
-        found += [
-            Line("", scheme, FASHION_MNIST.scenario(quick, partition, own), FASHION_MNIST.seeds(quick), setting)
-            for scheme, own in schemes
-        ]
+        found += [FASHION_MNIST.line(quick, scheme, setting, partition, own) for scheme, own in schemes]
     return found
 
 

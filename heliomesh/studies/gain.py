@@ -14,7 +14,7 @@ from heliomesh.jobs.training import Settings, split_settings
 from heliomesh.learning.run import Run
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.diagnostics import Interval, interval
-from heliomesh.studies.line import LOSSLESS, Line, Scheme
+from heliomesh.studies.line import LOSSLESS, Line, Scheme, grouped_runs
 
 # The paper's devices train and send in one action, and keep the weight of packets that are lost. Both rules are
 # named, since a scenario may name another than the default.
@@ -108,7 +108,6 @@ def gain(
     """
     training, work = split_settings({"keep_weights": False, **settings})
     lines = [Line("gain", scheme, scenario.override(changes), seeds) for scheme, changes in schemes]
-    jobs = [line.jobs(training) for line in lines]
     with opened(folder) as store:
-        runs = iter(store.runs([job for own in jobs for job in own], work))
-        return Gain(tuple(Arm(line.scheme.label, tuple(next(runs) for _ in range(seeds))) for line in lines))
+        runs = grouped_runs(store, [line.jobs(training) for line in lines], work)
+    return Gain(tuple(Arm(line.scheme.label, own) for line, own in zip(lines, runs, strict=True)))

@@ -34,6 +34,7 @@ from heliomesh.learning.run import Run, TrainingError
 from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.simulation.trace import Trace
+from heliomesh.studies.line import grouped_runs
 
 LEDGER = "gap_ledger.json"  # beside a run's manifest
 COUNTERFACTUALS = "counterfactuals"  # folder within a run's folder, until its ledger is written
@@ -131,11 +132,12 @@ def gap_ledger(jobs: Job | Sequence[Job], store: Store | str | Path | None = Non
 def ledgers_in(store: Store, jobs: Sequence[Job], work: Execution = ALONE) -> list[GapLedger]:
     """One ledger per job, from a store that this process has for itself; absent trainings go in one stack."""
     runs = [store.run(job, work) for job in jobs] if store.single else store.runs(jobs, work)
-    absent = [number for number, job in enumerate(jobs) if not _place(store, job).exists()]
-    asked = [jobs[number] for number in absent]
-    for number, pair in zip(absent, _counterfactual_runs(store, asked, work), strict=True):
-        _write(_place(store, jobs[number]), jobs[number], _of_runs(runs[number], *pair))
-    return [read_ledger(_place(store, job), job.key()) for job in jobs]
+    places = [store.place(job, "run") / LEDGER for job in jobs]
+    absent = [number for number, place in enumerate(places) if not place.exists()]
+    pairs = _counterfactual_runs(store, [jobs[number] for number in absent], work)
+    for number, pair in zip(absent, pairs, strict=True):
+        _write(places[number], jobs[number], _accuracies(runs[number], *pair))
+    return [read_ledger(place, job.key()) for place, job in zip(places, jobs, strict=True)]
 
 
 def _counterfactual_runs(store: Store, jobs: Sequence[Job], work: Execution) -> list[tuple[Run, Run]]:
@@ -143,26 +145,15 @@ def _counterfactual_runs(store: Store, jobs: Sequence[Job], work: Execution) -> 
     arrived = [all_arrive_job(job, trace) for job, trace in zip(jobs, store.traces(jobs, work), strict=True)]
     pairs = list(zip(map(ideal_job, jobs), arrived, strict=True))
     if not store.single:
-        found = iter(store.runs([job for pair in pairs for job in pair], work))
-        return list(zip(found, found, strict=True))
+        return [(ideal, other) for ideal, other in grouped_runs(store, pairs, work)]
     own, work = Store(store.folder / COUNTERFACTUALS), replace(work, keep_weights=False)
     return [(own.run(ideal, work), own.run(other, work)) for ideal, other in pairs]
 
 
 def ideal_job(job: Job) -> Job:
     """The job's training with no step and no packet lost: one for all planners, since only its seed counts."""
-    return replace(
-        job,
-        planner=IDEAL,
-        options={},
-        seed=0,
-        episode=0,
-        changes=(),
-        reaction=None,
-        plan_device="cpu",
-        plan_dtype="float64",
-        trace=None,
-    )
+    lossless = replace(job, planner=IDEAL, options={}, seed=0, episode=0, changes=(), reaction=None, trace=None)
+    return replace(lossless, plan_device="cpu", plan_dtype="float64")
 
 
 def all_arrive_job(job: Job, trace: Trace) -> Job:
@@ -182,26 +173,19 @@ def all_arrive(trace: Trace) -> Trace:
     )
 
 
-def _of_runs(run: Run, ideal: Run, arrived: Run) -> GapLedger:
-    def last(one: Run, column: str) -> Floats:
-        return np.array([one.final[column]])
-
-    return GapLedger(
-        ideal=last(ideal, "accuracy_mean"),
-        all_arrive=last(arrived, "accuracy_mean"),
-        all_arrive_average=last(arrived, "average_accuracy"),
-        average=last(run, "average_accuracy"),
-        accuracy=last(run, "accuracy_mean"),
-    )
+def _accuracies(run: Run, ideal: Run, arrived: Run) -> dict[str, float]:
+    """The fields of a ledger of one seed."""
+    return {
+        "ideal": ideal.final["accuracy_mean"],
+        "all_arrive": arrived.final["accuracy_mean"],
+        "all_arrive_average": arrived.final["average_accuracy"],
+        "average": run.final["average_accuracy"],
+        "accuracy": run.final["accuracy_mean"],
+    }
 
 
-def _place(store: Store, job: Job) -> Path:
-    return store.place(job, "run") / LEDGER
-
-
-def _write(place: Path, job: Job, ledger: GapLedger) -> None:
+def _write(place: Path, job: Job, accuracies: Mapping[str, float]) -> None:
     make_folder(place.parent)
-    accuracies = {name: float(getattr(ledger, name)[0]) for name in _ACCURACIES}
     _LEDGER_FILE.write(place, {"key": job.key(), "accuracies": accuracies})
     shutil.rmtree(place.parent / COUNTERFACTUALS, ignore_errors=True)
 
@@ -211,9 +195,8 @@ def read_ledger(place: Path, key: str) -> GapLedger:
     content = _LEDGER_FILE.read(place, TrainingError)
     if content["key"] != key:
         raise TrainingError(f"{place}: expected the gap ledger of run {key}, actual {content['key']}")
-    accuracies: Mapping[str, Any] = content["accuracies"]
-    for name in _ACCURACIES:
-        value = accuracies.get(name)
+    accuracies = {name: content["accuracies"].get(name) for name in _ACCURACIES}
+    for name, value in accuracies.items():
         if not isinstance(value, int | float) or not 0 <= value <= 1:
             raise TrainingError(f"{place}: expected {name} from 0 to 1, actual value {value!r:.40}")
-    return GapLedger(**{name: np.array([float(accuracies[name])]) for name in _ACCURACIES})
+    return GapLedger(**{name: np.array([float(value)]) for name, value in accuracies.items()})

@@ -4,12 +4,15 @@ The number of a seed is the episode that is simulated and the seed of the traini
 minibatches), so that all schemes of a figure have common random numbers: weather, packet losses and data.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heliomesh.jobs.job import IDEAL, Job
+from heliomesh.jobs.store import Store
+from heliomesh.learning.run import Run
 from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.trainer import Execution
 from heliomesh.scenario import Scenario
 
 
@@ -58,20 +61,22 @@ class Line:
 
     def jobs(self, training: TrainSettings) -> list[Job]:
         """One job per seed."""
-        return [
-            Job(
-                self.scenario,
-                self.scheme.planner,
-                self.scheme.options,
-                episode=seed,
-                training_seed=seed,
-                training=training,
-            )
-            for seed in range(self.num_seeds)
-        ]
+        base = Job(self.scenario, self.scheme.planner, self.scheme.options, training=training)
+        return by_episode(base, self.num_seeds)
 
     @property
     def name(self) -> str:
         """A readable name."""
         words = [self.figure, self.setting, self.scheme.label, "" if self.place is None else f"{self.place:g}"]
         return ", ".join(word for word in words if word)
+
+
+def by_episode(base: Job, count: int) -> list[Job]:
+    """The job under the first episodes: episode e is trained with its seed + e."""
+    return [replace(base, episode=e, training_seed=base.seed + e) for e in range(count)]
+
+
+def grouped_runs(store: Store, groups: Sequence[Sequence[Job]], work: Execution) -> list[tuple[Run, ...]]:
+    """The runs of every group of jobs, all trained together."""
+    runs = iter(store.runs([job for jobs in groups for job in jobs], work))
+    return [tuple(next(runs) for _ in jobs) for jobs in groups]

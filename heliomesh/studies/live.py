@@ -32,7 +32,7 @@ from heliomesh.living.replanning import USUAL_FALSE_ALARM_PROB, Alarm, Watch, re
 from heliomesh.living.trial import Sampling, costs_by_slot
 from heliomesh.problem.problem import Problem
 from heliomesh.scenario import ScenarioError
-from heliomesh.simulation.diagnostics import Interval, interval, ratio_interval
+from heliomesh.simulation.diagnostics import Interval, columns, interval, ratio_interval
 from heliomesh.studies.survivors import Survivors, survivors, there_at_the_end
 
 if TYPE_CHECKING:
@@ -62,12 +62,10 @@ class Trial:
         """One line per policy: cost per slot after the change, and its difference from the stale plan's, paired."""
         import pandas as pd
 
-        lines = []
-        for name, cost in self.costs.items():
-            own, against = interval(cost), interval(cost - self.stale)
-            line = {"plan": name, "cost": own.mean, "cost_half_width": own.half_width}
-            lines.append(line | {"difference": against.mean, "difference_half_width": against.half_width})
-        return pd.DataFrame(lines)
+        return pd.DataFrame(
+            {"plan": name, **columns(cost=interval(cost), difference=interval(cost - self.stale))}
+            for name, cost in self.costs.items()
+        )
 
     @property
     def recovered(self) -> Interval:

@@ -1,13 +1,15 @@
 """The paper's figures and tables: which lines they have, and what their runs say."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from heliomesh.arguments import checked
 from heliomesh.jobs.fingerprint import COMPUTING, minor
+from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
 from heliomesh.jobs.training import Settings, split_settings
 from heliomesh.learning.precision import check_precision
@@ -73,17 +75,10 @@ class Figure:
         """One row per line and seed: setting, scheme, place, accuracies in percent, cost."""
         import pandas as pd
 
+        numbers = ("accuracy", "accuracy_over_run", "average_accuracy", "cost")
         return pd.DataFrame(
-            {
-                "setting": one.setting,
-                "scheme": one.scheme,
-                "place": one.place,
-                "seed": seed,
-                "accuracy": one.accuracy[number],
-                "accuracy_over_run": one.accuracy_over_run[number],
-                "average_accuracy": one.average_accuracy[number],
-                "cost": one.cost[number],
-            }
+            {"setting": one.setting, "scheme": one.scheme, "place": one.place, "seed": seed}
+            | {name: getattr(one, name)[number] for name in numbers}
             for one in self.finals
             for number, seed in enumerate(one.seeds)
         )
@@ -126,10 +121,12 @@ def reproduce(
     if only != "read":
         if only is None and work.train_map is None:
             torch_device(training.device)  # refuse before hours of planning; Ray's workers have devices of their own
+        jobs = [(one.name, [line.jobs(training) for line in one.lines(quick)]) for one in asked]
         with store.alone():
-            prepare(asked, store, quick, training, work)
-            if only is None:
-                carry_out(asked, store, quick, training, work)
+            store.traces(_absent(chain(*(groups for _, groups in jobs)), store), work)
+            for name, groups in jobs if only is None else ():
+                store.runs(_absent(groups, store), work)
+                store.pack(name, list(chain(*groups)))
     found = figures(asked, store, quick, training)
     if only is None:
         _tell_other_versions(found, work)
@@ -157,35 +154,19 @@ def store_of(folder: Path, quick: bool) -> Store:
     return Store(folder / "quick" if quick else folder)
 
 
-def _absent(one: Experiment, store: Store, quick: bool, training: TrainSettings) -> list[Line]:
-    return [line for line in one.lines(quick) if not all(store.has(job) for job in line.jobs(training))]
-
-
-def prepare(asked: Sequence[Experiment], store: Store, quick: bool, training: TrainSettings, work: Execution) -> None:
-    """Plan and simulate what is not there."""
-    lines = [line for one in asked for line in _absent(one, store, quick, training)]
-    store.traces([job for line in lines for job in line.jobs(training)], work)
-
-
-def carry_out(
-    asked: Sequence[Experiment], store: Store, quick: bool, training: TrainSettings, work: Execution
-) -> None:
-    """Train what is not there, and pack every experiment's runs when they are complete."""
-    for one in asked:
-        lines = _absent(one, store, quick, training)
-        store.runs([job for line in lines for job in line.jobs(training)], work)
-        store.pack(one.name, [job for line in one.lines(quick) for job in line.jobs(training)])
+def _absent(groups: Iterable[Sequence[Job]], store: Store) -> list[Job]:
+    """The jobs of lines that are not complete."""
+    return [job for jobs in groups if not all(map(store.has, jobs)) for job in jobs]
 
 
 def figures(asked: Sequence[Experiment], store: Store, quick: bool, training: TrainSettings) -> list[Figure]:
     """The experiments with the results that are there."""
-    return [_figure(one, store, quick, training) for one in asked]
-
-
-def _figure(one: Experiment, store: Store, quick: bool, training: TrainSettings) -> Figure:
-    lines = one.lines(quick)
-    found = [(line, stored_runs(store, line.jobs(training))) for line in lines]
-    results = tuple(result_of(line, runs) for line, runs in found if runs is not None)
-    absent = tuple(line for line, runs in found if runs is None)
-    title = f"{one.title} (quick version, {lines[0].scenario.learning.dataset})" if quick else one.title
-    return Figure(one.name, title, one.place, one.against, results, absent, one.radio)
+    shown = []
+    for one in asked:
+        lines = one.lines(quick)
+        found = [(line, stored_runs(store, line.jobs(training))) for line in lines]
+        results = tuple(result_of(line, runs) for line, runs in found if runs is not None)
+        absent = tuple(line for line, runs in found if runs is None)
+        title = f"{one.title} (quick version, {lines[0].scenario.learning.dataset})" if quick else one.title
+        shown.append(Figure(one.name, title, one.place, one.against, results, absent, one.radio))
+    return shown

@@ -49,13 +49,17 @@ def _chip(machine: Mapping[str, Any]) -> object:
 
 
 def result_of(line: Line, runs: Sequence[Run]) -> Result:
-    """Runs of a line in the order of their seeds."""
-    curves = [pd.DataFrame({"seed": seed, **run.metrics}) for seed, run in enumerate(runs)]
+    """Runs of a line in the order of their seeds; raises TrainingError where stored numbers are none."""
+    by_run = [pd.DataFrame({"seed": seed, **run.metrics}) for seed, run in enumerate(runs)]
+    curves = pd.concat(by_run, ignore_index=True)
+    for column in ("slot", *_SHOWN):
+        if column not in curves or not curves[column].abs().le(_LARGEST).all():
+            raise TrainingError(f"{line.name}: expected finite numbers in column {column}, actual: others")
     by_seed = {name: _numbers(line, runs, name) for name in ("cost", "participation", "delivery")}
     means = {name: fmean(by_seed[name]) for name in ("participation", "delivery")}
     radio_joule = _radio_joule(line, runs, by_seed["participation"])
     facts = {**runs[0].provenance, "cost": by_seed["cost"], **means, "radio_joule": radio_joule}
-    return Result(line, pd.concat(curves, ignore_index=True), facts)
+    return Result(line, curves, facts)
 
 
 def _radio_joule(line: Line, runs: Sequence[Run], participation: Sequence[float]) -> list[float] | None:
@@ -152,8 +156,7 @@ class Trend:
 
 
 def final(result: Result) -> Final:
-    """The last row of every seed and their mean; raises TrainingError where the stored numbers are none."""
-    _check(result)
+    """The last row of every seed and their mean."""
     by_seed = result.curves.sort_values(["seed", "slot"]).groupby("seed")
     last = by_seed.last()
     return Final(
@@ -189,22 +192,6 @@ def num_common_seeds(seeds_by_name: Iterable[tuple[str, tuple[int, ...]]]) -> in
     return min([len(expected), *(len(actual) for _, actual in others)])
 
 
-def _check(result: Result) -> None:
-    """Refuse a result without the numbers that tables and figures show: its seal says only that it was stored so."""
-    name, seeds = result.line.name, result.line.num_seeds
-    for column in ("seed", "slot", *_SHOWN):
-        values = result.curves.get(column, pd.Series(dtype=object))
-        if values.dtype.kind not in "if" or not values.abs().le(_LARGEST).all():
-            raise TrainingError(f"{name}: expected finite numbers in column {column}, actual type {values.dtype}")
-    if result.curves["seed"].nunique() != seeds:
-        raise TrainingError(f"{name}: expected {seeds} seeds, actual number {result.curves['seed'].nunique()}")
-    for fact, shape in (("cost", (seeds,)), ("participation", ()), ("delivery", ())):
-        stored = result.facts.get(fact)
-        numbers = np.array(stored, dtype=object)
-        if numbers.shape != shape or not all(_is_number(entry) for entry in numbers.flat):
-            raise TrainingError(f"{name}: expected {fact} of {seeds} seeds in numbers, actual value {stored!r:.40}")
-
-
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and abs(value) <= _LARGEST
 
@@ -220,12 +207,9 @@ def estimate(points: npt.NDArray[np.float64]) -> Estimate:
 def paired(first: Final, second: Final) -> Paired:
     """Compare two lines over the seeds that both have; raises TrainingError where their seeds differ."""
     common = num_common_seeds((_named(one), one.seeds) for one in (first, second))
-    return Paired(
-        first,
-        second,
-        estimate(first.accuracy[:common] - second.accuracy[:common]),
-        estimate(first.accuracy_over_run[:common] - second.accuracy_over_run[:common]),
-    )
+    at_end = first.accuracy[:common] - second.accuracy[:common]
+    over_run = first.accuracy_over_run[:common] - second.accuracy_over_run[:common]
+    return Paired(first, second, estimate(at_end), estimate(over_run))
 
 
 def _named(one: Final) -> str:
@@ -244,28 +228,20 @@ def compared(finals: Sequence[Final], against: Against) -> list[Paired]:
     ``against`` lists pairs of schemes; or is one scheme, or one place on the horizontal axis, with which all others
     are compared.
     """
-    if isinstance(against, str):
-        panels = _grouped(finals, lambda one: (one.setting, one.place))
-        return [pair for own in panels for pair in _with(own, [one for one in own if one.scheme == against])]
-    if isinstance(against, int | float):
-        panels = _grouped(finals, lambda one: (one.setting, one.scheme))
-        return [pair for own in panels for pair in _with(own, [one for one in own if one.place == against])]
-    panels = _grouped(finals, lambda one: (one.setting, one.place))
-    return [pair for own in panels for pair in _listed(own, against)]
+    places = isinstance(against, int | float)  # of one scheme, else schemes at one place
+    found = []
+    for own in _grouped(finals, lambda one: (one.setting, one.scheme if places else one.place)):
+        if isinstance(against, str | int | float):
+            references = [one for one in own if against == (one.place if places else one.scheme)]
+            found += [paired(one, other) for other in references for one in own if one is not other]
+        else:
+            by_name = {one.scheme: one for one in own}
+            found += [paired(by_name[a], by_name[b]) for a, b in against if a in by_name and b in by_name]
+    return found
 
 
 def _grouped(finals: Sequence[Final], key: Callable[[Final], Hashable]) -> list[list[Final]]:
     return [[one for one in finals if key(one) == panel] for panel in dict.fromkeys(map(key, finals))]
-
-
-def _with(own: Sequence[Final], references: Sequence[Final]) -> list[Paired]:
-    return [paired(one, reference) for reference in references for one in own if one is not reference]
-
-
-def _listed(finals: Sequence[Final], pairs: Sequence[tuple[str, str]]) -> list[Paired]:
-    """The listed pairs of which both are there."""
-    by_name = {one.scheme: one for one in finals}
-    return [paired(by_name[a], by_name[b]) for a, b in pairs if a in by_name and b in by_name]
 
 
 def trends(finals: Sequence[Final], pairs: Sequence[tuple[str, str]]) -> list[Trend]:
@@ -275,16 +251,14 @@ def trends(finals: Sequence[Final], pairs: Sequence[tuple[str, str]]) -> list[Tr
         schemes = dict.fromkeys(one.scheme for one in own)
         named: list[tuple[str, str | None]] = [(scheme, None) for scheme in schemes]
         for first, second in [*named, *pairs]:
-            at_end = _slopes(own, first, second, lambda one: one.accuracy)
-            over_run = _slopes(own, first, second, lambda one: one.accuracy_over_run)
-            if at_end is not None and over_run is not None:
-                found.append(Trend(own[0].setting, first, second, estimate(at_end), estimate(over_run)))
+            slopes = [_slopes(own, first, second, name) for name in ("accuracy", "accuracy_over_run")]
+            estimates = [estimate(slope) for slope in slopes if slope is not None]
+            if estimates:
+                found.append(Trend(own[0].setting, first, second, *estimates))
     return found
 
 
-def _slopes(
-    own: Sequence[Final], first: str, second: str | None, accuracy: Callable[[Final], npt.NDArray[np.float64]]
-) -> npt.NDArray[np.float64] | None:
+def _slopes(own: Sequence[Final], first: str, second: str | None, measure: str) -> npt.NDArray[np.float64] | None:
     """Each seed's least-squares slope over the place, (seed,); none where fewer than two places have all it needs."""
     above = {one.place or 0.0: one for one in own if one.scheme == first}
     below = {one.place or 0.0: one for one in own if one.scheme == second}
@@ -293,11 +267,9 @@ def _slopes(
         return None
     used = [side[place] for place in places for side in (above, below) if place in side]
     common = num_common_seeds((_named(one), one.seeds) for one in used)
-    gains = np.stack(
-        [
-            accuracy(above[place])[:common] - (0.0 if second is None else accuracy(below[place])[:common])
-            for place in places
-        ]
+    first_ones, seconds = (
+        np.array([getattr(side[place], measure)[:common] if place in side else np.zeros(common) for place in places])
+        for side in (above, below)
     )
-    slopes: npt.NDArray[np.float64] = np.polyfit(places, gains, 1)[0]
+    slopes: npt.NDArray[np.float64] = np.polyfit(places, first_ones - seconds, 1)[0]
     return slopes

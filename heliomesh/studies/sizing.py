@@ -10,7 +10,7 @@ one meets the target or a larger one misses it.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -28,6 +28,7 @@ from heliomesh.problem.policy import Track, untracked
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.simulation.ledger import dark_slots
+from heliomesh.studies.line import by_episode
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,13 +43,16 @@ _PANEL_FIELDS = {"panel_cm2": "cm²", "scale": "times the harvest"}  # a source'
 _FACTOR_UNIT = {"panel_cm2": "times the panels", "scale": "times the harvest"}  # where each device has its own
 
 
-class Pair(NamedTuple):
+_ENDS = (("smallest", 0), ("largest", -1))  # of an axis
+
+
+class BatteryPanel(NamedTuple):
     """What every device is built with."""
 
     capacity_joule: float
     panel: float  # in the unit of the axis
 
-    def within(self, other: "Pair") -> bool:
+    def within(self, other: "BatteryPanel") -> bool:
         """Whether neither part is larger than the other's."""
         return self.capacity_joule <= other.capacity_joule and self.panel <= other.panel
 
@@ -64,30 +68,25 @@ class Axes:
     own_panels: tuple[float, ...] | None = None  # of every device, where a value is a factor on all of them
 
     @property
-    def pairs(self) -> list[Pair]:
+    def pairs(self) -> list[BatteryPanel]:
         """All pairs, the largest capacity first, so that a plan which does not fit is refused at once."""
-        return [Pair(capacity, panel) for capacity in reversed(self.capacity_joule) for panel in self.panel]
+        return [BatteryPanel(capacity, panel) for capacity in reversed(self.capacity_joule) for panel in self.panel]
 
-    def scenario(self, base: Scenario, pair: Pair) -> Scenario:
+    def scenario(self, base: Scenario, pair: BatteryPanel) -> Scenario:
         """The scenario with every device built so."""
         panel = pair.panel if self.own_panels is None else [pair.panel * own for own in self.own_panels]
         return base.override({"energy.capacity_joule": pair.capacity_joule, self.panel_field: panel})
 
-    def price(self, pair: Pair, prices: "Prices") -> float:
+    def price(self, pair: BatteryPanel, prices: "Prices") -> float:
         """Price of a device's battery and panel, the mean of all devices."""
         mean_own = 1.0 if self.own_panels is None else float(np.mean(self.own_panels))
         return prices.per_joule * pair.capacity_joule + prices.per_panel_unit * pair.panel * mean_own
 
-    def border(self, pair: Pair) -> list[str]:
+    def border(self, pair: BatteryPanel) -> list[str]:
         """Where a pair is the smallest or largest of an axis, so that what lies beyond was not tried."""
         parts = (("battery", self.capacity_joule, pair.capacity_joule), ("panel", self.panel, pair.panel))
-        ends = (("smallest", 0), ("largest", -1))
-        return [
-            f"{end} {part}"
-            for part, tried, own in parts
-            for end, index in ends
-            if len(tried) > 1 and own == tried[index] and own > 0
-        ]
+        ends = ((f"{end} {part}", tried, tried[at], own) for part, tried, own in parts for end, at in _ENDS)
+        return [words for words, tried, last, own in ends if len(tried) > 1 and own == last > 0]
 
 
 def axes_of(
@@ -185,27 +184,27 @@ class Sizing:
 
     axes: Axes
     target: Target
-    found: Mapping[Pair, Outcome]
+    found: Mapping[BatteryPanel, Outcome]
 
-    def meets(self, pair: Pair) -> bool:
+    def meets(self, pair: BatteryPanel) -> bool:
         """Whether a pair meets the target, by its own interval or because a smaller one does."""
         if pair in self.found:
             return self.target.met_by(self.found[pair])
         return any(other.within(pair) and self.meets(other) for other in self.found)
 
     @property
-    def skipped(self) -> list[Pair]:
+    def skipped(self) -> list[BatteryPanel]:
         """Pairs that were not tried."""
         return [pair for pair in self.axes.pairs if pair not in self.found]
 
     @property
-    def smallest(self) -> list[Pair]:
+    def smallest(self) -> list[BatteryPanel]:
         """Pareto set of the pairs that meet the target: none has a smaller one beside it; by rising capacity."""
         meeting = [pair for pair in self.found if self.meets(pair)]
         return sorted(pair for pair in meeting if not any(other != pair and other.within(pair) for other in meeting))
 
     @property
-    def best(self) -> Pair:
+    def best(self) -> BatteryPanel:
         """The pair that comes nearest to the target or goes farthest beyond it."""
         return min(self.found, key=lambda pair: self.target.missed_by(self.found[pair]))
 
@@ -215,13 +214,13 @@ class Sizing:
         return any(found.dark.mean > 0 for found in self.found.values())
 
     @property
-    def too_dark(self) -> list[Pair]:
+    def too_dark(self) -> list[BatteryPanel]:
         """Pairs that would meet the target but for the limit on darkness; by rising capacity."""
         target, found = self.target, self.found
         return sorted(p for p in found if target.missed_by(found[p]) <= 0 < target.too_dark_by(found[p]))
 
     @property
-    def at_border(self) -> dict[Pair, list[str]]:
+    def at_border(self) -> dict[BatteryPanel, list[str]]:
         """Those of the smallest pairs beyond which nothing was tried, with where they lie."""
         return {pair: border for pair in self.smallest if (border := self.axes.border(pair))}
 
@@ -229,26 +228,21 @@ class Sizing:
         """One line per pair, by rising capacity and panel: mean, 95 % half-width and darkness where tried."""
         import pandas as pd
 
-        smallest = self.smallest
-        lines = []
+        smallest, lines = self.smallest, []
         for pair in sorted(self.axes.pairs):
             found = self.found.get(pair)
-            line: dict[str, Any] = {
-                "capacity_joule": pair.capacity_joule,
-                "panel": pair.panel,
-                "tried": found is not None,
-            }
+            line: dict[str, Any] = {**pair._asdict(), "tried": found is not None}
             line |= {"mean": found and found.mean, "half_width": found and found.half_width}
             line |= {"dark": found and found.dark.mean, "meets": self.meets(pair), "smallest": pair in smallest}
             lines.append(line | {"border": ", ".join(self.axes.border(pair))})
         return pd.DataFrame(lines)
 
-    def cheapest(self, prices: Prices) -> Pair:
+    def cheapest(self, prices: Prices) -> BatteryPanel:
         """The pair of least price that meets the target; there must be one."""
         return min(self.smallest, key=lambda pair: self.axes.price(pair, prices))
 
 
-class Samples(NamedTuple):
+class PairSamples(NamedTuple):
     """A pair in independent episodes; (episode,) each."""
 
     measure: Floats
@@ -256,29 +250,33 @@ class Samples(NamedTuple):
 
 
 def search(
-    axes: Axes, target: Target, samples: Callable[[Pair], Samples], every_pair: bool = True, track: Track = untracked
+    axes: Axes,
+    target: Target,
+    samples: Callable[[BatteryPanel], PairSamples],
+    every_pair: bool = True,
+    track: Track = untracked,
 ) -> Sizing:
     """Try pairs; ``samples`` measures one.
 
     Without ``every_pair`` those whose outcome follows from others are left out: at most as many are tried as the two
     axes have values together.
     """
-    found: dict[Pair, Outcome] = {}
+    found: dict[BatteryPanel, Outcome] = {}
     sizing = Sizing(axes, target, found)
     pairs, total = axes.pairs, len(axes.pairs)
     if not every_pair:
         total = len(axes.capacity_joule) + len(axes.panel) - 1
     for pair in track(pairs if every_pair else _staircase(sizing), "size", total):
-        measured = samples(pair)
-        found[pair] = Outcome(**asdict(interval(measured.measure)), dark=interval(measured.dark))
+        measure, dark = map(interval, samples(pair))
+        found[pair] = Outcome(measure.mean, measure.half_width, dark)
     return sizing
 
 
-def _staircase(sizing: Sizing) -> Iterator[Pair]:
+def _staircase(sizing: Sizing) -> Iterator[BatteryPanel]:
     """Along the border of what meets the target: less battery where it is met, more panel where it is missed."""
     capacity, panel = len(sizing.axes.capacity_joule) - 1, 0
     while capacity >= 0 and panel < len(sizing.axes.panel):
-        pair = Pair(sizing.axes.capacity_joule[capacity], sizing.axes.panel[panel])
+        pair = BatteryPanel(sizing.axes.capacity_joule[capacity], sizing.axes.panel[panel])
         yield pair
         if sizing.meets(pair):
             capacity -= 1
@@ -305,8 +303,7 @@ class Measurement:
         until = self.by_slot or scenario.slots
         training = TrainSettings(evaluate_every=until, device=self.device, strategy=self.strategy)
         base = Job(scenario, self.planner, self.options, seed=self.seed, training=training, until=until)
-        base = replace(base, plan_device=self.device)
-        return [replace(base, episode=e, training_seed=self.seed + e) for e in range(self.episodes)]
+        return by_episode(replace(base, plan_device=self.device), self.episodes)
 
     def check(self, scenario: Scenario) -> None:
         """Refuse what cannot be measured before anything is planned."""
@@ -317,15 +314,15 @@ class Measurement:
         if self.measure == "accuracy":
             check_trainable(scenario, TrainSettings(device=self.device, strategy=self.strategy), self.seed)
 
-    def samples(self, scenario: Scenario, store: Store, work: Execution = ALONE) -> Samples:
+    def samples(self, scenario: Scenario, store: Store, work: Execution = ALONE) -> PairSamples:
         """The measure and the darkness in every episode, from the store or computed."""
         jobs = self.jobs(scenario)
         if self.measure == "accuracy":
             accuracy = [run.final["accuracy_mean"] for run in store.runs(jobs, work)]
             dark = [dark_slots(store.trace(job, work)).mean() for job in jobs]
-            return Samples(np.array(accuracy), np.array(dark))
+            return PairSamples(np.array(accuracy), np.array(dark))
         means = store.means(jobs, work)
-        return Samples(means.cost / scenario.network.devices, means.dark)
+        return PairSamples(means.cost / scenario.network.devices, means.dark)
 
 
 @checked
@@ -388,7 +385,7 @@ def size(
     quiet = Execution(**{"keep_weights": False, **work, "track": untracked})
     with opened(store) as kept, kept.alone():
 
-        def samples(pair: Pair) -> Samples:
+        def samples(pair: BatteryPanel) -> PairSamples:
             return measurement.samples(axes.scenario(base, pair), kept, quiet)
 
         thorough = every_pair or target.measure == "update loss"

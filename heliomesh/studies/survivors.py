@@ -25,7 +25,8 @@ from heliomesh.living.change import Era
 from heliomesh.living.reaction import REACTIONS
 from heliomesh.problem.problem import Problem
 from heliomesh.scenario import ScenarioError
-from heliomesh.simulation.diagnostics import interval
+from heliomesh.simulation.diagnostics import columns, interval
+from heliomesh.studies.line import by_episode, grouped_runs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,13 +69,9 @@ class Survivors:
 
         lines = []
         for plan in self.runs:
-            line: dict[str, object] = {"plan": plan}
             own = {"accuracy": self.final(plan), "since_change": self.since_change(plan)}
-            against = {f"against_{other}": self.final(plan) - self.final(other) for other in (UNCHANGED, "stale")}
-            for name, values in (own | against).items():
-                found = interval(values)
-                line |= {name: found.mean, f"{name}_half_width": found.half_width}
-            lines.append(line)
+            own |= {f"against_{other}": self.final(plan) - self.final(other) for other in (UNCHANGED, "stale")}
+            lines.append({"plan": plan, **columns(**{name: interval(values) for name, values in own.items()})})
         return pd.DataFrame(lines)
 
     def curves(self) -> "pd.DataFrame":
@@ -112,10 +109,5 @@ def survivors(
     """Train all four plans under the first episodes; episode e has the training seed ``changing.seed`` + e."""
     jobs = {UNCHANGED: replace(changing, changes=())}
     jobs |= {reaction: replace(changing, reaction=reaction) for reaction in REACTIONS}
-    every = [_episode(job, number) for job in jobs.values() for number in range(seeds)]
-    runs = iter(store.runs(every, work))
-    return Survivors(devices, change_slot, {plan: [next(runs) for _ in range(seeds)] for plan in jobs})
-
-
-def _episode(job: Job, number: int) -> Job:
-    return replace(job, episode=number, training_seed=job.seed + number)
+    runs = grouped_runs(store, [by_episode(job, seeds) for job in jobs.values()], work)
+    return Survivors(devices, change_slot, dict(zip(jobs, runs, strict=True)))

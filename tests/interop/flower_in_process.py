@@ -58,7 +58,7 @@ def main(folder):
     sys.path.insert(0, folder)
     client_app, server_app = (import_module(f"heliomesh_app.{name}_app").app for name in ("client", "server"))
     replay = import_module("heliomesh_app.replay")
-    schedule = replay.Schedule.load(Path(folder) / "heliomesh_app" / "schedule.json")
+    schedule = replay.ReplayedSchedule.load(Path(folder) / "heliomesh_app" / "schedule.json")
     print("flwr", flwr.__version__)
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1  # as a server's own process has
     server_app(Neighbours(client_app, schedule.num_clients, folder), context(0, folder))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 import heliomesh as hm
 from heliomesh.interop.flower_app import replay
@@ -79,13 +80,16 @@ def test_files_come_back(job, tmp_path):
     target, schema = write_schedule(schedule, tmp_path)
     assert Schedule.model_validate_json(target.read_bytes()) == schedule
     assert schema.name == "schedule.schema.json"
+    target.write_text(target.read_text(encoding="utf-8").replace('"version":1', '"version":9'), encoding="utf-8")
+    with pytest.raises(ValidationError, match="version"):
+        Schedule.model_validate_json(target.read_bytes())
 
 
 @pytest.mark.parametrize("rule", ["model", "renormalized", "reassigned"])
 def test_the_app_mixes_as_the_trainer_does(rule, job, tmp_path):
     scenario = job.scenario.override({"learning.aggregation": rule})
     job = hm.TrainJob(scenario, job.trace, 1, 6)
-    schedule = replay.Schedule.load(write_schedule(make_schedule(job), tmp_path)[0])
+    schedule = replay.ReplayedSchedule.load(write_schedule(make_schedule(job), tmp_path)[0])
     models, topology = np.random.default_rng(0).normal(size=(5, 7)), build_topology(scenario)
     for slot in range(20):
         out = torch.empty(1, 5, 7, dtype=torch.float64)
@@ -98,14 +102,14 @@ def test_a_schedule_of_the_learning_rate_is_followed(job, tmp_path):
     falling = job.scenario.override({"learning.schedule": "cosine"})
     for scenario in (job.scenario, falling):
         target = write_schedule(make_schedule(hm.TrainJob(scenario, job.trace)), tmp_path)[0]
-        read = replay.Schedule.load(target)
+        read = replay.ReplayedSchedule.load(target)
         assert tuple(read.learning_rate(number) for number in range(20)) == learning_rates(scenario)
         assert ("learning_rates" in read.content) == (scenario is falling)
 
 
 def replayed(app):
     """Accuracies at tenths of the rounds, without Flower."""
-    schedule = replay.Schedule.load(app / "heliomesh_app" / "schedule.json")
+    schedule = replay.ReplayedSchedule.load(app / "heliomesh_app" / "schedule.json")
     data = [replay.load_data(app / "data" / f"client_{client}.npz") for client in range(schedule.num_clients)]
     inputs, labels = replay.load_data(app / "data" / "test.npz")
     models = np.stack([replay.first_weights(inputs.shape[1], 10)] * schedule.num_clients)
@@ -128,11 +132,11 @@ def test_a_replay_learns(app):
 def test_the_app_refuses_what_it_cannot_replay(job, tmp_path):
     (tmp_path / "other.json").write_text("{}", encoding="utf-8")
     with pytest.raises(ValueError, match="expected a heliomesh-schedule of version 1"):
-        replay.Schedule.load(tmp_path / "other.json")
+        replay.ReplayedSchedule.load(tmp_path / "other.json")
     lazy = job.scenario.override({"learning.aggregation": "update", "network.mixing": "lazy-metropolis"})
     target = write_schedule(make_schedule(hm.TrainJob(lazy, job.trace, 0, 0)), tmp_path)[0]
     with pytest.raises(ValueError, match="actual 'update'"):
-        replay.Schedule.load(target)
+        replay.ReplayedSchedule.load(target)
 
 
 def test_the_command_writes_an_app_with_its_data(call, tmp_path):
@@ -150,7 +154,7 @@ def test_the_command_writes_an_app_with_its_data(call, tmp_path):
         assert f"{name} = " in source
         assert "heliomesh." not in source.replace("heliomesh.heliomesh", "")
     data = load_dataset(hm.Scenario.load("tiny").learning)
-    schedule = Schedule.model_validate_json((tmp_path / "app" / "heliomesh_app" / "schedule.json").read_bytes())
+    schedule = Schedule.model_validate_json((tmp_path / "app/heliomesh_app/schedule.json").read_bytes())
     for client in schedule.clients:
         with np.load(tmp_path / "app" / "data" / f"client_{client.client}.npz") as file:
             np.testing.assert_array_equal(file["labels"], data.train_labels[list(client.samples)])

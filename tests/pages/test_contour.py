@@ -13,7 +13,7 @@ from heliomesh.pages.colours import GROUNDS
 from heliomesh.pages.contour import DARK, LIGHT, contour, contour_svg, description
 from heliomesh.pages.page import source_hash
 from heliomesh.pages.sizing_page import sizing_page
-from heliomesh.studies.sizing import Axes, Prices, Samples, Target, search
+from heliomesh.studies.sizing import Axes, PairSamples, Prices, Target, search
 from tests.pages.test_colours import contrast
 
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -28,7 +28,7 @@ def plane(pair):
 
 def sizing_of(value=0.6, every_pair=True, measure="update loss", samples=plane, axes=AXES, dark=0.0):
     """Of a measure by pair, and one darkness of all pairs."""
-    return search(axes, Target(measure, value), lambda pair: Samples(samples(pair), dark + 0 * NOISE), every_pair)
+    return search(axes, Target(measure, value), lambda pair: PairSamples(samples(pair), dark + 0 * NOISE), every_pair)
 
 
 def drawn(sizing, prices=None):

@@ -15,10 +15,10 @@ import heliomesh as hm
 from heliomesh.problem.plan_file import PlanError
 from heliomesh.problem.policy import Decision, Observation, Plan
 from heliomesh.problem.problem import Problem
-from heliomesh.studies.compare import variants
+from heliomesh.studies.compare import in_variants
 
 TINY = hm.Scenario.load("tiny").override({"slots": 6})
-EVERY = [(planner, options) for planner in hm.planner_names() for options in variants(planner)]
+EVERY = in_variants(hm.planner_names())
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from heliomesh.studies.bench import bench as running
 from heliomesh.studies.bench import measuring
 from heliomesh.studies.bench.bench import add_line, bench, leaderboard
 from heliomesh.studies.bench.limit import TooSlowError, processor_limit
-from heliomesh.studies.bench.line import BenchError, Line, place_of, read_line
+from heliomesh.studies.bench.line import BenchError, BenchLine, place_of, read_line
 from heliomesh.studies.bench.scenarios import BENCH, Bench, BenchScenario
 from heliomesh.studies.bench.verifying import verify
 
@@ -123,7 +123,7 @@ def test_goes_on_after_an_interruption(small: Bench, tmp_path: Path, monkeypatch
 def test_a_changed_planner_is_measured_again(small: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
 
-    def measured(results_version: int) -> Line:
+    def measured(results_version: int) -> BenchLine:
         monkeypatch.setattr("heliomesh.jobs.job.RESULTS_VERSION", results_version)
         for module in (measuring, running):
             monkeypatch.setattr(module, "RESULTS_VERSION", results_version)

@@ -12,11 +12,11 @@ from heliomesh.simulation.diagnostics import Interval
 from heliomesh.simulation.ledger import dark_slots
 from heliomesh.studies.sizing import (
     Axes,
+    BatteryPanel,
     Measurement,
     Outcome,
-    Pair,
+    PairSamples,
     Prices,
-    Samples,
     Sizing,
     Target,
     axes_of,
@@ -33,7 +33,7 @@ NOISE = np.array([-1e-6, 0.0, 1e-6])
 
 def falling(pair):
     """A loss that falls in both directions, the same in three episodes but for a little noise; no darkness."""
-    return Samples(1 / (1 + pair.capacity_joule * pair.panel / 40) + NOISE, np.zeros(3))
+    return PairSamples(1 / (1 + pair.capacity_joule * pair.panel / 40) + NOISE, np.zeros(3))
 
 
 def found(mean, half_width=0.0, dark=0.0):
@@ -43,16 +43,16 @@ def found(mean, half_width=0.0, dark=0.0):
 def test_smallest_pairs_by_hand():
     # the loss is at most 40/81 where capacity × panel is at least 41: nothing lies on the border
     sizing = search(AXES, Target("update loss", 40 / 81), falling)
-    assert sizing.smallest == [Pair(2.0, 30.0), Pair(3.0, 20.0)]
+    assert sizing.smallest == [BatteryPanel(2.0, 30.0), BatteryPanel(3.0, 20.0)]
     assert {pair for pair in AXES.pairs if sizing.meets(pair)} == {
-        Pair(2.0, 30.0),
-        Pair(3.0, 20.0),
-        Pair(3.0, 30.0),
-        Pair(4.0, 20.0),
-        Pair(4.0, 30.0),
+        BatteryPanel(2.0, 30.0),
+        BatteryPanel(3.0, 20.0),
+        BatteryPanel(3.0, 30.0),
+        BatteryPanel(4.0, 20.0),
+        BatteryPanel(4.0, 30.0),
     }
-    assert sizing.cheapest(Prices(per_joule=1.0, per_panel_unit=0.01)) == Pair(2.0, 30.0)  # 2.3 against 3.2
-    assert sizing.cheapest(Prices(per_joule=1.0, per_panel_unit=1.0)) == Pair(3.0, 20.0)  # 23 against 32
+    assert sizing.cheapest(Prices(per_joule=1.0, per_panel_unit=0.01)) == BatteryPanel(2.0, 30.0)  # 2.3 against 3.2
+    assert sizing.cheapest(Prices(per_joule=1.0, per_panel_unit=1.0)) == BatteryPanel(3.0, 20.0)  # 23 against 32
     assert sizing.skipped == []
 
 
@@ -77,22 +77,22 @@ def test_the_worse_end_of_the_interval_must_meet_the_target():
 
 def test_accuracy_grows_where_loss_falls():
     walked = search(
-        AXES, Target("accuracy", 41 / 81), lambda pair: Samples(1 - falling(pair).measure, np.zeros(3)), False
+        AXES, Target("accuracy", 41 / 81), lambda pair: PairSamples(1 - falling(pair).measure, np.zeros(3)), False
     )
-    assert walked.smallest == [Pair(2.0, 30.0), Pair(3.0, 20.0)]
+    assert walked.smallest == [BatteryPanel(2.0, 30.0), BatteryPanel(3.0, 20.0)]
     assert walked.best in walked.found
 
 
 def test_a_target_out_of_reach():
     sizing = search(AXES, Target("update loss", 0.1), falling, every_pair=False)
     assert sizing.smallest == []
-    assert sizing.best == Pair(4.0, 30.0)
+    assert sizing.best == BatteryPanel(4.0, 30.0)
 
 
 def test_pairs_that_meet_by_chance_do_not_spread():
-    outcomes = {pair: found(0.9) for pair in AXES.pairs} | {Pair(2.0, 10.0): found(0.1)}
+    outcomes = {pair: found(0.9) for pair in AXES.pairs} | {BatteryPanel(2.0, 10.0): found(0.1)}
     sizing = Sizing(AXES, LOSS, outcomes)
-    assert [pair for pair in AXES.pairs if sizing.meets(pair)] == [Pair(2.0, 10.0)]
+    assert [pair for pair in AXES.pairs if sizing.meets(pair)] == [BatteryPanel(2.0, 10.0)]
 
 
 # axes
@@ -103,7 +103,7 @@ def test_axes_are_multiples_of_the_scenario_s_own_values():
     assert axes.capacity_joule == (1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0)
     assert axes.panel == (3.125, 6.25, 12.5, 18.75, 25.0, 37.5, 50.0)
     assert axes.panel_field == "harvest.panel_cm2"
-    built = axes.scenario(hm.Scenario.load("ring10"), Pair(6.5, 25.0))
+    built = axes.scenario(hm.Scenario.load("ring10"), BatteryPanel(6.5, 25.0))
     assert (built.energy.capacity_joule, built.energy.battery_levels) == (6.5, None)  # planners choose their grids
     assert built.as_dict()["harvest"]["panel_cm2"] == 25.0
 
@@ -111,7 +111,7 @@ def test_axes_are_multiples_of_the_scenario_s_own_values():
 def test_a_harvest_without_panel_is_scaled():
     axes = axes_of(TINY, [3, 1], [2, 0.5, 2])
     assert (axes.panel_field, axes.capacity_joule, axes.panel) == ("harvest.scale", (1, 3), (0.5, 2))
-    assert axes.scenario(TINY, Pair(1, 2)).as_dict()["harvest"]["scale"] == 2.0
+    assert axes.scenario(TINY, BatteryPanel(1, 2)).as_dict()["harvest"]["scale"] == 2.0
 
 
 @pytest.mark.parametrize(
@@ -137,15 +137,15 @@ DRAINED = TINY.override({"energy.sleep_watt": 1.0, "energy.initial": 0.0})
 
 def darkening(pair):
     """The loss of `falling`, and darkness that both parts lower."""
-    return Samples(falling(pair).measure, 0.5 / (pair.capacity_joule * pair.panel) + NOISE)
+    return PairSamples(falling(pair).measure, 0.5 / (pair.capacity_joule * pair.panel) + NOISE)
 
 
 def test_a_pair_in_the_dark_does_not_meet_the_target():
     bright = search(AXES, Target("update loss", 0.9, most_dark=0.01), falling)
-    assert bright.smallest == [Pair(1.0, 10.0)]
+    assert bright.smallest == [BatteryPanel(1.0, 10.0)]
     dark = search(AXES, Target("update loss", 0.9, most_dark=0.5 / 39), darkening)
-    assert dark.smallest == [Pair(2.0, 20.0), Pair(4.0, 10.0)]  # capacity × panel is at least 39
-    assert Pair(1.0, 30.0) in dark.too_dark
+    assert dark.smallest == [BatteryPanel(2.0, 20.0), BatteryPanel(4.0, 10.0)]  # capacity × panel is at least 39
+    assert BatteryPanel(1.0, 30.0) in dark.too_dark
     walked = search(AXES, dark.target, darkening, every_pair=False)
     assert walked.smallest == dark.smallest
 
@@ -159,10 +159,10 @@ def test_the_worse_end_of_the_darkness_must_keep_the_limit():
 
 def test_answers_at_the_border_of_the_grid_say_so():
     sizing = search(AXES, Target("update loss", 0.9), falling)
-    assert sizing.at_border == {Pair(1.0, 10.0): ["smallest battery", "smallest panel"]}
+    assert sizing.at_border == {BatteryPanel(1.0, 10.0): ["smallest battery", "smallest panel"]}
     inner = search(AXES, Target("update loss", 40 / 81), falling)  # 2 J with 30, 3 J with 20
-    assert inner.at_border == {Pair(2.0, 30.0): ["largest panel"]}
-    assert Axes((1.0,), (0.0, 1.0), "harvest.scale", "").border(Pair(1.0, 0.0)) == []  # no less than no panel
+    assert inner.at_border == {BatteryPanel(2.0, 30.0): ["largest panel"]}
+    assert Axes((1.0,), (0.0, 1.0), "harvest.scale", "").border(BatteryPanel(1.0, 0.0)) == []  # no less than no panel
     assert inner.table()["border"].tolist().count("") == 2  # (2, 20) and (3, 20)
 
 
@@ -196,11 +196,11 @@ def test_panels_of_their_own_are_scaled_by_one_factor():
     own = TINY.override({"harvest.scale": [1.0, 1.0, 2.0, 1.0, 0.5]})
     axes = axes_of(own, [3.0], [0.5, 2.0])
     assert axes.panel == (0.5, 2.0)
-    assert axes.scenario(own, Pair(3.0, 2.0)).as_dict()["harvest"]["scale"] == [2.0, 2.0, 4.0, 2.0, 1.0]
+    assert axes.scenario(own, BatteryPanel(3.0, 2.0)).as_dict()["harvest"]["scale"] == [2.0, 2.0, 4.0, 2.0, 1.0]
     assert axes_of(own).panel == (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
-    assert axes.price(Pair(3.0, 2.0), Prices(1.0, 10.0)) == pytest.approx(3 + 10 * 2 * 1.1)
+    assert axes.price(BatteryPanel(3.0, 2.0), Prices(1.0, 10.0)) == pytest.approx(3 + 10 * 2 * 1.1)
     sizing = hm.size(own, target_loss=1.0, capacity_joule=[3.0], panel=[1.0], episodes=2)
-    np.testing.assert_allclose(sizing.found[Pair(3.0, 1.0)].mean, losses(own, episodes=2).mean())
+    np.testing.assert_allclose(sizing.found[BatteryPanel(3.0, 1.0)].mean, losses(own, episodes=2).mean())
 
 
 def test_panel_areas_of_their_own_are_factors():
@@ -227,7 +227,7 @@ def test_update_loss_is_the_cost_per_device_on_common_luck():
 
 def test_more_of_both_loses_less():
     sizing = hm.size(TINY, target_loss=0.5, capacity_joule=[2, 3, 6], panel=[0.5, 1, 2])
-    means = np.array([[sizing.found[Pair(c, p)].mean for c in (2, 3, 6)] for p in (0.5, 1, 2)])
+    means = np.array([[sizing.found[BatteryPanel(c, p)].mean for c in (2, 3, 6)] for p in (0.5, 1, 2)])
     assert (np.diff(means, axis=0) < 0).all()
     assert (np.diff(means, axis=1) < 0).all()
 

@@ -10,7 +10,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from .replay import Schedule, load_data, local_steps
+from .replay import ReplayedSchedule, load_data, local_steps
 
 app = ClientApp()
 
@@ -24,7 +24,7 @@ def query(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """The local steps of a round."""
-    schedule, device = Schedule.load(Path(__file__).with_name("schedule.json")), _device(context)
+    schedule, device = ReplayedSchedule.load(Path(__file__).with_name("schedule.json")), _device(context)
     folder = Path(str(context.node_config.get("data", context.run_config["data"])))
     inputs, labels = load_data(folder / f"client_{device}.npz")
     number, settings = int(message.content["config"]["round"]), schedule.content

@@ -16,13 +16,13 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ReplayedSchedule:
     """What `schedule.json` says."""
 
     content: dict[str, Any]
 
     @classmethod
-    def load(cls, path: str | Path) -> "Schedule":
+    def load(cls, path: str | Path) -> "ReplayedSchedule":
         """Read the file; refuses other formats and versions, and a rule that this example does not have."""
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         found = (content.get("format"), content.get("version"))

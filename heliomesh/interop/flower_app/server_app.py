@@ -11,7 +11,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from .replay import Array, Schedule, accuracy, first_weights, load_data
+from .replay import Array, ReplayedSchedule, accuracy, first_weights, load_data
 
 app = ServerApp()
 
@@ -19,7 +19,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Models of all devices, round by round; prints a line per tenth of the rounds."""
-    schedule = Schedule.load(Path(__file__).with_name("schedule.json"))
+    schedule = ReplayedSchedule.load(Path(__file__).with_name("schedule.json"))
     inputs, labels = load_data(Path(str(context.run_config["data"])) / "test.npz")
     node_of = _nodes(grid, schedule.num_clients)
     models = np.stack([first_weights(inputs.shape[1], schedule.num_classes)] * schedule.num_clients)

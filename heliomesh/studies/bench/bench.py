@@ -10,15 +10,15 @@ from heliomesh.arguments import checked
 from heliomesh.durable import alone_in
 from heliomesh.jobs.job import RESULTS_VERSION
 from heliomesh.learning.trainer import Execution
-from heliomesh.planning import chosen_options, find_planner, planner_names
+from heliomesh.planning import chosen_options, planner_names
 from heliomesh.problem.problem import Problem, build
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB, readable
 from heliomesh.simulation.trace import estimate_bytes
 from heliomesh.studies.bench.board import Leaderboard
 from heliomesh.studies.bench.line import (
     BenchError,
+    BenchLine,
     Entry,
-    Line,
     known_line,
     label_of,
     new_line,
@@ -29,14 +29,10 @@ from heliomesh.studies.bench.line import (
 )
 from heliomesh.studies.bench.measuring import bound_of, key_of, measured, read_bounds, write_bounds
 from heliomesh.studies.bench.scenarios import BENCH, Bench, BenchScenario
+from heliomesh.studies.compare import in_variants
 
 Report = Callable[[str], None]
 Planner = tuple[str, Mapping[str, Any]]  # its name and options
-
-
-def installed() -> list[Planner]:
-    """Every planner of heliomesh and of installed packages, in all variants that its file names."""
-    return [(name, options) for name in planner_names() for options in find_planner(name).variants]
 
 
 @checked
@@ -75,20 +71,15 @@ def bench(
         All lines of the folder; ``table()`` gives them as a pandas table.
     """
     place, chosen = Path(folder), version.named(only)
-    asked = installed() if planners is None else [one for name in planners for one in _variants(name)]
-    asked = [(name, chosen_options(name, options)) for name, options in asked]  # refuses wrong ones before any work
+    given: list[Planner] = []
+    for one in planner_names() if planners is None else planners:
+        given += in_variants([one]) if isinstance(one, str) else [one]
+    asked = [(name, chosen_options(name, options)) for name, options in given]  # refuses wrong ones before any work
     with alone_in(place):
         running = _Running(place, version, Execution(**work), report)
         todo = [(one, planner) for one in chosen for planner in asked if again or not running.has(one, planner)]
         running.run(chosen, todo)
     return leaderboard(place, version)
-
-
-def _variants(planner: Planner | str) -> list[Planner]:
-    """A planner with its options, or in all its variants where none are given."""
-    if not isinstance(planner, str):
-        return [planner]
-    return [(planner, options) for options in find_planner(planner).variants]
 
 
 def leaderboard(folder: str | Path, version: Bench = BENCH) -> Leaderboard:
@@ -147,7 +138,7 @@ class _Running:
         self.report(f"{one.name}: {line.label}: {_in_words(entry)}")
 
 
-def _changed(known: Line, line: Line, scenario: str) -> str:
+def _changed(known: BenchLine, line: BenchLine, scenario: str) -> str:
     """Why a stored entry does not serve: its code, or how heliomesh computes."""
     if known.planner_source != line.planner_source:
         return "its code has changed"
@@ -162,7 +153,7 @@ def _in_words(entry: Entry) -> str:
     return f"cost {fmean(entry.cost):.4f} per slot{learned}, planned in {entry.process_seconds:.1f} s"
 
 
-def add_line(file: str | Path, folder: str | Path, version: Bench = BENCH) -> Line:
+def add_line(file: str | Path, folder: str | Path, version: Bench = BENCH) -> BenchLine:
     """Take a line that somebody else measured, with what the folder knows beside it.
 
     Raises BenchError for another file, and where the line would replace what the folder holds.
@@ -176,7 +167,7 @@ def add_line(file: str | Path, folder: str | Path, version: Bench = BENCH) -> Li
     return line
 
 
-def _check_adds(line: Line, known: Line, place: Path) -> None:
+def _check_adds(line: BenchLine, known: BenchLine, place: Path) -> None:
     """Refuse a line that says other things than a known one: nobody measured here what it says."""
     if line.planner_source != known.planner_source:
         raise BenchError(f"{place}: expected a line of the same code, actual code is another; remove this file first")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heliomesh.simulation.diagnostics import Interval, interval
-from heliomesh.studies.bench.line import Entry, Line
+from heliomesh.simulation.diagnostics import Interval, columns, interval
+from heliomesh.studies.bench.line import BenchLine, Entry
 from heliomesh.studies.bench.measuring import Bound
 from heliomesh.studies.bench.scenarios import Bench, BenchScenario
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Placement:
     """One planner on one scenario, against the best there."""
 
     label: str
@@ -49,10 +49,10 @@ class Leaderboard:
     """All lines of a folder."""
 
     bench: Bench
-    lines: tuple[Line, ...]
+    lines: tuple[BenchLine, ...]
     bounds: Mapping[str, Bound]
 
-    def standings(self, one: BenchScenario) -> list[Standing]:
+    def standings(self, one: BenchScenario) -> list[Placement]:
         """Planners on one scenario, the cheapest first and those that refused last."""
         entries = {line.label: line.entries[one.name] for line in self.lines if one.name in line.entries}
         done = {label: entry for label, entry in entries.items() if not entry.refusal}
@@ -62,14 +62,14 @@ class Leaderboard:
         sharpest = entries.get(min(errors, key=errors.__getitem__, default=""))
         ranks, accuracy_ranks = _ranks(entries, costs), _ranks(entries, errors) if errors else {}
         found = [
-            Standing(
+            Placement(
                 label,
                 entry,
                 cost=_interval(entry.cost),
-                behind=_difference(entry.cost, cheapest.cost if cheapest else ()),
+                behind=_interval(entry.cost, cheapest.cost if cheapest else 0.0),
                 gap=_gap(entry, bound),
                 accuracy=_interval(entry.accuracy),
-                behind_accuracy=_difference(entry.accuracy, sharpest.accuracy if sharpest else ()),
+                behind_accuracy=_interval(entry.accuracy, sharpest.accuracy if sharpest else 0.0),
                 joule=_per_device_and_slot(entry, one),
                 rank=ranks[label],
                 accuracy_rank=accuracy_ranks.get(label),
@@ -80,7 +80,7 @@ class Leaderboard:
 
     def overall(self) -> list[Overall]:
         """Every planner over its scenarios, the one with the best mean rank by cost first."""
-        by_label: dict[str, list[Standing]] = {line.label: [] for line in self.lines}
+        by_label: dict[str, list[Placement]] = {line.label: [] for line in self.lines}
         for one in self.bench.scenarios:
             for standing in self.standings(one):
                 by_label[standing.label].append(standing)
@@ -98,12 +98,8 @@ class Leaderboard:
         return pd.DataFrame([_row(one.name, own) for one in self.bench.scenarios for own in self.standings(one)])
 
 
-def _interval(numbers: Sequence[float]) -> Interval | None:
-    return interval(np.array(numbers)) if numbers else None
-
-
-def _difference(numbers: Sequence[float], of_best: Sequence[float]) -> Interval | None:
-    """Paired by episode or seed; None where there is nothing to compare."""
+def _interval(numbers: Sequence[float], of_best: Sequence[float] | float = 0.0) -> Interval | None:
+    """Above the best, paired by episode or seed; None without numbers."""
     return interval(np.array(numbers) - np.array(of_best)) if numbers else None
 
 
@@ -126,7 +122,7 @@ def _gap(entry: Entry, bound: Bound | None) -> Interval | None:
     return interval(np.array(entry.cost) / bound.per_slot - 1)
 
 
-def _overall(label: str, own: Sequence[Standing]) -> Overall:
+def _overall(label: str, own: Sequence[Placement]) -> Overall:
     gaps = [one.gap.mean for one in own if one.gap is not None]
     places = [one.accuracy_rank for one in own if one.accuracy_rank is not None]
     return Overall(
@@ -139,11 +135,12 @@ def _overall(label: str, own: Sequence[Standing]) -> Overall:
     )
 
 
-def _row(scenario: str, own: Standing) -> dict[str, Any]:
+_INTERVALS = ("cost", "behind", "gap", "accuracy", "behind_accuracy")
+
+
+def _row(scenario: str, own: Placement) -> dict[str, Any]:
     row: dict[str, Any] = {"scenario": scenario, "planner": own.label, "refusal": own.entry.refusal or None}
-    for name in ("cost", "behind", "gap", "accuracy", "behind_accuracy"):
-        value: Interval | None = getattr(own, name)
-        row |= {name: value and value.mean, f"{name}_half_width": value and value.half_width}
+    row |= columns(**{name: getattr(own, name) for name in _INTERVALS})
     row |= {"joule_per_device_and_slot": own.joule, "rank": own.rank, "accuracy_rank": own.accuracy_rank}
     names = ("process_seconds", "offline_bytes", "online_bytes_per_slot")
     return row | {name: None if own.entry.refusal else getattr(own.entry, name) for name in names}

@@ -47,7 +47,7 @@ class Entry(Section):
     online_bytes_per_slot: float = Field(0.0, ge=0, description="sent for decisions, by all devices")
 
 
-class Line(Section):
+class BenchLine(Section):
     """One planner with its options on the scenarios of one version of the benchmark."""
 
     bench: int = Field(description="version of the benchmark")
@@ -64,7 +64,7 @@ class Line(Section):
         """As tables name it."""
         return label_of(self.planner, self.options)
 
-    def beside(self, known: "Line | None") -> "Line":
+    def beside(self, known: "BenchLine | None") -> "BenchLine":
         """The line with entries that are known of the same code."""
         earlier = known.entries if known is not None and known.planner_source == self.planner_source else {}
         return self.model_copy(update={"entries": {**earlier, **self.entries}})
@@ -75,13 +75,13 @@ def label_of(planner: str, options: Mapping[str, Any]) -> str:
     return " ".join([planner, *(f"{name}={value}" for name, value in sorted(options.items()))])
 
 
-def new_line(bench: Bench, planner: str, options: Mapping[str, Any]) -> Line:
+def new_line(bench: Bench, planner: str, options: Mapping[str, Any]) -> BenchLine:
     """A line without entries, with where the planner comes from."""
     outside = planner if ":" in planner else catalog.offered(PLANNER_CATALOG, planner)
     top = "heliomesh" if outside is None else outside.partition(":")[0].partition(".")[0]
     package = next(iter(packages_distributions().get(top, [])), "heliomesh" if outside is None else None)
     source = of_variant(PLANNER_CATALOG, planner)
-    return Line(
+    return BenchLine(
         bench=bench.version,
         planner=planner,
         options=dict(options),
@@ -109,7 +109,7 @@ def place_of(folder: Path, bench: Bench, label: str) -> Path:
     return folder / str(bench.version) / f"{own}.json"
 
 
-def write_line(folder: Path, bench: Bench, line: Line) -> Path:
+def write_line(folder: Path, bench: Bench, line: BenchLine) -> Path:
     """Write a line whole; returns its file."""
     place = place_of(folder, bench, line.label)
     make_folder(place.parent)
@@ -117,9 +117,9 @@ def write_line(folder: Path, bench: Bench, line: Line) -> Path:
     return place
 
 
-def read_line(path: Path, bench: Bench) -> Line:
+def read_line(path: Path, bench: Bench) -> BenchLine:
     """A line of this version of the benchmark; raises BenchError or ScenarioError for anything else."""
-    line = validated(Line, _FILE.read(path, BenchError), str(path))
+    line = validated(BenchLine, _FILE.read(path, BenchError), str(path))
     if line.bench != bench.version:
         raise BenchError(f"{path}: expected a line of bench {bench.version}, actual version {line.bench}")
     known = {one.name: one for one in bench.scenarios}
@@ -149,13 +149,13 @@ def _check_numbers(where: str, entry: Entry, one: BenchScenario) -> None:
                 raise BenchError(f"{where}: {name}: expected 0 to {most:g}, actual value {number:g}")
 
 
-def known_line(folder: Path, bench: Bench, label: str) -> Line | None:
+def known_line(folder: Path, bench: Bench, label: str) -> BenchLine | None:
     """The line that a folder has under a label."""
     place = place_of(folder, bench, label)
     return read_line(place, bench) if place.exists() else None
 
 
-def read_lines(folder: Path, bench: Bench) -> list[Line]:
+def read_lines(folder: Path, bench: Bench) -> list[BenchLine]:
     """All lines of a folder of results, by label."""
     places = sorted((folder / str(bench.version)).glob("*.json"))
     return sorted((read_line(place, bench) for place in places), key=lambda one: one.label)

@@ -20,7 +20,7 @@ from heliomesh.problem.problem import Problem
 from heliomesh.problem.sampled_bound import sampled_bound
 from heliomesh.scenario import Section, validated
 from heliomesh.studies.bench.limit import TooSlowError, processor_limit
-from heliomesh.studies.bench.line import BenchError, Entry, Line
+from heliomesh.studies.bench.line import BenchError, BenchLine, Entry
 from heliomesh.studies.bench.scenarios import Bench, BenchScenario
 from heliomesh.studies.compare import Asked, Comparing, Row, jobs_of, trained_rows
 
@@ -37,7 +37,7 @@ def key_of(bench: Bench, one: BenchScenario, planner: str, options: Mapping[str,
     return json_sha256({"bench": bench.version, "scenario": one.sha256, "job": decides})
 
 
-def measured(bench: Bench, one: BenchScenario, problem: Problem, line: Line, work: Execution) -> Entry:
+def measured(bench: Bench, one: BenchScenario, problem: Problem, line: BenchLine, work: Execution) -> Entry:
     """Plan, simulate all episodes and train under the first of them; a refusal is an entry too."""
     under = Comparing(one.episodes, line.seed)
     known: dict[str, Any] = {
@@ -117,8 +117,8 @@ def read_bounds(folder: Path, bench: Bench) -> dict[str, Bound]:
         return {}
     content = _BOUNDS.read(place, BenchError)
     found = {name: validated(Bound, bound, f"{place}: {name}") for name, bound in content["bounds"].items()}
-    known = {one.name: one.sha256 for one in bench.scenarios}
-    return {name: bound for name, bound in found.items() if known.get(name) == bound.scenario_sha256}
+    current = {one.name: one.sha256 for one in bench.scenarios}
+    return {name: bound for name, bound in found.items() if current.get(name) == bound.scenario_sha256}
 
 
 def write_bounds(folder: Path, bench: Bench, bounds: Mapping[str, Bound]) -> None:

@@ -7,7 +7,7 @@ from statistics import fmean
 from heliomesh.catalog import check_trusted
 from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.problem.problem import Problem, build
-from heliomesh.studies.bench.line import BenchError, Line
+from heliomesh.studies.bench.line import BenchError, BenchLine
 from heliomesh.studies.bench.scenarios import Bench, BenchScenario
 from heliomesh.studies.compare import Asked, Comparing
 
@@ -15,7 +15,7 @@ TOLERANCE = 1e-3  # of the mean cost: another processor rounds differently, and 
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CostCheck:
     """A stored cost beside the one found now, both per slot and over the same few episodes."""
 
     label: str
@@ -30,8 +30,12 @@ class Verdict:
 
 
 def verify(
-    lines: Sequence[Line], bench: Bench, only: Sequence[str] | None = None, episodes: int = 4, work: Execution = ALONE
-) -> Iterator[Verdict]:
+    lines: Sequence[BenchLine],
+    bench: Bench,
+    only: Sequence[str] | None = None,
+    episodes: int = 4,
+    work: Execution = ALONE,
+) -> Iterator[CostCheck]:
     """Every entry with a cost; raises MistakeError where a planner is not installed or refuses now."""
     for one in bench.named(only):
         claimed = [line for line in lines if one.name in line.entries and not line.entries[one.name].refusal]
@@ -40,10 +44,10 @@ def verify(
             yield from (_verdict(one, problem, line, min(episodes, one.episodes), work) for line in claimed)
 
 
-def _verdict(one: BenchScenario, problem: Problem, line: Line, episodes: int, work: Execution) -> Verdict:
+def _verdict(one: BenchScenario, problem: Problem, line: BenchLine, episodes: int, work: Execution) -> CostCheck:
     check_trusted(line.planner)
     *_, row = Asked(problem, Comparing(episodes, line.seed), work, None).rows(line.planner, line.options)
     if row.cost is None:
         raise BenchError(f"{line.label}: expected a plan for {one.name}, actual: refused. {row.refusal}")
     stored = fmean(line.entries[one.name].cost[:episodes])
-    return Verdict(line.label, one.name, stored, float(row.cost.mean()))
+    return CostCheck(line.label, one.name, stored, float(row.cost.mean()))
