@@ -114,7 +114,8 @@ class Training:
         work: Work = ALONE,
         checkpoints: Sequence[Checkpoints] = (),
     ) -> None:
-        _check_settings(jobs, settings)
+        if not jobs:
+            raise TrainingError("jobs: expected at least one, actual number 0")
         resumed = newest_of_all(checkpoints, work.notify)
         for one in resumed:
             _check_facts(one.facts)
@@ -312,15 +313,6 @@ def _evaluation(tensors: Mapping[str, Tensor], number: int) -> Evaluation:
     """One evaluation as a checkpoint holds it."""
     row = dict(zip(COLUMNS, tensors["metrics 0"][:, number].tolist(), strict=True))
     return Evaluation(row, tensors["accuracy 0"][number].numpy(), tensors["loss 0"][number].numpy())
-
-
-def _check_settings(jobs: Sequence[TrainJob], settings: TrainSettings) -> None:
-    if not jobs:
-        raise TrainingError("jobs: expected at least one, actual number 0")
-    for name in ("evaluate_every", "device_samples", "checkpoint_every"):
-        value = getattr(settings, name)
-        if value is not None and value < 1:
-            raise TrainingError(f"{name}: expected at least 1, actual value {value}")
 
 
 @contextmanager
