@@ -20,12 +20,13 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 OTHER_PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 # What rounds, adds in an order of its own, breaks ties, or reads and prints numbers, texts and times. Tests of wrong
-# inputs, files, keys and processes have the same answer on every machine, and are left out.
+# inputs, files, keys and processes have the same answer on every machine, and are left out. The files take about 200 s of one core, so that twelve
+# machines take less than half an hour on two.
 NUMERIC_BY_FOLDER = {
-    "": "numerics properties terminal delimited compare_command demo",
+    "": "numerics properties terminal delimited demo",
     "physics": "two_faces battery channel link storage days irradiance solar",
-    "problem": "dual minorant exchange grids sampled_bound plan_file",
-    "planners": "bounds centralized certificate endless myopic resolution ties",
+    "problem": "dual minorant exchange grids",
+    "planners": "centralized certificate endless myopic ties",
     "simulation": "blocks slot_loop trace",
     "learning": "aggregation checkpoint execution minibatch models optimiser packets quasi_global strategies trainer",
     "living": "detector",
@@ -36,7 +37,7 @@ NUMERIC = [
     (Path("tests") / folder / f"test_{name}.py").as_posix()
     for folder, names in NUMERIC_BY_FOLDER.items()
     for name in names.split()
-]
+] + ["tests/planners/test_bounds.py::test_float32_does_not_round_a_bound_upward"]
 
 
 @dataclass(frozen=True)
