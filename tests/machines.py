@@ -20,8 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 OTHER_PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 # What rounds, adds in an order of its own, breaks ties, or reads and prints numbers, texts and times. Tests of wrong
-# inputs, files, keys and processes have the same answer on every machine, and are left out. The files take about 200 s of one core, so that twelve
-# machines take less than half an hour on two.
+# inputs, files, keys and processes have the same answer on every machine, and are left out. A machine may take 150 s
+# on two cores: twelve of them then fit into half an hour.
 NUMERIC_BY_FOLDER = {
     "": "numerics properties terminal delimited demo",
     "physics": "two_faces battery channel link storage days irradiance solar",
