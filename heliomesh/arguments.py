@@ -48,6 +48,22 @@ class AtLeast:
 
 
 @dataclass(frozen=True)
+class Between:
+    """The limits that a number may not reach."""
+
+    low: float
+    high: float
+
+    def __call__(self, value: Any) -> bool:
+        """Whether a number lies between them."""
+        return bool(self.low < value < self.high)
+
+    def in_words(self, kind: str) -> str:
+        """The kind with these limits."""
+        return f"{kind} between {self.low:g} and {self.high:g}"
+
+
+@dataclass(frozen=True)
 class NotEmpty:
     """A list must have an entry."""
 
@@ -62,6 +78,7 @@ class NotEmpty:
 
 Index = Annotated[int, AtLeast(0)]  # counts from 0: an episode, a seed
 Count = Annotated[int, AtLeast(1)]
+Probability = Annotated[float, Between(0, 1)]  # neither impossible nor certain
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
@@ -145,9 +162,9 @@ def _fits(value: object, expected: object) -> bool:
     return isinstance(value, kind)
 
 
-def _limits(annotated: object) -> list[AtLeast | NotEmpty]:
+def _limits(annotated: object) -> list[AtLeast | Between | NotEmpty]:
     """What an annotation demands besides the kind; metadata of others are theirs to check."""
-    return [part for part in get_args(annotated)[1:] if isinstance(part, AtLeast | NotEmpty)]
+    return [part for part in get_args(annotated)[1:] if isinstance(part, AtLeast | Between | NotEmpty)]
 
 
 _LISTS = (list, tuple, Sequence)

@@ -7,11 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import heliomesh  # noqa: F401
 from heliomesh.cli import main
 
 Call = Callable[..., tuple[int, str, str]]
+
+# A busy machine is no fault: no example has a deadline.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 # A shell's background jobs and nohup ignore these signals, and children inherit that; tests send them.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -274,6 +275,54 @@ def copied(whole: Path, door: Door, target: Path, field: str | None) -> Path:
     for file in sorted(files if field else [], key=lambda one: one.suffix == ".json"):
         poison(file, str(field))
     return path
+
+
+def poisonings(value: Any) -> Iterator[Any]:
+    """Copies of plain data, in each of which one text, or one entry of a scenario within a text, names the module."""
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            yield from (value | {key: other} for other in poisonings(entry))
+    elif isinstance(value, list):
+        for number, entry in enumerate(value):
+            yield from ([*value[:number], other, *value[number + 1 :]] for other in poisonings(entry))
+    elif value is None or isinstance(value, str):
+        yield EVIL
+        if value and "\n" in value:
+            yield from map(tomli_w.dumps, poisonings(tomllib.loads(value)))
+
+
+def poisoned_files(file: Path) -> Iterator[Callable[[Path], None]]:
+    """All that write such a copy in place of a file."""
+    if file.suffix == ".json":
+        yield from (partial(seal_anew, content=one) for one in poisonings(json.loads(file.read_text())))
+    elif file.suffix == ".toml":
+        for one in poisonings(tomllib.loads(file.read_text())):
+            yield partial(Path.write_text, data=tomli_w.dumps(one))
+    elif file.name == "plan.safetensors":
+        with safe_open(file, framework="pt") as opened:
+            header = dict(opened.metadata())
+        for one in poisonings({"plan": json.loads(header["plan"]), "scenario": header["scenario"]}):
+            yield partial(
+                rewrite_plan, plan=lambda _, one=one: one["plan"], scenario=lambda _, one=one: one["scenario"]
+            )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.kind)
+def test_no_text_of_a_file_is_taken_for_code(door: Door, whole: Path, tmp_path: Path, call: Call, evil: Path) -> None:
+    base, tries = whole / door.kind, 0
+    for file in [base] if base.is_file() else sorted(one for one in base.rglob("*") if one.is_file()):
+        for write in poisoned_files(file):
+            for reader in (*door.readers, *door.commands):
+                tries += 1
+                path = copied(whole, door, tmp_path / f"try {tries}", None)
+                write(path / file.relative_to(base))
+                if (sealed := (path / file.relative_to(base)).with_suffix(".json")).exists():
+                    seal_anew(sealed, json.loads(sealed.read_text()))
+                with suppress(MistakeError, ValueError):
+                    reader(path) if callable(reader) else call(*(word.format(path) for word in reader))
+                assert not evil.exists(), f"{file.name}, reader {reader}"
+    assert tries > 10 or door.kind == "trace.npz"
 
 
 @pytest.mark.parametrize("kind", ["evilmod:X", "heliomesh.__main__:X", "heliomesh.cli:_Commands", "os:PathLike"])

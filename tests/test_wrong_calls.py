@@ -283,6 +283,15 @@ VALUES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "episode 99": (lambda: nouns()["Trace"].episode(99), "number: expected an episode below 1, actual value 99"),
     "99 slots": (lambda: nouns()["Trace"].first_slots(99), "slots: expected at most 3, actual value 99"),
+    "samples below 0": (lambda: hm.TrainSettings(device_samples=-1), "device_samples: expected a whole number of at"),
+    "certain alarms": (
+        lambda: hm.Job(SCENARIO, "turns", reaction="re-planned", false_alarm_prob=7.0),
+        "false_alarm_prob: expected a number between 0 and 1, actual value 7.0",
+    ),
+    "world of slot -1": (
+        lambda: hm.simulate(problem(), nouns()["Plan"], 1, truth={-1: problem()}),
+        "truth: expected a mapping, each key a whole number of at least 0",
+    ),
     "job of slot -1": (lambda: hm.Job(SCENARIO, episode=-1), "episode: expected a whole number of at least 0"),
     "half a scenario": (lambda: hm.Scenario(name="a"), "channel: expected a value, actual value missing"),  # type: ignore[call-arg]
     "a name that is none": (lambda: hm.Scenario(name=3), "name: expected text, actual value 3"),  # type: ignore[arg-type, call-arg]

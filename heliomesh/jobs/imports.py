@@ -131,9 +131,10 @@ def imports_of(tree: ast.AST, package: str) -> Iterator[str]:
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Call) and _name(node.func) in ("import_module", "__import__"):
-            yield from (
-                _absolute(str(text.value), package) for text in node.args[:1] if isinstance(text, ast.Constant)
-            )
+            given = dict(zip(("name", "package"), node.args, strict=False))
+            given |= {argument.arg: argument.value for argument in node.keywords if argument.arg is not None}
+            texts = {name: one.value for name, one in given.items() if isinstance(one, ast.Constant)}
+            yield _absolute(str(texts.get("name", "")), str(texts.get("package") or package))
 
 
 def _name(node: ast.expr) -> str | None:

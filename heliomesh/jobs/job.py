@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from heliomesh.arguments import Count, Index, checked
+from heliomesh.arguments import Count, Index, Probability, checked
 from heliomesh.catalog import CodeOrName
 from heliomesh.durable import json_sha256
 from heliomesh.jobs.fingerprint import COMPUTING, Parts, minor, of_path, of_variant
@@ -97,7 +97,7 @@ class Job:
     episode: Index = 0
     changes: tuple[str, ...] = ()
     reaction: Reaction | None = None
-    false_alarm_prob: float = USUAL_FALSE_ALARM_PROB
+    false_alarm_prob: Probability = USUAL_FALSE_ALARM_PROB
     training_seed: Index | None = None
     training: TrainSettings = field(default_factory=TrainSettings)
     until: Count | None = None

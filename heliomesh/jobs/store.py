@@ -227,7 +227,7 @@ class Store:
                 make_folder(self._cost_file(job).parent)
                 COST.write(self._cost_file(job), {"key": job.key("trace"), "cost": cost, "dark": dark})
                 found[job.key("trace")] = cost, dark
-        return EpisodeMeans(*np.transpose([found[job.key("trace")] for job in jobs]))
+        return EpisodeMeans(*np.reshape([found[job.key("trace")] for job in jobs], (-1, 2)).T)
 
     def _cost_file(self, job: Job) -> Path:
         key = job.key("trace")
@@ -329,9 +329,8 @@ class Store:
         with only_writer(place / LAST_FILE[step]):
             is_there = is_whole(place, step)
             if not is_there:
-                (place / LAST_FILE[step]).unlink(
-                    missing_ok=True
-                )  # or a reader would compare other files with its sums
+                # or a reader would compare other files with its sums
+                (place / LAST_FILE[step]).unlink(missing_ok=True)
             yield None if is_there else place
 
     def check_same(self, job: Job) -> None:

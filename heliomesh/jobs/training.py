@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from heliomesh.arguments import checked
+from heliomesh.arguments import Count, checked
 from heliomesh.jobs.job import Job, world_of
 from heliomesh.jobs.steps import begun
 from heliomesh.jobs.store import Store
@@ -27,12 +27,12 @@ from heliomesh.simulation.trace import Trace, TraceError
 class Settings(TypedDict, total=False):
     """Fields of `TrainSettings` and of `Execution` as keyword arguments, so that type checkers know them."""
 
-    evaluate_every: int
-    device_samples: int
+    evaluate_every: Count
+    device_samples: Count
     device: str
     strategy: str
     precision: Precision
-    checkpoint_every: int | None
+    checkpoint_every: Count | None
     checkpoint_second: float
     memory_gib: float | None
     track: Track

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 
-from heliomesh.arguments import checked
+from heliomesh.arguments import Count, checked
 from heliomesh.learning.precision import Precision
 from heliomesh.scenario import Scenario
 from heliomesh.simulation.trace import Trace, TraceError
@@ -87,11 +87,11 @@ class TrainSettings:
         Largest memory [GiB]; default: 6 GiB, or what a CUDA device has free.
     """
 
-    evaluate_every: int = 10
-    device_samples: int = 500
+    evaluate_every: Count = 10
+    device_samples: Count = 500
     device: str = "cpu"
     strategy: str = "auto"
     precision: Precision = "fp32"
-    checkpoint_every: int | None = None
+    checkpoint_every: Count | None = None
     checkpoint_second: float = 60.0
     memory_gib: float | None = None

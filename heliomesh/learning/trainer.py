@@ -115,10 +115,6 @@ class Training:
         work: Execution = ALONE,
         checkpoints: Sequence[Checkpoints] = (),
     ) -> None:
-        for name in ("evaluate_every", "device_samples", "checkpoint_every"):
-            value = getattr(settings, name)
-            if value is not None and value < 1:
-                raise TrainingError(f"{name}: expected at least 1, actual value {value}")
         resumed = newest_of_all(checkpoints, work.notify)
         for one in resumed:
             _check_facts(one.facts)

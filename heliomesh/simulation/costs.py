@@ -32,7 +32,7 @@ def simulate_costs(
     episodes: Count | Annotated[Sequence[Index], NotEmpty()] = 64,
     seed: Index = 0,
     *,
-    truth: Mapping[int, Problem] = MappingProxyType({}),
+    truth: Mapping[Index, Problem] = MappingProxyType({}),
     at_once: Count = 64,
     track: Track = untracked,
 ) -> Floats:

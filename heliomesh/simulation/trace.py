@@ -238,7 +238,7 @@ def simulate(
     episodes: Count | Annotated[Sequence[Index], NotEmpty()] = 64,
     seed: Index = 0,
     *,
-    truth: Mapping[int, Problem] = MappingProxyType({}),
+    truth: Mapping[Index, Problem] = MappingProxyType({}),
     memory_gib: float = DEFAULT_LIMIT_GIB,
     track: Track = untracked,
 ) -> Trace:

@@ -256,6 +256,9 @@ class Asked:
         if spread is map or len(todo) == 1:  # the planner itself may work in parallel, and show how far it is
             return (self._kept(row) for one in todo for row in self.tried(*one))
         absent = [one for one in todo if not self._has(*one)]
+        if self.store is not None:
+            jobs = [self._job(planner, self._limited(planner, options)) for planner, options in absent]
+            self.store.tell_changed(jobs, "plan", self.work)
         elsewhere = spread(partial(_rows_elsewhere, self.problem, self.under), absent)
         tracked = iter(self.work.track(elsewhere, "plan and simulate", len(absent)))
         found = (self.tried(*one) if self._has(*one) else next(tracked) for one in todo)

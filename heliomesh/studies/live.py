@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.arguments import Count, Index, checked
+from heliomesh.arguments import Count, Index, Probability, checked
 from heliomesh.catalog import CodeOrName
 from heliomesh.jobs.steps import job_of, planned
 from heliomesh.jobs.store import opened
@@ -96,7 +96,7 @@ def live(
     planner: CodeOrName = "prices",
     *,
     options: Mapping[str, Any] | None = None,
-    false_alarm_prob: float = USUAL_FALSE_ALARM_PROB,
+    false_alarm_prob: Probability = USUAL_FALSE_ALARM_PROB,
     episodes: Count = 64,
     seed: Index = 0,
     train: Index = 5,
@@ -138,7 +138,7 @@ def live(
     ScenarioError
         Where a change is wrong; else as `run` does.
     """
-    truth = _truth(problem, changes, false_alarm_prob)
+    truth = _truth(problem, changes)
     training, work = split_settings({"keep_weights": False, **settings})
     there = there_at_the_end(problem, truth)
     if train:
@@ -156,12 +156,8 @@ def live(
         return replace(trial, models=survivors(store, changing, train, there, trial.change_slot, work))
 
 
-def _truth(problem: Problem, changes: Sequence[str], false_alarm_prob: float) -> tuple[Era, ...]:
+def _truth(problem: Problem, changes: Sequence[str]) -> tuple[Era, ...]:
     """The truth over time, after a check of what was asked."""
-    if not 0 < false_alarm_prob < 1:
-        raise ScenarioError(
-            "false_alarm_prob", f"expected a number between 0 and 1, actual value {false_alarm_prob:g}"
-        )
     truth = eras(problem, changes)
     if len(truth) < 2:
         raise ScenarioError("changes", f"expected a change after slot 0, actual value {', '.join(changes)!r}")

@@ -335,6 +335,17 @@ def test_a_device_that_was_reset_counts_as_its_neighbours_at_once(tmp_path):
 
 
 @needs_gcc
+def test_the_stub_of_a_board_is_not_sure_of_slot_0_after_a_reset(tmp_path):
+    """Else a device that starts again would never take its neighbours' count."""
+    exported("one hop", tmp_path)
+    asked = "uint32_t slot = 9u; return board_first_slot(&slot) ? 1 : (int)slot;"
+    (tmp_path / "ask.c").write_text(f'#include "example_board.h"\nint main(void) {{ {asked} }}\n', encoding="utf-8")
+    sources = ("ask.c", "example_board.c", "heliomesh_levels.c")
+    compiled(tmp_path, HOST, "-DHELIOMESH_DEVICE=1", *sources, "-o", "ask")
+    assert subprocess.run([tmp_path / "ask"], check=False).returncode == 0  # noqa: S603
+
+
+@needs_gcc
 @pytest.mark.parametrize("sure_slot", [None, 3])
 def test_devices_that_lost_their_clocks_come_to_count_alike(sure_slot, tmp_path):
     """A guess follows any device that is sure; without one, the largest guess wins within a diameter of slots."""

@@ -47,15 +47,18 @@ from .. import nothing_there
 
 def build(shape, classes):
     from lab import in_function
+    importlib.import_module(name="lab.by_keyword")
     return importlib.import_module("lab.by_text")
 """,
-    "helper_beside.py": "import second_helper\nimport collections, numpy",
+    "helper_beside.py": "import second_helper\nimport collections, numpy\nimport_module('.by_package', 'lab')",
     "second_helper.py": "",
     "lab/by_import.py": "",
     "lab/by_from.py": "",
     "lab/relative.py": "",
     "lab/in_function.py": "",
     "lab/by_text.py": "",
+    "lab/by_package.py": "",
+    "lab/by_keyword.py": "",
     "lab/deep/__init__.py": "",
     "lab/deep/down.py": "RATE = 1",
 }

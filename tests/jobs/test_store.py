@@ -130,6 +130,10 @@ def test_costs_are_those_of_the_traces_and_computed_once(tmp_path: Path, monkeyp
     assert store.means(jobs).cost.tolist() == costs
 
 
+def test_no_job_has_no_cost(tmp_path: Path) -> None:
+    assert Store(tmp_path).costs([]) == []
+
+
 def test_a_cost_of_another_job_is_refused(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.means([JOB, replace(JOB, episode=1)])

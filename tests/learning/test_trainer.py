@@ -305,7 +305,7 @@ def test_refusals():
         hm.train(scenario_of(**{"learning.aggregation": "update"}), trace)
     with pytest.raises(hm.TooLargeError, match=r"training: expected at most 0\.0001 GiB"):
         hm.train(scenario, trace, memory_gib=0.0001)
-    with pytest.raises(hm.TrainingError, match="evaluate_every: expected at least 1"):
+    with pytest.raises(hm.MistakeError, match="evaluate_every: expected a whole number of at least 1"):
         hm.train(scenario, trace, evaluate_every=0)
     with pytest.raises(hm.ScenarioError, match="device: expected cpu"):
         hm.train(scenario, trace, device="gpu")

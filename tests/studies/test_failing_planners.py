@@ -81,6 +81,17 @@ def test_a_planner_elsewhere_fails_alone() -> None:
     assert found.failures()["raises"].startswith("ZeroDivisionError: division by zero (test_failing_planners.py")
 
 
+def test_what_changed_is_said_before_planners_go_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    asked = partial(hm.compare, hm.build(SCENARIO), ["uncoordinated", "turns"], 1, store=tmp_path, notify=said.append)
+    asked()
+    monkeypatch.setattr("heliomesh.jobs.job.RESULTS_VERSION", 0)
+    asked(parallel_map=partial(parallel_map, processes=2))
+    assert [text.partition(": ")[2].partition(" was ")[0] for text in said] == [
+        "2 stored plans are not used: results version"
+    ]
+
+
 def test_where_all_fail_the_first_error_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         hm.compare(hm.build(SCENARIO), [raises, refuses], episodes=2)

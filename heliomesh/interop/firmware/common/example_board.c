@@ -6,8 +6,8 @@
 
 bool board_first_slot(uint32_t *slot)
 {
-    *slot = 0u; /* from a real-time clock, or from what board_next_slot stored: then return false */
-    return true;
+    *slot = 0u; /* from a clock that runs through resets: then return true; or from what board_next_slot stored */
+    return false;
 }
 
 bool board_next_slot(uint32_t slot)
