@@ -214,7 +214,7 @@ def test_errors_at_the_ends_of_floating_point() -> None:
 def test_more_powers_than_a_byte_counts(planner: str) -> None:
     """With 140 powers and energy for all, someone sends above the 128th, and nobody below zero."""
     powers = [0.0, *np.linspace(0.5, 2.0, 139).tolist()]
-    changes = RICH | {"energy.powers_watt": powers, "energy.battery_levels": 1, "network.devices": 2, "slots": 2}
+    changes = RICH | {"energy.powers_watt": powers, "energy.battery_levels": 2, "network.devices": 2, "slots": 2}
     changes |= {"network.topology": "star", "energy.compute_joule": 0.0, "energy.transmit_second": 1e-12}
     problem = tiny(changes)
     plan = hm.plan(problem, planner, bound=False)

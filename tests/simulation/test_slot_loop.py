@@ -344,7 +344,7 @@ def test_dust_of_two_roundings_is_no_overdraft():
         "energy.capacity_joule": 1.0,
         "energy.battery_levels": 2,
         "energy.powers_watt": [0.0, 0.5],
-        "energy.compute_joule": 0.5 + 0.9e-9,
+        "energy.compute_joule": 0.5 + 0.9e-12,
         "energy.initial": 1 - 0.9e-9,
         "harvest.joule": [0.0],
         "harvest.prob": [1.0],
