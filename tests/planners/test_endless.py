@@ -270,7 +270,7 @@ def test_a_day_is_a_cycle_whatever_the_horizon(slots: int) -> None:
     assert (plan.policy.period, plan.converged) == (8, True)
 
 
-@pytest.mark.parametrize("planner", ["receiver", "decentralized", pytest.param("prices", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("planner", ["receiver", pytest.param("prices", marks=pytest.mark.slow)])
 def test_nights_are_bridged(planner: str) -> None:
     """A day's plan costs less than spending all at once, over a fortnight."""
     problem = hm.build(hm.Scenario.load("tiny").override(DAYS | {"slots": 112}))
