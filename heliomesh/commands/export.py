@@ -6,8 +6,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from heliomesh.commands.facts import build_noted, print_facts
 from heliomesh.commands.options import (
     FiniteOption,
@@ -16,7 +14,9 @@ from heliomesh.commands.options import (
     ScenarioArgument,
     SeedOption,
     Settings,
+    check_folder,
     flattened,
+    option,
     without_end,
 )
 from heliomesh.interop.c_header import Header, write_headers
@@ -32,7 +32,6 @@ from heliomesh.planners.receiver import ReceiverTables
 from heliomesh.planning import find_planner, make_plan
 from heliomesh.problem.endless import one_cycle
 from heliomesh.problem.problem import Problem
-from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.trace import simulate
 
 
@@ -64,15 +63,15 @@ class FormOptions:
 
     kind: Annotated[
         Format,
-        typer.Option(
-            "--format",
-            help="json or npz: tables; c: a firmware kit in C99; flower: a schedule to replay; "
+        option(
+            "json or npz: tables; c: a firmware kit in C99; flower: a schedule to replay; "
             "flower-app: an app for `flwr run` with the schedule and every client's data.",
+            "--format",
         ),
     ] = Format.JSON
-    table_bits: Annotated[
-        TableBits, typer.Option("--table-bits", help="c, receiver: bits of an entry of the tables of values.")
-    ] = TableBits.SIXTEEN
+    table_bits: Annotated[TableBits, option("c, receiver: bits of an entry of the tables of values.")] = (
+        TableBits.SIXTEEN
+    )
     finite: FiniteOption = False
 
     @property
@@ -93,22 +92,21 @@ class ScheduleOptions:
     """The episode of a schedule."""
 
     seed: SeedOption = 0
-    episode: Annotated[int, typer.Option("--episode", min=0, help="flower, flower-app: episode of the schedule.")] = 0
+    episode: Annotated[int, option("flower, flower-app: episode of the schedule.", min=0)] = 0
 
 
 @flattened
 def export_command(
     scenario: ScenarioArgument,
     planner: PlannerArgument,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the files.")],
+    out: Annotated[Path, option("Folder for the files.")],
     form: FormOptions,
     settings: Settings,
     schedule: ScheduleOptions,
     output: OutputOptions,
 ) -> None:
     """Write a plan for other tools."""
-    if out.exists() and not out.is_dir():
-        raise ScenarioError("--out", f"expected a folder, actual value {str(out)!r}")
+    check_folder(out)
     problem = build_noted(settings.scenario(scenario))
     options = form.options(planner, settings.of_planner)
     made = make_plan(problem, planner, options, bound=False, track=output.track)

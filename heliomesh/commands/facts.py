@@ -1,20 +1,121 @@
-"""What commands print: facts by name, as a table for people or as JSON for programs."""
+"""What commands print: facts and tables for people, JSON for programs; every rounding and unit stands here."""
 
 import json
 import math
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from heliomesh.commands.terminal import console, say, tell
+from heliomesh.commands.terminal import console, note, say
 from heliomesh.durable import without_nan
+from heliomesh.pages.intervals import interval_text, seeds_text
 from heliomesh.problem.doubts import doubts
 from heliomesh.problem.problem import Problem, build
+from heliomesh.problem.size import readable
 from heliomesh.scenario import Scenario
-from heliomesh.simulation.diagnostics import Summary
+from heliomesh.simulation.diagnostics import Interval, Summary
 from heliomesh.simulation.ledger import dark_slots, energy_ledger
 from heliomesh.simulation.trace import Trace
+
+if TYPE_CHECKING:
+    from heliomesh.studies.gap_ledger import GapLedger
+
+# How numbers are written, by how their column's title begins; a share that is written in % ends in %, bytes in B.
+_FORMS = {
+    "% per joule": ".4%",
+    "accuracy %": ".2f",
+    "against the stale": ".4f",
+    "against": "+.2%",
+    "arrived %": ".1%",
+    "at the end": ".2f",
+    "average model %": ".2%",
+    "cost per slot": ".4f",
+    "cost": ".3f",
+    "disagreement": "+.2f",
+    "gap to": "+.2f",
+    "gap %": "+.2%",
+    "joule": ".0f",
+    "learning gains": "+.2f",
+    "least device %": ".2%",
+    "mean device %": ".2%",
+    "offline": "B",
+    "online/slot": "B",
+    "optimiser": "+.2f",
+    "over the run %": ".2f",
+    "over": "+.2f",
+    "since the change": ".2f",
+    "size": "B",
+    "steps not trained": "+.2f",
+    "trains %": ".1%",
+}
+
+
+def show(as_json: bool, facts: object, *parts: Table | str, width: int = 0) -> None:
+    """Print the facts as JSON; or tables and sentences, in so many columns at least."""
+    if as_json:
+        say(json.dumps(without_nan(facts), indent=2), lines=True)
+        return
+    screen = console(width=max(width, console().width))
+    for part in parts:
+        screen.print(part)
+
+
+def print_facts(facts: Mapping[str, Any], as_json: bool) -> None:
+    """Print facts in two columns, or as JSON."""
+    listed = Table(show_header=False, box=None)
+    for name, value in facts.items():
+        listed.add_row(name, text_of(value))
+    show(as_json, facts, listed)
+
+
+def table(
+    rows: Sequence[Mapping[str, Any]], title: str | None = None, *, fold: str = "", caption: str | None = None
+) -> Table:
+    """A line per row with its values by column: numbers to the right; only the column ``fold`` may take more lines.
+
+    An array has the values of seeds, an `Interval` its mean and half-width, and None is left empty.
+    """
+    made = Table(title=title, caption=caption, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
+    for name in rows[0] if rows else ():
+        is_text = all(isinstance(row[name], str | None) for row in rows)
+        justify, overflow = ("left" if is_text else "right"), ("fold" if name == fold else "ellipsis")
+        made.add_column(name, justify=justify, overflow=overflow, no_wrap=name != fold)  # type: ignore[arg-type]
+    for row in rows:
+        made.add_row(*(_cell(value, name) for name, value in row.items()))
+    return made
+
+
+def _cell(value: Any, title: str) -> str:
+    form = next((form for start, form in _FORMS.items() if title.startswith(start)), "")
+    if value is None:
+        return ""
+    if not form or isinstance(value, str):
+        return text_of(value)
+    if form == "B":
+        return readable(value)
+    factor, form = (100.0, f"{form[:-1]}f") if form.endswith("%") else (1.0, form)
+    if isinstance(value, np.ndarray):
+        return seeds_text(value, form, factor)
+    return interval_text(value, form, factor) if isinstance(value, Interval) else f"{factor * value:{form}}"
+
+
+def text_of(value: object) -> str:
+    """A value without a form of its own."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return " ".join(map(text_of, value))
+    return str(value)
+
+
+def with_width(name: str, value: Interval) -> dict[str, float]:
+    """A mean and the half-width of its interval, as two facts."""
+    return {name: value.mean, f"{name}, 95 % half-width": value.half_width}
 
 
 def network_facts(problem: Problem) -> dict[str, Any]:
@@ -34,9 +135,9 @@ def network_facts(problem: Problem) -> dict[str, Any]:
 
 def summary_facts(summary: Summary) -> dict[str, Any]:
     """What a simulation showed."""
+    cost = summary.cost
     return {
-        "cost": summary.cost.mean,
-        **({} if math.isnan(summary.cost.half_width) else {"cost, 95 % half-width": summary.cost.half_width}),
+        **({"cost": cost.mean} if math.isnan(cost.half_width) else with_width("cost", cost)),
         "participation": summary.participation,
         "sending": summary.sending,
         "delivery": summary.delivery,
@@ -47,7 +148,7 @@ def summary_facts(summary: Summary) -> dict[str, Any]:
     }
 
 
-def ledger_facts(trace: Trace) -> dict[str, Any]:
+def energy_facts(trace: Trace) -> dict[str, Any]:
     """Where the energy went, per episode, if anything was lost; and what the books fail to explain."""
     ledger = energy_ledger(trace)
     facts: dict[str, Any] = {}
@@ -68,47 +169,29 @@ _WHERE = {
 }
 
 
-def print_facts(facts: dict[str, Any], as_json: bool) -> None:
-    """Print facts in two columns, or as JSON."""
-    if as_json:
-        print_json(facts)
-        return
-    table = Table(show_header=False, box=None)
-    for name, value in facts.items():
-        table.add_row(name, text_of(value))
-    console().print(table)
+def gap_facts(ledger: "GapLedger") -> dict[str, Any]:
+    """The ideal's accuracy, and the gap and its parts in percentage points, by seed."""
+    ideal = {"accuracy of the ideal": ledger.ideal.tolist()}
+    return ideal | {name: points.tolist() for name, points in ledger.points().items()}
 
 
-def text_of(value: object) -> str:
-    """A value in a table."""
-    if value is None:
-        return "unknown"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, list):
-        return " ".join(map(text_of, value))
-    return str(value)
-
-
-def number_table(title: str, first: str, *headings: str) -> Table:
-    """An empty table with a column of names and columns of numbers."""
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    table.add_column(first, no_wrap=True)
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
-def print_json(value: object) -> None:
-    """Print one JSON value."""
-    say(json.dumps(without_nan(value), indent=2), lines=True)
+def gap_table(ledgers: Mapping[str, "GapLedger"]) -> Table:
+    """A line per planner: the gap and its parts in percentage points."""
+    several = len(next(iter(ledgers.values())).gap) > 1
+    title = f"accuracy lost against the lossless ideal, percentage points{', 95 % intervals' * several}"
+    found = {planner: ledger.intervals() for planner, ledger in ledgers.items()}
+    rows = [
+        {"planner": planner} | {name: part if several else part.mean for name, part in parts.items()}
+        for planner, parts in found.items()
+    ]
+    return table(rows, title)
 
 
 def build_noted(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:
     """The problem; what is probably not meant is noted on standard error."""
     problem = build(scenario, device, dtype)
     for sentence in doubts(problem):
-        tell(f"note: {sentence}")
+        note(sentence)
     return problem
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from heliomesh.pages.tables import interval_text
+from heliomesh.pages.intervals import interval_text
 from heliomesh.problem.size import readable
 from heliomesh.simulation.diagnostics import Interval
 from heliomesh.studies.bench.board import Leaderboard, Overall, Standing

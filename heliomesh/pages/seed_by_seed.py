@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from heliomesh.pages.headline import shared_episodes
+from heliomesh.pages.intervals import LEAST_PAIRS
 from heliomesh.pages.run_folder import RunFolder
 from heliomesh.simulation.diagnostics import interval
-
-LEAST_PAIRS = 4  # fewer prove nothing: their intervals rest on one or two degrees of freedom
 
 Seeds = tuple[str, int, int | None, int]  # scenario with its seed, seeds of training and simulation, episode
 Fact = dict[str, float]

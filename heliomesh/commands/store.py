@@ -1,4 +1,4 @@
-"""`heliomesh runs`: what folders of runs and stores of results hold, whether it is whole, and what may go."""
+"""`heliomesh store`: what folders of runs and stores of results hold, whether it is whole, and what may go."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from heliomesh.commands.facts import print_facts, print_json
-from heliomesh.commands.options import JsonOption
-from heliomesh.commands.terminal import console, say
+from heliomesh.commands.facts import print_facts, show, table
+from heliomesh.commands.options import JsonOption, check_folder, option
+from heliomesh.commands.terminal import say
 from heliomesh.durable import alone_in
 from heliomesh.interop.weights import write_weights
 from heliomesh.jobs.pack import Packs
@@ -39,16 +38,8 @@ FoldersArgument = Annotated[list[Path], typer.Argument(help="Folders of runs or 
 def list_command(folders: FoldersArgument, as_json: JsonOption = False) -> None:
     """One line per run or stored result: planner, scenario, seed, how far it came and how good it is."""
     rows = [row for path in _walk(folders) for row in _lines(path)]
-    if as_json:
-        print_json(rows)
-        return
-    table = Table()
-    table.add_column("folder", overflow="fold")
-    for name in _COLUMNS:
-        table.add_column(name, no_wrap=True)
-    for row in rows:
-        table.add_row(row["folder"], *(str(row[name]) for name in _COLUMNS))
-    console().print(table)
+    cells = [{name: str(row[name]) for name in ("folder", *_COLUMNS)} for row in rows]
+    show(as_json, rows, table(cells, fold="folder") if cells else "no runs or results here")
 
 
 @app.command("show")
@@ -99,15 +90,14 @@ class WeightForm(StrEnum):
 @app.command("export")
 def export_command(
     folder: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for the files.")],
+    out: Annotated[Path, option("Folder for the files.")],
     form: Annotated[
-        WeightForm, typer.Option("--format", help="safetensors: a named state_dict; onnx: a graph.")
+        WeightForm, option("safetensors: a named state_dict; onnx: a graph.", "--format")
     ] = WeightForm.SAFETENSORS,
     as_json: JsonOption = False,
 ) -> None:
     """Write every device's trained model as a file of its own."""
-    if out.exists() and not out.is_dir():
-        raise ScenarioError("--out", f"expected a folder, actual value {str(out)!r}")
+    check_folder(out)
     run = Run.load(folder)
     files = write_weights(run, out, "onnx" if form is WeightForm.ONNX else "safetensors")
     facts = {"devices": len(files), "parameters": run.weights.shape[1], "files": [str(file) for file in files]}
@@ -125,7 +115,7 @@ def _run_state(path: Path) -> str:
 @app.command("clean")
 def clean_command(
     folders: FoldersArgument,
-    yes: Annotated[bool, typer.Option("--yes", help="Really remove them.")] = False,
+    yes: Annotated[bool, option("Really remove them.", "--yes")] = False,
 ) -> None:
     """Remove what no longer serves: left by killed writers, checkpoints of finished runs, traces of packed ones."""
     removed = 0
