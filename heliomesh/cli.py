@@ -39,7 +39,7 @@ COMMANDS = {
     "device": "device:app",
 }
 
-# Commands of versions before 0.3, and how to call them now.
+# Earlier names of commands, and what to call instead.
 OLD_NAMES = {
     "train": "run SCENARIO --trace FILE",
     "learn": "study learning",
@@ -50,8 +50,8 @@ OLD_NAMES = {
     "agent": "device run",
     "watch": "device watch",
     "fleet": "device fleet",
-    "prune": "compare --set",
-    "scope": "plan SCENARIO decentralized --option grown=DEVICES",
+    "prune": "compare SCENARIO --set network.keep_gap=0.8",
+    "scope": "plan SCENARIO decentralized --option grow=true",
 }
 
 

@@ -35,7 +35,7 @@ Wants=network-online.target time-sync.target
 After=network-online.target time-sync.target
 
 [Service]
-ExecStart=/usr/bin/env heliomesh agent /var/lib/heliomesh/device-{device}
+ExecStart=/usr/bin/env heliomesh device run /var/lib/heliomesh/device-{device}
 Environment=OMP_NUM_THREADS=1
 Restart=on-failure
 RestartSec=10
@@ -155,7 +155,7 @@ class _Writer:
         return hops_of(self.tables, {device: topology.within(device, len(devices)) for device in devices})
 
     def _watcher(self, network: str, authority: Identity, watcher: Identity, members: Sequence[Identity]) -> None:
-        """What `heliomesh watch` needs to see all devices."""
+        """What `heliomesh device watch` needs to see all devices."""
         found = AgentFolder(self.root / WATCHER)
         found.members_folder.mkdir(parents=True)
         watcher.write(found.certificate, found.key)

@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from heliomesh.catalog import nearest
+from heliomesh.commands import options as shared
 from heliomesh.commands.facts import (
     build_noted,
     gap_facts,
@@ -24,22 +25,7 @@ from heliomesh.commands.facts import (
     text_of,
     with_width,
 )
-from heliomesh.commands.options import (
-    Changes,
-    DeviceOption,
-    EvaluateOption,
-    LedgerOption,
-    OutputOptions,
-    ProcessesOption,
-    SamplingOptions,
-    ScenarioArgument,
-    StoreOption,
-    TypeOption,
-    check_target,
-    flattened,
-    option,
-    process_maps,
-)
+from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import note, say, tell
 from heliomesh.durable import write_text
 from heliomesh.jobs.steps import plan_facts
@@ -62,13 +48,13 @@ class KeepOptions:
     svg: Annotated[Path | None, option("Draw cost over planning time and bytes here.")] = None
     report: Annotated[Path | None, option("Write a page of the trained runs here.")] = None
     runs: Annotated[Path | None, option("Keep the trained runs in this empty folder.")] = None
-    store: StoreOption = None
-    ledger: LedgerOption = False
+    store: shared.StoreOption = None
+    ledger: shared.LedgerOption = False
 
     def check(self, train: int) -> None:
         """Refuse what could not be kept before any work is done."""
-        check_target(self.svg, "--svg")
-        check_target(self.report, "--report")
+        shared.check_target(self.svg, "--svg")
+        shared.check_target(self.report, "--report")
         for wanted, flag in ((self.report, "--report"), (self.runs, "--runs"), (self.ledger, "--ledger")):
             if wanted and not train:
                 raise ScenarioError(flag, "expected --train with a number of episodes, actual value 0")
@@ -87,7 +73,7 @@ class KeepOptions:
 
 
 @dataclass(frozen=True)
-class ComparingOptions(OutputOptions, SamplingOptions, Changes):
+class ComparingOptions(shared.OutputOptions, shared.SamplingOptions, shared.Changes):
     """Under what planners are compared, and what is printed of it."""
 
     memory_gib: Annotated[float | None, option("Memory limit of each plan.")] = None
@@ -95,10 +81,10 @@ class ComparingOptions(OutputOptions, SamplingOptions, Changes):
         bool | None, option("Certify a lower bound; default: if it takes seconds.", "--certify/--no-certify")
     ] = None
     train: Annotated[int, option("Also train under so many episodes of each plan.", min=0)] = 0
-    device: DeviceOption = "cpu"
-    dtype: TypeOption = "float64"
-    processes: ProcessesOption = 1
-    evaluate_every: EvaluateOption = 5
+    device: shared.DeviceOption = "cpu"
+    dtype: shared.TypeOption = "float64"
+    processes: shared.ProcessesOption = 1
+    evaluate_every: shared.EvaluateOption = 5
 
     def check(self) -> None:
         """Refuse a limit that no plan keeps."""
@@ -109,7 +95,7 @@ class ComparingOptions(OutputOptions, SamplingOptions, Changes):
     def limits(self) -> dict[str, Any]:
         """The same for the study."""
         own = {name: getattr(self, name) for name in ("memory_gib", "train", "certify", "evaluate_every", "track")}
-        return own | process_maps(self.processes) | {"notify": note}
+        return own | shared.process_maps(self.processes) | {"notify": note}
 
 
 _TABLE_WIDTH = 118  # the comparison table is cut below it
@@ -118,7 +104,7 @@ _SOME_FAILED = 3  # exit code: the others' results are shown and kept
 
 @flattened
 def compare_command(
-    scenario: ScenarioArgument,
+    scenario: shared.ScenarioArgument,
     names: Annotated[list[str] | None, typer.Argument(help="Planners; all if none is named.")] = None,
     *,
     asked: ComparingOptions,

@@ -7,16 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from heliomesh import catalog
+from heliomesh.commands import options as shared
 from heliomesh.commands.facts import show, table
-from heliomesh.commands.options import (
-    Changes,
-    JsonOption,
-    QuietOption,
-    ScenarioArgument,
-    check_target,
-    flattened,
-    option,
-)
+from heliomesh.commands.options import flattened, option
 from heliomesh.commands.progress import downloads
 from heliomesh.commands.terminal import say
 from heliomesh.durable import write_text
@@ -32,7 +25,7 @@ app = typer.Typer(no_args_is_help=True, help="List, get and verify datasets; sho
 
 
 @app.command("list")
-def list_command(as_json: JsonOption = False) -> None:
+def list_command(as_json: shared.JsonOption = False) -> None:
     """Datasets, whether they are here, and where."""
     rows = [_row(name, _module(name)) for name in catalog.names(DATASET_CATALOG)]
     cells = [
@@ -53,8 +46,8 @@ def get_command(
     way: Annotated[
         str | None, option("Only this way (system, official, …), or a folder or archive.", "--from")
     ] = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    as_json: shared.JsonOption = False,
+    quiet: shared.QuietOption = False,
 ) -> None:
     """Get datasets by the first way that works, and say which one it was."""
     sources = [(name, _source(name)) for name in names]
@@ -83,15 +76,15 @@ def _say_each(found: Iterable[dict[str, Any]], as_json: bool) -> list[dict[str, 
 @app.command("split")
 @flattened
 def split_command(
-    scenario: ScenarioArgument,
+    scenario: shared.ScenarioArgument,
     *,
-    changes: Changes,
+    changes: shared.Changes,
     seed: Annotated[int, option("Seed of the training.", min=0)] = 0,
     out: Annotated[Path | None, option("Draw the labels of every device in this .svg.")] = None,
-    as_json: JsonOption = False,
+    as_json: shared.JsonOption = False,
 ) -> None:
     """How many samples of each class every device of a scenario gets."""
-    check_target(out)
+    shared.check_target(out)
     loaded = changes.scenario(scenario)
     dataset = load_dataset(loaded.learning)
     devices = loaded.network.devices
@@ -114,7 +107,7 @@ def split_command(
 @app.command("verify")
 def verify_command(
     names: Annotated[list[str] | None, typer.Argument(help="Datasets; all that are here if none is named.")] = None,
-    as_json: JsonOption = False,
+    as_json: shared.JsonOption = False,
 ) -> None:
     """Check cached files against their checksums; exit code 2 and the file's name if one is wrong."""
     sources = [(name, _source(name)) for name in names or catalog.names(DATASET_CATALOG)]

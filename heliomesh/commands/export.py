@@ -6,19 +6,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, print_facts
-from heliomesh.commands.options import (
-    FiniteOption,
-    OutputOptions,
-    PlannerArgument,
-    ScenarioArgument,
-    SeedOption,
-    Settings,
-    check_folder,
-    flattened,
-    option,
-    without_end,
-)
+from heliomesh.commands.options import flattened, option
 from heliomesh.interop.c_header import Header, write_headers
 from heliomesh.interop.c_kit import beyond, flash_bytes
 from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
@@ -72,7 +62,7 @@ class FormOptions:
     table_bits: Annotated[TableBits, option("c, receiver: bits of an entry of the tables of values.")] = (
         TableBits.SIXTEEN
     )
-    finite: FiniteOption = False
+    finite: shared.FiniteOption = False
 
     @property
     def replayed(self) -> bool:
@@ -84,29 +74,29 @@ class FormOptions:
         if self.replayed:
             return given
         whole = {"interpolate": False} if "interpolate" in find_planner(planner).options.model_fields else {}
-        return without_end(planner, whole | given, self.finite)
+        return shared.without_end(planner, whole | given, self.finite)
 
 
 @dataclass(frozen=True)
 class ScheduleOptions:
     """The episode of a schedule."""
 
-    seed: SeedOption = 0
+    seed: shared.SeedOption = 0
     episode: Annotated[int, option("flower, flower-app: episode of the schedule.", min=0)] = 0
 
 
 @flattened
 def export_command(
-    scenario: ScenarioArgument,
-    planner: PlannerArgument,
+    scenario: shared.ScenarioArgument,
+    planner: shared.PlannerArgument,
     out: Annotated[Path, option("Folder for the files.")],
     form: FormOptions,
-    settings: Settings,
+    settings: shared.Settings,
     schedule: ScheduleOptions,
-    output: OutputOptions,
+    output: shared.OutputOptions,
 ) -> None:
     """Write a plan for other tools."""
-    check_folder(out)
+    shared.check_folder(out)
     problem = build_noted(settings.scenario(scenario))
     options = form.options(planner, settings.of_planner)
     made = make_plan(problem, planner, options, bound=False, track=output.track)

@@ -23,34 +23,20 @@ from heliomesh.simulation.trace import Trace
 if TYPE_CHECKING:
     from heliomesh.studies.gap_ledger import GapLedger
 
-# How numbers are written, by how their column's title begins; a share that is written in % ends in %, bytes in B.
-_FORMS = {
-    "% per joule": ".4%",
-    "accuracy %": ".2f",
-    "against the stale": ".4f",
-    "against": "+.2%",
-    "arrived %": ".1%",
-    "at the end": ".2f",
-    "average model %": ".2%",
-    "cost per slot": ".4f",
-    "cost": ".3f",
-    "disagreement": "+.2f",
-    "gap to": "+.2f",
-    "gap %": "+.2%",
-    "joule": ".0f",
-    "learning gains": "+.2f",
-    "least device %": ".2%",
-    "mean device %": ".2%",
-    "offline": "B",
-    "online/slot": "B",
-    "optimiser": "+.2f",
-    "over the run %": ".2f",
-    "over": "+.2f",
-    "since the change": ".2f",
-    "size": "B",
-    "steps not trained": "+.2f",
-    "trains %": ".1%",
+# How numbers are written, by how their column's title begins: bytes by B, shares that are shown in percent by %.
+_TITLES = {
+    "B": ("offline", "online/slot", "size"),
+    ".0f": ("joule",),
+    ".1%": ("arrived %", "trains %"),
+    ".2f": ("accuracy %", "at the end", "over the run %", "since the change"),
+    ".2%": ("average model %", "least device %", "mean device %"),
+    ".3f": ("cost",),
+    ".4f": ("cost per slot", "against the stale plan"),
+    ".4%": ("% per joule",),
+    "+.2f": ("disagreement", "gap to", "learning gains", "optimiser", "over ", "steps not trained"),
+    "+.2%": ("against ", "gap %"),
 }
+_FORMS = {title: form for form, titles in _TITLES.items() for title in titles}
 
 
 def show(as_json: bool, facts: object, *parts: Table | str, width: int = 0) -> None:
@@ -89,7 +75,7 @@ def table(
 
 
 def _cell(value: Any, title: str) -> str:
-    form = next((form for start, form in _FORMS.items() if title.startswith(start)), "")
+    form = _FORMS.get(max((start for start in _FORMS if title.startswith(start)), key=len, default=""), "")
     if value is None:
         return ""
     if not form or isinstance(value, str):

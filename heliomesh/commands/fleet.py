@@ -6,23 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, print_facts, summary_facts
-from heliomesh.commands.options import (
-    AddressOption,
-    EpisodeOption,
-    EvaluateOption,
-    FiniteOption,
-    OutputOptions,
-    RunSeedOption,
-    ScenarioArgument,
-    Settings,
-    StrategyOption,
-    check_folder,
-    flattened,
-    option,
-    start_ray,
-    without_end,
-)
+from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import console, tell
 from heliomesh.engine.fleet.clock import run_fleet
 from heliomesh.engine.fleet.scheme import WITH_OTHERS, FleetScheme, scheme_of
@@ -38,18 +24,18 @@ from heliomesh.simulation.diagnostics import summarise
 
 
 @dataclass(frozen=True)
-class FleetOptions(Settings):
+class FleetOptions(shared.Settings):
     """Which run, on which cluster."""
 
-    address: AddressOption = None
-    episode: EpisodeOption = 0
-    seed: RunSeedOption = None
-    evaluate_every: EvaluateOption = 10
-    strategy: StrategyOption = "auto"
+    address: shared.AddressOption = None
+    episode: shared.EpisodeOption = 0
+    seed: shared.RunSeedOption = None
+    evaluate_every: shared.EvaluateOption = 10
+    strategy: shared.StrategyOption = "auto"
     kill: Annotated[list[str], option("Kill a device's actor at the start of a slot: device@slot. Repeatable.")] = (
         field(default_factory=list)
     )
-    finite: FiniteOption = False
+    finite: shared.FiniteOption = False
 
     def job(self, scheme: FleetScheme) -> Job:
         """What is to be run; refused where it cannot be trained."""
@@ -63,25 +49,25 @@ class FleetOptions(Settings):
 
 @flattened
 def fleet_command(
-    scenario: ScenarioArgument,
+    scenario: shared.ScenarioArgument,
     out: Annotated[Path, option("Folder for the finished run.")],
     *,
     planner: Annotated[
         str, option("decentralized, fixed_fraction, skiptrain, turns or uncoordinated.")
     ] = "decentralized",
     asked: FleetOptions,
-    output: OutputOptions,
+    output: shared.OutputOptions,
 ) -> None:
     """Run every device as a Ray actor of its own; they plan, coordinate and learn by messages between neighbours."""
     problem = build_noted(asked.scenario(scenario))
     finite = asked.finite or planner != WITH_OTHERS  # all others look at the own battery only
-    options = asked.of_planner if finite else without_end(planner, asked.of_planner, finite)
+    options = asked.of_planner if finite else shared.without_end(planner, asked.of_planner, finite)
     scheme = scheme_of(problem, planner, options)
     deaths = dict(_death(text, problem.num_devices, problem.slots) for text in asked.kill)
     _check_out(out)
     job = asked.job(scheme)
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(problem.num_devices))  # else Ray warns
-    engine = start_ray(asked.address)
+    engine = shared.start_ray(asked.address)
     from heliomesh.engine.fleet.ray_post import RayPost  # Ray is there only now
 
     try:
@@ -103,12 +89,12 @@ def fleet_command(
 
 
 def _check_out(out: Path) -> None:
-    check_folder(out)
+    shared.check_folder(out)
     if is_finished(out) or (out / PLAN).exists():
         raise TrainingError(f"{out}: this folder holds a run. Choose an empty one.")
 
 
-def _watched(output: OutputOptions) -> Work:
+def _watched(output: shared.OutputOptions) -> Work:
     hidden = output.silent or console(stderr=True).is_terminal
     return Work(track=output.track, observer=unobserved if hidden else _tell)
 

@@ -4,20 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, energy_facts, network_facts, print_facts, summary_facts
-from heliomesh.commands.options import (
-    DeviceOption,
-    OutputOptions,
-    PlannerArgument,
-    SamplingOptions,
-    ScenarioArgument,
-    Settings,
-    SpreadOptions,
-    TypeOption,
-    check_target,
-    flattened,
-    option,
-)
+from heliomesh.commands.options import flattened, option
 from heliomesh.jobs.steps import plan_facts
 from heliomesh.planning import make_plan
 from heliomesh.problem.dual import is_quick
@@ -28,16 +17,16 @@ from heliomesh.simulation.trace import simulate
 
 
 @dataclass(frozen=True)
-class PlanningOptions(OutputOptions, SpreadOptions, Settings):
+class PlanningOptions(shared.OutputOptions, shared.SpreadOptions, shared.Settings):
     """What is planned, where, and what is printed of it."""
 
-    device: DeviceOption = "cpu"
-    dtype: TypeOption = "float64"
+    device: shared.DeviceOption = "cpu"
+    dtype: shared.TypeOption = "float64"
     endless: Annotated[bool, option("Plan for ever: the same as --option endless=true.", "--endless")] = False
 
     def made(self, scenario: str, planner: str, out: Path | None) -> tuple[Problem, Plan, dict[str, Any]]:
         """The problem, its plan, and what is known about both."""
-        check_target(out)
+        shared.check_target(out)
         problem = build_noted(self.scenario(scenario), self.device, self.dtype)
         spread = self.maps().get("parallel_map", map)
         options = self.of_planner | ({"endless": True} if self.endless else {})
@@ -48,8 +37,8 @@ class PlanningOptions(OutputOptions, SpreadOptions, Settings):
 
 @flattened
 def plan_command(
-    scenario: ScenarioArgument,
-    planner: PlannerArgument,
+    scenario: shared.ScenarioArgument,
+    planner: shared.PlannerArgument,
     *,
     out: Annotated[Path | None, option("Save the plan to this .safetensors file.")] = None,
     planning: PlanningOptions,
@@ -64,10 +53,10 @@ def plan_command(
 
 @flattened
 def simulate_command(
-    scenario: ScenarioArgument,
-    planner: PlannerArgument,
+    scenario: shared.ScenarioArgument,
+    planner: shared.PlannerArgument,
     *,
-    sampling: SamplingOptions,
+    sampling: shared.SamplingOptions,
     out: Annotated[Path | None, option("Save the trace to this .npz file.")] = None,
     planning: PlanningOptions,
 ) -> None:

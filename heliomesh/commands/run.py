@@ -6,20 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, gap_facts, gap_table, print_facts, show, summary_facts
-from heliomesh.commands.options import (
-    Engine,
-    EngineOptions,
-    EpisodeOption,
-    LedgerOption,
-    OutputOptions,
-    RunSeedOption,
-    ScenarioArgument,
-    Settings,
-    TrainingOptions,
-    flattened,
-    option,
-)
+from heliomesh.commands.options import flattened, option
 from heliomesh.commands.progress import TrainingProgress
 from heliomesh.commands.terminal import note, tell
 from heliomesh.jobs.job import Job
@@ -40,17 +29,17 @@ from heliomesh.studies.gap_ledger import LEDGER, gap_ledger
 
 
 @dataclass(frozen=True)
-class RunOptions(OutputOptions, EngineOptions, TrainingOptions, Settings):
+class RunOptions(shared.OutputOptions, shared.EngineOptions, shared.TrainingOptions, shared.Settings):
     """Which run, who does it, and what is printed of it."""
 
     trace: Annotated[
         Path | None, option("Train under this trace, from `heliomesh simulate --out`, instead of a planner's.")
     ] = None
     resume: Annotated[bool, option("With --trace: go on with the run in the folder.", "--resume")] = False
-    episode: EpisodeOption = 0
-    seed: RunSeedOption = None
+    episode: shared.EpisodeOption = 0
+    seed: shared.RunSeedOption = None
     with_diagnosis: Annotated[bool, option("Estimate Theorem 1's constants and terms.", "--diagnose")] = False
-    ledger: LedgerOption = False
+    ledger: shared.LedgerOption = False
 
     def check(self, planner: str | None) -> None:
         """Refuse a run of both or of neither, and what a trace does not take."""
@@ -71,7 +60,7 @@ class RunOptions(OutputOptions, EngineOptions, TrainingOptions, Settings):
 
 @flattened
 def run_command(
-    scenario: ScenarioArgument,
+    scenario: shared.ScenarioArgument,
     planner: Annotated[str | None, typer.Argument(help="A planner's name, unless --trace is given.")] = None,
     *,
     out: Annotated[Path, option("Folder for checkpoints and the finished run.")],
@@ -106,7 +95,7 @@ def _run(job: Job, out: Path, asked: RunOptions) -> None:
     build_noted(job.scenario, asked.device)
     store = Store(out, single=True)
     was_finished = store.has(job) and (not asked.ledger or (out / LEDGER).exists())
-    if asked.engine is Engine.ray and not was_finished:
+    if asked.engine is shared.Engine.ray and not was_finished:
         check_trainable(job.scenario, job.training, job.training_seed, here=False)  # before Ray is started
     make_stack = asked.make_stack()
 
@@ -129,7 +118,7 @@ def _run(job: Job, out: Path, asked: RunOptions) -> None:
         show(False, None, gap_table({trace.planner: ledger}))
 
 
-def _watchers(job: Job, trace: Trace, training: TrainingOptions) -> list[Observer]:
+def _watchers(job: Job, trace: Trace, training: shared.TrainingOptions) -> list[Observer]:
     """Other tools that follow the run; they know it by its planner, its seed and the first digits of its key."""
     seed, key = job.identity()["training seed"], job.key()[:12]
     name = f"{trace.planner.replace(':', '-').replace('/', '-')}-seed{seed}-{key}"

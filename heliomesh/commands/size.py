@@ -8,20 +8,9 @@ from typing import Annotated, Any
 
 from rich.table import Table
 
+from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, show, table
-from heliomesh.commands.options import (
-    DeviceOption,
-    OutputOptions,
-    PlannerNameOption,
-    ScenarioArgument,
-    SeedOption,
-    Settings,
-    StoreOption,
-    StrategyOption,
-    check_target,
-    flattened,
-    option,
-)
+from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import note, say
 from heliomesh.durable import write_text
 from heliomesh.pages.contour import border_notes, contour_svg, in_words
@@ -34,7 +23,7 @@ _OPTION = {"update loss": "--target-loss", "accuracy": "--target-accuracy"}
 
 
 @dataclass(frozen=True)
-class AskedOptions(OutputOptions, Settings):
+class AskedOptions(shared.OutputOptions, shared.Settings):
     """What must be reached, by which planner, and what is printed of it."""
 
     target_loss: Annotated[float | None, option("Largest mean update loss per device and slot, 0 to 1.")] = None
@@ -43,7 +32,7 @@ class AskedOptions(OutputOptions, Settings):
         MOST_DARK
     )
     by_slot: Annotated[int | None, option("When the accuracy counts; default: after the last slot.", min=1)] = None
-    planner: PlannerNameOption = "receiver"
+    planner: shared.PlannerNameOption = "receiver"
 
 
 @dataclass(frozen=True)
@@ -80,18 +69,18 @@ class SweepOptions:
     """How pairs are measured, and on what."""
 
     episodes: Annotated[int | None, option("Episodes of a pair; default: 16, or 5 to train in.", min=2)] = None
-    seed: SeedOption = 0
+    seed: shared.SeedOption = 0
     every_pair: Annotated[bool, option("Train also at pairs whose outcome follows from others.", "--every-pair")] = (
         False
     )
-    store: StoreOption = None
-    device: DeviceOption = "cpu"
-    strategy: StrategyOption = "auto"
+    store: shared.StoreOption = None
+    device: shared.DeviceOption = "cpu"
+    strategy: shared.StrategyOption = "auto"
 
 
 @flattened
 def size_command(
-    scenario: ScenarioArgument,
+    scenario: shared.ScenarioArgument,
     *,
     asked: AskedOptions,
     parts: PartsOptions,
@@ -145,7 +134,7 @@ def _numbers(text: str | None, flag: str) -> list[float] | None:
 def _check_out(out: Path | None) -> None:
     if out is not None and out.suffix not in (".html", ".svg"):
         raise ScenarioError("--out", f"expected a name that ends in .html or .svg, actual value {str(out)!r}")
-    check_target(out)
+    shared.check_target(out)
 
 
 def _write(out: Path, sizing: Sizing, base: Scenario, prices: Prices | None, planner: str) -> None:

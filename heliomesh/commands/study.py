@@ -13,22 +13,9 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, network_facts, print_facts, show, table, with_width
-from heliomesh.commands.options import (
-    Changes,
-    EvaluateOption,
-    JsonOption,
-    OutputOptions,
-    PlannerNameOption,
-    ProcessesOption,
-    SamplingOptions,
-    ScenarioArgument,
-    Settings,
-    StackOptions,
-    flattened,
-    option,
-    process_maps,
-)
+from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import note, say
 from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.settings import TrainSettings
@@ -50,19 +37,19 @@ CURVES = "curves.svg"
 @app.command("learning")
 @flattened
 def learning_command(
-    scenario: ScenarioArgument,
+    scenario: shared.ScenarioArgument,
     seeds: Annotated[int, option("Paired seeds to train.", "--train", min=1)] = 5,
     out: Annotated[Path | None, option("Folder of results; nothing in it is repeated.")] = None,
-    processes: ProcessesOption = 1,
+    processes: shared.ProcessesOption = 1,
     *,
-    changes: Changes,
-    training: StackOptions,
-    output: OutputOptions,
+    changes: shared.Changes,
+    training: shared.StackOptions,
+    output: shared.OutputOptions,
 ) -> None:
     """Train under a plan for learning, the paper's proposal and no plan, with common random numbers."""
     world = changes.scenario(scenario)
     check_trainable(world, TrainSettings(**asdict(training)))
-    settings: dict[str, Any] = asdict(training) | process_maps(processes, training.device)
+    settings: dict[str, Any] = asdict(training) | shared.process_maps(processes, training.device)
     found = gain(world, seeds, folder=out, track=output.track, notify=note, **settings)
     show(output.as_json, {arm.label: _arm_facts(arm) for arm in found.arms}, _gain_table(found, world))
 
@@ -94,12 +81,12 @@ def _gain_table(found: Gain, scenario: Scenario) -> Table:
 @app.command("pilot")
 @flattened
 def pilot_command(
-    scenario: ScenarioArgument,
+    scenario: shared.ScenarioArgument,
     seed: Annotated[int | None, option("Seed of data and training.", min=0)] = None,
-    as_json: JsonOption = False,
+    as_json: shared.JsonOption = False,
     *,
-    changes: Changes,
-    training: StackOptions,
+    changes: shared.Changes,
+    training: shared.StackOptions,
 ) -> None:
     """Train briefly and print `cost.unlikeness` for the planner `contributions`."""
     found = pilot(changes.scenario(scenario), seed=seed, **asdict(training))
@@ -107,11 +94,11 @@ def pilot_command(
 
 
 @dataclass(frozen=True)
-class ModelOptions(StackOptions):
+class ModelOptions(shared.StackOptions):
     """What is trained, and where it is kept."""
 
     train: Annotated[int, option("Paired seeds to train; 0: costs only.", min=0)] = 5
-    evaluate_every: EvaluateOption = 10
+    evaluate_every: shared.EvaluateOption = 10
     out: Annotated[Path | None, option("Folder of results, curves and a picture; no run is repeated.")] = None
 
     def settings(self) -> dict[str, Any]:
@@ -125,7 +112,7 @@ class ModelOptions(StackOptions):
 @app.command("change")
 @flattened
 def change_command(
-    scenario: ScenarioArgument,
+    scenario: shared.ScenarioArgument,
     changes: Annotated[
         list[str],
         option(
@@ -135,14 +122,14 @@ def change_command(
         ),
     ],
     *,
-    planner: PlannerNameOption = "prices",
-    settings: Settings,
+    planner: shared.PlannerNameOption = "prices",
+    settings: shared.Settings,
     false_alarm_prob: Annotated[
         float, option("Of an alarm over the horizon if nothing changes.")
     ] = USUAL_FALSE_ALARM_PROB,
-    sampling: SamplingOptions,
+    sampling: shared.SamplingOptions,
     models: ModelOptions,
-    output: OutputOptions,
+    output: shared.OutputOptions,
 ) -> None:
     """A world that changes: costs and models of the stale plan, a re-planned one, and one that was told."""
     own: dict[str, Any] = models.settings() | asdict(sampling) | {"track": output.track, "notify": note}

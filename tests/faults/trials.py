@@ -195,7 +195,7 @@ def _files(folder: Path, pattern: str = "*") -> list[Path]:
 def spoil_files(
     bench: Bench, name: str, folder: Path, how: str, trials: int, rng: random.Random, pattern: str = "*"
 ) -> Counter[Outcome]:
-    """Spoil each file of a folder so many times; `heliomesh runs verify` must see it, the command must not err."""
+    """Spoil each file of a folder so many times; `heliomesh store verify` must see it, the command must not err."""
     outcomes: Counter[Outcome] = Counter()
     for path in _files(folder, pattern):
         for _ in range(trials):
