@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from heliomesh.catalog import trusting
 from heliomesh.commands.terminal import print_any_letter, printable, say, tell
-from heliomesh.mistakes import MistakeError
+from heliomesh.mistakes import FieldError, MistakeError
 
 # A command's module is imported when the command is called: most need PyTorch, which takes seconds to load.
 COMMANDS = {
@@ -69,9 +69,7 @@ class _Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is called; an old name is refused with the new one."""
         if args and args[0] in OLD_NAMES:
-            raise MistakeError(
-                f"command: expected `heliomesh {OLD_NAMES[args[0]]}`, actual: its old name {args[0]!r}"
-            )
+            raise FieldError("command", f"expected `heliomesh {OLD_NAMES[args[0]]}`, actual value {args[0]!r}")
         name, found, rest = super().resolve_command(ctx, args)
         if any(one.startswith("--processes") for one in rest):  # they load PyTorch while this process does
             import_module("heliomesh.engine.processes").load_ahead()

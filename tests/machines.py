@@ -23,7 +23,7 @@ NUMERIC = (
     *("tests/jobs", "tests/studies", "tests/test_numerics.py", "tests/test_properties.py", "tests/test_terminal.py"),
     *(
         "tests/test_compare_command.py",
-        "tests/test_train_command.py",
+        "tests/test_run_command.py",
         "tests/test_demo.py",
         "tests/pages/test_page.py",
     ),

@@ -310,7 +310,6 @@ def test_a_scenario_runs_no_code_without_trust(
     call: Call, spied: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     monkeypatch.setattr("heliomesh.commands.options.start_ray", pytest.fail)
-    monkeypatch.setattr("heliomesh.commands.fleet.start_ray", pytest.fail)
     assert call(*words, "--quiet") == (
         2,
         "",

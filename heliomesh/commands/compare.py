@@ -11,30 +11,18 @@ import numpy.typing as npt
 import typer
 from rich.table import Table
 
-from heliomesh.catalog import nearest
 from heliomesh.commands import options as shared
-from heliomesh.commands.facts import (
-    build_noted,
-    gap_facts,
-    gap_table,
-    network_facts,
-    remarks,
-    show,
-    summary_facts,
-    table,
-    text_of,
-    with_width,
-)
+from heliomesh.commands.facts import build_noted, gap_table, show, table, text_of
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import note, say, tell
 from heliomesh.durable import write_text
-from heliomesh.jobs.steps import plan_facts
+from heliomesh.jobs.steps import network_facts, plan_facts
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run
 from heliomesh.pages.intervals import seeds_title
 from heliomesh.pages.pareto import pareto_svg
 from heliomesh.pages.report import report
-from heliomesh.planning import planner_names
+from heliomesh.problem.doubts import remarks
 from heliomesh.problem.problem import Problem, build
 from heliomesh.scenario import ScenarioError
 from heliomesh.studies.compare import Comparison, Row, compare
@@ -77,9 +65,9 @@ class ComparingOptions(shared.OutputOptions, shared.SamplingOptions, shared.Chan
     """Under what planners are compared, and what is printed of it."""
 
     memory_gib: Annotated[float | None, option("Memory limit of each plan.")] = None
-    certify: Annotated[
-        bool | None, option("Certify a lower bound; default: if it takes seconds.", "--certify/--no-certify")
-    ] = None
+    certify: Annotated[bool | None, option("Certify a lower bound; default: if quick.", "--certify/--no-certify")] = (
+        None
+    )
     train: Annotated[int, option("Also train under so many episodes of each plan.", min=0)] = 0
     device: shared.DeviceOption = "cpu"
     dtype: shared.TypeOption = "float64"
@@ -113,7 +101,6 @@ def compare_command(
     """All planners on one scenario, with common random numbers."""
     asked.check()
     keep.check(asked.train)
-    _check_names(names or [])
     make = build_noted if asked.as_json else build  # the table has remarks of its own
     problem = make(asked.scenario(scenario), asked.device, asked.dtype)
     with TemporaryDirectory() as scratch:
@@ -173,14 +160,6 @@ def _parts(
     yield from result.absences()
 
 
-def _check_names(names: Sequence[str]) -> None:
-    known = planner_names()
-    for name in names:
-        if name not in known:
-            hint = nearest(name, known)
-            raise ScenarioError("planner", f"expected some of {', '.join(known)}, actual value {name!r}{hint}")
-
-
 def _accuracy_table(trained: Mapping[str, Sequence[Run]], problem: Problem) -> Table:
     learning, episodes = problem.scenario.learning, len(next(iter(trained.values())))
     title = seeds_title(f"accuracy after {problem.slots} slots on {learning.dataset}, {episodes} episodes", episodes)
@@ -207,15 +186,15 @@ def _finals(runs: Sequence[Run], name: str) -> npt.NDArray[np.float64]:
 def _row_facts(row: Row, ledger: GapLedger | None) -> dict[str, Any]:
     facts: dict[str, Any] = {"planner": row.planner}
     if row.plan is not None and row.summary is not None:
-        facts |= plan_facts(row.plan) | summary_facts(row.summary)
+        facts |= plan_facts(row.plan) | row.summary.facts()
     facts |= {name: said for name, said in (("refusal", row.refusal), ("failure", row.failure)) if said}
     if row.gap is not None:
-        facts |= with_width("gap", row.gap)
+        facts |= row.gap.facts("gap")
     if row.runs:
         facts["accuracy"] = [run.final["accuracy_mean"] for run in row.runs]
         facts["accuracy of the average model"] = [run.final["average_accuracy"] for run in row.runs]
     if ledger is not None:
-        facts["ledger"] = gap_facts(ledger)
+        facts["ledger"] = ledger.facts()
     return facts
 
 

@@ -27,25 +27,16 @@ app = typer.Typer(no_args_is_help=True, help="List, get and verify datasets; sho
 @app.command("list")
 def list_command(as_json: shared.JsonOption = False) -> None:
     """Datasets, whether they are here, and where."""
-    rows = [_row(name, _module(name)) for name in catalog.names(DATASET_CATALOG)]
-    cells = [
-        {
-            "name": row["name"],
-            "size": row["bytes"],
-            "present": "yes" if row["present"] else "no",
-            "where": row["where"],
-        }
-        for row in rows
-    ]
+    rows = [_row(name) for name in catalog.names(DATASET_CATALOG)]
+    shown = {"name": "name", "size": "bytes", "present": "present", "where": "where"}
+    cells = [{title: row[name] for title, name in shown.items()} for row in rows]
     show(as_json, rows, table(cells, fold="where"))
 
 
 @app.command("get")
 def get_command(
     names: Annotated[list[str], typer.Argument(help="Datasets to get.")],
-    way: Annotated[
-        str | None, option("Only this way (system, official, …), or a folder or archive.", "--from")
-    ] = None,
+    way: Annotated[str | None, option("This way only, such as official; or a folder or archive.", "--from")] = None,
     as_json: shared.JsonOption = False,
     quiet: shared.QuietOption = False,
 ) -> None:
@@ -125,28 +116,30 @@ def _module(name: str) -> Any:
         raise DatasetError(f"dataset: {error}") from None
 
 
-def _origin(module: Any) -> str:
+def _origin(name: str) -> str:
     """Where a dataset comes from, in words."""
-    return str(getattr(module, "ORIGIN", "said by another package"))
+    return str(getattr(_module(name), "ORIGIN", "said by another package"))
 
 
 def _source(name: str) -> Source | None:
     return getattr(_module(name), "SOURCE", None)
 
 
-def _row(name: str, module: Any) -> dict[str, Any]:
-    source: Source | None = getattr(module, "SOURCE", None)
-    if source is None:
-        return {"name": name, "bytes": None, "present": True, "where": _origin(module), "way": None}
-    present = is_cached(source)
-    where: str | Path = cache_folder() / name if present else _origin(module)
-    way = origin(source) if present else None
-    return {"name": name, "bytes": source.num_bytes, "present": present, "where": str(where), "way": way}
+def _row(name: str) -> dict[str, Any]:
+    source = _source(name)
+    cached = source if source is not None and is_cached(source) else None
+    return {
+        "name": name,
+        "bytes": source and source.num_bytes,
+        "present": source is None or cached is not None,
+        "where": str(cache_folder() / name) if cached else _origin(name),
+        "way": cached and origin(cached),
+    }
 
 
 def _facts(name: str, source: Source | None, found: Found | None) -> dict[str, Any]:
     if source is None or found is None:
-        return {"name": name, "origin": _origin(_module(name))}  # nothing to fetch
+        return {"name": name, "origin": _origin(name)}  # nothing to fetch
     return {
         "name": name,
         "way": found.way,

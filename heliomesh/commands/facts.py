@@ -1,7 +1,6 @@
 """What commands print: facts and tables for people, JSON for programs; every rounding and unit stands here."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,7 @@ from heliomesh.problem.doubts import doubts
 from heliomesh.problem.problem import Problem, build
 from heliomesh.problem.size import readable
 from heliomesh.scenario import Scenario
-from heliomesh.simulation.diagnostics import Interval, Summary
-from heliomesh.simulation.ledger import dark_slots, energy_ledger
-from heliomesh.simulation.trace import Trace
+from heliomesh.simulation.diagnostics import Interval
 
 if TYPE_CHECKING:
     from heliomesh.studies.gap_ledger import GapLedger
@@ -66,7 +63,7 @@ def table(
     """
     made = Table(title=title, caption=caption, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
     for name in rows[0] if rows else ():
-        is_text = all(isinstance(row[name], str | None) for row in rows)
+        is_text = all(isinstance(row[name], str | bool | None) for row in rows)
         justify, overflow = ("left" if is_text else "right"), ("fold" if name == fold else "ellipsis")
         made.add_column(name, justify=justify, overflow=overflow, no_wrap=name != fold)  # type: ignore[arg-type]
     for row in rows:
@@ -78,6 +75,8 @@ def _cell(value: Any, title: str) -> str:
     form = _FORMS.get(max((start for start in _FORMS if title.startswith(start)), key=len, default=""), "")
     if value is None:
         return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if not form or isinstance(value, str):
         return text_of(value)
     if form == "B":
@@ -99,68 +98,6 @@ def text_of(value: object) -> str:
     return str(value)
 
 
-def with_width(name: str, value: Interval) -> dict[str, float]:
-    """A mean and the half-width of its interval, as two facts."""
-    return {name: value.mean, f"{name}, 95 % half-width": value.half_width}
-
-
-def network_facts(problem: Problem) -> dict[str, Any]:
-    """What a scenario amounts to."""
-    scarcity = problem.scarcity()
-    facts = {
-        "scenario": problem.scenario.name,
-        "hash": problem.scenario.content_hash[:12],
-        "devices": problem.num_devices,
-        "diameter": problem.topology.diameter,
-        "scarcity": float(scarcity.mean()),
-    }
-    if problem.scenario.energy.battery_levels is None:  # planners choose their own grids
-        return facts
-    return facts | {"spending rounded up by at most": f"{max(problem.rounding_excess(), 0.0):.0%}"}
-
-
-def summary_facts(summary: Summary) -> dict[str, Any]:
-    """What a simulation showed."""
-    cost = summary.cost
-    return {
-        **({"cost": cost.mean} if math.isnan(cost.half_width) else with_width("cost", cost)),
-        "participation": summary.participation,
-        "sending": summary.sending,
-        "delivery": summary.delivery,
-        "update loss per device": [float(x) for x in summary.update_loss],
-        "update loss spread": summary.update_loss_spread,
-        "overflow share": summary.overflow_share,
-        "mean battery [J]": summary.mean_battery_joule,
-    }
-
-
-def energy_facts(trace: Trace) -> dict[str, Any]:
-    """Where the energy went, per episode, if anything was lost; and what the books fail to explain."""
-    ledger = energy_ledger(trace)
-    facts: dict[str, Any] = {}
-    if not ledger.is_ideal:
-        totals = {where: getattr(ledger, f"{part}_joule").sum(1) for part, where in _WHERE.items()}
-        facts = {f"{where} [J]": float(joule.mean()) for where, joule in totals.items()}
-        facts["dark share"] = float(dark_slots(trace).mean())
-    return facts | {"energy ledger imbalance [J], largest": float(abs(ledger.imbalance_joule).max())}
-
-
-_WHERE = {
-    "training": "spent on training",
-    "sending": "spent on sending",
-    "standby": "spent on standing by",
-    "converter": "lost in the converter",
-    "charging": "lost in charging",
-    "leaked": "leaked",
-}
-
-
-def gap_facts(ledger: "GapLedger") -> dict[str, Any]:
-    """The ideal's accuracy, and the gap and its parts in percentage points, by seed."""
-    ideal = {"accuracy of the ideal": ledger.ideal.tolist()}
-    return ideal | {name: points.tolist() for name, points in ledger.points().items()}
-
-
 def gap_table(ledgers: Mapping[str, "GapLedger"]) -> Table:
     """A line per planner: the gap and its parts in percentage points."""
     several = len(next(iter(ledgers.values())).gap) > 1
@@ -179,17 +116,3 @@ def build_noted(scenario: Scenario, device: str = "cpu", dtype: str = "float64")
     for sentence in doubts(problem):
         note(sentence)
     return problem
-
-
-def remarks(problem: Problem) -> list[str]:
-    """What is valid but probably not meant, or worth knowing of the grid and the data."""
-    found = doubts(problem)
-    if problem.scenario.energy.battery_levels is not None and problem.rounding_excess() > _COARSE:
-        found.append(
-            f"energy.battery_levels rounds spending up by as much as {problem.rounding_excess():.0%} where "
-            "planners do not interpolate; leave it out, and every planner chooses its own grid"
-        )
-    return [*found, *problem.harvest.law.remarks]
-
-
-_COARSE = 0.35  # rounding beyond which plans visibly suffer

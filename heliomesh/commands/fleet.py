@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from heliomesh.commands import options as shared
-from heliomesh.commands.facts import build_noted, print_facts, summary_facts
+from heliomesh.commands.facts import build_noted, print_facts
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import console, tell
 from heliomesh.engine.fleet.clock import run_fleet
@@ -32,8 +32,8 @@ class FleetOptions(shared.Settings):
     seed: shared.RunSeedOption = None
     evaluate_every: shared.EvaluateOption = 10
     strategy: shared.StrategyOption = "auto"
-    kill: Annotated[list[str], option("Kill a device's actor at the start of a slot: device@slot. Repeatable.")] = (
-        field(default_factory=list)
+    kill: Annotated[list[str], option("Kill a device's actor as a slot starts: device@slot. Repeatable.")] = field(
+        default_factory=list
     )
     finite: shared.FiniteOption = False
 
@@ -85,7 +85,7 @@ def fleet_command(
         **found.run.final,
         "folder": str(out),
     }
-    print_facts(facts | summary_facts(summarise(found.trace)) | found.message_facts, output.as_json)
+    print_facts(facts | summarise(found.trace).facts() | found.message_facts, output.as_json)
 
 
 def _check_out(out: Path) -> None:

@@ -5,7 +5,7 @@ Each is declared once: alone as ``…Option``, or with others in a dataclass tha
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from functools import partial, wraps
 from importlib import import_module
@@ -53,15 +53,10 @@ EpisodeOption = Annotated[int, option("Episode to train under.", min=0)]
 SeedOption = Annotated[int, option("Seed of the simulation.", min=0)]
 RunSeedOption = Annotated[int | None, option("Seed of simulation and training; default: the scenario's.", min=0)]
 EvaluateOption = Annotated[int, option("Slots between evaluations.", min=1)]
-StrategyOption = Annotated[
-    str, option("How local steps are executed; auto: by the model on a CPU, the quickest on a GPU.")
-]
+StrategyOption = Annotated[str, option("How local steps run; auto: by the model on a CPU, the quickest on a GPU.")]
 LedgerOption = Annotated[bool, option("Say through what accuracy is lost against the lossless ideal.", "--ledger")]
 StoreOption = Annotated[Path | None, option("Keep results here: the same command again goes on.")]
-FiniteOption = Annotated[
-    bool,
-    option("Plan for the scenario's slots only; else receiver, prices and decentralized have no end.", "--finite"),
-]
+FiniteOption = Annotated[bool, option("Plan for the scenario's slots only instead of without an end.", "--finite")]
 
 
 @dataclass(frozen=True)
@@ -167,9 +162,7 @@ class SpreadOptions:
 class EngineOptions(SpreadOptions):
     """Who trains."""
 
-    actors: Annotated[int | None, option("Ray actors that share the network; by default as many as fit.", min=1)] = (
-        None
-    )
+    actors: Annotated[int | None, option("Ray actors that share the network; default: as many as fit.", min=1)] = None
     gpus_per_actor: Annotated[float | None, option("With --device cuda; a fraction shares a GPU.", min=0)] = None
 
     def make_stack(self) -> MakeStack:
@@ -208,14 +201,13 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameters(group: Any) -> list[inspect.Parameter]:
+    defaults = {
+        one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(group)
+    }
+    kind = inspect.Parameter.KEYWORD_ONLY
     return [
-        inspect.Parameter(part.name, inspect.Parameter.KEYWORD_ONLY, default=_default(part), annotation=part.type)
-        for part in fields(group)
+        inspect.Parameter(one.name, kind, default=defaults[one.name], annotation=one.type) for one in fields(group)
     ]
-
-
-def _default(part: Field[Any]) -> Any:
-    return part.default if part.default_factory is MISSING else part.default_factory()
 
 
 def load(scenario: str, overrides: list[str]) -> Scenario:
@@ -244,16 +236,8 @@ def start_ray(address: str | None) -> ModuleType:
 
 
 def process_maps(processes: int, device: str = "cpu") -> dict[str, Any]:
-    """How so many processes share the work, as fields of `Work`: nothing to say for this one alone.
-
-    They train on a CPU only: a GPU has more room for one stack than for several.
-    """
-    if processes == 1:
-        return {}
-    module = import_module("heliomesh.engine.processes")
-    stacks = processes if device == "cpu" else 1
-    spread = partial(module.parallel_map, processes=processes)
-    return {"parallel_map": spread, "stacks_at_once": stacks, "same_disk": True}
+    """How so many processes share the work, as fields of `Work`: nothing to say for this one alone."""
+    return import_module("heliomesh.engine.processes").work_fields(processes, device) if processes > 1 else {}
 
 
 def check_target(path: Path | None, flag: str = "--out") -> None:

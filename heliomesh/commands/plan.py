@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from heliomesh.commands import options as shared
-from heliomesh.commands.facts import build_noted, energy_facts, network_facts, print_facts, summary_facts
+from heliomesh.commands.facts import build_noted, print_facts
 from heliomesh.commands.options import flattened, option
-from heliomesh.jobs.steps import plan_facts
+from heliomesh.jobs.steps import network_facts, plan_facts
 from heliomesh.planning import make_plan
 from heliomesh.problem.dual import is_quick
 from heliomesh.problem.policy import Plan
 from heliomesh.problem.problem import Problem
 from heliomesh.simulation.diagnostics import summarise
+from heliomesh.simulation.ledger import energy_facts
 from heliomesh.simulation.trace import simulate
 
 
@@ -63,7 +64,7 @@ def simulate_command(
     """Plan, then simulate with continuous batteries."""
     problem, plan, facts = planning.made(scenario, planner, out)
     trace = simulate(problem, plan, sampling.episodes, sampling.seed, track=planning.track)
-    facts |= summary_facts(summarise(trace)) | energy_facts(trace)
+    facts |= summarise(trace).facts() | energy_facts(trace)
     if out is not None:
         trace.save(out)
         facts["trace"] = str(out)

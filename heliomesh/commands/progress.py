@@ -7,18 +7,8 @@ from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 from heliomesh.commands.terminal import console, note, tell
 from heliomesh.learning.tracking import Observer, both
@@ -32,9 +22,10 @@ _LINE_SECOND = 60  # between lines of progress in a file
 _BAR_SECOND = 2  # before a bar is shown
 
 
-def _progress(screen: Console, *columns: ProgressColumn, hidden: bool = False) -> Progress:
-    """A display that leaves nothing behind."""
-    return Progress(*columns, console=screen, transient=True, disable=hidden or not screen.is_terminal)
+def _progress(screen: Console, *columns: bars.ProgressColumn, hidden: bool = False, width: int = 40) -> bars.Progress:
+    """What a task is, a bar of so many letters and further columns; nothing of it is left behind."""
+    described = (bars.TextColumn("{task.description}"), bars.BarColumn(bar_width=width), *columns)
+    return bars.Progress(*described, console=screen, transient=True, disable=hidden or not screen.is_terminal)
 
 
 def track_unless(quiet: bool) -> Track:
@@ -58,8 +49,8 @@ def _lines(items: Iterable[_Item], description: str, total: int) -> Iterator[_It
 
 
 def _bar(screen: Console, items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    progress, started = _progress(screen, *columns), time.monotonic()
+    progress = _progress(screen, bars.MofNCompleteColumn(), bars.TimeRemainingColumn())
+    started = time.monotonic()
     task = progress.add_task(description, total=total)
     try:
         for done, item in enumerate(items):
@@ -75,8 +66,8 @@ def _bar(screen: Console, items: Iterable[_Item], description: str, total: int) 
 @contextmanager
 def downloads(hidden: bool) -> Iterator[Callable[[str, int, int | None], None]]:
     """What shows how much of each file is there: its label, the bytes done and, where known, all of them."""
-    tasks: dict[str, TaskID] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    tasks: dict[str, bars.TaskID] = {}
+    columns = (bars.DownloadColumn(), bars.TransferSpeedColumn())
     with _progress(console(stderr=True), *columns, hidden=hidden) as progress:
 
         def show(label: str, done_bytes: int, total_bytes: int | None) -> None:
@@ -104,24 +95,17 @@ class TrainingProgress:
 
     def track(self, items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
         """Show slots as they go by."""
-        columns = (
-            TextColumn("slot {task.completed:.0f}/{task.total:.0f}"),
-            BarColumn(bar_width=24),
-            TextColumn("accuracy {task.fields[accuracy]}"),
-            TextColumn("batteries {task.fields[battery]:.2f} J"),
-            TextColumn("lost {task.fields[lost]:.0%}"),
-            TimeRemainingColumn(),
-        )
-        slots = len(self._lost)
-        with _progress(self._console, *columns, hidden=self._quiet) as progress:
-            task = progress.add_task("", total=slots, completed=slots - total, **self._fields(slots - total))
+        facts = "accuracy {task.fields[accuracy]} batteries {task.fields[joule]:.2f} J lost {task.fields[lost]:.0%}"
+        columns, slots = (bars.TextColumn(facts), bars.TimeRemainingColumn()), len(self._lost)
+        with _progress(self._console, *columns, hidden=self._quiet, width=24) as progress:
+            task = progress.add_task("", total=slots, **self._fields(slots - total))
             for done, item in enumerate(items, start=slots - total):
-                progress.update(task, completed=done, **self._fields(done))
+                progress.update(task, description=f"slot {done}/{slots}", **self._fields(done))
                 yield item
 
     def _fields(self, done: int) -> dict[str, Any]:
         lost = float(self._lost[done - 1]) if done else 0.0
-        return {"accuracy": self._accuracy, "battery": float(self._battery_joule[done]), "lost": lost}
+        return {"completed": done, "accuracy": self._accuracy, "joule": self._battery_joule[done], "lost": lost}
 
     def observe(self, run: int, row: Mapping[str, float]) -> None:
         """Note the accuracy."""

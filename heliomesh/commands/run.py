@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from heliomesh.commands import options as shared
-from heliomesh.commands.facts import build_noted, gap_facts, gap_table, print_facts, show, summary_facts
+from heliomesh.commands.facts import build_noted, gap_table, print_facts, show
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.progress import TrainingProgress
 from heliomesh.commands.terminal import note, tell
@@ -22,7 +22,7 @@ from heliomesh.learning.theorem1 import diagnose
 from heliomesh.learning.tracking import Observer, mlflow, tensorboard
 from heliomesh.learning.trainer import TrainingInterrupted, Work
 from heliomesh.problem.size import DEFAULT_LIMIT_GIB
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import Trace
 from heliomesh.studies.gap_ledger import LEDGER, gap_ledger
@@ -32,9 +32,7 @@ from heliomesh.studies.gap_ledger import LEDGER, gap_ledger
 class RunOptions(shared.OutputOptions, shared.EngineOptions, shared.TrainingOptions, shared.Settings):
     """Which run, who does it, and what is printed of it."""
 
-    trace: Annotated[
-        Path | None, option("Train under this trace, from `heliomesh simulate --out`, instead of a planner's.")
-    ] = None
+    trace: Annotated[Path | None, option("Train under this trace of `heliomesh simulate --out`.")] = None
     resume: Annotated[bool, option("With --trace: go on with the run in the folder.", "--resume")] = False
     episode: shared.EpisodeOption = 0
     seed: shared.RunSeedOption = None
@@ -86,7 +84,7 @@ def _replay(scenario: str, out: Path, asked: RunOptions) -> None:
     except TrainingInterrupted as stop:
         tell(f"{stop}; the same command with --resume goes on")
         raise typer.Exit(128 + stop.signal_number) from None
-    diagnosed = _theorem_facts(loaded, trace, run, asked.episode) if asked.with_diagnosis else {}
+    diagnosed = diagnose(loaded, trace, run, asked.episode).facts() if asked.with_diagnosis else {}
     print_facts(_run_facts(run, out) | diagnosed, asked.as_json)
 
 
@@ -108,11 +106,11 @@ def _run(job: Job, out: Path, asked: RunOptions) -> None:
     if was_finished:
         note(f"{out}: this run was finished before; nothing was trained")
     trace = store.trace(job)
-    facts = _run_facts(run, out) | summary_facts(summarise(trace))
+    facts = _run_facts(run, out) | summarise(trace).facts()
     if asked.with_diagnosis:
-        facts |= _theorem_facts(job.scenario, trace, run, 0)
+        facts |= diagnose(job.scenario, trace, run, 0).facts()
     if ledger is not None and asked.as_json:
-        facts["ledger"] = gap_facts(ledger)
+        facts["ledger"] = ledger.facts()
     print_facts(facts, asked.as_json)
     if ledger is not None and not asked.as_json:
         show(False, None, gap_table({trace.planner: ledger}))
@@ -142,18 +140,4 @@ def _run_facts(run: Run, out: Path) -> dict[str, Any]:
         **{name: run.provenance[name] for name in kept},
         **run.final,
         "folder": str(out),
-    }
-
-
-def _theorem_facts(scenario: Scenario, trace: Trace, run: Run, episode: int) -> dict[str, Any]:
-    found = diagnose(scenario, trace, run, episode)
-    constants = found.constants
-    return {
-        "L": constants.smoothness,
-        "sigma_l^2": constants.local_variance,
-        "sigma_g^2": constants.global_variance,
-        "G^2, the trivial bound": found.trivial_bound,
-        "Theorem 1's bound": found.bound,
-        **{f"Theorem 1: {name}": value for name, value in found.terms.items()},
-        "Theorem 1's learning rate": found.learning_rate,
     }

@@ -5,11 +5,12 @@ from typing import Any
 import typer
 from rich.table import Table
 
-from heliomesh.commands.facts import remarks, show, table, text_of
+from heliomesh.commands.facts import show, table, text_of
 from heliomesh.commands.options import Changes, JsonOption, ScenarioArgument, flattened
 from heliomesh.commands.terminal import say
 from heliomesh.learning.dataset import find_dataset
 from heliomesh.physics import parts
+from heliomesh.problem.doubts import remarks
 from heliomesh.problem.problem import build
 from heliomesh.scenario import Scenario, shipped
 

@@ -28,9 +28,7 @@ class AskedOptions(shared.OutputOptions, shared.Settings):
 
     target_loss: Annotated[float | None, option("Largest mean update loss per device and slot, 0 to 1.")] = None
     target_accuracy: Annotated[float | None, option("Least mean accuracy of the devices, 0 to 1.")] = None
-    most_dark: Annotated[float, option("Largest mean share of device slots whose battery does not pay standby.")] = (
-        MOST_DARK
-    )
+    most_dark: Annotated[float, option("Largest mean share of device slots without standby power.")] = MOST_DARK
     by_slot: Annotated[int | None, option("When the accuracy counts; default: after the last slot.", min=1)] = None
     planner: shared.PlannerNameOption = "receiver"
 
@@ -40,7 +38,7 @@ class PartsOptions:
     """Batteries and panels to try, and their prices."""
 
     capacity: Annotated[
-        str | None, option("Battery capacities in J, such as 1,2,4; default: ¼ to 4 times the scenario's.")
+        str | None, option("Capacities in J, such as 1,2,4; default: ¼ to 4 times the scenario's.")
     ] = None
     panel: Annotated[
         str | None,
@@ -70,7 +68,7 @@ class SweepOptions:
 
     episodes: Annotated[int | None, option("Episodes of a pair; default: 16, or 5 to train in.", min=2)] = None
     seed: shared.SeedOption = 0
-    every_pair: Annotated[bool, option("Train also at pairs whose outcome follows from others.", "--every-pair")] = (
+    every_pair: Annotated[bool, option("Train also where the outcome follows from other pairs.", "--every-pair")] = (
         False
     )
     store: shared.StoreOption = None

@@ -1,22 +1,19 @@
 """`heliomesh study`: what planning for learning gives, what a changing world costs, how heterogeneous data are."""
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import reduce
-from operator import or_
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.table import Table
 
 from heliomesh.commands import options as shared
-from heliomesh.commands.facts import build_noted, network_facts, print_facts, show, table, with_width
+from heliomesh.commands.facts import build_noted, print_facts, show, table
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import note, say
+from heliomesh.jobs.steps import network_facts
 from heliomesh.learning.readiness import check_trainable
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.living.replanning import USUAL_FALSE_ALARM_PROB
@@ -24,7 +21,7 @@ from heliomesh.pages.intervals import interval_text, seeds_title
 from heliomesh.pages.survivors_figure import draw_survivors
 from heliomesh.scenario import Scenario, ScenarioError
 from heliomesh.simulation.diagnostics import interval
-from heliomesh.studies.gain import Arm, Gain, gain
+from heliomesh.studies.gain import Gain, gain
 from heliomesh.studies.live import Trial, live
 from heliomesh.studies.pilot import pilot
 from heliomesh.studies.survivors import UNCHANGED, Survivors
@@ -51,15 +48,7 @@ def learning_command(
     check_trainable(world, TrainSettings(**asdict(training)))
     settings: dict[str, Any] = asdict(training) | shared.process_maps(processes, training.device)
     found = gain(world, seeds, folder=out, track=output.track, notify=note, **settings)
-    show(output.as_json, {arm.label: _arm_facts(arm) for arm in found.arms}, _gain_table(found, world))
-
-
-def _arm_facts(arm: Arm) -> dict[str, Any]:
-    return {
-        "accuracy": arm.accuracy.tolist(),
-        "accuracy over the run": arm.accuracy_over_run.tolist(),
-        "spent_joule": arm.final("spent_joule").tolist(),
-    }
+    show(output.as_json, {arm.label: arm.facts() for arm in found.arms}, _gain_table(found, world))
 
 
 def _gain_table(found: Gain, scenario: Scenario) -> Table:
@@ -124,9 +113,7 @@ def change_command(
     *,
     planner: shared.PlannerNameOption = "prices",
     settings: shared.Settings,
-    false_alarm_prob: Annotated[
-        float, option("Of an alarm over the horizon if nothing changes.")
-    ] = USUAL_FALSE_ALARM_PROB,
+    false_alarm_prob: Annotated[float, option("Of an alarm if nothing changes.")] = USUAL_FALSE_ALARM_PROB,
     sampling: shared.SamplingOptions,
     models: ModelOptions,
     output: shared.OutputOptions,
@@ -141,34 +128,11 @@ def change_command(
         result.models.save(models.out)
         draw_survivors(result.models, problem.scenario, title, models.out / CURVES)
     asked = {"planner": planner, "changes": list(changes), "episodes": sampling.episodes}
-    facts = _trial_facts(result)
+    facts = result.facts()
     parts = [] if output.as_json else _trial_parts(result, facts, title, problem.scenario)
     show(output.as_json, network_facts(problem) | asked | facts, *parts)
     if models.out is not None and not output.as_json:
         say(f"{models.out / CURVES}: accuracy over slots")
-
-
-def _trial_facts(result: Trial) -> dict[str, Any]:
-    delays = result.delays
-    costs = {name: interval(getattr(result, name)) for name in ("stale", "replanned", "fresh")}
-    return {
-        **reduce(or_, (with_width(f"cost, {name}", cost) for name, cost in costs.items())),
-        **with_width("recovered share", result.recovered),
-        "detected share": result.detected_share,
-        "slots to detect, mean": float(delays.mean()) if len(delays) else math.nan,
-        "slots to detect, 90 % of episodes": float(np.percentile(delays, 90)) if len(delays) else math.nan,
-        "false alarms before the change": result.false_alarm_share,
-        "alarms by cause": dict(Counter(alarm.cause for alarms in result.alarms for alarm in alarms)),
-        **({} if result.models is None else _model_facts(result.models)),
-    }
-
-
-def _model_facts(models: Survivors) -> dict[str, Any]:
-    return {
-        "devices at the end": list(models.devices),
-        "accuracy": {plan: models.final(plan).tolist() for plan in models.runs},
-        "accuracy since the change": {plan: models.since_change(plan).tolist() for plan in models.runs},
-    }
 
 
 def _trial_parts(result: Trial, facts: dict[str, Any], title: str, scenario: Scenario) -> Iterator[Table | str]:
