@@ -1,6 +1,6 @@
 """`heliomesh data`: list, get and verify datasets, and show how a scenario deals them out."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,7 +50,7 @@ def get_command(
         with downloads(hidden=quiet or as_json) as shown:
             return retrieve(source, way, shown)
 
-    _say_each((_facts(name, source, source and got(source)) for name, source in sources), as_json)
+    _say_each((_facts(name, source, got) for name, source in sources), as_json)
 
 
 def _say_each(found: Iterable[dict[str, Any]], as_json: bool) -> list[dict[str, Any]]:
@@ -104,7 +104,7 @@ def verify_command(
     sources = [(name, _source(name)) for name in names or catalog.names(DATASET_CATALOG)]
     if not names:
         sources = [(name, source) for name, source in sources if source is not None and is_started(source)]
-    found = _say_each((_facts(name, source, source and verify(source)) for name, source in sources), as_json)
+    found = _say_each((_facts(name, source, verify) for name, source in sources), as_json)
     if not found and not as_json:
         say(f"nothing to verify in {cache_folder()}")
 
@@ -137,9 +137,10 @@ def _row(name: str) -> dict[str, Any]:
     }
 
 
-def _facts(name: str, source: Source | None, found: Found | None) -> dict[str, Any]:
-    if source is None or found is None:
+def _facts(name: str, source: Source | None, get: Callable[[Source], Found]) -> dict[str, Any]:
+    if source is None:
         return {"name": name, "origin": _origin(name)}  # nothing to fetch
+    found = get(source)
     return {
         "name": name,
         "way": found.way,

@@ -94,7 +94,8 @@ class Trial:
 
     def facts(self) -> dict[str, Any]:
         """Costs, what the detector did and what the models came to, by name, as commands print them."""
-        delays, facts = self.delays, {}
+        delays = self.delays
+        facts: dict[str, Any] = {}
         for name in ("stale", "replanned", "fresh"):
             facts |= interval(getattr(self, name)).facts(f"cost, {name}")
         return facts | {
