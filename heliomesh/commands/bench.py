@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from heliomesh.catalog import trusting, vouch
-from heliomesh.commands.facts import show, table
+from heliomesh.commands.facts import show
 from heliomesh.commands.options import JsonOption, PlannerOptions, QuietOption, option, planner_options
 from heliomesh.commands.progress import track_unless
 from heliomesh.commands.terminal import note, say, tell
@@ -88,8 +88,8 @@ def list_command(as_json: JsonOption = False) -> None:
         }
         for one in BENCH.scenarios
     ]
-    listed = [{name: row[name] for name in ("scenario", "description")} for row in rows]
-    show(as_json, {"bench": BENCH.version, "scenarios": rows}, table(listed, fold="description"))
+    lines = [f"{row['scenario']}: {row['description']}" for row in rows]
+    show(as_json, {"bench": BENCH.version, "scenarios": rows}, *lines, width=max(map(len, lines)))
 
 
 @app.command("add")
