@@ -9,7 +9,7 @@ import argparse
 from typing import Any
 
 import heliomesh as hm
-from heliomesh.pages.tables import interval_text
+from heliomesh.pages.intervals import interval_text
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.gain import COUPLED, SEPARATE
 from heliomesh.studies.line import Scheme

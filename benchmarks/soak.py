@@ -96,7 +96,7 @@ def soak(number: int, folder: Path) -> bool:
         work = Execution(parallel_map=maps["plan"], train_map=maps["train"], runs_at_once=1, keep_weights=False)
         runs = store.runs(jobs, work)
     whole = sum(run.final["slot"] == 4 for run in runs)
-    verified = CliRunner().invoke(app, ["runs", "verify", str(folder)])
+    verified = CliRunner().invoke(app, ["store", "verify", str(folder)])
     print("\n".join(verified.stdout.splitlines()[-2:]))
     left = [path for path in folder.rglob(".*") if path.is_file()]
     print(f"{whole} of {number} results present and verified, {len(left)} temporary files left")

@@ -27,27 +27,31 @@ COMMANDS = {
     "plan": "plan:plan_command",
     "simulate": "plan:simulate_command",
     "compare": "compare:compare_command",
+    "study": "study:app",
     "bench": "bench:app",
-    "learn": "learn:learn_command",
-    "pilot": "pilot:pilot_command",
-    "run": "train:run_command",
-    "train": "train:train_command",
+    "run": "run:run_command",
     "report": "report:report_command",
     "reproduce": "reproduce:reproduce_command",
     "size": "size:size_command",
     "data": "data:app",
-    "runs": "runs:app",
+    "store": "store:app",
     "export": "export:export_command",
-    "fleet": "fleet:fleet_command",
-    "deploy": "agent:deploy_command",
-    "agent": "agent:agent_command",
-    "watch": "agent:watch_command",
-    "members": "members:app",
-    "live": "live:live_command",
+    "device": "device:app",
 }
-_MOVED = {  # what has become of commands
-    "prune": "--set network.keep_gap=0.8 with any command",
-    "scope": "the planner decentralized with -o grow=true",
+
+# Earlier names of commands, and what to call instead.
+OLD_NAMES = {
+    "train": "run SCENARIO --trace FILE",
+    "learn": "study learning",
+    "live": "study change",
+    "pilot": "study pilot",
+    "runs": "store",
+    "deploy": "device deploy",
+    "agent": "device run",
+    "watch": "device watch",
+    "fleet": "device fleet",
+    "prune": "compare SCENARIO --set network.keep_gap=0.8",
+    "scope": "plan SCENARIO decentralized --option grow=true",
 }
 
 
@@ -63,9 +67,9 @@ class _Commands(TyperGroup):
         return TyperCommand(cmd_name, help=told(COMMANDS[cmd_name])) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is called."""
-        if args[0] in _MOVED:
-            raise FieldError("command", f"expected {_MOVED[args[0]]}, actual value {args[0]!r}")
+        """The command that is called; an old name is refused with the new one."""
+        if args and args[0] in OLD_NAMES:
+            raise FieldError("command", f"expected `heliomesh {OLD_NAMES[args[0]]}`, actual value {args[0]!r}")
         name, found, rest = super().resolve_command(ctx, args)
         if any(one.startswith("--processes") for one in rest):  # they load PyTorch while this process does
             import_module("heliomesh.engine.processes").load_ahead()
@@ -178,26 +182,12 @@ def main() -> None:
 
 
 # Fields that the library names and that are options here.
-_FLAGS = {
-    "actors": "--actors",
-    "address": "--address",
-    "by_slot": "--by-slot",
-    "capacity_joule": "--capacity",
-    "changes": "--change",
-    "device": "--device",
-    "dtype": "--dtype",
-    "engine": "--engine",
-    "false_alarm_prob": "--false-alarm-prob",
-    "gpus_per_actor": "--gpus-per-actor",
-    "keep_gain": "--keep-gain",
-    "keep_gap": "--keep-gap",
-    "most_dark": "--most-dark",
-    "panel": "--panel",
-    "precision": "--precision",
-    "strategy": "--strategy",
-    "target_accuracy": "--target-accuracy",
-    "target_loss": "--target-loss",
-}
+_SAME_NAME = (
+    "actors address by_slot device dtype engine false_alarm_prob gpus_per_actor most_dark panel precision strategy "
+    "target_accuracy target_loss"
+)
+_FLAGS = {name: f"--{name.replace('_', '-')}" for name in _SAME_NAME.split()}
+_FLAGS |= {"capacity_joule": "--capacity", "changes": "--change"}
 
 
 def _by_flag(error: MistakeError) -> str:

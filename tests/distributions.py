@@ -31,7 +31,19 @@ SMOKE = (  # reads packaged scenarios, radios and the page's assets; plans, simu
     ("report", "run", "--out", "run.html"),
 )
 
-_NETWORK = ("deploy", "tiny", "--out", "net", "--ready", "--port", "17447", "--quiet", "--set", "network.devices=3")
+_NETWORK = (
+    "device",
+    "deploy",
+    "tiny",
+    "--out",
+    "net",
+    "--ready",
+    "--port",
+    "17447",
+    "--quiet",
+    "--set",
+    "network.devices=3",
+)
 _HAS_ZENOH = "from importlib.util import find_spec; print(find_spec('zenoh') is not None)"
 
 
@@ -97,9 +109,13 @@ def smoke_agents(programs: Path, folder: Path) -> None:
     """Three agents from first to last slot."""
     run(programs / "heliomesh", *_NETWORK, *_SHORT, folder=folder)
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda i: run(programs / "heliomesh", "agent", f"net/device-{i}", folder=folder), range(3)))
+        list(
+            pool.map(
+                lambda i: run(programs / "heliomesh", "device", "run", f"net/device-{i}", folder=folder), range(3)
+            )
+        )
     if len(list(folder.glob("net/device-*/model.safetensors"))) != 3:
-        sys.exit("heliomesh agent: expected a model in each of three folders")
+        sys.exit("heliomesh device run: expected a model in each of three folders")
 
 
 def main(arguments: list[str]) -> None:

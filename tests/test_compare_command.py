@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from heliomesh.cli import app
-from heliomesh.commands import options
+from heliomesh.commands import progress
 from heliomesh.learning.run import Run
 from heliomesh.learning.trainer import Training
 from heliomesh.planners import myopic
@@ -148,6 +148,6 @@ def test_progress_in_a_file_is_a_line_a_minute(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     clock = iter(range(0, 1000, 20))
-    monkeypatch.setattr(options, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    assert list(options.track_unless(quiet=False)(range(9), "train", 9)) == list(range(9))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    assert list(progress.track_unless(quiet=False)(range(9), "train", 9)) == list(range(9))
     assert capsys.readouterr().err == "train: 2 of 9\ntrain: 5 of 9\ntrain: 8 of 9\n"

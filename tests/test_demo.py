@@ -15,8 +15,9 @@ ROOT = Path(__file__).parent.parent
 PRINTED = Path(__file__).parent / "printed"
 UNEVEN = ["--quiet", "--set", "learning.partition=dirichlet"]
 SMALL = {
-    "learn_tiny": [
-        "learn",
+    "study_learning_tiny": [
+        "study",
+        "learning",
         "tiny",
         "--train",
         "4",
@@ -48,7 +49,7 @@ def test_processes_change_nothing_that_is_printed() -> None:
 
 def test_the_page_of_the_demo_names_the_commands_of_the_makefile() -> None:
     made = re.findall(
-        r"^\t\$\(BIN\)/(heliomesh (?:learn|compare) .*)$", (ROOT / "Makefile").read_text(), re.MULTILINE
+        r"^\t\$\(BIN\)/(heliomesh (?:study learning|compare) .*)$", (ROOT / "Makefile").read_text(), re.MULTILINE
     )
     assert made == _demo_commands()
 

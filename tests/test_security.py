@@ -281,7 +281,7 @@ def spied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 TRAINING = [
     ["run", "s.toml", "uncoordinated", "--out", "R", "--strategy", "loop"],
-    ["train", "s.toml", "t.npz", "--out", "R", "--strategy", "loop"],
+    ["run", "s.toml", "--trace", "t.npz", "--out", "R", "--strategy", "loop"],
     ["compare", "s.toml", "uncoordinated", "--train", "1", "--runs", "R", "--episodes", "2"],
     [
         "size",
@@ -300,7 +300,7 @@ TRAINING = [
 ]
 OVER_RAY = [
     ["run", "s.toml", "uncoordinated", "--out", "R", "--engine", "ray"],
-    ["fleet", "s.toml", "--planner", "uncoordinated", "--out", "R"],
+    ["device", "fleet", "s.toml", "--planner", "uncoordinated", "--out", "R"],
 ]
 BY_HAND = ["run", "tiny", "uncoordinated", "--out", "R", "--set", "learning.model=spy:factory"]
 
@@ -310,7 +310,6 @@ def test_a_scenario_runs_no_code_without_trust(
     call: Call, spied: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     monkeypatch.setattr("heliomesh.commands.options.start_ray", pytest.fail)
-    monkeypatch.setattr("heliomesh.commands.fleet.start_ray", pytest.fail)
     assert call(*words, "--quiet") == (
         2,
         "",
@@ -338,7 +337,7 @@ def test_trust_is_asked_for_again_when_a_run_goes_on(
         yield from items
 
     with monkeypatch.context() as patch:
-        patch.setattr("heliomesh.commands.train._Live.track", stop)
+        patch.setattr("heliomesh.commands.progress.TrainingProgress.track", stop)
         assert call("--trust", *TRAINING[0], "--quiet")[0] == 130
     code, _, told = call(*TRAINING[0], "--quiet")
     assert code == 2
@@ -347,9 +346,9 @@ def test_trust_is_asked_for_again_when_a_run_goes_on(
     (spied / "imported").unlink()
     del sys.modules["spy"]
     for words in (
-        ["runs", "list", "."],
-        ["runs", "show", "R"],
-        ["runs", "verify", "."],
+        ["store", "list", "."],
+        ["store", "show", "R"],
+        ["store", "verify", "."],
         ["report", "R"],
         TRAINING[0],
     ):

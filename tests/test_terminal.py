@@ -56,20 +56,20 @@ def hostile(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (["runs", "list", "."], 0),
-        (["runs", "show", HOSTILE], 0),
-        (["runs", "verify", "."], 0),
+        (["store", "list", "."], 0),
+        (["store", "show", HOSTILE], 0),
+        (["store", "verify", "."], 0),
         (["report", HOSTILE, "--out", f"{HOSTILE}.html"], 0),
         (["plan", "s.toml", "uncoordinated"], 0),
         (["compare", "s.toml", "uncoordinated", "--episodes", "2"], 0),
         (["run", "s.toml", "uncoordinated", "--out", HOSTILE, "--set", "slots=5"], 2),
-        (["runs", "show", f"none{HOSTILE}"], 2),
+        (["store", "show", f"none{HOSTILE}"], 2),
         (["scenario", "show", HOSTILE], 2),
         (["plan", "tiny", HOSTILE], 2),
         (["scenario", "show", "tiny", "--set", f"link.{HOSTILE}=1"], 2),
         (["scenario", "show", "tiny", "--set", f"learning.dataset={HOSTILE}"], 0),
-        (["runs", "show", HOSTILE, f"extra{HOSTILE}"], 2),
-        (["runs", "show", HOSTILE, f"--option{HOSTILE}"], 2),
+        (["store", "show", HOSTILE, f"extra{HOSTILE}"], 2),
+        (["store", "show", HOSTILE, f"--option{HOSTILE}"], 2),
         ([HOSTILE], 2),
         ([f"--{HOSTILE}"], 2),
     ],
@@ -91,7 +91,7 @@ def test_a_hostile_field_of_a_file_is_shown_and_not_obeyed(call: Call, tmp_path:
 
 def test_facts_on_a_terminal_obey_nothing(call: Call, hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal and writes escapes of its own
-    code, printed, _ = call("runs", "show", HOSTILE)
+    code, printed, _ = call("store", "show", HOSTILE)
     assert code == 0
     assert "\x1b[2J" not in printed
     assert "\u202e" not in printed
@@ -127,9 +127,9 @@ def test_a_terminal_without_letters_and_a_folder_whose_name_is_no_text(call: Cal
     (tmp_path / os.fsdecode(folder + b".html")).read_text(encoding="utf-8")
     run = folder + b"/uncoordinated-0"
     place = tmp_path / os.fsdecode(run)
-    assert call("runs", "verify", place)[1] == f"{tmp_path}/r\\udcff/uncoordinated-0: whole\n1 of 1 runs are whole\n"
-    assert json.loads(call("runs", "show", place, "--json")[1])["folder"] == str(place)
-    wrong = heliomesh_in_ascii("runs", "show", folder + b"/none", cwd=tmp_path)
+    assert call("store", "verify", place)[1] == f"{tmp_path}/r\\udcff/uncoordinated-0: whole\n1 of 1 runs are whole\n"
+    assert json.loads(call("store", "show", place, "--json")[1])["folder"] == str(place)
+    wrong = heliomesh_in_ascii("store", "show", folder + b"/none", cwd=tmp_path)
     assert (wrong.returncode, wrong.stderr.count(b"\n")) == (2, 1)
     assert wrong.stderr.startswith(rb"error: r\udcff/none: expected")
 

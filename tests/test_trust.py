@@ -202,12 +202,14 @@ DOORS = (
             ("plan", "{}", "uncoordinated"),
             ("run", "{}", "uncoordinated", "--out", "R", "--strategy", "loop"),
             ("export", "{}", "uncoordinated", "--format", "json", "--out", "tables.json"),
-            ("deploy", "{}", "--planner", "uncoordinated", "--out", "net"),
+            ("device", "deploy", "{}", "--planner", "uncoordinated", "--out", "net"),
         ),
     ),
     Door("plan.safetensors", (hm.Plan.load, read_tables)),
     Door(
-        "trace.npz", (ledgered,), (("train", "tiny", "{}", "--set", "slots=3", "--out", "R", "--strategy", "loop"),)
+        "trace.npz",
+        (ledgered,),
+        (("run", "tiny", "--trace", "{}", "--set", "slots=3", "--out", "R", "--strategy", "loop"),),
     ),
     Door(
         "run",
@@ -219,10 +221,10 @@ DOORS = (
             lambda path: hm.Store(path, single=True).run(JOB),
         ),
         (
-            ("runs", "list", "{}"),
-            ("runs", "show", "{}"),
-            ("runs", "verify", "{}"),
-            ("runs", "export", "{}", "--out", "W"),
+            ("store", "list", "{}"),
+            ("store", "show", "{}"),
+            ("store", "verify", "{}"),
+            ("store", "export", "{}", "--out", "W"),
             ("report", "{}", "--out", "page.html"),
             ("run", "tiny", "uncoordinated", "--set", "slots=3", "--out", "{}", "--strategy", "loop"),
         ),
@@ -235,9 +237,9 @@ DOORS = (
             lambda path: hm.Store(path).run(JOB),
             lambda path: hm.Store(path).garbage(),
         ),
-        (("runs", "list", "{}"), ("runs", "verify", "{}"), ("runs", "clean", "{}")),
+        (("store", "list", "{}"), ("store", "verify", "{}"), ("store", "clean", "{}")),
     ),
-    Door("packed", (packed,), (("runs", "list", "{}"), ("runs", "verify", "{}"))),
+    Door("packed", (packed,), (("store", "list", "{}"), ("store", "verify", "{}"))),
     Door(
         "bench",
         (lambda path: leaderboard(path), lambda path: list(verify(leaderboard(path).lines, BENCH))),

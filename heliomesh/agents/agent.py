@@ -247,7 +247,7 @@ class Agent:
         if days < _CERTIFICATE_DAYS and days != self._told_days:
             self._notify(
                 f"own.pem: expected {_CERTIFICATE_DAYS} days or more until it ends, actual {days}; "
-                "the operator renews it by heliomesh members renew"
+                "the operator renews it by heliomesh device members renew"
             )
         self._told_days = days
 

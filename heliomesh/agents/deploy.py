@@ -36,7 +36,7 @@ Wants=network-online.target time-sync.target
 After=network-online.target time-sync.target
 
 [Service]
-ExecStart=/usr/bin/env heliomesh agent /var/lib/heliomesh/device-{device}
+ExecStart=/usr/bin/env heliomesh device run /var/lib/heliomesh/device-{device}
 Environment=OMP_NUM_THREADS=1
 Restart=on-failure
 RestartSec=10
@@ -160,7 +160,7 @@ class _Writer:
         return hops_of(self.tables, {device: topology.within(device, len(devices)) for device in devices})
 
     def _watcher(self, found: AgentFolder, network: str) -> None:
-        """What `heliomesh watch` needs to see all devices."""
+        """What `heliomesh device watch` needs to see all devices."""
         write_scenario(self.problem.scenario, found.path)
         places = {str(device): self.how.place(device) for device in range(self.problem.num_devices)}
         told = {

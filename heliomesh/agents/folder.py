@@ -1,4 +1,4 @@
-"""An agent's folder: all that `heliomesh deploy` gives to a device, and all that the device keeps.
+"""An agent's folder: all that `heliomesh device deploy` gives to a device, and all that the device keeps.
 
 agent.toml            who it is, where its neighbours are, its clock and its sensors
 scenario.toml         the network's settings

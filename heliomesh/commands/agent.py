@@ -1,4 +1,4 @@
-"""`heliomesh deploy` writes a folder for each device, and `heliomesh agent` runs one of them."""
+"""`heliomesh device deploy` writes a folder for each device, and `heliomesh device run` runs one of them."""
 
 import signal
 import time
@@ -53,7 +53,8 @@ class PlaceOptions:
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of training and of simulated sensors.")] = 0
     days: DaysOption = 180
     keys_on_device: Annotated[
-        bool, typer.Option("--keys-on-device", help="No private keys of devices here: heliomesh members request.")
+        bool,
+        typer.Option("--keys-on-device", help="No private keys of devices here: heliomesh device members request."),
     ] = False
 
     @property
@@ -136,14 +137,14 @@ def deploy_command(
         "hops that measurements travel": written[0].settings.hops,
         "network": written[0].settings.network,
         "slot 0 begins": _first_moment(how.clock),
-        **({"make a device's key by": f"heliomesh members request {first}"} if places.keys_on_device else {}),
-        "run a device by": f"heliomesh agent {first}",
+        **({"make a device's key by": f"heliomesh device members request {first}"} if places.keys_on_device else {}),
+        "run a device by": f"heliomesh device run {first}",
     }
     print_facts(facts, output.as_json)
 
 
 def agent_command(
-    folder: Annotated[Path, typer.Argument(help="The device's folder, as `heliomesh deploy` writes it.")],
+    folder: Annotated[Path, typer.Argument(help="The device's folder, as `heliomesh device deploy` writes it.")],
     quiet: Annotated[bool, typer.Option("--quiet", help="Only troubles, no line for every slot.")] = False,
 ) -> None:
     """Run one device: keep slots, train, exchange models with neighbours, and go on after brown-outs."""
@@ -162,7 +163,7 @@ def agent_command(
 
 
 def watch_command(
-    folder: Annotated[Path, typer.Argument(help="The folder `watch` that `heliomesh deploy` wrote.")],
+    folder: Annotated[Path, typer.Argument(help="The folder `watch` that `heliomesh device deploy` wrote.")],
     host: Annotated[str, typer.Option("--host", help="Where to serve the page; others see it only if told so.")] = (
         "127.0.0.1"
     ),

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from heliomesh.catalog import trusting, vouch
-from heliomesh.commands.facts import print_json
-from heliomesh.commands.options import JsonOption, PlannerOptions, QuietOption, track_unless
+from heliomesh.commands.facts import show
+from heliomesh.commands.options import JsonOption, PlannerOptions, QuietOption, option, planner_options
+from heliomesh.commands.progress import track_unless
 from heliomesh.commands.terminal import note, say, tell
 from heliomesh.durable import write_text
 from heliomesh.learning.trainer import Execution
 from heliomesh.pages.leaderboard import leaderboard_text, overall_text
-from heliomesh.scenario import ScenarioError, parse_override
+from heliomesh.scenario import ScenarioError
 from heliomesh.studies.bench.bench import Planner, add_line, bench, leaderboard
 from heliomesh.studies.bench.board import Leaderboard
 from heliomesh.studies.bench.line import read_line
@@ -24,8 +25,8 @@ app = typer.Typer(
 )
 PAGE = "leaderboard.md"  # in the folder of results
 
-OnlyOption = Annotated[list[str], typer.Option("--only", help="A scenario. Repeatable; default: all ten.")]
-FolderOption = Annotated[Path, typer.Option("--folder", help="Folder of results; what it holds is not repeated.")]
+OnlyOption = Annotated[list[str], option("A scenario. Repeatable; default: all ten.")]
+FolderOption = Annotated[Path, option("Folder of results; what it holds is not repeated.")]
 _FOLDER = Path("results/bench")
 
 
@@ -33,12 +34,10 @@ _FOLDER = Path("results/bench")
 def bench_command(
     context: typer.Context,
     only: OnlyOption = [],  # noqa: B006
-    planners: Annotated[
-        list[str], typer.Option("--planner", help="A planner. Repeatable; default: all that are installed.")
-    ] = [],  # noqa: B006
+    planner: Annotated[list[str], option("A planner. Repeatable; default: all that are installed.")] = [],  # noqa: B006
     folder: FolderOption = _FOLDER,
-    again: Annotated[bool, typer.Option("--again", help="Measure again what is there.")] = False,
-    only_print: Annotated[bool, typer.Option("--only-print", help="The page of what is stored.")] = False,
+    again: Annotated[bool, option("Measure again what is there.", "--again")] = False,
+    only_print: Annotated[bool, option("The page of what is stored.", "--only-print")] = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -46,11 +45,9 @@ def bench_command(
     if context.invoked_subcommand is not None:
         _refuse_options(context)
         return
-    silent = quiet or as_json
-    if only_print:
-        _publish(leaderboard(folder), folder, as_json)
-        return
-    _publish(bench(folder, only, planners or None, again=again, **_watched(silent)), folder, as_json)
+    missing = {"again": again, **_watched(quiet or as_json)}
+    board = leaderboard(folder) if only_print else bench(folder, only, planner or None, **missing)
+    _publish(board, folder, as_json)
 
 
 def _refuse_options(context: typer.Context) -> None:
@@ -71,7 +68,7 @@ def _publish(board: Leaderboard, folder: Path, as_json: bool) -> None:
     """Write the page, and print its first table."""
     write_text(folder / PAGE, leaderboard_text(board))
     if as_json:
-        print_json(board.table().to_dict("records"))
+        show(True, board.table().to_dict("records"))
         return
     say(overall_text(board), lines=True)
     say(f"{folder / PAGE} has every scenario")
@@ -91,11 +88,8 @@ def list_command(as_json: JsonOption = False) -> None:
         }
         for one in BENCH.scenarios
     ]
-    if as_json:
-        print_json({"bench": BENCH.version, "scenarios": rows})
-        return
-    for row in rows:
-        say(f"{row['scenario']}: {row['description']}")
+    lines = [f"{row['scenario']}: {row['description']}" for row in rows]
+    show(as_json, {"bench": BENCH.version, "scenarios": rows}, *lines, width=max(map(len, lines)))
 
 
 @app.command("add")
@@ -112,7 +106,7 @@ def add_command(
         say(f"{line.label}: added with {len(line.entries)} scenarios; `heliomesh bench verify` checks its costs")
         _publish(leaderboard(folder), folder, as_json=False)
         return
-    chosen = dict(parse_override(text, "--option") for text in options)
+    chosen = planner_options(options)
     planner: Planner | str = (what, chosen) if chosen else what
     with trusting(None):
         vouch(what)  # who calls names the code, no file does
@@ -122,7 +116,7 @@ def add_command(
 @app.command("verify")
 def verify_command(
     files: Annotated[list[Path] | None, typer.Argument(help="Files of lines; all of the folder if none.")] = None,
-    episodes: Annotated[int, typer.Option("--episodes", min=1, help="Episodes to simulate again.")] = 4,
+    episodes: Annotated[int, option("Episodes to simulate again.", min=1)] = 4,
     only: OnlyOption = [],  # noqa: B006
     folder: FolderOption = _FOLDER,
     quiet: QuietOption = False,

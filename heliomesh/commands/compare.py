@@ -1,7 +1,7 @@
 """`heliomesh compare`: all planners on one scenario, and the models they lead to."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -9,46 +9,21 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from heliomesh.catalog import nearest
-from heliomesh.commands.facts import (
-    build_noted,
-    network_facts,
-    number_table,
-    print_json,
-    remarks,
-    summary_facts,
-    text_of,
-)
-from heliomesh.commands.ledger import ledger_facts, ledger_table
-from heliomesh.commands.options import (
-    DeviceOption,
-    EpisodesOption,
-    EvaluateOption,
-    OutputOptions,
-    ProcessesOption,
-    ScenarioArgument,
-    SeedOption,
-    SetOption,
-    TypeOption,
-    check_target,
-    flattened,
-    load,
-    process_maps,
-)
-from heliomesh.commands.terminal import console, note, say, tell
+from heliomesh.commands import options as shared
+from heliomesh.commands.facts import build_noted, gap_table, show, table, text_of
+from heliomesh.commands.options import flattened, option
+from heliomesh.commands.terminal import note, say, tell
 from heliomesh.durable import write_text
-from heliomesh.jobs.steps import plan_facts
+from heliomesh.jobs.steps import network_facts, plan_facts
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run
+from heliomesh.pages.intervals import seeds_title
 from heliomesh.pages.pareto import pareto_svg
 from heliomesh.pages.report import report
-from heliomesh.pages.tables import interval_text, seeds_text, seeds_title
-from heliomesh.planning import planner_names
+from heliomesh.problem.doubts import remarks
 from heliomesh.problem.problem import Problem, build
-from heliomesh.problem.size import readable
 from heliomesh.scenario import ScenarioError
 from heliomesh.studies.compare import Comparison, Row, compare
 from heliomesh.studies.gap_ledger import GapLedger
@@ -58,24 +33,19 @@ from heliomesh.studies.gap_ledger import GapLedger
 class KeepOptions:
     """What a comparison leaves behind."""
 
-    svg: Annotated[Path | None, typer.Option("--svg", help="Draw cost over planning time and bytes here.")] = None
-    report: Annotated[Path | None, typer.Option("--report", help="Write a page of the trained runs here.")] = None
-    runs: Annotated[Path | None, typer.Option("--runs", help="Keep the trained runs in this empty folder.")] = None
-
-    store: Annotated[
-        Path | None, typer.Option("--store", help="Keep plans and runs here: the same command again goes on.")
-    ] = None
-    ledger: Annotated[
-        bool, typer.Option("--ledger", help="Say through what accuracy is lost against the lossless ideal.")
-    ] = False
+    svg: Annotated[Path | None, option("Draw cost over planning time and bytes here.")] = None
+    report: Annotated[Path | None, option("Write a page of the trained runs here.")] = None
+    runs: Annotated[Path | None, option("Keep the trained runs in this empty folder.")] = None
+    store: shared.StoreOption = None
+    ledger: shared.LedgerOption = False
 
     def check(self, train: int) -> None:
         """Refuse what could not be kept before any work is done."""
-        check_target(self.svg, "--svg")
-        check_target(self.report, "--report")
-        for wanted, option in ((self.report, "--report"), (self.runs, "--runs"), (self.ledger, "--ledger")):
+        shared.check_target(self.svg, "--svg")
+        shared.check_target(self.report, "--report")
+        for wanted, flag in ((self.report, "--report"), (self.runs, "--runs"), (self.ledger, "--ledger")):
             if wanted and not train:
-                raise ScenarioError(option, "expected --train with a number of episodes, actual value 0")
+                raise ScenarioError(flag, "expected --train with a number of episodes, actual value 0")
         runs = self.runs
         if runs is not None and runs.exists() and (not runs.is_dir() or any(runs.iterdir())):
             raise ScenarioError("--runs", f"expected an empty or new folder, actual value {str(runs)!r}")
@@ -91,81 +61,69 @@ class KeepOptions:
 
 
 @dataclass(frozen=True)
-class ComparingOptions:
-    """Under what planners are compared."""
+class ComparingOptions(shared.OutputOptions, shared.SamplingOptions, shared.Changes):
+    """Under what planners are compared, and what is printed of it."""
 
-    overrides: SetOption = field(default_factory=list)
-    episodes: EpisodesOption = 64
-    seed: SeedOption = 0
-    memory_gib: Annotated[float | None, typer.Option("--memory-gib", help="Memory limit of each plan.")] = None
-    certify: Annotated[
-        bool | None,
-        typer.Option("--certify/--no-certify", help="Certify a lower bound; default: if it takes seconds."),
-    ] = None
-    train: Annotated[int, typer.Option("--train", min=0, help="Also train under so many episodes of each plan.")] = 0
-    device: DeviceOption = "cpu"
-    dtype: TypeOption = "float64"
-    processes: ProcessesOption = 1
-    evaluate_every: EvaluateOption = 5
+    memory_gib: Annotated[float | None, option("Memory limit of each plan.")] = None
+    certify: Annotated[bool | None, option("Certify a lower bound; default: if quick.", "--certify/--no-certify")] = (
+        None
+    )
+    train: Annotated[int, option("Also train under so many episodes of each plan.", min=0)] = 0
+    device: shared.DeviceOption = "cpu"
+    dtype: shared.TypeOption = "float64"
+    processes: shared.ProcessesOption = 1
+    evaluate_every: shared.EvaluateOption = 5
+
+    def check(self) -> None:
+        """Refuse a limit that no plan keeps."""
+        if self.memory_gib is not None and not self.memory_gib > 0:
+            raise ScenarioError("--memory-gib", f"expected a number above 0, actual value {self.memory_gib:g}")
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The same for the study."""
+        own = {name: getattr(self, name) for name in ("memory_gib", "train", "certify", "evaluate_every", "track")}
+        return own | shared.process_maps(self.processes) | {"notify": note}
 
 
 _TABLE_WIDTH = 118  # the comparison table is cut below it
+_SOME_FAILED = 3  # exit code: the others' results are shown and kept
 
 
 @flattened
 def compare_command(
-    scenario: ScenarioArgument,
+    scenario: shared.ScenarioArgument,
     names: Annotated[list[str] | None, typer.Argument(help="Planners; all if none is named.")] = None,
     *,
     asked: ComparingOptions,
-    output: OutputOptions,
     keep: KeepOptions,
 ) -> None:
     """All planners on one scenario, with common random numbers."""
-    if asked.memory_gib is not None and not asked.memory_gib > 0:
-        raise ScenarioError("--memory-gib", f"expected a number above 0, actual value {asked.memory_gib:g}")
+    asked.check()
     keep.check(asked.train)
-    _check_names(names or [])
-    make = build_noted if output.as_json else build  # the table has remarks of its own
-    problem = make(load(scenario, asked.overrides), asked.device, asked.dtype)
-    limits: dict[str, Any] = {"memory_gib": asked.memory_gib, "track": output.track, "train": asked.train}
-    limits |= {"certify": asked.certify, "evaluate_every": asked.evaluate_every, **process_maps(asked.processes)}
-    limits["notify"] = note
+    make = build_noted if asked.as_json else build  # the table has remarks of its own
+    problem = make(asked.scenario(scenario), asked.device, asked.dtype)
     with TemporaryDirectory() as scratch:
         store = keep.store or (Store(Path(scratch), scratch=True) if asked.train else None)
-        result = compare(problem, names, asked.episodes, asked.seed, store=store, **limits)
+        result = compare(problem, names, asked.episodes, asked.seed, store=store, **asked.limits)
         fits = any(row.runs for row in result.rows)
-        ledgers = result.gap_ledgers(track=output.track, notify=note) if keep.ledger and fits else {}
-        if output.as_json:
-            _print_json(problem, result, ledgers)
-        else:
-            title = f"{scenario}: cost per slot, {asked.episodes} episodes, 95 % intervals; gap to {result.reference}"
-            _print_tables(problem, result, ledgers, title, with_seconds=not output.quiet)
+        ledgers = result.gap_ledgers(track=asked.track, notify=note) if keep.ledger and fits else {}
+        title = f"{scenario}: cost per slot, {asked.episodes} episodes, 95 % intervals; gap to {result.reference}"
+        parts = [] if asked.as_json else _parts(problem, result, ledgers, title)
+        show(asked.as_json, _facts(problem, result, ledgers), *parts, width=_TABLE_WIDTH)
+        if not asked.silent:
+            _tell_seconds(result)
         keep.keep(result, scenario)
-    if keep.report is not None and not output.as_json:
+    if keep.report is not None and not asked.as_json:
         say(f"{keep.report}: open it in a browser")
     if result.failures():
         raise typer.Exit(_SOME_FAILED)
 
 
-_SOME_FAILED = 3  # exit code: the others' results are shown and kept
-
-
-def _print_json(problem: Problem, result: Comparison, ledgers: Mapping[str, GapLedger]) -> None:
+def _facts(problem: Problem, result: Comparison, ledgers: Mapping[str, GapLedger]) -> dict[str, Any]:
     bounds = {"reference": result.reference, "lower bound": result.lower_bound}
     rows = [_row_facts(row, ledgers.get(row.planner)) for row in result.rows]
-    print_json(network_facts(problem) | bounds | {"rows": rows})
-
-
-def _print_tables(
-    problem: Problem, result: Comparison, ledgers: Mapping[str, GapLedger], title: str, *, with_seconds: bool
-) -> None:
-    screen = console(width=max(_TABLE_WIDTH, console().width))
-    screen.print(", ".join(f"{name} {text_of(value)}" for name, value in network_facts(problem).items()))
-    screen.print(_comparison_table(result, title))
-    if with_seconds:
-        _tell_seconds(result)
-    _print_below_table(screen, problem, result, ledgers)
+    return network_facts(problem) | bounds | {"rows": rows}
 
 
 def _tell_seconds(result: Comparison) -> None:
@@ -174,63 +132,50 @@ def _tell_seconds(result: Comparison) -> None:
     tell(f"Seconds of planning: {', '.join(planned)}.")
 
 
-def _print_below_table(
-    screen: Console, problem: Problem, result: Comparison, ledgers: Mapping[str, GapLedger]
-) -> None:
-    """Accuracies, remarks on the scenario, what the bound says, and why planners refused."""
+def _parts(
+    problem: Problem, result: Comparison, ledgers: Mapping[str, GapLedger], title: str
+) -> Iterator[Table | str]:
+    """Costs, accuracies, remarks on the scenario, what the bound says, and why planners refused."""
+    yield ", ".join(f"{name} {text_of(value)}" for name, value in network_facts(problem).items())
+    unsettled = any(row.plan is not None and not row.plan.converged for row in result.rows)
+    caption = "* the last round still changed some of the policy" if unsettled else None
+    yield table([_cost_cells(row) for row in result.rows], title, caption=caption)
     trained = {row.planner: row.runs for row in result.rows if row.runs}
     if trained:
-        screen.print(_accuracy_table(trained, problem))
+        yield _accuracy_table(trained, problem)
     if ledgers:
-        screen.print(ledger_table(ledgers))
-    for remark in remarks(problem):
-        screen.print(f"Note: {remark}")
+        yield gap_table(ledgers)
+    yield from (f"Note: {remark}" for remark in remarks(problem))
     if result.lower_bound is not None:
-        screen.print(
+        yield (
             "Certified: no policy with the scenario's actions is expected to cost less than "
             f"{result.lower_bound:.4f} per slot."
         )
-    _explain_centralized(screen, problem, result)
-    for sentence in result.absences():
-        screen.print(sentence)
-
-
-def _explain_centralized(screen: Console, problem: Problem, result: Comparison) -> None:
-    """Why a planner may cost less than `centralized`, where one does."""
     cost = {row.planner: row.summary.cost.mean for row in result.rows if row.summary is not None}
-    exact = cost.get("centralized")
-    if exact is not None and exact > min(cost.values()) and not problem.grid_is_exact:
-        screen.print(
+    if cost.get("centralized", 0.0) > min(cost.values(), default=0.0) and not problem.grid_is_exact:
+        yield (
             "centralized is optimal on its own coarse battery grid; planners on finer grids may cost less, "
             "because simulated batteries are continuous."
         )
-
-
-def _check_names(names: Sequence[str]) -> None:
-    known = planner_names()
-    for name in names:
-        if name not in known:
-            hint = nearest(name, known)
-            raise ScenarioError("planner", f"expected some of {', '.join(known)}, actual value {name!r}{hint}")
+    yield from result.absences()
 
 
 def _accuracy_table(trained: Mapping[str, Sequence[Run]], problem: Problem) -> Table:
     learning, episodes = problem.scenario.learning, len(next(iter(trained.values())))
     title = seeds_title(f"accuracy after {problem.slots} slots on {learning.dataset}, {episodes} episodes", episodes)
     best = max(trained, key=lambda name: _finals(trained[name], "accuracy_mean").mean())
-    headings = ("mean device %", f"against {best}", "least device %", "average model %", "% per joule")
-    table = number_table(title, "planner", *headings)
-    for planner, runs in trained.items():
-        accuracy = _finals(runs, "accuracy_mean")
-        table.add_row(
-            planner,
-            seeds_text(accuracy, ".2f", 100),
-            seeds_text(accuracy - _finals(trained[best], "accuracy_mean"), "+.2f", 100),
-            f"{100 * _finals(runs, 'accuracy_min').min():.2f}",
-            seeds_text(_finals(runs, "average_accuracy"), ".2f", 100),
-            f"{100 * _finals(runs, 'accuracy_per_joule').mean():.4f}",
-        )
-    return table
+    rows = [
+        {
+            "planner": planner,
+            "mean device %": _finals(runs, "accuracy_mean"),
+            f"against {best}": _finals(runs, "accuracy_mean") - _finals(trained[best], "accuracy_mean"),
+            "least device %": float(_finals(runs, "accuracy_min").min()),
+            "average model %": _finals(runs, "average_accuracy"),
+            "% per joule": float(_finals(runs, "accuracy_per_joule").mean()),
+        }
+        for planner, runs in trained.items()
+    ]
+    return table(rows, title)
 
 
 def _finals(runs: Sequence[Run], name: str) -> npt.NDArray[np.float64]:
@@ -241,35 +186,31 @@ def _finals(runs: Sequence[Run], name: str) -> npt.NDArray[np.float64]:
 def _row_facts(row: Row, ledger: GapLedger | None) -> dict[str, Any]:
     facts: dict[str, Any] = {"planner": row.planner}
     if row.plan is not None and row.summary is not None:
-        facts |= plan_facts(row.plan) | summary_facts(row.summary)
+        facts |= plan_facts(row.plan) | row.summary.facts()
     facts |= {name: said for name, said in (("refusal", row.refusal), ("failure", row.failure)) if said}
     if row.gap is not None:
-        facts |= {"gap": row.gap.mean, "gap, 95 % half-width": row.gap.half_width}
+        facts |= row.gap.facts("gap")
     if row.runs:
         facts["accuracy"] = [run.final["accuracy_mean"] for run in row.runs]
         facts["accuracy of the average model"] = [run.final["average_accuracy"] for run in row.runs]
     if ledger is not None:
-        facts["ledger"] = ledger_facts(ledger)
+        facts["ledger"] = ledger.facts()
     return facts
 
 
-def _comparison_table(result: Comparison, title: str) -> Table:
-    headings = ("cost", "gap %", "trains %", "arrived %", "offline", "online/slot")
-    table = number_table(title, "planner", *headings)
-    for row in result.rows:
-        if row.plan is None or row.summary is None:
-            table.add_row(row.planner, "refused" if row.refusal else "failed", *[""] * 5)
-            continue
-        overhead = row.plan.overhead
-        table.add_row(
-            row.planner + ("" if row.plan.converged else " *"),
-            interval_text(row.summary.cost, ".3f"),
-            "" if row.gap is None else interval_text(row.gap, "+.2f", 100),
-            f"{100 * row.summary.participation:.1f}",
-            f"{100 * row.summary.delivery:.1f}",
-            readable(overhead.offline_bytes),
-            readable(overhead.online_bytes_per_slot),
-        )
-    if any(row.plan is not None and not row.plan.converged for row in result.rows):
-        table.caption = "* the last round still changed some of the policy"
-    return table
+def _cost_cells(row: Row) -> dict[str, Any]:
+    """A planner's line in the table of costs."""
+    cells: dict[str, Any] = dict.fromkeys(
+        ("planner", "cost", "gap %", "trains %", "arrived %", "offline", "online/slot")
+    )
+    if row.plan is None or row.summary is None:
+        return cells | {"planner": row.planner, "cost": "refused" if row.refusal else "failed"}
+    return cells | {
+        "planner": row.planner + ("" if row.plan.converged else " *"),
+        "cost": row.summary.cost,
+        "gap %": row.gap,
+        "trains %": row.summary.participation,
+        "arrived %": row.summary.delivery,
+        "offline": row.plan.overhead.offline_bytes,
+        "online/slot": row.plan.overhead.online_bytes_per_slot,
+    }

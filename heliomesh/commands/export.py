@@ -4,21 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
-import typer
-
+from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, print_facts
-from heliomesh.commands.options import (
-    FiniteOption,
-    OutputOptions,
-    PlannerArgument,
-    ScenarioArgument,
-    SeedOption,
-    Settings,
-    flattened,
-    without_end,
-)
+from heliomesh.commands.options import flattened, option
 from heliomesh.interop.c_header import Header, write_headers
 from heliomesh.interop.c_kit import beyond, flash_bytes
 from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
@@ -32,7 +22,6 @@ from heliomesh.planners.receiver import ReceiverTables
 from heliomesh.planning import find_planner, make_plan
 from heliomesh.problem.endless import one_cycle
 from heliomesh.problem.problem import Problem
-from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.trace import simulate
 
 
@@ -55,76 +44,64 @@ class TableBits(StrEnum):
 
 
 _MOST_LISTED = 10  # files by name; of more the table shows the number
-_WIDTH: dict[TableBits, ValueWidth] = {TableBits.EIGHT: 8, TableBits.SIXTEEN: 16, TableBits.THIRTY_TWO: 32}
 
 
 @dataclass(frozen=True)
-class FormOptions:
-    """What is written."""
+class FormOptions(shared.OutputOptions, shared.Settings):
+    """What is written, and what is printed of it."""
 
     kind: Annotated[
         Format,
-        typer.Option(
-            "--format",
-            help="json or npz: tables; c: a firmware kit in C99; flower: a schedule to replay; "
+        option(
+            "json or npz: tables; c: a firmware kit in C99; flower: a schedule to replay; "
             "flower-app: an app for `flwr run` with the schedule and every client's data.",
+            "--format",
         ),
     ] = Format.JSON
-    table_bits: Annotated[
-        TableBits, typer.Option("--table-bits", help="c, receiver: bits of an entry of the tables of values.")
-    ] = TableBits.SIXTEEN
-    finite: FiniteOption = False
+    table_bits: Annotated[TableBits, option("c, receiver: bits of an entry of the tables of values.")] = (
+        TableBits.SIXTEEN
+    )
+    finite: shared.FiniteOption = False
+    seed: shared.SeedOption = 0
+    episode: Annotated[int, option("flower, flower-app: episode of the schedule.", min=0)] = 0
 
     @property
     def replayed(self) -> bool:
         """Whether other software replays one episode."""
         return self.kind in (Format.FLOWER, Format.FLOWER_APP)
 
-    def options(self, planner: str, given: dict[str, Any]) -> dict[str, Any]:
+    def options_of(self, planner: str) -> dict[str, Any]:
         """A planner's options: no end, and tables that are looked up by integers; a schedule is one episode."""
         if self.replayed:
-            return given
+            return self.of_planner
         whole = {"interpolate": False} if "interpolate" in find_planner(planner).options.model_fields else {}
-        return without_end(planner, whole | given, self.finite)
-
-
-@dataclass(frozen=True)
-class ScheduleOptions:
-    """The episode of a schedule."""
-
-    seed: SeedOption = 0
-    episode: Annotated[int, typer.Option("--episode", min=0, help="flower, flower-app: episode of the schedule.")] = 0
+        return shared.without_end(planner, whole | self.of_planner, self.finite)
 
 
 @flattened
 def export_command(
-    scenario: ScenarioArgument,
-    planner: PlannerArgument,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the files.")],
+    scenario: shared.ScenarioArgument,
+    planner: shared.PlannerArgument,
+    out: Annotated[Path, option("Folder for the files.")],
     form: FormOptions,
-    settings: Settings,
-    schedule: ScheduleOptions,
-    output: OutputOptions,
 ) -> None:
     """Write a plan for other tools."""
-    if out.exists() and not out.is_dir():
-        raise ScenarioError("--out", f"expected a folder, actual value {str(out)!r}")
-    problem = build_noted(settings.scenario(scenario))
-    options = form.options(planner, settings.of_planner)
-    made = make_plan(problem, planner, options, bound=False, track=output.track)
+    shared.check_folder(out)
+    problem = build_noted(form.scenario(scenario))
+    made = make_plan(problem, planner, form.options_of(planner), bound=False, track=form.track)
     policy = one_cycle(made.policy)
     if form.replayed:
-        trace = simulate(problem, made, [schedule.episode], schedule.seed, track=output.track)
-        facts = _schedule(TrainJob(problem.scenario, trace, 0, schedule.seed), out, form.kind is Format.FLOWER_APP)
+        trace = simulate(problem, made, [form.episode], form.seed, track=form.track)
+        facts = _schedule(TrainJob(problem.scenario, trace, 0, form.seed), out, form.kind is Format.FLOWER_APP)
     elif form.kind is Format.C and isinstance(policy, Coordinated | ReceiverTables):
-        kit = write_round_headers(policy.problem, policy, made.planner, out, _WIDTH[form.table_bits])
+        kit = write_round_headers(policy.problem, policy, made.planner, out, cast(ValueWidth, int(form.table_bits)))
         facts = {"after the last slot": beyond(policy.problem.slots, policy.problem.cycle_slots)} | _kit_facts(*kit)
     else:
         own = getattr(policy, "problem", problem)  # that of a whole cycle, where the plan has no end
-        facts = _tables(tabulate(made, track=output.track), own, out, form.kind)
-    if not output.as_json and len(facts["files"]) > _MOST_LISTED:
+        facts = _tables(tabulate(made, track=form.track), own, out, form.kind)
+    if not form.as_json and len(facts["files"]) > _MOST_LISTED:
         facts["files"] = f"{len(facts['files'])} in {out}"
-    print_facts({"planner": made.planner} | facts, output.as_json)
+    print_facts({"planner": made.planner} | facts, form.as_json)
 
 
 def _tables(plan: PlanTables, problem: Problem, out: Path, kind: Format) -> dict[str, Any]:

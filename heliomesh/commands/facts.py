@@ -1,86 +1,94 @@
-"""What commands print: facts by name, as a table for people or as JSON for programs."""
+"""What commands print: facts and tables for people, JSON for programs; every rounding and unit stands here."""
 
 import json
-import math
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from heliomesh.commands.terminal import console, say, tell
+from heliomesh.commands.terminal import console, note, say
 from heliomesh.durable import without_nan
+from heliomesh.pages.intervals import interval_text, seeds_text
 from heliomesh.problem.doubts import doubts
 from heliomesh.problem.problem import Problem, build
+from heliomesh.problem.size import readable
 from heliomesh.scenario import Scenario
-from heliomesh.simulation.diagnostics import Summary
-from heliomesh.simulation.ledger import dark_slots, energy_ledger
-from heliomesh.simulation.trace import Trace
+from heliomesh.simulation.diagnostics import Interval
 
+if TYPE_CHECKING:
+    from heliomesh.studies.gap_ledger import GapLedger
 
-def network_facts(problem: Problem) -> dict[str, Any]:
-    """What a scenario amounts to."""
-    scarcity = problem.scarcity()
-    facts = {
-        "scenario": problem.scenario.name,
-        "hash": problem.scenario.content_hash[:12],
-        "devices": problem.num_devices,
-        "diameter": problem.topology.diameter,
-        "scarcity": float(scarcity.mean()),
-    }
-    if problem.scenario.energy.battery_levels is None:  # planners choose their own grids
-        return facts
-    return facts | {"spending rounded up by at most": f"{max(problem.rounding_excess(), 0.0):.0%}"}
-
-
-def summary_facts(summary: Summary) -> dict[str, Any]:
-    """What a simulation showed."""
-    return {
-        "cost": summary.cost.mean,
-        **({} if math.isnan(summary.cost.half_width) else {"cost, 95 % half-width": summary.cost.half_width}),
-        "participation": summary.participation,
-        "sending": summary.sending,
-        "delivery": summary.delivery,
-        "update loss per device": [float(x) for x in summary.update_loss],
-        "update loss spread": summary.update_loss_spread,
-        "overflow share": summary.overflow_share,
-        "mean battery [J]": summary.mean_battery_joule,
-    }
-
-
-def ledger_facts(trace: Trace) -> dict[str, Any]:
-    """Where the energy went, per episode, if anything was lost; and what the books fail to explain."""
-    ledger = energy_ledger(trace)
-    facts: dict[str, Any] = {}
-    if not ledger.is_ideal:
-        totals = {where: getattr(ledger, f"{part}_joule").sum(1) for part, where in _WHERE.items()}
-        facts = {f"{where} [J]": float(joule.mean()) for where, joule in totals.items()}
-        facts["dark share"] = float(dark_slots(trace).mean())
-    return facts | {"energy ledger imbalance [J], largest": float(abs(ledger.imbalance_joule).max())}
-
-
-_WHERE = {
-    "training": "spent on training",
-    "sending": "spent on sending",
-    "standby": "spent on standing by",
-    "converter": "lost in the converter",
-    "charging": "lost in charging",
-    "leaked": "leaked",
+# How numbers are written, by how their column's title begins: bytes by B, shares that are shown in percent by %.
+_TITLES = {
+    "B": ("offline", "online/slot", "size"),
+    ".0f": ("joule",),
+    ".1%": ("arrived %", "trains %"),
+    ".2f": ("accuracy %", "at the end", "over the run %", "since the change"),
+    ".2%": ("average model %", "least device %", "mean device %"),
+    ".3f": ("cost",),
+    ".4f": ("cost per slot", "against the stale plan"),
+    ".4%": ("% per joule",),
+    "+.2f": ("disagreement", "gap to", "learning gains", "optimiser", "over ", "steps not trained"),
+    "+.2%": ("against ", "gap %"),
 }
+_FORMS = {title: form for form, titles in _TITLES.items() for title in titles}
 
 
-def print_facts(facts: dict[str, Any], as_json: bool) -> None:
-    """Print facts in two columns, or as JSON."""
+def show(as_json: bool, facts: object, *parts: Table | str, width: int = 0) -> None:
+    """Print the facts as JSON; or tables and sentences, in so many columns at least."""
     if as_json:
-        print_json(facts)
+        say(json.dumps(without_nan(facts), indent=2), lines=True)
         return
-    table = Table(show_header=False, box=None)
+    screen = console(width=max(width, console().width))
+    for part in parts:
+        screen.print(part)
+
+
+def print_facts(facts: Mapping[str, Any], as_json: bool) -> None:
+    """Print facts in two columns, or as JSON."""
+    listed = Table(show_header=False, box=None)
     for name, value in facts.items():
-        table.add_row(name, text_of(value))
-    console().print(table)
+        listed.add_row(name, text_of(value))
+    show(as_json, facts, listed)
+
+
+def table(
+    rows: Sequence[Mapping[str, Any]], title: str | None = None, *, fold: str = "", caption: str | None = None
+) -> Table:
+    """A line per row with its values by column: numbers to the right; only the column ``fold`` may take more lines.
+
+    An array has the values of seeds, an `Interval` its mean and half-width, and None is left empty.
+    """
+    made = Table(title=title, caption=caption, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
+    for name in rows[0] if rows else ():
+        is_text = all(isinstance(row[name], str | bool | None) for row in rows)
+        justify, overflow = ("left" if is_text else "right"), ("fold" if name == fold else "ellipsis")
+        made.add_column(name, justify=justify, overflow=overflow, no_wrap=name != fold)  # type: ignore[arg-type]
+    for row in rows:
+        made.add_row(*(_cell(value, name) for name, value in row.items()))
+    return made
+
+
+def _cell(value: Any, title: str) -> str:
+    form = _FORMS.get(max((start for start in _FORMS if title.startswith(start)), key=len, default=""), "")
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not form or isinstance(value, str):
+        return text_of(value)
+    if form == "B":
+        return readable(value)
+    factor, form = (100.0, f"{form[:-1]}f") if form.endswith("%") else (1.0, form)
+    if isinstance(value, np.ndarray):
+        return seeds_text(value, form, factor)
+    return interval_text(value, form, factor) if isinstance(value, Interval) else f"{factor * value:{form}}"
 
 
 def text_of(value: object) -> str:
-    """A value in a table."""
+    """A value without a form of its own."""
     if value is None:
         return "unknown"
     if isinstance(value, float):
@@ -90,37 +98,21 @@ def text_of(value: object) -> str:
     return str(value)
 
 
-def number_table(title: str, first: str, *headings: str) -> Table:
-    """An empty table with a column of names and columns of numbers."""
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    table.add_column(first, no_wrap=True)
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
-def print_json(value: object) -> None:
-    """Print one JSON value."""
-    say(json.dumps(without_nan(value), indent=2), lines=True)
+def gap_table(ledgers: Mapping[str, "GapLedger"]) -> Table:
+    """A line per planner: the gap and its parts in percentage points."""
+    several = len(next(iter(ledgers.values())).gap) > 1
+    title = f"accuracy lost against the lossless ideal, percentage points{', 95 % intervals' * several}"
+    found = {planner: ledger.intervals() for planner, ledger in ledgers.items()}
+    rows = [
+        {"planner": planner} | {name: part if several else part.mean for name, part in parts.items()}
+        for planner, parts in found.items()
+    ]
+    return table(rows, title)
 
 
 def build_noted(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:
     """The problem; what is probably not meant is noted on standard error."""
     problem = build(scenario, device, dtype)
     for sentence in doubts(problem):
-        tell(f"note: {sentence}")
+        note(sentence)
     return problem
-
-
-def remarks(problem: Problem) -> list[str]:
-    """What is valid but probably not meant, or worth knowing of the grid and the data."""
-    found = doubts(problem)
-    if problem.scenario.energy.battery_levels is not None and problem.rounding_excess() > _COARSE:
-        found.append(
-            f"energy.battery_levels rounds spending up by as much as {problem.rounding_excess():.0%} where "
-            "planners do not interpolate; leave it out, and every planner chooses its own grid"
-        )
-    return [*found, *problem.harvest.law.remarks]
-
-
-_COARSE = 0.35  # rounding beyond which plans visibly suffer

@@ -1,4 +1,4 @@
-"""`heliomesh fleet`: a run in which every device is an actor, and only messages between neighbours count."""
+"""`heliomesh device fleet`: a run in which every device is an actor, and only messages between neighbours count."""
 
 import os
 from collections.abc import Mapping
@@ -6,23 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from heliomesh.commands.facts import build_noted, print_facts, summary_facts
-from heliomesh.commands.options import (
-    AddressOption,
-    EpisodeOption,
-    EvaluateOption,
-    FiniteOption,
-    OutputOptions,
-    ScenarioArgument,
-    Settings,
-    StrategyOption,
-    flattened,
-    start_ray,
-    track_unless,
-    without_end,
-)
+from heliomesh.commands import options as shared
+from heliomesh.commands.facts import build_noted, print_facts
+from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import console, tell
 from heliomesh.engine.fleet.clock import run_fleet
 from heliomesh.engine.fleet.scheme import WITH_OTHERS, FleetScheme, scheme_of
@@ -36,25 +22,20 @@ from heliomesh.learning.trainer import Execution
 from heliomesh.scenario import ScenarioError
 from heliomesh.simulation.diagnostics import summarise
 
-OutOption = Annotated[Path, typer.Option("--out", help="Folder for the finished run.")]
-KillOption = Annotated[
-    list[str], typer.Option("--kill", help="Kill a device's actor at the start of a slot: device@slot. Repeatable.")
-]
-
 
 @dataclass(frozen=True)
-class FleetOptions:
+class FleetOptions(shared.Settings):
     """Which run, on which cluster."""
 
-    address: AddressOption = None
-    episode: EpisodeOption = 0
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Seed of simulation and training; default: the scenario's.")
-    ] = None
-    evaluate_every: EvaluateOption = 10
-    strategy: StrategyOption = "auto"
-    kill: KillOption = field(default_factory=list)
-    finite: FiniteOption = False
+    address: shared.AddressOption = None
+    episode: shared.EpisodeOption = 0
+    seed: shared.RunSeedOption = None
+    evaluate_every: shared.EvaluateOption = 10
+    strategy: shared.StrategyOption = "auto"
+    kill: Annotated[list[str], option("Kill a device's actor as a slot starts: device@slot. Repeatable.")] = field(
+        default_factory=list
+    )
+    finite: shared.FiniteOption = False
 
     def job(self, scheme: FleetScheme) -> Job:
         """What is to be run; refused where it cannot be trained."""
@@ -68,30 +49,29 @@ class FleetOptions:
 
 @flattened
 def fleet_command(
-    scenario: ScenarioArgument,
-    out: OutOption,
+    scenario: shared.ScenarioArgument,
+    out: Annotated[Path, option("Folder for the finished run.")],
     *,
     planner: Annotated[
-        str, typer.Option("--planner", help="decentralized, fixed_fraction, skiptrain, turns or uncoordinated.")
+        str, option("decentralized, fixed_fraction, skiptrain, turns or uncoordinated.")
     ] = "decentralized",
-    settings: Settings,
     asked: FleetOptions,
-    output: OutputOptions,
+    output: shared.OutputOptions,
 ) -> None:
     """Run every device as a Ray actor of its own; they plan, coordinate and learn by messages between neighbours."""
-    problem = build_noted(settings.scenario(scenario))
+    problem = build_noted(asked.scenario(scenario))
     finite = asked.finite or planner != WITH_OTHERS  # all others look at the own battery only
-    options = settings.of_planner if finite else without_end(planner, settings.of_planner, finite)
+    options = asked.of_planner if finite else shared.without_end(planner, asked.of_planner, finite)
     scheme = scheme_of(problem, planner, options)
     deaths = dict(_death(text, problem.num_devices, problem.slots) for text in asked.kill)
     _check_out(out)
     job = asked.job(scheme)
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(problem.num_devices))  # else Ray warns
-    engine = start_ray(asked.address)
+    engine = shared.start_ray(asked.address)
     from heliomesh.engine.fleet.ray_post import RayPost  # Ray is there only now
 
     try:
-        found = run_fleet(scheme, RayPost, job, deaths=deaths, work=_watched(output.silent))
+        found = run_fleet(scheme, RayPost, job, deaths=deaths, work=_watched(output))
     except (KeyboardInterrupt, SystemExit):  # a signal
         tell("stopped; of an unfinished fleet nothing is kept")
         raise
@@ -105,21 +85,18 @@ def fleet_command(
         **found.run.final,
         "folder": str(out),
     }
-    print_facts(facts | summary_facts(summarise(found.trace)) | found.message_facts, output.as_json)
+    print_facts(facts | summarise(found.trace).facts() | found.message_facts, output.as_json)
 
 
 def _check_out(out: Path) -> None:
-    if out.exists() and not out.is_dir():
-        raise TrainingError(f"{out}: expected a folder, actual: a file")
+    shared.check_folder(out)
     if is_finished(out) or (out / PLAN).exists():
         raise TrainingError(f"{out}: this folder holds a run. Choose an empty one.")
 
 
-def _watched(quiet: bool) -> Execution:
-    return Execution(
-        track=track_unless(quiet),
-        observer=unobserved if quiet or console(stderr=True).is_terminal else _tell,
-    )
+def _watched(output: shared.OutputOptions) -> Execution:
+    hidden = output.silent or console(stderr=True).is_terminal
+    return Execution(track=output.track, observer=unobserved if hidden else _tell)
 
 
 def _death(text: str, devices: int, slots: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""`heliomesh members`: who belongs to a deployed network. A device asks and installs, the operator decides."""
+"""`heliomesh device members`: who belongs to a deployed network. A device asks and installs, the operator decides."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Sign, renew and revoke the certificates of a deployed network.")
 
-NetworkArgument = Annotated[Path, typer.Argument(help="The folder that `heliomesh deploy` wrote.")]
+NetworkArgument = Annotated[Path, typer.Argument(help="The folder that `heliomesh device deploy` wrote.")]
 DeviceArgument = Annotated[Path, typer.Argument(help="The device's own folder.")]
 WaitOption = Annotated[float, typer.Option("--wait", min=0, help="Seconds to look for devices that are at work.")]
 
@@ -28,7 +28,7 @@ def request_command(folder: DeviceArgument) -> None:
     own = _device(folder)
     request = folder / "own.csr"
     key = write_request(own.new_key, request, own.settings.network, str(own.settings.device))
-    say(f"{request}: send it to the operator, who signs the key {key[:16]} by heliomesh members sign")
+    say(f"{request}: send it to the operator, who signs the key {key[:16]} by heliomesh device members sign")
 
 
 @app.command("sign")

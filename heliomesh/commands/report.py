@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from heliomesh.commands.options import check_target
+from heliomesh.commands.options import check_target, option
 from heliomesh.commands.terminal import say
 from heliomesh.pages.report import report
 from heliomesh.problem.size import readable
@@ -13,15 +13,13 @@ from heliomesh.problem.size import readable
 
 def report_command(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs, from `heliomesh run --out`.")],
-    out: Annotated[Path, typer.Option("--out", help="The HTML file to write.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option("--title", help="Heading; default: scenarios and planners.")] = None,
-    every: Annotated[
-        int, typer.Option("--every", min=1, help="Keep every such slot in the player, for long runs.")
-    ] = 1,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not say what was written.")] = False,
+    out: Annotated[Path, option("The HTML file to write.")] = Path("report.html"),
+    title: Annotated[str | None, option("Heading; default: scenarios and planners.")] = None,
+    every: Annotated[int, option("Keep every such slot in the player, for long runs.", min=1)] = 1,
+    quiet: Annotated[bool, option("Do not say what was written.", "--quiet")] = False,
 ) -> None:
     """Write one HTML page of some runs; it opens from the disk and needs no network."""
-    check_target(out, "--out")
+    check_target(out)
     report(runs, out, title=title, every=every)
     if not quiet:
         number = "1 run" if len(runs) == 1 else f"{len(runs)} runs"

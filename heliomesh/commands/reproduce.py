@@ -6,20 +6,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from heliomesh.commands.options import (
-    AddressOption,
-    DeviceOption,
-    Engine,
-    EngineOption,
-    PrecisionOption,
-    QuietOption,
-    StrategyOption,
-    engine_maps,
-    flattened,
-    track_unless,
-)
+from heliomesh.commands.options import QuietOption, SpreadOptions, StackOptions, check_folder, flattened, option
+from heliomesh.commands.progress import track_unless
 from heliomesh.commands.terminal import note, say
-from heliomesh.learning.run import TrainingError
 from heliomesh.pages.publishing import publish
 from heliomesh.studies.experiments import EXPERIMENTS, experiments
 from heliomesh.studies.reproduce import reproduce, store_of
@@ -31,11 +20,11 @@ _NAMES = f"Experiments, of {', '.join(one.name for one in EXPERIMENTS)}; all if 
 class FigureOptions:
     """How much of the figures."""
 
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A small version of every figure, in the folder quick of --out.")
-    ] = False
-    only_plan: Annotated[bool, typer.Option("--only-plan", help="Plan and simulate, and train later.")] = False
-    only_print: Annotated[bool, typer.Option("--only-print", help="Tables and figures of what is stored.")] = False
+    quick: Annotated[bool, option("A small version of every figure, in the folder quick of --out.", "--quick")] = (
+        False
+    )
+    only_plan: Annotated[bool, option("Plan and simulate, and train later.", "--only-plan")] = False
+    only_print: Annotated[bool, option("Tables and figures of what is stored.", "--only-print")] = False
 
     @property
     def only(self) -> Literal["plan", "read"] | None:
@@ -43,43 +32,19 @@ class FigureOptions:
         return "read" if self.only_print else "plan" if self.only_plan else None
 
 
-@dataclass(frozen=True)
-class StackOptions:
-    """How runs are trained."""
-
-    device: DeviceOption = "cpu"
-    precision: PrecisionOption = "fp32"
-    strategy: StrategyOption = "auto"
-
-
-@dataclass(frozen=True)
-class SpreadOptions:
-    """Who does the work."""
-
-    engine: EngineOption = Engine.local
-    address: AddressOption = None
-
-    def maps(self, device: str) -> dict[str, Any]:
-        """How work is spread, as fields of `Execution`."""
-        return engine_maps(self.engine, self.address, device)
-
-
 @flattened
 def reproduce_command(
     names: Annotated[list[str] | None, typer.Argument(help=_NAMES)] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder of results; what it holds is not repeated.")] = Path(
-        "results"
-    ),
+    out: Annotated[Path, option("Folder of results; what it holds is not repeated.")] = Path("results"),
     *,
     asked: FigureOptions,
     training: StackOptions,
-    together: Annotated[int, typer.Option("--together", min=1, help="Runs trained in one stack.")] = 10,
+    together: Annotated[int, option("Runs trained in one stack.", min=1)] = 10,
     spread: SpreadOptions,
     quiet: QuietOption = False,
 ) -> None:
     """Everything in the paper's evaluation, over paired seeds, with 95 % intervals."""
-    if out.exists() and not out.is_dir():
-        raise TrainingError(f"--out: expected a folder, actual: {out} is a file")
+    check_folder(out)
     experiments(names)  # refuses unknown names before Ray is started
     maps = {} if asked.only_print else spread.maps(training.device)
     work: dict[str, Any] = {"track": track_unless(quiet), "notify": note, "runs_at_once": together, **maps}

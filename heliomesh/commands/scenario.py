@@ -1,14 +1,16 @@
 """`heliomesh scenario`: list, show and check scenarios."""
 
+from typing import Any
+
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from heliomesh.commands.facts import print_json, remarks, text_of
-from heliomesh.commands.options import JsonOption, ScenarioArgument, SetOption, load
-from heliomesh.commands.terminal import console, say
+from heliomesh.commands.facts import show, table, text_of
+from heliomesh.commands.options import Changes, JsonOption, ScenarioArgument, flattened
+from heliomesh.commands.terminal import say
 from heliomesh.learning.dataset import find_dataset
 from heliomesh.physics import parts
+from heliomesh.problem.doubts import remarks
 from heliomesh.problem.problem import build
 from heliomesh.scenario import Scenario, shipped
 
@@ -29,29 +31,24 @@ def list_command(as_json: JsonOption = False) -> None:
         for name in shipped()
         for scenario in [Scenario.load(name)]
     ]
-    if as_json:
-        print_json(rows)
-        return
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(*map(str, row.values()))
-    console().print(table)
+    show(as_json, rows, table(rows))
 
 
 @app.command("show")
-def show_command(scenario: ScenarioArgument, overrides: SetOption = [], as_json: JsonOption = False) -> None:  # noqa: B006
+@flattened
+def show_command(scenario: ScenarioArgument, *, changes: Changes, as_json: JsonOption = False) -> None:
     """Print a scenario in full, defaults included."""
-    loaded = load(scenario, overrides)
-    if as_json:
-        print_json(loaded.as_dict() | {"hash": loaded.content_hash})
-    else:
+    loaded = changes.scenario(scenario)
+    show(as_json, loaded.as_dict() | {"hash": loaded.content_hash})
+    if not as_json:
         say(f"# sha256 {loaded.content_hash}\n{loaded.to_toml().rstrip()}", lines=True)
 
 
 @app.command("validate")
-def validate_command(scenario: ScenarioArgument, overrides: SetOption = []) -> None:  # noqa: B006
+@flattened
+def validate_command(scenario: ScenarioArgument, *, changes: Changes) -> None:
     """Check a scenario and all it refers to; exit code 2 and one sentence if it is wrong."""
-    loaded = load(scenario, overrides)
+    loaded = changes.scenario(scenario)
     find_dataset(loaded.learning)
     problem = build(loaded)
     scarcity = problem.scarcity()
@@ -77,19 +74,17 @@ def boards_command(as_json: JsonOption = False) -> None:
 
 def _print_parts(kind: str, as_json: bool) -> None:
     found = {name: parts.read(kind, name).model_dump(mode="json", exclude_none=True) for name in parts.names(kind)}
-    if as_json:
-        print_json(found)
-        return
-    for name, part in found.items():
-        places = part.pop("source")
-        title, document = f"{name}: {part.pop('title')}", places["document"]
-        table = Table("number", "value", "place", title=title, caption=document, box=SIMPLE_HEAD, pad_edge=False)
-        for field, value in part.items():
-            table.add_row(field, text_of(value), places[field])
-        console().print(table)
+    show(as_json, found, *(_part_table(name, dict(part)) for name, part in found.items()))
+
+
+def _part_table(name: str, part: dict[str, Any]) -> Table:
+    places = part.pop("source")
+    title = f"{name}: {part.pop('title')}"
+    rows = [{"number": field, "value": text_of(value), "place": places[field]} for field, value in part.items()]
+    return table(rows, title, fold="place", caption=places["document"])
 
 
 @app.command("schema")
 def schema_command() -> None:
     """JSON schema of scenario files, for editors."""
-    print_json(Scenario.json_schema())
+    show(True, Scenario.json_schema())

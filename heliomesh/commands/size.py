@@ -1,30 +1,17 @@
 """`heliomesh size`: the smallest batteries and panels that meet a target, by a sweep over both."""
 
 import math
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from heliomesh.commands.facts import build_noted, print_json
-from heliomesh.commands.options import (
-    DeviceOption,
-    OutputOptions,
-    PlannerNameOption,
-    PlannerOptions,
-    ScenarioArgument,
-    SeedOption,
-    SetOption,
-    Settings,
-    StrategyOption,
-    check_target,
-    flattened,
-    load,
-)
-from heliomesh.commands.terminal import console, note, say
+from heliomesh.commands import options as shared
+from heliomesh.commands.facts import build_noted, show, table
+from heliomesh.commands.options import flattened, option
+from heliomesh.commands.terminal import note, say
 from heliomesh.durable import write_text
 from heliomesh.pages.contour import border_notes, contour_svg, in_words
 from heliomesh.pages.sizing_page import sizing_page
@@ -36,25 +23,14 @@ _OPTION = {"update loss": "--target-loss", "accuracy": "--target-accuracy"}
 
 
 @dataclass(frozen=True)
-class AskedOptions:
-    """What must be reached, and by which planner."""
+class AskedOptions(shared.OutputOptions, shared.Settings):
+    """What must be reached, by which planner, and what is printed of it."""
 
-    target_loss: Annotated[
-        float | None, typer.Option("--target-loss", help="Largest mean update loss per device and slot, 0 to 1.")
-    ] = None
-    target_accuracy: Annotated[
-        float | None, typer.Option("--target-accuracy", help="Least mean accuracy of the devices, 0 to 1.")
-    ] = None
-    most_dark: Annotated[
-        float,
-        typer.Option("--most-dark", help="Largest mean share of device slots whose battery does not pay standby."),
-    ] = MOST_DARK
-    by_slot: Annotated[
-        int | None, typer.Option("--by-slot", min=1, help="When the accuracy counts; default: after the last slot.")
-    ] = None
-    planner: PlannerNameOption = "receiver"
-    options: PlannerOptions = field(default_factory=list)
-    overrides: SetOption = field(default_factory=list)
+    target_loss: Annotated[float | None, option("Largest mean update loss per device and slot, 0 to 1.")] = None
+    target_accuracy: Annotated[float | None, option("Least mean accuracy of the devices, 0 to 1.")] = None
+    most_dark: Annotated[float, option("Largest mean share of device slots without standby power.")] = MOST_DARK
+    by_slot: Annotated[int | None, option("When the accuracy counts; default: after the last slot.", min=1)] = None
+    planner: shared.PlannerNameOption = "receiver"
 
 
 @dataclass(frozen=True)
@@ -62,20 +38,14 @@ class PartsOptions:
     """Batteries and panels to try, and their prices."""
 
     capacity: Annotated[
-        str | None,
-        typer.Option(
-            "--capacity", help="Battery capacities in J, such as 1,2,4; default: ¼ to 4 times the scenario's."
-        ),
+        str | None, option("Capacities in J, such as 1,2,4; default: ¼ to 4 times the scenario's.")
     ] = None
     panel: Annotated[
         str | None,
-        typer.Option(
-            "--panel",
-            help="Panel areas in cm²; factors on a harvest without panel or on panels per device; default: likewise.",
-        ),
+        option("Panel areas in cm²; factors on a harvest without panel or on panels per device; default: likewise."),
     ] = None
-    price_battery: Annotated[float | None, typer.Option("--price-battery", help="Price per joule of battery.")] = None
-    price_panel: Annotated[float | None, typer.Option("--price-panel", help="Price per cm² of panel.")] = None
+    price_battery: Annotated[float | None, option("Price per joule of battery.")] = None
+    price_panel: Annotated[float | None, option("Price per cm² of panel.")] = None
 
     @property
     def axes(self) -> dict[str, list[float] | None]:
@@ -86,65 +56,49 @@ class PartsOptions:
     def prices(self) -> Prices | None:
         """Prices, if there are any."""
         battery, panel = self.price_battery, self.price_panel
-        for option, value in (("--price-battery", battery), ("--price-panel", panel)):
+        for flag, value in (("--price-battery", battery), ("--price-panel", panel)):
             if value is not None and not (math.isfinite(value) and value >= 0):
-                raise ScenarioError(option, f"expected a number of at least 0, actual value {value:g}")
+                raise ScenarioError(flag, f"expected a number of at least 0, actual value {value:g}")
         return None if battery is None and panel is None else Prices(battery or 0.0, panel or 0.0)
 
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """How pairs are measured."""
+    """How pairs are measured, and on what."""
 
-    episodes: Annotated[
-        int | None, typer.Option("--episodes", min=2, help="Episodes of a pair; default: 16, or 5 to train in.")
-    ] = None
-    seed: SeedOption = 0
-    every_pair: Annotated[
-        bool, typer.Option("--every-pair", help="Train also at pairs whose outcome follows from others.")
-    ] = False
-    store: Annotated[Path | None, typer.Option("--store", help="Keep what is found here, and go on with it.")] = None
-
-
-@dataclass(frozen=True)
-class ComputingOptions:
-    """What computes."""
-
-    device: DeviceOption = "cpu"
-    strategy: StrategyOption = "auto"
+    episodes: Annotated[int | None, option("Episodes of a pair; default: 16, or 5 to train in.", min=2)] = None
+    seed: shared.SeedOption = 0
+    every_pair: Annotated[bool, option("Train also where the outcome follows from other pairs.", "--every-pair")] = (
+        False
+    )
+    store: shared.StoreOption = None
+    device: shared.DeviceOption = "cpu"
+    strategy: shared.StrategyOption = "auto"
 
 
 @flattened
 def size_command(
-    scenario: ScenarioArgument,
+    scenario: shared.ScenarioArgument,
     *,
     asked: AskedOptions,
     parts: PartsOptions,
     sweep: SweepOptions,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Write a page (.html) or the picture (.svg) here.")
-    ] = None,
-    output: OutputOptions,
-    computing: ComputingOptions,
+    out: Annotated[Path | None, option("Write a page (.html) or the picture (.svg) here.")] = None,
 ) -> None:
     """Sweep battery capacity and panel area for the smallest pairs that meet a target."""
     prices, axes = parts.prices, parts.axes
     _check_out(out)
-    base = load(scenario, asked.overrides)
+    base = asked.scenario(scenario)
     build_noted(base)  # what it says holds for every pair
-    own: dict[str, Any] = axes | asdict(sweep) | asdict(computing)
-    own |= {name: getattr(asked, name) for name in _ASKED}
-    sizing = size(base, **own, options=Settings(options=asked.options).of_planner, track=output.track, notify=note)
+    own: dict[str, Any] = axes | asdict(sweep) | {name: getattr(asked, name) for name in _ASKED}
+    sizing = size(base, **own, options=asked.of_planner, track=asked.track, notify=note)
     episodes = sweep.episodes or EPISODES[sizing.target.measure]
     trial = Measurement(sizing.target.measure, asked.planner, episodes=episodes, by_slot=asked.by_slot)
     if out is not None:
         _write(out, sizing, base, prices, trial.planner)
     _check_reached(sizing)
-    if output.as_json:
-        print_json(_facts(sizing, base, trial, prices))
-        return
-    _print(sizing, base, trial, prices)
-    if out is not None:
+    show(asked.as_json, _facts(sizing, base, trial, prices), *_parts(sizing, base, trial, prices))
+    if out is not None and not asked.as_json:
         say(f"{out}: written")
 
 
@@ -166,19 +120,19 @@ def _check_reached(sizing: Sizing) -> None:
     )
 
 
-def _numbers(text: str | None, option: str) -> list[float] | None:
+def _numbers(text: str | None, flag: str) -> list[float] | None:
     if text is None:
         return None
     try:
         return [float(word) for word in text.split(",")]
     except ValueError:
-        raise ScenarioError(option, f"expected numbers with commas between, actual value {text!r}") from None
+        raise ScenarioError(flag, f"expected numbers with commas between, actual value {text!r}") from None
 
 
 def _check_out(out: Path | None) -> None:
     if out is not None and out.suffix not in (".html", ".svg"):
         raise ScenarioError("--out", f"expected a name that ends in .html or .svg, actual value {str(out)!r}")
-    check_target(out, "--out")
+    shared.check_target(out)
 
 
 def _write(out: Path, sizing: Sizing, base: Scenario, prices: Prices | None, planner: str) -> None:
@@ -213,31 +167,27 @@ def _pair_facts(sizing: Sizing, pair: BatteryPanel, prices: Prices | None) -> di
     return facts if prices is None else facts | {"price": sizing.axes.price(pair, prices)}
 
 
-def _print(sizing: Sizing, base: Scenario, trial: Measurement, prices: Prices | None) -> None:
-    screen, target = console(), sizing.target
+def _parts(sizing: Sizing, base: Scenario, trial: Measurement, prices: Prices | None) -> Iterator[Table | str]:
+    target = sizing.target
     accuracy = target.measure == "accuracy"
     when = f" after {trial.by_slot or base.slots} slots" if accuracy else " per device and slot"
-    screen.print(f"{base.name}, {trial.planner}: mean {target.measure}{when}, {trial.episodes} episodes")
-    screen.print(_grid(sizing))
-    screen.print(
-        "+ meets the target at 95 % confidence, - does not, * smallest that meet it"
-        + (f", d more than {100 * target.most_dark:g} % of device slots dark" if sizing.is_drained else "")
-    )
-    screen.print()
+    yield f"{base.name}, {trial.planner}: mean {target.measure}{when}, {trial.episodes} episodes"
+    yield _grid(sizing)
+    dark = f", d more than {100 * target.most_dark:g} % of device slots dark" if sizing.is_drained else ""
+    yield f"+ meets the target at 95 % confidence, - does not, * smallest that meet it{dark}\n"
     sign = "at least" if accuracy else "at most"
-    screen.print(f"Smallest pairs with {target.measure} {sign} {target.value:g} at 95 % confidence:")
+    yield f"Smallest pairs with {target.measure} {sign} {target.value:g} at 95 % confidence:"
     for pair in sizing.smallest:
         price = "" if prices is None else f", price {sizing.axes.price(pair, prices):g}"
-        screen.print(f"  {in_words(sizing, pair)}{price}")
+        yield f"  {in_words(sizing, pair)}{price}"
     if prices is not None:
-        screen.print(f"Cheapest: {in_words(sizing, sizing.cheapest(prices))}")
+        yield f"Cheapest: {in_words(sizing, sizing.cheapest(prices))}"
     if sizing.skipped:
         number = f"{len(sizing.skipped)} of {len(sizing.axes.pairs)}"
-        screen.print(f"Pairs not tried: {number}, since a smaller one meets the target or a larger one does not.")
-    for sentence in border_notes(sizing):
-        screen.print(f"Note: {sentence}")
+        yield f"Pairs not tried: {number}, since a smaller one meets the target or a larger one does not."
+    yield from (f"Note: {sentence}" for sentence in border_notes(sizing))
     if isinstance(base.energy.initial, str):
-        screen.print(
+        yield (
             f"Note: batteries start filled at random (energy.initial = {base.energy.initial!r}), so larger ones hold "
             "more at first; --set energy.initial=0.0 starts them empty."
         )
@@ -245,16 +195,16 @@ def _print(sizing: Sizing, base: Scenario, trial: Measurement, prices: Prices | 
 
 def _grid(sizing: Sizing) -> Table:
     """Means by panel (rows) and capacity (columns)."""
-    axes, smallest, too_dark = sizing.axes, sizing.smallest, sizing.too_dark
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(axes.panel_unit, justify="right", no_wrap=True)
-    for capacity in axes.capacity_joule:
-        table.add_column(f"{capacity:g} J", justify="right", no_wrap=True)
-    for panel in reversed(axes.panel):
-        cells = []
-        for capacity in axes.capacity_joule:
-            pair = BatteryPanel(capacity, panel)
-            mark = "*" if pair in smallest else "+" if sizing.meets(pair) else "d" if pair in too_dark else "-"
-            cells.append(f"{sizing.found[pair].mean:.3f} {mark}" if pair in sizing.found else f"not tried {mark}")
-        table.add_row(f"{panel:.4g}", *cells)
-    return table
+    axes = sizing.axes
+    rows: list[dict[str, Any]] = [
+        {axes.panel_unit: f"{panel:.4g}"}
+        | {f"{joule:g} J": _marked(sizing, BatteryPanel(joule, panel)) for joule in axes.capacity_joule}
+        for panel in reversed(axes.panel)
+    ]
+    return table(rows)
+
+
+def _marked(sizing: Sizing, pair: BatteryPanel) -> str:
+    meets, dark = sizing.meets(pair), pair in sizing.too_dark
+    mark = "*" if pair in sizing.smallest else "+" if meets else "d" if dark else "-"
+    return f"{sizing.found[pair].mean:.3f} {mark}" if pair in sizing.found else f"not tried {mark}"

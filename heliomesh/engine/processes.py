@@ -9,7 +9,7 @@ import pickle
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
+from functools import cache, partial
 from multiprocessing import get_all_start_methods, get_context, parent_process
 from multiprocessing.context import BaseContext
 from threading import Thread
@@ -24,6 +24,12 @@ def parallel_map(function: Callable[[Any], Any], items: Iterable[Any], *, proces
     packed = (pickle.dumps((function, item)) for item in items)
     # plain pickles: the executor's own would leave tensors in shared memory, which ends with the process
     return (pickle.loads(result) for result in _pool(processes).map(_called, packed))  # noqa: S301
+
+
+def work_fields(processes: int, device: str) -> dict[str, Any]:
+    """How processes share the work, as fields of `Work`; on a GPU one stack has more room than several."""
+    spread = partial(parallel_map, processes=processes)
+    return {"parallel_map": spread, "stacks_at_once": processes if device == "cpu" else 1, "same_disk": True}
 
 
 def load_ahead() -> None:

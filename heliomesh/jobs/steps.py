@@ -107,6 +107,21 @@ def needs_plan(job: Job) -> bool:
     return job.planner != IDEAL and job.trace is None
 
 
+def network_facts(problem: Problem) -> dict[str, Any]:
+    """What a scenario amounts to."""
+    scarcity = problem.scarcity()
+    facts = {
+        "scenario": problem.scenario.name,
+        "hash": problem.scenario.content_hash[:12],
+        "devices": problem.num_devices,
+        "diameter": problem.topology.diameter,
+        "scarcity": float(scarcity.mean()),
+    }
+    if problem.scenario.energy.battery_levels is None:  # planners choose their own grids
+        return facts
+    return facts | {"spending rounded up by at most": f"{max(problem.rounding_excess(), 0.0):.0%}"}
+
+
 def plan_facts(made: Plan) -> dict[str, Any]:
     """What is known about a plan; costs and bound of one without an end are averages over all time."""
     endless = {"repeats after [slots]": made.policy.period} if isinstance(made.policy, Endless) else {}

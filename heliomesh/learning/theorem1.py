@@ -64,6 +64,19 @@ class Theorem1:
         """G²: what holds without any theorem."""
         return self.constants.gradient_bound**2
 
+    def facts(self) -> dict[str, float]:
+        """Everything by name, as commands print it."""
+        constants = self.constants
+        return {
+            "L": constants.smoothness,
+            "sigma_l^2": constants.local_variance,
+            "sigma_g^2": constants.global_variance,
+            "G^2, the trivial bound": self.trivial_bound,
+            "Theorem 1's bound": self.bound,
+            **{f"Theorem 1: {name}": value for name, value in self.terms.items()},
+            "Theorem 1's learning rate": self.learning_rate,
+        }
+
 
 @checked
 def diagnose(

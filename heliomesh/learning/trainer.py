@@ -24,7 +24,7 @@ from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.evaluation import COLUMNS, Evaluation, evaluate
 from heliomesh.learning.members import DivergedError, Member
 from heliomesh.learning.replay import Replay, Stack, state_names
-from heliomesh.learning.run import Floats, Run, TrainingError, machine, versions
+from heliomesh.learning.run import Floats, Run, machine, versions
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.tracking import Observer, unobserved
 from heliomesh.problem.policy import ParallelMap, Track, untracked

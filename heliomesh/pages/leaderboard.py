@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from heliomesh.pages.tables import interval_text, markdown_table
+from heliomesh.pages.intervals import interval_text
+from heliomesh.pages.tables import markdown_table
 from heliomesh.problem.size import readable
 from heliomesh.simulation.diagnostics import Interval
 from heliomesh.studies.bench.board import Leaderboard, Overall, Placement

@@ -22,10 +22,11 @@ from heliomesh.learning.retrieval.search import is_cached
 from heliomesh.learning.run import TrainingError
 from heliomesh.pages.answer import answer
 from heliomesh.pages.headline import certified_bounds, ledger_totals, scheme_facts
+from heliomesh.pages.intervals import LEAST_PAIRS
 from heliomesh.pages.packing import Blobs, estimated_characters
 from heliomesh.pages.run_folder import Curves, Live, RunFolder, read_run
 from heliomesh.pages.schemes import grouped, scenario_hash, scenario_names, short_title
-from heliomesh.pages.seed_by_seed import LEAST_PAIRS, differences, seeds_of
+from heliomesh.pages.seed_by_seed import differences, seeds_of
 from heliomesh.problem.size import TooLargeError, readable
 from heliomesh.scenario import Learning, ScenarioError
 from heliomesh.simulation.trace import Trace

@@ -1,6 +1,6 @@
 """A run's folder as a report reads it: finished or not, but whole as far as it goes.
 
-It is a store of one job (`jobs/store.py`); `heliomesh train --out` leaves neither plan nor trace there. What is not
+It is a store of one job (`jobs/store.py`); `heliomesh run --trace` leaves neither plan nor trace there. What is not
 there is said in `RunFolder.missing`; what is there and wrong raises TrainingError. Weights are not read.
 """
 

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from heliomesh.pages.headline import mean_and_half, shared_episodes
+from heliomesh.pages.intervals import LEAST_PAIRS
 from heliomesh.pages.run_folder import RunFolder
-
-LEAST_PAIRS = 4  # fewer prove nothing: their intervals rest on one or two degrees of freedom
 
 Seeds = tuple[str, int, int | None, int]  # scenario with its seed, seeds of training and simulation, episode
 

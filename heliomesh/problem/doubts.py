@@ -81,3 +81,17 @@ def _span(problem: Problem) -> tuple[float, str]:
     first, end = getattr(problem.scenario.harvest, "hours", (0.0, 24.0))
     day = (end - first) * 3600 / problem.scenario.energy.slot_second
     return (day, "a day") if day < problem.slots else (problem.slots, f"an episode of {problem.slots} slots")
+
+
+def remarks(problem: Problem) -> list[str]:
+    """What is valid but probably not meant, or worth knowing of the grid and the data."""
+    found = doubts(problem)
+    if problem.scenario.energy.battery_levels is not None and problem.rounding_excess() > _COARSE:
+        found.append(
+            f"energy.battery_levels rounds spending up by as much as {problem.rounding_excess():.0%} where "
+            "planners do not interpolate; leave it out, and every planner chooses its own grid"
+        )
+    return [*found, *problem.harvest.law.remarks]
+
+
+_COARSE = 0.35  # rounding beyond which plans visibly suffer

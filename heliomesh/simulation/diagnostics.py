@@ -21,6 +21,10 @@ class Interval:
     mean: float
     half_width: float
 
+    def facts(self, name: str) -> dict[str, float]:
+        """Both numbers by name, as commands print them."""
+        return {name: self.mean, f"{name}, 95 % half-width": self.half_width}
+
 
 def interval(samples: npt.NDArray[np.float64]) -> Interval:
     """Student's t interval of independent samples."""
@@ -66,6 +70,20 @@ class Summary:
     def update_loss_spread(self) -> float:
         """Largest minus smallest mean x_j of the devices."""
         return float(np.ptp(self.update_loss))
+
+    def facts(self) -> dict[str, Any]:
+        """The same by name, as commands print it; one episode has no interval."""
+        cost = self.cost
+        return {
+            **({"cost": cost.mean} if math.isnan(cost.half_width) else cost.facts("cost")),
+            "participation": self.participation,
+            "sending": self.sending,
+            "delivery": self.delivery,
+            "update loss per device": self.update_loss.tolist(),
+            "update loss spread": self.update_loss_spread,
+            "overflow share": self.overflow_share,
+            "mean battery [J]": self.mean_battery_joule,
+        }
 
 
 @checked

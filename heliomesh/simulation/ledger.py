@@ -6,6 +6,7 @@ what the converter loses between storage and load.
 
 import tomllib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -114,3 +115,24 @@ def _standby(trace: Trace, used: Consumption) -> Joules:
 
 def _scenario(trace: Trace) -> Scenario:
     return Scenario.parse(tomllib.loads(trace.scenario_toml))
+
+
+def energy_facts(trace: Trace) -> dict[str, Any]:
+    """Where the energy went, per episode, if anything was lost; and what the books fail to explain."""
+    ledger = energy_ledger(trace)
+    facts: dict[str, Any] = {}
+    if not ledger.is_ideal:
+        totals = {where: getattr(ledger, f"{part}_joule").sum(1) for part, where in _WHERE.items()}
+        facts = {f"{where} [J]": float(joule.mean()) for where, joule in totals.items()}
+        facts["dark share"] = float(dark_slots(trace).mean())
+    return facts | {"energy ledger imbalance [J], largest": float(abs(ledger.imbalance_joule).max())}
+
+
+_WHERE = {
+    "training": "spent on training",
+    "sending": "spent on sending",
+    "standby": "spent on standing by",
+    "converter": "lost in the converter",
+    "charging": "lost in charging",
+    "leaked": "leaked",
+}

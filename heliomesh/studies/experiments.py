@@ -241,7 +241,7 @@ def _on_air(quick: bool) -> list[Line]:
     ]
 
 
-# what `heliomesh pilot ring10 --set learning.dataset=fashion_mnist` prints with each partition
+# what `heliomesh study pilot ring10 --set learning.dataset=fashion_mnist` prints with each partition
 _PILOT = {"i.i.d.": 0.22, "Dir(0.8)": 0.715, "Dir(0.1)": 2.66}
 
 

@@ -60,6 +60,11 @@ class Arm:
         """Mean over devices and evaluated slots, in percent; (seed,)."""
         return np.array([100 * run.metrics["accuracy_mean"].mean() for run in self.runs])
 
+    def facts(self) -> dict[str, list[float]]:
+        """Accuracies in percent and the energy spent [J], by seed, as commands print them."""
+        own = {"accuracy": self.accuracy, "accuracy over the run": self.accuracy_over_run}
+        return {name: values.tolist() for name, values in {**own, "spent_joule": self.final("spent_joule")}.items()}
+
 
 @dataclass(frozen=True)
 class Gain:

@@ -86,6 +86,11 @@ class GapLedger:
         """The same as means with 95 % intervals over seeds."""
         return {name: interval(points) for name, points in self.points().items()}
 
+    def facts(self) -> dict[str, Any]:
+        """The ideal's accuracy, and the gap and its parts in percentage points, by seed."""
+        ideal = {"accuracy of the ideal": self.ideal.tolist()}
+        return ideal | {name: points.tolist() for name, points in self.points().items()}
+
 
 def joined(ledgers: Sequence[GapLedger]) -> GapLedger:
     """One ledger of the seeds of several."""

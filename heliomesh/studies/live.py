@@ -10,6 +10,8 @@ whose interval is that of a ratio of means (delta method), paired by episode. Mo
 episodes of all three, and under the first plan in a world that does not change (`studies/survivors.py`).
 """
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -87,6 +89,22 @@ class Trial:
     def detected_share(self) -> float:
         """Share of episodes with an alarm after the change."""
         return len(self.delays) / len(self.alarms)
+
+    def facts(self) -> dict[str, Any]:
+        """Costs, what the detector did and what the models came to, by name, as commands print them."""
+        delays = self.delays
+        facts: dict[str, Any] = {}
+        for name in ("stale", "replanned", "fresh"):
+            facts |= interval(getattr(self, name)).facts(f"cost, {name}")
+        return facts | {
+            **self.recovered.facts("recovered share"),
+            "detected share": self.detected_share,
+            "slots to detect, mean": float(delays.mean()) if len(delays) else math.nan,
+            "slots to detect, 90 % of episodes": float(np.percentile(delays, 90)) if len(delays) else math.nan,
+            "false alarms before the change": self.false_alarm_share,
+            "alarms by cause": dict(Counter(alarm.cause for alarms in self.alarms for alarm in alarms)),
+            **({} if self.models is None else self.models.facts()),
+        }
 
 
 @checked

@@ -11,7 +11,7 @@ counts in no mean, not even in the unchanged run, so that all runs are judged by
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,14 @@ class Survivors:
         """Mean over the evaluations after the first change; (seed,)."""
         after: Array = self.accuracy(plan)[:, self.slots > self.change_slot].mean(1)
         return after
+
+    def facts(self) -> dict[str, Any]:
+        """Who is left, and their accuracies by plan and seed, as commands print them."""
+        return {
+            "devices at the end": list(self.devices),
+            "accuracy": {plan: self.final(plan).tolist() for plan in self.runs},
+            "accuracy since the change": {plan: self.since_change(plan).tolist() for plan in self.runs},
+        }
 
     @property
     def slots(self) -> Array:

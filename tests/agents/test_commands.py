@@ -10,7 +10,7 @@ from tests.agents.network import SMALL, free_ports  # it skips where Zenoh is no
 from heliomesh.agents.folder import AgentFolder  # isort: skip
 from tests.conftest import Call
 
-_WORDS = ["deploy", "tiny", "--out", "net", "--finite", "-o", "hops=0", "-o", "rounds=1", "--quiet"]
+_WORDS = ["device", "deploy", "tiny", "--out", "net", "--finite", "-o", "hops=0", "-o", "rounds=1", "--quiet"]
 _FEW = ["--set", "network.devices=3", "--set", "slots=3", *(f"--set={name}={value}" for name, value in SMALL.items())]
 
 
@@ -22,7 +22,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_deploy_writes_folders_that_tell_no_secrets(call: Call) -> None:
     code, said, told = call(*_WORDS, *_FEW, "--port", str(free_ports(3)), "--at", "2=station.example")
     assert (code, told) == (0, "")
-    assert "heliomesh agent net/device-0" in said
+    assert "heliomesh device run net/device-0" in said
     assert re.search(r"slot 0 begins +at 20\d\d-", said)
     found = AgentFolder(Path("net/device-0"))
     assert found.settings.neighbours["2"].startswith("station.example:")
@@ -52,13 +52,13 @@ def test_deploy_writes_folders_without_keys(call: Call) -> None:
         ([*_WORDS, *_FEW, "--at", "9=host"], "--at: expected devices below 3, actual value 9"),
         ([*_WORDS, "--slot-second", "1", "--guard-second", "0.5"], "--guard-second: expected less than half of 1 s"),
         ([*_WORDS, "--sensor", "eye"], "sensor.kind: expected 'simulated', 'trace', 'power-supply' or 'ina219'"),
-        (["agent", "nowhere"], "folder: expected a device's folder, actual value 'nowhere'"),
-        (["agent", "."], "agent.toml: expected a readable text file"),
-        (["watch", "."], "watch.toml: expected a readable text file"),
-        (["members", "request", "."], "agent.toml: expected a readable text file"),
-        (["members", "install", ".", "nothing"], "papers: expected a file, actual value 'nothing'"),
-        (["members", "renew", "."], "watch.toml: expected a readable text file"),
-        (["members", "revoke", ".", "1"], "watch.toml: expected a readable text file"),
+        (["device", "run", "nowhere"], "folder: expected a device's folder, actual value 'nowhere'"),
+        (["device", "run", "."], "agent.toml: expected a readable text file"),
+        (["device", "watch", "."], "watch.toml: expected a readable text file"),
+        (["device", "members", "request", "."], "agent.toml: expected a readable text file"),
+        (["device", "members", "install", ".", "nothing"], "papers: expected a file, actual value 'nothing'"),
+        (["device", "members", "renew", "."], "watch.toml: expected a readable text file"),
+        (["device", "members", "revoke", ".", "1"], "watch.toml: expected a readable text file"),
     ],
 )
 def test_mistakes_are_one_sentence(call: Call, words: list[str], sentence: str) -> None:
@@ -70,7 +70,13 @@ def test_mistakes_are_one_sentence(call: Call, words: list[str], sentence: str) 
 
 
 @pytest.mark.parametrize(
-    "words", [_WORDS, ["agent", "net/device-0"], ["watch", "net/watch"], ["members", "renew", "net"]]
+    "words",
+    [
+        _WORDS,
+        ["device", "run", "net/device-0"],
+        ["device", "watch", "net/watch"],
+        ["device", "members", "renew", "net"],
+    ],
 )
 def test_without_zenoh_the_remedy_is_said(call: Call, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     monkeypatch.setattr("heliomesh.commands.agent.find_spec", lambda name: None)

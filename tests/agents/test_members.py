@@ -49,16 +49,18 @@ def test_keys_that_are_made_on_devices(call: Call) -> None:
         run_agent(devices[0], print)
     keys = []
     for device in devices:
-        code, said, _ = call("members", "request", device.path)
+        code, said, _ = call("device", "members", "request", device.path)
         assert code == 0
         keys.append(said.split("the key ")[1][:16])
         assert device.new_key.stat().st_mode & 0o077 == 0
-    code, said, _ = call("members", "sign", "net", *(f"field/device-{i}/own.csr" for i in range(3)), "--wait", 0)
+    code, said, _ = call(
+        "device", "members", "sign", "net", *(f"field/device-{i}/own.csr" for i in range(3)), "--wait", 0
+    )
     assert code == 0
     assert [f"device {i} has the key {key}" in said for i, key in enumerate(keys)] == [True] * 3
     for i, device in enumerate(devices):
         code, said, _ = call(
-            "members", "install", device.path, f"net/device-{i}/own.pem", f"net/device-{i}/roster.txt"
+            "device", "members", "install", device.path, f"net/device-{i}/own.pem", f"net/device-{i}/roster.txt"
         )
         assert (code, said.count("installed")) == (0, 2)
         assert not device.new_key.exists()
@@ -71,34 +73,34 @@ def test_keys_that_are_made_on_devices(call: Call) -> None:
 
 def test_requests_that_are_not_signed(call: Call) -> None:
     devices = network(keys_on_device=True)
-    call("members", "request", devices[1].path)
+    call("device", "members", "request", devices[1].path)
     request = devices[1].path / "own.csr"
     lie = devices[1].settings.model_copy(update={"network": "another"})
     AgentFolder(devices[0].path).write_settings(lie)
-    call("members", "request", devices[0].path)
+    call("device", "members", "request", devices[0].path)
     Path("text").write_text("no request")
     for wrong, sentence in (
         ("text", "text: expected a request for a certificate, actual: something else"),
         (devices[0].path / "own.csr", "expected a request of a device of "),
     ):
-        code, _, said = call("members", "sign", "net", wrong)
+        code, _, said = call("device", "members", "sign", "net", wrong)
         assert (code, sentence in said, said.count("\n")) == (2, True, 1)
-    assert call("members", "sign", "net", request, "--wait", 0)[0] == 0
-    assert call("members", "revoke", "net", 1, "--wait", 0)[0] == 0
-    code, _, said = call("members", "sign", "net", request)
+    assert call("device", "members", "sign", "net", request, "--wait", 0)[0] == 0
+    assert call("device", "members", "revoke", "net", 1, "--wait", 0)[0] == 0
+    code, _, said = call("device", "members", "sign", "net", request)
     assert (code, "expected a key that was not revoked" in said) == (2, True)
-    code, _, said = call("members", "revoke", "net", 1)
+    code, _, said = call("device", "members", "revoke", "net", 1)
     assert (code, said) == (2, "error: devices: expected members of the network, actual value 1\n")
 
 
 def test_a_device_gets_a_new_key(call: Call) -> None:
     devices = network()
     before = devices[2].identity()
-    call("members", "request", devices[2].path)
+    call("device", "members", "request", devices[2].path)
     assert devices[2].identity().certificate == before.certificate  # it works on meanwhile
     with closing(Link(devices[0], 1)) as zero, closing(Link(devices[2], 1)) as two:
         until(lambda: zero.alive(2))
-        code, said, _ = call("members", "sign", "net", devices[2].path / "own.csr", "--wait", 3)
+        code, said, _ = call("device", "members", "sign", "net", devices[2].path / "own.csr", "--wait", 3)
         assert (code, "told: 0, 2\n" in said, "not reached: 1;" in said) == (0, True, True)
         assert zero.renew()
         assert two.renew()
@@ -115,7 +117,7 @@ def test_a_revoked_device_is_not_heard_and_hears_nothing(call: Call) -> None:
     old = devices[0].roster_file.read_bytes()
     with closing(Link(devices[0], 1)) as zero, closing(Link(thief, 1)) as stolen:
         until(lambda: zero.alive(2) and stolen.alive(0))
-        code, said, _ = call("members", "revoke", "net", 2, "--wait", 3)
+        code, said, _ = call("device", "members", "revoke", "net", 2, "--wait", 3)
         assert code == 0
         assert "list of members 2 is without 2\n" in said
         assert "at work, and told: 0\n" in said
@@ -184,11 +186,11 @@ def test_certificates_last_a_season_and_are_renewed(call: Call) -> None:
     run_agent(devices[0], said.append, stop_after=2)
     sentence = "own.pem: expected 14 days or more until it ends, actual 4; "
     assert [text for text in said if text.startswith("own.pem")] == [
-        sentence + "the operator renews it by heliomesh members renew"
+        sentence + "the operator renews it by heliomesh device members renew"
     ]
     before = devices[0].certificate.read_bytes()
     with closing(Link(devices[0], 1)) as link:
-        code, out, _ = call("members", "renew", "net", "--wait", 3)
+        code, out, _ = call("device", "members", "renew", "net", "--wait", 3)
         assert (code, "4 certificates end in 180 days\nat work, and told: 0\n" in out) == (0, True)
         assert link.renew()
         assert not link.renew()
@@ -229,7 +231,7 @@ def test_a_watcher_at_work_hears_a_revoked_device_no_more(call: Call) -> None:
                 return len(heard) > 20 and set(heard[-20:]) == set(expected)
 
             until(lambda: last_told_by(0, 2))
-            call("members", "revoke", "net", 2, "--wait", 0)
+            call("device", "members", "revoke", "net", 2, "--wait", 0)
             assert watcher.renew()
             until(lambda: last_told_by(0))
 

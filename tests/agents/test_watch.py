@@ -168,7 +168,7 @@ def test_a_signal_ends_a_watcher_that_plans_in_one_line(tmp_path: Path, number: 
     options = {"rounds": 1, "hops": 0}
     folders = deployed(problem, planned(problem, hops=0), tmp_path / "net", options=options)
     folder = tmp_path / "net" / WATCHER
-    words = [sys.executable, "-m", "heliomesh", "watch", str(folder), "--port", "0", "--replan"]
+    words = [sys.executable, "-m", "heliomesh", "device", "watch", str(folder), "--port", "0", "--replan"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with linked(folders) as links, subprocess.Popen(words, **pipes) as process:  # noqa: S603
         try:

@@ -58,7 +58,7 @@ def test_actors_do_what_objects_do_and_a_killed_one_is_dead(local_ray: None) -> 
 
 def test_absent_ray_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: Call) -> None:
     monkeypatch.setattr(command_options, "find_spec", lambda name: None)
-    code, _, said = call("fleet", "tiny", "--planner", "uncoordinated", "--out", tmp_path / "run")
+    code, _, said = call("device", "fleet", "tiny", "--planner", "uncoordinated", "--out", tmp_path / "run")
     assert code == 2
     assert "pip install heliomesh[ray]" in said
 
@@ -79,7 +79,7 @@ def test_a_mistake_is_one_sentence(
     tmp_path: Path,
     call: Call,
 ) -> None:
-    code, _, said = call("fleet", "tiny", *words, "--out", tmp_path / "run")
+    code, _, said = call("device", "fleet", "tiny", *words, "--out", tmp_path / "run")
     assert code == 2
     assert said.startswith(sentence)
     assert said.count("\n") == 1
@@ -130,7 +130,17 @@ def test_an_actor_that_is_killed_from_outside_is_a_dead_device(local_ray: None) 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="no /proc to find processes in")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
-    words = ["fleet", "tiny", "--set", "slots=4000", "--planner", "uncoordinated", "--out", str(tmp_path / "run")]
+    words = [
+        "device",
+        "fleet",
+        "tiny",
+        "--set",
+        "slots=4000",
+        "--planner",
+        "uncoordinated",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     running = subprocess.Popen(  # noqa: S603
         [sys.executable, "-c", PROGRAM, *words],
         env=_one_thread(),
@@ -177,7 +187,7 @@ def _assert_same_runs(one: Run, other: Run) -> None:
 
 
 def _fleet(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", PROGRAM, "fleet", *words]
+    command = [sys.executable, "-c", PROGRAM, "device", "fleet", *words]
     return subprocess.run(command, capture_output=True, text=True, env=_one_thread(), encoding="utf-8")  # noqa: S603
 
 

@@ -93,7 +93,7 @@ def _simulate(inputs: Path, folder: Path) -> Job:
 
 def _train(inputs: Path, folder: Path) -> Job:
     trace = inputs / "trace.npz"
-    return partial(command, "train", "tiny", trace, "--out", folder, "--resume", *_SLOTS, *_TRAINING)
+    return partial(command, "run", "tiny", "--trace", trace, "--out", folder, "--resume", *_SLOTS, *_TRAINING)
 
 
 def _run(inputs: Path, folder: Path) -> Job:

@@ -195,13 +195,13 @@ def _files(folder: Path, pattern: str = "*") -> list[Path]:
 def spoil_files(
     bench: Bench, name: str, folder: Path, how: str, trials: int, rng: random.Random, pattern: str = "*"
 ) -> Counter[Outcome]:
-    """Spoil each file of a folder so many times; `heliomesh runs verify` must see it, the command must not err."""
+    """Spoil each file of a folder so many times; `heliomesh store verify` must see it, the command must not err."""
     outcomes: Counter[Outcome] = Counter()
     for path in _files(folder, pattern):
         for _ in range(trials):
             copy = bench.new_folder(copy_of=folder)
             (copy / path).write_bytes(spoiled((copy / path).read_bytes(), rng, how))
-            seen = call(partial(command, "runs", "verify", copy), bench.root / "trial.log")
+            seen = call(partial(command, "store", "verify", copy), bench.root / "trial.log")
             outcome = bench.judge(name, copy)
             unseen = seen.code == 0 and outcome == "refused" and "checkpoints" not in path.parts
             outcomes["wrong" if unseen else outcome if seen.code in (0, 2) else "crash"] += 1

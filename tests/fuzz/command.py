@@ -79,7 +79,7 @@ def _judged(arguments: Sequence[str], code: object, printed: str, complaint: str
     last = complaint.strip().rpartition("\n")[2]
     is_sentence = any(_SENTENCE.fullmatch(line) for line in complaint.splitlines())
     is_usage = complaint.startswith("Usage:")
-    is_list = arguments[:2] == ["runs", "verify"] and ": wrong. " in printed
+    is_list = arguments[:2] == ["store", "verify"] and ": wrong. " in printed
     if code == 2 and (is_sentence or is_usage or is_list):
         return Ending("refused", complaint.strip() or printed)
     return Ending("find", f"exit code {code} without a clear sentence: {last or printed[-500:]}")

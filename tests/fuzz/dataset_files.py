@@ -150,4 +150,4 @@ def _add_strange(rng: Rng, packed: tarfile.TarFile) -> None:
 def _train(originals: Path, place: Path, path: Path) -> list[str]:
     own = ["--set", "learning.dataset=own", "--set", f"learning.path={path}"]
     out = ["--out", str(place / "run"), "--quiet", "--json"]
-    return ["train", "tiny", str(originals / "trace.npz"), *SETTINGS, *own, *out]
+    return ["run", "tiny", "--trace", str(originals / "trace.npz"), *SETTINGS, *own, *out]

@@ -94,10 +94,10 @@ def run_folder(rng: Rng, originals: Path, place: Path) -> list[str]:
     shutil.copytree(originals / ("finished" if rng.random() < 0.6 else "stopped"), folder)
     _damage_folder(rng, folder)
     commands = (
-        ["runs", "list", str(folder)],
-        ["runs", "show", str(folder), "--json"],
-        ["runs", "verify", str(folder)],
-        ["runs", "clean", str(folder)],
+        ["store", "list", str(folder)],
+        ["store", "show", str(folder), "--json"],
+        ["store", "verify", str(folder)],
+        ["store", "clean", str(folder)],
         ["report", str(folder), "--out", str(place / "page.html")],
         ["run", "tiny", "uncoordinated", "--out", str(folder), *SETTINGS, *_EVERY],
     )
@@ -112,7 +112,7 @@ def checkpoint(rng: Rng, originals: Path, place: Path) -> list[str]:
     for _ in range(rng.integers(1, 3)):
         _damage_checkpoint(rng, files[rng.integers(len(files))])
     if rng.random() < 0.3:
-        return ["runs", "show", str(folder), "--json"]
+        return ["store", "show", str(folder), "--json"]
     return ["run", "tiny", "uncoordinated", "--out", str(folder), *SETTINGS, *_EVERY]
 
 
@@ -160,7 +160,7 @@ def trace_file(rng: Rng, originals: Path, place: Path) -> list[str]:
         else:
             arrays = spoiled_arrays(rng, arrays)
         np.savez(file, **arrays)
-    return ["train", "tiny", str(file), "--out", str(place / "run"), *SETTINGS, *_EVERY]
+    return ["run", "tiny", "--trace", str(file), "--out", str(place / "run"), *SETTINGS, *_EVERY]
 
 
 def stored_result(rng: Rng, originals: Path, place: Path) -> list[str] | Callable[[], object]:
@@ -176,8 +176,8 @@ def stored_result(rng: Rng, originals: Path, place: Path) -> list[str] | Callabl
             lambda: store.plan(job),
             lambda: store.run(last),
             lambda: store.means([replace(job, episode=1)]),
-            ["runs", "verify", str(folder)],
-            ["runs", "list", str(folder)],
+            ["store", "verify", str(folder)],
+            ["store", "list", str(folder)],
         )
         return works[rng.integers(len(works))]
     files = sorted((folder / "quick" / "packs").iterdir())

@@ -61,8 +61,17 @@ def test_originals_are_right(originals: Path, tmp_path: Path) -> None:
     store = str(originals / "store")
     for arguments in (
         ["reproduce", "hops", "--quick", "--only-print", "--quiet", "--out", store],
-        ["runs", "verify", str(originals / "finished"), str(originals / "stopped")],
-        ["train", "tiny", str(originals / "trace.npz"), "--out", str(tmp_path / "run"), "--quiet", *SETTINGS],
+        ["store", "verify", str(originals / "finished"), str(originals / "stopped")],
+        [
+            "run",
+            "tiny",
+            "--trace",
+            str(originals / "trace.npz"),
+            "--out",
+            str(tmp_path / "run"),
+            "--quiet",
+            *SETTINGS,
+        ],
     ):
         ending = run_command(arguments)
         assert ending.kind == "success", ending.text

@@ -30,7 +30,7 @@ def data():
 
 
 def test_a_state_loads_strictly_and_scores_as_the_run_did(folder, data, tmp_path, call):
-    code, printed, _ = call("runs", "export", folder, "--out", tmp_path, "--json")
+    code, printed, _ = call("store", "export", folder, "--out", tmp_path, "--json")
     files = json.loads(printed)["files"]
     assert (code, len(files)) == (0, 5)
     run = hm.Run.load(folder)
@@ -89,10 +89,10 @@ def test_what_cannot_be_exported_is_a_sentence(folder, tmp_path, call, monkeypat
         state_dict(run, 5)
     bare = tmp_path / "bare"
     run.save(bare, weights=False)
-    code, _, told = call("runs", "export", bare, "--out", tmp_path / "models")
+    code, _, told = call("store", "export", bare, "--out", tmp_path / "models")
     assert (code, told.strip()) == (2, "error: run: its weights were not kept.")
     monkeypatch.setattr("heliomesh.interop.weights.find_spec", lambda name: None)
-    code, _, told = call("runs", "export", folder, "--out", tmp_path / "models", "--format", "onnx")
+    code, _, told = call("store", "export", folder, "--out", tmp_path / "models", "--format", "onnx")
     assert code == 2
     assert "onnx is not installed. Run `pip install heliomesh[onnx]`." in told
-    assert call("runs", "export", tmp_path / "nowhere", "--out", tmp_path / "models")[0] == 2
+    assert call("store", "export", tmp_path / "nowhere", "--out", tmp_path / "models")[0] == 2

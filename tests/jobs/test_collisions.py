@@ -50,7 +50,7 @@ def test_another_precision_is_another_run(call: Call, tmp_path: Path) -> None:
 
 
 def test_a_killed_device_is_a_change_of_the_world(call: Call, tmp_path: Path) -> None:
-    """As `heliomesh fleet --kill 1@2` keeps it."""
+    """As `heliomesh device fleet --kill 1@2` keeps it."""
     scenario = hm.Scenario.load("tiny").override({"slots": 6, "learning.local_steps": 2})
     job = Job(scenario, "uncoordinated", changes=("device.1=killed@2",))
     whole, store = replace(job, changes=()), Store(tmp_path, single=True)
@@ -91,7 +91,7 @@ def test_replaced_data_are_measured_anew(tmp_path: Path) -> None:
 def test_a_trace_of_another_world_is_refused(call: Call, tmp_path: Path) -> None:
     trace = tmp_path / "trace.npz"
     assert call("simulate", "tiny", "uncoordinated", "--episodes", 1, "--out", trace, *SHORT[:2], "--quiet")[0] == 0
-    train = ("train", "tiny", trace, "--out", tmp_path / "r", "--set", "slots=6", "--quiet")
+    train = ("run", "tiny", "--trace", trace, "--out", tmp_path / "r", "--set", "slots=6", "--quiet")
     error = refused(call, *train, "--set", "link.waterfall=0.3")
     assert "trace: link.waterfall: expected 1.0 as it was simulated with, actual 0.3" in error
     assert call(*train, "--set", "learning.learning_rate=0.1")[0] == 0

@@ -13,7 +13,17 @@ def run(*words):
 
 
 def test_live_prints_the_three_plans_and_the_share_recovered():
-    words = ("live", "tiny", "--set", "slots=30", "--change", "link.0-1=off@5", "--planner", "uncoordinated")
+    words = (
+        "study",
+        "change",
+        "tiny",
+        "--set",
+        "slots=30",
+        "--change",
+        "link.0-1=off@5",
+        "--planner",
+        "uncoordinated",
+    )
     result = run(*words, "--episodes", "4", "--train", "0", "--json")
     facts = json.loads(result.output)
     assert "accuracy" not in facts
@@ -25,7 +35,17 @@ def test_live_prints_the_three_plans_and_the_share_recovered():
 
 
 def test_live_trains_and_leaves_curves_and_a_picture(tmp_path):
-    words = ("live", "tiny", "--set", "slots=8", "--change", "device.1=dead@3", "--planner", "uncoordinated")
+    words = (
+        "study",
+        "change",
+        "tiny",
+        "--set",
+        "slots=8",
+        "--change",
+        "device.1=dead@3",
+        "--planner",
+        "uncoordinated",
+    )
     words += ("--episodes", "2", "--train", "2", "--evaluate-every", "4", "--out", str(tmp_path / "kept"))
     text = run(*words).output
     assert "accuracy % of the 4 devices at the end on digits, 2 seeds" in text
@@ -41,19 +61,26 @@ def test_live_trains_and_leaves_curves_and_a_picture(tmp_path):
     assert "unchanged" in picture
     assert "re-planned" in picture
     assert "over unchanged [points]" in picture
-    assert json.loads(run("runs", "list", str(kept), "--json").output)
+    assert json.loads(run("store", "list", str(kept), "--json").output)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("live", "tiny", "--change", "harvest=0.5@0"), "--change: expected a change after slot 0"),
-        (("live", "tiny", "--change", "sun=0@3"), "--change: expected harvest=F"),
-        (("live", "tiny", "--change", "harvest=0@3", "--false-alarm-prob", "2"), "--false-alarm-prob: expected"),
-        (("live", "tiny", "--change", "harvest=0@3", "--train", "0", "--out", "x"), "--out: expected --train with"),
-        (("live", "tiny", "--change", "harvest=0@3", "--set", "learning.dataset=none"), "learning.dataset: expected"),
-        (("prune", "tiny", "--keep-gap", "0.5"), "command: expected --set network.keep_gap=0.8 with any command"),
-        (("scope", "tiny"), "command: expected the planner decentralized with -o grow=true, actual value 'scope'"),
+        (("study", "change", "tiny", "--change", "harvest=0.5@0"), "--change: expected a change after slot 0"),
+        (("study", "change", "tiny", "--change", "sun=0@3"), "--change: expected harvest=F"),
+        (
+            ("study", "change", "tiny", "--change", "harvest=0@3", "--false-alarm-prob", "2"),
+            "--false-alarm-prob: expected",
+        ),
+        (
+            ("study", "change", "tiny", "--change", "harvest=0@3", "--train", "0", "--out", "x"),
+            "--out: expected --train with",
+        ),
+        (
+            ("study", "change", "tiny", "--change", "harvest=0@3", "--set", "learning.dataset=none"),
+            "learning.dataset: expected",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(call, words, said):

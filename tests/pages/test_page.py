@@ -397,7 +397,7 @@ def test_a_stopped_run_shows_its_checkpoint(call, tmp_path, monkeypatch):
                 os.kill(os.getpid(), signal.SIGINT)
             yield item
 
-    monkeypatch.setattr("heliomesh.commands.train._Live.track", press)
+    monkeypatch.setattr("heliomesh.commands.progress.TrainingProgress.track", press)
     assert call(*arguments, "--strategy", "loop", "--out", tmp_path / "stopped")[0] == 130
     data = page_data([tmp_path / "stopped"])
     assert data["runs"][0]["done"] == 4

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from heliomesh.pages.tables import seeds_text, seeds_title
+from heliomesh.pages.intervals import seeds_text, seeds_title
 
 
 def test_three_seeds_have_a_mean_and_no_interval() -> None:

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 import heliomesh as hm
-from heliomesh.commands.facts import remarks
 from heliomesh.physics import solar_time
 from heliomesh.physics.harvest import solar
 from heliomesh.physics.irradiance import irradiance_file
+from heliomesh.problem.doubts import remarks
 from heliomesh.scenario import Scenario, ScenarioError
 
 LATITUDE, LONGITUDE, ZONE_HOUR = 39.742, -105.18, -7

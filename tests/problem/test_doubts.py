@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 import heliomesh as hm
-from heliomesh.commands.facts import remarks
-from heliomesh.problem.doubts import doubts
+from heliomesh.problem.doubts import doubts, remarks
 from heliomesh.scenario import shipped
 from tests.conftest import Call
 

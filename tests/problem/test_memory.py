@@ -92,14 +92,14 @@ COMMANDS = {
     "export json": ["export", "tiny", "news"],
     "export npz": ["export", "tiny", "news", "--format", "npz"],
     "export c": ["export", "tiny", "news", "--format", "c"],
-    "fleet": ["fleet", "tiny", "--planner", "news"],
+    "fleet": ["device", "fleet", "tiny", "--planner", "news"],
 }
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
 def test_commands_end_with_2_and_one_sentence(call: Call, words: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    code, printed, told = call(*words, *(["--out", folder] if words[0] in ("export", "fleet") else []))
+    code, printed, told = call(*words, *(["--out", folder] if words[0] in ("export", "device") else []))
     assert (code, printed) == (2, "")
     assert told.startswith("error: ")
     assert told.count("\n") == 1

@@ -19,7 +19,7 @@ QUICK = (
     (Scheme("for learning", "news", {"last_slots": 4}), SEPARATE),
     (Scheme("uncoordinated", "uncoordinated"), COUPLED),
 )
-COMMAND = ["learn", "tiny", "--train", "2", "--strategy", "loop", "--quiet"]
+COMMAND = ["study", "learning", "tiny", "--train", "2", "--strategy", "loop", "--quiet"]
 COMMAND += [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
 
 
@@ -87,11 +87,11 @@ def test_the_command_prints_every_scheme_as_json(call: Call, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["learn", "tyni"], "scenario: expected"),
-        (["learn", "tiny", "--set", "cost.unlikeness=-1"], "cost.unlikeness: expected"),
-        (["learn", "tiny", "--set", "cost.deadline=soon"], "cost.deadline"),
-        (["learn", "tiny", "--set", "learning.dataset=nothing"], "learning.dataset: expected"),
-        (["learn", "tiny", "--strategy", "magic"], "learning.strategy: expected"),
+        (["study", "learning", "tyni"], "scenario: expected"),
+        (["study", "learning", "tiny", "--set", "cost.unlikeness=-1"], "cost.unlikeness: expected"),
+        (["study", "learning", "tiny", "--set", "cost.deadline=soon"], "cost.deadline"),
+        (["study", "learning", "tiny", "--set", "learning.dataset=nothing"], "learning.dataset: expected"),
+        (["study", "learning", "tiny", "--strategy", "magic"], "learning.strategy: expected"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(call: Call, arguments: list[str], said: str) -> None:
@@ -102,6 +102,6 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(call: Call, arguments: list[s
 
 
 def test_no_seeds_end_the_command_with_2(call: Call) -> None:
-    code, _, told = call("learn", "tiny", "--train", "0")
+    code, _, told = call("study", "learning", "tiny", "--train", "0")
     assert code == 2
     assert "--train" in told

@@ -1,4 +1,4 @@
-"""`heliomesh train` and `heliomesh run`, as users call them."""
+"""`heliomesh run --trace` and `heliomesh run`, as users call them."""
 
 import json
 import os
@@ -27,7 +27,20 @@ def trace(call, tmp_path):
 def test_train_saves_what_the_library_computes(call, tmp_path, trace):
     out = tmp_path / "run"
     code, printed, told = call(
-        "train", "tiny", trace, "--out", out, "--episode", 1, "--seed", 5, "--evaluate-every", 3, "--json", *TRAIN
+        "run",
+        "tiny",
+        "--trace",
+        trace,
+        "--out",
+        out,
+        "--episode",
+        1,
+        "--seed",
+        5,
+        "--evaluate-every",
+        3,
+        "--json",
+        *TRAIN,
     )
     assert (code, told) == (0, "")
     scenario = hm.Scenario.load("tiny").override({"slots": 6, "learning.local_steps": 2})
@@ -39,19 +52,21 @@ def test_train_saves_what_the_library_computes(call, tmp_path, trace):
 
 
 def test_progress_in_plain_lines_without_a_terminal(call, tmp_path, trace):
-    code, printed, told = call("train", "tiny", trace, "--out", tmp_path / "a", "--evaluate-every", 3, *TRAIN)
+    code, printed, told = call(
+        "run", "tiny", "--trace", trace, "--out", tmp_path / "a", "--evaluate-every", 3, *TRAIN
+    )
     assert code == 0
     assert "accuracy_mean" in printed
     assert [line.split(":")[0] for line in told.splitlines()] == ["slot 3 of 6", "slot 6 of 6"]
-    assert call("train", "tiny", trace, "--out", tmp_path / "b", "--quiet", *TRAIN)[2] == ""
+    assert call("run", "tiny", "--trace", trace, "--out", tmp_path / "b", "--quiet", *TRAIN)[2] == ""
 
 
 def test_train_refuses_a_used_folder(call, tmp_path, trace):
-    assert call("train", "tiny", trace, "--out", tmp_path / "a", "--quiet", *TRAIN)[0] == 0
-    code, _, told = call("train", "tiny", trace, "--out", tmp_path / "a", *TRAIN)
+    assert call("run", "tiny", "--trace", trace, "--out", tmp_path / "a", "--quiet", *TRAIN)[0] == 0
+    code, _, told = call("run", "tiny", "--trace", trace, "--out", tmp_path / "a", *TRAIN)
     assert code == 2
     assert told.strip().endswith("a: this folder holds a finished run. Resume it or choose an empty folder.")
-    assert call("train", "tiny", trace, "--out", tmp_path / "a", "--resume", "--quiet", *TRAIN)[0] == 0
+    assert call("run", "tiny", "--trace", trace, "--out", tmp_path / "a", "--resume", "--quiet", *TRAIN)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -66,7 +81,9 @@ def test_train_refuses_a_used_folder(call, tmp_path, trace):
     ],
 )
 def test_mistakes_are_one_sentence(call, tmp_path, trace, arguments, words):
-    code, printed, told = call("train", "tiny", trace, "--out", tmp_path / "run", "--quiet", *TRAIN, *arguments)
+    code, printed, told = call(
+        "run", "tiny", "--trace", trace, "--out", tmp_path / "run", "--quiet", *TRAIN, *arguments
+    )
     assert (code, printed) == (2, "")
     assert words in told
     assert told.startswith("error: ")
@@ -74,7 +91,7 @@ def test_mistakes_are_one_sentence(call, tmp_path, trace, arguments, words):
 
 
 def test_a_trace_that_is_none(call, tmp_path):
-    code, _, told = call("train", "tiny", tmp_path / "absent.npz", "--out", tmp_path / "run")
+    code, _, told = call("run", "tiny", "--trace", tmp_path / "absent.npz", "--out", tmp_path / "run")
     assert code == 2
     assert "absent.npz: expected a complete trace file" in told
 
@@ -133,7 +150,7 @@ def test_a_signal_and_the_same_command_again(call, tmp_path, monkeypatch, number
 
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:
-        patch.setattr("heliomesh.commands.train._Live.track", press)
+        patch.setattr("heliomesh.commands.progress.TrainingProgress.track", press)
         code, printed, told = call(*arguments, "--out", tmp_path / "stopped")
     assert (code, printed, told) == (128 + number, "", "stopped after slot 4 of 6; the same command goes on\n")
     assert signal.getsignal(number) is before
@@ -152,7 +169,7 @@ def test_the_ledger_of_a_run_that_is_stopped_and_goes_on(call, tmp_path, monkeyp
             yield item
 
     with monkeypatch.context() as patch:  # the training of the run itself is tracked elsewhere
-        patch.setattr("heliomesh.commands.options.untracked", press)
+        patch.setattr("heliomesh.commands.progress.untracked", press)
         code, printed, told = call(*arguments)
     assert (code, printed, told) == (130, "", "stopped after slot 4 of 6; the same command goes on\n")
     assert hm.Run.load(tmp_path / "run").final["slot"] == 6
@@ -191,7 +208,7 @@ def test_nohup_is_respected(call, tmp_path, monkeypatch):
 
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        monkeypatch.setattr("heliomesh.commands.train._Live.track", hang_up)
+        monkeypatch.setattr("heliomesh.commands.progress.TrainingProgress.track", hang_up)
         assert call("run", "tiny", "uncoordinated", "--out", tmp_path / "run", "--quiet", *TRAIN)[0] == 0
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
@@ -199,7 +216,9 @@ def test_nohup_is_respected(call, tmp_path, monkeypatch):
 
 
 def test_diagnosis_on_request(call, tmp_path, trace):
-    code, printed, _ = call("train", "tiny", trace, "--out", tmp_path / "run", "--diagnose", "--json", *TRAIN)
+    code, printed, _ = call(
+        "run", "tiny", "--trace", trace, "--out", tmp_path / "run", "--diagnose", "--json", *TRAIN
+    )
     facts = json.loads(printed)
     assert code == 0
     assert sum(name.startswith("Theorem 1: ") for name in facts) == 6
@@ -208,7 +227,9 @@ def test_diagnosis_on_request(call, tmp_path, trace):
 
 def test_tensorboard_is_an_extra(call, tmp_path, trace, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    code, _, told = call("train", "tiny", trace, "--out", tmp_path / "run", "--tensorboard", tmp_path / "tb", *TRAIN)
+    code, _, told = call(
+        "run", "tiny", "--trace", trace, "--out", tmp_path / "run", "--tensorboard", tmp_path / "tb", *TRAIN
+    )
     assert code == 2
     assert "tensorboard is not installed. Run `pip install heliomesh[tensorboard]`." in told
 
@@ -249,7 +270,18 @@ def test_tensorboard_gets_every_row_in_an_unused_folder(tmp_path, written):
 
 def test_tensorboard_keeps_runs_apart_and_knows_them_again(call, tmp_path, trace, written):
     for out, seed in {"first": 1, "second": 2, "again": 1}.items():
-        words = ("train", "tiny", trace, "--out", tmp_path / out, "--tensorboard", tmp_path / "tb", "--seed", seed)
+        words = (
+            "run",
+            "tiny",
+            "--trace",
+            trace,
+            "--out",
+            tmp_path / out,
+            "--tensorboard",
+            tmp_path / "tb",
+            "--seed",
+            seed,
+        )
         assert call(*words, *TRAIN)[0] == 0
     first, second, again = (place for place, name, *_ in written if name == "accuracy_mean")
     assert first == again != second
@@ -276,14 +308,16 @@ def test_real_tensorboard_files_are_apart(tmp_path):
 
 def test_mlflow_is_an_extra(call, tmp_path, trace, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow.entities", None)
-    code, _, told = call("train", "tiny", trace, "--out", tmp_path / "run", "--mlflow", tmp_path / "ml", *TRAIN)
+    code, _, told = call(
+        "run", "tiny", "--trace", trace, "--out", tmp_path / "run", "--mlflow", tmp_path / "ml", *TRAIN
+    )
     assert code == 2
     assert "mlflow is not installed. Run `pip install heliomesh[mlflow]`." in told
 
 
 def test_what_mlflow_refuses_is_a_sentence(call, tmp_path, trace):
     pytest.importorskip("mlflow.tracking")
-    words = ("train", "tiny", trace, "--out", tmp_path / "run", "--mlflow", "nothing://known", *TRAIN)
+    words = ("run", "tiny", "--trace", trace, "--out", tmp_path / "run", "--mlflow", "nothing://known", *TRAIN)
     code, _, told = call(*words)
     assert code == 2
     assert "mlflow: expected a place to log to, actual: " in told
@@ -294,7 +328,7 @@ def test_mlflow_gets_every_row(call, tmp_path, trace, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # newer ones keep folders for tests only
     uri = (tmp_path / "ml").as_uri()
     for seed in (1, 2):
-        words = ("train", "tiny", trace, "--out", tmp_path / str(seed), "--mlflow", uri, "--seed", seed)
+        words = ("run", "tiny", "--trace", trace, "--out", tmp_path / str(seed), "--mlflow", uri, "--seed", seed)
         assert call(*words, "--evaluate-every", 2, *TRAIN)[0] == 0
     client = tracking.MlflowClient(uri)
     runs = client.search_runs([client.get_experiment_by_name("heliomesh").experiment_id])
@@ -311,7 +345,7 @@ def test_mlflow_gets_every_row(call, tmp_path, trace, monkeypatch):
 def test_a_live_line_on_a_terminal(call, tmp_path, trace, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
     monkeypatch.setenv("COLUMNS", "120")
-    code, _, told = call("train", "tiny", trace, "--out", tmp_path / "run", "--evaluate-every", 2, *TRAIN)
+    code, _, told = call("run", "tiny", "--trace", trace, "--out", tmp_path / "run", "--evaluate-every", 2, *TRAIN)
     assert code == 0
     assert "batteries" in told
     assert "accuracy" in told
@@ -365,7 +399,7 @@ def test_a_mistake_leaves_a_plan_that_was_there(call, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("heliomesh.commands.train._Live.track", press)
+        patch.setattr("heliomesh.commands.progress.TrainingProgress.track", press)
         assert call(*arguments)[0] == 130
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert "trace.npz" in before
@@ -375,7 +409,7 @@ def test_a_mistake_leaves_a_plan_that_was_there(call, tmp_path, monkeypatch):
 
 
 def test_a_mistake_of_train_makes_no_folder(call, tmp_path, trace):
-    words = ["train", "tiny", trace, "--out", tmp_path / "deep" / "run", "--quiet", *TRAIN]
+    words = ["run", "tiny", "--trace", trace, "--out", tmp_path / "deep" / "run", "--quiet", *TRAIN]
     assert call(*words, "--set", "learning.model=resnet")[0] == 2
     assert not (tmp_path / "deep").exists()
 
@@ -388,14 +422,14 @@ def test_a_mistake_of_train_makes_no_folder(call, tmp_path, trace):
         ["size", "tiny", "--target-loss", 0.5, "--store", "R", "--planner", "none"],
         ["reproduce", "battery", "--quick", "--out", "R", "--strategy", "lop"],
         ["reproduce", "battery", "--quick", "--out", "R", "--precision", "fp8"],
-        ["fleet", "tiny", "--planner", "uncoordinated", "--out", "R", "--set", "learning.model=resnet"],
-        ["fleet", "tiny", "--planner", "uncoordinated", "--out", "R", "--strategy", "lop"],
+        ["device", "fleet", "tiny", "--planner", "uncoordinated", "--out", "R", "--set", "learning.model=resnet"],
+        ["device", "fleet", "tiny", "--planner", "uncoordinated", "--out", "R", "--strategy", "lop"],
     ],
 )
 def test_no_other_command_claims_a_folder_by_a_mistake(call, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("heliomesh.studies.compare.make_plan", pytest.fail)
-    monkeypatch.setattr("heliomesh.commands.fleet.start_ray", pytest.fail)
+    monkeypatch.setattr("heliomesh.commands.options.start_ray", pytest.fail)
     monkeypatch.setattr("heliomesh.jobs.store.planned", pytest.fail)
     monkeypatch.setattr("heliomesh.studies.reproduce.prepare", pytest.fail)
     code, _, told = call(*words, "--quiet")

@@ -1,4 +1,4 @@
-"""`heliomesh runs`, finished steps, and one process at a time in a folder."""
+"""`heliomesh store`, finished steps, and one process at a time in a folder."""
 
 import json
 import shutil
@@ -28,10 +28,10 @@ def run_folder(tmp_path: Path) -> Path:
 
 def test_lists_shows_and_verifies(run_folder: Path) -> None:
     root = run_folder.parent.parent
-    assert "uncoordinated" in heliomesh("runs", "list", root).stdout
-    assert '"slots": "12 of 12"' in heliomesh("runs", "list", root, "--json").stdout
-    assert "accuracy_mean" in heliomesh("runs", "show", run_folder).stdout
-    verified = heliomesh("runs", "verify", root)
+    assert "uncoordinated" in heliomesh("store", "list", root).stdout
+    assert '"slots": "12 of 12"' in heliomesh("store", "list", root, "--json").stdout
+    assert "accuracy_mean" in heliomesh("store", "show", run_folder).stdout
+    verified = heliomesh("store", "verify", root)
     assert verified.exit_code == 0
     assert "1 of 1 runs are whole" in verified.stdout
 
@@ -52,7 +52,7 @@ def test_a_flipped_bit_is_found_and_named(run_folder: Path, name: str) -> None:
     content = bytearray((run_folder / name).read_bytes())
     content[len(content) // 2] ^= 1
     (run_folder / name).write_bytes(content)
-    verified = heliomesh("runs", "verify", run_folder)
+    verified = heliomesh("store", "verify", run_folder)
     assert verified.exit_code == 2
     assert "wrong." in verified.stdout
     assert "0 of 1 runs are whole" in verified.stdout
@@ -63,16 +63,16 @@ def test_clean_removes_only_what_no_longer_serves(run_folder: Path) -> None:
     (run_folder / "checkpoints").mkdir()
     (run_folder / "checkpoints" / "5.json").write_text("{}", encoding="utf-8")
     before = {path for path in run_folder.rglob("*") if path.is_file()}
-    assert "would remove" in heliomesh("runs", "clean", run_folder).stdout
+    assert "would remove" in heliomesh("store", "clean", run_folder).stdout
     assert {path for path in run_folder.rglob("*") if path.is_file()} == before
-    heliomesh("runs", "clean", run_folder, "--yes")
+    heliomesh("store", "clean", run_folder, "--yes")
     gone = before - {path for path in run_folder.rglob("*") if path.is_file()}
     assert {path.name for path in gone} == {".metrics.parquet.part", "5.json"}
-    assert heliomesh("runs", "verify", run_folder).exit_code == 0
+    assert heliomesh("store", "verify", run_folder).exit_code == 0
 
 
 def test_a_missing_folder_is_one_sentence(tmp_path: Path) -> None:
-    result = heliomesh("runs", "list", tmp_path / "nowhere")
+    result = heliomesh("store", "list", tmp_path / "nowhere")
     assert "expected a folder, actual: nothing there" in str(result.exception)
 
 
@@ -89,40 +89,40 @@ def _filled_store(folder: Path) -> tuple[Store, list[Job]]:
 
 def test_stores_of_results_are_listed_and_verified(tmp_path: Path) -> None:
     _filled_store(tmp_path)
-    listed = json.loads(heliomesh("runs", "list", tmp_path, "--json").stdout)
+    listed = json.loads(heliomesh("store", "list", tmp_path, "--json").stdout)
     assert [row["seed"] for row in listed] == ["2 runs", 2]
     stored = 1 + 3 + 1 + 1  # plan, traces, cost, pack
-    verified = heliomesh("runs", "verify", tmp_path).stdout
+    verified = heliomesh("store", "verify", tmp_path).stdout
     assert f"1 of 1 runs are whole\n{stored} of {stored} stored results are whole" in verified
     places = [path for path in sorted(tmp_path.rglob("*")) if path.is_file() and path.name != "scenario.toml"]
     assert len(places) == 2 + 3 * 2 + 1 + 2 + 3  # plan, traces, cost, pack, run
     for place in places:
         before = place.read_bytes()
         place.write_bytes(before[: len(before) // 2])
-        verified = heliomesh("runs", "verify", tmp_path)
+        verified = heliomesh("store", "verify", tmp_path)
         assert verified.exit_code == 2, place
         wrong = "0 of 1 runs" if "runs" in place.parts else f"{stored - 1} of {stored} stored results"
         assert f"{wrong} are whole" in verified.stdout, place
         place.write_bytes(before)
-    assert heliomesh("runs", "verify", tmp_path).exit_code == 0
+    assert heliomesh("store", "verify", tmp_path).exit_code == 0
 
 
 def test_clean_removes_the_traces_of_packed_runs(tmp_path: Path) -> None:
     store, jobs = _filled_store(tmp_path)
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
-    assert "would remove" in heliomesh("runs", "clean", tmp_path).stdout
+    assert "would remove" in heliomesh("store", "clean", tmp_path).stdout
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
-    assert heliomesh("runs", "clean", tmp_path, "--yes").exit_code == 0
+    assert heliomesh("store", "clean", tmp_path, "--yes").exit_code == 0
     assert [store.has(job, "trace") for job in jobs] == [False, False, True]
     assert all(
         path.is_file() or any(path.iterdir()) for path in (tmp_path / "traces").rglob("*")
     )  # no empty folder is left
-    assert heliomesh("runs", "verify", tmp_path).exit_code == 0
+    assert heliomesh("store", "verify", tmp_path).exit_code == 0
     assert all(Store(tmp_path).has(job) for job in jobs)
 
 
 def test_a_run_tells_its_steps_and_skips_what_is_done(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert '"steps finished": "plan, simulate, train"' in heliomesh("runs", "show", run_folder, "--json").stdout
+    assert '"steps finished": "plan, simulate, train"' in heliomesh("store", "show", run_folder, "--json").stdout
 
     def refuse(*arguments: object, **settings: object) -> None:
         raise AssertionError("this step was done")

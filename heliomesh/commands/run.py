@@ -1,0 +1,143 @@
+"""`heliomesh run`: plan, simulate, train and save; or train under a trace that is there."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heliomesh.commands import options as shared
+from heliomesh.commands.facts import build_noted, gap_table, print_facts, show
+from heliomesh.commands.options import flattened, option
+from heliomesh.commands.progress import TrainingProgress
+from heliomesh.commands.terminal import note, tell
+from heliomesh.jobs.job import Job
+from heliomesh.jobs.run import run_in
+from heliomesh.jobs.store import Store
+from heliomesh.jobs.training import given_job, train_in
+from heliomesh.learning.preflight import check_trainable
+from heliomesh.learning.run import MANIFEST, Run, TrainingError
+from heliomesh.learning.settings import TrainJob
+from heliomesh.learning.theorem1 import diagnose
+from heliomesh.learning.tracking import Observer, mlflow, tensorboard
+from heliomesh.learning.trainer import Execution, TrainingInterrupted
+from heliomesh.problem.size import DEFAULT_LIMIT_GIB
+from heliomesh.scenario import ScenarioError
+from heliomesh.simulation.diagnostics import summarise
+from heliomesh.simulation.trace import Trace
+from heliomesh.studies.gap_ledger import LEDGER, gap_ledger
+
+
+@dataclass(frozen=True)
+class RunOptions(shared.OutputOptions, shared.EngineOptions, shared.TrainingOptions, shared.Settings):
+    """Which run, who does it, and what is printed of it."""
+
+    trace: Annotated[Path | None, option("Train under this trace of `heliomesh simulate --out`.")] = None
+    resume: Annotated[bool, option("With --trace: go on with the run in the folder.", "--resume")] = False
+    episode: shared.EpisodeOption = 0
+    seed: shared.RunSeedOption = None
+    with_diagnosis: Annotated[bool, option("Estimate Theorem 1's constants and terms.", "--diagnose")] = False
+    ledger: shared.LedgerOption = False
+
+    def check(self, planner: str | None) -> None:
+        """Refuse a run of both or of neither, and what a trace does not take."""
+        if (planner is None) == (self.trace is None):
+            found = "neither" if planner is None else f"{planner!r} and --trace {self.trace}"
+            raise ScenarioError("planner", f"expected a planner's name or --trace with a file, actual: {found}")
+        for flag, value in (("--option", self.options), ("--ledger", self.ledger)):
+            if self.trace is not None and value:
+                raise ScenarioError(flag, f"expected a planner with it, actual: --trace {self.trace}")
+
+    def job(self, scenario: str, planner: str) -> Job:
+        """What is to be run."""
+        loaded = self.scenario(scenario)
+        seed = loaded.seed if self.seed is None else self.seed
+        own = {"seed": seed, "episode": self.episode, "training_seed": seed, "plan_device": self.device}
+        return Job(loaded, planner, self.of_planner, training=self.settings, **own)  # type: ignore[arg-type]
+
+
+@flattened
+def run_command(
+    scenario: shared.ScenarioArgument,
+    planner: Annotated[str | None, typer.Argument(help="A planner's name, unless --trace is given.")] = None,
+    *,
+    out: Annotated[Path, option("Folder for checkpoints and the finished run.")],
+    asked: RunOptions,
+) -> None:
+    """Plan, simulate an episode, train under it and save everything; the same command again resumes."""
+    asked.check(planner)
+    if planner is None:
+        _replay(scenario, out, asked)
+    else:
+        _run(asked.job(scenario, planner), out, asked)
+
+
+def _replay(scenario: str, out: Path, asked: RunOptions) -> None:
+    """Train the scenario's model under one episode of a trace."""
+    loaded = asked.scenario(scenario)
+    trace = Trace.load(str(asked.trace), memory_gib=max(asked.memory_gib or 0.0, DEFAULT_LIMIT_GIB))
+    job = given_job(TrainJob(loaded, trace, asked.episode, asked.seed), asked.settings)
+    shown = TrainingProgress(trace, asked.episode, asked.silent)
+    work = shown.work(_watchers(job, trace, asked), asked.make_stack())
+    try:
+        run = train_in(Store(out, single=True), job, work, asked.resume)
+    except TrainingInterrupted as stop:
+        tell(f"{stop}; the same command with --resume goes on")
+        raise typer.Exit(128 + stop.signal_number) from None
+    diagnosed = diagnose(loaded, trace, run, asked.episode).facts() if asked.with_diagnosis else {}
+    print_facts(_run_facts(run, out) | diagnosed, asked.as_json)
+
+
+def _run(job: Job, out: Path, asked: RunOptions) -> None:
+    """Plan, simulate and train as far as the folder does not hold it."""
+    build_noted(job.scenario, asked.device)
+    store = Store(out, single=True)
+    was_finished = store.has(job) and (not asked.ledger or (out / LEDGER).exists())
+    if asked.engine is shared.Engine.ray and not was_finished:
+        check_trainable(job.scenario, job.training, job.training_seed, here=False)  # before Ray is started
+    make_stack = asked.make_stack()
+
+    def watch(trace: Trace) -> Execution:
+        return TrainingProgress(trace, 0, asked.silent).work(_watchers(job, trace, asked), make_stack)
+
+    shown: dict[str, Any] = {"track": asked.track, "notify": note, "make_stack": make_stack}
+    run = run_in(store, job, Execution(**shown), watch)
+    ledger = gap_ledger(job, store, **shown) if asked.ledger else None
+    if was_finished:
+        note(f"{out}: this run was finished before; nothing was trained")
+    trace = store.trace(job)
+    facts = _run_facts(run, out) | summarise(trace).facts()
+    if asked.with_diagnosis:
+        facts |= diagnose(job.scenario, trace, run, 0).facts()
+    if ledger is not None and asked.as_json:
+        facts["ledger"] = ledger.facts()
+    print_facts(facts, asked.as_json)
+    if ledger is not None and not asked.as_json:
+        show(False, None, gap_table({trace.planner: ledger}))
+
+
+def _watchers(job: Job, trace: Trace, training: shared.TrainingOptions) -> list[Observer]:
+    """Other tools that follow the run; they know it by its planner, its seed and the first digits of its key."""
+    seed, key = job.identity()["training seed"], job.key()[:12]
+    name = f"{trace.planner.replace(':', '-').replace('/', '-')}-seed{seed}-{key}"
+    found: list[Observer] = []
+    if training.tensorboard is not None:
+        found.append(tensorboard(training.tensorboard, name))
+    if training.mlflow is not None:
+        facts = {"scenario": job.scenario.name, "planner": trace.planner, "seed": seed, "key": job.key()}
+        found.append(mlflow(training.mlflow, name, facts, slots=job.scenario.slots))
+    return found
+
+
+def _run_facts(run: Run, out: Path) -> dict[str, Any]:
+    kept = ("seed", "planner", "strategy", "device", "duration_second")
+    missing = {"name", "scenario", *kept} - run.provenance.keys()
+    if missing:
+        raise TrainingError(f"{out / MANIFEST}: the run's {min(missing)} is missing.")
+    return {
+        "scenario": run.provenance["name"],
+        "hash": run.provenance["scenario"][:12],
+        **{name: run.provenance[name] for name in kept},
+        **run.final,
+        "folder": str(out),
+    }

@@ -1,0 +1,177 @@
+"""`heliomesh study`: what planning for learning gives, what a changing world costs, how heterogeneous data are."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from heliomesh.commands import options as shared
+from heliomesh.commands.facts import build_noted, print_facts, show, table
+from heliomesh.commands.options import flattened, option
+from heliomesh.commands.terminal import note, say
+from heliomesh.jobs.steps import network_facts
+from heliomesh.learning.preflight import check_trainable
+from heliomesh.learning.settings import TrainSettings
+from heliomesh.living.replanning import USUAL_FALSE_ALARM_PROB
+from heliomesh.pages.intervals import interval_text, seeds_title
+from heliomesh.pages.survivors_figure import draw_survivors
+from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.simulation.diagnostics import interval
+from heliomesh.studies.gain import Gain, gain
+from heliomesh.studies.live import Trial, live
+from heliomesh.studies.pilot import pilot
+from heliomesh.studies.survivors import UNCHANGED, Survivors
+
+app = typer.Typer(no_args_is_help=True, help="Compare plans for learning, in a changing world, and pilot the data.")
+
+CURVES = "curves.svg"
+
+
+@app.command("learning")
+@flattened
+def learning_command(
+    scenario: shared.ScenarioArgument,
+    seeds: Annotated[int, option("Paired seeds to train.", "--train", min=1)] = 5,
+    out: Annotated[Path | None, option("Folder of results; nothing in it is repeated.")] = None,
+    processes: shared.ProcessesOption = 1,
+    *,
+    changes: shared.Changes,
+    training: shared.StackOptions,
+    output: shared.OutputOptions,
+) -> None:
+    """Train under a plan for learning, the paper's proposal and no plan, with common random numbers."""
+    world = changes.scenario(scenario)
+    check_trainable(world, TrainSettings(**asdict(training)))
+    settings: dict[str, Any] = asdict(training) | shared.process_maps(processes, training.device)
+    found = gain(world, seeds, folder=out, track=output.track, notify=note, **settings)
+    show(output.as_json, {arm.label: arm.facts() for arm in found.arms}, _gain_table(found, world))
+
+
+def _gain_table(found: Gain, scenario: Scenario) -> Table:
+    seeds = len(found.arms[0].runs)
+    title = f"{scenario.name}: accuracy after {scenario.slots} slots on {scenario.learning.dataset}, {seeds} seeds"
+    rows = [
+        {
+            "plan": arm.label,
+            "accuracy %": arm.accuracy,
+            "learning gains": None if arm is found.arms[0] else found.gained(arm),
+            "over the run %": arm.accuracy_over_run,
+            "joule": float(arm.final("spent_joule").mean()),
+        }
+        for arm in found.arms
+    ]
+    return table(rows, seeds_title(title, seeds))
+
+
+@app.command("pilot")
+@flattened
+def pilot_command(
+    scenario: shared.ScenarioArgument,
+    seed: Annotated[int | None, option("Seed of data and training.", min=0)] = None,
+    as_json: shared.JsonOption = False,
+    *,
+    changes: shared.Changes,
+    training: shared.StackOptions,
+) -> None:
+    """Train briefly and print `cost.unlikeness` for the planner `contributions`."""
+    found = pilot(changes.scenario(scenario), seed=seed, **asdict(training))
+    print_facts({name.replace("_", " "): value for name, value in asdict(found).items()}, as_json)
+
+
+@dataclass(frozen=True)
+class ModelOptions(shared.StackOptions):
+    """What is trained, and where it is kept."""
+
+    train: Annotated[int, option("Paired seeds to train; 0: costs only.", min=0)] = 5
+    evaluate_every: shared.EvaluateOption = 10
+    out: Annotated[Path | None, option("Folder of results, curves and a picture; no run is repeated.")] = None
+
+    def settings(self) -> dict[str, Any]:
+        """The same for the study; refused where nobody trains the models to keep."""
+        if self.out is not None and not self.train:
+            raise ScenarioError("--out", "expected --train with a number of seeds, actual value 0")
+        own = asdict(self)
+        return own | {"folder": own.pop("out")}
+
+
+@app.command("change")
+@flattened
+def change_command(
+    scenario: shared.ScenarioArgument,
+    changes: Annotated[
+        list[str],
+        option(
+            "WHAT=VALUE@SLOT: harvest=0.5@50, harvest.3=0@50, link.3-4=off@50, device.3=dead@50, "
+            "channel=[[…],…]@50. Repeatable.",
+            "--change",
+        ),
+    ],
+    *,
+    planner: shared.PlannerNameOption = "prices",
+    settings: shared.Settings,
+    false_alarm_prob: Annotated[float, option("Of an alarm if nothing changes.")] = USUAL_FALSE_ALARM_PROB,
+    sampling: shared.SamplingOptions,
+    models: ModelOptions,
+    output: shared.OutputOptions,
+) -> None:
+    """A world that changes: costs and models of the stale plan, a re-planned one, and one that was told."""
+    own: dict[str, Any] = models.settings() | asdict(sampling) | {"track": output.track, "notify": note}
+    problem = build_noted(settings.scenario(scenario))
+    own |= {"options": settings.of_planner, "false_alarm_prob": false_alarm_prob}
+    result = live(problem, changes, planner, **own)
+    title = f"{scenario}, {planner}: {', '.join(changes)}"
+    if models.out is not None and result.models is not None:
+        result.models.save(models.out)
+        draw_survivors(result.models, problem.scenario, title, models.out / CURVES)
+    asked = {"planner": planner, "changes": list(changes), "episodes": sampling.episodes}
+    facts = result.facts()
+    parts = [] if output.as_json else _trial_parts(result, facts, title, problem.scenario)
+    show(output.as_json, network_facts(problem) | asked | facts, *parts)
+    if models.out is not None and not output.as_json:
+        say(f"{models.out / CURVES}: accuracy over slots")
+
+
+def _trial_parts(result: Trial, facts: dict[str, Any], title: str, scenario: Scenario) -> Iterator[Table | str]:
+    rows = [
+        {
+            "plan": name,
+            "cost per slot after the change": interval(cost),
+            "against the stale plan": None if name == "stale" else interval(cost - result.stale),
+        }
+        for name, cost in result.costs.items()
+    ]
+    yield table(rows, title)
+    if math.isnan(result.recovered.mean):
+        yield "The stale plan loses nothing against the fresh one: there is nothing to recover."
+    else:
+        yield f"Recovered {interval_text(result.recovered, '.1f', 100)} % of the loss between stale and fresh plan."
+    yield (
+        f"Detected in {100 * result.detected_share:.0f} % of the episodes, after "
+        f"{facts['slots to detect, mean']:.1f} slots on average; alarms before the change in "
+        f"{100 * result.false_alarm_share:.1f} %."
+    )
+    causes = ", ".join(f"{cause} {count}" for cause, count in facts["alarms by cause"].items())
+    yield f"Alarms by cause: {causes or 'none'}."
+    if result.models is not None:
+        yield _model_table(result.models, scenario)
+
+
+def _model_table(models: Survivors, scenario: Scenario) -> Table:
+    """Accuracies of the devices that are left, and what the failure and the reactions to it are worth."""
+    unchanged, stale = models.final(UNCHANGED), models.final("stale")
+    title = f"accuracy % of the {len(models.devices)} devices at the end on {scenario.learning.dataset}"
+    rows = [
+        {
+            "plan": plan,
+            "at the end": interval(models.final(plan)),
+            "over unchanged": None if plan == UNCHANGED else interval(models.final(plan) - unchanged),
+            "over stale": None if plan in (UNCHANGED, "stale") else interval(models.final(plan) - stale),
+            "since the change": interval(models.since_change(plan)),
+        }
+        for plan in models.runs
+    ]
+    return table(rows, f"{title}, {len(unchanged)} seeds, 95 % intervals")

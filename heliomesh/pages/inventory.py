@@ -1,0 +1,164 @@
+"""What folders of runs and stores of results hold, whether it is whole, and what may go."""
+
+import re
+from collections.abc import Callable, Iterator
+from glob import escape as glob_escape
+from pathlib import Path
+from typing import Any
+
+from heliomesh.durable import alone_in
+from heliomesh.jobs.pack import Packs
+from heliomesh.jobs.result_files import PLAN, TRACE, TRACE_ARRAYS, read_cost, read_result
+from heliomesh.jobs.store import PACKS, Store
+from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError, is_finished
+from heliomesh.pages.run_folder import RunFolder, is_run, read_run
+from heliomesh.problem.size import readable
+from heliomesh.scenario import ScenarioError
+from heliomesh.simulation.trace import Trace, TraceError
+
+COLUMNS = ("scenario", "planner", "seed", "slots", "accuracy", "size")
+_MOST_FOLDERS = 100_000  # looked at before giving up
+_LEFT_BEHIND = (".*.part", ".*.lock")  # by writers that were killed
+_ERRORS = (TrainingError, TraceError, ScenarioError)
+
+
+def walk(folders: list[Path]) -> Iterator[Path]:
+    """The given folders and all below them, in order of their names; what is inside a run is part of it."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise TrainingError(
+                f"{folder}: expected a folder, actual: {'a file' if folder.exists() else 'nothing there'}"
+            )
+        yield from (path for path, _ in zip(_below(folder), range(_MOST_FOLDERS), strict=False))
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """A folder and those below it; links are not followed, so there is an end."""
+    yield folder
+    for child in sorted(folder.iterdir()):
+        if child.is_dir() and not child.is_symlink() and child.name != CHECKPOINTS:
+            yield from _below(child)
+
+
+def states(path: Path) -> Iterator[tuple[Path, str, bool]]:
+    """Every run or stored result of a folder, in what state it is, and whether it is whole so far."""
+    for place, read in [(path, _run_state)] if is_run(path) else _stored(path):
+        try:
+            found = read(place)
+        except _ERRORS as error:
+            yield place, f"wrong. {error}", False
+        else:
+            yield place, f"{found if is_run(path) else 'whole'}", True
+
+
+def _run_state(path: Path) -> str:
+    found = read_run(path)
+    if not found.finished:
+        return f"unfinished, whole up to slot {found.curves.done}"
+    Run.load(path)
+    return "whole"
+
+
+def _stored(path: Path) -> Iterator[tuple[Path, Callable[[Path], object]]]:
+    """Plans, traces, costs and packs of a store, with what reads each."""
+    if (path / PLAN).exists():
+        yield path / PLAN, lambda place: read_result(place.parent, "plan")
+    if (path / TRACE).exists():
+        yield path / TRACE, _read_trace
+    for place in sorted(path.glob("*.json")):
+        if path.name == PACKS:
+            yield place, lambda place: Packs(place.parent).content(place.stem)
+        elif re.fullmatch(r"[0-9a-f]{64}", place.stem):
+            yield place, read_cost
+
+
+def _read_trace(place: Path) -> None:
+    read_result(place.parent, "trace")
+    Trace.load(place.with_name(TRACE_ARRAYS))
+
+
+def lines(path: Path) -> Iterator[dict[str, Any]]:
+    """What is known of the run or of the packed runs in a folder."""
+    if is_run(path):
+        yield run_line(path)
+    elif path.name == PACKS:
+        yield from (_pack_line(place) for place in sorted(path.glob("*.json")))
+
+
+def run_line(path: Path) -> dict[str, Any]:
+    """What is known of a run."""
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    try:
+        found = read_run(path)
+    except _ERRORS as error:
+        return _unknown(path, size, error)
+    return {
+        "folder": str(path),
+        "scenario": found.scenario.name,
+        "planner": found.planner,
+        "seed": found.seed,
+        "slots": f"{found.curves.done} of {found.scenario.slots}",
+        "accuracy": _accuracy(found),
+        "size": readable(size),
+    }
+
+
+def _pack_line(place: Path) -> dict[str, Any]:
+    size = sum(file.stat().st_size for file in place.parent.glob(f"{glob_escape(place.stem)}.*"))
+    try:
+        runs = Packs(place.parent).runs(place.stem)
+    except _ERRORS as error:
+        return _unknown(place, size, error)
+    origins = [run.provenance for run in runs]
+    return {
+        "folder": str(place.with_suffix("")),
+        "scenario": ", ".join(sorted({str(one.get("name", "?")) for one in origins})),
+        "planner": ", ".join(sorted({str(one.get("planner", "?")) for one in origins})),
+        "seed": f"{len(runs)} runs",
+        "slots": int(max(run.final["slot"] for run in runs)),
+        "accuracy": f"{sum(run.final['accuracy_mean'] for run in runs) / len(runs):.4f}",
+        "size": readable(size),
+    }
+
+
+def _unknown(path: Path, size: int, error: Exception) -> dict[str, Any]:
+    row = dict.fromkeys(COLUMNS, "?")
+    return {"folder": str(path)} | row | {"size": readable(size), "wrong": str(error)}
+
+
+def _accuracy(found: RunFolder) -> str:
+    column = found.curves.metrics["accuracy_mean"]
+    return f"{column[-1]:.4f}" if len(column) else "none yet"
+
+
+def clean(folders: list[Path], *, really: bool) -> Iterator[tuple[Path, int]]:
+    """Files that no longer serve, with their bytes; if ``really``, each is removed before it is yielded."""
+    for path in list(walk(folders)):
+        if not path.is_dir() or not any(_left_over(path)):
+            continue
+        with alone_in(path):  # a living writer's files are not left over
+            for file in _left_over(path):
+                num_bytes = file.stat().st_size
+                if really:
+                    file.unlink()
+                    _remove_empty(file.parent, path)
+                yield file, num_bytes
+
+
+def _remove_empty(folder: Path, top: Path) -> None:
+    """Remove a folder below another one, and those between them, as far as they are empty."""
+    while folder != top and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
+
+
+def _left_over(path: Path) -> Iterator[Path]:
+    """Temporary files of writers that were killed, and checkpoints where the run is finished."""
+    for pattern in _LEFT_BEHIND:
+        yield from (file for file in sorted(path.glob(pattern)) if file.is_file())
+    yield from (file for place in Store(path).garbage() for file in sorted(place.iterdir()))
+    checkpoints = path / CHECKPOINTS
+    if checkpoints.is_dir() and not checkpoints.is_symlink():
+        hidden = {file for pattern in _LEFT_BEHIND for file in checkpoints.glob(pattern)}
+        files = sorted(checkpoints.iterdir())
+        yield from (file for file in files if file.is_file() and (is_finished(path) or file in hidden))
