@@ -231,6 +231,7 @@ def test_repeated_chunks_cost_nothing(stage: Stage) -> None:
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+    assert stage.box.refused["1"] == {"chunk": 499}
     assert len(stage.take(*rest)) == 1
 
 
