@@ -257,7 +257,7 @@ class Asked:
             return (self._kept(row) for one in todo for row in self.tried(*one))
         absent = [one for one in todo if not self._has(*one)]
         if self.store is not None:
-            jobs = [self._job(planner, self._limited(planner, options)) for planner, options in absent]
+            jobs = [job_of(self.problem, planner, self._limited(planner, options)) for planner, options in absent]
             self.store.tell_changed(jobs, "plan", self.work)
         elsewhere = spread(partial(_rows_elsewhere, self.problem, self.under), absent)
         tracked = iter(self.work.track(elsewhere, "plan and simulate", len(absent)))
