@@ -11,7 +11,7 @@ import argparse
 import numpy as np
 
 import heliomesh as hm
-from heliomesh.scenario import shipped
+from heliomesh.scenario.files import shipped
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.compare import Row
 

@@ -23,9 +23,9 @@ import torch
 from scipy.stats import t as student
 
 import heliomesh as hm
-from heliomesh.learning.dataset import load_dataset
 from heliomesh.learning.members import Member
 from heliomesh.learning.replay import Replay
+from heliomesh.tasks.dataset import load_dataset
 
 Floats = npt.NDArray[np.float64]
 

@@ -17,8 +17,8 @@ import heliomesh as hm
 from heliomesh.interop.c_kit import flash_bytes
 from heliomesh.interop.c_rounds import RoundHeader, collecting_tree
 from heliomesh.interop.rounded import RoundedTables, ValueWidth
+from heliomesh.model.policy import ActionPolicy, Observation
 from heliomesh.planners.receiver import ReceiverTables
-from heliomesh.problem.policy import ActionPolicy, Observation
 from heliomesh.simulation.diagnostics import interval
 
 IRREGULAR = {  # degrees 1 to 4, uneven harvests

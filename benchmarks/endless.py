@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 import heliomesh as hm
-from heliomesh.problem.policy import ActionPolicy, Observation
+from heliomesh.model.policy import ActionPolicy, Observation
 
 PLANNERS = ("receiver", "prices", "decentralized")
 FIRST = 200  # slot from which on costs count, and the slots of finite plans

@@ -16,10 +16,10 @@ import quantecon
 import scipy.sparse
 
 import heliomesh as hm
-from heliomesh.problem.cost import part_factors
-from heliomesh.problem.exact import backward_induction, expected_first, part_terms
-from heliomesh.problem.factor import action, energy, site, total
-from heliomesh.problem.problem import Part
+from heliomesh.grid.exact import backward_induction, expected_first, part_terms
+from heliomesh.model.cost import part_factors
+from heliomesh.model.factor import action, energy, site, total
+from heliomesh.model.problem import Part
 
 
 def quantecon_optimum(problem: hm.Problem) -> float:

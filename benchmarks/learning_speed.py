@@ -23,10 +23,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from heliomesh.learning.model import build_model
 from heliomesh.learning.stacked import Samples, flat_weights, layout_of
 from heliomesh.learning.strategy import Chosen, choose, new_weights
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.tasks.model import build_model
 
 STEPS, BATCH, SAMPLES, RATE = 5, 32, 2000, 0.01
 SHAPES = {"cnn": (1, 28, 28), "resnet18": (3, 32, 32), "mlp": (1, 8, 8)}

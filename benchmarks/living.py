@@ -11,11 +11,11 @@ import time
 import numpy as np
 
 import heliomesh as hm
-from heliomesh.living.answer import Answering
-from heliomesh.living.change import Era, eras
-from heliomesh.living.conditions import Conditions, problem_under
-from heliomesh.living.replanning import Watch, replanning
-from heliomesh.living.trial import Sampling, costs_by_slot
+from heliomesh.field.living.answer import Answering
+from heliomesh.field.living.change import Era, eras
+from heliomesh.field.living.conditions import Conditions, problem_under
+from heliomesh.field.living.replanning import Watch, replanning
+from heliomesh.field.living.trial import Sampling, costs_by_slot
 from heliomesh.physics.topology import spectral_gap
 from heliomesh.planning import make_plan
 from heliomesh.simulation.diagnostics import Interval, interval

@@ -12,8 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 import heliomesh as hm
-from heliomesh.problem import coordination, few
+from heliomesh.grid import numpy_lookup as few
 from heliomesh.simulation import blocks
+from heliomesh.slot import coordination
 
 
 def timed(name: str, slots: int, work: Callable[[], hm.Trace]) -> tuple[float, hm.Trace]:

@@ -23,11 +23,11 @@ from scipy.stats import t as student
 from torch import Tensor
 
 import heliomesh as hm
+from heliomesh.common.streams import stream
 from heliomesh.learning import packets
-from heliomesh.learning.dataset import load_dataset
-from heliomesh.on_air import BLOCK, num_sent
-from heliomesh.scenario import Learning
-from heliomesh.streams import stream
+from heliomesh.scenario.on_air import BLOCK, num_sent
+from heliomesh.scenario.schema import Learning
+from heliomesh.tasks.dataset import load_dataset
 
 Floats = npt.NDArray[np.float64]
 Packet = Callable[[Learning, Tensor, Tensor | None, int, int, int], Tensor]

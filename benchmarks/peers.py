@@ -27,9 +27,9 @@ from torch import nn
 
 import heliomesh as hm
 from heliomesh.jobs.steps import lossless
-from heliomesh.learning.model import build_model
 from heliomesh.learning.replay import Replay
 from heliomesh.learning.settings import TrainJob, TrainSettings
+from heliomesh.tasks.model import build_model
 
 STEPS, BATCH, RATE, CLASSES, WARM_UP = 5, 32, 0.01, 10, 2
 SHAPES = {"mlp": (1, 8, 8), "cnn": (1, 28, 28)}

@@ -14,7 +14,7 @@ import torch
 from scipy import stats
 
 import heliomesh as hm
-from heliomesh.problem.contributions import LearningModel
+from heliomesh.slot.learning_model import LearningModel
 from heliomesh.studies.line import LOSSLESS, Line
 
 SETTING = "ring10, i.i.d."

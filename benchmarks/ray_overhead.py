@@ -14,7 +14,7 @@ from pathlib import Path
 from heliomesh.jobs.job import Job  # before torch: the package sets how threads wait
 from heliomesh.jobs.store import Store
 from heliomesh.learning.trainer import Execution
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
 
 import torch  # isort: skip
 

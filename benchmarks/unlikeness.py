@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import heliomesh as hm
-from heliomesh.problem.contributions import unlikeness
+from heliomesh.slot.learning_model import unlikeness
 from heliomesh.studies.gain import SEPARATE
 from heliomesh.studies.line import Scheme
 

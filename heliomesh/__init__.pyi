@@ -1,17 +1,13 @@
+from heliomesh.bounds.sampled_bound import SampledBound as SampledBound
+from heliomesh.bounds.sampled_bound import sampled_bound as sampled_bound
+from heliomesh.common.memory_limit import TooLargeError as TooLargeError
+from heliomesh.common.mistakes import MistakeError as MistakeError
+from heliomesh.grid.evaluation import exact_cost as exact_cost
 from heliomesh.jobs.job import Job as Job
 from heliomesh.jobs.run import run as run
 from heliomesh.jobs.store import Store as Store
 from heliomesh.jobs.training import train as train
 from heliomesh.jobs.training import train_many as train_many
-from heliomesh.learning.dataset import (
-    Dataset as Dataset,
-)
-from heliomesh.learning.dataset import (
-    DatasetError as DatasetError,
-)
-from heliomesh.learning.dataset import (
-    dataset_from_arrays as dataset_from_arrays,
-)
 from heliomesh.learning.run import Run as Run
 from heliomesh.learning.run import TrainingError as TrainingError
 from heliomesh.learning.settings import TrainJob as TrainJob
@@ -23,7 +19,9 @@ from heliomesh.learning.trainer import (
 from heliomesh.learning.trainer import (
     TrainingInterrupted as TrainingInterrupted,
 )
-from heliomesh.mistakes import MistakeError as MistakeError
+from heliomesh.model.policy import Plan as Plan
+from heliomesh.model.problem import Problem as Problem
+from heliomesh.model.problem import build as build
 from heliomesh.pages.report import report as report
 from heliomesh.planning import (
     average_bound as average_bound,
@@ -37,15 +35,8 @@ from heliomesh.planning import (
 from heliomesh.planning import (
     planner_names as planner_names,
 )
-from heliomesh.problem.evaluation import exact_cost as exact_cost
-from heliomesh.problem.policy import Plan as Plan
-from heliomesh.problem.problem import Problem as Problem
-from heliomesh.problem.problem import build as build
-from heliomesh.problem.sampled_bound import SampledBound as SampledBound
-from heliomesh.problem.sampled_bound import sampled_bound as sampled_bound
-from heliomesh.problem.size import TooLargeError as TooLargeError
-from heliomesh.scenario import Scenario as Scenario
-from heliomesh.scenario import ScenarioError as ScenarioError
+from heliomesh.scenario.errors import ScenarioError as ScenarioError
+from heliomesh.scenario.scenario import Scenario as Scenario
 from heliomesh.simulation.costs import simulate_costs as simulate_costs
 from heliomesh.simulation.diagnostics import summarise as summarise
 from heliomesh.simulation.ledger import energy_ledger as energy_ledger
@@ -60,5 +51,14 @@ from heliomesh.studies.live import live as live
 from heliomesh.studies.pilot import pilot as pilot
 from heliomesh.studies.reproduce import reproduce as reproduce
 from heliomesh.studies.sizing import size as size
+from heliomesh.tasks.dataset import (
+    Dataset as Dataset,
+)
+from heliomesh.tasks.dataset import (
+    DatasetError as DatasetError,
+)
+from heliomesh.tasks.dataset import (
+    dataset_from_arrays as dataset_from_arrays,
+)
 
 __version__: str

@@ -17,9 +17,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from heliomesh.catalog import trusting
 from heliomesh.commands.terminal import print_any_letter, printable, say, tell
-from heliomesh.mistakes import FieldError, MistakeError
+from heliomesh.common.catalog import trusting
+from heliomesh.common.mistakes import FieldError, MistakeError
 
 # A command's module is imported when the command is called: most need PyTorch, which takes seconds to load.
 COMMANDS = {

@@ -8,16 +8,18 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from heliomesh import catalog
-from heliomesh.arguments import checked
-from heliomesh.problem.context import PlanFunction, Planning
-from heliomesh.problem.dual import raise_bound, usual_effort
-from heliomesh.problem.endless import Endless, cycle_of
-from heliomesh.problem.exact import small_average, small_optimum
-from heliomesh.problem.policy import ParallelMap, Plan, Policy, Track, untracked
-from heliomesh.problem.problem import Problem
-from heliomesh.problem.receiver_floor import receiver_floor
-from heliomesh.scenario import ScenarioError, Section, validated, variant
+from heliomesh.bounds.dual import raise_bound, usual_effort
+from heliomesh.bounds.receiver_floor import receiver_floor
+from heliomesh.common import catalog
+from heliomesh.common.arguments import checked
+from heliomesh.grid.exact import small_average, small_optimum
+from heliomesh.model.endless import Endless, cycle_of
+from heliomesh.model.planner_context import PlanFunction, Planning
+from heliomesh.model.policy import ParallelMap, Plan, Policy, Track, untracked
+from heliomesh.model.problem import Problem
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.schema import variant
+from heliomesh.scenario.section import Section, validated
 
 PLANNER_CATALOG = "heliomesh.planners"
 
@@ -168,7 +170,7 @@ def lower_bound(problem: Problem, track: Track = untracked) -> float | None:
     """Certified lower bound on the expected cost per slot of the simulated process; computed once.
 
     It speaks of every policy that picks from the problem's action set, and of continuous batteries. Why it is valid
-    is said in `heliomesh/problem/dual.py` and `heliomesh/problem/receiver_floor.py`.
+    is said in `heliomesh/bounds/dual.py` and `heliomesh/bounds/receiver_floor.py`.
 
     Parameters
     ----------

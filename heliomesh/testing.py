@@ -13,25 +13,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from heliomesh import catalog
+from heliomesh.common import catalog
+from heliomesh.common.memory_limit import TooLargeError
 from heliomesh.learning.aggregation import Arrived
-from heliomesh.learning.dataset import DATASET_CATALOG, Dataset
-from heliomesh.learning.model import InputShape, build_model
 from heliomesh.learning.stacked import Samples
 from heliomesh.learning.strategy import choose_for
+from heliomesh.model.problem import Problem, build
 from heliomesh.planning import find_planner, make_plan
-from heliomesh.problem.problem import Problem, build
-from heliomesh.problem.size import TooLargeError
-from heliomesh.scenario import (
-    AGGREGATION_CATALOG,
-    CHANNEL_CATALOG,
-    HARVEST_CATALOG,
-    Learning,
-    Scenario,
-    Section,
-)
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import AGGREGATION_CATALOG, CHANNEL_CATALOG, HARVEST_CATALOG, Learning
+from heliomesh.scenario.section import Section
 from heliomesh.simulation.ledger import energy_ledger
 from heliomesh.simulation.trace import simulate
+from heliomesh.tasks.dataset import DATASET_CATALOG, Dataset
+from heliomesh.tasks.model import InputShape, build_model
 
 _SCENARIO = "tiny"
 _EPISODES = 64
@@ -184,7 +179,7 @@ def _signature(function: Callable[..., Any]) -> str:
 
 def _check_section(kind: str, name: str, settings: object) -> None:
     right = isinstance(settings, type) and issubclass(settings, Section)
-    _expect(right, kind, f"{name} to be a subclass of heliomesh.scenario.Section", settings)
+    _expect(right, kind, f"{name} to be a subclass of heliomesh.scenario.section.Section", settings)
 
 
 def _with_source(section: str, package: str, source: object, settings: dict[str, Any]) -> Scenario:

@@ -17,7 +17,7 @@ _LOADED = (
     # a child without rights may not be able to read Python's own folder
     "encodings.cp437",  # of zip files
     "torch._dynamo",  # of torch's optimisers
-    "heliomesh.agents.agent",
+    "heliomesh.field.agents.agent",
     "tests.agents.network",
 )
 processes.LOADED = _LOADED

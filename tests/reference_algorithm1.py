@@ -15,8 +15,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.problem.factor import energy
-from heliomesh.problem.problem import Problem
+from heliomesh.model.factor import energy
+from heliomesh.model.problem import Problem
 
 Table = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64] | int

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from heliomesh.commands.bench import PAGE
-from heliomesh.durable import json_sha256
+from heliomesh.common.durable import json_sha256
 from heliomesh.pages.leaderboard import leaderboard_text
 from heliomesh.studies.bench.bench import leaderboard
 from tests.conftest import Call

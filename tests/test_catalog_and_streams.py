@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heliomesh import catalog
+from heliomesh.common import catalog
+from heliomesh.common.streams import PURPOSES, stream
 from heliomesh.planning import PLANNER_CATALOG
-from heliomesh.scenario import HARVEST_CATALOG, Section
-from heliomesh.streams import PURPOSES, stream
+from heliomesh.scenario.schema import HARVEST_CATALOG
+from heliomesh.scenario.section import Section
 
 CATALOGS = [PLANNER_CATALOG, HARVEST_CATALOG]
 PINNED = {

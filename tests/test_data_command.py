@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from heliomesh.learning.datasets import fashion_mnist
-from heliomesh.learning.retrieval.pinned import PinnedFile
-from heliomesh.learning.retrieval.source import Source, SystemFolder
+from heliomesh.tasks.datasets import fashion_mnist
+from heliomesh.tasks.retrieval.pinned import PinnedFile
+from heliomesh.tasks.retrieval.source import Source, SystemFolder
 
 CONTENT = b"sixteen bytes do"
 

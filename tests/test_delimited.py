@@ -2,7 +2,7 @@
 
 import pytest
 
-from heliomesh.delimited import TableError, table_rows
+from heliomesh.common.delimited import TableError, table_rows
 
 ROWS = {1: ["name", "x", "y"], 2: ["roof", "1.5", "-2"], 4: ["gate", "3", "4e-1"]}
 

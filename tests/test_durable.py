@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from heliomesh.durable import (
+from heliomesh.common.durable import (
     LostFolderError,
     alone_in,
     check_held,

@@ -15,14 +15,15 @@ import torch
 from typer.testing import CliRunner
 
 import heliomesh as hm
-from heliomesh import catalog, testing
+from heliomesh import testing
 from heliomesh.cli import app
+from heliomesh.common import catalog
 from heliomesh.jobs.store import Store
-from heliomesh.learning.dataset import DATASET_CATALOG
-from heliomesh.learning.model import MODEL_CATALOG
 from heliomesh.planning import PLANNER_CATALOG
-from heliomesh.scenario import AGGREGATION_CATALOG, HARVEST_CATALOG
+from heliomesh.scenario.schema import AGGREGATION_CATALOG, HARVEST_CATALOG
 from heliomesh.studies.results import result_of
+from heliomesh.tasks.dataset import DATASET_CATALOG
+from heliomesh.tasks.model import MODEL_CATALOG
 
 ROOT = Path(__file__).parents[1]
 EXTEND = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
-from heliomesh import catalog
+from heliomesh.common import catalog
 from heliomesh.planning import PLANNER_CATALOG, find_planner
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import heliomesh as hm
+from heliomesh.model.policy import Remembers
 from heliomesh.planning import planner_names
-from heliomesh.problem.policy import Remembers
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.simulation.ledger import energy_ledger
 from tests.test_properties import variants

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from heliomesh.on_air import BLOCK, num_sent, update_bits
+from heliomesh.scenario.on_air import BLOCK, num_sent, update_bits
 
 
 @pytest.mark.parametrize(
@@ -40,5 +40,6 @@ def test_a_model_without_parameters_is_refused():
 
 
 def test_counting_needs_no_torch():
-    code = "import sys; from heliomesh.on_air import update_bits; update_bits(9); sys.exit('torch' in sys.modules)"
+    counting = "from heliomesh.scenario.on_air import update_bits; update_bits(9)"
+    code = f"import sys; {counting}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603

@@ -38,4 +38,4 @@ def test_a_type_checker_finds_an_editable_install(tmp_path: Path) -> None:
         archive.extractall(site)
     (user / "use.py").write_text("import heliomesh\n\nreveal_type(heliomesh.Scenario.load('tiny'))\n")
     told = run("-m", "mypy", "--python-executable", python, "--cache-dir", tmp_path / "cache", "use.py", folder=user)
-    assert 'Revealed type is "heliomesh.scenario.Scenario"' in told
+    assert 'Revealed type is "heliomesh.scenario.scenario.Scenario"' in told

@@ -8,8 +8,9 @@ import pytest
 
 from heliomesh.jobs.job import Job
 from heliomesh.physics.topology import build_topology
-from heliomesh.places import Places, PlacesError, read_places
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.places import Places, PlacesError, read_places
+from heliomesh.scenario.scenario import Scenario
 
 CSV = "name,x_metre,y_metre\nroof,0,0\ngate,100,0\nbarn,100,120.5\n"
 DEGREES = "latitude,longitude\n48.0,11.0\n48.001,11.0\n48.0,11.002\n"

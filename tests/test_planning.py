@@ -6,12 +6,12 @@ import pytest
 from pydantic import Field
 
 import heliomesh as hm
+from heliomesh.common.streams import stream
+from heliomesh.model.planner_context import Planning
 from heliomesh.planners import turns, uncoordinated
 from heliomesh.planners.uncoordinated import Greedy
 from heliomesh.planning import find_planner, make_plan
-from heliomesh.problem.context import Planning
-from heliomesh.scenario import Section
-from heliomesh.streams import stream
+from heliomesh.scenario.section import Section
 
 PROBLEM = hm.build(hm.Scenario.load("tiny"))
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliomesh as hm
+from heliomesh.common.streams import stream
+from heliomesh.model.policy import Remembers
 from heliomesh.planning import planner_names
-from heliomesh.problem.policy import Remembers
 from heliomesh.simulation import slot_loop
 from heliomesh.simulation.ledger import energy_ledger
-from heliomesh.streams import stream
 from tests.planners.test_bounds import random_network
 
 # Options under which a planner is quick, or another planner in effect; those not named run by their defaults.

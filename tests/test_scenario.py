@@ -10,19 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from heliomesh import catalog
+from heliomesh.common import catalog
 from heliomesh.physics.channels import rayleigh, table
-from heliomesh.scenario import (
-    HARVEST_CATALOG,
-    Energy,
-    Link,
-    Scenario,
-    ScenarioError,
-    parse_override,
-    per_device,
-    sections,
-    shipped,
-)
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.files import shipped
+from heliomesh.scenario.scenario import Scenario, parse_override
+from heliomesh.scenario.schema import HARVEST_CATALOG, Energy, Link, sections
+from heliomesh.scenario.section import per_device
 
 SECTIONS = {"network", "channel", "link", "energy", "harvest", "cost", "learning"}
 

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 import heliomesh
-from heliomesh import catalog
-from heliomesh.learning.dataset import DATASET_CATALOG, DatasetError
-from heliomesh.learning.retrieval.archive import untar
-from heliomesh.learning.retrieval.download import download
-from heliomesh.learning.retrieval.pinned import PinnedFile, silent
-from heliomesh.learning.retrieval.source import Address, Archive, DebianPackage, GivenPath, NpmPackage, Source
-from heliomesh.mistakes import MistakeError
+from heliomesh.common import catalog
+from heliomesh.common.mistakes import MistakeError
 from heliomesh.pages.page import render
 from heliomesh.pages.sizing_page import sizing_page
+from heliomesh.tasks.dataset import DATASET_CATALOG, DatasetError
+from heliomesh.tasks.retrieval.archive import untar
+from heliomesh.tasks.retrieval.download import download
+from heliomesh.tasks.retrieval.pinned import PinnedFile, silent
+from heliomesh.tasks.retrieval.source import Address, Archive, DebianPackage, GivenPath, NpmPackage, Source
 from tests.conftest import Call
 from tests.pages.test_contour import sizing_of
 
@@ -31,7 +31,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 FORBIDDEN_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "telnetlib"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.load", "pd.read_pickle"}
 # the only files that start programs; processes.py starts copies of this one
-PROCESSES = {"engine/processes.py", "engine/ray.py", "learning/retrieval/source.py"}
+PROCESSES = {"engine/processes.py", "engine/ray.py", "tasks/retrieval/source.py"}
 PICKLES = {"engine/processes.py"}  # what its own processes send it, never a file
 WRITERS = {
     *("write_text", "write_bytes", "savez", "savez_compressed", "save_file", "savefig", "to_parquet", "write_table"),
@@ -42,10 +42,10 @@ RENAMED_LATER = {
     ("agents/journal.py", "add"),  # a line at the end; readers leave out one that is not whole
     ("durable.py", "_locked"),
     ("durable.py", "written_whole"),
-    ("learning/datasets/cifar10.py", "_unpack_sheets"),
-    ("learning/retrieval/archive.py", "copy"),
-    ("learning/retrieval/download.py", "_continue"),
-    ("learning/retrieval/search.py", "_fetch"),
+    ("tasks/datasets/cifar10.py", "_unpack_sheets"),
+    ("tasks/retrieval/archive.py", "copy"),
+    ("tasks/retrieval/download.py", "_continue"),
+    ("tasks/retrieval/search.py", "_fetch"),
     ("learning/run.py", "_write_parquet"),
     ("pages/drawing.py", "svg_text"),  # to memory
     ("studies/survivors.py", "save"),  # to memory, then by `write_text`
@@ -257,7 +257,7 @@ def test_a_download_follows_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 SPY = """
 from pathlib import Path
-import heliomesh.learning.models.mlp as mlp
+import heliomesh.tasks.models.mlp as mlp
 Path("imported").touch()
 def factory(input_shape, num_classes):
     return mlp.build(input_shape, num_classes)
@@ -388,7 +388,7 @@ def test_user_modules_are_imported_in_one_place() -> None:
         "__init__.py",
         "cli.py",
         "commands/options.py",
-        "problem/plan_file.py",
+        "model/plan_file.py",
     }  # import our own only
     assert places == own | {"catalog.py"}
 

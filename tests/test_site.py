@@ -11,7 +11,8 @@ import pytest
 
 import heliomesh as hm
 from heliomesh.cli import COMMANDS
-from heliomesh.scenario import Scenario, sections
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import sections
 from heliomesh.studies.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]

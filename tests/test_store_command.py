@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 import heliomesh as hm
 from heliomesh.cli import app
-from heliomesh.durable import BusyFolderError, alone_in
+from heliomesh.common.durable import BusyFolderError, alone_in
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
 

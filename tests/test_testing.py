@@ -7,17 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from heliomesh import catalog, testing
-from heliomesh.learning.dataset import DATASET_CATALOG, dataset_from_arrays
-from heliomesh.learning.model import MODEL_CATALOG
+from heliomesh import testing
+from heliomesh.common import catalog
+from heliomesh.model.policy import Decision
 from heliomesh.physics.harvesting import memoryless, replay
 from heliomesh.planners.uncoordinated import Greedy
-from heliomesh.problem.policy import Decision
-from heliomesh.scenario import (
-    AGGREGATION_CATALOG,
-    CHANNEL_CATALOG,
-    OPTIMISER_CATALOG,
-)
+from heliomesh.scenario.schema import AGGREGATION_CATALOG, CHANNEL_CATALOG, OPTIMISER_CATALOG
+from heliomesh.tasks.dataset import DATASET_CATALOG, dataset_from_arrays
+from heliomesh.tasks.model import MODEL_CATALOG
 from tests.learning.test_datasets import settings_for
 from tests.physics.test_two_faces import EXAMPLES, HARVESTS
 from tests.simulation.test_slot_loop import PLANNERS
@@ -93,7 +90,10 @@ class Idle:
         (lambda context: Spendthrift(), "expected decisions that batteries pay for"),
         (lambda context: "receiver", r"a policy with decide\(slot, seen\), actual value 'receiver'"),
         (fickle, "expected the same plan for the same seed"),
-        (SimpleNamespace(plan=lambda context: None, Options=dict), "Options to be a subclass of heliomesh.scenario"),
+        (
+            SimpleNamespace(plan=lambda context: None, Options=dict),
+            "Options to be a subclass of heliomesh.scenario.scenario",
+        ),
     ],
 )
 def test_broken_planners(planner, sentence):

@@ -21,12 +21,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import heliomesh as hm
-from heliomesh import catalog
-from heliomesh.durable import file_sha256, json_sha256
+from heliomesh.common import catalog
+from heliomesh.common.durable import file_sha256, json_sha256
+from heliomesh.common.mistakes import MistakeError
 from heliomesh.interop.export_tables import read_tables
 from heliomesh.interop.weights import write_weights
 from heliomesh.jobs.pack import Packs
-from heliomesh.mistakes import MistakeError
 from heliomesh.pages.run_folder import read_run
 from heliomesh.studies.bench.bench import leaderboard
 from heliomesh.studies.bench.line import Entry, new_line, write_line
@@ -178,7 +178,7 @@ def ledgered(path: Path) -> object:
 
 def agent_folder(path: Path) -> object:
     pytest.importorskip("cryptography")
-    from heliomesh.agents.folder import AgentFolder
+    from heliomesh.field.agents.folder import AgentFolder
 
     found = AgentFolder(path.parent)
     with suppress(MistakeError, OSError):
@@ -358,7 +358,7 @@ def test_the_command_of_a_poisoned_run_folder_imports_nothing(
 
 def test_a_watcher_plans_by_no_code_that_its_folder_names(tmp_path: Path, evil: Path) -> None:
     pytest.importorskip("zenoh")
-    from heliomesh.agents.watch import watch
+    from heliomesh.field.agents.watch import watch
 
     (tmp_path / "scenario.toml").write_text(TINY.to_toml())
     (tmp_path / "watch.toml").write_text(tomli_w.dumps({"network": "n", "planner": EVIL, "devices": {}}))

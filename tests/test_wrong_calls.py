@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
-from heliomesh.learning.dataset import load_dataset
+from heliomesh.tasks.dataset import load_dataset
 
 SCENARIO = hm.Scenario.load("tiny").override({"slots": 3, "learning.local_steps": 1})
 METHODS = {  # those that users call with arguments

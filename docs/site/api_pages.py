@@ -45,8 +45,8 @@ PAGES = {
     ),
 }
 CONTRACTS = (  # what code outside the package is given and gives back
-    *("heliomesh.problem.context.Planning", "heliomesh.problem.policy.Observation"),
-    *("heliomesh.problem.policy.ActionPolicy", "heliomesh.physics.harvesting.HarvestLaw"),
+    *("heliomesh.model.planner_context.Planning", "heliomesh.model.policy.Observation"),
+    *("heliomesh.model.policy.ActionPolicy", "heliomesh.physics.harvesting.HarvestLaw"),
     *("heliomesh.physics.harvesting.HarvestReplay", "heliomesh.learning.aggregation.Arrived"),
     "heliomesh.testing",
 )

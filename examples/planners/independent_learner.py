@@ -18,11 +18,11 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.interop.pettingzoo import HarvestingEnv, parallel_env
-from heliomesh.problem.context import Planning
-from heliomesh.problem.factor import Variable, energy
-from heliomesh.problem.policy import ActionPolicy, Observation, Plan
-from heliomesh.problem.problem import Problem
-from heliomesh.scenario import Section
+from heliomesh.model.factor import Variable, energy
+from heliomesh.model.planner_context import Planning
+from heliomesh.model.policy import ActionPolicy, Observation, Plan
+from heliomesh.model.problem import Problem
+from heliomesh.scenario.section import Section
 
 
 class Options(Section):

@@ -21,10 +21,10 @@ from heliomesh.commands.options import (
 )
 from heliomesh.commands.terminal import say, tell
 from heliomesh.planning import find_planner, make_plan
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from heliomesh.agents.folder import ClockSettings
+    from heliomesh.field.agents.folder import ClockSettings
 
 
 DaysOption = Annotated[int, typer.Option("--days", min=1, max=3650, help="Days until certificates end.")]
@@ -90,7 +90,7 @@ class TimeOptions:
 
     def settings(self) -> Any:
         """The same for agents, from now on."""
-        from heliomesh.agents.folder import ClockSettings
+        from heliomesh.field.agents.folder import ClockSettings
 
         return ClockSettings(
             kind="ready" if self.ready else "wall",
@@ -116,9 +116,9 @@ def deploy_command(
 ) -> None:
     """Write a folder for each device: plan, keys, samples, settings and a unit for systemd."""
     check_installed()
-    from heliomesh.agents.deploy import Deployment, deploy
-    from heliomesh.agents.folder import SensorSettings
-    from heliomesh.scenario import validated
+    from heliomesh.field.agents.deploy import Deployment, deploy
+    from heliomesh.field.agents.folder import SensorSettings
+    from heliomesh.scenario.section import validated
 
     problem = build_noted(settings.scenario(scenario))
     whole = {"interpolate": False} if "interpolate" in find_planner(planner).options.model_fields else {}
@@ -149,8 +149,8 @@ def agent_command(
 ) -> None:
     """Run one device: keep slots, train, exchange models with neighbours, and go on after brown-outs."""
     check_installed()
-    from heliomesh.agents.agent import run_agent
-    from heliomesh.agents.folder import AgentFolder
+    from heliomesh.field.agents.agent import run_agent
+    from heliomesh.field.agents.folder import AgentFolder
 
     if not folder.is_dir():
         raise ScenarioError("folder", f"expected a device's folder, actual value {str(folder)!r}")
@@ -178,7 +178,7 @@ def watch_command(
 ) -> None:
     """Show the live network in the page's own player, on a page of this machine."""
     check_installed()
-    from heliomesh.agents.watch import watch
+    from heliomesh.field.agents.watch import watch
 
     try:
         with watch(folder, host, port, refresh_second) as watcher:

@@ -5,15 +5,15 @@ from typing import Annotated, Any
 
 import typer
 
-from heliomesh.catalog import trusting, vouch
 from heliomesh.commands.facts import show
 from heliomesh.commands.options import JsonOption, PlannerOptions, QuietOption, option, planner_options
 from heliomesh.commands.progress import track_unless
 from heliomesh.commands.terminal import note, say, tell
-from heliomesh.durable import write_text
+from heliomesh.common.catalog import trusting, vouch
+from heliomesh.common.durable import write_text
 from heliomesh.learning.trainer import Execution
 from heliomesh.pages.leaderboard import leaderboard_text, overall_text
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.studies.bench.bench import Planner, add_line, bench, leaderboard
 from heliomesh.studies.bench.board import Leaderboard
 from heliomesh.studies.bench.line import read_line

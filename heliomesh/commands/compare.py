@@ -15,16 +15,16 @@ from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, gap_table, show, table, text_of
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import note, say, tell
-from heliomesh.durable import write_text
+from heliomesh.common.durable import write_text
 from heliomesh.jobs.steps import network_facts, plan_facts
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run
+from heliomesh.model.doubts import remarks
+from heliomesh.model.problem import Problem, build
 from heliomesh.pages.intervals import seeds_title
 from heliomesh.pages.pareto import pareto_svg
 from heliomesh.pages.report import report
-from heliomesh.problem.doubts import remarks
-from heliomesh.problem.problem import Problem, build
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.studies.compare import Comparison, Row, compare
 from heliomesh.studies.gap_ledger import GapLedger
 

@@ -6,20 +6,20 @@ from typing import Annotated, Any
 
 import typer
 
-from heliomesh import catalog
 from heliomesh.commands import options as shared
 from heliomesh.commands.facts import show, table
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.progress import downloads
 from heliomesh.commands.terminal import say
-from heliomesh.durable import write_text
-from heliomesh.learning.dataset import DATASET_CATALOG, DatasetError, load_dataset
-from heliomesh.learning.partition import split
-from heliomesh.learning.retrieval.search import Found, cache_folder, is_cached, is_started, origin, retrieve, verify
-from heliomesh.learning.retrieval.source import Source
+from heliomesh.common import catalog
+from heliomesh.common.durable import write_text
+from heliomesh.common.memory_limit import readable
+from heliomesh.common.streams import stream
 from heliomesh.pages.label_mix import label_mix_svg
-from heliomesh.problem.size import readable
-from heliomesh.streams import stream
+from heliomesh.tasks.dataset import DATASET_CATALOG, DatasetError, load_dataset
+from heliomesh.tasks.partition import split
+from heliomesh.tasks.retrieval.search import Found, cache_folder, is_cached, is_started, origin, retrieve, verify
+from heliomesh.tasks.retrieval.source import Source
 
 app = typer.Typer(no_args_is_help=True, help="List, get and verify datasets; show how they are split.")
 

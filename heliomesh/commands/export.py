@@ -15,14 +15,14 @@ from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
 from heliomesh.interop.export_tables import PlanTables, tabulate, write_tables
 from heliomesh.interop.flower_schedule import make_schedule, write_app, write_schedule
 from heliomesh.interop.rounded import ValueWidth
-from heliomesh.learning.dataset import load_dataset
 from heliomesh.learning.settings import TrainJob
+from heliomesh.model.endless import one_cycle
+from heliomesh.model.problem import Problem
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
 from heliomesh.planning import find_planner, make_plan
-from heliomesh.problem.endless import one_cycle
-from heliomesh.problem.problem import Problem
 from heliomesh.simulation.trace import simulate
+from heliomesh.tasks.dataset import load_dataset
 
 
 class Format(StrEnum):

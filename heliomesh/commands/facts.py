@@ -9,12 +9,12 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from heliomesh.commands.terminal import console, note, say
-from heliomesh.durable import without_nan
+from heliomesh.common.durable import without_nan
+from heliomesh.common.memory_limit import readable
+from heliomesh.model.doubts import doubts
+from heliomesh.model.problem import Problem, build
 from heliomesh.pages.intervals import interval_text, seeds_text
-from heliomesh.problem.doubts import doubts
-from heliomesh.problem.problem import Problem, build
-from heliomesh.problem.size import readable
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import Interval
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, print_facts
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import console, tell
-from heliomesh.engine.fleet.clock import run_fleet
-from heliomesh.engine.fleet.scheme import WITH_OTHERS, FleetScheme, scheme_of
+from heliomesh.field.fleet.clock import run_fleet
+from heliomesh.field.fleet.scheme import WITH_OTHERS, FleetScheme, scheme_of
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.result_files import PLAN
 from heliomesh.learning.preflight import check_trainable
@@ -19,7 +19,7 @@ from heliomesh.learning.run import TrainingError, is_finished
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.tracking import unobserved
 from heliomesh.learning.trainer import Execution
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.diagnostics import summarise
 
 
@@ -68,7 +68,7 @@ def fleet_command(
     job = asked.job(scheme)
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(problem.num_devices))  # else Ray warns
     engine = shared.start_ray(asked.address)
-    from heliomesh.engine.fleet.ray_post import RayPost  # Ray is there only now
+    from heliomesh.field.fleet.ray_post import RayPost  # Ray is there only now
 
     try:
         found = run_fleet(scheme, RayPost, job, deaths=deaths, work=_watched(output))

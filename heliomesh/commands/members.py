@@ -7,11 +7,11 @@ import typer
 
 from heliomesh.commands.agent import DaysOption, check_installed
 from heliomesh.commands.terminal import say
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from heliomesh.agents.admission import Admission
-    from heliomesh.agents.folder import AgentFolder
+    from heliomesh.field.agents.admission import Admission
+    from heliomesh.field.agents.folder import AgentFolder
 
 app = typer.Typer(no_args_is_help=True, help="Sign, renew and revoke the certificates of a deployed network.")
 
@@ -23,7 +23,7 @@ WaitOption = Annotated[float, typer.Option("--wait", min=0, help="Seconds to loo
 @app.command("request")
 def request_command(folder: DeviceArgument) -> None:
     """On a device: make a private key, which stays there, and a request for a certificate."""
-    from heliomesh.agents.identity import write_request
+    from heliomesh.field.agents.identity import write_request
 
     own = _device(folder)
     request = folder / "own.csr"
@@ -51,7 +51,7 @@ def install_command(
     papers: Annotated[list[Path], typer.Argument(help="own.pem and roster.txt, as the operator wrote them.")],
 ) -> None:
     """On a device: take a certificate or a list of members; an older one never replaces a newer one."""
-    from heliomesh.agents.papers import install
+    from heliomesh.field.agents.papers import install
 
     own = _device(folder)
     for path in papers:
@@ -83,14 +83,14 @@ def revoke_command(
 
 def _device(folder: Path) -> "AgentFolder":
     check_installed()
-    from heliomesh.agents.folder import AgentFolder
+    from heliomesh.field.agents.folder import AgentFolder
 
     return AgentFolder(folder)
 
 
 def _network(folder: Path) -> "Admission":
     check_installed()
-    from heliomesh.agents.admission import Admission
+    from heliomesh.field.agents.admission import Admission
 
     return Admission(folder)
 

@@ -20,9 +20,10 @@ from heliomesh.commands.progress import track_unless
 from heliomesh.learning.replay import Replay
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import MakeStack
+from heliomesh.model.policy import ParallelMap, Track
 from heliomesh.planning import find_planner
-from heliomesh.problem.policy import ParallelMap, Track
-from heliomesh.scenario import Scenario, ScenarioError, parse_override
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario, parse_override
 
 
 class Engine(StrEnum):

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from heliomesh.bounds.dual import is_quick
 from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, print_facts
 from heliomesh.commands.options import flattened, option
 from heliomesh.jobs.steps import network_facts, plan_facts
+from heliomesh.model.policy import Plan
+from heliomesh.model.problem import Problem
 from heliomesh.planning import make_plan
-from heliomesh.problem.dual import is_quick
-from heliomesh.problem.policy import Plan
-from heliomesh.problem.problem import Problem
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.ledger import energy_facts
 from heliomesh.simulation.trace import simulate

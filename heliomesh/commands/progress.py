@@ -13,7 +13,7 @@ from rich.console import Console
 from heliomesh.commands.terminal import console, note, tell
 from heliomesh.learning.tracking import Observer, both
 from heliomesh.learning.trainer import Execution, MakeStack
-from heliomesh.problem.policy import Track, untracked
+from heliomesh.model.policy import Track, untracked
 from heliomesh.simulation.trace import Trace
 
 _Item = TypeVar("_Item")

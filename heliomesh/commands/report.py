@@ -7,8 +7,8 @@ import typer
 
 from heliomesh.commands.options import check_target, option
 from heliomesh.commands.terminal import say
+from heliomesh.common.memory_limit import readable
 from heliomesh.pages.report import report
-from heliomesh.problem.size import readable
 
 
 def report_command(

@@ -11,6 +11,7 @@ from heliomesh.commands.facts import build_noted, gap_table, print_facts, show
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.progress import TrainingProgress
 from heliomesh.commands.terminal import note, tell
+from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.run import run_in
 from heliomesh.jobs.store import Store
@@ -21,8 +22,7 @@ from heliomesh.learning.settings import TrainJob
 from heliomesh.learning.theorem1 import diagnose
 from heliomesh.learning.tracking import Observer, mlflow, tensorboard
 from heliomesh.learning.trainer import Execution, TrainingInterrupted
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import Trace
 from heliomesh.studies.gap_ledger import LEDGER, gap_ledger

@@ -8,11 +8,12 @@ from rich.table import Table
 from heliomesh.commands.facts import show, table, text_of
 from heliomesh.commands.options import Changes, JsonOption, ScenarioArgument, flattened
 from heliomesh.commands.terminal import say
-from heliomesh.learning.dataset import find_dataset
-from heliomesh.physics import parts
-from heliomesh.problem.doubts import remarks
-from heliomesh.problem.problem import build
-from heliomesh.scenario import Scenario, shipped
+from heliomesh.model.doubts import remarks
+from heliomesh.model.problem import build
+from heliomesh.scenario import parts
+from heliomesh.scenario.files import shipped
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.tasks.dataset import find_dataset
 
 app = typer.Typer(no_args_is_help=True, help="List, show and check scenarios.")
 

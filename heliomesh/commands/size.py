@@ -12,10 +12,11 @@ from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, show, table
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import note, say
-from heliomesh.durable import write_text
+from heliomesh.common.durable import write_text
 from heliomesh.pages.contour import border_notes, contour_svg, in_words
 from heliomesh.pages.sizing_page import sizing_page
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.studies.sizing import EPISODES, MOST_DARK, BatteryPanel, Measurement, Prices, Sizing, size
 
 _ASKED = ("target_loss", "target_accuracy", "most_dark", "by_slot", "planner")

@@ -9,12 +9,12 @@ import typer
 from heliomesh.commands.facts import print_facts, show, table
 from heliomesh.commands.options import JsonOption, check_folder, option
 from heliomesh.commands.terminal import say
+from heliomesh.common.memory_limit import readable
 from heliomesh.interop.weights import write_weights
 from heliomesh.jobs.result_files import PLAN, TRACE
 from heliomesh.learning.run import MANIFEST, Run
 from heliomesh.pages.inventory import COLUMNS, clean, lines, run_line, states, walk
 from heliomesh.pages.run_folder import is_run, read_run
-from heliomesh.problem.size import readable
 
 app = typer.Typer(no_args_is_help=True, help="List, show, verify, clean and export folders of runs and results.")
 

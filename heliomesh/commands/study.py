@@ -13,13 +13,14 @@ from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, print_facts, show, table
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import note, say
+from heliomesh.field.living.replanning import USUAL_FALSE_ALARM_PROB
 from heliomesh.jobs.steps import network_facts
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.living.replanning import USUAL_FALSE_ALARM_PROB
 from heliomesh.pages.intervals import interval_text, seeds_title
 from heliomesh.pages.survivors_figure import draw_survivors
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.gain import Gain, gain
 from heliomesh.studies.live import Trial, live

@@ -36,7 +36,7 @@ import ray
 import torch
 from ray.exceptions import RayError, RayTaskError
 
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 
 _LOOPBACK = "127.0.0.1"
 _PATIENCE_SECOND = 10  # for a cluster to answer

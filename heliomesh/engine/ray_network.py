@@ -18,9 +18,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.engine.graph_cut import cut_into_parts, num_cut_links
 from heliomesh.engine.ray import room
-from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.members import lined_up
 from heliomesh.learning.replay import Stack, first_model, state_names
 from heliomesh.learning.run import TrainingError
@@ -29,8 +29,8 @@ from heliomesh.learning.shard import Border, Indices, Rows, Shard
 from heliomesh.learning.stacked import Scores, joined, layout_of
 from heliomesh.learning.strategy import Report
 from heliomesh.learning.trainer import MakeStack
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.tasks.dataset import Dataset
 
 import ray  # isort: skip  # after engine.ray, which sets what Ray reads when it is imported
 from ray.exceptions import RayError, RayTaskError  # isort: skip

@@ -15,8 +15,8 @@ import networkx as nx
 from heliomesh.interop.c_kit import Constants, Head, bits_of, check_limits, write_kit
 from heliomesh.interop.c_levels import Measuring
 from heliomesh.interop.export_tables import DeviceTables, PlanTables
+from heliomesh.model.problem import Problem
 from heliomesh.physics.battery import TOLERANCE
-from heliomesh.problem.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Literal
 
-from heliomesh.durable import alone_in, write_set
-from heliomesh.scenario import ScenarioError
+from heliomesh.common.durable import alone_in, write_set
+from heliomesh.scenario.errors import ScenarioError
 
 if TYPE_CHECKING:
     from heliomesh.interop.c_header import Header

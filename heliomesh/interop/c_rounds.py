@@ -15,15 +15,15 @@ import networkx as nx
 import torch
 from torch import Tensor
 
+from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.interop.c_kit import Constants, Head, bits_of, check_limits, write_kit
 from heliomesh.interop.c_levels import Measuring
 from heliomesh.interop.rounded import RoundedTables, ValueWidth, check_roundable, num_sites, site_places
+from heliomesh.model.problem import Problem
 from heliomesh.physics.battery import TOLERANCE
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
-from heliomesh.problem.coordination import FORBIDDEN, Group
-from heliomesh.problem.problem import Problem
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
+from heliomesh.slot.coordination import FORBIDDEN, Group
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from heliomesh.interop.sight import Array, Sight
-from heliomesh.problem import guard
-from heliomesh.problem.policy import Decision, Policy, decided
-from heliomesh.problem.problem import Problem, build
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.model import policy_checks as guard
+from heliomesh.model.policy import Decision, Policy, decided
+from heliomesh.model.problem import Problem, build
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.slot_loop import Episodes
 
 Reward = Literal["own", "nearby", "shared"]

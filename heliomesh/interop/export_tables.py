@@ -25,13 +25,14 @@ import torch
 from pydantic import Field, ValidationError
 from torch import Tensor
 
-from heliomesh.durable import alone_in, npz_sizes, write_json, write_text, written_whole
+from heliomesh.common.durable import alone_in, npz_sizes, write_json, write_text, written_whole
+from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, TooLargeError, check_fits, entries
+from heliomesh.model.factor import Variable, energy
+from heliomesh.model.policy import ActionPolicy, Observation, Plan, Remembers, Track, untracked
+from heliomesh.model.problem import Problem
 from heliomesh.physics.battery import PAID, TOLERANCE
-from heliomesh.problem.factor import Variable, energy
-from heliomesh.problem.policy import ActionPolicy, Observation, Plan, Remembers, Track, untracked
-from heliomesh.problem.problem import Problem
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB, TooLargeError, check_fits, entries
-from heliomesh.scenario import ScenarioError, Section
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.section import Section
 
 FORMAT, VERSION = "heliomesh-plan", 1
 

@@ -13,17 +13,19 @@ import numpy as np
 import tomli_w
 from pydantic import Field
 
-from heliomesh.durable import alone_in, make_folder, write_json, write_text, written_whole
+from heliomesh.common.durable import alone_in, make_folder, write_json, write_text, written_whole
+from heliomesh.common.streams import stream
 from heliomesh.learning.aggregation import check_contraction
-from heliomesh.learning.dataset import Dataset, load_dataset
 from heliomesh.learning.members import check_trace
-from heliomesh.learning.partition import Partition, split
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.learning.settings import TrainJob
 from heliomesh.physics.topology import Topology, build_topology
-from heliomesh.scenario import BUILT_IN_RULES, ScenarioError, Section
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.schema import BUILT_IN_RULES
+from heliomesh.scenario.section import Section
 from heliomesh.simulation.trace import Trace
-from heliomesh.streams import stream
+from heliomesh.tasks.dataset import Dataset, load_dataset
+from heliomesh.tasks.partition import Partition, split
 
 Index = Annotated[int, Field(ge=0)]
 

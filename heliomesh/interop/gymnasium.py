@@ -20,9 +20,10 @@ import numpy as np
 
 from heliomesh.interop.episode_batch import EpisodeBatch, Reward, check_reward, opened, sights_of, whole_number
 from heliomesh.interop.sight import Array, EqualSight, network_state, state_size
+from heliomesh.model.policy import Plan
 from heliomesh.planning import make_plan
-from heliomesh.problem.policy import Plan
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
 
 try:
     from gymnasium import Env, spaces

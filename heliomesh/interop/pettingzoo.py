@@ -25,8 +25,9 @@ import numpy as np
 
 from heliomesh.interop.episode_batch import EpisodeBatch, Reward, check_reward, opened, sights_of, whole_number
 from heliomesh.interop.sight import Array, EqualSight, Sight, network_state
-from heliomesh.problem.problem import Problem
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.model.problem import Problem
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
 
 try:
     from gymnasium import spaces

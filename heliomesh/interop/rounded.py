@@ -1,7 +1,7 @@
 """Joint decisions by message rounds with every cost rounded to a whole number, as devices decide them in C.
 
 In a slot, each device as a sender has a price per action, u_j(a), and as a receiver a table of what it misses,
-f_i(h_i, joint action of those it hears); see `problem/coordination.py`. The planner `prices` has the value of a
+f_i(h_i, joint action of those it hears); see `slot/coordination.py`. The planner `prices` has the value of a
 device's energy in u_j. The planner `receiver` adds W_i(h_i, energies left to those heard) to the receiver's side. All
 are multiples of 2^−k, so sums are exact and every processor comes to the same actions. `RoundedTables` is that policy
 in Python; the plan itself may differ from it where costs differ by less than the rounding.
@@ -18,12 +18,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from heliomesh.model.policy import ActionPolicy, Observation
+from heliomesh.model.problem import Problem
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
-from heliomesh.problem.coordination import Coordination, Group, Tables
-from heliomesh.problem.policy import ActionPolicy, Observation
-from heliomesh.problem.problem import Problem
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.slot.coordination import Coordination, Group, Tables
 
 ValueWidth = Literal[8, 16, 32]  # bits
 

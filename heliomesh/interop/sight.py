@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh.problem.policy import Observation, state_variables
-from heliomesh.problem.problem import Problem
+from heliomesh.model.policy import Observation, state_variables
+from heliomesh.model.problem import Problem
 from heliomesh.simulation.slot_loop import Episodes
 
 Array = npt.NDArray[Any]

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from heliomesh.interop.gymnasium import HarvestingVectorEnv, vector_env
 from heliomesh.interop.sight import Array, EqualSight, observed_state
-from heliomesh.problem.policy import ActionPolicy, Observation, Plan
-from heliomesh.problem.problem import Problem
-from heliomesh.scenario import Scenario
+from heliomesh.model.policy import ActionPolicy, Observation, Plan
+from heliomesh.model.problem import Problem
+from heliomesh.scenario.scenario import Scenario
 
 try:
     from stable_baselines3.common.base_class import BaseAlgorithm

@@ -19,11 +19,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from heliomesh.durable import alone_in, make_folder, write_tensors, written_whole
-from heliomesh.learning.dataset import Dataset, load_dataset
-from heliomesh.learning.model import build_model
+from heliomesh.common.durable import alone_in, make_folder, write_tensors, written_whole
 from heliomesh.learning.run import Run, TrainingError
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.tasks.dataset import Dataset, load_dataset
+from heliomesh.tasks.model import build_model
 
 WeightFormat = Literal["safetensors", "onnx"]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from heliomesh import catalog
+from heliomesh.common import catalog
 from heliomesh.jobs.imports import FILES, Module, find_module, imports_of, named_files
 
 Parts = dict[str, str]  # sha256 of modules and of data files, versions of distributions, by their names

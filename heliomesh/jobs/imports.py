@@ -13,7 +13,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 
 FILES = "HELIOMESH_FILES"  # a list in a module: files and folders beside it that decide what it does
 _INSTALLED = ("site-packages", "dist-packages")  # folders of what was installed from elsewhere

@@ -17,29 +17,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from heliomesh.arguments import Count, Index, Probability, checked
-from heliomesh.catalog import CodeOrName
-from heliomesh.durable import json_sha256
+from heliomesh.common.arguments import Count, Index, Probability, checked
+from heliomesh.common.catalog import CodeOrName
+from heliomesh.common.durable import json_sha256
+from heliomesh.field.living.reaction import Reaction
+from heliomesh.field.living.replanning import USUAL_FALSE_ALARM_PROB
 from heliomesh.jobs.fingerprint import COMPUTING, Parts, minor, of_path, of_variant
-from heliomesh.learning.dataset import DATASET_CATALOG, Dataset
-from heliomesh.learning.footprint import sample_flop, update_bits
-from heliomesh.learning.model import MODEL_CATALOG
 from heliomesh.learning.run import versions
 from heliomesh.learning.schedule import schedule_slots
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.strategy import known_strategy
-from heliomesh.living.reaction import Reaction
-from heliomesh.living.replanning import USUAL_FALSE_ALARM_PROB
 from heliomesh.planning import PLANNER_CATALOG, chosen_options, find_planner, planner_text
-from heliomesh.scenario import (
-    AGGREGATION_CATALOG,
-    CHANNEL_CATALOG,
-    FILE_FIELDS,
-    HARVEST_CATALOG,
-    OPTIMISER_CATALOG,
-    Scenario,
-)
+from heliomesh.scenario.files import FILE_FIELDS
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import AGGREGATION_CATALOG, CHANNEL_CATALOG, HARVEST_CATALOG, OPTIMISER_CATALOG
 from heliomesh.simulation.trace import Trace
+from heliomesh.tasks.dataset import DATASET_CATALOG, Dataset
+from heliomesh.tasks.footprint import sample_flop, update_bits
+from heliomesh.tasks.model import MODEL_CATALOG
 
 # raise it when the same inputs give other numbers, and when a default changes: identities leave defaults out
 RESULTS_VERSION = 4

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from heliomesh.durable import Sealed, file_sha256, json_sha256, make_folder, written_whole
+from heliomesh.common.durable import Sealed, file_sha256, json_sha256, make_folder, written_whole
 from heliomesh.jobs.job import MACHINE, VERSIONS
 from heliomesh.learning.evaluation import COLUMNS
 from heliomesh.learning.run import Run, TrainingError, check_sum, table_columns

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from heliomesh.durable import Sealed
+from heliomesh.common.durable import Sealed
 from heliomesh.jobs.job import Step
 from heliomesh.learning.run import MANIFEST, TrainingError, check_sum, read_manifest
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from heliomesh.arguments import Index, checked
+from heliomesh.common.arguments import Index, checked
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import Settings, split_settings
@@ -12,7 +12,7 @@ from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.replay import Replay
 from heliomesh.learning.run import Run
 from heliomesh.learning.trainer import Execution
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace
 
 

@@ -6,22 +6,22 @@ from typing import Any
 
 import numpy as np
 
+from heliomesh.field.living.answer import Answering
+from heliomesh.field.living.change import eras
+from heliomesh.field.living.conditions import world_under
+from heliomesh.field.living.reaction import first_answer, reacting
+from heliomesh.field.living.replanning import Watch
 from heliomesh.jobs.job import IDEAL, Job
 from heliomesh.learning.checkpoint import Checkpoints
-from heliomesh.learning.dataset import load_dataset
 from heliomesh.learning.trainer import Execution, Training
-from heliomesh.living.answer import Answering
-from heliomesh.living.change import eras
-from heliomesh.living.conditions import world_under
-from heliomesh.living.reaction import first_answer, reacting
-from heliomesh.living.replanning import Watch
+from heliomesh.model.endless import Endless
+from heliomesh.model.policy import Plan
+from heliomesh.model.problem import Problem, build
 from heliomesh.planning import make_plan
-from heliomesh.problem.endless import Endless
-from heliomesh.problem.policy import Plan
-from heliomesh.problem.problem import Problem, build
 from heliomesh.simulation.costs import EpisodeMeans, simulate_means
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import RECORDED, Trace, axis_sizes, simulate
+from heliomesh.tasks.dataset import load_dataset
 
 
 def problem_of(job: Job) -> Problem:

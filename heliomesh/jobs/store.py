@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from heliomesh.arguments import checked
-from heliomesh.catalog import spelled
-from heliomesh.durable import alone_in, file_sha256, make_folder, only_writer, write_text
+from heliomesh.common.arguments import checked
+from heliomesh.common.catalog import spelled
+from heliomesh.common.durable import alone_in, file_sha256, make_folder, only_writer, write_text
 from heliomesh.jobs.changed import Earlier
 from heliomesh.jobs.job import RESULTS_VERSION, Job, Step, trace_key
 from heliomesh.jobs.pack import Packs
@@ -48,9 +48,9 @@ from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.run import CHECKPOINTS, MANIFEST, Run, TrainingError
 from heliomesh.learning.same_run import check_same
 from heliomesh.learning.trainer import ALONE, Execution
-from heliomesh.problem.plan_file import PlanError, load_plan, save_plan
-from heliomesh.problem.policy import Plan
-from heliomesh.scenario import ScenarioError
+from heliomesh.model.plan_file import PlanError, load_plan, save_plan
+from heliomesh.model.policy import Plan
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.costs import EpisodeMeans
 from heliomesh.simulation.trace import Trace
 

@@ -6,22 +6,22 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from heliomesh.arguments import Count, checked
+from heliomesh.common.arguments import Count, checked
+from heliomesh.common.mistakes import ArgumentError
 from heliomesh.jobs.job import Job, world_of
 from heliomesh.jobs.steps import begun
 from heliomesh.jobs.store import Store
 from heliomesh.learning.checkpoint import Checkpoints
-from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError
 from heliomesh.learning.same_run import first_difference
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.tracking import Observer
 from heliomesh.learning.trainer import Execution, MakeStack
-from heliomesh.mistakes import ArgumentError
-from heliomesh.problem.policy import ParallelMap, Track
-from heliomesh.scenario import Scenario
+from heliomesh.model.policy import ParallelMap, Track
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace, TraceError
+from heliomesh.tasks.dataset import Dataset
 
 
 class Settings(TypedDict, total=False):

@@ -29,9 +29,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heliomesh import catalog
+from heliomesh.common import catalog
 from heliomesh.physics.topology import Topology
-from heliomesh.scenario import AGGREGATION_CATALOG, BUILT_IN_RULES, ScenarioError, variant
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.schema import AGGREGATION_CATALOG, BUILT_IN_RULES, variant
 
 Rule = str  # model, update, renormalized, reassigned, or a name of the catalog
 Bools = npt.NDArray[np.bool_]

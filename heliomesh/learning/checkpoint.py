@@ -12,10 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
-from heliomesh.durable import Sealed, file_sha256, make_folder, read_tensors, write_tensors
+from heliomesh.common.durable import Sealed, file_sha256, make_folder, read_tensors, write_tensors
+from heliomesh.common.memory_limit import readable
 from heliomesh.learning.run import TrainingError, check_sum
 from heliomesh.learning.same_run import check_same
-from heliomesh.problem.size import readable
 
 _CHECKPOINT = Sealed("a checkpoint", 2, (("done", int), ("identity", dict), ("facts", dict), ("tensors_sha256", str)))
 _KEPT = 2

@@ -7,16 +7,17 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
+from heliomesh.common.streams import stream
 from heliomesh.learning.aggregation import Rule, check_contraction
-from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.minibatch import Minibatches
-from heliomesh.learning.partition import split
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.settings import TrainJob
 from heliomesh.physics.topology import Topology, build_topology, reweighted
-from heliomesh.scenario import Learning, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.schema import Learning
 from heliomesh.simulation.trace import TraceError
-from heliomesh.streams import stream
+from heliomesh.tasks.dataset import Dataset
+from heliomesh.tasks.partition import split
 
 # settings that all runs of a stack have in common
 _OF_DATA = ("dataset", "path", "model", "buffers", "local_steps", "batch")

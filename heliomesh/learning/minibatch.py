@@ -10,8 +10,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.learning.partition import Partition
-from heliomesh.streams import stream
+from heliomesh.common.streams import stream
+from heliomesh.tasks.partition import Partition
 
 Indices = npt.NDArray[np.int64]
 

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from heliomesh import catalog
-from heliomesh.scenario import OPTIMISER_CATALOG, Learning, ScenarioError, variant
+from heliomesh.common import catalog
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.schema import OPTIMISER_CATALOG, Learning, variant
 
 
 def is_plain_sgd(learning: Learning) -> bool:

@@ -1,7 +1,7 @@
 """Models as they come over the air: what receivers get of a device's weights, by `learning.on_air`.
 
 A device sends x = w½, or x = Δ = w½ − w where updates are averaged. Receivers average what arrived with their own
-weights, which are exact. `heliomesh/on_air.py` counts the bits.
+weights, which are exact. `heliomesh/scenario/on_air.py` counts the bits.
 
 - ``float16``: x in half precision, rounded to the nearest, within ±65504.
 - ``int8``: blocks of 256 parameters share a scale s = max |x| / 127, and x travels as s · ⌊x / s + u⌋ with u uniform
@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from heliomesh.on_air import BLOCK, num_sent
-from heliomesh.scenario import Learning
-from heliomesh.streams import stream
+from heliomesh.common.streams import stream
+from heliomesh.scenario.on_air import BLOCK, num_sent
+from heliomesh.scenario.schema import Learning
 
 _LARGEST_LEVEL = 127
 

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 
 Precision = Literal["fp32", "tf32", "bf16"]
 

@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from heliomesh.learning.dataset import Dataset, load_dataset
 from heliomesh.learning.members import lined_up
 from heliomesh.learning.precision import check_precision
 from heliomesh.learning.replay import Replay, first_model
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.strategy import check_strategy
 from heliomesh.physics.topology import build_topology
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import RECORDED, Trace
+from heliomesh.tasks.dataset import Dataset, load_dataset
 
 
 def check_trainable(

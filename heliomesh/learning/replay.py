@@ -19,20 +19,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits
+from heliomesh.common.streams import stream
 from heliomesh.learning.aggregation import WORKSPACE_BYTES, aggregate
-from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.members import Member, alike, diverged, lined_up, part_of, shared_learning
-from heliomesh.learning.model import build_model
 from heliomesh.learning.packets import first_feedback, is_exact, packet
 from heliomesh.learning.quasi_global import lean, remember
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.stacked import Layout, Samples, Scores, flat_weights, joined, layout_of
 from heliomesh.learning.strategy import Report, choose_for, free_bytes, new_weights
-from heliomesh.problem.problem import torch_device
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
-from heliomesh.scenario import Learning
-from heliomesh.streams import stream
+from heliomesh.model.problem import torch_device
+from heliomesh.scenario.schema import Learning
+from heliomesh.tasks.dataset import Dataset
+from heliomesh.tasks.model import build_model
 
 
 class Stack(Protocol):

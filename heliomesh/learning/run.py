@@ -13,9 +13,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh.arguments import checked
-from heliomesh.durable import Sealed, file_sha256, make_folder, read_tensors, write_tensors, written_whole
-from heliomesh.mistakes import MistakeError, in_one_line
+from heliomesh.common.arguments import checked
+from heliomesh.common.durable import Sealed, file_sha256, make_folder, read_tensors, write_tensors, written_whole
+from heliomesh.common.mistakes import MistakeError, in_one_line
 
 MANIFEST, METRICS, WEIGHTS = "manifest.json", "metrics.parquet", "weights.safetensors"
 CHECKPOINTS = "checkpoints"  # folder within a run's folder, until the run is finished

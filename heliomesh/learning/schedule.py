@@ -12,7 +12,7 @@ Later slots keep φ. With s = t / (T − 1) between 0 and 1 the shares are
 import math
 from collections.abc import Callable
 
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
 
 DEFAULT_FINAL_RATE = 0.1
 

@@ -3,9 +3,9 @@
 import hashlib
 from dataclasses import dataclass
 
-from heliomesh.arguments import Count, checked
+from heliomesh.common.arguments import Count, checked
 from heliomesh.learning.precision import Precision
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace, TraceError
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.replay import Replay
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.stacked import Scores
 from heliomesh.learning.strategy import Report
 from heliomesh.physics.topology import Topology, build_topology
+from heliomesh.tasks.dataset import Dataset
 
 Indices = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.float32]  # (device, parameter)

@@ -14,15 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heliomesh import catalog
-from heliomesh.learning.dataset import Dataset, find_dataset
-from heliomesh.learning.model import is_perceptron
+from heliomesh.common import catalog
 from heliomesh.learning.optimiser import is_plain_sgd, optimiser_factory
 from heliomesh.learning.precision import Precision, check_precision
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.stacked import Samples, Scores, Strategy, flat_weights, joined
 from heliomesh.learning.stacked_graph import FIELD
-from heliomesh.scenario import Learning, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.schema import Learning
+from heliomesh.tasks.dataset import Dataset, find_dataset
+from heliomesh.tasks.model import is_perceptron
 
 STRATEGY_CATALOG = "heliomesh.learning.strategies"
 

@@ -22,19 +22,19 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from heliomesh.arguments import checked
-from heliomesh.learning.dataset import Dataset, load_dataset
+from heliomesh.common.arguments import checked
+from heliomesh.common.streams import stream
 from heliomesh.learning.minibatch import Minibatches
-from heliomesh.learning.model import build_model
-from heliomesh.learning.partition import Partition, split
 from heliomesh.learning.run import Run
 from heliomesh.learning.settings import TrainJob
 from heliomesh.learning.stacked import Layout, flat_weights, layout_of
-from heliomesh.problem.problem import build
-from heliomesh.scenario import Scenario
+from heliomesh.model.problem import build
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import LearningConstants, theorem1_cost, theorem1_terms
 from heliomesh.simulation.trace import Trace, TraceError
-from heliomesh.streams import stream
+from heliomesh.tasks.dataset import Dataset, load_dataset
+from heliomesh.tasks.model import build_model
+from heliomesh.tasks.partition import Partition, split
 
 _MOST_DEVICES = 32
 _GRADIENT_SAMPLES = 1024

@@ -18,16 +18,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heliomesh.arguments import Count, checked
+from heliomesh.common.arguments import Count, checked
 from heliomesh.learning.checkpoint import Checkpoint, CheckpointError, Checkpoints, newest_of_all
-from heliomesh.learning.dataset import Dataset
 from heliomesh.learning.evaluation import COLUMNS, Evaluation, evaluate
 from heliomesh.learning.members import DivergedError, Member
 from heliomesh.learning.replay import Replay, Stack, state_names
 from heliomesh.learning.run import Floats, Run, machine, versions
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.tracking import Observer, unobserved
-from heliomesh.problem.policy import ParallelMap, Track, untracked
+from heliomesh.model.policy import ParallelMap, Track, untracked
+from heliomesh.tasks.dataset import Dataset
 
 
 class TrainingInterrupted(KeyboardInterrupt):

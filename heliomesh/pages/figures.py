@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.durable import make_folder, write_text
+from heliomesh.common.durable import make_folder, write_text
 from heliomesh.jobs.job import IDEAL
 from heliomesh.pages.colours import LINES, OTHER, SCHEMES
 from heliomesh.pages.drawing import drawing, svg_text

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from heliomesh.bounds.dual import is_quick
+from heliomesh.model.problem import action_set, build
 from heliomesh.pages.colours import scheme_colour
 from heliomesh.pages.run_folder import RunFolder
 from heliomesh.pages.schemes import SchemeRuns, scenario_hash
 from heliomesh.planning import lower_bound
-from heliomesh.problem.dual import is_quick
-from heliomesh.problem.problem import action_set, build
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.simulation.ledger import energy_ledger
 from heliomesh.simulation.trace import Trace

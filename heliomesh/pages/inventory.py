@@ -6,14 +6,14 @@ from glob import escape as glob_escape
 from pathlib import Path
 from typing import Any
 
-from heliomesh.durable import alone_in
+from heliomesh.common.durable import alone_in
+from heliomesh.common.memory_limit import readable
 from heliomesh.jobs.pack import Packs
 from heliomesh.jobs.result_files import PLAN, TRACE, TRACE_ARRAYS, read_cost, read_result
 from heliomesh.jobs.store import PACKS, Store
 from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError, is_finished
 from heliomesh.pages.run_folder import RunFolder, is_run, read_run
-from heliomesh.problem.size import readable
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.trace import Trace, TraceError
 
 COLUMNS = ("scenario", "planner", "seed", "slots", "accuracy", "size")

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from heliomesh.common.memory_limit import readable
 from heliomesh.pages.intervals import interval_text
 from heliomesh.pages.tables import markdown_table
-from heliomesh.problem.size import readable
 from heliomesh.simulation.diagnostics import Interval
 from heliomesh.studies.bench.board import Leaderboard, Overall, Placement
 from heliomesh.studies.bench.line import BenchLine, label_of

@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
-from heliomesh import catalog
-from heliomesh.durable import without_nan
-from heliomesh.learning.dataset import DATASET_CATALOG, Dataset, DatasetError, load_dataset
-from heliomesh.learning.partition import split
-from heliomesh.learning.retrieval.search import is_cached
+from heliomesh.common import catalog
+from heliomesh.common.durable import without_nan
+from heliomesh.common.memory_limit import TooLargeError, readable
+from heliomesh.common.streams import stream
 from heliomesh.learning.run import TrainingError
 from heliomesh.pages.answer import answer
 from heliomesh.pages.headline import certified_bounds, ledger_totals, scheme_facts
@@ -27,10 +26,12 @@ from heliomesh.pages.packing import Blobs, estimated_characters
 from heliomesh.pages.run_folder import Curves, Live, RunFolder, read_run
 from heliomesh.pages.schemes import grouped, scenario_hash, scenario_names, short_title
 from heliomesh.pages.seed_by_seed import differences, seeds_of
-from heliomesh.problem.size import TooLargeError, readable
-from heliomesh.scenario import Learning, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.schema import Learning
 from heliomesh.simulation.trace import Trace
-from heliomesh.streams import stream
+from heliomesh.tasks.dataset import DATASET_CATALOG, Dataset, DatasetError, load_dataset
+from heliomesh.tasks.partition import split
+from heliomesh.tasks.retrieval.search import is_cached
 
 LIMIT_MIB = 16  # of slot data in one page
 _WINDOW = 10  # slots of a moving mean

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from heliomesh.model.policy import Plan
 from heliomesh.pages.colours import scheme_colour
 from heliomesh.pages.drawing import drawing, svg_text
-from heliomesh.problem.policy import Plan
 from heliomesh.simulation.diagnostics import Interval
 from heliomesh.studies.compare import Comparison
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from heliomesh.durable import make_folder, write_text
+from heliomesh.common.durable import make_folder, write_text
 from heliomesh.pages.figures import draw
 from heliomesh.pages.tables import figure_text
 from heliomesh.studies.line import BASELINE

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from heliomesh.arguments import checked
-from heliomesh.durable import write_text
+from heliomesh.common.arguments import checked
+from heliomesh.common.durable import write_text
 from heliomesh.pages.page import report_page
 from heliomesh.studies.compare import Comparison
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from heliomesh.common.mistakes import in_one_line
 from heliomesh.jobs.result_files import PLAN, TRACE, TRACE_ARRAYS, read_result
 from heliomesh.learning.checkpoint import Checkpoint, Checkpoints, newest_whole
 from heliomesh.learning.evaluation import COLUMNS
@@ -27,10 +28,10 @@ from heliomesh.learning.run import (
     read_metrics,
 )
 from heliomesh.learning.settings import TrainJob
-from heliomesh.mistakes import in_one_line
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.planning import planner_names, resolved_options
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace, TraceError
 from heliomesh.studies.episodes import EpisodeCosts, read_episodes
 from heliomesh.studies.gap_ledger import LEDGER, GapLedger, read_ledger

@@ -8,7 +8,7 @@ from html import escape
 
 from heliomesh.pages.contour import DARK, LIGHT, contour_svg, description
 from heliomesh.pages.page import page_style, source_hash
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.studies.sizing import BatteryPanel, Prices, Sizing
 
 

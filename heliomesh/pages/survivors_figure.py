@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from heliomesh.pages.figures import draw
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.studies.line import Line, Scheme
 from heliomesh.studies.results import Result
 from heliomesh.studies.survivors import UNCHANGED, Survivors

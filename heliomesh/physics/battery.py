@@ -5,7 +5,7 @@
 Spending goes one of two ways. Rounded *up* it costs whole steps: integers serve as tables' indices, and a
 plan is always affordable. Rounded to the *mean* the left energy is split like harvest: a value there is interpolated
 between its two neighbours. Either grid only approximates the continuous battery: rounding up costs energy, and a
-split is a lottery. `problem/minorant.py` turns a grid into a bound.
+split is a lottery. `bounds/minorant.py` turns a grid into a bound.
 """
 
 from dataclasses import dataclass, replace
@@ -19,7 +19,8 @@ from torch import Tensor
 
 from heliomesh.physics.harvesting import HarvestLaw
 from heliomesh.physics.storage import Losses
-from heliomesh.scenario import Scenario, per_device
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.section import per_device
 
 Floats = npt.NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from heliomesh.physics.chain import borders, draw, pick, stationary_law
 from heliomesh.physics.fading import fading_chain
 from heliomesh.physics.topology import Topology
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,11 @@
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh import catalog
+from heliomesh.common import catalog
 from heliomesh.physics.chain import Floats, stationary_law
-from heliomesh.scenario import CHANNEL_CATALOG, Scenario, ScenarioError, variant
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import CHANNEL_CATALOG, variant
 
 _LAW_TOLERANCE = 1e-6
 

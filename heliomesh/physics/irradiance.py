@@ -12,9 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from heliomesh.delimited import TableError, table_rows
+from heliomesh.common.delimited import TableError, table_rows
 from heliomesh.physics.solar_time import TimeLabel, check_noon, from_begin, in_one_year, on_local_clock, wrong
-from heliomesh.scenario import ScenarioError, read_text
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.files import read_text
 
 if TYPE_CHECKING:  # pandas and pvlib are slow to import: the functions that need them do so
     import pandas as pd

@@ -7,11 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heliomesh.delimited import TableError, table_rows
+from heliomesh.common.delimited import TableError, table_rows
 from heliomesh.physics.path_loss import path_gain
 from heliomesh.physics.piecewise import linear
 from heliomesh.physics.topology import Topology
-from heliomesh.scenario import Scenario, ScenarioError, per_device, read_text
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.files import read_text
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.section import per_device
 
 
 @dataclass(frozen=True)

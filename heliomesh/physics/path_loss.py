@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.scenario import Link
+from heliomesh.scenario.schema import Link
 
 Floats = npt.NDArray[np.float64]
 _NEAREST_METRE = 1.0  # the far field begins beyond

@@ -15,7 +15,9 @@ import numpy.typing as npt
 
 from heliomesh.physics.fading import mean_fading
 from heliomesh.physics.path_loss import path_gain
-from heliomesh.scenario import Scenario, ScenarioError, per_device
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.section import per_device
 
 _USUAL_ERROR = 0.1  # ε
 MOST_LINKS = 20_000_000  # some gigabytes while a graph is built

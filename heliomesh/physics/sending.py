@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.physics.piecewise import linear
-from heliomesh.scenario import Energy
+from heliomesh.scenario.schema import Energy
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,9 @@ from torch import Tensor
 
 from heliomesh.physics.piecewise import linear
 from heliomesh.physics.sending import Sending
-from heliomesh.scenario import MOST_JOULE, Scenario, ScenarioError, per_device
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.section import MOST_JOULE, per_device
 
 _DAY_SECOND = 86400.0
 _IDEAL: dict[str, Any] = {"charge_efficiency": 1.0, "leak_per_day": 0.0, "converter_efficiency": 1.0}

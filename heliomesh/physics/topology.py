@@ -8,9 +8,11 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
+from heliomesh.common.streams import stream
 from heliomesh.physics.reach import MOST_LINKS, crowded_sinr, pairs_by_budget, pairs_within
-from heliomesh.scenario import Network, Scenario, ScenarioError
-from heliomesh.streams import stream
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import Network
 
 Links = list[tuple[int, int]] | npt.NDArray[np.int64]  # pairs of devices, in any order
 

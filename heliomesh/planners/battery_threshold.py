@@ -2,7 +2,7 @@
 
 A device takes its largest action a whose threshold θ_a its battery level reaches, and idles below all of them; θ does
 not change over time. Devices look at nothing but their own battery, so the network's expected cost under any
-thresholds is known exactly (`problem/product_form.py`), and so is the best choice of one device against the others:
+thresholds is known exactly (`slot/product_form.py`), and so is the best choice of one device against the others:
 
     cost_j(θ) = Σ_t Σ_a P(device j does a in slot t under θ) · (expected cost of all that action a of j touches)
 
@@ -19,16 +19,17 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.problem.best_response import by_slots
-from heliomesh.problem.context import Planning
-from heliomesh.problem.factor import Variable, energy
-from heliomesh.problem.joint_form import CostForm, cost_form
-from heliomesh.problem.policy import ActionPolicy, Observation, Plan
-from heliomesh.problem.problem import Problem, with_levels
-from heliomesh.problem.single import action_laws
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
-from heliomesh.problem.ties import first_least
-from heliomesh.scenario import Fraction, ScenarioError, Section
+from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits
+from heliomesh.grid.best_response import by_slots
+from heliomesh.grid.single_device import action_laws
+from heliomesh.model.factor import Variable, energy
+from heliomesh.model.planner_context import Planning
+from heliomesh.model.policy import ActionPolicy, Observation, Plan
+from heliomesh.model.problem import Problem, with_levels
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.section import Fraction, Section
+from heliomesh.slot.joint_form import CostForm, cost_form
+from heliomesh.slot.ties import first_least
 
 _ENOUGH = 1e-9  # relative improvement of a sweep below which the search stops
 

@@ -14,8 +14,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.problem.context import Planning
-from heliomesh.problem.exact import (
+from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, at_most_a_float, check_fits, entries
+from heliomesh.grid.exact import (
     backward_induction,
     code_type,
     decode,
@@ -23,13 +23,13 @@ from heliomesh.problem.exact import (
     induction_bytes,
     part_terms,
 )
-from heliomesh.problem.factor import Variable, energy
-from heliomesh.problem.overhead import central_overhead
-from heliomesh.problem.policy import ActionPolicy, Observation, Plan, Track
-from heliomesh.problem.problem import Part, Problem, with_levels
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB, at_most_a_float, check_fits, entries
-from heliomesh.problem.symmetry import same_part
-from heliomesh.scenario import Section
+from heliomesh.model.factor import Variable, energy
+from heliomesh.model.overhead import central_overhead
+from heliomesh.model.planner_context import Planning
+from heliomesh.model.policy import ActionPolicy, Observation, Plan, Track
+from heliomesh.model.problem import Part, Problem, with_levels
+from heliomesh.model.symmetry import same_part
+from heliomesh.scenario.section import Section
 
 
 class Options(Section):

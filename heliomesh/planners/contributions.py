@@ -1,6 +1,6 @@
 """Plan for learning: training and packets are worth what they bring to the models, energy what it can bring later.
 
-Devices keep account of whose training is in whose model (`problem/contributions.py`). Every slot they choose jointly,
+Devices keep account of whose training is in whose model (`slot/learning_model.py`). Every slot they choose jointly,
 by neighbour messages, what raises progress and lowers bias most, net of the value of the energy spent:
 
     max  Σ_j β_j value of training + Σ_ij (1 − q_ij) value of the packet + Σ_j V_j(t, b_j − e_j)
@@ -21,18 +21,18 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.problem.context import Planning
-from heliomesh.problem.contributions import Contributions, LearningModel, bias_weights, slots_to_deadline
-from heliomesh.problem.exchange import Exchange, scarcity_price
-from heliomesh.problem.left import Left
-from heliomesh.problem.minorant import plan_grid
-from heliomesh.problem.overhead import coordination_overhead
-from heliomesh.problem.policy import ActionPolicy, Decision, Observation, Plan
-from heliomesh.problem.problem import Problem
-from heliomesh.problem.single import opportunity_values
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits
-from heliomesh.scenario import Section
+from heliomesh.bounds.minorant import plan_grid
+from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits
+from heliomesh.grid.energy_after_action import Left
+from heliomesh.grid.single_device import opportunity_values
+from heliomesh.model.overhead import coordination_overhead
+from heliomesh.model.planner_context import Planning
+from heliomesh.model.policy import ActionPolicy, Decision, Observation, Plan
+from heliomesh.model.problem import Problem
+from heliomesh.scenario.section import Section
 from heliomesh.simulation.slot_loop import run_slots
+from heliomesh.slot.learning_model import Contributions, LearningModel, bias_weights, slots_to_deadline
+from heliomesh.slot.packet_market import Exchange, scarcity_price
 
 _BIN_SLOTS, _BINS = 6, 9  # opportunities within so many slots of a deadline share a law; the last bin has all others
 _ATOMS = 16  # opportunities that stand for a law

@@ -17,12 +17,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.problem.context import Planning
-from heliomesh.problem.factor import Variable, energy
-from heliomesh.problem.policy import ActionPolicy, Observation, Plan
-from heliomesh.problem.preference import first_affordable
-from heliomesh.problem.problem import Problem
-from heliomesh.scenario import Section
+from heliomesh.model.factor import Variable, energy
+from heliomesh.model.planner_context import Planning
+from heliomesh.model.policy import ActionPolicy, Observation, Plan
+from heliomesh.model.problem import Problem
+from heliomesh.scenario.section import Section
+from heliomesh.slot.preference import first_affordable
 
 _EQUAL = 1e-9  # shares of the capacity by which energies that count as equal may differ
 

@@ -15,18 +15,18 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits, entries
+from heliomesh.grid.exact import decode
+from heliomesh.model.cost import part_factors, update_loss
+from heliomesh.model.factor import Variable, action, site, total
+from heliomesh.model.overhead import central_overhead
+from heliomesh.model.planner_context import Planning
+from heliomesh.model.policy import ActionPolicy, Decision, Observation, Plan, Policy
+from heliomesh.model.problem import Problem
 from heliomesh.physics.link import error_prob
-from heliomesh.problem.context import Planning
-from heliomesh.problem.cost import part_factors, update_loss
-from heliomesh.problem.exact import decode
-from heliomesh.problem.exchange import Network
-from heliomesh.problem.factor import Variable, action, site, total
-from heliomesh.problem.overhead import central_overhead
-from heliomesh.problem.policy import ActionPolicy, Decision, Observation, Plan, Policy
-from heliomesh.problem.problem import Problem
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
-from heliomesh.problem.ties import first_least
-from heliomesh.scenario import Section
+from heliomesh.scenario.section import Section
+from heliomesh.slot.packet_market import Network
+from heliomesh.slot.ties import first_least
 
 
 class Options(Section):

@@ -17,12 +17,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.problem.context import Planning
-from heliomesh.problem.exchange import Exchange, Network, scarcity_price
-from heliomesh.problem.overhead import coordination_overhead
-from heliomesh.problem.policy import ActionPolicy, Observation, Plan
-from heliomesh.problem.problem import Problem
-from heliomesh.scenario import Section
+from heliomesh.model.overhead import coordination_overhead
+from heliomesh.model.planner_context import Planning
+from heliomesh.model.policy import ActionPolicy, Observation, Plan
+from heliomesh.model.problem import Problem
+from heliomesh.scenario.section import Section
+from heliomesh.slot.packet_market import Exchange, Network, scarcity_price
 
 
 class Options(Section):

@@ -21,21 +21,21 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.problem.best_response import Descent, descend, starting_laws
-from heliomesh.problem.context import Planning
-from heliomesh.problem.coordination import Coordination
-from heliomesh.problem.endless import TURN_SLOTS, EndlessOptions, endless_plan, one_cycle
-from heliomesh.problem.factor import Variable, energy
-from heliomesh.problem.few import FewLeft, Floats, Ints, is_few
-from heliomesh.problem.joint_form import CostForm, cost_form
-from heliomesh.problem.left import Left
-from heliomesh.problem.minorant import plan_grid
-from heliomesh.problem.overhead import coordination_overhead
-from heliomesh.problem.policy import ActionPolicy, Ahead, Observation, Plan, untracked
-from heliomesh.problem.problem import Problem
-from heliomesh.problem.single import action_laws
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB
-from heliomesh.problem.ties import first_least, first_least_of
+from heliomesh.bounds.minorant import plan_grid
+from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB
+from heliomesh.grid.best_response import Descent, descend, starting_laws
+from heliomesh.grid.energy_after_action import Left
+from heliomesh.grid.numpy_lookup import FewLeft, Floats, Ints, is_few
+from heliomesh.grid.single_device import action_laws
+from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, endless_plan, one_cycle
+from heliomesh.model.factor import Variable, energy
+from heliomesh.model.overhead import coordination_overhead
+from heliomesh.model.planner_context import Planning
+from heliomesh.model.policy import ActionPolicy, Ahead, Observation, Plan, untracked
+from heliomesh.model.problem import Problem
+from heliomesh.slot.coordination import Coordination
+from heliomesh.slot.joint_form import CostForm, cost_form
+from heliomesh.slot.ties import first_least, first_least_of
 
 
 class Options(EndlessOptions):

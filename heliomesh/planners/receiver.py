@@ -25,21 +25,21 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.problem.best_response import descend, starting_laws
-from heliomesh.problem.context import Planning
-from heliomesh.problem.coordination import Coordination, Group, Tables
-from heliomesh.problem.endless import TURN_SLOTS, EndlessOptions, cycle_of, endless_plan
-from heliomesh.problem.exact import backward_induction, induction_bytes
-from heliomesh.problem.few import FewLeft, Floats, Ints, JointTable, is_few, last_of
-from heliomesh.problem.joint_form import cost_form
-from heliomesh.problem.left import Left
-from heliomesh.problem.minorant import plan_grid
-from heliomesh.problem.overhead import coordination_overhead
-from heliomesh.problem.policy import ActionPolicy, Ahead, Observation, Plan
-from heliomesh.problem.problem import Part, Problem, interpolated
-from heliomesh.problem.settling import most_rounds
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
-from heliomesh.problem.surroundings import receiver_terms, surroundings
+from heliomesh.bounds.minorant import plan_grid
+from heliomesh.bounds.receiver_classes import receiver_terms, surroundings
+from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits, entries
+from heliomesh.grid.best_response import descend, starting_laws
+from heliomesh.grid.cycle_fixed_point import most_rounds
+from heliomesh.grid.energy_after_action import Left
+from heliomesh.grid.exact import backward_induction, induction_bytes
+from heliomesh.grid.numpy_lookup import FewLeft, Floats, Ints, JointTable, is_few, last_of
+from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, cycle_of, endless_plan
+from heliomesh.model.overhead import coordination_overhead
+from heliomesh.model.planner_context import Planning
+from heliomesh.model.policy import ActionPolicy, Ahead, Observation, Plan
+from heliomesh.model.problem import Part, Problem, interpolated
+from heliomesh.slot.coordination import Coordination, Group, Tables
+from heliomesh.slot.joint_form import cost_form
 
 _REMEDY = "lower the degree, levels or channel.levels, raise memory_gib, or use the planner 'prices'"
 

@@ -19,12 +19,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.problem.context import Planning
-from heliomesh.problem.factor import Variable, energy
-from heliomesh.problem.policy import ActionPolicy, Observation, Plan
-from heliomesh.problem.preference import by_power, chosen_power, first_affordable, sending_powers
-from heliomesh.problem.problem import Problem
-from heliomesh.scenario import Fraction, Section
+from heliomesh.model.factor import Variable, energy
+from heliomesh.model.planner_context import Planning
+from heliomesh.model.policy import ActionPolicy, Observation, Plan
+from heliomesh.model.problem import Problem
+from heliomesh.scenario.section import Fraction, Section
+from heliomesh.slot.preference import by_power, chosen_power, first_affordable, sending_powers
 
 
 class Options(Section):

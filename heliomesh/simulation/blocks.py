@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from heliomesh.model import policy_checks as guard
+from heliomesh.model.endless import check_size
+from heliomesh.model.policy import ActionPolicy, Ahead, Decision, Observation, Policy, sees_present_only
+from heliomesh.model.problem import Problem
 from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay
-from heliomesh.problem import guard
-from heliomesh.problem.endless import check_size
-from heliomesh.problem.policy import ActionPolicy, Ahead, Decision, Observation, Policy, sees_present_only
-from heliomesh.problem.problem import Problem
 from heliomesh.simulation.slot_loop import Episodes, Slot, run_slots
 
 _BLOCK_SLOTS = 256  # most slots of a block

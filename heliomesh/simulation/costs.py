@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heliomesh.arguments import Count, Index, NotEmpty, checked
-from heliomesh.problem.policy import Plan, Policy, Track, as_plan, sees_present_only, untracked
-from heliomesh.problem.problem import Problem
-from heliomesh.problem.threads import fitting_threads
+from heliomesh.common.arguments import Count, Index, NotEmpty, checked
+from heliomesh.model.policy import Plan, Policy, Track, as_plan, sees_present_only, untracked
+from heliomesh.model.problem import Problem
+from heliomesh.model.threads import fitting_threads
 from heliomesh.simulation.blocks import for_every_slot, run_blocks
 from heliomesh.simulation.trace import check_finite
 

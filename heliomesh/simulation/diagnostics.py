@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
-from heliomesh.arguments import checked
+from heliomesh.common.arguments import checked
+from heliomesh.model.problem import Problem
 from heliomesh.physics.topology import spectral_gap
-from heliomesh.problem.problem import Problem
 from heliomesh.simulation.trace import Trace
 
 

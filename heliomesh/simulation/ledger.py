@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heliomesh.arguments import checked
+from heliomesh.common.arguments import checked
+from heliomesh.model.problem import consumption
 from heliomesh.physics.storage import Consumption, build_losses
-from heliomesh.problem.problem import consumption
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace
 
 Joules = npt.NDArray[np.float64]

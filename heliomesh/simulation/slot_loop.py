@@ -15,16 +15,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from heliomesh.common.streams import Purpose, stream
+from heliomesh.model import policy_checks as guard
+from heliomesh.model.cost import update_loss
+from heliomesh.model.endless import check_size
+from heliomesh.model.policy import Decision, Noticed, Observation, Policy, decided
+from heliomesh.model.problem import Problem
 from heliomesh.physics.battery import initial_battery
 from heliomesh.physics.harvesting import Slots
 from heliomesh.physics.link import error_prob
-from heliomesh.problem import guard
-from heliomesh.problem.cost import update_loss
-from heliomesh.problem.endless import check_size
-from heliomesh.problem.policy import Decision, Noticed, Observation, Policy, decided
-from heliomesh.problem.problem import Problem
-from heliomesh.scenario import ScenarioError
-from heliomesh.streams import Purpose, stream
+from heliomesh.scenario.errors import ScenarioError
 
 _BLOCK_SLOTS = 64  # most slots of random numbers drawn at a time; the numbers do not depend on it
 _BLOCK_NUMBERS = 1 << 25  # most numbers drawn at a time

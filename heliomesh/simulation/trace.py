@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from heliomesh.arguments import Count, Index, NotEmpty, checked
-from heliomesh.durable import npz_sizes, written_whole
-from heliomesh.mistakes import MistakeError
-from heliomesh.problem.policy import Plan, Policy, Track, as_plan, untracked
-from heliomesh.problem.problem import Problem
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB, TooLargeError, check_fits
-from heliomesh.problem.threads import fitting_threads
-from heliomesh.scenario import ScenarioError
+from heliomesh.common.arguments import Count, Index, NotEmpty, checked
+from heliomesh.common.durable import npz_sizes, written_whole
+from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, TooLargeError, check_fits
+from heliomesh.common.mistakes import MistakeError
+from heliomesh.model.policy import Plan, Policy, Track, as_plan, untracked
+from heliomesh.model.problem import Problem
+from heliomesh.model.threads import fitting_threads
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.blocks import for_every_slot, run_blocks
 from heliomesh.simulation.slot_loop import Slot
 

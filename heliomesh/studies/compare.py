@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 
-from heliomesh.arguments import Count, Index, NotEmpty, checked
-from heliomesh.catalog import CodeOrName
+from heliomesh.bounds.dual import is_quick
+from heliomesh.common.arguments import Count, Index, NotEmpty, checked
+from heliomesh.common.catalog import CodeOrName
+from heliomesh.common.memory_limit import TooLargeError
+from heliomesh.common.mistakes import MistakeError
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.steps import job_of
 from heliomesh.jobs.store import Store, opened
@@ -19,13 +22,10 @@ from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.run import Run, TrainingError
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import ALONE, Execution
-from heliomesh.mistakes import MistakeError
+from heliomesh.model.policy import Plan, Track
+from heliomesh.model.problem import Problem
 from heliomesh.planning import find_planner, lower_bound, make_plan, planner_names
-from heliomesh.problem.dual import is_quick
-from heliomesh.problem.policy import Plan, Track
-from heliomesh.problem.problem import Problem
-from heliomesh.problem.size import TooLargeError
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.diagnostics import Interval, Summary, columns, interval, summarise
 from heliomesh.simulation.trace import Trace, simulate
 from heliomesh.studies.episodes import episodes_of, write_episodes

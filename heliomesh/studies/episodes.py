@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.durable import Sealed, without_nan
+from heliomesh.common.durable import Sealed, without_nan
 from heliomesh.learning.run import TrainingError
 from heliomesh.simulation.diagnostics import Summary
 

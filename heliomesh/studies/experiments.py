@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from heliomesh import catalog
-from heliomesh.learning.footprint import update_bits
-from heliomesh.on_air import Format
-from heliomesh.scenario import Learning, Scenario, ScenarioError
+from heliomesh.common import catalog
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.on_air import Format
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import Learning
 from heliomesh.studies.gain import COUPLED, RIVALS, SEPARATE, Schemes
 from heliomesh.studies.line import FORMS, LOSSLESS, OURS, PAIRS, PAPER, Line, Scheme
 from heliomesh.studies.results import Against
+from heliomesh.tasks.footprint import update_bits
 
 Changes = Mapping[str, Any]
 

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.arguments import Count, NotEmpty, checked
+from heliomesh.common.arguments import Count, NotEmpty, checked
 from heliomesh.jobs.store import opened
 from heliomesh.jobs.training import Settings, split_settings
 from heliomesh.learning.run import Run
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.studies.line import LOSSLESS, Line, Scheme, grouped_runs
 

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.arguments import checked
-from heliomesh.durable import Sealed, make_folder
+from heliomesh.common.arguments import checked
+from heliomesh.common.durable import Sealed, make_folder
 from heliomesh.jobs.job import IDEAL, Job
 from heliomesh.jobs.store import Store, opened
 from heliomesh.learning.preflight import check_trainable

@@ -13,7 +13,7 @@ from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import Execution
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True)

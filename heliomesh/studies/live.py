@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.arguments import Count, Index, Probability, checked
-from heliomesh.catalog import CodeOrName
+from heliomesh.common.arguments import Count, Index, Probability, checked
+from heliomesh.common.catalog import CodeOrName
+from heliomesh.field.living.answer import Answer, Answering
+from heliomesh.field.living.change import Era, eras
+from heliomesh.field.living.conditions import Conditions
+from heliomesh.field.living.reaction import first_answer, reacting
+from heliomesh.field.living.replanning import USUAL_FALSE_ALARM_PROB, Alarm, Watch, replanning
+from heliomesh.field.living.trial import Sampling, costs_by_slot
 from heliomesh.jobs.steps import job_of, planned
 from heliomesh.jobs.store import opened
 from heliomesh.jobs.training import Settings, split_settings
 from heliomesh.learning.preflight import check_trainable
-from heliomesh.living.answer import Answer, Answering
-from heliomesh.living.change import Era, eras
-from heliomesh.living.conditions import Conditions
-from heliomesh.living.reaction import first_answer, reacting
-from heliomesh.living.replanning import USUAL_FALSE_ALARM_PROB, Alarm, Watch, replanning
-from heliomesh.living.trial import Sampling, costs_by_slot
-from heliomesh.problem.problem import Problem
-from heliomesh.scenario import ScenarioError
+from heliomesh.model.problem import Problem
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.diagnostics import Interval, columns, interval, ratio_interval
 from heliomesh.studies.survivors import Survivors, survivors, there_at_the_end
 

@@ -16,16 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from heliomesh.arguments import Index, checked
+from heliomesh.common.arguments import Index, checked
+from heliomesh.common.streams import stream
 from heliomesh.jobs.training import train
-from heliomesh.learning.dataset import Dataset, load_dataset
-from heliomesh.learning.partition import split
-from heliomesh.problem.contributions import guessed_unlikeness
-from heliomesh.problem.policy import Decision, Observation
-from heliomesh.problem.problem import build
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.model.policy import Decision, Observation
+from heliomesh.model.problem import build
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace, simulate
-from heliomesh.streams import stream
+from heliomesh.slot.learning_model import guessed_unlikeness
+from heliomesh.tasks.dataset import Dataset, load_dataset
+from heliomesh.tasks.partition import split
 
 _TOGETHER, _AGREEING = 12, 30  # slots
 _SCORED = 2000  # training samples on which losses are taken

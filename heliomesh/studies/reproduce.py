@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from heliomesh.arguments import checked
+from heliomesh.common.arguments import checked
 from heliomesh.jobs.fingerprint import COMPUTING, minor
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
@@ -17,7 +17,7 @@ from heliomesh.learning.run import versions
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.strategy import check_strategy
 from heliomesh.learning.trainer import Execution
-from heliomesh.problem.problem import torch_device
+from heliomesh.model.problem import torch_device
 from heliomesh.studies.experiments import Experiment, experiments
 from heliomesh.studies.line import Line
 from heliomesh.studies.results import (

@@ -12,7 +12,7 @@ import pandas as pd
 from heliomesh.jobs.job import MACHINE, Job
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run, TrainingError
-from heliomesh.problem.problem import compute_joule
+from heliomesh.model.problem import compute_joule
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.studies.line import Line
 

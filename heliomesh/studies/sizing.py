@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.arguments import AtLeast, Count, Index, NotEmpty, checked
+from heliomesh.common.arguments import AtLeast, Count, Index, NotEmpty, checked
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_fields
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import ALONE, Execution
-from heliomesh.problem.policy import Track, untracked
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.model.policy import Track, untracked
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.simulation.ledger import dark_slots
 from heliomesh.studies.line import by_episode

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.durable import make_folder, write_text
+from heliomesh.common.durable import make_folder, write_text
+from heliomesh.field.living.change import Era
+from heliomesh.field.living.reaction import REACTIONS
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run
 from heliomesh.learning.trainer import Execution
-from heliomesh.living.change import Era
-from heliomesh.living.reaction import REACTIONS
-from heliomesh.problem.problem import Problem
-from heliomesh.scenario import ScenarioError
+from heliomesh.model.problem import Problem
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.diagnostics import columns, interval
 from heliomesh.studies.line import by_episode, grouped_runs
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from heliomesh.problem.problem import Problem
+from heliomesh.model.problem import Problem
 from heliomesh.simulation.trace import Trace
 
 

@@ -15,16 +15,16 @@ import torch
 pytest.importorskip("zenoh", reason="eclipse-zenoh is not installed")
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
-from heliomesh.agents.agent import run_agent
-from heliomesh.agents.deploy import Deployment, deploy
-from heliomesh.agents.folder import AgentFolder, ClockSettings, SensorSettings
-from heliomesh.agents.journal import read_journal
-from heliomesh.durable import read_tensors
-from heliomesh.mistakes import MistakeError
+from heliomesh.common.durable import read_tensors
+from heliomesh.common.mistakes import MistakeError
+from heliomesh.field.agents.agent import run_agent
+from heliomesh.field.agents.deploy import Deployment, deploy
+from heliomesh.field.agents.folder import AgentFolder, ClockSettings, SensorSettings
+from heliomesh.field.agents.journal import read_journal
+from heliomesh.model.policy import Plan
+from heliomesh.model.problem import Problem, build
 from heliomesh.planning import make_plan
-from heliomesh.problem.policy import Plan
-from heliomesh.problem.problem import Problem, build
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace
 from tests.forking import CONTEXT
 

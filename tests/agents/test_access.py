@@ -11,9 +11,9 @@ import pytest
 
 from tests.agents.network import deployed, planned, small
 
-from heliomesh.agents.deploy import WATCHER  # isort: skip
-from heliomesh.agents.folder import AgentFolder
-from heliomesh.agents.link import Link, opened
+from heliomesh.field.agents.deploy import WATCHER  # isort: skip
+from heliomesh.field.agents.folder import AgentFolder
+from heliomesh.field.agents.link import Link, opened
 
 RING = {"network.devices": 4, "slots": 4}  # device 2 is no neighbour of device 0
 
@@ -182,8 +182,8 @@ def test_nothing_is_heard_from_an_isolated_device(folders: list[AgentFolder]) ->
 
 
 def test_isolation_covers_states_relays_and_clocks(tmp_path: Path) -> None:
-    from heliomesh.engine.fleet.messages import state_message
-    from heliomesh.problem.factor import energy
+    from heliomesh.field.fleet.messages import state_message
+    from heliomesh.model.factor import energy
     from tests.agents.test_intruders import FLOATS, inbox, sender
 
     problem = small(**{"network.devices": 3, "slots": 4})

@@ -8,14 +8,14 @@ import torch
 
 from heliomesh.jobs.training import train
 from heliomesh.learning.run import Run
-from heliomesh.problem.policy import Plan
-from heliomesh.problem.problem import Problem
-from heliomesh.scenario import Scenario
+from heliomesh.model.policy import Plan
+from heliomesh.model.problem import Problem
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace, simulate
 from tests.agents.network import deployed, final_weights, planned, running, share_of_equal_slots, small, told
 
-from heliomesh.agents.folder import AgentFolder  # isort: skip
-from heliomesh.agents.journal import read_journal
+from heliomesh.field.agents.folder import AgentFolder  # isort: skip
+from heliomesh.field.agents.journal import read_journal
 
 
 def trained_alone(scenario: Scenario, trace: Trace) -> Run:

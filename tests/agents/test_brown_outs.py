@@ -10,14 +10,14 @@ import pytest
 
 from tests.agents.network import CONTEXT, READY, deployed, final_weights, planned, running, small, told
 
-from heliomesh.agents.agent import run_agent  # isort: skip
-from heliomesh.agents.clock import WallClock
-from heliomesh.agents.folder import AgentFolder, ClockSettings
-from heliomesh.agents.journal import read_journal
-from heliomesh.durable import BusyFolderError, alone_in
+from heliomesh.field.agents.agent import run_agent  # isort: skip
+from heliomesh.common.durable import BusyFolderError, alone_in
+from heliomesh.common.mistakes import MistakeError
+from heliomesh.field.agents.clock import WallClock
+from heliomesh.field.agents.folder import AgentFolder, ClockSettings
+from heliomesh.field.agents.journal import read_journal
 from heliomesh.learning.checkpoint import CheckpointError, Checkpoints, newest_whole
-from heliomesh.mistakes import MistakeError
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 
 ALONE = READY.model_copy(update={"patience_second": 0.2})  # neighbours never come
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from heliomesh.engine.fleet.messages import Packet, model_message
+from heliomesh.field.fleet.messages import Packet, model_message
 from heliomesh.learning.packets import first_feedback, int8_scale, packet
-from heliomesh.on_air import update_bits
-from heliomesh.scenario import Learning
+from heliomesh.scenario.on_air import update_bits
+from heliomesh.scenario.schema import Learning
 from tests.agents.network import planned, small
 from tests.agents.test_agents import agents_equal_the_simulator
 
-from heliomesh.agents.codec import Codec  # isort: skip
-from heliomesh.agents.wire import Sender
+from heliomesh.field.agents.codec import Codec  # isort: skip
+from heliomesh.field.agents.wire import Sender
 
 FORMATS = [("float32", 0.1), ("float16", 0.1), ("int8", 0.1), ("top-k", 0.1), ("top-k", 0.01), ("top-k", 1.0)]
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.agents.network import SMALL, free_ports  # it skips where Zenoh is not installed
 
-from heliomesh.agents.folder import AgentFolder  # isort: skip
+from heliomesh.field.agents.folder import AgentFolder  # isort: skip
 from tests.conftest import Call
 
 _WORDS = ["device", "deploy", "tiny", "--out", "net", "--finite", "-o", "hops=0", "-o", "rounds=1", "--quiet"]

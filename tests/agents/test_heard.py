@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heliomesh.problem.problem import Problem
+from heliomesh.model.problem import Problem
 from heliomesh.simulation.trace import Trace, simulate
 from tests.agents.lines import idle_line, signed, traced_line
 from tests.agents.network import READY, planned, small
 
-from heliomesh.agents.folder import ClockSettings  # isort: skip
-from heliomesh.agents.heard import Heard, Refusal
-from heliomesh.agents.journal import RotatedLines
-from heliomesh.agents.live_page import LivePage
+from heliomesh.field.agents.folder import ClockSettings  # isort: skip
+from heliomesh.field.agents.heard import Heard, Refusal
+from heliomesh.field.agents.journal import RotatedLines
+from heliomesh.field.agents.live_page import LivePage
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_a_device_counts_once_a_slot_and_not_before_the_slot(problem: Problem, t
 def test_the_slot_of_the_time_of_day(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     heard = Heard(problem, ClockSettings(start_second=1000.0, slot_second=10.0, guard_second=1.0))
     for second, slot in ((990.0, -1), (1000.0, 0), (1008.9, 0), (1009.0, 1), (1075.0, 7)):
-        monkeypatch.setattr("heliomesh.agents.heard.time.time", lambda now=second: now)
+        monkeypatch.setattr("heliomesh.field.agents.heard.time.time", lambda now=second: now)
         assert heard.slot_now() == slot
     assert Heard(problem, READY).slot_now() is None
 

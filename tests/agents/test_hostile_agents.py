@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 import torch
 
-from heliomesh.engine.fleet.messages import Message, Packet, model_message, state_message
+from heliomesh.field.fleet.messages import Message, Packet, model_message, state_message
 from heliomesh.interop.export_tables import PlanTables
-from heliomesh.problem.factor import energy, site
+from heliomesh.model.factor import energy, site
 from tests.agents.network import deployed, final_weights, planned, running, small, told
 
-from heliomesh.agents.agent import installed  # isort: skip
-from heliomesh.agents.codec import Codec
-from heliomesh.agents.folder import AgentFolder, ClockSettings
-from heliomesh.agents.identity import OPERATOR
-from heliomesh.agents.journal import read_journal
-from heliomesh.agents.link import Link
-from heliomesh.agents.tables import fits
-from heliomesh.agents.wire import CHUNK_BYTES, Sender
+from heliomesh.field.agents.agent import installed  # isort: skip
+from heliomesh.field.agents.codec import Codec
+from heliomesh.field.agents.folder import AgentFolder, ClockSettings
+from heliomesh.field.agents.identity import OPERATOR
+from heliomesh.field.agents.journal import read_journal
+from heliomesh.field.agents.link import Link
+from heliomesh.field.agents.tables import fits
+from heliomesh.field.agents.wire import CHUNK_BYTES, Sender
 from tests.agents.test_hostile_frames import CODEC, HONEST, STRANGE, altered
 
 WHEEL = [[0, 1], [1, 2], [2, 3], [0, 3], [0, 4], [1, 4], [2, 4], [3, 4]]

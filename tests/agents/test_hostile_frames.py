@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 import torch
 
-from heliomesh.engine.fleet.messages import Packet, model_message, state_message
-from heliomesh.problem.factor import Variable, energy, site
+from heliomesh.field.fleet.messages import Packet, model_message, state_message
+from heliomesh.model.factor import Variable, energy, site
 from tests.agents.network import READY
 
-from heliomesh.agents.agent import Agent  # isort: skip
-from heliomesh.agents.clock import ReadyClock, WallClock
-from heliomesh.agents.codec import Codec
-from heliomesh.agents.folder import ClockSettings
-from heliomesh.agents.identity import OPERATOR, Identity, Members, new_authority, new_member
-from heliomesh.agents.inbox import Agreement, Inbox
-from heliomesh.agents.waiting import Waiting
-from heliomesh.agents.wire import CHUNK_BYTES, Mail, Manifest, Sender
+from heliomesh.field.agents.agent import Agent  # isort: skip
+from heliomesh.field.agents.clock import ReadyClock, WallClock
+from heliomesh.field.agents.codec import Codec
+from heliomesh.field.agents.folder import ClockSettings
+from heliomesh.field.agents.identity import OPERATOR, Identity, Members, new_authority, new_member
+from heliomesh.field.agents.inbox import Agreement, Inbox
+from heliomesh.field.agents.waiting import Waiting
+from heliomesh.field.agents.wire import CHUNK_BYTES, Mail, Manifest, Sender
 
 CODEC = Codec(40_000)  # a model in three chunks
 PLAN_BYTES = 1 << 24

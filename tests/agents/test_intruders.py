@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 import torch
 
-from heliomesh.engine.fleet.messages import Packet, model_message
+from heliomesh.field.fleet.messages import Packet, model_message
 from tests.agents.network import deployed, final_weights, planned, running, small, told
 
-from heliomesh.agents.clock import WallClock  # isort: skip
-from heliomesh.agents.codec import Codec
-from heliomesh.agents.deploy import WATCHER
-from heliomesh.agents.folder import AgentFolder, ClockSettings
-from heliomesh.agents.identity import OPERATOR
-from heliomesh.agents.inbox import Agreement, Inbox
-from heliomesh.agents.journal import read_journal
-from heliomesh.agents.link import Link, Overlook, opened
-from heliomesh.agents.papers import install
-from heliomesh.agents.wire import CHUNK_BYTES, Sender
-from heliomesh.problem.factor import energy
+from heliomesh.field.agents.clock import WallClock  # isort: skip
+from heliomesh.field.agents.codec import Codec
+from heliomesh.field.agents.deploy import WATCHER
+from heliomesh.field.agents.folder import AgentFolder, ClockSettings
+from heliomesh.field.agents.identity import OPERATOR
+from heliomesh.field.agents.inbox import Agreement, Inbox
+from heliomesh.field.agents.journal import read_journal
+from heliomesh.field.agents.link import Link, Overlook, opened
+from heliomesh.field.agents.papers import install
+from heliomesh.field.agents.wire import CHUNK_BYTES, Sender
+from heliomesh.model.factor import energy
 
 FLOATS = Codec(1)  # senders of float32 need no number of parameters
 
@@ -229,7 +229,7 @@ def test_a_watcher_believes_no_member_about_another(folders: list[AgentFolder]) 
 
 
 def _weights(folder: AgentFolder) -> torch.Tensor:
-    from heliomesh.agents.agent import installed
-    from heliomesh.engine.fleet.view import view_of
+    from heliomesh.field.agents.agent import installed
+    from heliomesh.field.fleet.view import view_of
 
     return installed(folder, view_of(folder.problem, 0, 0), 1.0)[0].weights()

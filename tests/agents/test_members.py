@@ -12,15 +12,15 @@ import pytest
 from tests.agents.network import READY, deployed, planned, running, small, told
 from tests.conftest import Call
 
-from heliomesh.agents.admission import Admission  # isort: skip
-from heliomesh.agents.agent import run_agent
-from heliomesh.agents.folder import AgentFolder
-from heliomesh.agents.journal import read_journal
-from heliomesh.agents.link import Link, Overlook
-from heliomesh.agents.papers import install
-from heliomesh.agents.roster import Roster
-from heliomesh.mistakes import MistakeError
-from heliomesh.scenario import ScenarioError
+from heliomesh.field.agents.admission import Admission  # isort: skip
+from heliomesh.common.mistakes import MistakeError
+from heliomesh.field.agents.agent import run_agent
+from heliomesh.field.agents.folder import AgentFolder
+from heliomesh.field.agents.journal import read_journal
+from heliomesh.field.agents.link import Link, Overlook
+from heliomesh.field.agents.papers import install
+from heliomesh.field.agents.roster import Roster
+from heliomesh.scenario.errors import ScenarioError
 
 
 @pytest.fixture(autouse=True)

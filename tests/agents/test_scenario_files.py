@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import heliomesh as hm
-from heliomesh.agents.deploy import write_scenario
+from heliomesh.field.agents.deploy import write_scenario
 
 WEATHER = "0.5\n1.0\n0.0\n0.25\n"
 ERRORS = "SNR, Eb/N0 [dB];Packet error\n-10;0.9\n0;0.5\n10;0.1\n"

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.trace import TraceError, simulate
 from tests.agents.network import READY, deployed, planned, share_of_equal_slots, small
 
-from heliomesh.agents.agent import run_agent  # isort: skip
-from heliomesh.agents.folder import AgentFolder, ClockSettings, SensorSettings
-from heliomesh.agents.journal import read_journal
-from heliomesh.agents.sensors.ina219 import EnergySum, Ina219Pair, voltages
-from heliomesh.agents.sensors.measured import Measured
-from heliomesh.agents.sensors.power_supply import PowerSupply
-from heliomesh.agents.sensors.replayed import Replayed
-from heliomesh.agents.sensors.state_of_charge import StateOfCharge, VoltageCurve
-from heliomesh.engine.fleet.world import World
+from heliomesh.field.agents.agent import run_agent  # isort: skip
+from heliomesh.field.agents.folder import AgentFolder, ClockSettings, SensorSettings
+from heliomesh.field.agents.journal import read_journal
+from heliomesh.field.agents.sensors.ina219 import EnergySum, Ina219Pair, voltages
+from heliomesh.field.agents.sensors.measured import Measured
+from heliomesh.field.agents.sensors.power_supply import PowerSupply
+from heliomesh.field.agents.sensors.replayed import Replayed
+from heliomesh.field.agents.sensors.state_of_charge import StateOfCharge, VoltageCurve
+from heliomesh.field.fleet.world import World
 from tests.agents.network import running
 
 
@@ -70,10 +70,12 @@ class _Bus:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.second, self.broken = 0.0, False
         self.panel_watt, self.load_watt, self.battery_volt = 0.0, 0.0, 4.0
-        monkeypatch.setattr("heliomesh.agents.sensors.ina219._opened", lambda bus, address: self._reader(address))
+        monkeypatch.setattr(
+            "heliomesh.field.agents.sensors.ina219._opened", lambda bus, address: self._reader(address)
+        )
         monkeypatch.setattr(Ina219Pair, "_watch", lambda pair: None)  # samples are taken when the clock is turned
         for module in ("ina219", "state_of_charge"):
-            monkeypatch.setattr(f"heliomesh.agents.sensors.{module}.time", self)
+            monkeypatch.setattr(f"heliomesh.field.agents.sensors.{module}.time", self)
         self._pairs: list[Ina219Pair] = []
 
     def monotonic(self) -> float:
@@ -247,7 +249,7 @@ def test_a_metered_agent_goes_on_with_the_battery_it_had(tmp_path: Path, monkeyp
     AgentFolder(folder.path).write_settings(folder.settings.model_copy(update={"sensor": sensor}))
     registers = {0x40: {1: 0, 2: 1000 << 3}, 0x41: {1: 125, 2: 1000 << 3}}  # the load draws 50 mW from 4 V
     monkeypatch.setattr(
-        "heliomesh.agents.sensors.ina219._opened", lambda bus, address: registers[address].__getitem__
+        "heliomesh.field.agents.sensors.ina219._opened", lambda bus, address: registers[address].__getitem__
     )
     said: list[str] = []
     for _ in range(2):
@@ -286,7 +288,7 @@ def test_a_measured_battery_decides_and_the_ledger_has_both_numbers(
     problem = small(**{"network.devices": 3, "slots": 3})
     alone = READY.model_copy(update={"patience_second": 0.2})
     folder = deployed(problem, planned(problem, hops=0), tmp_path / "net", alone)[0]
-    monkeypatch.setattr("heliomesh.agents.agent.sensor_of", lambda *given: Measured(problem, 0, _Meter(), 10.0))
+    monkeypatch.setattr("heliomesh.field.agents.agent.sensor_of", lambda *given: Measured(problem, 0, _Meter(), 10.0))
     run_agent(folder, print)
     lines = read_journal(folder)
     assert [line["battery_joule"] for line in lines] == [2.0] * 3

@@ -13,22 +13,22 @@ import numpy as np
 import pytest
 import torch
 
-from heliomesh.living.conditions import Conditions, world_under
-from heliomesh.living.replanning import Watch
+from heliomesh.field.living.conditions import Conditions, world_under
+from heliomesh.field.living.replanning import Watch
 from heliomesh.simulation.slot_loop import run_slots
 from heliomesh.simulation.trace import simulate
 from tests.agents.lines import traced_line
 from tests.agents.network import READY, deployed, planned, running, small, told
 
-from heliomesh.agents.deploy import WATCHER  # isort: skip
-from heliomesh.agents.folder import AgentFolder, Belief, ClockSettings
-from heliomesh.agents.heard import Heard
-from heliomesh.agents.identity import OPERATOR
-from heliomesh.agents.journal import RotatedLines, read_journal
-from heliomesh.agents.link import Overlook
-from heliomesh.agents.steward import NewPlan, Steward, send_plan
-from heliomesh.agents.watch import Watcher, WatchSettings, watch
-from heliomesh.agents.wire import Sender
+from heliomesh.field.agents.deploy import WATCHER  # isort: skip
+from heliomesh.field.agents.folder import AgentFolder, Belief, ClockSettings
+from heliomesh.field.agents.heard import Heard
+from heliomesh.field.agents.identity import OPERATOR
+from heliomesh.field.agents.journal import RotatedLines, read_journal
+from heliomesh.field.agents.link import Overlook
+from heliomesh.field.agents.steward import NewPlan, Steward, send_plan
+from heliomesh.field.agents.watch import Watcher, WatchSettings, watch
+from heliomesh.field.agents.wire import Sender
 from heliomesh.interop.export_tables import tabulate
 
 OPTIONS = {"rounds": 1, "hops": 0}
@@ -162,7 +162,7 @@ def test_a_watcher_that_starts_again_sends_plans_to_those_who_do_not_follow_them
         watcher.stop.set()  # it ends where it would wait for more
         watcher.follow(said.append)
 
-    monkeypatch.setattr("heliomesh.agents.watch.send_plan", send)
+    monkeypatch.setattr("heliomesh.field.agents.watch.send_plan", send)
     started_after(range(10, 30), ["first"] * 3)
     name = sent[0][0]
     assert sent == [(name, 32, [0, 1, 2])]  # once, and early enough for all to change over at once

@@ -20,15 +20,15 @@ from heliomesh.simulation.trace import simulate
 from tests.agents.lines import idle_line, signed
 from tests.agents.network import READY, deployed, planned, running, small
 
-from heliomesh.agents.deploy import WATCHER  # isort: skip
-from heliomesh.agents import live_page
-from heliomesh.agents.folder import AgentFolder
-from heliomesh.agents.heard import Heard
-from heliomesh.agents.journal import read_journal
-from heliomesh.agents.link import Link
-from heliomesh.agents.live_page import PageServer
-from heliomesh.agents.watch import watch
-from heliomesh.durable import BusyFolderError
+from heliomesh.field.agents.deploy import WATCHER  # isort: skip
+from heliomesh.common.durable import BusyFolderError
+from heliomesh.field.agents import live_page
+from heliomesh.field.agents.folder import AgentFolder
+from heliomesh.field.agents.heard import Heard
+from heliomesh.field.agents.journal import read_journal
+from heliomesh.field.agents.link import Link
+from heliomesh.field.agents.live_page import PageServer
+from heliomesh.field.agents.watch import watch
 
 
 def test_the_live_page(tmp_path: Path) -> None:

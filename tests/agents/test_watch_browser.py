@@ -10,8 +10,8 @@ from tests.agents.network import READY, small  # it skips where Zenoh is not ins
 from tests.pages.chromium import NEEDS_CHROMIUM, by_id, click, complaints, opened_page, slot
 from tests.pages.conftest import browser as browser
 
-from heliomesh.agents.heard import Heard  # isort: skip
-from heliomesh.agents.live_page import LivePage
+from heliomesh.field.agents.heard import Heard  # isort: skip
+from heliomesh.field.agents.live_page import LivePage
 
 
 def mark(page: Any, device: int) -> list[int]:

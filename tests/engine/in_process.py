@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from heliomesh.engine.fleet.device import Device, Installation, perform
-from heliomesh.engine.fleet.messages import Outgoing
+from heliomesh.field.fleet.device import Device, Installation, perform
+from heliomesh.field.fleet.messages import Outgoing
 
 
 class InProcess:

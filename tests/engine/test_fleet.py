@@ -11,23 +11,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from heliomesh.engine.fleet.clock import FleetRun, run_fleet
-from heliomesh.engine.fleet.device import Installation
-from heliomesh.engine.fleet.messages import PLANNING, Message
-from heliomesh.engine.fleet.planning import partners_of, timetable
-from heliomesh.engine.fleet.scheme import ALONE, IN_TURN, WITH_OTHERS, FleetScheme, scheme_of
-from heliomesh.engine.fleet.view import next_hop, view_of
+from heliomesh.field.fleet.clock import FleetRun, run_fleet
+from heliomesh.field.fleet.device import Installation
+from heliomesh.field.fleet.messages import PLANNING, Message
+from heliomesh.field.fleet.planning import partners_of, timetable
+from heliomesh.field.fleet.scheme import ALONE, IN_TURN, WITH_OTHERS, FleetScheme, scheme_of
+from heliomesh.field.fleet.view import next_hop, view_of
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.training import train
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.on_air import Format, update_bits
+from heliomesh.model.endless import one_cycle
+from heliomesh.model.factor import Factor, Variable, site
+from heliomesh.model.policy import ActionPolicy, Observation, Plan, state_variables
+from heliomesh.model.problem import Problem, build
 from heliomesh.planners.decentralized.planner import LocalTables, Options
 from heliomesh.planning import make_plan, planner_names
-from heliomesh.problem.endless import one_cycle
-from heliomesh.problem.factor import Factor, Variable, site
-from heliomesh.problem.policy import ActionPolicy, Observation, Plan, state_variables
-from heliomesh.problem.problem import Problem, build
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.on_air import Format, update_bits
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace, simulate
 from tests.engine.in_process import InProcess
 

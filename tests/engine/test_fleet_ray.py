@@ -18,12 +18,12 @@ import pytest
 import torch
 
 from heliomesh.commands import options as command_options
-from heliomesh.engine.fleet.clock import FleetRun, run_fleet
-from heliomesh.engine.fleet.scheme import scheme_of
+from heliomesh.field.fleet.clock import FleetRun, run_fleet
+from heliomesh.field.fleet.scheme import scheme_of
 from heliomesh.learning.run import Run
+from heliomesh.model.problem import build
 from heliomesh.pages.run_folder import read_run
-from heliomesh.problem.problem import build
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace
 from tests.conftest import Call
 from tests.engine.in_process import InProcess
@@ -33,7 +33,7 @@ if find_spec("ray") is None:
     pytest.skip("Ray is not installed (pip install heliomesh[ray])", allow_module_level=True)
 
 from heliomesh.engine import ray as engine  # isort: skip  # it sets what Ray reads when it is imported
-from heliomesh.engine.fleet.ray_post import RayPost
+from heliomesh.field.fleet.ray_post import RayPost
 
 PROGRAM = "from heliomesh.cli import main; main()"
 

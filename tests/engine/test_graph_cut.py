@@ -5,7 +5,7 @@ import pytest
 
 from heliomesh.engine.graph_cut import cut_into_parts, num_cut_links
 from heliomesh.physics.topology import build_topology
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
 
 
 def topology_of(kind, devices, **changes):

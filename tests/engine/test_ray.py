@@ -22,10 +22,11 @@ from heliomesh.commands import options
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
 from heliomesh.learning.trainer import Execution
+from heliomesh.model.problem import build
 from heliomesh.pages.tables import figure_text
 from heliomesh.planning import make_plan
-from heliomesh.problem.problem import build
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
 from heliomesh.studies import reproduce as study
 from tests.faults.small_experiment import SMALL
 

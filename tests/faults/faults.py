@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from heliomesh.streams import stream
+from heliomesh.common.streams import stream
 
 _NOBODY = 65534
 _YEAR_SECOND = 3.2e7

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import heliomesh as hm
-from heliomesh.problem.evaluation import exact_cost
+from heliomesh.grid.evaluation import exact_cost
 from tests.faults.forked import call
 
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}

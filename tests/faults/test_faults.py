@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import heliomesh as hm
-from heliomesh.durable import BusyFolderError, write_text
+from heliomesh.common.durable import BusyFolderError, write_text
 from tests.faults import trials
 from tests.faults.forked import call, start
 from tests.faults.jobs import JOBS

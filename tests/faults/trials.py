@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from heliomesh.durable import alone_in
+from heliomesh.common.durable import alone_in
 from heliomesh.simulation.trace import TraceError
 from tests.faults import faults
 from tests.faults.forked import Ended, Job, call, command, start

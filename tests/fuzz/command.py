@@ -10,13 +10,13 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from heliomesh.catalog import UnknownVariantError
 from heliomesh.cli import main
-from heliomesh.learning.dataset import DatasetError
+from heliomesh.common.catalog import UnknownVariantError
+from heliomesh.common.memory_limit import TooLargeError
 from heliomesh.learning.run import TrainingError
-from heliomesh.problem.size import TooLargeError
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.trace import TraceError
+from heliomesh.tasks.dataset import DatasetError
 
 # what the command line turns into a sentence and exit code 2
 OWN_ERRORS = (DatasetError, OSError, ScenarioError, TooLargeError, TraceError, TrainingError, UnknownVariantError)

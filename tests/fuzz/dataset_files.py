@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from heliomesh.learning.datasets.fashion_mnist import SOURCE
-from heliomesh.learning.retrieval.archive import untar
+from heliomesh.tasks.datasets.fashion_mnist import SOURCE
+from heliomesh.tasks.retrieval.archive import untar
 from tests.fuzz.mutation import Rng, spoiled_arrays, spoiled_bytes
 from tests.fuzz.run_folders import SETTINGS
 

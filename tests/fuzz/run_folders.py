@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 import heliomesh as hm
-from heliomesh.durable import file_sha256, json_sha256
+from heliomesh.common.durable import file_sha256, json_sha256
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
 from heliomesh.learning.evaluation import COLUMNS

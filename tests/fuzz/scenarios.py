@@ -6,9 +6,10 @@ from typing import Any
 
 import tomli_w
 
-from heliomesh import catalog
+from heliomesh.common import catalog
 from heliomesh.planning import PLANNER_CATALOG, planner_names
-from heliomesh.scenario import Scenario, shipped
+from heliomesh.scenario.files import shipped
+from heliomesh.scenario.scenario import Scenario
 from tests.fuzz.mutation import NUMBERS, Rng, spoiled_text, spoiled_tree, value
 
 # Scenarios between these and the limits of the fields are valid and merely large: they would only take time.

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 import heliomesh as hm
 import heliomesh.cli
-from heliomesh.durable import Sealed, file_sha256
+from heliomesh.common.durable import Sealed, file_sha256
 from heliomesh.simulation.trace import Trace
 from tests.fuzz.command import run_command
 from tests.fuzz.run_folders import SETTINGS, prepare_originals, write_sealed

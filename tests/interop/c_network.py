@@ -16,7 +16,7 @@ import torch
 
 from heliomesh.interop.c_kit import flash_bytes
 from heliomesh.interop.c_levels import Measuring
-from heliomesh.problem.policy import Observation
+from heliomesh.model.policy import Observation
 
 SOURCES = Path(__file__).with_name("firmware")
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")

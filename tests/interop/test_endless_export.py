@@ -12,7 +12,7 @@ from heliomesh.interop.c_header import write_headers
 from heliomesh.interop.c_rounds import write_round_headers
 from heliomesh.interop.export_tables import Tabulated, read_tables, tabulate, write_tables
 from heliomesh.interop.rounded import RoundedTables
-from heliomesh.problem.endless import Endless
+from heliomesh.model.endless import Endless
 from tests.interop.c_network import actions_in_c, actions_in_python, needs_gcc, random_states
 from tests.interop.conftest import planned_once
 

@@ -18,7 +18,7 @@ from heliomesh.interop.c_levels import Measuring
 from heliomesh.interop.c_rounds import collecting_tree, write_round_headers
 from heliomesh.interop.export_tables import tabulate
 from heliomesh.interop.rounded import RoundedTables
-from heliomesh.problem.policy import Observation
+from heliomesh.model.policy import Observation
 from tests.interop.c_network import (
     ATMEGA328P,
     ATMEGA2560,

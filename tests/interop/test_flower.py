@@ -14,14 +14,14 @@ import torch
 from pydantic import ValidationError
 
 import heliomesh as hm
+from heliomesh.common.streams import stream
 from heliomesh.interop.flower_app import replay
 from heliomesh.interop.flower_schedule import Schedule, make_schedule, write_app, write_schedule
 from heliomesh.learning.aggregation import aggregate
-from heliomesh.learning.dataset import load_dataset
-from heliomesh.learning.partition import split
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.physics.topology import build_topology
-from heliomesh.streams import stream
+from heliomesh.tasks.dataset import load_dataset
+from heliomesh.tasks.partition import split
 
 HERE = Path(__file__).parent
 CHANGES = {"slots": 20, "learning.partition": "dirichlet", "learning.learning_rate": 0.1}

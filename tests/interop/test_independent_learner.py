@@ -27,7 +27,7 @@ def test_it_stands_in_compare(learner, capsys, monkeypatch):
     problem = hm.build(hm.Scenario.load("tiny"))
     plan = hm.plan(problem, "independent_learner", bound=False)
     assert hm.exact_cost(problem, plan) < hm.exact_cost(problem, hm.plan(problem, "uncoordinated"))
-    assert plan.policy.visible(3) == {heliomesh.problem.factor.energy(3)}
+    assert plan.policy.visible(3) == {heliomesh.model.factor.energy(3)}
 
 
 def test_the_catalog_forgets_it():

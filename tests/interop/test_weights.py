@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 
 import heliomesh as hm
 from heliomesh.interop.weights import state_dict, trained_model, write_weights
-from heliomesh.learning.dataset import load_dataset
-from heliomesh.learning.model import build_model
+from heliomesh.tasks.dataset import load_dataset
+from heliomesh.tasks.model import build_model
 
 CHANGES = {"slots": 3, "learning.local_steps": 2}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
-from heliomesh.durable import BusyFolderError
+from heliomesh.common.durable import BusyFolderError
 from heliomesh.jobs import stacks, store
 
 SCENARIO = hm.Scenario.load("tiny").override({"slots": 6, "learning.local_steps": 1})

@@ -17,12 +17,12 @@ from heliomesh.jobs import job as job_module
 from heliomesh.jobs.fingerprint import of_code, of_path
 from heliomesh.jobs.job import STEPS, Job
 from heliomesh.jobs.training import Settings
-from heliomesh.learning.datasets import digits
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import Execution
 from heliomesh.planners import prices, uncoordinated
 from heliomesh.planning import resolved_options
-from heliomesh.scenario import shipped
+from heliomesh.scenario.files import shipped
+from heliomesh.tasks.datasets import digits
 
 SETTINGS = TrainSettings(evaluate_every=3, device_samples=50)
 BASE = hm.Scenario.load("tiny").override({"slots": 6, "learning.local_steps": 2, "learning.batch": 8})

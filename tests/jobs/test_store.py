@@ -18,7 +18,7 @@ from heliomesh.jobs.store import Store
 from heliomesh.learning.run import versions
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import ALONE
-from heliomesh.problem.policy import Decision, Observation, Plan
+from heliomesh.model.policy import Decision, Observation, Plan
 
 TINY = hm.Scenario.load("tiny").override({"slots": 4, "learning.local_steps": 1, "learning.dataset": "synthetic"})
 JOB = Job(TINY, "uncoordinated", training=TrainSettings(strategy="loop", evaluate_every=2))

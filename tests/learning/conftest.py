@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from heliomesh.catalog import trusting
+from heliomesh.common.catalog import trusting
 
 
 @pytest.fixture(autouse=True)

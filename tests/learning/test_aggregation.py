@@ -5,7 +5,8 @@ import torch
 from heliomesh.learning import aggregation
 from heliomesh.learning.aggregation import aggregate, check_contraction, smallest_eigenvalue
 from heliomesh.physics.topology import build_topology
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
 
 RULES = ("model", "update", "renormalized", "reassigned")
 NETWORKS = [

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh import durable
+from heliomesh.common import durable
 from heliomesh.learning.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from heliomesh.learning.evaluation import COLUMNS
 from tests.faults.forked import start

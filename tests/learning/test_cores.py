@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from heliomesh.learning.model import build_model
 from heliomesh.learning.moving_layers import MovingLayers, channels_last
 from heliomesh.learning.stacked import Samples, flat_weights
 from heliomesh.learning.stacked_graph import trace, with_fused_pools
 from heliomesh.learning.strategies import cores, loop
+from heliomesh.tasks.model import build_model
 
 RATE, CLASSES = 0.05, 10
 SHAPES = {"mlp": (1, 8, 8), "cnn": (1, 9, 10), "resnet18": (3, 8, 8)}

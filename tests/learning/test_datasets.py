@@ -7,8 +7,11 @@ import pytest
 import torch
 from PIL import Image
 
-from heliomesh import catalog
-from heliomesh.learning.dataset import (
+from heliomesh.common import catalog
+from heliomesh.common.memory_limit import TooLargeError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.schema import Learning
+from heliomesh.tasks.dataset import (
     DATASET_CATALOG,
     Dataset,
     DatasetError,
@@ -16,12 +19,10 @@ from heliomesh.learning.dataset import (
     load_dataset,
     normalised,
 )
-from heliomesh.learning.datasets import cifar10, digits, fashion_mnist
-from heliomesh.learning.datasets import own as own_files
-from heliomesh.learning.retrieval.search import is_cached
-from heliomesh.learning.retrieval.source import Source
-from heliomesh.problem.size import TooLargeError
-from heliomesh.scenario import Learning, ScenarioError
+from heliomesh.tasks.datasets import cifar10, digits, fashion_mnist
+from heliomesh.tasks.datasets import own as own_files
+from heliomesh.tasks.retrieval.search import is_cached
+from heliomesh.tasks.retrieval.source import Source
 
 NAMES = catalog.names(DATASET_CATALOG)
 PINNED_SYNTHETIC = -0.9712059497833252

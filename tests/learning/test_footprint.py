@@ -2,8 +2,8 @@
 
 import pytest
 
-from heliomesh.learning.footprint import sample_flop, update_bits
-from heliomesh.scenario import Learning
+from heliomesh.scenario.schema import Learning
+from heliomesh.tasks.footprint import sample_flop, update_bits
 
 CNN_PRODUCTS = 28 * 28 * 32 * 25, 14 * 14 * 64 * 32 * 25, 3136 * 512, 512 * 10
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from heliomesh.common.streams import stream
 from heliomesh.learning.minibatch import Minibatches
-from heliomesh.learning.partition import Partition
-from heliomesh.streams import stream
+from heliomesh.tasks.partition import Partition
 
 
 def ragged(sizes, rng):

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from heliomesh import catalog
-from heliomesh.learning.model import MODEL_CATALOG, build_model
+from heliomesh.common import catalog
 from heliomesh.learning.stacked import layout_of
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.tasks.model import MODEL_CATALOG, build_model
 
 SHAPES = {"mlp": (1, 8, 8), "cnn": (1, 28, 28), "resnet18": (3, 32, 32)}
 PARAMETERS = {"mlp": 4_810, "cnn": 1_663_370, "resnet18": 11_173_962}

@@ -7,7 +7,8 @@ from torch import nn
 import heliomesh as hm
 from heliomesh.learning.stacked import Samples, flat_weights
 from heliomesh.learning.strategy import choose_for
-from heliomesh.scenario import Learning, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.schema import Learning
 
 MODEL = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
 SAMPLES = Samples(torch.linspace(-1, 1, 32).view(8, 4), torch.arange(8) % 3)

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh import catalog
+from heliomesh.common import catalog
 from heliomesh.interop.flower_schedule import make_schedule
 from heliomesh.learning.aggregation import aggregate
-from heliomesh.learning.dataset import load_dataset
 from heliomesh.learning.packets import (
     as_float16,
     as_int8,
@@ -23,9 +22,10 @@ from heliomesh.learning.packets import (
 )
 from heliomesh.learning.replay import Replay, state_names
 from heliomesh.learning.strategy import STRATEGY_CATALOG
-from heliomesh.on_air import BLOCK
 from heliomesh.physics.topology import build_topology
-from heliomesh.scenario import Learning
+from heliomesh.scenario.on_air import BLOCK
+from heliomesh.scenario.schema import Learning
+from heliomesh.tasks.dataset import load_dataset
 
 SLOTS = 6
 FORMATS = ("float16", "int8", "top-k")

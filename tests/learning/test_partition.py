@@ -4,9 +4,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliomesh.learning.partition import Partition, split
-from heliomesh.scenario import Learning, Scenario, ScenarioError
-from heliomesh.streams import stream
+from heliomesh.common.streams import stream
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import Learning
+from heliomesh.tasks.partition import Partition, split
 
 
 def _labels(samples: int, classes: int = 10, seed: int = 0) -> np.ndarray:

@@ -5,9 +5,9 @@ import torch
 
 import heliomesh as hm
 from heliomesh.interop.flower_schedule import make_schedule
-from heliomesh.learning.dataset import load_dataset
 from heliomesh.learning.quasi_global import lean, remember
 from heliomesh.learning.replay import Replay
+from heliomesh.tasks.dataset import load_dataset
 
 BETA = 0.8
 SLOTS = 6

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from heliomesh.learning.dataset import DatasetError
-from heliomesh.learning.retrieval import source as source_module
-from heliomesh.learning.retrieval.archive import gunzip, untar
-from heliomesh.learning.retrieval.download import download, part_of
-from heliomesh.learning.retrieval.pinned import PinnedFile, silent
-from heliomesh.learning.retrieval.search import (
+from heliomesh.tasks.dataset import DatasetError
+from heliomesh.tasks.retrieval import source as source_module
+from heliomesh.tasks.retrieval.archive import gunzip, untar
+from heliomesh.tasks.retrieval.download import download, part_of
+from heliomesh.tasks.retrieval.pinned import PinnedFile, silent
+from heliomesh.tasks.retrieval.search import (
     cache_folder,
     is_cached,
     is_started,
@@ -28,7 +28,7 @@ from heliomesh.learning.retrieval.search import (
     retrieve,
     verify,
 )
-from heliomesh.learning.retrieval.source import Address, Archive, DebianPackage, NpmPackage, Source, SystemFolder
+from heliomesh.tasks.retrieval.source import Address, Archive, DebianPackage, NpmPackage, Source, SystemFolder
 
 CONTENT = {"images": bytes(range(256)) * 40, "labels": b"0123456789" * 20}
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.learning.dataset import load_dataset
 from heliomesh.learning.replay import Replay
 from heliomesh.learning.shard import Border, Shard
 from heliomesh.physics.topology import build_topology
+from heliomesh.tasks.dataset import load_dataset
 
 SEPARATE = {"energy.actions": "separate", "energy.compute_joule": 2.5}  # many batteries pay for sending only
 RULES = {

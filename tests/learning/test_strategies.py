@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from heliomesh import catalog
-from heliomesh.learning.model import build_model
+from heliomesh.common import catalog
 from heliomesh.learning.stacked import Samples, flat_weights, layout_of
 from heliomesh.learning.strategies import loop
 from heliomesh.learning.strategy import STRATEGY_CATALOG
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.tasks.model import build_model
 
 CLASSES, SAMPLES, ROWS, STEPS, BATCH = 3, 40, 4, 2, 5
 TRITON = importlib.util.find_spec("triton") is not None and (

@@ -3,11 +3,11 @@ import torch
 from torch import nn
 
 from heliomesh.learning import strategy as choosing
-from heliomesh.learning.model import build_model
 from heliomesh.learning.stacked import Samples, flat_weights
 from heliomesh.learning.strategies import loop
 from heliomesh.learning.strategy import Chosen, Report, choose, new_weights
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.tasks.model import build_model
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ROWS, STEPS, BATCH = 6, 2, 8

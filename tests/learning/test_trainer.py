@@ -10,12 +10,12 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import heliomesh as hm
-from heliomesh.learning.dataset import load_dataset
+from heliomesh.common.streams import stream
 from heliomesh.learning.evaluation import COLUMNS
-from heliomesh.learning.model import build_model
-from heliomesh.learning.partition import split
 from heliomesh.learning.replay import Replay
-from heliomesh.streams import stream
+from heliomesh.tasks.dataset import load_dataset
+from heliomesh.tasks.model import build_model
+from heliomesh.tasks.partition import split
 
 RING = {
     "slots": 6,

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.living.answer import Answering, Switching
-from heliomesh.living.conditions import Conditions, problem_under
-from heliomesh.problem.policy import Noticed, Observation
+from heliomesh.field.living.answer import Answering, Switching
+from heliomesh.field.living.conditions import Conditions, problem_under
+from heliomesh.model.policy import Noticed, Observation
 
 LOST = Conditions(links_off=frozenset([(0, 1)]))
 

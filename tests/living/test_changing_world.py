@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.living.change import eras
-from heliomesh.living.conditions import Conditions, links, present, problem_under, weights_under, world_under
+from heliomesh.field.living.change import eras
+from heliomesh.field.living.conditions import Conditions, links, present, problem_under, weights_under, world_under
 from heliomesh.simulation.slot_loop import run_slots
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.living.detector import Expectation, Glimpse, harvest_moments
-from heliomesh.problem.policy import Noticed
+from heliomesh.field.living.detector import Expectation, Glimpse, harvest_moments
+from heliomesh.model.policy import Noticed
 
 
 def device_increments(sky: str, harvested_share: list[float]) -> torch.Tensor:

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.living.answer import Answering, Switching
-from heliomesh.living.change import Era, eras
-from heliomesh.living.conditions import Conditions
-from heliomesh.living.replanning import Watch, replanning, rounded_factor, without_links
-from heliomesh.living.trial import Sampling, costs_by_slot
+from heliomesh.field.living.answer import Answering, Switching
+from heliomesh.field.living.change import Era, eras
+from heliomesh.field.living.conditions import Conditions
+from heliomesh.field.living.replanning import Watch, replanning, rounded_factor, without_links
+from heliomesh.field.living.trial import Sampling, costs_by_slot
+from heliomesh.model.policy import Plan
 from heliomesh.planning import make_plan
-from heliomesh.problem.policy import Plan
 from heliomesh.simulation.diagnostics import ratio_interval
 
 NOTHING = (Era(0, Conditions()),)

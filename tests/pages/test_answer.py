@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
-from heliomesh.durable import Sealed
+from heliomesh.common.durable import Sealed
 from heliomesh.pages.answer import answer
 from heliomesh.pages.intervals import LEAST_PAIRS
 from heliomesh.pages.page import report_page

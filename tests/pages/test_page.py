@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
-from heliomesh.durable import Sealed, file_sha256
-from heliomesh.learning.dataset import load_dataset
-from heliomesh.learning.partition import split
+from heliomesh.common.durable import Sealed, file_sha256
+from heliomesh.common.memory_limit import TooLargeError
+from heliomesh.common.streams import stream
 from heliomesh.learning.run import TrainingError
 from heliomesh.pages import page_data as page_data_module
 from heliomesh.pages.colours import SCHEMES, class_colours, scheme_colour
@@ -26,10 +26,10 @@ from heliomesh.pages.page_data import page_data
 from heliomesh.pages.run_folder import read_run
 from heliomesh.pages.schemes import scheme_label
 from heliomesh.pages.seed_by_seed import differences
-from heliomesh.problem.size import TooLargeError
 from heliomesh.simulation.diagnostics import interval
-from heliomesh.streams import stream
 from heliomesh.studies.compare import Row
+from heliomesh.tasks.dataset import load_dataset
+from heliomesh.tasks.partition import split
 from tests.pages.conftest import make_run
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"

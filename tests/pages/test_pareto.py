@@ -9,10 +9,10 @@ from matplotlib.lines import Line2D
 from typer.testing import CliRunner
 
 from heliomesh.cli import app
+from heliomesh.model.overhead import Overhead
+from heliomesh.model.policy import Plan
 from heliomesh.pages.colours import SCHEMES
 from heliomesh.pages.pareto import pareto, pareto_svg
-from heliomesh.problem.overhead import Overhead
-from heliomesh.problem.policy import Plan
 from heliomesh.simulation.diagnostics import Interval
 from heliomesh.studies.compare import Comparison, Row
 

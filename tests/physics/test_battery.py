@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliomesh as hm
+from heliomesh.model import policy_checks as guard
+from heliomesh.model.problem import action_energies
 from heliomesh.physics.battery import Battery, aligned_battery, build_battery, initial_battery, initial_level_law
 from heliomesh.physics.harvesting import HarvestLaw
 from heliomesh.physics.storage import Losses
-from heliomesh.problem import guard
-from heliomesh.problem.problem import action_energies
 
 energies = st.floats(0, 20, allow_subnormal=False)
 capacities = st.floats(0.1, 20)

@@ -14,7 +14,7 @@ from scipy import integrate
 import heliomesh as hm
 from heliomesh.physics.chain import draw, stationary_law
 from heliomesh.physics.channels import rayleigh
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 
 LEVELS = [1, 2, 3, 4, 8, 16, 64]
 

@@ -12,7 +12,8 @@ import torch
 import heliomesh as hm
 from heliomesh.physics.daylight import Samples, Window, fitted_weather, slot_means
 from heliomesh.physics.harvest import solar
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
 
 SHARED = Path(__file__).parents[3] / "shared/data/solar/nrel_midc_bms_2023-06_1min.txt"
 MIDNIGHT = pd.Timestamp("2023-06-01").timestamp()

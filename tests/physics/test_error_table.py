@@ -8,7 +8,8 @@ import torch
 
 import heliomesh as hm
 from heliomesh.physics.link import ErrorTable, read_table
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
 
 STEPS = "sinr_db,error\n-5,0.9\n0,0.5\n10,0.1\n"
 

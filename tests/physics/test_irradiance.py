@@ -7,11 +7,12 @@ import pandas as pd
 import pytest
 
 import heliomesh as hm
+from heliomesh.model.doubts import remarks
 from heliomesh.physics import solar_time
 from heliomesh.physics.harvest import solar
 from heliomesh.physics.irradiance import irradiance_file
-from heliomesh.problem.doubts import remarks
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
 
 LATITUDE, LONGITUDE, ZONE_HOUR = 39.742, -105.18, -7
 DAY = pd.date_range("2023-06-01", "2023-06-04", freq="h", inclusive="left")  # local standard time, beginnings

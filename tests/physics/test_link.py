@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import heliomesh as hm
 from heliomesh.physics.link import Radio, build_link, error_prob, waterfall_error
 from heliomesh.physics.topology import build_topology
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
 
 
 def scenario_of(network, link=None, channel=None):

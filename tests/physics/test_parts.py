@@ -6,8 +6,10 @@ import tomllib
 import pytest
 
 import heliomesh as hm
-from heliomesh.physics import parts
-from heliomesh.scenario import Energy, Scenario, ScenarioError
+from heliomesh.scenario import parts
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import Energy
 
 DIGITS_BITS = 4810 * 32  # a perceptron with 64 · 64 + 64 + 64 · 10 + 10 parameters, as float32
 # forwards, gradients of both layers' weights, and of the second layer's inputs; two operations per product

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from heliomesh.model.problem import build
 from heliomesh.physics.link import build_link, waterfall_error
 from heliomesh.physics.topology import build_topology
-from heliomesh.problem.problem import build
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
 
 RNG = np.random.default_rng(3)
 FIELD = (RNG.random((25, 2)) * 600).round(1).tolist()  # 25 devices in a square of 600 m

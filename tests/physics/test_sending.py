@@ -6,7 +6,7 @@ import torch
 
 import heliomesh as hm
 from heliomesh.physics.sending import build_sending
-from heliomesh.scenario import Scenario
+from heliomesh.scenario.scenario import Scenario
 
 DRAWN = {"energy.consumed_watt": [0.0, 1.5, 2.2]}  # at 0, 1 and 2 W
 

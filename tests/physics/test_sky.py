@@ -71,7 +71,7 @@ def test_a_common_sky_costs_more():
 
 
 def test_prices_that_see_the_sky_bound_more(monkeypatch):
-    from heliomesh.problem import dual
+    from heliomesh.bounds import dual
 
     problem = hm.build(under("common").override({"slots": 40}))
     effort = dual.Effort(60)

@@ -13,7 +13,8 @@ import torch
 
 from heliomesh.physics.harvest import solar
 from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
 
 HEADER = "DATE (MM/DD/YYYY),MST,Global CM3 (cor) [W/m^2]"
 SHARED = Path(__file__).parents[3] / "shared/data/solar/nrel_midc_bms_2023-06_1min.txt"
@@ -85,7 +86,7 @@ def test_bundled_year_needs_no_network(monkeypatch):
 
 def test_settings_do_not_import_pvlib():
     code = (
-        "import sys; from heliomesh.scenario import Scenario;"
+        "import sys; from heliomesh.scenario.scenario import Scenario;"
         "Scenario.parse({'harvest': {'source': 'solar'}}); assert 'pvlib' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own code

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliomesh as hm
+from heliomesh.model.problem import interpolated, with_levels
 from heliomesh.physics.battery import Battery
 from heliomesh.physics.storage import Converter, Losses
-from heliomesh.problem.problem import interpolated, with_levels
 from tests.physics.test_battery import law_of, laws, tensor
 from tests.plain_storage import FOLDER, PlainStorage
 

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heliomesh.physics.topology import build_topology, spectral_gap
-from heliomesh.scenario import Network, Scenario, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import Network
 
 KINDS = get_args(Network.model_fields["topology"].annotation)
 EXAMPLES = {

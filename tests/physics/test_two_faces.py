@@ -12,11 +12,11 @@ import torch
 from scipy import stats
 
 import heliomesh as hm
-from heliomesh import catalog
+from heliomesh.common import catalog
+from heliomesh.model.factor import energy
 from heliomesh.physics.battery import Battery, initial_battery, initial_level_law
 from heliomesh.physics.harvesting import HarvestLaw
-from heliomesh.problem.factor import energy
-from heliomesh.scenario import HARVEST_CATALOG
+from heliomesh.scenario.schema import HARVEST_CATALOG
 from heliomesh.simulation.slot_loop import run_slots
 
 SOURCES = catalog.names(HARVEST_CATALOG)

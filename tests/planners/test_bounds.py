@@ -11,17 +11,17 @@ import torch
 
 import heliomesh as hm
 from heliomesh import planning
+from heliomesh.bounds import cells, dual
+from heliomesh.bounds.dual import Effort, raise_bound
+from heliomesh.bounds.receiver_floor import receiver_floor
+from heliomesh.grid.best_response import descend
+from heliomesh.grid.exact import small_average, small_optimum
+from heliomesh.model.cost import part_factors
+from heliomesh.model.factor import Factor, action, total
+from heliomesh.model.policy import untracked
 from heliomesh.planners import centralized
-from heliomesh.problem import cells, dual
-from heliomesh.problem.best_response import descend
-from heliomesh.problem.cost import part_factors
-from heliomesh.problem.dual import Effort, raise_bound
-from heliomesh.problem.exact import small_average, small_optimum
-from heliomesh.problem.factor import Factor, action, total
-from heliomesh.problem.joint_form import JointForm, cost_form
-from heliomesh.problem.policy import untracked
-from heliomesh.problem.product_form import ProductForm
-from heliomesh.problem.receiver_floor import receiver_floor
+from heliomesh.slot.joint_form import JointForm, cost_form
+from heliomesh.slot.product_form import ProductForm
 
 NETWORKS = 216
 

@@ -10,8 +10,8 @@ import quantecon
 import scipy.sparse
 
 import heliomesh as hm
-from heliomesh.problem.cost import part_factors
-from heliomesh.problem.factor import action, energy, site, total
+from heliomesh.model.cost import part_factors
+from heliomesh.model.factor import action, energy, site, total
 
 from .conftest import RINGS
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
-from heliomesh.problem import dual, minorant, receiver_floor
-from heliomesh.problem.dual import Effort, raise_bound
-from heliomesh.problem.policy import untracked
+from heliomesh.bounds import dual, minorant, receiver_floor
+from heliomesh.bounds.dual import Effort, raise_bound
+from heliomesh.model.policy import untracked
 from tests.plain_storage import PlainStorage
 
 SlotCost = Callable[[tuple[int, ...], tuple[int, ...], tuple[bool, ...]], float]

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import heliomesh as hm
+from heliomesh.model.factor import Factor, action, energy, site
+from heliomesh.model.policy import Observation
 from heliomesh.planners.decentralized import shares
 from heliomesh.planners.decentralized.planner import theorem_gamma
-from heliomesh.problem.factor import Factor, action, energy, site
-from heliomesh.problem.policy import Observation
 from tests.reference_algorithm1 import reference_algorithm1
 
 from .conftest import RINGS

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
+from heliomesh.grid.evaluation import exact_cost
+from heliomesh.model.planner_context import Planning
 from heliomesh.planners import centralized
 from heliomesh.planning import lower_bound
-from heliomesh.problem.context import Planning
-from heliomesh.problem.evaluation import exact_cost
 from heliomesh.simulation.ledger import dark_slots
 from tests.planners.test_certificate import UNIT, lattice_optimum, lossy
 

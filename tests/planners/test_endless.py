@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.problem import dual, minorant, receiver_floor
-from heliomesh.problem.dual import Effort, raise_bound
-from heliomesh.problem.endless import Endless, cycle_of, natural_cycle
-from heliomesh.problem.policy import Observation, untracked
-from heliomesh.problem.settling import settle_values
+from heliomesh.bounds import dual, minorant, receiver_floor
+from heliomesh.bounds.dual import Effort, raise_bound
+from heliomesh.grid.cycle_fixed_point import settle_values
+from heliomesh.model.endless import Endless, cycle_of, natural_cycle
+from heliomesh.model.policy import Observation, untracked
 from tests.planners.test_certificate import slot_costs
 
 UNIT = 0.5  # joule: all energies of a network are multiples of it

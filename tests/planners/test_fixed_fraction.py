@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import heliomesh as hm
+from heliomesh.model.policy import Observation
 from heliomesh.planners.fixed_fraction import costliest_first, default_share
-from heliomesh.problem.policy import Observation
 
 SEPARATE = {"energy.actions": "separate"}
 TRAIN_ONLY = {"energy.train_only": True}

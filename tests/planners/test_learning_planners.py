@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import heliomesh as hm
+from heliomesh.model.policy import Noticed, Observation
 from heliomesh.planners.news import Rule
-from heliomesh.problem.contributions import Contributions, LearningModel
-from heliomesh.problem.policy import Noticed, Observation
+from heliomesh.slot.learning_model import Contributions, LearningModel
 
 SMALL = {
     "network.topology": "ring",

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import heliomesh as hm
+from heliomesh.model.cost import part_factors
+from heliomesh.model.factor import action, site, total
+from heliomesh.model.policy import Observation
 from heliomesh.planners.myopic import Options, build_solver
-from heliomesh.problem.cost import part_factors
-from heliomesh.problem.factor import action, site, total
-from heliomesh.problem.policy import Observation
 
 Make = Callable[..., hm.Problem]
 

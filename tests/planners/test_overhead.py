@@ -3,10 +3,10 @@
 import pytest
 
 import heliomesh as hm
-from heliomesh.problem import coordination
-from heliomesh.problem.coordination import Coordination
-from heliomesh.problem.responses import Responses
-from heliomesh.problem.rounds import Rounds
+from heliomesh.slot import coordination
+from heliomesh.slot.coordination import Coordination
+from heliomesh.slot.responses import Responses
+from heliomesh.slot.rounds import Rounds
 
 
 @pytest.mark.parametrize("looked_up", [False, True])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.problem.problem import with_battery
+from heliomesh.model.problem import with_battery
 from heliomesh.studies.compare import compare
 
 EPISODES = 64

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import heliomesh as hm
+from heliomesh.model.policy import Observation
 from heliomesh.planners.skiptrain import first_joule
-from heliomesh.problem.policy import Observation
 
 RICH = {"harvest.joule": [3.0], "harvest.prob": [1.0], "energy.initial": 3.0}
 DRY = {"harvest.joule": [0.0], "harvest.prob": [1.0]}

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import heliomesh as hm
-from heliomesh.problem.ties import first_least, tied
+from heliomesh.slot.ties import first_least, tied
 
 PLANNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "centralized": ("centralized", {}),

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import heliomesh as hm
+from heliomesh.model.policy import Observation
 from heliomesh.planners.turns import Options, power_watt, worst_loss
-from heliomesh.problem.policy import Observation
 
 SEPARATE = {"energy.actions": "separate"}
 TRAIN_ONLY = {"energy.train_only": True}

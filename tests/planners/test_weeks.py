@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.problem import problem as problems
+from heliomesh.model import problem as problems
 from heliomesh.simulation.ledger import energy_ledger
 
 WEEK = Path(__file__).parents[1] / "scenarios/week40.toml"

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.problem import coordination, few, responses
+from heliomesh.grid import numpy_lookup as few
 from heliomesh.simulation import blocks
 from heliomesh.simulation.slot_loop import run_slots
 from heliomesh.simulation.trace import Recorder
+from heliomesh.slot import coordination, responses
 
 WEATHER = {
     "source": "markov",

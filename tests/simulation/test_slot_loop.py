@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh import catalog
+from heliomesh.common import catalog
+from heliomesh.common.streams import stream
+from heliomesh.model.policy import Decision, Plan
+from heliomesh.model.problem import compute_joule
 from heliomesh.planning import PLANNER_CATALOG
-from heliomesh.problem.policy import Decision, Plan
-from heliomesh.problem.problem import compute_joule
 from heliomesh.simulation import slot_loop, trace
 from heliomesh.simulation.ledger import dark_slots
 from heliomesh.simulation.slot_loop import run_slots
-from heliomesh.streams import stream
 from tests.plain_storage import PlainStorage
 
 # options that keep a planner quick; one without an entry is run with its defaults

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.problem.policy import Decision, Weights
+from heliomesh.model.policy import Decision, Weights
 from heliomesh.simulation import trace as trace_module
 from heliomesh.simulation.trace import COLUMNS, TraceError, axis_sizes, estimate_bytes
 

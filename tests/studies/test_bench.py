@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heliomesh.durable import json_sha256
+from heliomesh.common.durable import json_sha256
+from heliomesh.model.problem import build
 from heliomesh.pages.leaderboard import leaderboard_text
-from heliomesh.problem.problem import build
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.bench import bench as running
 from heliomesh.studies.bench import measuring

@@ -13,8 +13,8 @@ import pytest
 import heliomesh as hm
 from heliomesh.engine.processes import parallel_map
 from heliomesh.jobs.job import Job
+from heliomesh.model.policy import ActionPolicy
 from heliomesh.planners import prices
-from heliomesh.problem.policy import ActionPolicy
 from tests.conftest import Call
 
 SCENARIO = hm.Scenario.load("tiny").override({"slots": 6, "learning.local_steps": 1})

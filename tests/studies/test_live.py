@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import heliomesh as hm
+from heliomesh.field.living.change import eras
 from heliomesh.jobs.steps import job_of
 from heliomesh.jobs.store import opened
-from heliomesh.living.change import eras
 from heliomesh.studies.survivors import there_at_the_end
 
 DEATH = "device.1=dead@10"

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from heliomesh.learning.dataset import Dataset, dataset_from_arrays
-from heliomesh.scenario import Learning
-from heliomesh.streams import stream
+from heliomesh.common.streams import stream
+from heliomesh.scenario.schema import Learning
+from heliomesh.tasks.dataset import Dataset, dataset_from_arrays
 
 _RADIUS = np.array([0.5, 1.25, 2.0])
 _SAMPLES = {"train": 900, "test": 300}

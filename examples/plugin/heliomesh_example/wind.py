@@ -10,7 +10,9 @@ import numpy as np
 from pydantic import Field
 
 from heliomesh.physics.harvesting import HarvestLaw, memoryless
-from heliomesh.scenario import Fraction, HarvestSettings, PerDeviceNonNegative, Positive, Scenario, per_device
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import HarvestSettings
+from heliomesh.scenario.section import Fraction, PerDeviceNonNegative, Positive, per_device
 
 _AIR = 1.2  # kg/m³
 _ATOMS = 32

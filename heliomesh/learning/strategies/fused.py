@@ -10,7 +10,7 @@ from heliomesh.learning.cuda.fusion import fuse
 from heliomesh.learning.precision import Precision, check_precision
 from heliomesh.learning.stacked import Strategy, layout_of
 from heliomesh.learning.stacked_graph import FIELD, refuse, trace
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 
 
 def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = True) -> Strategy:

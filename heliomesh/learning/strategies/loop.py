@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from heliomesh.learning.precision import Precision, activation_type, arithmetic, check_precision, widened
 from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of, sample_chunks
 from heliomesh.learning.stacked_graph import refuse, trace
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 
 _EVALUATED_AT_ONCE = {"cpu": 250, "cuda": 4096}  # samples; few, so that activations stay in a processor's cache
 

@@ -11,7 +11,10 @@ import numpy as np
 from pydantic import Field
 
 from heliomesh.physics.chain import Floats
-from heliomesh.scenario import ChannelSettings, NonNegative, PerDevicePositive, Scenario, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import ChannelSettings
+from heliomesh.scenario.section import NonNegative, PerDevicePositive
 
 
 class Settings(ChannelSettings):

@@ -6,15 +6,11 @@ import numpy as np
 from pydantic import Field
 
 from heliomesh.physics.chain import Floats
-from heliomesh.scenario import (
-    ChannelSettings,
-    Matrix,
-    PerDevicePositive,
-    Scenario,
-    ScenarioError,
-    Vector,
-    check_kernel,
-)
+from heliomesh.scenario.checks import check_kernel
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import ChannelSettings
+from heliomesh.scenario.section import Matrix, PerDevicePositive, Vector
 
 
 class Settings(ChannelSettings):

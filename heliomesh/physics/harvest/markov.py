@@ -7,16 +7,11 @@ import torch
 from pydantic import Field
 
 from heliomesh.physics.harvesting import HarvestLaw
-from heliomesh.scenario import (
-    HarvestSettings,
-    Matrix,
-    PerDeviceNonNegative,
-    Scenario,
-    ScenarioError,
-    check_kernel,
-    check_law,
-    per_device,
-)
+from heliomesh.scenario.checks import check_kernel, check_law
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import HarvestSettings
+from heliomesh.scenario.section import Matrix, PerDeviceNonNegative, per_device
 
 
 class Settings(HarvestSettings):

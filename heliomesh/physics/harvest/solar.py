@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from pydantic import BeforeValidator, Field
 
+from heliomesh.common.streams import stream
 from heliomesh.physics.daylight import (
     Atoms,
     Samples,
@@ -39,19 +40,11 @@ from heliomesh.physics.solar_time import (
     without_gaps,
     wrong,
 )
-from heliomesh.scenario import (
-    Fraction,
-    HarvestSettings,
-    NonNegative,
-    PerDeviceNonNegative,
-    Positive,
-    Scenario,
-    ScenarioError,
-    Vector,
-    check_law,
-    per_device,
-)
-from heliomesh.streams import stream
+from heliomesh.scenario.checks import check_law
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import HarvestSettings
+from heliomesh.scenario.section import Fraction, NonNegative, PerDeviceNonNegative, Positive, Vector, per_device
 
 if TYPE_CHECKING:  # pandas and pvlib are slow to import: the functions that need them do so
     import pandas as pd

@@ -6,15 +6,11 @@ import numpy as np
 from pydantic import Field
 
 from heliomesh.physics.harvesting import HarvestLaw, memoryless
-from heliomesh.scenario import (
-    HarvestSettings,
-    PerDeviceNonNegative,
-    Scenario,
-    ScenarioError,
-    Vector,
-    check_law,
-    per_device,
-)
+from heliomesh.scenario.checks import check_law
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import HarvestSettings
+from heliomesh.scenario.section import PerDeviceNonNegative, Vector, per_device
 
 
 class Settings(HarvestSettings):

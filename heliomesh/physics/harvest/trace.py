@@ -7,15 +7,11 @@ import numpy.typing as npt
 from pydantic import Field
 
 from heliomesh.physics.harvesting import HarvestReplay, replay
-from heliomesh.scenario import (
-    HarvestSettings,
-    PerDeviceNonNegative,
-    Scenario,
-    ScenarioError,
-    Vector,
-    per_device,
-    read_text,
-)
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.files import read_text
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import HarvestSettings
+from heliomesh.scenario.section import PerDeviceNonNegative, Vector, per_device
 
 
 class Settings(HarvestSettings):

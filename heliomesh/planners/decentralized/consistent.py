@@ -22,16 +22,16 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from heliomesh.model.factor import Factor, Variable, action, energy
+from heliomesh.model.policy import Track
+from heliomesh.model.problem import Problem
+from heliomesh.model.symmetry import Role
+from heliomesh.model.threads import fitting_threads
 from heliomesh.planners.decentralized.device_step import DeviceStep, action_table, average_change
 from heliomesh.planners.decentralized.literal import uniform_policy
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.shares import Stacks
 from heliomesh.planners.decentralized.turn import Network, OwnShares, Turn
-from heliomesh.problem.factor import Factor, Variable, action, energy
-from heliomesh.problem.policy import Track
-from heliomesh.problem.problem import Problem
-from heliomesh.problem.symmetry import Role
-from heliomesh.problem.threads import fitting_threads
 
 _MOST_BEST_RESPONSES = 4  # rounds of pure best responses after the soft ones
 

@@ -17,13 +17,13 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from heliomesh.common.memory_limit import entries
+from heliomesh.grid.contraction import expectation, spread_action
+from heliomesh.model.factor import Factor, Variable, action, energy, total
+from heliomesh.model.problem import Problem
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.response import infeasible, response
 from heliomesh.planners.decentralized.shares import Pair, Reference, ShareBatch, stored
-from heliomesh.problem.contraction import expectation, spread_action
-from heliomesh.problem.factor import Factor, Variable, action, energy, total
-from heliomesh.problem.problem import Problem
-from heliomesh.problem.size import entries
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from heliomesh.grid.contraction import expectation, spread_action
+from heliomesh.model.factor import Factor, Variable, action, energy, total
+from heliomesh.model.policy import Track, state_variables
+from heliomesh.model.problem import Problem
+from heliomesh.model.symmetry import Role
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
-from heliomesh.problem.contraction import expectation, spread_action
-from heliomesh.problem.factor import Factor, Variable, action, energy, total
-from heliomesh.problem.policy import Track, state_variables
-from heliomesh.problem.problem import Problem
-from heliomesh.problem.symmetry import Role
 
 # Q_i^r: weight of each (source device l, devices not replaced by defaults in Q_l)
 Blend = Mapping[tuple[int, frozenset[int]], float]

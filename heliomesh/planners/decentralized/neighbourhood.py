@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from heliomesh.problem.cost import edge_errors, idle_factor
-from heliomesh.problem.factor import Factor, Variable, action, energy, site, total
-from heliomesh.problem.policy import state_variables
-from heliomesh.problem.problem import Problem
+from heliomesh.model.cost import edge_errors, idle_factor
+from heliomesh.model.factor import Factor, Variable, action, energy, site, total
+from heliomesh.model.policy import state_variables
+from heliomesh.model.problem import Problem
 
 
 @dataclass(frozen=True)

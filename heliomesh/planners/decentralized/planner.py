@@ -7,21 +7,21 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits, entries
+from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, endless_plan
+from heliomesh.model.factor import Variable, action
+from heliomesh.model.overhead import Overhead, control_joule
+from heliomesh.model.planner_context import Planning
+from heliomesh.model.policy import ActionPolicy, Observation, Plan
+from heliomesh.model.problem import Problem, with_levels
+from heliomesh.model.symmetry import Role, roles, turns
 from heliomesh.physics.chain import draw
 from heliomesh.planners.decentralized.consistent import Consistent, num_best_responses, policy_scope, share_scope
 from heliomesh.planners.decentralized.literal import Default
 from heliomesh.planners.decentralized.literal import Literal as LiteralForm
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.shares import BATCHED_ENTRIES, KEPT_ENTRIES
-from heliomesh.problem.context import Planning
-from heliomesh.problem.endless import TURN_SLOTS, EndlessOptions, endless_plan
-from heliomesh.problem.factor import Variable, action
-from heliomesh.problem.overhead import Overhead, control_joule
-from heliomesh.problem.policy import ActionPolicy, Observation, Plan
-from heliomesh.problem.problem import Problem, with_levels
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB, check_fits, entries
-from heliomesh.problem.symmetry import Role, roles, turns
-from heliomesh.scenario import ScenarioError
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.slot_loop import run_slots
 
 BYTES_ON_AIR = 4  # table entries travel as 32-bit floats

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from heliomesh.problem.factor import Factor, Variable, action, energy
-from heliomesh.problem.problem import Problem
-from heliomesh.problem.ties import tied
+from heliomesh.model.factor import Factor, Variable, action, energy
+from heliomesh.model.problem import Problem
+from heliomesh.slot.ties import tied
 
 
 def response(expected: Tensor, blocked: Tensor, gamma: float) -> Tensor:

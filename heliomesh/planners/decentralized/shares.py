@@ -19,9 +19,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from heliomesh.problem.factor import Factor, Variable, action
-from heliomesh.problem.problem import Problem
-from heliomesh.problem.size import entries
+from heliomesh.common.memory_limit import entries
+from heliomesh.model.factor import Factor, Variable, action
+from heliomesh.model.problem import Problem
 
 Scope = tuple[Variable, ...]
 Reference = Callable[[Variable, int], Tensor]  # law of a state variable out of sight, by slot

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from heliomesh.common.memory_limit import entries
+from heliomesh.model.factor import Factor, action, energy
+from heliomesh.model.problem import Problem
+from heliomesh.model.symmetry import Role
 from heliomesh.planners.decentralized.response import infeasible, response
 from heliomesh.planners.decentralized.shares import (
     Pair,
@@ -24,10 +28,6 @@ from heliomesh.planners.decentralized.shares import (
     grouped,
     stored,
 )
-from heliomesh.problem.factor import Factor, action, energy
-from heliomesh.problem.problem import Problem
-from heliomesh.problem.size import entries
-from heliomesh.problem.symmetry import Role
 
 Tables = Mapping[int, Factor]  # one per representative
 

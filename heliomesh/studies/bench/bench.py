@@ -6,13 +6,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from heliomesh.arguments import checked
-from heliomesh.durable import alone_in
+from heliomesh.common.arguments import checked
+from heliomesh.common.durable import alone_in
+from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, readable
 from heliomesh.jobs.job import RESULTS_VERSION
 from heliomesh.learning.trainer import Execution
+from heliomesh.model.problem import Problem, build
 from heliomesh.planning import chosen_options, planner_names
-from heliomesh.problem.problem import Problem, build
-from heliomesh.problem.size import DEFAULT_LIMIT_GIB, readable
 from heliomesh.simulation.trace import estimate_bytes
 from heliomesh.studies.bench.board import Leaderboard
 from heliomesh.studies.bench.line import (

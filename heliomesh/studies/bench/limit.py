@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from heliomesh.mistakes import MistakeError
+from heliomesh.common.mistakes import MistakeError
 
 
 class TooSlowError(MistakeError):

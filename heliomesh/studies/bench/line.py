@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from heliomesh import catalog
-from heliomesh.durable import Sealed, json_sha256, make_folder
+from heliomesh.common import catalog
+from heliomesh.common.durable import Sealed, json_sha256, make_folder
+from heliomesh.common.mistakes import MistakeError
 from heliomesh.jobs.fingerprint import of_variant
-from heliomesh.mistakes import MistakeError
 from heliomesh.planning import PLANNER_CATALOG
-from heliomesh.scenario import Fraction, Section, validated
+from heliomesh.scenario.section import Fraction, Section, validated
 from heliomesh.studies.bench.scenarios import Bench, BenchScenario
 
 _FILE = Sealed("a line of the benchmark", 1, (("bench", int), ("entries", dict)))

@@ -8,17 +8,17 @@ from typing import Any
 
 from pydantic import Field
 
-from heliomesh.durable import Sealed, json_sha256, make_folder
+from heliomesh.bounds.sampled_bound import sampled_bound
+from heliomesh.common.durable import Sealed, json_sha256, make_folder
+from heliomesh.common.mistakes import MistakeError
 from heliomesh.jobs.job import RESULTS_VERSION, VERSIONS, Job
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import TrainingError, machine, versions
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import Execution
-from heliomesh.mistakes import MistakeError
+from heliomesh.model.problem import Problem
 from heliomesh.planning import lower_bound
-from heliomesh.problem.problem import Problem
-from heliomesh.problem.sampled_bound import sampled_bound
-from heliomesh.scenario import Section, validated
+from heliomesh.scenario.section import Section, validated
 from heliomesh.studies.bench.limit import TooSlowError, processor_limit
 from heliomesh.studies.bench.line import BenchError, BenchLine, Entry
 from heliomesh.studies.bench.scenarios import Bench, BenchScenario

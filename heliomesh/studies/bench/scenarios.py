@@ -10,10 +10,11 @@ from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 
-from heliomesh.catalog import nearest
-from heliomesh.durable import json_sha256
+from heliomesh.common.catalog import nearest
+from heliomesh.common.durable import json_sha256
 from heliomesh.jobs.job import Job
-from heliomesh.scenario import Scenario, ScenarioError
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from heliomesh.catalog import check_trusted
+from heliomesh.common.catalog import check_trusted
 from heliomesh.learning.trainer import ALONE, Execution
-from heliomesh.problem.problem import Problem, build
+from heliomesh.model.problem import Problem, build
 from heliomesh.studies.bench.line import BenchError, BenchLine
 from heliomesh.studies.bench.scenarios import Bench, BenchScenario
 from heliomesh.studies.compare import Asked, Comparing

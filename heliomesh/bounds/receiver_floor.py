@@ -1,0 +1,153 @@
+"""A lower bound on the cost of every policy on the scenario's powers: the sum of the receivers' own optima.
+
+The cost is a sum of terms, one per receiver: the weight f_i that it misses and a share of the idle cost of each
+device it hears. Let V_i be the optimum of term i alone, as if all devices it hears acted for it alone. The minimum of
+a sum is at least the sum of the minima, so Σ_i V_i bounds every policy's cost. V_i is a dynamic program over the
+channels into i and the energies of the devices heard: given any history, these move by themselves and by the heard
+devices' actions only, so knowing the rest of the network helps nothing. With continuous batteries it is bounded from
+below axis by axis as in `minorant.py`: numbers on a grid whose multilinear interpolation lies below V_i. Few devices
+heard have small tables.
+"""
+
+import math
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from heliomesh.bounds.minorant import Kind, dividing_levels, first_laws, kinds
+from heliomesh.bounds.receiver_classes import receiver_terms, surroundings
+from heliomesh.grid.contraction import contract_axis
+from heliomesh.grid.cycle_fixed_point import settle_values
+from heliomesh.model.factor import action, site, total
+from heliomesh.model.problem import Part, Problem
+from heliomesh.slot.coordination import Coordination
+
+_WORK = 4_000_000  # states × joint actions of all tables
+_FEWEST_LEVELS, _MOST_LEVELS = 15, 51  # below, the bound is too loose to be worth it
+_TOLERANCE = 1e-3  # a slot's rise may vary by so much when it stands for earlier ones
+_CYCLE_TOLERANCE = 1e-4  # the same of a cycle that stands for all time
+
+
+def receiver_floor(problem: Problem) -> float | None:
+    """Certified bound on the total cost over the horizon, or on the mean one of a cycle.
+
+    None where tables would be large or coarse.
+
+    Also None where devices share their weather: their energies do not move independently then.
+    """
+    if problem.harvest.law.sky != "independent":
+        return None
+    clusters, kind_of = surroundings(problem, Coordination(problem))
+    lonely = any(not neighbours for neighbours in problem.topology.neighbours)
+    levels = _levels(problem, clusters)
+    if lonely or not clusters or levels is None:
+        return None
+    numbers = torch.cat(list(kind_of.values()))
+    sizes = torch.bincount(numbers, minlength=len(clusters)).tolist()
+    known = {int(device): kind for kind in kinds(problem, levels) for device in kind.devices}
+    if problem.endless:
+        return math.fsum(
+            size * _cycle_least(problem, cluster, known) for size, cluster in zip(sizes, clusters, strict=True)
+        )
+    first = first_laws(problem, levels)
+    terms = [size * _least(problem, cluster, known, first) for size, cluster in zip(sizes, clusters, strict=True)]
+    return math.fsum(terms)
+
+
+def _levels(problem: Problem, clusters: list[Part]) -> int | None:
+    """Grid levels that keep the work small; the problem's own where batteries never leave them."""
+    law, actions = problem.harvest.law, len(problem.actions)
+
+    def work(levels: int) -> float:
+        return sum(
+            float(problem.channel.levels) ** len(cluster.sites)
+            * float(law.num_weather * levels * actions) ** len(cluster.devices)
+            for cluster in clusters
+        )
+
+    if problem.grid_is_exact:
+        return problem.battery.levels if work(problem.battery.levels) <= _WORK else None
+    most = next((levels for levels in range(_MOST_LEVELS, _FEWEST_LEVELS - 1, -1) if work(levels) <= _WORK), None)
+    return None if most is None else dividing_levels(problem, most)
+
+
+def _least(problem: Problem, cluster: Part, known: dict[int, Kind], first: Tensor) -> float:
+    """Bound on one receiver's term over the horizon."""
+    devices, kind = cluster.devices, [known[device] for device in cluster.devices]
+    cost = _costs(problem, cluster)
+    shape = (problem.channel.levels,) * len(cluster.sites) + tuple(one.num_energy for one in kind)
+    value, slot = torch.zeros(shape, dtype=torch.float64, device=problem.device), problem.slots - 1
+    while slot >= 0:
+        future = value
+        if slot < problem.slots - 1:
+            future = _filled(problem, cluster, kind, value, slot)
+        after = _chosen(kind, future.reshape(-1, *shape[len(cluster.sites) :]), cost).reshape(shape)
+        rise = after - value
+        value, slot = after, slot - 1
+        if problem.is_steady and float(rise.max() - rise.min()) <= _TOLERANCE:
+            value, slot = value + (slot + 1) * float(rise.min()), -1
+    for _ in cluster.sites:
+        value = torch.tensordot(problem.channel.stationary, value, dims=([0], [0]))
+    for device in devices:
+        value = torch.tensordot(first[device], value, dims=([0], [0]))
+    return float(value)
+
+
+def _cycle_least(problem: Problem, cluster: Part, known: dict[int, Kind]) -> float:
+    """Bound on one receiver's term in a cycle on average: the best least rise, as in `dual.py`."""
+    kind = [known[device] for device in cluster.devices]
+    energies = tuple(one.num_energy for one in kind)
+    shape = (problem.channel.levels,) * len(cluster.sites) + energies
+    cost = _costs(problem, cluster)
+    rises: list[float] = []
+
+    def around(row: Tensor) -> Tensor:
+        value = row.reshape(shape)
+        for slot in range(problem.slots - 1, -1, -1):
+            future = _filled(problem, cluster, kind, value, slot).reshape(-1, *energies)
+            value = _chosen(kind, future, cost).reshape(shape)
+        rises.append(float((value.flatten() - row).min()))
+        return value.flatten()
+
+    nothing = torch.zeros(math.prod(shape), dtype=torch.float64, device=problem.device)
+    settle_values(around, nothing, problem.slots, _CYCLE_TOLERANCE)
+    return max(rises)
+
+
+def _costs(problem: Problem, cluster: Part) -> Tensor:
+    """The receiver's term: (channel state, action of each device heard)."""
+    scope = (*map(site, cluster.sites), *map(action, cluster.devices))
+    table = total(receiver_terms(problem, cluster, None)).aligned(scope).expand(problem.sizes(scope))
+    return table.reshape(-1, *table.shape[len(cluster.sites) :])
+
+
+def _filled(problem: Problem, cluster: Part, kind: list[Kind], value: Tensor, slot: int) -> Tensor:
+    """E[value | channels now, energies left], from below."""
+    sites, phase = len(cluster.sites), int(problem.harvest.law.phase_of_slot[slot])
+    for axis in range(sites):
+        value = contract_axis(value, axis, problem.channel.kernel)
+    for position, one in enumerate(kind):
+        moved = value.movedim(sites + position, -1)
+        filled = one.filled(moved.reshape(-1, one.num_energy), phase)
+        value = filled.reshape(moved.shape).movedim(-1, sites + position)
+    return value
+
+
+def _chosen(kind: list[Kind], future: Tensor, cost: Tensor) -> Tensor:
+    """Least of cost and future over joint actions; (channel state, energies...) likewise."""
+    tables: dict[tuple[int, ...], Tensor] = {(): future}
+    for position, one in enumerate(kind):
+        moved = {key: table.movedim(1 + position, -1) for key, table in tables.items()}
+        tables = {
+            (*key, choice): one.after(table.reshape(-1, one.num_energy), choice)
+            .reshape(table.shape)
+            .movedim(-1, 1 + position)
+            for key, table in moved.items()
+            for choice in range(cost.shape[1])
+        }
+    best = torch.full_like(future, torch.inf)
+    for key in product(range(cost.shape[1]), repeat=len(kind)):
+        now = cost.permute(*range(1, cost.ndim), 0)[key].reshape(-1, *(1,) * len(kind))
+        torch.minimum(best, tables[key] + now, out=best)
+    return best

@@ -1,0 +1,251 @@
+"""The check at the door of every public function: arguments are of the kinds that its signature states.
+
+`checked` reads the annotations of a function, or of a class's constructor, and refuses what is of another kind before
+any work begins: ``problem: expected a Problem, actual value of type Scenario``. A whole number of any type, such as
+numpy's, becomes Python's own. An annotation may carry a limit, as
+`Count` and `Index` do. Annotations that say nothing a program can check, such as ``object``, let everything in.
+"""
+
+import inspect
+import math
+import types
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, reduce, wraps
+from numbers import Real
+from pathlib import Path
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    Unpack,
+    cast,
+    get_args,
+    get_origin,
+    is_typeddict,
+    overload,
+)
+
+from heliomesh.common.mistakes import ArgumentError
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """The least that a number may be."""
+
+    least: float
+
+    def __call__(self, value: Any) -> bool:
+        """Whether a number is not less."""
+        return bool(value >= self.least)
+
+    def in_words(self, kind: str) -> str:
+        """The kind with this limit."""
+        return f"{kind} of at least {self.least:g}"
+
+
+@dataclass(frozen=True)
+class Between:
+    """The limits that a number may not reach."""
+
+    low: float
+    high: float
+
+    def __call__(self, value: Any) -> bool:
+        """Whether a number lies between them."""
+        return bool(self.low < value < self.high)
+
+    def in_words(self, kind: str) -> str:
+        """The kind with these limits."""
+        return f"{kind} between {self.low:g} and {self.high:g}"
+
+
+@dataclass(frozen=True)
+class NotEmpty:
+    """A list must have an entry."""
+
+    def __call__(self, value: Any) -> bool:
+        """Whether it has one."""
+        return len(value) > 0
+
+    def in_words(self, kind: str) -> str:
+        """The kind with this limit."""
+        return kind.replace("a list", "a list that is not empty", 1)
+
+
+Index = Annotated[int, AtLeast(0)]  # counts from 0: an episode, a seed
+Count = Annotated[int, AtLeast(1)]
+Probability = Annotated[float, Between(0, 1)]  # neither impossible nor certain
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+@overload
+def checked(function: type[Result]) -> type[Result]: ...
+
+
+@overload
+def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]: ...
+
+
+def checked(function: Any) -> Any:
+    """The same function, or class, with arguments that are checked against its annotations; raises ArgumentError."""
+    if isinstance(function, type):
+        function.__init__ = checked(function.__init__)  # type: ignore[misc]
+        return function
+
+    @wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        bound = _signature(function).bind(*given, **named)  # raises TypeError as Python does
+        for name, value, expected in _arguments(function, bound):
+            _refuse_other(name, value, expected)
+            if name in bound.arguments:
+                bound.arguments[name] = _plain(value, expected)
+        return function(*bound.args, **bound.kwargs)
+
+    return call
+
+
+@cache
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Read once: it takes longer than the checks."""
+    return inspect.signature(function)
+
+
+def _arguments(function: Callable[..., Any], bound: inspect.BoundArguments) -> Iterator[tuple[str, object, object]]:
+    """Name, value and annotation of all that was given."""
+    for name, value in bound.arguments.items():
+        parameter = bound.signature.parameters[name]
+        if parameter.annotation is parameter.empty:  # such as self
+            continue
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            yield name, value, parameter.annotation
+            continue
+        (table,) = get_args(parameter.annotation) if get_origin(parameter.annotation) is Unpack else (None,)
+        known = table.__annotations__ if table is not None and is_typeddict(table) else {}
+        for key, one in value.items():
+            yield key, one, known.get(key, parameter.annotation if table is None else object)
+
+
+def _refuse_other(name: str, value: object, expected: object) -> None:
+    if not _fits(value, expected):
+        raise ArgumentError(name, f"expected {_in_words(expected)}, actual {_described(value)}")
+
+
+def _fits(value: object, expected: object) -> bool:
+    """Whether a value is of the kind that an annotation states; True where the annotation says nothing."""
+    origin, parts = get_origin(expected), get_args(expected)
+    if expected is None or expected is types.NoneType:
+        return value is None
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, part) for part in parts)
+    if origin is Literal:
+        return any(type(value) is type(part) and value == part for part in parts)
+    if origin is Annotated:
+        return _fits(value, parts[0]) and all(limit(value) for limit in _limits(expected))
+    kind = origin or expected
+    if not isinstance(kind, type) or kind in (object, Any):
+        return True
+    if kind is int:
+        return isinstance(value, Real) and math.isfinite(value) and value == math.floor(value)
+    if kind is float:
+        return isinstance(value, Real) and not isinstance(value, bool)
+    if kind is Mapping:
+        return isinstance(value, Mapping) and all(map(_fits_pair(parts), value.items()))
+    if kind in _LISTS:
+        return _is_list(value) and _all_fit(cast(Collection[object], value), kind, parts)
+    if getattr(kind, "_is_protocol", False):
+        return all(hasattr(value, name) for name in _members(kind))
+    return isinstance(value, kind)
+
+
+def _limits(annotated: object) -> list[AtLeast | Between | NotEmpty]:
+    """What an annotation demands besides the kind; metadata of others are theirs to check."""
+    return [part for part in get_args(annotated)[1:] if isinstance(part, AtLeast | Between | NotEmpty)]
+
+
+_LISTS = (list, tuple, Sequence)
+
+
+def _plain(value: object, expected: object) -> object:
+    """Python's own integer where a whole number is expected: True, 1.0 and numpy's 1 are 1 and have one key."""
+    if type(value) is int or not isinstance(value, Real) or not _takes(expected, int) or _takes(expected, float):
+        return value
+    return math.floor(value) if _fits(value, int) else value
+
+
+def _takes(expected: object, kind: type) -> bool:
+    """Whether an annotation, or a part of a union, is of this kind."""
+    if get_origin(expected) in (Union, types.UnionType, Annotated):
+        return any(_takes(part, kind) for part in get_args(expected))
+    return expected is kind
+
+
+def _members(protocol: type) -> list[str]:
+    """What an object must have to be one."""
+    return [name for name in vars(protocol) if not name.startswith("_") or name == "__call__"]
+
+
+def _is_list(value: object) -> bool:
+    """A list, a tuple, a set, an array: several things that can be counted, but no text and no table of names."""
+    return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+
+
+def _fits_pair(kinds: tuple[object, ...]) -> Callable[[tuple[object, object]], bool]:
+    if len(kinds) != 2:
+        return lambda pair: True
+    return lambda pair: _fits(pair[0], kinds[0]) and _fits(pair[1], kinds[1])
+
+
+def _all_fit(values: Collection[object], kind: type, parts: tuple[object, ...]) -> bool:
+    """Whether all entries are of the kind of a list's entries, or of a tuple's one by one."""
+    if not parts:
+        return True
+    if kind is tuple and parts[-1] is not Ellipsis:
+        return len(values) == len(parts) and all(map(_fits, values, parts))
+    return all(_fits(one, parts[0]) for one in values)
+
+
+def _in_words(expected: object) -> str:
+    """A kind as a sentence names it."""
+    origin, parts = get_origin(expected), get_args(expected)
+    if origin in (Union, types.UnionType):
+        words = dict.fromkeys(_in_words(part) for part in parts if part is not types.NoneType)
+        return " or ".join(words)
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, parts))}"
+    if origin is Annotated:
+        return reduce(lambda words, limit: limit.in_words(words), _limits(expected), _in_words(parts[0]))
+    kind = origin or expected
+    if not isinstance(kind, type):
+        return str(kind)
+    if kind in _WORDS:
+        return _WORDS[kind]
+    if kind is Mapping:
+        return f"a mapping, each key {_in_words(parts[0])}" if parts else "a mapping"
+    if kind in _LISTS:
+        return f"a list, each entry {_in_words(parts[0])}" if parts else "a list"
+    return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+
+
+_WORDS: dict[type, str] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path",
+    object: "anything",
+    types.ModuleType: "a module",
+    types.SimpleNamespace: "a namespace",
+    Callable: "a function",  # type: ignore[dict-item]
+}
+
+
+def _described(value: object) -> str:
+    """A value that says what it is, or its kind."""
+    if value is None or isinstance(value, bool | int | float | str | Path | list | tuple | dict):
+        return f"value {value!r:.60}"
+    return f"value of type {type(value).__name__}"

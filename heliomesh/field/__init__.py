@@ -1,0 +1,1 @@
+"""Everything that runs device by device: fleet, agents, networks that change."""

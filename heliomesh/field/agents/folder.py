@@ -1,0 +1,277 @@
+"""An agent's folder: all that `heliomesh device deploy` gives to a device, and all that the device keeps.
+
+agent.toml            who it is, where its neighbours are, its clock and its sensors
+scenario.toml         the network's settings
+plan.json             its own tables of the plan
+samples.safetensors   its own training samples
+own.pem, own.key      its certificate and private key
+new.key, own.csr      a key that waits for its certificate, and the request for it
+authority.pem         the authority that signed all certificates
+roster.txt            the network's members by their keys, signed by the authority
+memory/               checkpoints
+battery.json          the energy in its battery, where it is counted
+slots.jsonl           what happened in each slot; slots.old.jsonl has earlier ones, and the earliest are dropped
+model.safetensors     its model after the last slot
+"""
+
+import tomllib
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tomli_w
+from pydantic import Field
+
+from heliomesh.common.durable import file_sha256, read_tensors, write_text
+from heliomesh.field.agents.identity import WATCHER, Identity, Members, members_of, read_identity
+from heliomesh.field.agents.roster import ROSTER, Roster, roster_of
+from heliomesh.field.fleet.view import View, view_of
+from heliomesh.field.living.conditions import Conditions, books_under, problem_under
+from heliomesh.interop.export_tables import PlanTables, read_tables
+from heliomesh.learning.run import TrainingError
+from heliomesh.learning.stacked import Samples
+from heliomesh.model.problem import Problem, build
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.files import read_text
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.section import Edge, Fraction, NonNegative, Positive, Section, validated
+
+Index = Annotated[int, Field(ge=0)]
+VoltagePoint = Annotated[tuple[Positive, Fraction], Field(strict=False)]
+
+
+class ClockSettings(Section):
+    """When slots begin."""
+
+    kind: Literal["wall", "ready"] = Field(
+        "wall", description="wall: by the time of day; ready: as soon as all neighbours are, for tests"
+    )
+    start_second: NonNegative = Field(0.0, description="when slot 0 begins, seconds since 1970")
+    slot_second: Positive = Field(10.0, description="length of a slot [s]")
+    guard_second: NonNegative = Field(0.5, description="silence at both ends of a slot [s]: clocks may differ by it")
+    patience_second: Positive = Field(60.0, description="ready: how long to wait for a neighbour that is alive [s]")
+
+
+class SensorSettings(Section):
+    """What measures battery, harvest and channel."""
+
+    kind: Literal["simulated", "trace", "power-supply", "ina219"] = "simulated"
+    seed: Index = Field(0, description="simulated: seed of the random numbers")
+    episode: Index = Field(0, description="simulated, trace: number of the episode")
+    harvest_factor: NonNegative = Field(1.0, description="simulated: on harvests, to try what re-planning does")
+    spending_factor: NonNegative = Field(1.0, description="simulated: on what slots cost, to try the same")
+    file: str | None = Field(None, description="trace: the file, relative to the folder")
+    supply: str = Field("BAT0", description="power-supply: name below /sys/class/power_supply")
+    bus: Index = Field(1, description="ina219: number of the I²C bus")
+    panel_address: Index = Field(0x40, description="ina219: address of the chip at the panel")
+    load_address: Index = Field(0x41, description="ina219: address of the chip at the load")
+    shunt_ohm: Positive = Field(0.1, description="ina219: the shunt's resistance [Ω]")
+    voltage_curve: tuple[VoltagePoint, ...] | None = Field(
+        None, strict=False, description="ina219: the battery's voltages [V], each with the share of its energy"
+    )
+    correction_second: Positive = Field(
+        14_400.0, description="ina219: time constant with which the voltage corrects the counted energy [s]"
+    )
+
+
+class Belief(Section):
+    """How the network differs from its scenario, as the plan in force has it."""
+
+    spending: dict[str, Positive] = Field({}, description="factor on what a device draws from storage, by its number")
+
+    links_off: tuple[Edge, ...] = Field((), strict=False, description="links that are gone")
+    away: tuple[Index, ...] = Field((), strict=False, description="devices that are gone")
+
+    @classmethod
+    def of(cls, conditions: Conditions) -> "Belief":
+        """As it is written down."""
+        return cls(
+            spending={str(device): factor for device, factor in conditions.spending},
+            links_off=tuple(sorted(conditions.links_off)),
+            away=tuple(sorted(conditions.away)),
+        )
+
+    def told_to(self, device: int) -> "Belief":
+        """The same without what is other devices' own."""
+        own = {number: factor for number, factor in self.spending.items() if number == str(device)}
+        return self.model_copy(update={"spending": own})
+
+    @property
+    def conditions(self) -> Conditions:
+        """As planners read it."""
+        gone = Conditions(links_off=frozenset(self.links_off), away=frozenset(self.away))
+        return gone.with_spending({int(device): factor for device, factor in self.spending.items()})
+
+
+class SentPlan(Section):
+    """A plan as the operator sends it."""
+
+    tables: PlanTables  # of one device
+    belief: Belief
+
+
+class AgentSettings(Section):
+    """One agent."""
+
+    device: Index = Field(description="the device's number in the network")
+    network: str = Field(description="the network's name, the same in all folders of one deployment")
+    plan: str = Field(description="sha256 of the whole plan in force, which all devices must share")
+    plan_file: str = Field("plan.json", description="the file with the device's own tables")
+    plan_sha256: str = Field(description="sha256 of that file")
+    plan_second: NonNegative = Field(0.0, description="when a later plan was sent, seconds since 1970; 0: the first")
+    belief: Belief = Field(Belief(), description="what that plan believes of the network")
+    hops: Index = Field(description="how far devices tell what they measure")
+    listen: str = Field(description="where the agent listens, host:port")
+    neighbours: dict[str, str] = Field(description="where neighbours listen, by their number")
+    training_seed: Index = Field(description="draws the common first weights and the device's minibatches")
+    strategy: str = Field("auto", description="how local steps are executed")
+    num_classes: Annotated[int, Field(ge=2)] = Field(description="classes of the task")
+    checkpoint_slots: Annotated[int, Field(ge=1)] = Field(1, description="slots between checkpoints")
+    journal_bytes: Annotated[int, Field(ge=1)] = Field(
+        16 << 20, description="size at which slots.jsonl becomes slots.old.jsonl, which is dropped [B]"
+    )
+    clock: ClockSettings = ClockSettings()
+    sensor: SensorSettings = SensorSettings()
+
+
+@dataclass(frozen=True)
+class AgentFolder:
+    """The files of one device."""
+
+    path: Path
+
+    @property
+    def certificate(self) -> Path:
+        """Its certificate."""
+        return self.path / "own.pem"
+
+    @property
+    def key(self) -> Path:
+        """Its private key."""
+        return self.path / "own.key"
+
+    @property
+    def new_key(self) -> Path:
+        """A private key that waits for its certificate."""
+        return self.path / "new.key"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate of the network's authority."""
+        return self.path / "authority.pem"
+
+    @property
+    def roster_file(self) -> Path:
+        """The network's members."""
+        return self.path / ROSTER
+
+    @property
+    def samples_file(self) -> Path:
+        """Its training samples."""
+        return self.path / "samples.safetensors"
+
+    @property
+    def memory(self) -> Path:
+        """Its checkpoints."""
+        return self.path / "memory"
+
+    @property
+    def journal(self) -> Path:
+        """What happened."""
+        return self.path / "slots.jsonl"
+
+    @property
+    def old_journal(self) -> Path:
+        """What happened before."""
+        return self.path / "slots.old.jsonl"
+
+    @property
+    def model(self) -> Path:
+        """The model after the last slot."""
+        return self.path / "model.safetensors"
+
+    @cached_property
+    def settings(self) -> AgentSettings:
+        """What agent.toml says; raises ScenarioError."""
+        source = self.path / "agent.toml"
+        try:
+            data = tomllib.loads(read_text("agent.toml", source))
+        except ValueError as error:
+            if isinstance(error, ScenarioError):
+                raise
+            raise ScenarioError("agent.toml", f"expected TOML, actual file {str(source)!r}: {error}") from None
+        return validated(AgentSettings, data, "agent.toml")
+
+    def write_settings(self, settings: AgentSettings) -> None:
+        """Write agent.toml."""
+        write_text(self.path / "agent.toml", tomli_w.dumps(settings.model_dump(mode="json", exclude_none=True)))
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The network's problem."""
+        return build(Scenario.load(self.path / "scenario.toml"))
+
+    @cached_property
+    def plan(self) -> PlanTables:
+        """The device's own part of the plan; raises ScenarioError where the file was changed since."""
+        source = self.path / self.settings.plan_file
+        actual = file_sha256(source)
+        if actual != self.settings.plan_sha256:
+            raise ScenarioError(
+                self.settings.plan_file,
+                f"expected the plan of this deployment, sha256 {self.settings.plan_sha256[:12]}…, "
+                f"actual {actual[:12]}…; deploy the network again to change its plan",
+            )
+        found = read_tables(source)
+        if [tables.device for tables in found.devices] != [self.settings.device]:
+            raise ScenarioError(source.name, f"expected the tables of device {self.settings.device}, actual: others")
+        return found
+
+    def view(self) -> View:
+        """The device's knowledge of the network; what others measure travels over the links that remain."""
+        settings, believed = self.settings, self.settings.belief.conditions
+        whole = view_of(books_under(self.problem, believed), settings.device, settings.hops)
+        routes = view_of(problem_under(self.problem, believed), settings.device, settings.hops)
+        return replace(whole, distance=routes.distance, next_hop=routes.next_hop)
+
+    def with_plan(self, plan: SentPlan, name: str, sent_second: float) -> "AgentFolder":
+        """Keep another plan: its file first, then the settings that name it, so that either plan is whole."""
+        target = self.path / f"plan-{name[:12]}.json"
+        write_text(target, plan.tables.model_dump_json() + "\n")
+        change = {
+            "belief": plan.belief,
+            "plan": name,
+            "plan_file": target.name,
+            "plan_sha256": file_sha256(target),
+            "plan_second": sent_second,
+        }
+        self.write_settings(self.settings.model_copy(update=change))
+        for other in self.path.glob("plan-*.json"):
+            if other != target:
+                other.unlink()
+        return AgentFolder(self.path)
+
+    def samples(self) -> Samples:
+        """The device's own training samples."""
+        found = read_tensors(self.samples_file, TrainingError)
+        return Samples(found["inputs"], found["labels"])
+
+    def identity(self) -> Identity:
+        """The device's key and certificate."""
+        return read_identity(self.certificate, self.key)
+
+    def roster(self) -> Roster:
+        """The network's members; raises ScenarioError where the authority did not sign them."""
+        return roster_of(read_text(ROSTER, self.roster_file).encode(), self.authority)
+
+    def members(self) -> Members:
+        """The operator, and the devices whose messages it may hear."""
+        near = self.problem.topology.within(self.settings.device, max(self.settings.hops, 1))
+        names = {WATCHER, *map(str, near)} - {str(self.settings.device)}
+        return members_of({name: key for name, key in self.roster().keys.items() if name in names})
+
+    def papers(self) -> tuple[tuple[int, int], ...]:
+        """Another value whenever the certificate or the list of members was replaced."""
+        found = (path.stat() for path in (self.certificate, self.roster_file) if path.exists())
+        return tuple((one.st_ino, one.st_mtime_ns) for one in found)

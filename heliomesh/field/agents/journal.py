@@ -1,0 +1,125 @@
+"""What happened in each slot, a line of JSON each, with planned and measured joules side by side."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heliomesh.common.durable import unlinked, without_nan
+from heliomesh.field.agents.folder import AgentFolder
+from heliomesh.field.agents.inbox import Inbox
+from heliomesh.field.fleet.device import Happened, Sensed
+from heliomesh.field.living.detector import harvest_moments
+from heliomesh.model.problem import Problem
+
+
+@dataclass(frozen=True)
+class RotatedLines:
+    """Lines of text in a file of limited size; a full file takes the place of the one before it, which is dropped."""
+
+    newer: Path
+    older: Path
+    most_bytes: int
+
+    def add(self, line: str) -> None:
+        """Add a line, behind the end of one that a lost supply cut off."""
+        with open(self.newer, "ab+", opener=unlinked) as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                cut_off = file.read(1) != b"\n"
+                file.write(b"\n" * cut_off)
+            file.write(line.encode() + b"\n")
+            full = file.tell() >= self.most_bytes
+        if full:
+            self.newer.replace(self.older)
+
+    def read(self) -> Iterator[str]:
+        """All lines that are kept, the oldest first; one that was cut off may be anything."""
+        for path in filter(Path.exists, (self.older, self.newer)):
+            with path.open(encoding="utf-8", errors="replace") as file:
+                yield from file
+
+
+def _lines_of(folder: AgentFolder) -> RotatedLines:
+    return RotatedLines(folder.journal, folder.old_journal, folder.settings.journal_bytes)
+
+
+class Journal:
+    """The journal of one agent, of limited size; a restart goes on in the same file."""
+
+    def __init__(self, folder: AgentFolder, problem: Problem) -> None:
+        self._lines, self._problem, self._device, self._plan = _lines_of(folder), problem, folder.settings.device, ""
+
+    def follow(self, plan: str) -> None:
+        """Name the plan in force from now on."""
+        self._plan = plan
+
+    def add(
+        self,
+        slot: int,
+        sensed: Sensed,
+        happened: Happened,
+        measured_joule: float | None,
+        inbox: Inbox,
+        away: Sequence[int],
+    ) -> dict[str, Any]:
+        """Write the line of a slot; returns it. ``away`` are neighbours without a sign of life."""
+        line: dict[str, Any] = without_nan(
+            {
+                "slot": slot,
+                "device": self._device,
+                "plan": self._plan,
+                "channel_level": {str(site): level for site, level in sensed.channel_level.items()},
+                "weather": sensed.weather,
+                "battery_joule": happened.battery_joule,
+                "battery_after_joule": happened.battery_after_joule,
+                "power_watt": happened.power_watt,
+                "trained": happened.trained,
+                "planned_joule": happened.spent_joule,
+                "measured_joule": measured_joule,
+                "expected_harvest_joule": self._expected_joule(slot, sensed.weather),
+                "harvested_joule": happened.harvested_joule,
+                "overflow_joule": happened.overflow_joule,
+                "error_prob": happened.error_prob.tolist(),
+                "delivered": happened.delivered.tolist(),
+                "loss": happened.loss,
+                "refused": {signer: dict(words) for signer, words in inbox.refused.items()},
+                "isolated": sorted(inbox.isolated),
+                "away": list(away),
+            }
+        )
+        self._lines.add(json.dumps(line))
+        return line
+
+    def _expected_joule(self, slot: int, now: int) -> float:
+        """The mean harvest of the slot in the weather that there is."""
+        weather = torch.full((1, self._problem.num_devices), now)
+        return float(harvest_moments(self._problem, slot, weather)[0][0, self._device])
+
+
+def sentence_of(line: Mapping[str, Any], neighbours: Sequence[int]) -> str:
+    """A slot in a sentence for a terminal; ``neighbours`` are those of ``delivered``, in its order."""
+    sent = f"sent at {line['power_watt']:g} W" if line["power_watt"] else ""
+    done = " and ".join(word for word in ("trained" if line["trained"] else "", sent) if word) or "idle"
+    senders = [str(other) for other, came in zip(neighbours, line["delivered"], strict=True) if came]
+    loss = "" if line["loss"] is None else f", loss {line['loss']:.3f}"
+    heard = f"averaged with {', '.join(senders)}" if senders else "averaged with nobody"
+    battery = f"battery {line['battery_joule']:.3g} to {line['battery_after_joule']:.3g} J"
+    return f"slot {line['slot']}: {done}, {heard}, {battery}{loss}"
+
+
+def read_journal(folder: AgentFolder) -> list[dict[str, Any]]:
+    """All whole lines that are kept, the newest of every slot; a line that a lost supply cut off is left out."""
+    found: dict[int, dict[str, Any]] = {}
+    for text in _lines_of(folder).read():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and isinstance(line.get("slot"), int):
+            found[line["slot"]] = line
+    return [found[slot] for slot in sorted(found)]

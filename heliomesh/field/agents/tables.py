@@ -1,0 +1,69 @@
+"""A device's own tables of a finished plan, as what decides its actions."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from heliomesh.interop.export_tables import DeviceTables, PlanTables
+from heliomesh.model.factor import Variable, energy, site
+from heliomesh.model.problem import Problem
+from heliomesh.physics.battery import TOLERANCE
+
+
+@dataclass(frozen=True)
+class OwnTables:
+    """The device's part of an exported plan; see `interop/export_tables.py` for its form."""
+
+    plan: PlanTables  # with the tables of one device
+    coordinated: bool  # whether devices tell each other what they measure
+
+    @property
+    def _own(self) -> DeviceTables:
+        return self.plan.devices[0]
+
+    @cached_property
+    def sizes(self) -> dict[Variable, int]:
+        """How many values each variable of the table has."""
+        return {seen.variable: seen.size for seen in self._own.scope}
+
+    def energy_state(self, weather: int, battery_joule: float) -> int:
+        """Weather × cells + cell; the cell is the number of cuts that the battery reaches."""
+        cuts = self._own.reports.battery_cuts_joule
+        return weather * (len(cuts) + 1) + bisect_right(cuts, battery_joule * (1 + TOLERANCE))
+
+    def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
+        """The tabulated action for what is seen; what was never heard is 0."""
+        own = self._own
+        rows = len(own.table_of_slot)
+        now = own.table_of_slot[min(slot, rows - 1) if self.plan.period is None else slot % rows]
+        return int(own.array[now][tuple(seen.get(one.variable, 0) for one in own.scope)])
+
+
+def fits(plan: PlanTables, problem: Problem, device: int) -> bool:
+    """Whether a plan has the tables of one device, and they have an action of the problem for all that it can see."""
+    if [own.device for own in plan.devices] != [device] or len(plan.step_joule) != problem.num_devices:
+        return False
+    own, states = plan.devices[0], math.prod(seen.size for seen in plan.devices[0].scope)
+    measured = dict.fromkeys(map(site, problem.sites_into(device)), problem.channel.levels)
+    measured[energy(device)] = problem.harvest.law.num_weather * (len(own.reports.battery_cuts_joule) + 1)
+    return (
+        all(seen.size >= measured.get(seen.variable, 1) for seen in own.scope)
+        and all(len(table) == states and max(table) < len(problem.actions) for table in own.tables)
+        and 0 <= max(own.table_of_slot, default=-1) < len(own.tables)
+    )
+
+
+def hops_of(plan: PlanTables, distances: Mapping[int, Mapping[int, int]]) -> int:
+    """How far measurements travel: the largest distance from a device to the owner of what its table sees.
+
+    ``distances`` are links between devices, by device and other device.
+    """
+    owner_of_site = {site: own.device for own in plan.devices for site in own.reports.sites}
+    furthest = 0.0
+    for own in plan.devices:
+        for seen in own.scope:
+            owner = seen.owner if seen.kind == "energy" else owner_of_site[seen.owner]
+            furthest = max(furthest, distances[own.device].get(owner, math.inf))
+    return int(furthest)

@@ -1,0 +1,413 @@
+"""One device of the fleet: pure logic, without any idea of how its messages travel.
+
+Every method that a clock calls returns the messages to send, by the neighbour to whom they go. A slot has
+three parts:
+
+    open   measure channels, battery and weather, and tell them k hops far
+    act    look the action up, spend, train, and transmit
+    close  decode what the noise and the others' signals let through, average, harvest
+
+What was not heard by the end of a part is missing: of states the last values stay, of models nothing is averaged and
+their weight stays with oneself.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from heliomesh.field.fleet.learner import Learner, Lesson
+from heliomesh.field.fleet.messages import Logbook, Message, Outgoing, Packet, Receipt, model_message, state_message
+from heliomesh.field.fleet.planning import Partners, Round, TablePlanner
+from heliomesh.field.fleet.view import View
+from heliomesh.model import policy_checks as guard
+from heliomesh.model.factor import Variable, energy, site
+from heliomesh.model.policy import ActionPolicy, Observation
+from heliomesh.model.problem import Problem
+from heliomesh.physics.link import error_prob
+from heliomesh.physics.topology import Topology
+
+
+@dataclass(frozen=True)
+class Sensed:
+    """What a device measures itself at the start of a slot, and its own random number if its policy is randomised."""
+
+    channel_level: dict[int, int]  # by site of its incoming links
+    weather: int
+    uniform: float
+    battery_joule: float | None = None  # None: as the device's own books say
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What happens to a device in a slot whatever it does."""
+
+    uniform: npt.NDArray[np.float64]  # (incoming edge,) random numbers of packets
+    harvested_joule: float
+
+
+@dataclass(frozen=True)
+class Happened:
+    """What an observer reads off a device after a slot."""
+
+    battery_joule: float  # at the start of the slot
+    battery_after_joule: float
+    power_watt: float
+    trained: bool
+    spent_joule: float
+    harvested_joule: float
+    overflow_joule: float
+    error_prob: npt.NDArray[np.float64]  # (incoming edge,)
+    delivered: npt.NDArray[np.bool_]  # (incoming edge,)
+    loss: float  # of training; NaN where idle
+
+
+class Decider(Protocol):
+    """How a device chooses its action."""
+
+    @property
+    def coordinated(self) -> bool:
+        """Whether it needs what others measure."""
+
+    def energy_state(self, weather: int, battery_joule: float) -> int:
+        """The own energy as its table, and those of others, count it."""
+
+    def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
+        """Index of the action."""
+
+
+@dataclass(frozen=True)
+class OwnPolicy:
+    """A policy that looks at the own battery only."""
+
+    policy: ActionPolicy
+    device: int
+    coordinated: bool = False
+
+    def energy_state(self, weather: int, battery_joule: float) -> int:
+        """By the planning grid."""
+        return _grid_state(self.policy.problem, self.device, weather, battery_joule)
+
+    def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
+        """The policy's own column; the others' are empty batteries."""
+        problem = self.policy.problem
+        row = torch.zeros(1, problem.num_devices, dtype=torch.float64)
+        own = torch.zeros_like(row, dtype=torch.bool)
+        own[0, self.device] = True
+        weather = torch.where(own, seen[energy(self.device)] // problem.battery.levels, 0)
+        sites = torch.zeros(1, problem.channel.num_sites, dtype=torch.long)
+        observed = Observation(sites, torch.where(own, battery_joule, row), weather, torch.where(own, uniform, row))
+        return int(self.policy.checked_action(slot, observed)[0, self.device])
+
+
+@dataclass(frozen=True)
+class OwnTable:
+    """A table of the device's own that is looked up with what its neighbourhood measures."""
+
+    planner: TablePlanner
+
+    @property
+    def coordinated(self) -> bool:
+        """Only if the table depends on others."""
+        return len(self.planner.scope) > 1
+
+    def energy_state(self, weather: int, battery_joule: float) -> int:
+        """By the planning grid."""
+        return _grid_state(self.planner.problem, self.planner.device, weather, battery_joule)
+
+    def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
+        """The table's action."""
+        return self.planner.action(slot, seen, torch.tensor(uniform, dtype=torch.float64))
+
+
+def _grid_state(problem: Problem, device: int, weather: int, battery_joule: float) -> int:
+    battery = problem.battery.of(torch.tensor([device]))
+    return weather * problem.battery.levels + int(battery.level(torch.tensor([battery_joule], dtype=torch.float64)))
+
+
+@dataclass(frozen=True)
+class Installation:
+    """All that a device is given before it runs."""
+
+    view: View
+    lesson: Lesson
+    battery_joule: float
+    policy: ActionPolicy | None = None  # of a device that plans alone, made from its view
+    partners: Partners | None = None  # of one that plans with others
+    rounds: tuple[Round, ...] = ()
+    decider: Decider | None = None  # of one that brings its part of a finished plan
+    observed: bool = True  # whether somebody reads its logbook, which grows with every message
+
+
+class Device:
+    """One device."""
+
+    def __init__(self, given: Installation) -> None:
+        view = given.view
+        self._number = view.device
+        self._planner = None if given.partners is None else TablePlanner(view, given.partners, given.rounds)
+        self._decider = _decider(given, self._planner)
+        self._learner = Learner(given.lesson, self._look_at(view))
+        self._battery_joule = torch.tensor([given.battery_joule], dtype=torch.float64)
+        self._heard: dict[Variable, int] = {}  # the last values of all that is seen
+        self._packets: dict[int, Packet] = {}  # of this slot, by sender
+        self._now: _Now | None = None
+        self._logbook = Logbook() if given.observed else None
+
+    def _look_at(self, view: View) -> Topology:
+        """Take a view of the network; returns the links into this device."""
+        self._view, self._problem = view, view.problem
+        star = _star(self._problem.topology, self._number, view.neighbours)
+        self._radio = _Radio(self._problem, self._number, star)
+        self._battery = self._problem.battery.of(torch.tensor([self._number]))
+        return star
+
+    # messages
+
+    def deliver(self, sender: int, messages: Sequence[Message]) -> Outgoing:
+        """Take what a neighbour sent; what is meant for others is passed on, where there is a way to them."""
+        if self._logbook is not None:
+            self._logbook.enter(sender, messages)
+        for message in messages:
+            if message.destination == self._number:
+                self._keep(message)
+        return self._posted([message for message in messages if message.destination in self._view.next_hop])
+
+    def _keep(self, message: Message) -> None:
+        content = message.content
+        if isinstance(content, Packet):
+            self._packets[message.origin] = content
+        elif isinstance(content, dict):
+            self._heard |= content
+        else:
+            self._table_planner.hear(message)
+
+    def _posted(self, messages: Sequence[Message]) -> Outgoing:
+        outgoing: Outgoing = {}
+        for message in messages:
+            outgoing.setdefault(self._view.next_hop[message.destination], []).append(message)
+        return outgoing
+
+    # planning
+
+    @property
+    def _table_planner(self) -> TablePlanner:
+        if self._planner is None:
+            raise RuntimeError(f"device {self._number} plans alone: tables are for those who plan with others")
+        return self._planner
+
+    def tell(self, slot: int, turn: int) -> Outgoing:
+        """Shares for the devices that move in a turn."""
+        return self._posted(self._table_planner.tell(slot, turn))
+
+    def move(self, slot: int, number: int) -> Outgoing:
+        """A better policy, in this round."""
+        return self._posted(self._table_planner.move(slot, number))
+
+    def settle(self, slot: int) -> Outgoing:
+        """The end of a slot index."""
+        self._table_planner.settle(slot)
+        return {}
+
+    # slots
+
+    def open(self, slot: int, sensed: Sensed) -> Outgoing:
+        """Measure, and tell those who need it."""
+        if sensed.battery_joule is not None:
+            self._battery_joule = torch.tensor([sensed.battery_joule], dtype=torch.float64)
+        measured = {site(number): found for number, found in sensed.channel_level.items()}
+        measured[energy(self._number)] = self._decider.energy_state(sensed.weather, float(self._battery_joule))
+        self._heard |= measured
+        self._packets = {}
+        self._now = _Now(slot, sensed)
+        if not self._decider.coordinated:
+            return {}
+        # the battery's level and, where there is more than one, the weather are a byte each
+        num_bytes = len(measured) + (self._problem.harvest.law.num_weather > 1)
+        return self._posted(
+            [state_message(self._number, other, slot, measured, num_bytes) for other in self._view.distance]
+        )
+
+    def act(self, slot: int) -> Outgoing:
+        """Decide, spend, train, transmit."""
+        now = self._present(slot)
+        problem, actions = self._problem, self._problem.actions
+        chosen = self._decider.action(slot, self._heard, float(self._battery_joule), now.sensed.uniform)
+        power_watt, trained = actions.power_watt[chosen], bool(actions.trained[chosen])
+        drawn = problem.consumption.drawn_joule(power_watt, torch.tensor(trained))[[self._number]]
+        drawn = drawn + self._battery.losses.drain_joule
+        active = trained or bool(power_watt > 0)
+        guard.check_spending(f"device {self._number}", drawn * active, self._battery_joule)
+        self._learner.begin()
+        loss = self._learner.train(slot) if trained else float("nan")
+        self._now = replace(
+            now,
+            power_watt=float(power_watt),
+            trained=trained,
+            spent_joule=torch.minimum(drawn, self._battery_joule),
+            loss=loss,
+        )
+        if not power_watt > 0:
+            return {}
+        packet = Packet(float(power_watt), *self._learner.sent(slot))
+        bits = self._learner.packet_bits
+        return {other: [model_message(self._number, other, slot, packet, bits)] for other in self._view.neighbours}
+
+    def close(self, slot: int, fate: Fate) -> Happened:
+        """Receive, average, harvest."""
+        now, neighbours = self._present(slot), self._view.neighbours
+        powers = [self._packets[other].power_watt if other in self._packets else 0.0 for other in neighbours]
+        dark = bool(self._battery.dark(self._battery_joule))
+        error = self._radio.error_prob(now.power_watt, powers, now.sensed.channel_level, dark)
+        heard = np.array([other in self._packets for other in neighbours], dtype=np.bool_)
+        delivered = (fate.uniform >= error) & heard
+        arrived = {row: self._packets[other].row for row, other in enumerate(neighbours, 1) if delivered[row - 1]}
+        self._learner.average(arrived, delivered, now.trained)
+        before = float(self._battery_joule)
+        overflow = self._store(now.spent_joule, fate.harvested_joule)
+        return Happened(
+            battery_joule=before,
+            battery_after_joule=float(self._battery_joule),
+            power_watt=now.power_watt,
+            trained=now.trained,
+            spent_joule=float(now.spent_joule),
+            harvested_joule=fate.harvested_joule,
+            overflow_joule=overflow,
+            error_prob=error,
+            delivered=delivered,
+            loss=now.loss,
+        )
+
+    def rest(self, harvested_joule: float) -> None:
+        """A slot that was missed: nothing is done, and the battery pays for the drain."""
+        drain = self._battery.losses.drain_joule
+        self._store(torch.minimum(drain, self._battery_joule), harvested_joule)
+
+    def _store(self, spent_joule: Tensor, harvested_joule: float) -> float:
+        """Settle the battery's account; what finds no room [J]."""
+        harvested = torch.tensor([harvested_joule], dtype=torch.float64)
+        self._battery_joule, overflow = self._battery.step(self._battery_joule, spent_joule, harvested)
+        return float(overflow)
+
+    def _present(self, slot: int) -> "_Now":
+        if self._now is None or self._now.slot != slot:
+            opened = "none" if self._now is None else self._now.slot
+            raise RuntimeError(f"expected slot {slot} to be open, actual: {opened}")
+        return self._now
+
+    # between two slots
+
+    def follow(self, decider: Decider, view: View) -> None:
+        """Another part of another plan from now on; what was heard is counted in the old plan's cells."""
+        self._decider, self._heard = decider, {}
+        self._learner.follow(self._look_at(view))
+
+    def correct(self, joule: float) -> None:
+        """Add what a meter found beside the books, or take it away."""
+        capacity = self._battery.capacity_joule
+        self._battery_joule = torch.minimum((self._battery_joule + joule).clamp_min(0), capacity)
+
+    def state(self) -> dict[str, Tensor]:
+        """All that a device with a finished plan must not forget."""
+        heard = [[variable.kind == "site", variable.owner, value] for variable, value in self._heard.items()]
+        own = {"battery_joule": self._battery_joule, "heard": torch.tensor(heard, dtype=torch.long).view(-1, 3)}
+        return own | self._learner.state()
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go back to what `state` gave."""
+        self._battery_joule = state["battery_joule"].clone()
+        self._heard = {
+            (site if of_site else energy)(owner): value for of_site, owner, value in state["heard"].tolist()
+        }
+        self._learner.restore(state)
+
+    # for an observer
+
+    def weights(self) -> Tensor:
+        """The device's model; (parameter,)."""
+        return self._learner.weights.clone()
+
+    def planned(self) -> tuple[Tensor, float]:
+        """The device's table and the largest change of its policy in a last round."""
+        return self._table_planner.table, self._table_planner.residual
+
+    def logbook(self) -> dict[Receipt, tuple[int, int]]:
+        """Number and bytes of the messages received."""
+        return {} if self._logbook is None else self._logbook.plain()
+
+
+@dataclass(frozen=True)
+class _Now:
+    """The slot that is going on."""
+
+    slot: int
+    sensed: Sensed
+    power_watt: float = 0.0
+    trained: bool = False
+    spent_joule: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.float64))
+    loss: float = float("nan")
+
+
+@dataclass(frozen=True)
+class _Radio:
+    """What reaches a device: its own signal and its neighbours' at their gains."""
+
+    problem: Problem
+    device: int
+    star: Topology
+
+    def error_prob(
+        self, own_watt: float, powers_watt: Sequence[float], channel_level: Mapping[int, int], dark: bool
+    ) -> npt.NDArray[np.float64]:
+        """Packet error rate of every incoming edge, from the powers with which neighbours send [W]."""
+        problem, topology = self.problem, self.problem.topology
+        start, stop = topology.edge_start[self.device : self.device + 2]
+        sites = problem.channel.site_of_edge[start:stop].tolist()
+        fading = problem.channel.gain[[channel_level[number] for number in sites]]
+        noise = torch.full((self.star.num_devices,), torch.nan, dtype=torch.float64)
+        noise[0] = problem.link.noise_watt[self.device]
+        link = replace(problem.link, noise_watt=noise, path_gain=problem.link.path_gain[start:stop])
+        power = torch.tensor([own_watt, *powers_watt], dtype=torch.float64)
+        deaf = torch.full_like(power, dark, dtype=torch.bool)
+        found: npt.NDArray[np.float64] = error_prob(link, self.star, power, fading, deaf).numpy()
+        return found
+
+
+def _star(topology: Topology, device: int, neighbours: Sequence[int]) -> Topology:
+    """The links into a device: itself is row 0, its neighbours follow in rising order."""
+    start, stop = topology.edge_start[device : device + 2]
+    size = len(neighbours) + 1
+    own = np.full(size, np.nan)
+    own[0] = topology.self_weight[device]
+    return Topology(
+        size,
+        np.zeros(size - 1, dtype=np.int64),
+        np.arange(1, size),
+        topology.edge_weight[start:stop],
+        own,
+        np.full((size, 2), np.nan),
+        np.full(size - 1, np.nan),
+    )
+
+
+def _decider(given: Installation, planner: TablePlanner | None) -> Decider:
+    if given.decider is not None:
+        return given.decider
+    if planner is not None:
+        return OwnTable(planner)
+    if given.policy is None:
+        raise ValueError(f"device {given.view.device}: expected partners, a policy or a decider, actual: none")
+    return OwnPolicy(given.policy, given.view.device)
+
+
+def perform(device: Device, name: str, arguments: tuple[Any, ...]) -> tuple[Outgoing, Any]:
+    """Call a method by its name: its messages, or its result if it is no part of a protocol."""
+    found = getattr(device, name)(*arguments)
+    return (found, None) if name in _SENDING else ({}, found)
+
+
+_SENDING = ("tell", "move", "settle", "open", "act")

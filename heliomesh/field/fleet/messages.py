@@ -1,0 +1,92 @@
+"""What devices tell each other, how many bytes it takes on the air, and the logbook of what was received.
+
+Tables travel as 32-bit numbers, as the overhead model counts (`planners/decentralized/planner.py`), and models as
+`learning.on_air` says. In this program tables keep the type in which they were computed, so that results are those of
+the library.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+from heliomesh.model.factor import Factor, Variable
+from heliomesh.planners.decentralized.planner import BYTES_ON_AIR
+
+Kind = Literal["share", "policy", "state", "model"]
+PLANNING: tuple[Kind, ...] = ("share", "policy")
+
+
+@dataclass(frozen=True)
+class Packet:
+    """A transmission of a model: the signal, and what it carries if it can be decoded."""
+
+    power_watt: float  # with which it was sent; a receiver's radio measures it, whether it decodes the rest or not
+    row: Tensor  # (parameter,) w½, or Δ where updates are averaged, as it comes over the air
+    scale: Tensor | None = None  # (block,) of an int8 packet, which travels too
+
+
+Content = Factor | dict[Variable, int] | Packet  # a table, measured states, a model
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message on its way from its origin to its destination, passed on by neighbours."""
+
+    origin: int
+    destination: int
+    kind: Kind
+    slot: int
+    content: Content
+    num_bytes: int  # on the air, over each hop
+
+
+Outgoing = dict[int, list[Message]]  # by the neighbour to whom they go next
+
+
+def table_message(kind: Kind, origin: int, destination: int, slot: int, table: Factor, frame_entries: int) -> Message:
+    """A table in a frame of fixed length."""
+    if table.table.numel() > frame_entries:
+        raise RuntimeError(f"a table of {table.table.numel()} entries has no room in its frame of {frame_entries}")
+    return Message(origin, destination, kind, slot, table, frame_entries * BYTES_ON_AIR)
+
+
+def state_message(
+    origin: int, destination: int, slot: int, measured: Mapping[Variable, int], num_bytes: int
+) -> Message:
+    """What a device measured."""
+    return Message(origin, destination, "state", slot, dict(measured), num_bytes)
+
+
+def model_message(origin: int, destination: int, slot: int, packet: Packet, bits: int) -> Message:
+    """A transmission as one of the sender's neighbours hears it."""
+    return Message(origin, destination, "model", slot, packet, -(-bits // 8))
+
+
+class Receipt(NamedTuple):
+    """What distinguishes messages in a logbook."""
+
+    sender: int  # the neighbour from whom they came
+    origin: int  # the device that made them
+    kind: Kind
+    slot: int
+
+
+@dataclass
+class Logbook:
+    """Number and bytes of all messages that a device received, to keep or to pass on."""
+
+    received: dict[Receipt, tuple[int, int]] = field(default_factory=lambda: defaultdict(lambda: (0, 0)))
+
+    def enter(self, sender: int, messages: Sequence[Message]) -> None:
+        """Enter what a neighbour sent."""
+        for message in messages:
+            receipt = Receipt(sender, message.origin, message.kind, message.slot)
+            count, size = self.received[receipt]
+            self.received[receipt] = (count + 1, size + message.num_bytes)
+
+    def plain(self) -> dict[Receipt, tuple[int, int]]:
+        """The entries: number of messages and bytes."""
+        return dict(self.received)

@@ -1,0 +1,166 @@
+"""Which planners a fleet can run, and what each of its devices is given for that.
+
+A planner fits if a device can make its part of the plan, and act on it, with what its neighbourhood tells it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heliomesh.common import catalog
+from heliomesh.common.memory_limit import check_fits
+from heliomesh.field.fleet.planning import Partners, Timetable, partners_of, timetable
+from heliomesh.field.fleet.view import View, view_of
+from heliomesh.model.endless import TURN_SLOTS, cycle_of, repeated
+from heliomesh.model.overhead import Overhead
+from heliomesh.model.planner_context import Planning
+from heliomesh.model.policy import ActionPolicy, Plan
+from heliomesh.model.problem import Problem
+from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
+from heliomesh.planners.decentralized.planner import LocalTables, Options, estimate_bytes, local_overhead, num_rounds
+from heliomesh.planners.turns import Options as TurnsOptions
+from heliomesh.planners.turns import turns_of
+from heliomesh.planning import PLANNER_CATALOG, planner_names
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.section import validated
+
+WITH_OTHERS = "decentralized"
+ALONE = ("fixed_fraction", "skiptrain", "uncoordinated")  # a device's part of the plan follows from its own settings
+IN_TURN = "turns"  # alone too, once a device is told its turn
+_NEEDS = {
+    "battery_threshold": "the expected cost of the whole network for every choice of thresholds",
+    "centralized": "the state of its whole part of the network in every slot",
+    "contributions": "values of energy that come from practice episodes of the whole network",
+    "myopic": "the state of its whole part of the network in every slot",
+    "news": "rounds of messages with its neighbours in every slot",
+    "prices": "tables that are planned from the laws of all devices at once",
+    "receiver": "tables that are planned by one program for the whole network",
+}
+
+
+@dataclass(frozen=True)
+class FleetScheme:
+    """A planner as a fleet runs it."""
+
+    problem: Problem
+    planned: Problem  # the same, or that of a cycle in a plan without an end
+    planner: str
+    options: dict[str, Any]  # as they are, so that `heliomesh run` with them gives the same
+    hops: int  # how far messages about planning and states travel
+    timetable: Timetable | None = None  # of those who plan with others
+    partners: tuple[Partners, ...] = ()  # (device,)
+    predicted: Overhead = field(default_factory=Overhead)
+
+    def view(self, device: int) -> View:
+        """What a device is told of the network."""
+        return view_of(self.planned, device, self.hops)
+
+    def policy(self, view: View) -> ActionPolicy | None:
+        """The policy of a device that plans alone, made from its own view."""
+        if self.timetable is not None:
+            return None
+        if self.planner == IN_TURN:
+            return self._in_turn(view)
+        made = self._plan_alone(view.problem).policy
+        if not isinstance(made, ActionPolicy):
+            raise ScenarioError(
+                "planner", f"expected one whose policy chooses actions, actual value {type(made).__name__}"
+            )
+        return made
+
+    def _in_turn(self, view: View) -> ActionPolicy:
+        """The policy of a device that is told its own turn and their number; the others' turns never come."""
+        colour = self.problem.colour
+        turn = torch.full((len(colour),), -1)
+        turn[view.device] = colour[view.device]
+        settings = validated(TurnsOptions, self.options, f"{IN_TURN} option")
+        return turns_of(view.problem, settings, turn, max(colour) + 1)
+
+    def _plan_alone(self, problem: Problem) -> Plan:
+        module = catalog.find(PLANNER_CATALOG, self.planner)
+        settings = validated(module.Options, self.options, f"{self.planner} option")
+        made: Plan = module.plan(Planning(problem, settings))
+        return made
+
+    def plan(self, planned: Mapping[int, tuple[Tensor, float]]) -> Plan:
+        """What the devices found, put together by an observer: table and last change of each."""
+        if self.timetable is None:
+            return self._plan_alone(self.problem)
+        devices = range(self.problem.num_devices)
+        residual = max(change for _, change in planned.values())
+        policy = LocalTables(
+            self.planned,
+            tuple(partner.scope for partner in self.partners),
+            tuple(planned[device][0] for device in devices),
+            randomised=not self.timetable.rounds,
+        )
+        made = Plan(
+            self.planner,
+            policy,
+            converged=residual < 1e-3,
+            rounds=num_rounds(Options(**self.options)),
+            residual=residual,
+            overhead=self.predicted,
+        )
+        return repeated(self.problem, made) if self.planned.endless else made
+
+
+def scheme_of(problem: Problem, planner: str, options: Mapping[str, Any]) -> FleetScheme:
+    """The scheme of a planner; raises ScenarioError for those whose devices would need more than they can be told."""
+    if planner in (*ALONE, IN_TURN):
+        validated(catalog.find(PLANNER_CATALOG, planner).Options, options, f"{planner} option")
+        return FleetScheme(problem, problem, planner, dict(options), hops=0)
+    if planner != WITH_OTHERS:
+        raise _refusal(planner)
+    settings = _checked(options)
+    planned = cycle_of(problem, TURN_SLOTS) if settings.endless else problem
+    table = timetable(planned, settings)
+    partners = tuple(partners_of(planned, settings.hops, table))
+    areas = tuple(Neighbourhood(planned, device, settings.hops) for device in range(problem.num_devices))
+    scopes = [partner.scope for partner in partners]
+    check_fits(
+        f"fleet that plans with hops = {settings.hops}",
+        estimate_bytes(planned, areas, scopes, True),
+        settings.memory_gib,
+        "lower hops, energy.battery_levels, channel.levels or the degree, or raise memory_gib",
+    )
+    predicted = local_overhead(planned, areas, scopes, num_rounds(settings), table.num_turns, settings)
+    own = {**options, "share_tables": False}
+    return FleetScheme(problem, planned, planner, own, settings.hops, table, partners, predicted)
+
+
+def _checked(options: Mapping[str, Any]) -> Options:
+    settings = validated(Options, options, f"{WITH_OTHERS} option")
+    for name, expected, reason in (
+        ("form", "default", "whose steps devices take by messages"),
+        ("sweeps", 1, "since later sweeps need the energy laws of devices beyond k hops"),
+        ("grown", (), "since devices install views of one size"),
+        ("grow", False, "since devices install views of one size"),
+        ("levels", None, "whose devices share the scenario's grid"),
+    ):
+        actual = getattr(settings, name)
+        if actual != expected:
+            raise ScenarioError(
+                f"{WITH_OTHERS} option.{name}",
+                f"expected {expected!r} in a fleet, {reason}, actual value {actual!r}",
+            )
+    if options.get("share_tables"):
+        raise ScenarioError(
+            f"{WITH_OTHERS} option.share_tables",
+            "expected false in a fleet, where every device computes its own table, actual value true",
+        )
+    return settings
+
+
+def _refusal(planner: str) -> ScenarioError:
+    fitting = sorted((WITH_OTHERS, IN_TURN, *ALONE))
+    if planner not in planner_names():
+        hint = catalog.nearest(planner, fitting)
+        return ScenarioError("planner", f"expected one of {', '.join(fitting)}, actual value {planner!r}{hint}")
+    need = _NEEDS.get(planner, "more than its neighbourhood can tell it")
+    return ScenarioError(
+        "planner", f"expected one of {', '.join(fitting)}, actual value {planner!r}: a device would need {need}"
+    )

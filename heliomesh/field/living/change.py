@@ -1,0 +1,112 @@
+"""Changes of the world over time, as a user writes them: WHAT=VALUE@SLOT.
+
+    harvest=0.5@50      every device harvests half as much from slot 50 on
+    harvest.3=0.5@50    device 3 alone
+    link.3-4=off@50     the link between 3 and 4 disappears; =on brings it back
+    device.3=dead@50    device 3 neither harvests nor sends; =alive lets it join, with an empty battery
+    channel=[[…],…]@50  another kernel of the channel's levels, [now][next]
+
+The truth is piecewise constant: a change holds until another one touches the same thing.
+"""
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from heliomesh.field.living.conditions import Conditions, Pair, links
+from heliomesh.model.problem import Problem
+from heliomesh.scenario.checks import check_kernel
+from heliomesh.scenario.errors import ScenarioError
+
+_FIELD = "changes"
+_FORMS = "harvest=F, harvest.J=F, link.I-J=off|on, device.J=dead|alive or channel=KERNEL"
+
+
+@dataclass(frozen=True)
+class Era:
+    """Conditions from a slot on."""
+
+    first_slot: int
+    conditions: Conditions
+
+
+def eras(problem: Problem, changes: Sequence[str]) -> tuple[Era, ...]:
+    """The truth over the horizon, the first era starting in slot 0; raises ScenarioError for a wrong change."""
+    timed = sorted((_parsed(problem, text) for text in changes), key=lambda change: change[0])
+    found = [Era(0, Conditions())]
+    for slot, what, value in timed:
+        after = _after(problem, found[-1].conditions, what, value)
+        if found[-1].first_slot == slot:
+            found.pop()
+        found.append(Era(slot, after))
+    return tuple(found)
+
+
+def _parsed(problem: Problem, text: str) -> tuple[int, str, str]:
+    """Slot, what changes, and its new value in words."""
+    body, at, slot = text.rpartition("@")
+    what, sign, value = body.partition("=")
+    if not at or not sign or not slot.strip().isdecimal():
+        raise ScenarioError(_FIELD, f"expected WHAT=VALUE@SLOT with {_FORMS}, actual value {text!r}")
+    number = int(slot)
+    if number >= problem.slots:
+        raise ScenarioError(_FIELD, f"expected a slot below slots = {problem.slots}, actual value {text!r}")
+    return number, what.strip(), value.strip()
+
+
+def _after(problem: Problem, before: Conditions, what: str, value: str) -> Conditions:
+    """Conditions after one change."""
+    kind, _, which = what.partition(".")
+    match kind, value:
+        case "harvest", _:
+            devices = [_device(problem, which)] if which else range(problem.num_devices)
+            return before.with_harvest(dict.fromkeys(devices, _factor(value)))
+        case "link", "off" | "on":
+            pair = _pair(problem, which)
+            off = before.links_off | {pair} if value == "off" else before.links_off - {pair}
+            return replace(before, links_off=off)
+        case "device", "dead" | "alive":
+            device = _device(problem, which)
+            return replace(before, away=before.away | {device} if value == "dead" else before.away - {device})
+        case "channel", _ if not which:
+            return replace(before, kernel=_kernel(problem, value))
+    raise ScenarioError(_FIELD, f"expected {_FORMS}, actual value {f'{what}={value}'!r}")
+
+
+def _factor(text: str) -> float:
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = -1.0
+    if not 0 <= factor < float("inf"):
+        raise ScenarioError(_FIELD, f"expected a factor on the harvest of at least 0, actual value {text!r}")
+    return factor
+
+
+def _device(problem: Problem, text: str) -> int:
+    if not text.isdecimal() or int(text) >= problem.num_devices:
+        raise ScenarioError(_FIELD, f"expected a device in 0..{problem.num_devices - 1}, actual value {text!r}")
+    return int(text)
+
+
+def _pair(problem: Problem, text: str) -> Pair:
+    ends = text.split("-")
+    if len(ends) == 2 and all(end.isdecimal() for end in ends):
+        low, high = sorted(map(int, ends))
+        if (low, high) in links(problem.topology):
+            return low, high
+    raise ScenarioError(_FIELD, f"expected a link of the network such as {_example(problem)}, actual value {text!r}")
+
+
+def _example(problem: Problem) -> str:
+    pairs = links(problem.topology)
+    return "{}-{}".format(*pairs[0]) if pairs else "none"
+
+
+def _kernel(problem: Problem, text: str) -> tuple[tuple[float, ...], ...]:
+    try:
+        kernel = tuple(tuple(float(p) for p in row) for row in tomllib.loads(f"kernel = {text}")["kernel"])
+    except (ValueError, TypeError):
+        raise ScenarioError(_FIELD, f"expected rows of probabilities for channel, actual value {text!r}") from None
+    check_kernel(_FIELD, kernel, problem.channel.levels)
+    return kernel

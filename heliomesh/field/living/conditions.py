@@ -1,0 +1,149 @@
+"""Conditions: how the world differs from the scenario, as it is (truth) or as devices believe it to be (belief).
+
+One noun serves both, so that a belief can be compared with the truth. The world keeps all edges of the scenario: a
+link that is gone has no gain, a device that is away has an empty battery, no harvest and no gain on its links. A
+plan, on the other hand, is made for the links that remain: its mixing weights are those of the smaller graph, and
+nobody waits for packets that cannot come.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heliomesh.model.policy import Weights
+from heliomesh.model.problem import Problem, with_spending
+from heliomesh.physics.chain import stationary_law
+from heliomesh.physics.channel import Channel
+from heliomesh.physics.harvesting import rescaled
+from heliomesh.physics.topology import Topology, with_mixing
+
+Pair = tuple[int, int]  # an undirected link, the smaller device first
+Kernel = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What is different from the scenario; nothing by default."""
+
+    harvest: tuple[tuple[int, float], ...] = ()  # factor on a device's harvest, where it is not 1; by rising device
+    links_off: frozenset[Pair] = frozenset()
+    away: frozenset[int] = frozenset()  # devices that are dead, have left or have not joined yet
+    kernel: Kernel | None = None  # of the channel's levels, [now][next]
+    spending: tuple[tuple[int, float], ...] = ()  # factor on what a device draws, where it is not 1; by rising device
+
+    def harvest_factor(self, devices: int) -> list[float]:
+        """Factor on every device's harvest, 0 for those that are away."""
+        factor = dict(self.harvest) | dict.fromkeys(self.away, 0.0)
+        return [factor.get(device, 1.0) for device in range(devices)]
+
+    def with_harvest(self, factor: dict[int, float]) -> "Conditions":
+        """The same but for these devices' factors."""
+        return replace(self, harvest=_merged(self.harvest, factor))
+
+    def spending_factor(self, devices: int) -> list[float]:
+        """Factor on what every device draws from storage."""
+        factor = dict(self.spending)
+        return [factor.get(device, 1.0) for device in range(devices)]
+
+    def with_spending(self, factor: dict[int, float]) -> "Conditions":
+        """The same but for what these devices draw."""
+        return replace(self, spending=_merged(self.spending, factor))
+
+    def is_lost(self, pair: Pair) -> bool:
+        """Whether nothing can come over a link."""
+        return pair in self.links_off or bool(self.away.intersection(pair))
+
+
+def _merged(before: tuple[tuple[int, float], ...], factor: dict[int, float]) -> tuple[tuple[int, float], ...]:
+    """Factors by rising device, those of 1 left out."""
+    return tuple(sorted((device, f) for device, f in (dict(before) | factor).items() if f != 1.0))
+
+
+def links(topology: Topology) -> list[Pair]:
+    """The undirected links, sorted."""
+    pairs = zip(topology.edge_receiver.tolist(), topology.edge_sender.tolist(), strict=True)
+    return [(i, j) for i, j in pairs if i < j]
+
+
+def present(problem: Problem, conditions: Conditions) -> Tensor:
+    """Devices that are there, whose updates count; (device,) bool."""
+    there = torch.ones(problem.num_devices, dtype=torch.bool, device=problem.device)
+    there[sorted(conditions.away)] = False
+    return there
+
+
+def world_under(problem: Problem, conditions: Conditions) -> Problem:
+    """The world to simulate: all edges, those lost without gain; who is away holds and harvests nothing."""
+    there, kept = present(problem, conditions), edges_kept(problem, conditions)
+    problem = _drawing(problem, conditions)
+    return replace(
+        problem,
+        harvest=rescaled(problem.harvest, _harvest_factor(problem, conditions)),
+        channel=_channel(problem.channel, conditions),
+        battery=replace(problem.battery, capacity_joule=problem.battery.capacity_joule * there),
+        link=replace(problem.link, path_gain=problem.link.path_gain * kept),
+    )
+
+
+def problem_under(problem: Problem, conditions: Conditions) -> Problem:
+    """The problem to plan for: the remaining links only, with their own mixing weights; sites keep their numbers."""
+    kept, topology = edges_kept(problem, conditions), problem.topology
+    pairs = np.stack([topology.edge_receiver, topology.edge_sender], axis=1)[kept.cpu().numpy()]
+    channel = _channel(problem.channel, conditions)
+    problem = _drawing(problem, conditions)
+    return replace(
+        problem,
+        topology=with_mixing(problem.scenario.network, pairs, topology.position_metre),
+        harvest=rescaled(problem.harvest, _harvest_factor(problem, conditions)),
+        channel=replace(channel, site_of_edge=channel.site_of_edge[kept]),
+        link=replace(problem.link, path_gain=problem.link.path_gain[kept]),
+    )
+
+
+def weights_under(problem: Problem, conditions: Conditions) -> Weights:
+    """Mixing weights of the remaining links on all edges of the network, 0 on those lost; (edge,) and (device,)."""
+    smaller = problem_under(problem, conditions).topology
+    edge = torch.zeros(problem.topology.num_edges, dtype=torch.float64, device=problem.device)
+    edge[edges_kept(problem, conditions)] = torch.from_numpy(smaller.edge_weight).to(problem.device)
+    return Weights(edge, torch.from_numpy(smaller.self_weight).to(problem.device))
+
+
+def books_under(problem: Problem, conditions: Conditions) -> Problem:
+    """The problem by which devices keep their books: all links, those lost without weight, and what is drawn."""
+    weights = weights_under(problem, conditions)
+    edge, own = weights.edge.cpu().numpy(), weights.own.cpu().numpy()
+    topology = replace(problem.topology, edge_weight=edge, self_weight=own)
+    return replace(_drawing(problem, conditions), topology=topology)
+
+
+def edges_kept(problem: Problem, conditions: Conditions) -> Tensor:
+    """Directed edges that still carry something; (edge,) bool."""
+    ends = zip(problem.topology.edge_receiver.tolist(), problem.topology.edge_sender.tolist(), strict=True)
+    kept = [not conditions.is_lost((min(pair), max(pair))) for pair in ends]
+    return torch.tensor(kept, dtype=torch.bool, device=problem.device)
+
+
+def _drawing(problem: Problem, conditions: Conditions) -> Problem:
+    """The problem with what devices draw from storage."""
+    if not conditions.spending:
+        return problem
+    factor = conditions.spending_factor(problem.num_devices)
+    return with_spending(problem, torch.tensor(factor, dtype=torch.float64, device=problem.device))
+
+
+def _harvest_factor(problem: Problem, conditions: Conditions) -> Tensor:
+    factor = conditions.harvest_factor(problem.num_devices)
+    return torch.tensor(factor, dtype=torch.float64, device=problem.device)
+
+
+def _channel(channel: Channel, conditions: Conditions) -> Channel:
+    if conditions.kernel is None:
+        return channel
+    kernel = np.array(conditions.kernel)
+    return replace(
+        channel,
+        kernel=torch.from_numpy(kernel).to(channel.kernel.device),
+        stationary=torch.from_numpy(stationary_law(kernel)).to(channel.stationary.device),
+    )

@@ -1,0 +1,288 @@
+"""Change detection from what devices notice: their harvests, their channels' levels, and who has fallen silent.
+
+Each quantity is compared with what the plan in force expects and summed up as long as it stays strange (CUSUM):
+
+    S ← max(0, S + increment),   an alarm where S exceeds its threshold
+
+- *harvest*: ±z − k with z = (u − E u) / σ, for each device and, pooled, for Σ_j z_j / √m: a change of all devices
+  shows in the pool first, a change of one in its own sum. Under a common sky one cloud is over all devices: the
+  median z̃ is the pool, and a device counts with z_j − z̃.
+- *channel*: the same with a level's move, its direction and whether it moved at all, given the level it left.
+- *spending*, where meters measure it: ±z − k of each device, with z = (r / f − 1) / 0.2, where r is the ratio of
+  measured to planned joules and f the factor believed in. A change by a tenth or less is none.
+- *silence*: for a link, −ln P(nothing arrives) of each direction, given whether the sender was heard elsewhere in the
+  slot; an arrival ends the silence.
+
+Thresholds come from simulated episodes of the plan in the world it believes in. One number λ bounds all sums, each
+divided by its median largest value; λ is the ⌈(n + 1)(1 − α)⌉-th smallest of the n episodes' largest ratios. An
+episode without change is exchangeable with those n, so it raises an alarm with probability at most α over the whole
+horizon, whatever the correlations.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from heliomesh.common.streams import stream
+from heliomesh.field.living.conditions import Conditions, links, world_under
+from heliomesh.model.policy import Noticed, Policy
+from heliomesh.model.problem import Problem
+from heliomesh.simulation.slot_loop import run_slots
+
+_SLACK = 0.5  # k: half of a shift worth noticing, in standard deviations
+_LARGEST_SHOCK = 6.0  # one strange slot alone proves little
+_METER_DEVIATION = 0.2  # of the ratio of measured to planned joules, if nothing has changed
+_FIRST_CALIBRATION = 1_000_000  # episode numbers that no measurement uses
+_RATE_SHARE = 4  # one in so many calibration episodes sets rates and scales, the others the threshold
+
+
+@dataclass(frozen=True)
+class Glimpse:
+    """What devices noticed during one slot, with the state they knew at its beginning and its end."""
+
+    slot: int
+    weather: Tensor  # (batch, device)
+    level: Tensor  # (batch, site), negative where nobody knows
+    next_level: Tensor  # (batch, site)
+    noticed: Noticed
+
+    @property
+    def sites_known(self) -> Tensor:
+        """Sites whose level is known at both ends of the slot; (batch, site)."""
+        return (self.level >= 0) & (self.next_level >= 0)
+
+    def of(self, episodes: Tensor) -> "Glimpse":
+        """The same of some episodes."""
+        noticed = self.noticed.of(episodes)
+        return Glimpse(self.slot, self.weather[episodes], self.level[episodes], self.next_level[episodes], noticed)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """CUSUM statistics of one kind, and the slot after which each was last zero; (batch, member) each."""
+
+    value: Tensor
+    since: Tensor
+
+    def updated(self, increment: Tensor, slot: int) -> "Sums":
+        """After the increments of one slot."""
+        value = (self.value + increment).clamp_min(0)
+        return Sums(value, torch.where(value > 0, self.since, slot + 1))
+
+    @classmethod
+    def zero(cls, shape: torch.Size, slot: int, device: torch.device) -> "Sums":
+        """Nothing strange so far."""
+        return cls(
+            torch.zeros(shape, dtype=torch.float64, device=device),
+            torch.full(shape, slot, device=device),
+        )
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What devices expect to notice under a belief, before thresholds are known."""
+
+    problem: Problem  # of the scenario: all edges
+    world: Problem  # under the belief
+    silence: Tensor  # (edge, 2): −ln P(nothing arrives), given that the sender was not / was heard elsewhere
+
+    def increments(self, seen: Glimpse) -> dict[str, Tensor]:
+        """Increment of every sum, by kind; (batch, member)."""
+        everywhere, own = self._harvest_shocks(seen)
+        direction, moved = self._channel_shocks(seen)
+        found = {
+            "harvest": _two_sided(everywhere),
+            "harvest of a device": _two_sided(own),
+            "channel": _two_sided(torch.cat([_pooled(direction), _pooled(moved)], -1)),
+            "channel of a site": _two_sided(direction),
+            "silence": self._silence(seen.noticed.arrived),
+        }
+        if seen.noticed.spent_ratio is not None:
+            found["spending of a device"] = _two_sided(self._spending_shock(seen.noticed.spent_ratio))
+        return found
+
+    def _spending_shock(self, ratio: Tensor) -> Tensor:
+        """(r / f − 1) / 0.2, zero where nothing was measured; (batch, device)."""
+        factor = self.world.spending_factor
+        shock = ((ratio if factor is None else ratio / factor) - 1) / _METER_DEVIATION
+        return shock.nan_to_num(0.0).clamp(-_LARGEST_SHOCK, _LARGEST_SHOCK)
+
+    def _harvest_shocks(self, seen: Glimpse) -> tuple[Tensor, Tensor]:
+        """Of all devices together, and of each; (batch, 1), (batch, device).
+
+        Under a common sky the median device shows the weather. What a device harvests beside that is its own.
+        """
+        shock = self._harvest_shock(seen)
+        if self.problem.harvest.law.sky != "common":
+            return _pooled(shock), shock
+        everywhere = shock.median(-1, keepdim=True).values
+        return everywhere, shock - everywhere
+
+    def _harvest_shock(self, seen: Glimpse) -> Tensor:
+        """(u − E u) / σ given the weather; (batch, device)."""
+        mean, deviation = harvest_moments(self.world, seen.slot, seen.weather)
+        usual = harvest_moments(self.problem, seen.slot, seen.weather)[0]
+        # a law without spread must not turn rounding into a shock
+        floor = 1e-6 * usual + 1e-300
+        shock = (seen.noticed.harvested_joule - mean) / torch.maximum(deviation, floor)
+        return shock.nan_to_num(0.0).clamp(-_LARGEST_SHOCK, _LARGEST_SHOCK)
+
+    def _channel_shocks(self, seen: Glimpse) -> tuple[Tensor, Tensor]:
+        """Standardised next level and standardised moving, given the level left; (batch, site) each."""
+        kernel = self.world.channel.kernel
+        level = torch.arange(len(kernel), dtype=kernel.dtype, device=kernel.device)
+        mean = kernel @ level
+        variance = (kernel @ level**2 - mean**2).clamp_min(0)
+        stay = kernel.diagonal()
+        direction = _standardised(seen.next_level, mean[seen.level], variance[seen.level])
+        moved = _standardised(seen.next_level != seen.level, 1 - stay[seen.level], (stay * (1 - stay))[seen.level])
+        known = seen.sites_known
+        return torch.where(known, direction, 0.0), torch.where(known, moved, 0.0)
+
+    def _silence(self, arrived: Tensor) -> Tensor:
+        """Evidence that a link is gone, both directions together; −∞ where a packet came; (batch, link)."""
+        elsewhere = heard_elsewhere(self.problem, arrived).long()
+        evidence = self.silence[torch.arange(self.silence.shape[0], device=arrived.device), elsewhere]
+        evidence = torch.where(arrived, -torch.inf, evidence)
+        total = evidence.new_zeros(len(arrived), self.problem.topology.num_edges // 2)
+        return total.index_add_(1, self._link_of_edge, evidence)
+
+    @cached_property
+    def _link_of_edge(self) -> Tensor:
+        """Undirected link of every directed edge; (edge,)."""
+        number = {pair: index for index, pair in enumerate(links(self.problem.topology))}
+        ends = zip(
+            self.problem.topology.edge_receiver.tolist(), self.problem.topology.edge_sender.tolist(), strict=True
+        )
+        return torch.tensor([number[min(p), max(p)] for p in ends], dtype=torch.long, device=self.problem.device)
+
+
+@dataclass(frozen=True)
+class Detector:
+    """An expectation with thresholds."""
+
+    expectation: Expectation
+    scale: dict[str, float]  # by kind: median over episodes of the largest sum
+    threshold: float  # λ, on sums over scales
+
+    def ratios(self, sums: dict[str, Sums]) -> dict[str, Tensor]:
+        """Every sum in units of its alarm level: an alarm where one exceeds 1; (batch, member) by kind."""
+        return {kind: one.value / (self.scale[kind] * self.threshold) for kind, one in sums.items()}
+
+
+def calibrated(
+    problem: Problem,
+    belief: Conditions,
+    policy: Policy,
+    false_alarm_prob: float,
+    episodes: int,
+    seed: int,
+    metered: bool = False,
+) -> Detector:
+    """Detector for a plan in the world it believes in; ``false_alarm_prob`` bounds alarms of an unchanged horizon.
+
+    ``metered`` says that devices measure what they spend.
+    """
+    world = world_under(problem, belief)
+    numbers = list(range(_FIRST_CALIBRATION, _FIRST_CALIBRATION + episodes))
+    glimpses = _glimpses(problem, world, policy, numbers, seed)
+    if metered:
+        glimpses = [_metered(glimpse, world, seed) for glimpse in glimpses]
+    first = torch.arange(episodes // _RATE_SHARE, device=problem.device)
+    rest = torch.arange(episodes // _RATE_SHARE, episodes, device=problem.device)
+    silence = _silence_evidence(problem, [g.noticed.arrived[first] for g in glimpses])
+    expectation = Expectation(problem, world, silence)
+    scale = {
+        kind: max(float(largest.median()), 1e-9)
+        for kind, largest in _largest(expectation, (g.of(first) for g in glimpses)).items()
+    }
+    ratios = _largest(expectation, (g.of(rest) for g in glimpses))
+    ratio = torch.stack([largest / scale[kind] for kind, largest in ratios.items()]).amax(0)
+    rank = min(math.ceil((len(rest) + 1) * (1 - false_alarm_prob)), len(rest))
+    return Detector(expectation, scale, max(float(ratio.sort().values[rank - 1]), 1e-9))
+
+
+def harvest_moments(problem: Problem, slot: int, weather: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the slot's harvest [J] given the weather; (batch, device) each."""
+    law = problem.harvest.law
+    phase = int(law.phase_of_slot[slot])
+    joule, prob = law.joule[phase], law.prob[phase]
+    mean = (joule * prob).sum(-1)
+    deviation = ((joule - mean.unsqueeze(-1)) ** 2 * prob).sum(-1).sqrt()
+    return law.scale * mean[weather], law.scale * deviation[weather]
+
+
+def heard_elsewhere(problem: Problem, arrived: Tensor) -> Tensor:
+    """Whether an edge's sender was heard by another receiver in the slot; (batch, edge)."""
+    sender = torch.from_numpy(problem.topology.edge_sender).to(arrived.device)
+    count = arrived.new_zeros(len(arrived), problem.num_devices, dtype=torch.long)
+    count = count.index_add_(1, sender, arrived.long())
+    return count[:, sender] > arrived.long()
+
+
+def _glimpses(problem: Problem, world: Problem, policy: Policy, numbers: list[int], seed: int) -> list[Glimpse]:
+    slots = list(run_slots(problem, policy, numbers, seed, {0: world}))
+    return [
+        Glimpse(
+            number,
+            now.weather,
+            now.channel_level,
+            after.channel_level,
+            Noticed(now.harvested_joule, now.delivered, now.scheduled),
+        )
+        for number, (now, after) in enumerate(pairwise(slots))
+    ]
+
+
+def _metered(seen: Glimpse, world: Problem, seed: int) -> Glimpse:
+    """The same with meters that differ from the plan by chance alone."""
+    noise = stream(seed, "meter", seen.slot).standard_normal(seen.noticed.trained.shape)
+    ratio = 1 + _METER_DEVIATION * torch.from_numpy(noise).to(world.device)
+    spent_ratio = ratio if world.spending_factor is None else ratio * world.spending_factor
+    return replace(seen, noticed=replace(seen.noticed, spent_ratio=spent_ratio))
+
+
+def _silence_evidence(problem: Problem, arrivals: list[Tensor]) -> Tensor:
+    """−ln P(nothing arrives) per edge, by whether the sender was heard elsewhere; (edge, 2)."""
+    evidence = []
+    arrived = torch.cat(arrivals)  # (slot and episode, edge)
+    elsewhere = heard_elsewhere(problem, arrived)
+    for given in (~elsewhere, elsewhere):
+        count = given.sum(0)
+        silent = (given & ~arrived).sum(0)
+        # one half more on both sides: a rare case proves little
+        evidence.append(-torch.log((silent + 0.5) / (count + 0.5)))
+    return torch.stack(evidence, -1).double()
+
+
+def _largest(expectation: Expectation, glimpses: Iterable[Glimpse]) -> dict[str, Tensor]:
+    """Largest sum of each kind over an episode; (episode,) by kind."""
+    sums: dict[str, Sums] = {}
+    largest: dict[str, Tensor] = {}
+    for seen in glimpses:
+        for kind, increment in expectation.increments(seen).items():
+            before = sums.get(kind) or Sums.zero(increment.shape, 0, increment.device)
+            sums[kind] = before.updated(increment, seen.slot)
+            most = sums[kind].value.amax(-1) if increment.shape[-1] else increment.new_zeros(len(increment))
+            largest[kind] = torch.maximum(largest[kind], most) if kind in largest else most
+    return largest
+
+
+def _two_sided(shock: Tensor) -> Tensor:
+    """Increments for rises and falls side by side; (batch, member) → (batch, 2 · member)."""
+    return torch.cat([shock, -shock], -1) - _SLACK
+
+
+def _pooled(shock: Tensor) -> Tensor:
+    """Σ_j z_j / √m, of unit variance too where members are independent; (batch, 1)."""
+    return shock.sum(-1, keepdim=True) / math.sqrt(max(shock.shape[-1], 1))
+
+
+def _standardised(value: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    deviation = variance.sqrt().clamp_min(1e-6)
+    return ((value.to(mean) - mean) / deviation).clamp(-_LARGEST_SHOCK, _LARGEST_SHOCK)

@@ -1,0 +1,325 @@
+"""A policy for a world that changes, which has to find out.
+
+`Replanning` watches what devices notice. On an alarm it estimates what the alarm speaks of, plans for it, starting
+from its first plan, and watches on with new expectations.
+
+An alarm and the readings that are pooled ride on the planners' own messages, which travel several hops a slot: the
+new plan is in force once the alarm has crossed the network. Estimates use all that was noticed from the estimated
+change to that slot; a harvest is estimated again each time the window has doubled, for early estimates are rough.
+Estimates are rounded (harvests to sixths of an octave, kernels to twentieths), so that episodes of equal belief share
+a plan.
+"""
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from heliomesh.field.living.answer import Answer, Answering, Switching
+from heliomesh.field.living.conditions import Conditions, Kernel, Pair, links, world_under
+from heliomesh.field.living.detector import Detector, Glimpse, Sums, calibrated, harvest_moments
+from heliomesh.model.policy import Decision, Observation, Weights
+from heliomesh.model.problem import Problem
+
+USUAL_FALSE_ALARM_PROB = 0.05
+HOPS_PER_SLOT = 8  # `prices` and `receiver` exchange messages with neighbours in up to eight rounds a slot
+_PER_OCTAVE = 6  # steps of estimated harvest factors per doubling
+_LEAST_FACTOR = 0.05  # below it a device is taken to harvest nothing
+_PER_UNIT = 20  # steps of estimated transition probabilities
+_PRIOR_MOVES = 10.0  # weight of the old kernel's rows, in transitions
+_SUSPECT = 0.5  # share of the alarm level at which a member is counted in when another one raises the alarm
+_LIFE = "life"  # the cause where a packet came over a link that was thought lost
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """An alarm of one episode."""
+
+    slot: int  # after which it was raised
+    cause: str
+    since: int  # estimated slot of the change
+    members: tuple[int, ...]  # of the kind of sums that raised it: those that were strange
+    silent: frozenset[Pair]  # links that were strangely silent by then
+    in_force: int  # slot from which on the new plan was followed
+
+
+@dataclass(frozen=True)
+class Window:
+    """Harvests of some devices from a slot on, to be estimated again in a later slot."""
+
+    first_slot: int
+    again: int
+    devices: tuple[int, ...]
+    apart: bool  # each device its own factor
+
+
+@dataclass
+class Replanning:
+    """Watch, and plan anew after an alarm; the state of a batch of episodes is kept between slots."""
+
+    problem: Problem
+    first: Answer
+    plan_for: Callable[[Conditions], Answer]
+    detector_for: Callable[[Answer], Detector]
+    hops_per_slot: int  # how far an alarm travels in a slot
+    alarms: list[list[Alarm]] = field(default_factory=list)  # by episode of the batch
+    beliefs: list[Conditions] = field(default_factory=list)  # by episode of the batch
+    _answers: dict[Conditions, Answer] = field(default_factory=dict)
+    _detectors: dict[Conditions, Detector] = field(default_factory=dict)
+    _sums: dict[str, Sums] = field(default_factory=dict)
+    _history: list[Glimpse] = field(default_factory=list)
+    _windows: dict[int, Window] = field(default_factory=dict)  # of harvests being estimated, by episode
+    _before: Observation | None = None
+
+    @property
+    def continuous_powers(self) -> bool:
+        """Whether the first plan has them; all plans are one planner's."""
+        return self.first.continuous_powers
+
+    def answer_in(self, episode: int) -> Answer:
+        """The answer that an episode of the batch follows now."""
+        return self._answers[self.beliefs[episode]]
+
+    def recall(self, seen: Observation) -> tuple[Tensor, ...]:
+        """What the plans remember, each of the episodes that followed it in the slot before."""
+        if seen.noticed is None or not self.first.memory_axes:
+            return self.first.recall(seen)
+        memory = [part.clone() for part in seen.memory]
+        for belief, episodes in self._groups():
+            for whole, part in zip(memory, self._answers[belief].recall(seen.of(episodes)), strict=True):
+                whole[episodes] = part
+        return tuple(memory)
+
+    def decide(self, slot: int, seen: Observation) -> Decision:
+        """Look back on the slot before, then act by the plan of each episode's belief."""
+        if slot == 0 or not self.beliefs:  # a watcher may come later than the first slot
+            self._begin(len(seen.battery_joule))
+        elif seen.noticed is not None and self._before is not None:
+            before = self._before
+            levels = before.channel_level, seen.channel_level
+            self._watch(Glimpse(slot - 1, before.weather, *levels, seen.noticed))
+            self._take_force(slot)
+        self._before = seen
+        return self._act(slot, seen)
+
+    def _begin(self, batch: int) -> None:
+        self._answers.setdefault(self.first.conditions, self.first)
+        self.beliefs = [self.first.conditions] * batch
+        self.alarms = [[] for _ in range(batch)]
+        self._sums, self._history, self._windows = {}, [], {}
+
+    def _seen_since(self, slot: int) -> list[Glimpse]:
+        """What was noticed from a slot on."""
+        return [glimpse for glimpse in self._history if glimpse.slot >= slot]
+
+    def _groups(self) -> list[tuple[Conditions, Tensor]]:
+        """Episodes of equal belief."""
+        groups: dict[Conditions, list[int]] = {}
+        for episode, belief in enumerate(self.beliefs):
+            groups.setdefault(belief, []).append(episode)
+        return [(belief, torch.tensor(e, device=self.problem.device)) for belief, e in groups.items()]
+
+    def _act(self, slot: int, seen: Observation) -> Decision:
+        batch = seen.battery_joule
+        power, trained = torch.zeros_like(batch), torch.zeros_like(batch, dtype=torch.bool)
+        edge = batch.new_zeros(len(batch), self.problem.topology.num_edges)
+        own = torch.zeros_like(batch)
+        for belief, episodes in self._groups():
+            answer = self._answers[belief]
+            followed = answer.decide(self.problem, slot, seen.of(episodes))
+            power[episodes], trained[episodes] = followed.power_watt, followed.trained
+            edge[episodes], own[episodes] = answer.weights.edge, answer.weights.own
+        return Decision(power, trained, Weights(edge, own))
+
+    def _watch(self, seen: Glimpse) -> None:
+        """Update all sums with one slot, and raise alarms."""
+        self._history.append(seen)
+        for belief, episodes in self._groups():
+            detector = self._detector(belief)
+            mine = seen.of(episodes)
+            for kind, increment in detector.expectation.increments(mine).items():
+                if kind not in self._sums:
+                    shape = torch.Size((len(self.beliefs), increment.shape[-1]))
+                    self._sums[kind] = Sums.zero(shape, 0, increment.device)
+                whole = self._sums[kind]
+                part = Sums(whole.value[episodes], whole.since[episodes]).updated(increment, seen.slot)
+                whole.value[episodes], whole.since[episodes] = part.value, part.since
+            self._raise_alarms(belief, episodes, mine)
+
+    def _raise_alarms(self, belief: Conditions, episodes: Tensor, seen: Glimpse) -> None:
+        """Alarms of the episodes of one belief after a slot."""
+        sums = {kind: Sums(one.value[episodes], one.since[episodes]) for kind, one in self._sums.items()}
+        ratios = self._detector(belief).ratios(sums)
+        kinds = [kind for kind, ratio in ratios.items() if ratio.shape[-1]]
+        largest = torch.stack([ratios[kind].amax(-1) for kind in kinds])  # (kind, episode)
+        returned = (seen.noticed.arrived & self._answers[belief].edge_lost).any(-1)
+        for place in ((largest.amax(0) > 1) | returned).nonzero().flatten().tolist():
+            cause = _LIFE if bool(returned[place]) else kinds[int(largest[:, place].argmax())]
+            ratio = ratios.get(cause, largest.new_ones(1, 0))[place if cause != _LIFE else 0]
+            members = tuple((ratio > _SUSPECT).nonzero().flatten().tolist())
+            since = int(sums[cause].since[place, members].min()) if members else seen.slot
+            silent = (ratios["silence"][place] > _SUSPECT).nonzero().flatten().tolist()
+            pairs = links(self.problem.topology)
+            self._alarm(int(episodes[place]), seen.slot, cause, since, members, frozenset(pairs[n] for n in silent))
+
+    def _detector(self, belief: Conditions) -> Detector:
+        if belief not in self._detectors:
+            self._detectors[belief] = self.detector_for(self._answers[belief])
+        return self._detectors[belief]
+
+    def _alarm(
+        self, episode: int, slot: int, cause: str, since: int, members: tuple[int, ...], silent: frozenset[Pair]
+    ) -> None:
+        """Note an alarm unless an earlier one is still on its way."""
+        known = self.alarms[episode]
+        if not known or known[-1].in_force <= slot:
+            crossing = math.ceil(self.problem.topology.diameter / self.hops_per_slot)
+            known.append(Alarm(slot, cause, since, members, silent, slot + 1 + crossing))
+
+    def _take_force(self, slot: int) -> None:
+        """New beliefs of the episodes whose alarm has reached everybody, or whose window has doubled."""
+        for episode, alarms in enumerate(self.alarms):
+            if alarms and alarms[-1].in_force == slot:
+                self._windows.pop(episode, None)
+                self._believe(episode, self._estimate(episode, alarms[-1]), slot)
+            elif episode in self._windows and self._windows[episode].again == slot:
+                self._believe(episode, self._rescaled(episode, self._windows[episode], slot), slot)
+
+    def _believe(self, episode: int, belief: Conditions, slot: int) -> None:
+        """Follow another belief from now on, with sums that start anew."""
+        if belief == self.beliefs[episode]:
+            return
+        if belief not in self._answers:
+            self._answers[belief] = self.plan_for(belief)
+        self.beliefs[episode] = belief
+        for sums in self._sums.values():
+            sums.value[episode], sums.since[episode] = 0.0, slot
+
+    def revive(self, episode: int, devices: Collection[int], slot: int) -> None:
+        """Count on devices again that are known to be back though no packet of theirs came."""
+        belief = self.beliefs[episode]
+        dark = {device: 1.0 for device, factor in belief.harvest if device in devices and factor == 0}
+        self._believe(episode, replace(belief, away=belief.away.difference(devices)).with_harvest(dark), slot)
+
+    def _estimate(self, episode: int, alarm: Alarm) -> Conditions:
+        """The belief after an alarm."""
+        belief = self.beliefs[episode]
+        match alarm.cause:
+            case "life":
+                return self._with_returned(episode, belief, alarm)
+            case "harvest":
+                everyone = tuple(range(self.problem.num_devices))
+                belief = self._rescaled(episode, Window(alarm.since, 0, everyone, apart=False), alarm.in_force)
+            case "harvest of a device":
+                some = tuple(sorted({member % self.problem.num_devices for member in alarm.members}))
+                belief = self._rescaled(episode, Window(alarm.since, 0, some, apart=True), alarm.in_force)
+            case "channel" | "channel of a site":
+                belief = replace(belief, kernel=self._kernel(episode, belief, alarm.since))
+            case "spending of a device":
+                some = tuple(sorted({member % self.problem.num_devices for member in alarm.members}))
+                belief = belief.with_spending(self._spending(episode, some, alarm.since))
+        silent = alarm.silent | self._dark_and_silent(episode, belief, alarm.since)
+        return without_links(self.problem, belief, set(silent)) if silent else belief
+
+    def _dark_and_silent(self, episode: int, belief: Conditions, since: int) -> frozenset[Pair]:
+        """Links of devices that harvest nothing, where nothing has come since the change: such a device is dead."""
+        dark = {device for device, factor in belief.harvest if factor == 0}
+        arrived = torch.stack([seen.noticed.arrived[episode] for seen in self._seen_since(since)]).any(0)
+        heard = {device for edge in arrived.nonzero().flatten().tolist() for device in _pair(self.problem, edge)}
+        return frozenset(pair for pair in links(self.problem.topology) if (dark - heard).intersection(pair))
+
+    def _rescaled(self, episode: int, window: Window, slot: int) -> Conditions:
+        """Harvest factors from the joules of a window over those expected, and a later slot to look again."""
+        belief = self.beliefs[episode]
+        self._windows[episode] = replace(window, again=2 * slot - window.first_slot)
+        old = belief.harvest_factor(self.problem.num_devices)
+        seen = [glimpse.of(torch.tensor([episode])) for glimpse in self._seen_since(window.first_slot)]
+        by_slot = torch.cat([g.noticed.harvested_joule for g in seen])
+        expected = torch.cat([harvest_moments(self.problem, g.slot, g.weather)[0] for g in seen])
+        harvested, usual = by_slot.nansum(0), torch.where(by_slot.isnan(), 0.0, expected).sum(0)
+        if window.apart:
+            return belief.with_harvest({d: rounded_factor(float(harvested[d] / usual[d])) for d in window.devices})
+        if not any(old):  # after total darkness all devices start from the scenario's law
+            old = [1.0] * len(old)
+        ratio = float(harvested.sum() / (usual * torch.tensor(old).to(usual)).sum())
+        return belief.with_harvest({d: rounded_factor(old[d] * ratio) for d in window.devices})
+
+    def _spending(self, episode: int, devices: tuple[int, ...], since: int) -> dict[int, float]:
+        """Factors on what devices draw: the median of measured over planned joules since a slot, rounded."""
+        ratios = [seen.noticed.spent_ratio for seen in self._seen_since(since)]
+        measured = torch.stack([ratio[episode] for ratio in ratios if ratio is not None])  # (slot, device)
+        found = measured.nanmedian(0).values
+        return {device: rounded_factor(max(float(found[device]), _LEAST_FACTOR)) for device in devices}
+
+    def _kernel(self, episode: int, belief: Conditions, since: int) -> Kernel:
+        """Counted transitions of all sites, with the old kernel as a weak prior, rounded."""
+        old = world_under(self.problem, belief).channel.kernel
+        counts = _PRIOR_MOVES * old
+        for seen in self._seen_since(since):
+            known = seen.sites_known[episode]
+            moves = (seen.level[episode] * len(old) + seen.next_level[episode])[known]
+            counts = counts + torch.bincount(moves, minlength=old.numel()).reshape(old.shape)
+        prob = torch.round(counts / counts.sum(1, keepdim=True) * _PER_UNIT) / _PER_UNIT
+        prob = (prob + torch.diag(1 - prob.sum(1))).clamp_min(0)
+        return tuple(tuple(row) for row in (prob / prob.sum(1, keepdim=True)).tolist())
+
+    def _with_returned(self, episode: int, belief: Conditions, alarm: Alarm) -> Conditions:
+        """The belief with all links over which packets came since the alarm."""
+        heard: set[Pair] = set()
+        for seen in self._seen_since(alarm.slot):
+            back = seen.noticed.arrived[episode] & self._answers[belief].edge_lost
+            heard |= {_pair(self.problem, edge) for edge in back.nonzero().flatten().tolist()}
+        lost = {pair for pair in links(self.problem.topology) if belief.is_lost(pair)} - heard
+        return without_links(self.problem, replace(belief, links_off=frozenset(), away=frozenset()), lost)
+
+
+@dataclass(frozen=True)
+class Watch:
+    """How a policy watches for changes."""
+
+    false_alarm_prob: float = USUAL_FALSE_ALARM_PROB  # over the horizon, if nothing changes
+    calibration_episodes: int = 200
+    hops_per_slot: int = HOPS_PER_SLOT  # how far an alarm travels in a slot
+    seed: int = 0
+    metered: bool = False  # whether devices measure what they spend
+
+
+def replanning(answering: Answering, first: Answer, watch: Watch) -> Replanning:
+    """A policy that starts with an answer and looks after itself."""
+    problem = answering.problem
+
+    def plan_for(conditions: Conditions) -> Answer:
+        # always from the first plan: the result must not depend on which episode asked first
+        return answering.answer_to(conditions, previous=first.plan)
+
+    def detector_for(answer: Answer) -> Detector:
+        policy, told = Switching(problem, ((0, answer),)), answer.conditions
+        chosen = (watch.false_alarm_prob, watch.calibration_episodes, watch.seed, watch.metered)
+        return calibrated(problem, told, policy, *chosen)
+
+    return Replanning(problem, first, plan_for, detector_for, watch.hops_per_slot)
+
+
+def rounded_factor(factor: float) -> float:
+    """A harvest factor on a grid of equal ratios; 0 where next to nothing is harvested."""
+    if factor < _LEAST_FACTOR:
+        return 0.0
+    return float(2.0 ** (round(_PER_OCTAVE * math.log2(factor)) / _PER_OCTAVE))
+
+
+def without_links(problem: Problem, belief: Conditions, pairs: set[Pair]) -> Conditions:
+    """The belief without some links; a device with no link left is away, for nobody can tell the difference."""
+    lost = {pair for pair in links(problem.topology) if belief.is_lost(pair)} | pairs
+    away = frozenset(
+        device
+        for device, neighbours in enumerate(problem.topology.neighbours)
+        if neighbours and all((min(device, n), max(device, n)) in lost for n in neighbours)
+    )
+    return replace(belief, links_off=frozenset(p for p in lost if not away.intersection(p)), away=away)
+
+
+def _pair(problem: Problem, edge: int) -> Pair:
+    ends = (int(problem.topology.edge_receiver[edge]), int(problem.topology.edge_sender[edge]))
+    return min(ends), max(ends)

@@ -1,0 +1,1 @@
+"""Solving on battery grids: dynamic programs and the exact evaluation of plans."""

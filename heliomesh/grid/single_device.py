@@ -1,0 +1,185 @@
+"""Dynamic programs of single devices against given action prices: all devices at once.
+
+v_t(b) = min over feasible a of  price_t(a) + E[v_{t+1} | b − e(a)]
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from heliomesh.grid.cycle_fixed_point import settle_laws, settle_values
+from heliomesh.model.problem import Problem
+from heliomesh.slot.ties import first_least
+
+
+def future_values(problem: Problem, slot: int, value: Tensor) -> Tensor:
+    """E[value next | state after spending]; (device, energy) → (device, energy)."""
+    return (problem.energy_kernels(slot) @ value.unsqueeze(-1)).squeeze(-1)
+
+
+def reached_values(problem: Problem, future: Tensor) -> Tensor:
+    """Values of what every action leaves, interpolated; (device, energy) → (device, energy, action)."""
+    left, change = problem.energy_left, problem.actions.change
+    wide = future.unsqueeze(-1).expand(-1, -1, left.shape[-1])
+    reached = wide.gather(1, left)
+    if bool(change.any()):
+        above = wide.gather(1, (left + 1).clamp(max=problem.num_energy - 1))
+        reached = torch.lerp(reached, above, change.unsqueeze(1).to(reached))
+    return reached
+
+
+def opportunity_values(problem: Problem, price: Tensor) -> Tensor:
+    """Post-decision values of every device whose prices of actions are drawn anew in every slot.
+
+        v_t(b) = mean over opportunities of  min over feasible a of  price(a) + E[v_{t+1} | b − e(a)]
+
+    price (slot, opportunity, device, action), equally likely → (slot, device, energy).
+    """
+    slots, _, devices, _ = price.shape
+    value = torch.zeros(devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
+    futures = torch.empty(slots, devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
+    for slot in range(slots - 1, -1, -1):
+        futures[slot] = value if slot == slots - 1 else future_values(problem, slot, value)
+        reached = reached_values(problem, futures[slot]).masked_fill(~problem.feasible, torch.inf)
+        value = torch.stack([(now.unsqueeze(1) + reached).amin(-1) for now in price[slot].to(reached)]).mean(0)
+    return futures
+
+
+@dataclass(frozen=True)
+class DevicePrograms:
+    """What dynamic programs of some devices share."""
+
+    problem: Problem
+    devices: Tensor  # (device,) numbers
+
+    @cached_property
+    def barred(self) -> Tensor:
+        """+∞ where a state does not pay for an action, else 0; (device, energy, action)."""
+        feasible = self.problem.feasible[self.devices]
+        return torch.zeros(feasible.shape, dtype=self.problem.dtype, device=feasible.device).masked_fill_(
+            ~feasible, torch.inf
+        )
+
+    def goes_on(self, slot: int) -> bool:
+        """Whether another slot follows."""
+        return self.problem.endless or slot < self.problem.slots - 1
+
+    def kernels(self, slot: int) -> Tensor:
+        """`Problem.energy_kernels` of the devices; (device, energy, energy)."""
+        phase = int(self.problem.harvest.law.phase_of_slot[slot])
+        if phase not in self._newest:
+            self._newest.clear()  # a law may have many phases
+            self._newest[phase] = self.problem.energy_kernels(slot)[self.devices]
+        return self._newest[phase]
+
+    @cached_property
+    def _newest(self) -> dict[int, Tensor]:
+        """Kernels of the phase last asked for."""
+        return {}
+
+
+@dataclass(frozen=True)
+class OwnPrograms(DevicePrograms):
+    """Dynamic programs of some devices, each on its own.
+
+    Loops over slots hold as few operations as can be: on small networks each costs more than its arithmetic.
+    """
+
+    def best_responses(self, price: Tensor) -> tuple[Tensor, Tensor, bool]:
+        """Optimal actions and post-decision values against prices (slot, device, action).
+
+        Returns actions (slot, device, energy), futures (slot, device, energy): E[v_{t+1} | state after spending], and
+        whether these are exact: around a cycle they are but for a constant, once they have settled.
+        """
+        slots, shape = len(price), (len(self.devices), self.problem.num_energy, price.shape[-1])
+        futures = price.new_zeros(slots, *shape[:2])
+
+        def before(last: Tensor) -> Tensor:
+            """Values before the first slot of those after the last."""
+            value = last.clone()
+            for slot in range(slots - 1, -1, -1):
+                future = futures[slot]
+                if self.goes_on(slot):
+                    torch.bmm(self.kernels(slot), value.unsqueeze(-1), out=future.unsqueeze(-1))
+                torch.amin(self._costs(future, price[slot]), -1, out=value)
+            return value
+
+        nothing, exact = price.new_zeros(shape[:2]), True
+        if self.problem.endless:
+            exact = settle_values(before, nothing, slots)
+        else:
+            before(nothing)
+        at_once = max(1, _COST_ENTRIES[price.device.type] // self.barred.numel())
+        pieces = zip(torch.split(futures, at_once), torch.split(price, at_once), strict=True)
+        best = [first_least(self._costs(*piece)).to(self.problem.actions.index_type) for piece in pieces]
+        return torch.cat(best), futures, exact
+
+    def _costs(self, future: Tensor, price: Tensor) -> Tensor:
+        """Price and future of every action; (..., device, energy), (..., action) → (..., device, energy, action)."""
+        slots = future.shape[:-2]
+        reached = future.gather(-1, self._lower.expand(*slots, -1, -1))
+        if self._share is not None:
+            reached = torch.lerp(reached, future.gather(-1, self._upper.expand(*slots, -1, -1)), self._share)
+        return reached.reshape(*slots, *self.barred.shape).add_(price.unsqueeze(-2)).add_(self.barred)
+
+    def action_laws(self, actions: Tensor) -> Tensor:
+        """Law of every action in every slot; actions (slot, device, energy) → (slot, device, action).
+
+        Around a cycle these are the laws in the long run.
+        """
+        problem, chosen = self.problem, actions.long()
+        slots, count = len(actions), len(problem.actions)
+        place = chosen + count * torch.arange(problem.num_energy, device=problem.device)
+        lower, upper = (
+            table.expand(slots, -1, -1).gather(2, place) for table in (self._lower, self._upper)
+        )  # (slot, device, energy)
+        share = None if self._share is None else self._share.expand(slots, -1, -1).gather(2, place)
+        held = torch.empty(actions.shape, dtype=problem.dtype, device=problem.device)
+
+        def after(law: Tensor) -> Tensor:
+            """Laws of the energies after the last slot of those before the first."""
+            for slot in range(slots):
+                held[slot] = law
+                if share is None:
+                    stored = torch.zeros_like(law).scatter_add_(1, lower[slot], law)
+                else:
+                    above = law * share[slot]
+                    stored = torch.zeros_like(law).scatter_add_(1, lower[slot], law - above)
+                    stored.scatter_add_(1, upper[slot], above)
+                law = torch.bmm(stored.unsqueeze(1), self.kernels(slot)).squeeze(1)
+            return law
+
+        first = problem.initial_energy_law[self.devices]
+        if problem.endless:
+            settle_laws(after, first, slots)
+        else:
+            after(first)
+        return held.new_zeros(*held.shape[:2], count).scatter_add_(2, chosen, held)
+
+    @cached_property
+    def _lower(self) -> Tensor:
+        """State that an action leaves, at or below; (device, energy × action)."""
+        return self.problem.energy_left[self.devices].flatten(1)
+
+    @cached_property
+    def _upper(self) -> Tensor:
+        """The next state up; (device, energy × action)."""
+        return (self._lower + 1).clamp(max=self.problem.num_energy - 1)
+
+    @cached_property
+    def _share(self) -> Tensor | None:
+        """By which share what is left lies above `_lower`; None where it never does. (device, energy × action)."""
+        change = self.problem.actions.change
+        if not bool(change.any()):
+            return None
+        return change[self.devices].to(self.problem.dtype).repeat(1, self.problem.num_energy)
+
+
+_COST_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 27}  # costs of actions compared at a time
+
+
+def action_laws(problem: Problem, actions: Tensor) -> Tensor:
+    """Law of every device's action in every slot; actions (slot, device, energy) → (slot, device, action)."""
+    return OwnPrograms(problem, torch.arange(problem.num_devices, device=problem.device)).action_laws(actions)

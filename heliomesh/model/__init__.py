@@ -1,0 +1,1 @@
+"""The decision problem: states, actions, costs as factors, policies and plans."""

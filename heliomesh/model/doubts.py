@@ -1,0 +1,97 @@
+"""What is valid but probably not meant: numbers of a scenario that no such network has, in one sentence each.
+
+A unit that was mistaken, such as mW for W or m² for cm², shows in a few ratios: how many packets a day's harvest pays
+for, how long a slot lasts, how strongly a radio sends.
+"""
+
+from heliomesh.model.problem import Problem
+
+_MOST_RADIATED_WATT = 10.0  # radios of battery-powered devices radiate less
+_LONG_SLOT_SECOND = 6 * 3600.0  # so long a slot holds day and night
+_MOST_PLENTY = 100.0  # of the dearest action, in every slot: energy is then no matter
+
+
+def doubts(problem: Problem) -> list[str]:
+    """Sentences on what looks wrong; none where everything is plausible."""
+    found = [*_deaf_links(problem), *_long_slot(problem), *_strong_radio(problem)]
+    actions = problem.actions
+    if not bool((actions.needed_quanta[:, actions.trained] < problem.battery.levels).any()):
+        found.append("no device can ever afford to train; raise energy.capacity_joule or lower the energies")
+    return [*found, *_energy_balance(problem)]
+
+
+def _deaf_links(problem: Problem) -> list[str]:
+    """One sentence where some links, or all, lose practically every packet; none where nobody could send anyway."""
+    deaf, links = int(problem.deaf.sum()), problem.topology.num_edges
+    if not deaf or float(problem.actions.power_watt.max()) == 0:
+        return []
+    noise = float(problem.link.noise_watt.max())
+    where = "any link" if deaf == links else f"{deaf} of {links} links"
+    return [
+        f"no packet can arrive on {where}: the noise drowns even the largest power on the best channel level; "
+        f"lower link.noise_watt (now {noise:.6g} W at most) or the losses of link and channel"
+    ]
+
+
+def _long_slot(problem: Problem) -> list[str]:
+    second = problem.scenario.energy.slot_second
+    if second < _LONG_SLOT_SECOND:
+        return []
+    return [
+        f"energy.slot_second: a slot lasts {second / 3600:g} hours; day and night within it are one harvest, "
+        "and batteries only matter from slot to slot"
+    ]
+
+
+def _strong_radio(problem: Problem) -> list[str]:
+    most = float(problem.actions.power_watt.max())
+    if most <= _MOST_RADIATED_WATT:
+        return []
+    return [f"energy.powers_watt: a device radiates {most:g} W, more than {_MOST_RADIATED_WATT:g} W; mW are not W"]
+
+
+def _energy_balance(problem: Problem) -> list[str]:
+    """What the harvest of a day, or of a shorter episode, pays for at the device that is best off."""
+    stored = problem.battery.losses.charge_efficiency * problem.harvest.law.mean_joule()
+    drain, actions = problem.battery.losses.drain_joule, problem.actions
+    slots, span = _span(problem)
+    if bool((drain > stored).all()):
+        best = int((stored - drain).argmax())
+        takes, stores = (slots * float(joule[best]) for joule in (drain, stored))
+        return [f"{span} of standing by takes {takes:.3g} J, and its harvest stores {stores:.3g} J; {_CHECK}"]
+    few = []
+    for kind, active in (("packets", actions.power_watt > 0), ("slots of training", actions.trained)):
+        cheapest = actions.spent_joule[:, active].amin(1) if bool(active.any()) else stored.new_zeros(1)
+        number = float((slots * (stored - drain) / cheapest.clamp_min(_FREE)).max())
+        few += [f"{number:.2g} {kind}"] if number < 1 and bool((cheapest > 0).all()) else []
+    if few:
+        return [f"the harvest of {span} pays for {' and '.join(few)}; {_CHECK}"]
+    plenty = float((stored / actions.needed_joule.amax(1).clamp_min(_FREE)).min())
+    if plenty > _MOST_PLENTY and float(actions.needed_joule.max()) > 0:
+        return [f"the harvest of a slot pays for the dearest action {plenty:.3g} times; {_CHECK}"]
+    return []
+
+
+_FREE = 1e-300  # what costs nothing can be paid for without end
+_CHECK = "check the powers [W], the panel [cm²] and the irradiance [W/m²]"
+
+
+def _span(problem: Problem) -> tuple[float, str]:
+    """Slots of a day, which a solar harvest may cut to a daily window, or of an episode that is shorter."""
+    first, end = getattr(problem.scenario.harvest, "hours", (0.0, 24.0))
+    day = (end - first) * 3600 / problem.scenario.energy.slot_second
+    return (day, "a day") if day < problem.slots else (problem.slots, f"an episode of {problem.slots} slots")
+
+
+def remarks(problem: Problem) -> list[str]:
+    """What is valid but probably not meant, or worth knowing of the grid and the data."""
+    found = doubts(problem)
+    if problem.scenario.energy.battery_levels is not None and problem.rounding_excess() > _COARSE:
+        found.append(
+            f"energy.battery_levels rounds spending up by as much as {problem.rounding_excess():.0%} where "
+            "planners do not interpolate; leave it out, and every planner chooses its own grid"
+        )
+    return [*found, *problem.harvest.law.remarks]
+
+
+_COARSE = 0.35  # rounding beyond which plans visibly suffer

@@ -1,0 +1,616 @@
+"""The decision problem: kernels, actions, neighbourhoods and the independent parts it falls into."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import networkx as nx
+import numpy as np
+import torch
+from torch import Tensor
+
+from heliomesh.common import catalog
+from heliomesh.common.arguments import checked
+from heliomesh.model.factor import Variable, energy, site
+from heliomesh.model.workload import check_slot, compute_second, transmit_second
+from heliomesh.physics.battery import Battery, aligned_battery, build_battery, initial_level_law
+from heliomesh.physics.channel import Channel, build_channel
+from heliomesh.physics.harvesting import (
+    Harvest,
+    HarvestLaw,
+    HarvestReplay,
+    Sky,
+    under_clouds,
+    under_sky,
+    with_forecast,
+    with_law,
+)
+from heliomesh.physics.link import Radio, build_link
+from heliomesh.physics.sending import build_sending
+from heliomesh.physics.storage import Consumption, build_consumption, build_losses
+from heliomesh.physics.topology import Topology, build_topology
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import HARVEST_CATALOG, variant
+from heliomesh.scenario.section import MOST_JOULE, MOST_WATT, per_device
+
+_Holder = TypeVar("_Holder")
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What a device may do in a slot: idle, send, train, or both; those that train come last, then powers rise."""
+
+    power_watt: Tensor  # (action,)
+    trained: Tensor  # (action,) bool
+    spent_joule: Tensor  # (device, action) drawn from storage
+    needed_joule: Tensor  # (device, action) what a battery must hold: spending and the slot's drain; nothing to idle
+    quanta: Tensor  # (device, action) spending in battery grid steps, rounded up
+    change: Tensor  # (device, action) what that is too much, in grid steps; a value left is interpolated by it
+    needed_quanta: Tensor  # (device, action) what is needed in grid steps, rounded up
+
+    def __len__(self) -> int:
+        return len(self.power_watt)
+
+    @property
+    def index_type(self) -> torch.dtype:
+        """Smallest type that holds an action's index; the scenario allows 1000 powers."""
+        return torch.int8 if len(self) <= 128 else torch.int16
+
+    def last_of(self, allowed: Tensor) -> Tensor:
+        """Last allowed action, idle always being allowed: train if possible, then send as strongly as possible.
+
+        allowed (..., action) → (...).
+        """
+        return (allowed * self._order).argmax(-1)
+
+    @cached_property
+    def _order(self) -> Tensor:
+        """1, 2, … (action,)."""
+        return torch.arange(1, len(self) + 1, device=self.power_watt.device)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A set of devices and sites whose decisions do not touch the rest of the network."""
+
+    devices: tuple[int, ...]
+    sites: tuple[int, ...]
+    receivers: tuple[int, ...]
+
+    @property
+    def states(self) -> tuple[Variable, ...]:
+        """State variables: sites, then energies."""
+        return (*map(site, self.sites), *map(energy, self.devices))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A finite-horizon, multi-agent decision problem on a graph.
+
+    Attributes
+    ----------
+    scenario
+        Every input.
+    topology
+        Who hears whom, and the weights of averaging.
+    channel
+        Levels of the power gain and how they change.
+    harvest
+        Energy that devices get in each slot, as a law or a replayed series.
+    battery
+        Capacities and the planning grid.
+    link
+        From powers and gains to packet errors.
+    actions
+        Power, training and energy of every action.
+    dtype
+        Numbers of the planners' tables.
+    device
+        Where they live.
+    cycle_slots
+        Slots of a cycle whose first slot follows its last (`model/endless.py`); None where slots end.
+    spending_factor
+        Factor on what each device draws from storage; None where all draw what the scenario says.
+    """
+
+    scenario: Scenario
+    topology: Topology
+    channel: Channel
+    harvest: Harvest
+    battery: Battery
+    link: Radio
+    actions: Actions
+    dtype: torch.dtype
+    device: torch.device
+    cycle_slots: int | None = None
+    spending_factor: Tensor | None = None
+
+    @property
+    def slots(self) -> int:
+        """Horizon T, or the slots of a cycle."""
+        return self.cycle_slots or self.scenario.slots
+
+    @property
+    def endless(self) -> bool:
+        """Whether the first slot follows the last."""
+        return self.cycle_slots is not None
+
+    @property
+    def unrolled_slots(self) -> int:
+        """Slots through which Algorithm 1 runs backwards: T, or where slots come again, two cycles or more."""
+        if not self.endless:
+            return self.slots
+        return self.slots * max(-(-_LOOK_AHEAD_SLOTS // self.slots), 2)
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices m."""
+        return self.topology.num_devices
+
+    @property
+    def num_energy(self) -> int:
+        """Energy states per device: weather levels × battery levels."""
+        return self.harvest.law.num_weather * self.battery.levels
+
+    @cached_property
+    def wide(self) -> "Problem":
+        """The same problem in float64, in which bounds are certified: float32 may round them upward."""
+        return self if self.dtype == torch.float64 else replace(self, dtype=torch.float64)
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether all slots have one harvest law, so that far from the horizon they are alike."""
+        return len(self.harvest.law.joule) == 1
+
+    def size(self, variable: Variable) -> int:
+        """Number of values of a variable."""
+        return {"site": self.channel.levels, "energy": self.num_energy, "action": len(self.actions)}[variable.kind]
+
+    def sizes(self, scope: tuple[Variable, ...]) -> tuple[int, ...]:
+        """Number of values of several variables."""
+        return tuple(map(self.size, scope))
+
+    def kernel(self, variable: Variable, slot: int) -> Tensor:
+        """Transition kernel [now, next] of a state variable; for energies, ``now`` is the state after spending."""
+        if variable.kind == "site":
+            return self.channel.kernel.to(self.dtype)
+        return self.energy_kernels(slot)[variable.owner]
+
+    def energy_kernels(self, slot: int) -> Tensor:
+        """Kernels of all devices' energies [left after spending, next]; (device, energy, energy)."""
+        return self.phase_kernels(int(self.harvest.law.phase_of_slot[slot]))
+
+    def phase_kernels(self, phase: int) -> Tensor:
+        """`energy_kernels` of a phase of the harvest law.
+
+        Those of a law with many phases are made anew when asked for, so that weeks fit the memory.
+        """
+        kept = self._kept_kernels
+        found = kept.get(phase)
+        if found is None:
+            found = self._energy_kernel(phase)
+            if (len(kept) + 1) * found.nbytes <= _KEPT_KERNEL_BYTES:
+                kept[phase] = found
+        return found
+
+    def initial_law(self, variable: Variable) -> Tensor:
+        """Law of a state variable in the first slot."""
+        if variable.kind == "site":
+            return self.channel.stationary.to(self.dtype)
+        return self.initial_energy_law[variable.owner]
+
+    @cached_property
+    def initial_energy_law(self) -> Tensor:
+        """Law of every device's energy in the first slot; (device, energy)."""
+        level = initial_level_law(self.scenario, self.battery).to(self.device, self.dtype)
+        weather = self.harvest.law.stationary.to(level)
+        return torch.einsum("w,db->dwb", weather, level).reshape(self.num_devices, -1)
+
+    @cached_property
+    def _kept_kernels(self) -> dict[int, Tensor]:
+        """Kernels by phase, as far as they fit."""
+        return {}
+
+    def _energy_kernel(self, phase: int) -> Tensor:
+        """Kernels (device, energy, energy) of a phase: the battery fills by today's weather, then weather moves."""
+        law = self.harvest.law
+        battery = self.battery.kernel(law, phase)  # (device, weather, left, next)
+        joint = torch.einsum("dwln,wv->dwlvn", battery, law.kernel)
+        return joint.reshape(self.num_devices, self.num_energy, self.num_energy).to(self.dtype)
+
+    @cached_property
+    def energy_left(self) -> Tensor:
+        """Energy state left after an action, at or below; (device, energy, action). Infeasible ones keep the state.
+
+        What is left is that state by a share of 1 − change and the next one up by a share of change.
+        """
+        state = torch.arange(self.num_energy, device=self.device).reshape(1, -1, 1)
+        return torch.where(self.feasible, state - self.actions.quanta.unsqueeze(1), state)
+
+    @cached_property
+    def feasible(self) -> Tensor:
+        """Whether an energy state pays for an action and the slot's drain; (device, energy, action)."""
+        level = torch.arange(self.num_energy, device=self.device).reshape(1, -1, 1) % self.battery.levels
+        return self.actions.needed_quanta.unsqueeze(1) <= level
+
+    @cached_property
+    def dark(self) -> Tensor:
+        """Whether an energy state does not pay for the slot's drain; (device, energy)."""
+        level = torch.arange(self.num_energy, device=self.device) % self.battery.levels
+        return self.battery.dark(level.unsqueeze(1) * self.battery.step_joule).T
+
+    def affordable(self, battery_joule: Tensor) -> Tensor:
+        """Whether stored energy pays for an action and the slot's drain; (..., device) → (..., device, action)."""
+        return self.battery.affordable(battery_joule, self.actions.needed_joule)
+
+    def sites_into(self, receiver: int) -> tuple[int, ...]:
+        """Sites of the links into a receiver, each once."""
+        start, stop = self.topology.edge_start[receiver : receiver + 2]
+        return tuple(dict.fromkeys(self.channel.site_of_edge[start:stop].tolist()))
+
+    def heard_by(self, receiver: int) -> tuple[int, ...]:
+        """Devices whose actions decide what a receiver gets: its neighbours, and itself under half duplex."""
+        own = (receiver,) if self.link.half_duplex else ()
+        return (*self.topology.neighbours[receiver], *own)
+
+    @cached_property
+    def colour(self) -> tuple[int, ...]:
+        """A colour per device such that devices of one colour share no receiver: they may change at once."""
+        return coloured(self.num_devices, map(self.heard_by, range(self.num_devices)))
+
+    def part_of(self, device: int) -> Part:
+        """The independent part that decides about a device."""
+        return next(part for part in self.parts if device in part.devices)
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """Independent parts: connected components of "some receiver depends on both".
+
+        Under full duplex a bipartite network falls into two: who transmits to whom.
+        """
+        graph: nx.Graph[tuple[str, int]] = nx.Graph()
+        graph.add_nodes_from(("energy", j) for j in range(self.num_devices))
+        for receiver in range(self.num_devices):
+            if self.topology.neighbours[receiver]:
+                node = ("receiver", receiver)
+                graph.add_edges_from((node, ("energy", j)) for j in self.heard_by(receiver))
+                graph.add_edges_from((node, ("site", s)) for s in self.sites_into(receiver))
+        members = [
+            {kind: tuple(sorted(i for k, i in nodes if k == kind)) for kind in ("energy", "site", "receiver")}
+            for nodes in nx.connected_components(graph)
+        ]
+        return tuple(Part(part["energy"], part["site"], part["receiver"]) for part in members)
+
+    def scarcity(self) -> Tensor:
+        """Mean stored harvest over what the costliest action needs, E[u] / (e_cmp + p_max τ) if ideal; (device,)."""
+        stored = self.battery.losses.charge_efficiency * self.harvest.law.mean_joule()
+        return stored / self.actions.needed_joule.max(dim=1).values
+
+    @cached_property
+    def deaf(self) -> Tensor:
+        """Links that lose practically every packet at best; (edge,) bool.
+
+        At best is: at the largest power, on the best channel level, without interference.
+        """
+        receiver = torch.from_numpy(self.topology.edge_receiver).to(self.device)
+        signal = self.actions.power_watt.max() * self.channel.gain.max() * self.link.path_gain
+        return self.link.packet_error(signal, self.link.noise_watt[receiver]) > _DEAF
+
+    @cached_property
+    def remembered(self) -> dict[str, float]:
+        """Numbers that belong to the problem and are computed once, such as its lower bound."""
+        return {}
+
+    @cached_property
+    def grid_is_exact(self) -> bool:
+        """Whether batteries never leave the planning grid, so that plans and simulation share one process."""
+        law = self.harvest.law
+        losses = self.battery.losses
+        harvests = law.joule.reshape(1, -1) * (losses.charge_efficiency * law.scale).unsqueeze(1)
+        first = self.battery.capacity_joule / max(self.scenario.energy.start_points - 1, 1)  # and its multiples
+        energies = (self.actions.spent_joule, harvests, first, losses.drain_joule)
+        aligned = all(map(self.battery.aligned, energies)) and bool((losses.retention == 1).all())
+        return aligned and self.scenario.energy.initial == "uniform-grid" and self.battery.levels > 1
+
+    @cached_property
+    def law_is_simulated(self) -> bool:
+        """Whether the simulator draws harvests from the very law that planners use.
+
+        It does not for random replays, and not under clouds that plans do not know of.
+        """
+        return self.harvest.law.clouds is None and not (
+            isinstance(self.harvest, HarvestReplay) and self.harvest.fixed_start is None
+        )
+
+    @property
+    def devices_are_independent(self) -> bool:
+        """Whether devices share no weather, so that batteries of devices that act alone are independent."""
+        return self.harvest.law.sky == "independent"
+
+    def rounding_excess(self) -> float:
+        """Largest relative amount by which the grid rounds an affordable action's spending up; 0 where none is."""
+        spent, quanta = self.actions.spent_joule, self.actions.quanta
+        affordable = (spent > 0) & (quanta < self.battery.levels)
+        if not bool(affordable.any()):
+            return 0.0
+        rounded = quanta * self.battery.step_joule.unsqueeze(1)
+        return float((rounded / spent.clamp_min(1e-300) - 1)[affordable].max())
+
+    @cached_property
+    def idle_cost(self) -> Tensor:
+        """idle_penalty · a_jj where an action does not train; (device, action)."""
+        own = torch.from_numpy(self.topology.self_weight).to(self.device, self.dtype)
+        return self.scenario.cost.idle_penalty * torch.outer(own, (~self.actions.trained).to(self.dtype))
+
+    @cached_property
+    def consumption(self) -> Consumption:
+        """What devices draw from storage."""
+        found = _moved(consumption(self.scenario), self.device)
+        return found if self.spending_factor is None else found.scaled(self.spending_factor)
+
+    @cached_property
+    def compute_joule(self) -> Tensor:
+        """Energy drawn for one slot's training per device [J]; (device,)."""
+        return self.consumption.training_drawn_joule
+
+
+def coloured(num_devices: int, crowds: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    """A colour per device such that no two devices of a crowd have the same.
+
+    Greedy: those with most conflicts first, each with the least colour that is free.
+    """
+    conflicts: list[set[int]] = [set() for _ in range(num_devices)]
+    for crowd in crowds:
+        for device in crowd:
+            conflicts[device].update(crowd)
+    for device, others in enumerate(conflicts):
+        others.discard(device)
+    colour = [-1] * num_devices  # none yet
+    for device in sorted(range(num_devices), key=lambda one: len(conflicts[one]), reverse=True):
+        taken = {colour[other] for other in conflicts[device]}
+        free = 0
+        while free in taken:
+            free += 1
+        colour[device] = free
+    return tuple(colour)
+
+
+@checked
+def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Problem:
+    """Build and check everything physical.
+
+    Parameters
+    ----------
+    scenario
+        Every input, as `Scenario.load` gives it.
+    device
+        Where tables live: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+    dtype
+        Numbers of the planners' tables: ``"float64"`` or ``"float32"``.
+
+    Returns
+    -------
+    Problem
+        Graph, channel, harvest, battery, radio and actions; what planners and simulations take.
+
+    Raises
+    ------
+    ScenarioError
+        With the path of the field that is wrong.
+    """
+    place, number = torch_device(device), _number_type(dtype)
+    topology = build_topology(scenario)
+    channel, link = build_channel(scenario, topology), build_link(scenario, topology)
+    _check_received(scenario, channel, link)
+    check_slot(scenario, transmit_second(scenario))
+    power, trained, spent = action_energies(scenario)
+    drain = consumption(scenario).drain_joule
+    battery = build_battery(scenario, spent, build_losses(scenario, drain))
+    needed = torch.cat([spent[:, :1], spent[:, 1:] + drain.unsqueeze(1)], 1)  # a dark device idles
+    actions = Actions(
+        power, trained, spent, needed, battery.quanta(spent), battery.change(spent), battery.quanta(needed)
+    )
+    return Problem(
+        scenario=scenario,
+        topology=topology,
+        channel=_moved(channel, place),
+        harvest=_moved(_build_harvest(scenario), place),
+        battery=_moved(battery, place),
+        link=_moved(link, place),
+        actions=_moved(actions, place),
+        dtype=number,
+        device=place,
+    )
+
+
+def _check_received(scenario: Scenario, channel: Channel, link: Radio) -> None:
+    """Refuse received powers whose sums and ratios would not be numbers."""
+    gain = float(channel.gain.max()) * float(link.path_gain.max()) if len(link.path_gain) else 0.0
+    watt = max(scenario.energy.powers_watt) * gain
+    if not watt <= MOST_WATT:
+        raise ScenarioError(
+            "channel.gain", f"expected gains and powers that give at most {MOST_WATT:g} W, actual value {watt:g}"
+        )
+
+
+def with_levels(problem: Problem, levels: int | None) -> Problem:
+    """The problem on a grid of so many levels that rounds spending up least; as it is for None."""
+    if levels is None:
+        return problem
+    return with_battery(problem, aligned_battery(problem.battery, problem.actions.spent_joule, levels, levels))
+
+
+def around_cycle(problem: Problem, slots: int) -> Problem:
+    """The problem of so many slots whose first follows the last; laws must come again after them.
+
+    Clouds that plans do not know of are left out.
+    """
+    law, period = problem.harvest.law, problem.harvest.law.period
+    if period is not None and period > len(law.phase_of_slot):  # the source has told a part only
+        whole = _build_harvest(problem.scenario.model_copy(update={"slots": period}))
+        law = replace(_moved(whole, problem.device).law, scale=law.scale)
+    law = replace(law, phase_of_slot=np.resize(law.phase_of_slot[:period], slots), clouds=None)
+    return replace(problem, harvest=with_law(problem.harvest, law), cycle_slots=slots)
+
+
+def interpolated(problem: Problem, levels: int) -> Problem:
+    """The problem on a grid between whose points values are interpolated: spending is not rounded."""
+    return with_battery(problem, problem.battery.on_grid(levels, "mean"))
+
+
+def with_battery(problem: Problem, battery: Battery) -> Problem:
+    """The problem with another battery grid."""
+    spent, needed = problem.actions.spent_joule, problem.actions.needed_joule
+    actions = replace(
+        problem.actions,
+        quanta=battery.quanta(spent),
+        change=battery.change(spent),
+        needed_quanta=battery.quanta(needed),
+    )
+    return replace(problem, battery=battery, actions=actions)
+
+
+def with_spending(problem: Problem, factor: Tensor) -> Problem:
+    """The problem of devices that draw ``factor`` (device,) times what the scenario says, drain included."""
+    actions, battery = problem.actions, problem.battery
+    times = factor.unsqueeze(1)
+    actions = replace(actions, spent_joule=actions.spent_joule * times, needed_joule=actions.needed_joule * times)
+    losses = replace(battery.losses, drain_joule=battery.losses.drain_joule * factor)
+    dearer = replace(problem, actions=actions, spending_factor=factor)
+    return with_battery(dearer, replace(battery, given_losses=losses))
+
+
+def _checked(harvest: Harvest) -> Harvest:
+    """Refuse a source whose law is none: a file of the user's own may have any fault."""
+    law = getattr(harvest, "law", None)
+    if not isinstance(law, HarvestLaw):
+        raise ScenarioError(
+            "harvest.source", f"expected build to return a HarvestLaw or HarvestReplay, actual {harvest!r:.60}"
+        )
+    for name, table in (("prob", law.prob), ("kernel", law.kernel)):
+        off = float((table.sum(-1) - 1).abs().max())
+        if not off <= _LAW_TOLERANCE or bool((table < 0).any()):
+            actual = f"lowest value {float(table.min()):g} and sums off 1 by up to {off:g}"
+            raise ScenarioError(
+                "harvest.source", f"expected rows of {name} to be at least 0 and sum to 1, actual {actual}"
+            )
+    lowest = float((law.joule * law.scale.min()).min())
+    if not lowest >= 0 or not bool(law.joule.isfinite().all()):
+        raise ScenarioError("harvest.source", f"expected finite harvests of at least 0 J, actual value {lowest:g}")
+    highest = float(law.joule.max()) * float(law.scale.max())
+    if not highest <= MOST_JOULE:
+        raise ScenarioError(
+            "harvest.source", f"expected harvests of at most {MOST_JOULE:g} J, actual value {highest:g}"
+        )
+    return harvest
+
+
+def _build_harvest(scenario: Scenario) -> Harvest:
+    """The source's harvest under the scenario's sky, with its forecast and its clouds."""
+    settings: Any = scenario.harvest
+    source = variant(HARVEST_CATALOG, settings.source, "harvest.source")
+    harvest = _checked(catalog.function(source, "build")(settings, scenario))
+    sky: Sky = getattr(settings, "sky", "independent")
+    accuracy: float | None = getattr(settings, "forecast", None)
+    if sky == "mixed" and isinstance(harvest, HarvestReplay):
+        raise ScenarioError("harvest.sky", "expected independent or common for a replayed series, actual 'mixed'")
+    if accuracy is not None and harvest.law.num_weather == 1:
+        raise ScenarioError(
+            "harvest.forecast", f"expected a source with weather, such as markov, actual value {accuracy:g}"
+        )
+    if accuracy is not None:
+        harvest = with_law(harvest, with_forecast(harvest.law, accuracy))
+    harvest = under_sky(harvest, sky)
+    cloudy: tuple[tuple[int, int, float], ...] | None = getattr(settings, "cloudy", None)
+    return harvest if cloudy is None else under_clouds(harvest, cloudy, bool(settings.cloudy_known))
+
+
+_LAW_TOLERANCE = 1e-6
+_LOOK_AHEAD_SLOTS = 200  # of Algorithm 1 without an end; devices that plan by messages cannot tell when all are done
+_KEPT_KERNEL_BYTES = 1 << 29
+_DEAF = 0.999  # least error rate of a link that counts as deaf
+
+
+def torch_device(device: str) -> torch.device:
+    """Where tables live; CUDA is asked for its devices only if it is wanted, since asking takes time."""
+    if device == "cpu":
+        return torch.device(device)
+    count = torch.cuda.device_count()
+    if count and device in ("cuda", *(f"cuda:{index}" for index in range(count))):
+        return torch.device(device)
+    present = "cpu or cuda" if count else "cpu (no CUDA device is present)"
+    raise ScenarioError("device", f"expected {present}, actual value {device!r}")
+
+
+def _number_type(dtype: str) -> torch.dtype:
+    known = {"float64": torch.float64, "float32": torch.float32}
+    if dtype not in known:
+        raise ScenarioError("dtype", f"expected {' or '.join(known)}, actual value {dtype!r}")
+    return known[dtype]
+
+
+def action_set(scenario: Scenario) -> tuple[Tensor, Tensor]:
+    """Powers [W] and training of all actions; (action,) each."""
+    settings = scenario.energy
+    separate = settings.actions == "separate"
+    silent = [0.0] if separate or settings.train_only else []
+    sending = list(settings.powers_watt[1:])
+    untrained = [0.0, *(sending if separate else [])]
+    power = torch.tensor([*untrained, *silent, *sending], dtype=torch.float64)
+    return power, torch.arange(len(power)) >= len(untrained)
+
+
+def action_energies(scenario: Scenario) -> tuple[Tensor, Tensor, Tensor]:
+    """Powers [W] (action,), training (action,) and energies drawn [J] (device, action) of all actions.
+
+    e = e_cmp·β + e_com, where storage is ideal.
+    """
+    power, beta = action_set(scenario)
+    spent = consumption(scenario).drawn_joule(power.unsqueeze(1), beta.unsqueeze(1)).T.contiguous()
+    largest = float(spent.max())
+    if not largest <= MOST_JOULE:
+        raise ScenarioError(
+            "energy.powers_watt", f"expected spending of at most {MOST_JOULE:g} J, actual value {largest:g}"
+        )
+    return power, beta, spent
+
+
+def consumption(scenario: Scenario) -> Consumption:
+    """What devices consume: training, sending, and what no action changes."""
+    sending = build_sending(scenario.energy, transmit_second(scenario))
+    return build_consumption(scenario, sending, compute_joule(scenario))
+
+
+def compute_joule(scenario: Scenario) -> list[float]:
+    """Energy of K local steps per device [J]: given, power times time, or e_cmp = κ K I² c |ξ|."""
+    settings, devices = scenario.energy, scenario.network.devices
+    if settings.compute_joule is not None:
+        return per_device(settings.compute_joule, devices)
+    if settings.compute_watt is not None:
+        watts = per_device(settings.compute_watt, devices)
+        return [watt * second for watt, second in zip(watts, compute_second(scenario), strict=True)]
+    samples = scenario.learning.local_steps * scenario.learning.batch
+    frequency = np.array(per_device(settings.cpu_hz, devices))
+    cycles = np.array(per_device(settings.cycles_per_sample, devices))
+    with np.errstate(over="ignore"):
+        joule = settings.capacitance * samples * frequency**2 * cycles
+    if not joule.max() <= MOST_JOULE:
+        raise ScenarioError(
+            "energy.cpu_hz", f"expected κ K I² c |ξ| of at most {MOST_JOULE:g} J, actual value {joule.max():g}"
+        )
+    energies: list[float] = joule.tolist()
+    return energies
+
+
+def _moved(holder: _Holder, device: torch.device) -> _Holder:
+    """The same frozen dataclass with its tensors, and those of dataclasses within it, on another device."""
+    moved: dict[str, object] = {}
+    for field in fields(holder):  # type: ignore[arg-type]
+        value = getattr(holder, field.name)
+        if isinstance(value, Tensor):
+            moved[field.name] = value.to(device)
+        elif is_dataclass(value):
+            moved[field.name] = _moved(value, device)
+    return replace(holder, **moved)  # type: ignore[type-var]

@@ -1,0 +1,63 @@
+"""How long a slot's work takes: an update on air, and the training before it.
+
+A model's bits and operations are counted in `tasks/footprint.py`, and only where a scenario asks for them.
+"""
+
+import math
+
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.section import per_device
+from heliomesh.tasks import footprint
+
+
+def transmit_second(scenario: Scenario) -> float:
+    """τ: given, or bits · (1 + overhead) / rate [s]; raises ScenarioError where the band's duty cycle is less."""
+    second, energy = _airtime_second(scenario), scenario.energy
+    if energy.duty_cycle is not None and not second <= energy.duty_cycle * energy.slot_second * (1 + _DUST):
+        raise ScenarioError(
+            "energy.duty_cycle",
+            f"expected at least the share of a slot that an update is on air, {second:.4g} s of "
+            f"{energy.slot_second:g} s, actual value {energy.duty_cycle:g}",
+        )
+    return second
+
+
+def _airtime_second(scenario: Scenario) -> float:
+    energy = scenario.energy
+    if energy.transmit_second != "bits":
+        return energy.transmit_second
+    bits, rate = footprint.update_bits(scenario.learning), energy.bit_per_second
+    second: float = bits * (1 + energy.packet_overhead) / rate
+    if not second <= energy.slot_second:
+        raise ScenarioError(
+            "energy.bit_per_second",
+            f"expected a rate at which {bits} bits of an update take at most energy.slot_second = "
+            f"{energy.slot_second:g} s, actual value {rate:g} takes {second:.4g} s",
+        )
+    return second
+
+
+def compute_second(scenario: Scenario) -> list[float]:
+    """Time of a slot's training per device: given, or K |ξ| operations per sample / rate [s]; 0 where unknown."""
+    energy, learning, devices = scenario.energy, scenario.learning, scenario.network.devices
+    if energy.compute_second is None:
+        return [0.0] * devices
+    if energy.compute_second != "flop":
+        return per_device(energy.compute_second, devices)
+    flop = learning.local_steps * learning.batch * footprint.sample_flop(learning)
+    return [flop / rate for rate in per_device(energy.flop_per_second or math.nan, devices)]
+
+
+def check_slot(scenario: Scenario, sending_second: float) -> None:
+    """Refuse training and sending that do not fit into a slot one after the other."""
+    training, slot = max(compute_second(scenario)), scenario.energy.slot_second
+    if not training + sending_second <= slot * (1 + _DUST):
+        raise ScenarioError(
+            "energy.slot_second",
+            f"expected room for training and sending, {training:.4g} s + {sending_second:.4g} s, "
+            f"actual value {slot:g}",
+        )
+
+
+_DUST = 1e-9  # of a slot, for rounded sums

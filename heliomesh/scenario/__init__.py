@@ -1,0 +1,1 @@
+"""Every input: the schema, checks that need several fields, files, errors, places."""

@@ -1,0 +1,254 @@
+"""Checks that need several fields of a scenario."""
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from heliomesh.common import catalog
+from heliomesh.scenario.errors import ScenarioError, one_of, shortened
+from heliomesh.scenario.schema import (
+    AGGREGATION_CATALOG,
+    BUILT_IN_RULES,
+    OPTIMISER_CATALOG,
+    PER_DEVICE,
+    Energy,
+    Learning,
+    Link,
+    Network,
+)
+from heliomesh.scenario.section import LEAST_JOULE, MOST_JOULE, per_device
+
+if TYPE_CHECKING:
+    from heliomesh.scenario.scenario import Scenario
+
+
+def check_together(scenario: "Scenario") -> None:
+    """Checks that need more than one field."""
+    network = scenario.network
+    for section_name in PER_DEVICE:
+        section = getattr(scenario, section_name)
+        for field in section.per_device:
+            value = getattr(section, field)
+            if isinstance(value, (tuple, list)) and len(value) != network.devices:
+                raise ScenarioError(
+                    f"{section_name}.{field}",
+                    f"expected one number or a list of {network.devices} (network.devices), "
+                    f"actual number of values {len(value)}",
+                )
+    _check_energy(scenario.energy)
+    _check_link(scenario.link)
+    _check_clouds(scenario)
+    _check_name("learning.aggregation", scenario.learning.aggregation, BUILT_IN_RULES, AGGREGATION_CATALOG)
+    _check_name("learning.optimizer", scenario.learning.optimizer or "sgd", ("sgd",), OPTIMISER_CATALOG)
+    _check_momentum(scenario.learning)
+    _check_network(network)
+
+
+def _check_network(network: Network) -> None:
+    """Settings that go with some graphs only, and with each other."""
+    kind, positions = network.topology, network.positions_metre
+    for field in ("positions_metre", "names", "links"):
+        if kind != "places" and getattr(network, field) is not None:
+            raise ScenarioError(
+                f"network.{field}", f"expected a value with topology 'places' only, actual topology {kind!r}"
+            )
+    if kind == "places":
+        _check_places(network)
+    elif kind == "edges" and network.edges is None:
+        raise ScenarioError("network.edges", "expected a list of pairs for topology 'edges', actual value missing")
+    elif kind != "edges" and network.edges is not None:
+        raise ScenarioError(
+            "network.edges", f"expected a value with topology 'edges' or 'places' only, actual topology {kind!r}"
+        )
+    if positions is not None and len(positions) != network.devices:
+        raise ScenarioError(
+            "network.devices", f"expected {len(positions)}, one per place, actual value {network.devices}"
+        )
+
+
+def _check_places(network: Network) -> None:
+    positions, names, edges = network.positions_metre, network.names, network.edges
+    if positions is None:
+        raise ScenarioError(
+            "network.positions_metre",
+            "expected [x, y] of every device, or network.places_file, actual value missing",
+        )
+    first: dict[tuple[float, float], int] = {}
+    for device, place in enumerate(positions):
+        if first.setdefault(place, device) != device:
+            raise ScenarioError(
+                f"network.positions_metre.{device}",
+                f"expected a place of its own, actual value {list(place)}, where device {first[place]} stands",
+            )
+    if names is not None and len(names) != len(positions):
+        raise ScenarioError(
+            "network.names", f"expected {len(positions)} names, one per device, actual number of names {len(names)}"
+        )
+    if network.links == "list" and edges is None:
+        raise ScenarioError("network.edges", "expected a list of pairs for links = 'list', actual value missing")
+    if network.links in ("radius", "budget") and edges is not None:
+        raise ScenarioError(
+            "network.edges", f"expected a value with network.links = 'list' only, actual links {network.links!r}"
+        )
+
+
+def _check_momentum(learning: Learning) -> None:
+    """Refuse momentum for plain SGD, which has none."""
+    for name in ("momentum", "second_momentum"):
+        value = getattr(learning, name)
+        if value is not None and learning.optimizer in (None, "sgd"):
+            raise ScenarioError(
+                f"learning.{name}",
+                f"expected a value with learning.optimizer only, since plain SGD has none, actual value {value:g}",
+            )
+
+
+def _check_name(field: str, name: str, built_in: tuple[str, ...], package: str) -> None:
+    """Refuse an unknown name; code that ``module:name`` means is looked at when it is used."""
+    if name not in built_in and ":" not in name:
+        known = sorted((*built_in, *catalog.names(package)))
+        if name not in known:
+            raise ScenarioError(field, one_of(known, "value", name))
+
+
+def _check_energy(energy: Energy) -> None:
+    _check_powers("energy.powers_watt", energy.powers_watt)
+    _check_consumed(energy)
+    smallest, largest = (extreme(per_device(energy.capacity_joule, 1)) for extreme in (min, max))
+    if largest > MOST_JOULE:
+        raise ScenarioError("energy.capacity_joule", f"expected at most {MOST_JOULE:g}, actual value {largest:g}")
+    if smallest < LEAST_JOULE:
+        raise ScenarioError("energy.capacity_joule", f"expected at least {LEAST_JOULE:g}, actual value {smallest:g}")
+    _check_sending(energy)
+    _check_computing(energy)
+    if not isinstance(energy.initial, str):
+        _check_initial(energy.initial, energy.capacity_joule)
+
+
+def _check_powers(field: str, powers: tuple[float, ...]) -> None:
+    if powers[0] != 0 or any(low >= high for low, high in pairwise(powers)):
+        raise ScenarioError(
+            field, f"expected 0 (idle) and then rising powers, actual value {shortened(list(powers))}"
+        )
+
+
+def _check_consumed(energy: Energy) -> None:
+    """Refuse consumptions that are not one per power, or below what is radiated."""
+    drawn, radiated = energy.consumed_watt, energy.powers_watt
+    if drawn is None:
+        return
+    if len(drawn) != len(radiated):
+        raise ScenarioError(
+            "energy.consumed_watt",
+            f"expected one value for each of the {len(radiated)} in energy.powers_watt, "
+            f"actual number of values {len(drawn)}",
+        )
+    _check_powers("energy.consumed_watt", drawn)
+    for index, (watt, sent) in enumerate(zip(drawn, radiated, strict=True)):
+        if watt < sent:
+            raise ScenarioError(
+                f"energy.consumed_watt.{index}",
+                f"expected at least the {sent:g} W that are radiated, actual value {watt:g}",
+            )
+
+
+def _check_sending(energy: Energy) -> None:
+    if energy.transmit_second == "bits":
+        if energy.bit_per_second is None:
+            raise ScenarioError(
+                "energy.bit_per_second", "expected a rate for transmit_second 'bits', actual value missing"
+            )
+    elif energy.transmit_second > energy.slot_second:
+        raise ScenarioError(
+            "energy.transmit_second",
+            f"expected at most energy.slot_second = {energy.slot_second:g}, actual value {energy.transmit_second:g}",
+        )
+    for second in per_device(energy.listen_second, 1):
+        if second > energy.slot_second:
+            raise ScenarioError(
+                "energy.listen_second",
+                f"expected at most energy.slot_second = {energy.slot_second:g}, actual value {second:g}",
+            )
+    _check_converter(energy.converter_efficiency)
+
+
+def _check_computing(energy: Energy) -> None:
+    """Refuse half of a product, and energies given twice."""
+    watt, second = energy.compute_watt, energy.compute_second
+    if (watt is None) != (second is None):
+        missing, given = ("watt", "second") if watt is None else ("second", "watt")
+        raise ScenarioError(
+            f"energy.compute_{missing}", f"expected a value beside energy.compute_{given}, actual value missing"
+        )
+    if watt is not None and energy.compute_joule is not None:
+        raise ScenarioError(
+            "energy.compute_joule",
+            f"expected no value beside energy.compute_watt, actual value {shortened(energy.compute_joule)}",
+        )
+    if second == "flop" and energy.flop_per_second is None:
+        raise ScenarioError(
+            "energy.flop_per_second", "expected a rate for compute_second 'flop', actual value missing"
+        )
+
+
+def _check_link(link: Link) -> None:
+    if (link.table is None) == (link.error == "table"):
+        needed = "a CSV file for error 'table'" if link.error == "table" else "no value but with error 'table'"
+        actual = "missing" if link.table is None else shortened(link.table)
+        raise ScenarioError("link.table", f"expected {needed}, actual value {actual}")
+
+
+def _check_converter(efficiency: float | tuple[tuple[float, float], ...] | None) -> None:
+    """Refuse a table in which a larger load is not listed later, or draws less."""
+    if not isinstance(efficiency, tuple):
+        return
+    for (load, share), (next_load, next_share) in pairwise(efficiency):
+        if not (load < next_load and load / share < next_load / next_share):
+            raise ScenarioError(
+                "energy.converter_efficiency",
+                f"expected rising loads that draw more and more, actual [{load:g}, {share:g}] before "
+                f"[{next_load:g}, {next_share:g}]",
+            )
+
+
+def _check_clouds(scenario: "Scenario") -> None:
+    cloudy = getattr(scenario.harvest, "cloudy", None)
+    if cloudy is None and getattr(scenario.harvest, "cloudy_known", None) is not None:
+        raise ScenarioError(
+            "harvest.cloudy_known", "expected a value with harvest.cloudy only, actual cloudy missing"
+        )
+    for number, (first, count, _) in enumerate(cloudy or ()):
+        if first + count > scenario.slots:
+            raise ScenarioError(
+                f"harvest.cloudy.{number}",
+                f"expected an event within slots = {scenario.slots}, actual last slot {first + count - 1}",
+            )
+
+
+def _check_initial(initial: float | tuple[float, ...], capacity: float | tuple[float, ...]) -> None:
+    lists = [value for value in (initial, capacity) if isinstance(value, tuple)]
+    devices = len(lists[0]) if lists else 1
+    for joule, most in zip(per_device(initial, devices), per_device(capacity, devices), strict=True):
+        if joule > most:
+            raise ScenarioError(
+                "energy.initial", f"expected at most energy.capacity_joule = {most:g}, actual value {joule:g}"
+            )
+
+
+def check_kernel(field: str, kernel: tuple[tuple[float, ...], ...], levels: int) -> None:
+    """Refuse what is not a square stochastic matrix of ``levels`` rows."""
+    if len(kernel) != levels:
+        raise ScenarioError(field, f"expected {levels} rows, actual number of rows {len(kernel)}")
+    for index, row in enumerate(kernel):
+        if len(row) != levels:
+            raise ScenarioError(f"{field}.{index}", f"expected {levels} values, actual number of values {len(row)}")
+        check_law(f"{field}.{index}", row)
+
+
+def check_law(field: str, prob: tuple[float, ...]) -> None:
+    """Refuse what is not a probability distribution."""
+    if min(prob) < 0 or abs(sum(prob) - 1) > 1e-9:
+        raise ScenarioError(
+            field,
+            "expected probabilities of at least 0 that sum to 1, "
+            f"actual sum {sum(prob):.9g} and lowest value {min(prob):.9g}",
+        )

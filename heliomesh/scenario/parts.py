@@ -1,0 +1,181 @@
+"""Radios and boards: numbers of data sheets that stand in for fields of a scenario.
+
+A part is a small TOML file of `physics/radios` or `physics/boards`, or the user's own. A scenario that names one gets
+its numbers in every field that it does not set itself; the name is not kept, so that a scenario needs no other file.
+"""
+
+import math
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from heliomesh.common import catalog
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.files import read_text
+from heliomesh.scenario.schema import Energy, Link
+from heliomesh.scenario.section import Positive, Section, Vector, validated
+
+Dbm = Annotated[float, Field(ge=-300, le=100)]
+_SECTIONS: dict[str, type[Section]] = {"energy": Energy, "link": Link}
+
+
+class Sheet(Section):
+    """What all parts have."""
+
+    title: str
+    source: dict[str, str] = Field(description="the document with its revision, and the place of each number in it")
+
+
+class RadioSheet(Sheet):
+    """Currents of a radio at one supply voltage and one bit rate."""
+
+    supply_volt: Positive
+    bit_per_second: Positive
+    send_dbm: Annotated[tuple[Dbm, ...], Field(strict=False, min_length=1)] = Field(
+        description="radiated powers [dBm], rising"
+    )
+    send_milliampere: Vector = Field(description="current while sending at each of them [mA]")
+    receive_milliampere: Positive | None = Field(None, description="current while listening [mA]")
+    sleep_microampere: Positive | None = Field(None, description="current while asleep, with a timer running [µA]")
+    wake_microjoule: Positive | None = Field(None, description="energy of waking up [µJ]")
+    sensitivity_dbm: Dbm | None = Field(None, description="received power at which sensitivity_error is met [dBm]")
+    sensitivity_error: Annotated[float, Field(gt=0, lt=1)] | None = Field(None, description="packet error rate there")
+
+
+class BoardSheet(Sheet):
+    """A computer that trains."""
+
+    active_watt: Positive = Field(description="power while it computes [W]")
+    flop_per_second: Positive = Field(description="sustained floating-point operations per second")
+
+
+_KINDS: dict[str, tuple[str, type[Sheet]]] = {"radio": ("radios", RadioSheet), "board": ("boards", BoardSheet)}
+
+
+def names(kind: str) -> list[str]:
+    """Names of the parts that come with the package; the kind is "radio" or "board"."""
+    entries = (entry.name for entry in _folder(kind).iterdir())
+    return sorted(name.removesuffix(".toml") for name in entries if name.endswith(".toml"))
+
+
+def read(kind: str, name: object) -> Any:
+    """The `RadioSheet` or `BoardSheet` of a name, or of the user's own ``.toml`` file; raises ScenarioError."""
+    field, known = f"energy.{kind}", names(kind)
+    if isinstance(name, str) and name.endswith(".toml"):
+        text = read_text(field, Path(name))
+    elif isinstance(name, str) and name in known:
+        text = (_folder(kind) / f"{name}.toml").read_text(encoding="utf-8")
+    else:
+        hint = catalog.nearest(str(name), known)
+        raise ScenarioError(
+            field, f"expected one of {', '.join(known)} or a .toml file, actual value {name!r:.60}{hint}"
+        )
+    try:
+        data = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ScenarioError(field, f"expected TOML, actual file {name!r}: {error}") from None
+    part = validated(_KINDS[kind][1], data, field)
+    if isinstance(part, RadioSheet):
+        _check(part)
+    return part
+
+
+def _folder(kind: str) -> Any:
+    return files("heliomesh") / "scenario" / _KINDS[kind][0]
+
+
+def _check(radio: RadioSheet) -> None:
+    powers, currents = radio.send_dbm, radio.send_milliampere
+    if len(currents) != len(powers):
+        raise ScenarioError(
+            "energy.radio.send_milliampere",
+            f"expected one value for each of the {len(powers)} in send_dbm, actual number of values {len(currents)}",
+        )
+    if any(low >= high for low, high in pairwise(powers)):
+        raise ScenarioError("energy.radio.send_dbm", f"expected rising powers, actual value {list(powers)}")
+    if (radio.sensitivity_dbm is None) != (radio.sensitivity_error is None):
+        missing = "sensitivity_dbm" if radio.sensitivity_dbm is None else "sensitivity_error"
+        raise ScenarioError(
+            f"energy.radio.{missing}", "expected sensitivity_dbm and sensitivity_error together, actual value missing"
+        )
+
+
+def radio_numbers(radio: RadioSheet) -> dict[str, dict[str, Any]]:
+    """Fields of a scenario, by section, that a radio sets: powers [W] = volt · ampere, and P = 1 mW · 10^(dBm/10)."""
+    drawn = [radio.supply_volt * current / 1e3 for current in radio.send_milliampere]
+    energy: dict[str, Any] = {
+        "powers_watt": [0.0, *map(_watt, radio.send_dbm)],
+        "consumed_watt": [0.0, *drawn],
+        "transmit_second": "bits",
+        "bit_per_second": radio.bit_per_second,
+        "control_bit_per_second": radio.bit_per_second,
+        "control_watt": drawn[-1],
+    }
+    if radio.receive_milliampere is not None:
+        energy["receive_watt"] = radio.supply_volt * radio.receive_milliampere / 1e3
+    if radio.sleep_microampere is not None:
+        energy["sleep_watt"] = radio.supply_volt * radio.sleep_microampere / 1e6
+    if radio.wake_microjoule is not None:
+        energy["wake_joule"] = radio.wake_microjoule / 1e6
+    noise = _noise_watt(radio)
+    return {"energy": energy, "link": {} if noise is None else {"noise_watt": noise}}
+
+
+def _watt(dbm: float) -> float:
+    return float(10 ** (dbm / 10) / 1e3)
+
+
+def _noise_watt(radio: RadioSheet) -> float | None:
+    """The noise σ² at which the waterfall of φ = 1 meets the sensitivity S: σ² = −S ln(1 − error) [W]."""
+    if radio.sensitivity_dbm is None or radio.sensitivity_error is None:
+        return None
+    return -_watt(radio.sensitivity_dbm) * math.log1p(-radio.sensitivity_error)
+
+
+def board_numbers(board: BoardSheet) -> dict[str, dict[str, Any]]:
+    """Fields of a scenario, by section, that a board sets; an energy given before does not count any more."""
+    return {
+        "energy": {
+            "compute_joule": None,
+            "compute_watt": board.active_watt,
+            "compute_second": "flop",
+            "flop_per_second": board.flop_per_second,
+        }
+    }
+
+
+def _numbers(kind: str, name: object) -> dict[str, dict[str, Any]]:
+    part = read(kind, name)
+    found = radio_numbers(part) if kind == "radio" else board_numbers(part)
+    return {
+        section: {field: value for field, value in numbers.items() if field in _SECTIONS[section].model_fields}
+        for section, numbers in found.items()
+    }
+
+
+def filled(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A scenario's data with numbers in place of its radio and board, wherever no others are given."""
+    whole = dict(data)
+    if not isinstance(whole.get("energy"), Mapping):
+        return whole
+    for kind in _KINDS:
+        energy = dict(whole["energy"])
+        name, whole["energy"] = energy.pop(kind, None), energy
+        for section, numbers in ({} if name is None else _numbers(kind, name)).items():
+            given = whole.get(section, {})
+            whole[section] = numbers | dict(given) if isinstance(given, Mapping) else given
+    return whole
+
+
+def forget(data: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Take the numbers out of a scenario's data that a new radio or board among the changes brings."""
+    for kind in _KINDS:
+        if f"energy.{kind}" in changes:
+            for section, numbers in _numbers(kind, changes[f"energy.{kind}"]).items():
+                for field in numbers:
+                    data[section].pop(field, None)

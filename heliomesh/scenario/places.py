@@ -1,0 +1,197 @@
+"""Files of places: where devices stand, what they are called, and who is linked.
+
+    .csv               columns x_metre and y_metre, or latitude and longitude, and perhaps name; others are ignored
+    .geojson, .json    a FeatureCollection of Points, with the property name where a place has one
+    .graphml           nodes with attributes as in a table, called by name or else id; its edges are the links
+
+Degrees become metres on a plane that touches the earth at the places' mean (equirectangular projection):
+
+    x = R cos(φ₀) (λ − λ₀),    y = R (φ − φ₀),    R = 6371.0088 km
+
+Within 10 km of the mean and up to 70° of latitude, distances are within one per cent of those on the ellipsoid.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heliomesh.common.delimited import TableError, table_rows
+
+_EARTH_METRE = 6_371_008.8  # mean radius of the earth, (2a + b) / 3 of WGS 84
+_METRES, _DEGREES = ("x_metre", "y_metre"), ("latitude", "longitude")
+_LARGEST = {"x_metre": 1e9, "y_metre": 1e9, "latitude": 90.0, "longitude": 180.0}
+_ENDINGS = ".csv, .geojson, .json or .graphml"
+
+Pair = tuple[float, float]
+
+
+class PlacesError(ValueError):
+    """A file of places is wrong: what was expected in it and what was found, in one line."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where devices stand, in the order of the file."""
+
+    positions_metre: tuple[Pair, ...]  # x to the east and y to the north
+    names: tuple[str, ...] | None = None
+    links: tuple[tuple[int, int], ...] | None = None  # each once, sorted; None: the file does not list any
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One place as a file has it."""
+
+    where: str  # "line 3"
+    values: Mapping[str, object]
+    name: object = None
+
+
+def read_places(text: str, suffix: str) -> Places:
+    """The places that the text of a file describes; ``suffix`` is the end of its name. Raises PlacesError."""
+    match suffix.lower():
+        case ".csv":
+            return _places(*_table(text))
+        case ".geojson" | ".json":
+            return _places(_features(text), _DEGREES)
+        case ".graphml":
+            return _graph(text)
+    raise PlacesError(f"expected a name that ends in {_ENDINGS}, actual ending {suffix!r}")
+
+
+def _places(
+    rows: Sequence[_Row], columns: tuple[str, str], links: tuple[tuple[int, int], ...] | None = None
+) -> Places:
+    """Rows checked, in metres."""
+    if not rows:
+        raise PlacesError("expected at least one place, actual number 0")
+    pairs = [(_number(row, columns[0]), _number(row, columns[1])) for row in rows]
+    _check_distinct(pairs, [row.where for row in rows])
+    # JSON may escape halves of characters, which no file of ours could hold
+    names = tuple("" if row.name is None else str(row.name).encode(errors="replace").decode() for row in rows)
+    return Places(tuple(_metres(pairs) if columns == _DEGREES else pairs), names if any(names) else None, links)
+
+
+def _number(row: _Row, column: str) -> float:
+    value, largest = row.values.get(column), _LARGEST[column]
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        actual = "missing" if value is None else f"{value!r:.60}"
+        raise PlacesError(f"expected a number for {column} in {row.where}, actual value {actual}")
+    if abs(number) > largest:
+        swapped = "; are latitude and longitude swapped?" if column == "latitude" and abs(number) <= 180 else ""
+        raise PlacesError(
+            f"expected a number from {-largest:g} to {largest:g} for {column} in {row.where}, "
+            f"actual value {number:g}{swapped}"
+        )
+    return number
+
+
+def _check_distinct(pairs: Sequence[Pair], where: Sequence[str]) -> None:
+    first: dict[Pair, int] = {}
+    for index, pair in enumerate(pairs):
+        if first.setdefault(pair, index) != index:
+            kind, one = where[first[pair]].split(" ", 1)
+            other = where[index].split(" ", 1)[1]
+            raise PlacesError(f"expected places that differ, actual: {kind}s {one} and {other} are the same")
+
+
+def _metres(degrees: Sequence[Pair]) -> list[Pair]:
+    """(latitude, longitude) [°] → (x, y) [m] around their mean; the date line does not tear places apart."""
+    anchor = degrees[0][1]
+    ahead = [(longitude - anchor + 180) % 360 - 180 for _, longitude in degrees]
+    middle = math.fsum(latitude for latitude, _ in degrees) / len(degrees)
+    middle_ahead = math.fsum(ahead) / len(ahead)
+    per_degree = math.radians(_EARTH_METRE)
+    narrowed = per_degree * math.cos(math.radians(middle))
+    return [
+        (narrowed * (east - middle_ahead), per_degree * (latitude - middle))
+        for (latitude, _), east in zip(degrees, ahead, strict=True)
+    ]
+
+
+def _columns(known: Sequence[str], kind: str, where: str = "") -> tuple[str, str]:
+    """The two columns (or attributes) that say where places are."""
+    there = [pair for pair in (_METRES, _DEGREES) if set(pair) <= set(known)]
+    if len(there) != 1:
+        only = "not both, " if there else ""
+        raise PlacesError(
+            f"expected {kind} x_metre and y_metre, or latitude and longitude{where}, {only}"
+            f"actual {kind} {', '.join(known)[:80] or 'none'}"
+        )
+    return there[0]
+
+
+def _table(text: str) -> tuple[list[_Row], tuple[str, str]]:
+    """Rows of a table, and which columns say where they are."""
+    try:
+        lines = list(table_rows(text).items())
+    except TableError as error:
+        raise PlacesError(str(error)) from None
+    if not lines:
+        return [], _METRES
+    heading = [cell.strip() for cell in lines[0][1]]
+    if len(set(heading)) < len(heading):
+        raise PlacesError(f"expected every column once, actual columns {', '.join(heading)[:80]}")
+    named = [(number, dict(zip(heading, cells, strict=False))) for number, cells in lines[1:]]
+    return [_Row(f"line {line}", values, values.get("name")) for line, values in named], _columns(heading, "columns")
+
+
+def _features(text: str) -> list[_Row]:
+    """Points of a GeoJSON FeatureCollection; a position is longitude, latitude and perhaps height."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PlacesError(f"expected GeoJSON, actual: {error}") from None
+    if not isinstance(data, dict) or data.get("type") != "FeatureCollection":
+        raise PlacesError(f"expected a FeatureCollection, actual {_kind(data)}")
+    features = data.get("features")
+    if not isinstance(features, list):
+        actual = "missing" if features is None else f"{features!r:.60}"
+        raise PlacesError(f"expected a list of features, actual value {actual}")
+    return [_feature(index, feature) for index, feature in enumerate(features)]
+
+
+def _feature(index: int, feature: object) -> _Row:
+    where = f"feature {index}"
+    geometry = feature.get("geometry") if isinstance(feature, dict) else feature
+    if not isinstance(feature, dict) or not isinstance(geometry, dict) or geometry.get("type") != "Point":
+        raise PlacesError(f"expected a Point in {where}, actual {_kind(geometry)}")
+    position = geometry.get("coordinates")
+    if not isinstance(position, list) or len(position) < 2:
+        raise PlacesError(f"expected longitude and latitude in {where}, actual value {position!r:.60}")
+    properties = feature.get("properties")
+    name = properties.get("name") if isinstance(properties, dict) else None
+    return _Row(where, {"longitude": position[0], "latitude": position[1]}, name)
+
+
+def _kind(data: object) -> str:
+    if isinstance(data, dict):
+        return f"type {data.get('type')!r:.60}"
+    return "value missing" if data is None else f"value {data!r:.60}"
+
+
+def _graph(text: str) -> Places:
+    """Nodes and edges of a GraphML graph; the direction of edges does not matter."""
+    import networkx as nx  # slow to import and needed here only
+
+    try:
+        graph: Any = nx.parse_graphml(text)
+    except Exception as error:  # a damaged file may raise anything, even StopIteration
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise PlacesError(f"expected GraphML, actual: {reason:.100}") from None
+    nodes = list(graph.nodes(data=True))
+    number = {node: index for index, (node, _) in enumerate(nodes)}
+    ends = ((number[a], number[b]) for a, b in graph.edges())
+    links = tuple(sorted({(min(pair), max(pair)) for pair in ends}))
+    loop = next((nodes[a][0] for a, b in links if a == b), None)
+    if loop is not None:
+        raise PlacesError(f"expected links between two devices, actual: one from {loop!r} to itself")
+    rows = [_Row(f"node {node!r}", values, values.get("name", node)) for node, values in nodes]
+    columns = _columns(list(rows[0].values), "attributes", f" of {rows[0].where}") if rows else _METRES
+    return _places(rows, columns, links)

@@ -1,0 +1,219 @@
+"""Every input of heliomesh: one frozen, validated scenario, read from and written to TOML."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, Self
+
+import tomli_w
+from pydantic import Field, SerializeAsAny, ValidationError
+
+from heliomesh.common import catalog
+from heliomesh.common.arguments import checked
+from heliomesh.scenario import parts
+from heliomesh.scenario.checks import check_together
+from heliomesh.scenario.errors import ScenarioError, explained, one_of, shortened
+from heliomesh.scenario.files import FILE_FIELDS, find_files, read_scenario
+from heliomesh.scenario.network_places import OF_GRAPH, placed
+from heliomesh.scenario.schema import (
+    PER_DEVICE,
+    SOURCES,
+    ChannelSettings,
+    Cost,
+    Energy,
+    Learning,
+    Link,
+    Network,
+    section_class,
+    source_settings,
+)
+from heliomesh.scenario.section import Count, Section, validated
+
+
+def _as_text(field: str, value: object) -> object:
+    """A Python function, class or module as the text ``module:name`` that means it; other values as they are."""
+    if not (callable(value) or isinstance(value, ModuleType)):
+        return value
+    try:
+        text = catalog.spelled(value)
+    except catalog.UnknownVariantError as error:
+        raise ScenarioError(field, str(error)) from None
+    catalog.vouch(text)  # no file holds an object
+    return text
+
+
+class Scenario(Section):
+    """Everything that determines a result, bar the choice of planner."""
+
+    name: str = Field("unnamed", description="shown in tables and pages; decides nothing")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
+        0, description="draws random graphs and a clear sky's clouds, and serves planners; episodes have their own"
+    )
+    slots: Count = Field(200, description="length of an episode")
+    network: Network = Network()
+    channel: SerializeAsAny[ChannelSettings]
+    link: Link = Link()
+    energy: Energy = Energy()
+    harvest: SerializeAsAny[Section]
+    cost: Cost = Cost()
+    learning: Learning = Learning()
+
+    def __init__(self, **fields: Any) -> None:
+        """Check the fields one by one; `parse` also checks them together. Raises ScenarioError."""
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise explained(error.errors(), "", type(self)) from None
+
+    @classmethod
+    @checked
+    def parse(cls, data: Mapping[str, Any], *, trust: bool = False) -> Self:
+        """Validate a nested mapping (as read from TOML) and return the scenario; raises ScenarioError.
+
+        Code that it names as ``module:name`` runs only with ``trust``.
+        """
+        with catalog.reading(trust, data):
+            return cls._validated(data)
+
+    @classmethod
+    def _validated(cls, data: Mapping[str, Any]) -> Self:
+        data = parts.filled(data)
+        plain = {key: value for key, value in data.items() if key in ("name", "seed", "slots")}
+        sections = ("network", "channel", "link", "energy", "harvest", "cost", "learning")
+        for key in data:
+            if key not in plain and key not in sections:
+                raise ScenarioError(key, one_of(["name", "seed", "slots", *sections], "key", key))
+        checked_sections: dict[str, Section] = {}
+        for name in sections:
+            raw = data.get(name, {})
+            if isinstance(raw, Mapping):
+                raw = {key: _as_text(f"{name}.{key}", value) for key, value in raw.items()}
+                raw = placed(raw) if name == "network" else raw
+            model = section_class(name, raw if isinstance(raw, Mapping) else {})
+            checked_sections[name] = validated(model, raw, name)
+        scenario = cls(**plain, **checked_sections)
+        check_together(scenario)
+        return scenario
+
+    @classmethod
+    @checked
+    def load(cls, name_or_path: str | Path, *, trust: bool = False) -> Self:
+        """Read a shipped scenario by name (``ring10``) or any ``.toml`` file by path.
+
+        Code that the file names as ``module:name`` runs only with ``trust``.
+        """
+        text, name, folder = read_scenario(name_or_path)
+        try:
+            data = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:  # numbers and nesting may exceed what Python reads
+            raise ScenarioError("scenario", f"expected TOML, actual file {str(name_or_path)!r}: {error}") from None
+        find_files(data, folder)
+        return cls.parse({"name": name, **data}, trust=trust)
+
+    @checked
+    def override(self, changes: Mapping[str, Any]) -> Self:
+        """Return a copy with dotted paths replaced: ``{"network.devices": 20}``.
+
+        Where a name is expected, a Python function, class or module may stand: ``{"learning.model": my_factory}``.
+        A new source drops the settings of the old one, so sources are set before all else. A radio or board drops
+        the numbers that it brings. New places drop the graph.
+        """
+        data = self.as_dict()
+        parts.forget(data, changes)
+        if any(changes.get(f"network.{field}") is not None for field in ("positions_metre", "places_file")):
+            data["network"] = {key: value for key, value in data["network"].items() if key not in OF_GRAPH}
+        catalog.vouch(changes)  # who calls names the code
+        for path in sorted(changes, key=lambda path: not path.endswith(".source")):
+            _set_path(data, path, _as_text(path, changes[path]))
+        return type(self)._validated(data)
+
+    @checked
+    def first_slots(self, slots: int) -> Self:
+        """The scenario of its first slots, with the clouds that they have."""
+        changes: dict[str, Any] = {"slots": slots}
+        if (cloudy := getattr(self.harvest, "cloudy", None)) is not None:
+            within = [(first, min(count, slots - first), factor) for first, count, factor in cloudy if first < slots]
+            changes |= {"harvest.cloudy": within or None}
+            if not within:
+                changes |= {"harvest.cloudy_known": None}
+        return self.override(changes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Nested plain data without unset optional values; `parse` reads it back to an equal scenario."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def chosen(self) -> dict[str, Any]:
+        """`as_dict` without what equals its default, sources named all the same; `parse` reads it back too."""
+        data = self._collapsed().model_dump(mode="json", exclude_defaults=True)
+        sources = self.model_dump(mode="json", include={name: {"source"} for name in SOURCES})
+        named = {name: source | data.get(name, {}) for name, source in sources.items()}
+        return {name: part for name, part in (data | named).items() if part != {}}
+
+    def _collapsed(self) -> Self:
+        """The same scenario with one number in place of a list in which all devices have it."""
+        changed = {}
+        for name in PER_DEVICE:
+            section: Section = getattr(self, name)
+            values = {field: getattr(section, field) for field in section.per_device}
+            equal = {field: one[0] for field, one in values.items() if isinstance(one, tuple) and len(set(one)) == 1}
+            changed[name] = section.model_copy(update=equal)
+        return self.model_copy(update=changed)
+
+    def to_toml(self) -> str:
+        """The scenario as TOML text."""
+        return tomli_w.dumps(self.as_dict())
+
+    @property
+    def content_hash(self) -> str:
+        """Hexadecimal sha256 of what determines a result: all values but names, and files by content."""
+        data = self._collapsed().as_dict()
+        del data["name"]
+        data["network"].pop("names", None)
+        for section, field in FILE_FIELDS:
+            if field in data[section]:
+                with suppress(OSError, ValueError):  # a file that cannot be read counts by its name
+                    data[section][field] = hashlib.sha256(Path(data[section][field]).read_bytes()).hexdigest()
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """JSON schema of the TOML file, for editors; lists every channel and harvest source of the catalogs."""
+        schema = cls.model_json_schema()
+        del schema["required"]  # `parse` has a default for every section
+        for section, (package, _, _) in SOURCES.items():
+            sources = {}
+            for name in catalog.names(package):
+                source = source_settings(section, name).model_json_schema()
+                schema["$defs"].update(source.pop("$defs", {}))
+                sources[f"{section.capitalize()}_{name}"] = source
+            schema["$defs"].update(sources)
+            schema["properties"][section] = {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in sources]}
+        return schema
+
+
+def parse_override(text: str, flag: str) -> tuple[str, Any]:
+    """Split ``path=value`` given to a flag of the command line; the value is read as TOML, else taken as a string."""
+    path, sign, raw = text.partition("=")
+    if not sign or not all(part.strip() for part in path.split(".")):
+        raise ScenarioError(flag, f"expected path=value, actual value {text!r}")
+    try:
+        return path.strip(), tomllib.loads(f"value = {raw}")["value"]
+    except (ValueError, RecursionError):
+        return path.strip(), raw.strip()
+
+
+def _set_path(data: dict[str, Any], path: str, value: object) -> None:
+    *parents, last = path.split(".")
+    for depth, key in enumerate(parents):
+        inner = data.setdefault(key, {})
+        if not isinstance(inner, dict):
+            table = ".".join(parents[: depth + 1])
+            raise ScenarioError(path, f"expected a table of settings at {table!r}, actual value {shortened(inner)}")
+        data = inner
+    if last == "source" and data.get("source") != value:
+        data.clear()  # another source has other settings
+    data[last] = value

@@ -1,0 +1,1 @@
+"""The joint choice of one slot."""

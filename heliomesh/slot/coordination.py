@@ -1,0 +1,361 @@
+"""One slot's joint decision by neighbour messages: minimise Σ_i U_i(p_{N_i}) + Σ_j u_j(p_j).
+
+U_i is a table over the joint actions that receiver i hears, u_j a price per own action. Devices of one colour share
+no receiver, so they may move at once; each move needs only the tables of the receivers that hear the mover.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from heliomesh.common.memory_limit import check_fits
+from heliomesh.model.problem import Problem
+from heliomesh.model.threads import is_small
+from heliomesh.slot.responses import Floats, Ints, Responses
+from heliomesh.slot.rounds import Movers, Rounds, movers_of
+from heliomesh.slot.ties import first_least
+
+FORBIDDEN = 1e6  # stands for an infinite price where differences are taken
+_BATCH_ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 28}  # table entries of all episodes handled at a time
+_MOST_RESPONSES = 1 << 15  # of all episodes, for which rounds on looked-up responses are the faster ones
+
+
+@dataclass(frozen=True)
+class Group:
+    """Receivers that hear equally many devices."""
+
+    receivers: Tensor  # (receiver,)
+    actors: Tensor  # (receiver, heard) devices whose actions matter there
+    edges: Tensor  # (receiver, neighbour) edges into them; under half duplex the receiver itself is heard last
+    offset: int  # of the group's first table in the flat buffer
+
+    @property
+    def heard(self) -> int:
+        """Number of devices heard."""
+        return self.actors.shape[1]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Receivers' tables over the joint actions that they hear, in one buffer."""
+
+    entries: Tensor  # (batch, entry) a group after the other, or (1, entry) where episodes share tables
+    begins: Tensor | None = None  # (receiver, batch) where each receiver's table begins, if they do
+
+
+@dataclass(frozen=True)
+class Coordination:
+    """Tables and rounds for one network."""
+
+    problem: Problem
+    exact: bool = False  # whether costs are whole multiples of a unit, whose ties need no tolerance
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """All receivers with at least one neighbour, by how many devices they hear."""
+        problem, topology = self.problem, self.problem.topology
+        degree, groups, offset = np.diff(topology.edge_start), [], 0
+        sender = torch.from_numpy(topology.edge_sender).to(problem.device)
+        for neighbours in np.unique(degree[degree > 0]).tolist():
+            receivers = np.flatnonzero(degree == neighbours)
+            place = topology.edge_start[receivers].reshape(-1, 1) + np.arange(neighbours)
+            edges, places = (torch.from_numpy(a).to(problem.device) for a in (self._edge_order[place], receivers))
+            actors = sender[edges]
+            if problem.link.half_duplex:
+                actors = torch.cat([actors, places.unsqueeze(1)], dim=1)
+            groups.append(Group(places, actors, edges, offset))
+            offset += len(receivers) * len(problem.actions) ** actors.shape[1]
+        return tuple(groups)
+
+    @cached_property
+    def _edge_order(self) -> npt.NDArray[np.int64]:
+        """Edges by receiver, alike senders beside each other: equal surroundings then give equal tables; (edge,)."""
+        topology = self.problem.topology
+        keys = (self.device_kind[topology.edge_sender], self.edge_gain, topology.edge_weight, topology.edge_receiver)
+        return np.lexsort(keys)
+
+    @cached_property
+    def edge_gain(self) -> npt.NDArray[np.float64]:
+        """Path gains, to ten digits: they are computed, so equal ones may differ in the last; (edge,)."""
+        different, which = np.unique(self.problem.link.path_gain.cpu().numpy(), return_inverse=True)
+        return np.array([float(f"{gain:.9e}") for gain in different.tolist()])[which]
+
+    @cached_property
+    def device_kind(self) -> npt.NDArray[np.int64]:
+        """Numbers of the devices' kinds: equal where their energy and idling are alike; (device,)."""
+        problem, actions = self.problem, self.problem.actions
+        stored = problem.battery.losses.charge_efficiency * problem.harvest.law.scale
+        heard = np.bincount(problem.topology.edge_sender, minlength=problem.num_devices)
+        whole, rest = problem.battery.kept_steps()
+        tables = (
+            (stored / problem.battery.step_joule).unsqueeze(1),
+            torch.from_numpy(np.stack([heard, problem.topology.self_weight], 1)),
+            actions.quanta,
+            actions.needed_quanta,
+            whole + rest,
+            problem.wide.initial_energy_law,
+        )
+        columns = np.concatenate([table.cpu().numpy().astype(np.float64) for table in tables], 1)
+        differing = columns[:, (columns != columns[:1]).any(0)]
+        return np.unique(differing, axis=0, return_inverse=True)[1].reshape(-1)
+
+    @property
+    def entries(self) -> int:
+        """Table entries of the whole network per episode."""
+        return sum(len(g.receivers) * len(self.problem.actions) ** g.heard for g in self.groups)
+
+    def check_fits(self, memory_gib: float) -> None:
+        """Refuse receivers whose joint actions cannot be listed."""
+        count = max((len(n) for n in self.problem.topology.neighbours), default=0) + self.problem.link.half_duplex
+        largest = float(len(self.problem.actions)) ** count * 8 * 4
+        remedy = "lower the degree or the power levels, or use the planner 'prices' with coordinate = false"
+        check_fits("joint actions heard by one receiver", largest, memory_gib, remedy)
+
+    def costs_ahead(self, group: Group, channel_level: Tensor) -> Floats:
+        """`observed` of several slots, whose channels are (slot, batch, site); (slot, batch, receiver, joint)."""
+        missed = self.observed(group, channel_level.flatten(0, 1))
+        found: Floats = missed.reshape(*channel_level.shape[:2], *missed.shape[1:]).numpy()
+        return found
+
+    def observed(self, group: Group, channel_level: Tensor) -> Tensor:
+        """f_i of a group for observed channels; (batch, receiver, joint action)."""
+        problem = self.problem
+        if problem.scenario.channel.state == "receiver":
+            table = self._by_level[group.offset]  # (level × receiver, joint action)
+            number = group.receivers.shape[0]
+            return table[channel_level[:, group.receivers] * number + self._counted[:number]]
+        fading = problem.channel.gain[channel_level[:, problem.channel.site_of_edge[group.edges]]]
+        return self.missed(group, fading)
+
+    @cached_property
+    def _level_entries(self) -> Tensor:
+        """f_i by the level of a receiver's own channel, group after group: (level, receiver, joint action) each."""
+        gain = self.problem.channel.gain.reshape(-1, 1, 1)
+        found = [self.missed(group, gain.expand(-1, *group.edges.shape)).flatten() for group in self.groups]
+        return torch.cat([torch.zeros(0, dtype=self.problem.dtype, device=self.problem.device), *found])
+
+    @cached_property
+    def _by_level(self) -> dict[int, Tensor]:
+        """The same per group offset; (level × receiver, joint action)."""
+        levels, count = self.problem.channel.levels, len(self.problem.actions)
+        sizes = [levels * len(group.receivers) * count**group.heard for group in self.groups]
+        pieces = torch.split(self._level_entries, sizes) if sizes else ()
+        return {g.offset: piece.view(-1, count**g.heard) for g, piece in zip(self.groups, pieces, strict=True)}
+
+    @cached_property
+    def _counted(self) -> Tensor:
+        """0, 1, 2, … (device,)."""
+        return torch.arange(self.problem.num_devices, device=self.problem.device)
+
+    def missed(self, group: Group, fading: Tensor) -> Tensor:
+        """Σ_j a_ij q_ij for all joint actions; fading (batch, receiver, neighbour) → (batch, receiver, joint)."""
+        problem, count = self.problem, len(self.problem.actions)
+        weight = torch.from_numpy(problem.topology.edge_weight).to(problem.device)[group.edges]
+        watt = (fading * problem.link.path_gain[group.edges]).unsqueeze(-1) * problem.actions.power_watt
+        watt = watt.to(problem.dtype)  # (batch, receiver, neighbour, action)
+        axes = group.edges.shape[1]
+        each = [self._on_axis(watt[..., k, :], k, group.heard) for k in range(axes)]
+        everyone = torch.zeros((), dtype=problem.dtype, device=problem.device)
+        for term in each:
+            everyone = everyone + term
+        noise = self._on_axis(problem.link.noise_watt[group.receivers].unsqueeze(-1), 0, group.heard)
+        missed = torch.zeros((), dtype=problem.dtype, device=problem.device)
+        for k, signal in enumerate(each):
+            error = problem.link.packet_error(signal, (everyone - signal).clamp_min(0) + noise)
+            missed = missed + self._on_axis(weight[:, k].unsqueeze(-1), 0, group.heard) * error
+        if problem.link.half_duplex:
+            sends = self._on_axis((problem.actions.power_watt > 0).reshape(1, -1), group.heard - 1, group.heard)
+            deaf = self._on_axis(weight.sum(1, keepdim=True), 0, group.heard)
+            missed = torch.where(sends, deaf, missed)
+        full = (*fading.shape[:2], *(count,) * group.heard)
+        return missed.expand(full).reshape(*fading.shape[:2], -1).to(problem.dtype)
+
+    @staticmethod
+    def _on_axis(values: Tensor, axis: int, heard: int) -> Tensor:
+        """Put the last axis of (..., receiver, value) on the given joint-action axis."""
+        shape = [1] * heard
+        shape[axis] = values.shape[-1]
+        return values.reshape(*values.shape[:-1], *shape)
+
+    @cached_property
+    def _turns(self) -> list[Movers]:
+        """Devices by colour, with the tables that hear them."""
+        problem, count = self.problem, len(self.problem.actions)
+        none = torch.zeros(0, dtype=torch.long, device=problem.device)
+        slot_of_table, actors, strides = [none], [none], [none]
+        number = 0
+        for group in self.groups:
+            size, heard = group.actors.shape
+            slot_of_table.append(torch.arange(number, number + size, device=problem.device).repeat_interleave(heard))
+            actors.append(group.actors.flatten())
+            stride = count ** torch.arange(heard - 1, -1, -1, device=problem.device)
+            strides.append(stride.repeat(size))
+            number += size
+        table, actor, stride = torch.cat(slot_of_table), torch.cat(actors), torch.cat(strides)
+        colour = torch.tensor(problem.colour, device=problem.device)
+        turns = []
+        for turn in range(int(colour.max()) + 1):
+            which, movers = colour[actor] == turn, (colour == turn).nonzero().squeeze(1)
+            turns.append(movers_of(movers, table[which], torch.searchsorted(movers, actor[which]), stride[which]))
+        return turns
+
+    @cached_property
+    def _starts(self) -> Tensor:
+        """Start of every receiver's table in the flat buffer."""
+        count, place = len(self.problem.actions), self.problem.device
+        starts = [g.offset + torch.arange(len(g.receivers), device=place) * count**g.heard for g in self.groups]
+        return torch.cat([torch.zeros(0, dtype=torch.long, device=place), *starts])
+
+    @staticmethod
+    def flat(tables: Iterable[Tensor], price: Tensor) -> Tensor:
+        """All groups' tables (batch, ...) in one buffer (batch, entry), empty where nobody hears anybody."""
+        return torch.cat([price.new_zeros(len(price), 0), *(table.flatten(1) for table in tables)], 1)
+
+    def shares_tables(self, messages: int) -> bool:
+        """Whether all episodes read the same tables of one slot's cost, by the level of each receiver's channel."""
+        alike = self.problem.scenario.channel.state == "receiver"
+        return alike and not messages and not is_small(self.problem)
+
+    def slot_tables(self, channel_level: Tensor, price: Tensor, messages: int) -> Tables:
+        """f_i of all receivers for observed channels; price (batch, device, action)."""
+        if not self.shares_tables(messages):
+            return Tables(self.flat((self.observed(g, channel_level) for g in self.groups), price))
+        receivers, first, step = self._level_places
+        level = channel_level.T.index_select(0, receivers)
+        return Tables(self._level_entries.unsqueeze(0), first + step * level)
+
+    @cached_property
+    def _level_places(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Receiver of every table, where that of level 0 begins, and how far the next level is; (receiver, 1) each.
+
+        The receivers themselves are (receiver,).
+        """
+        levels, count = self.problem.channel.levels, len(self.problem.actions)
+        none = torch.zeros(0, dtype=torch.long, device=self.problem.device)
+        receivers, first, step = [none], [none], [none]
+        for group in self.groups:
+            size, number = count**group.heard, len(group.receivers)
+            receivers.append(group.receivers)
+            first.append(levels * group.offset + self._counted[:number] * size)
+            step.append(torch.full_like(group.receivers, number * size))
+        return torch.cat(receivers), torch.cat(first).unsqueeze(1), torch.cat(step).unsqueeze(1)
+
+    def message_rounds(self, asked: int | None) -> int:
+        """Min-sum rounds: as asked, or where coordinate moves alone get stuck, when sending and hearing compete."""
+        return asked if asked is not None else (10 if self.problem.link.half_duplex else 0)
+
+    def min_sum(self, tables: Tensor, price: Tensor, rounds: int) -> Tensor:
+        """Damped min-sum messages between receivers and devices; the actions they advise, (batch, device).
+
+        A receiver tells each device it hears the least cost of its table per action of that device, given what the
+        others want; a device tells it the sum of its price and all other receivers' messages.
+        """
+        finite = price.clamp_max(FORBIDDEN)
+        count, batch = price.shape[-1], len(price)
+        advice = [price.new_zeros(batch, *g.actors.shape, count) for g in self.groups]
+        for _ in range(rounds):
+            belief = self._belief(finite, advice)
+            for number, group in enumerate(self.groups):
+                wish = belief[:, group.actors] - advice[number]  # (batch, receiver, heard, action)
+                wish = wish - wish.amin(-1, keepdim=True)
+                size = count**group.heard
+                own = tables[:, group.offset : group.offset + len(group.receivers) * size]
+                joint = own.reshape(batch, len(group.receivers), *(count,) * group.heard)
+                for k in range(group.heard):
+                    joint = joint + self._on_axis(wish[:, :, k], k, group.heard)
+                answer = (
+                    torch.stack(
+                        [
+                            joint.movedim(2 + k, -1).reshape(batch, len(group.receivers), -1, count).amin(2)
+                            for k in range(group.heard)
+                        ],
+                        dim=2,
+                    )
+                    - wish
+                )
+                advice[number] = (advice[number] + answer - answer.amin(-1, keepdim=True)) / 2
+        return self._first_least(self._belief(finite, advice) + price)
+
+    def _belief(self, price: Tensor, advice: list[Tensor]) -> Tensor:
+        """Price plus all receivers' messages; (batch, device, action)."""
+        belief = price.clone()
+        for group, message in zip(self.groups, advice, strict=True):
+            belief.index_add_(1, group.actors.flatten(), message.flatten(1, 2))
+        return belief
+
+    def _joint(self, chosen: Tensor) -> Tensor:
+        """Number of every receiver's joint action; (device, batch) → (receiver, batch)."""
+        parts = [chosen[:0]]
+        for group in self.groups:
+            joint = chosen.index_select(0, group.actors[:, 0])
+            for k in range(1, group.heard):
+                joint = joint * len(self.problem.actions) + chosen.index_select(0, group.actors[:, k])
+            parts.append(joint)
+        return torch.cat(parts)
+
+    def _begins(self, tables: Tables, batch: int) -> Tensor:
+        """Where every receiver's table begins; (receiver, batch)."""
+        if tables.begins is not None:
+            return tables.begins
+        rows = torch.arange(batch, device=self.problem.device) * tables.entries.shape[1]
+        return self._starts.unsqueeze(1) + rows
+
+    def decide(self, tables: Tables, price: Tensor, starts: Sequence[Tensor], rounds: int, messages: int) -> Tensor:
+        """The best result, per episode, of coordinate rounds from several starts and from the messages' advice.
+
+        Infeasible actions carry an infinite price; price (batch, device, action), starts (batch, device).
+        """
+        starts = [*starts, self.min_sum(tables.entries, price, messages)] if messages else starts
+        batch = len(price)
+        if self._looks_up(batch):
+            first = [start.numpy() for start in starts]
+            return torch.from_numpy(self._responses.decide(tables.entries.numpy(), price.numpy(), first, rounds))
+        entries = tables.entries.reshape(-1)
+        chosen = torch.cat(list(starts)).T.contiguous()  # (device, start × batch)
+        position = self._joint(chosen).add_(self._begins(tables, batch).repeat(1, len(starts)))
+        under_way = Rounds(entries, price.permute(1, 2, 0).repeat(1, 1, len(starts)), chosen, position, self.exact)
+        ends = under_way.run(self._turns, rounds).T.reshape(len(starts), batch, -1)
+        missed = entries.index_select(0, position.T.reshape(-1)).view(len(starts), batch, -1)
+        paid = price.expand(len(starts), -1, -1, -1).gather(3, ends.unsqueeze(-1)).squeeze(-1)
+        best = self._first_least(missed.sum(2) + paid.sum(2), 0)
+        return ends[best, torch.arange(batch, device=best.device)]
+
+    def _first_least(self, costs: Tensor, dim: int = -1) -> Tensor:
+        """Index of the first of equal least costs along an axis."""
+        return costs.argmin(dim) if self.exact else first_least(costs, dim)
+
+    def decide_few(self, tables: Sequence[Floats], price: Floats, start: Ints, rounds: int, messages: int) -> Ints:
+        """What `decide` finds from a start and from silence; arrays, which it takes and returns.
+
+        Tables (batch, receiver, joint action) by group, price (batch, device, action), start (batch, device).
+        """
+        starts = [start, np.zeros_like(start)]
+        flat = [table.reshape(len(price), -1) for table in tables]
+        joined = flat[0] if len(flat) == 1 else np.concatenate([price[:, 0, :0], *flat], 1)
+        if self._looks_up(len(price)) and not messages:
+            return self._responses.decide(joined, price, starts, rounds)
+        first = [torch.from_numpy(start) for start in starts]
+        whole = Tables(torch.from_numpy(joined))
+        found: Ints = self.decide(whole, torch.from_numpy(price), first, rounds, messages).numpy()
+        return found
+
+    def _looks_up(self, episodes: int) -> bool:
+        """Whether rounds of so many episodes are faster on looked-up responses."""
+        return is_small(self.problem) and episodes * self._responses.number <= _MOST_RESPONSES
+
+    @cached_property
+    def _responses(self) -> Responses:
+        """Best responses to look up, for networks that are small enough."""
+        actors = [tuple(row) for group in self.groups for row in group.actors.tolist()]
+        heard = tuple(zip(self._starts.tolist(), actors, strict=True))
+        return Responses(len(self.problem.actions), self.problem.colour, heard, self.exact)
+
+    def batch(self, shared: bool = False) -> int:
+        """Episodes to handle at a time; where they share tables, what is made for pairs of them decides."""
+        entries = sum(group.actors.numel() for group in self.groups) if shared else self.entries
+        return max(1, _BATCH_ENTRIES[self.problem.device.type] // max(entries, 1))

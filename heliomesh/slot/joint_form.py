@@ -1,0 +1,143 @@
+"""Exact expectations when every device acts independently, for any error rate: joint actions are listed.
+
+A table of error rates does not factorise over senders as the waterfall does (`product_form.py`). The mean weight that
+receiver i misses, E_h[f_i(h, p)], is then a table over the joint actions p that it hears, and
+
+    E[f_i] = Σ_p E_h[f_i(h, p)] Π_j P(p_j)
+
+Channels are in their stationary law. A receiver that hears d devices costs |P|^d terms.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits
+from heliomesh.model.problem import Problem
+from heliomesh.model.threads import is_small
+from heliomesh.slot.coordination import Coordination, Group
+from heliomesh.slot.kept_form import KeptForm
+from heliomesh.slot.product_form import ProductForm
+
+_BATCH_ENTRIES = 1 << 22  # entries of channel states and joint actions handled at a time
+
+
+class CostForm(Protocol):
+    """The network's expected one-slot cost as a function of the devices' independent laws (slot, device, action)."""
+
+    def cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
+        """Expected one-slot cost of the network; (slot,)."""
+
+    def of(self, movers: Tensor) -> "ActionCosts":
+        """Costs of the actions of some devices; (mover,) device numbers."""
+
+
+class ActionCosts(Protocol):
+    """What the actions of some devices cost, against independent laws (slot, device, action) of all devices."""
+
+    def action_cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
+        """Expected cost of everything a mover's action touches, per own action; (slot, mover, action)."""
+
+
+def cost_form(problem: Problem) -> CostForm:
+    """The product form of the waterfall, or listed joint actions for a table; raises TooLargeError."""
+    if problem.link.table is None:
+        return ProductForm(problem) if is_small(problem) else KeptForm(problem)
+    form = JointForm(problem)
+    largest = sum(len(group.receivers) * float(len(problem.actions)) ** group.heard for group in form.groups)
+    remedy = "lower the degree or the power levels, or use link.error = 'waterfall'"
+    check_fits("joint actions heard by receivers", 4 * 8 * largest, DEFAULT_LIMIT_GIB, remedy)
+    return form
+
+
+@dataclass(frozen=True)
+class JointForm:
+    """The same for any error rate."""
+
+    problem: Problem
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Receivers by how many devices they hear."""
+        return self._coordination.groups
+
+    @cached_property
+    def _coordination(self) -> Coordination:
+        return Coordination(self.problem)
+
+    @cached_property
+    def _missed(self) -> dict[int, Tensor]:
+        """E_h[f_i] per group offset; (receiver, action of each device heard …)."""
+        return {group.offset: self._mean_missed(group) for group in self.groups}
+
+    def _mean_missed(self, group: Group) -> Tensor:
+        channel, (receivers, links) = self.problem.channel, group.edges.shape
+        joint = len(self.problem.actions) ** group.heard
+        # one level for all links of a receiver, or one for each
+        alike = self.problem.scenario.channel.state == "receiver"
+        places = torch.arange(channel.levels, device=self.problem.device)
+        levels = torch.cartesian_prod(*[places] * (1 if alike else links)).reshape(-1, 1 if alike else links)
+        mean = torch.zeros(receivers, joint, dtype=self.problem.dtype, device=self.problem.device)
+        for some in torch.split(levels, max(1, _BATCH_ENTRIES // (receivers * joint))):
+            fading = channel.gain[some].unsqueeze(1).expand(-1, receivers, links)
+            prob = channel.stationary[some].prod(1).to(mean)
+            mean += torch.tensordot(prob, self._coordination.missed(group, fading), dims=1)
+        return mean.reshape(receivers, *[len(self.problem.actions)] * group.heard)
+
+    def expected(self, group: Group, law: Tensor, given: int | None = None, among: Tensor | None = None) -> Tensor:
+        """E[f_i], or per action of the device heard in place ``given``; (slot, receiver, 1 or action).
+
+        ``among``: places of some receivers in the group, all by default.
+        """
+        table, actors, places = self._missed[group.offset], group.actors, list(range(group.heard))
+        if among is not None:
+            table, actors = table[among], actors[among]
+        if given is not None:
+            table = table.movedim(1 + given, 1)
+            places.remove(given)
+        left = table.reshape(1, len(actors), -1)
+        for place in reversed(places):
+            heard = law[:, actors[:, place]].unsqueeze(-1)  # (slot, receiver, action, 1)
+            left = (left.reshape(*left.shape[:2], -1, law.shape[-1]) @ heard).squeeze(-1)
+        return left.expand(len(law), -1, -1)
+
+    def cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
+        """Expected one-slot cost of the network; (slot,)."""
+        lost = sum((self.expected(group, law).sum((1, 2)) for group in self.groups), law.new_zeros(len(law)))
+        return lost + (law * self.problem.idle_cost).sum((-1, -2))
+
+    def of(self, movers: Tensor) -> "ListedCosts":
+        """Costs of the actions of some devices."""
+        return ListedCosts(self, movers)
+
+
+@dataclass(frozen=True)
+class ListedCosts:
+    """What the actions of some devices cost, from the receivers that hear them."""
+
+    form: JointForm
+    movers: Tensor  # (mover,) device numbers
+
+    @cached_property
+    def _heard(self) -> list[tuple[Group, int, Tensor, Tensor]]:
+        """Per group and place heard: the receivers that hear a mover there, and the movers' places; (receiver,)."""
+        place = torch.full((self.form.problem.num_devices,), -1, device=self.movers.device)
+        place[self.movers] = torch.arange(len(self.movers), device=self.movers.device)
+        found = []
+        for group in self.form.groups:
+            for axis in range(group.heard):
+                mover = place[group.actors[:, axis]]
+                among = (mover >= 0).nonzero().squeeze(1)
+                if len(among):
+                    found.append((group, axis, among, mover[among]))
+        return found
+
+    def action_cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
+        """Expected cost of everything a mover's action touches, per own action; (slot, mover, action)."""
+        cost = self.form.problem.idle_cost[self.movers].repeat(len(law), 1, 1)
+        for group, axis, among, mover in self._heard:
+            cost.index_add_(1, mover, self.form.expected(group, law, axis, among))
+        return cost

