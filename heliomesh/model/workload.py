@@ -27,7 +27,7 @@ def _airtime_second(scenario: Scenario) -> float:
     energy = scenario.energy
     if energy.transmit_second != "bits":
         return energy.transmit_second
-    bits, rate = footprint.update_bits(scenario.learning), energy.bit_per_second
+    bits, rate = footprint.update_bits(scenario.learning), energy.bit_per_second or math.nan
     second: float = bits * (1 + energy.packet_overhead) / rate
     if not second <= energy.slot_second:
         raise ScenarioError(
