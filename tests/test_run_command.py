@@ -431,7 +431,7 @@ def test_no_other_command_claims_a_folder_by_a_mistake(call, tmp_path, monkeypat
     monkeypatch.setattr("heliomesh.studies.compare.make_plan", pytest.fail)
     monkeypatch.setattr("heliomesh.commands.options.start_ray", pytest.fail)
     monkeypatch.setattr("heliomesh.jobs.store.planned", pytest.fail)
-    monkeypatch.setattr("heliomesh.studies.reproduce.prepare", pytest.fail)
+    monkeypatch.setattr("heliomesh.jobs.store.Store.traces", pytest.fail)
     code, _, told = call(*words, "--quiet")
     assert (code, told.count("\n")) == (2, 1)
     assert list(tmp_path.iterdir()) == []

@@ -39,9 +39,9 @@ WRITERS = {
 }
 # (file, function): what they write gets its name by a rename later, or is written inside a caller's `written_whole`
 RENAMED_LATER = {
-    ("agents/journal.py", "add"),  # a line at the end; readers leave out one that is not whole
-    ("durable.py", "_locked"),
-    ("durable.py", "written_whole"),
+    ("field/agents/journal.py", "add"),  # a line at the end; readers leave out one that is not whole
+    ("common/durable.py", "_locked"),
+    ("common/durable.py", "written_whole"),
     ("tasks/datasets/cifar10.py", "_unpack_sheets"),
     ("tasks/retrieval/archive.py", "copy"),
     ("tasks/retrieval/download.py", "_continue"),
@@ -390,7 +390,7 @@ def test_user_modules_are_imported_in_one_place() -> None:
         "commands/options.py",
         "model/plan_file.py",
     }  # import our own only
-    assert places == own | {"catalog.py"}
+    assert places == own | {"common/catalog.py"}
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ class Idle:
         (fickle, "expected the same plan for the same seed"),
         (
             SimpleNamespace(plan=lambda context: None, Options=dict),
-            "Options to be a subclass of heliomesh.scenario.scenario",
+            "Options to be a subclass of heliomesh.scenario.section",
         ),
     ],
 )

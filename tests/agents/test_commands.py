@@ -37,7 +37,7 @@ def test_deploy_writes_folders_that_tell_no_secrets(call: Call) -> None:
 def test_deploy_writes_folders_without_keys(call: Call) -> None:
     code, said, told = call(*_WORDS, *_FEW, "--keys-on-device", "--days", 30)
     assert (code, told) == (0, "")
-    assert "heliomesh members request net/device-0" in said
+    assert "heliomesh device members request net/device-0" in said
     assert sorted(Path("net").rglob("*.key")) == [Path("net/authority.key"), Path("net/watch/own.key")]
     assert AgentFolder(Path("net/watch")).identity().days_left == 29
 

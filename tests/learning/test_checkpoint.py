@@ -260,7 +260,9 @@ def test_checkpoints_of_other_runs_are_refused(tmp_path):
         hm.train(task.scenario, task.trace, folder=tmp_path, resume=True, evaluate_every=5)
 
 
-@pytest.mark.parametrize(("user", "function"), [("learning.checkpoint", "write_tensors"), ("durable", "write_json")])
+@pytest.mark.parametrize(
+    ("user", "function"), [("learning.checkpoint", "write_tensors"), ("common.durable", "write_json")]
+)
 def test_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch, user, function):
     task = job()
     whole, calls = getattr(durable, function), []

@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 import heliomesh as hm
 from heliomesh.cli import app
+from heliomesh.common.mistakes import MistakeError
 from heliomesh.jobs.store import Store
 from heliomesh.learning.evaluation import COLUMNS
-from heliomesh.learning.run import TrainingError
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.planning import resolved_options
 from heliomesh.studies.experiments import experiments
@@ -78,7 +78,7 @@ def test_a_file_holds_no_results(tmp_path):
     note = tmp_path / "note.txt"
     note.write_text("sea", encoding="utf-8")
     result = CliRunner().invoke(app, ["reproduce", "hops", "--only-print", "--out", str(note)])
-    assert isinstance(result.exception, TrainingError)
+    assert isinstance(result.exception, MistakeError)
     assert str(result.exception) == f"--out: expected a folder, actual: {note} is a file"
 
 
