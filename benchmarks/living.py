@@ -11,8 +11,8 @@ import time
 import numpy as np
 
 import heliomesh as hm
-from heliomesh.field.living.answer import Answering
 from heliomesh.field.living.change import Era, eras
+from heliomesh.field.living.conditional_plan import Answering
 from heliomesh.field.living.conditions import Conditions, problem_under
 from heliomesh.field.living.replanning import Watch, replanning
 from heliomesh.field.living.trial import Sampling, costs_by_slot

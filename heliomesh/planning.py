@@ -14,7 +14,7 @@ from heliomesh.common import catalog
 from heliomesh.common.arguments import checked
 from heliomesh.grid.exact import small_average, small_optimum
 from heliomesh.model.endless import Endless, cycle_of
-from heliomesh.model.planner_context import PlanFunction, Planning
+from heliomesh.model.planner_context import PlanFunction, PlannerContext
 from heliomesh.model.policy import ParallelMap, Plan, Policy, Track, untracked
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.errors import ScenarioError
@@ -130,7 +130,7 @@ def make_plan(
     found = find_planner(planner)
     settings = validated(found.options, options, f"{found.name} option")
     started, worked = time.perf_counter(), time.process_time()
-    context = Planning(problem, settings, parallel_map, track, previous if found.starts_warm else None)
+    context = PlannerContext(problem, settings, parallel_map, track, previous if found.starts_warm else None)
     given = found.plan(context)
     if not isinstance(given, Plan | Policy):
         expected = "expected one that returns a policy with decide(slot, seen)"

@@ -7,7 +7,7 @@ from pydantic import Field
 
 import heliomesh as hm
 from heliomesh.common.streams import stream
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.planners import turns, uncoordinated
 from heliomesh.planners.uncoordinated import Greedy
 from heliomesh.planning import find_planner, make_plan
@@ -49,7 +49,7 @@ def test_the_context_has_checked_options_and_the_scenarios_luck():
     planner = SimpleNamespace(Options=Steps, plan=lambda context: seen.append(context) or greedy(context))
     hm.plan(PROBLEM, planner, bound=False, steps=5)
     (context,) = seen
-    assert isinstance(context, Planning)
+    assert isinstance(context, PlannerContext)
     assert context.options == Steps(steps=5)
     assert context.rng.random() == stream(PROBLEM.scenario.seed, "policy").random()
     with pytest.raises(hm.ScenarioError, match=r"SimpleNamespace option\.steps: expected a number greater"):

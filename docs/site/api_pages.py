@@ -45,7 +45,7 @@ PAGES = {
     ),
 }
 CONTRACTS = (  # what code outside the package is given and gives back
-    *("heliomesh.model.planner_context.Planning", "heliomesh.model.policy.Observation"),
+    *("heliomesh.model.planner_context.PlannerContext", "heliomesh.model.policy.Observation"),
     *("heliomesh.model.policy.ActionPolicy", "heliomesh.physics.harvesting.HarvestLaw"),
     *("heliomesh.physics.harvesting.HarvestReplay", "heliomesh.learning.aggregation.Arrived"),
     "heliomesh.testing",

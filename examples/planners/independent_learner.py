@@ -19,7 +19,7 @@ from torch import Tensor
 
 from heliomesh.interop.pettingzoo import HarvestingEnv, parallel_env
 from heliomesh.model.factor import Variable, energy
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Observation, Plan
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.section import Section
@@ -53,7 +53,7 @@ class Learned(ActionPolicy):
         return frozenset([energy(device)])
 
 
-def plan(context: Planning[Options]) -> Plan:
+def plan(context: PlannerContext[Options]) -> Plan:
     """Learn, then act greedily."""
     problem, options = context.problem, context.options
     env = parallel_env(problem.scenario, hops=0, reward=options.reward, seed=options.seed)

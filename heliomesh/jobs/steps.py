@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from heliomesh.field.living.answer import Answering
 from heliomesh.field.living.change import eras
+from heliomesh.field.living.conditional_plan import Answering
 from heliomesh.field.living.conditions import world_under
 from heliomesh.field.living.reaction import first_answer, reacting
 from heliomesh.field.living.replanning import Watch

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.model.factor import Variable
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation, Plan, Policy
 from heliomesh.model.problem import Problem, around_cycle, with_battery
 from heliomesh.scenario.errors import ScenarioError
@@ -101,7 +101,7 @@ def cycle_of(problem: Problem, least_slots: int = 1) -> Problem:
 
 
 def endless_plan(
-    context: Planning[_OptionsT], plan: Callable[[Planning[_OptionsT]], Plan], least_slots: int = 1
+    context: PlannerContext[_OptionsT], plan: Callable[[PlannerContext[_OptionsT]], Plan], least_slots: int = 1
 ) -> Plan:
     """What a planner makes of a cycle, repeated."""
     return repeated(context.problem, plan(replace(context, problem=cycle_of(context.problem, least_slots))))

@@ -16,7 +16,7 @@ OptionsT = TypeVar("OptionsT", bound=Section)
 
 
 @dataclass(frozen=True)
-class Planning(Generic[OptionsT]):
+class PlannerContext(Generic[OptionsT]):
     """The argument of every planner's ``plan(context)``."""
 
     problem: Problem
@@ -32,4 +32,4 @@ class Planning(Generic[OptionsT]):
 
 
 # A planner: returns a plan, or a policy of which nothing more is known.
-PlanFunction = Callable[[Planning[OptionsT]], Plan | Policy]
+PlanFunction = Callable[[PlannerContext[OptionsT]], Plan | Policy]

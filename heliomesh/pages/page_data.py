@@ -19,13 +19,13 @@ from heliomesh.common.durable import without_nan
 from heliomesh.common.memory_limit import TooLargeError, readable
 from heliomesh.common.streams import stream
 from heliomesh.learning.run import TrainingError
-from heliomesh.pages.answer import answer
 from heliomesh.pages.headline import certified_bounds, ledger_totals, scheme_facts
 from heliomesh.pages.intervals import LEAST_PAIRS
 from heliomesh.pages.packing import Blobs, estimated_characters
 from heliomesh.pages.run_folder import Curves, Live, RunFolder, read_run
 from heliomesh.pages.schemes import grouped, scenario_hash, scenario_names, short_title
 from heliomesh.pages.seed_by_seed import differences, seeds_of
+from heliomesh.pages.verdict import answer
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.schema import Learning
 from heliomesh.simulation.trace import Trace

@@ -23,7 +23,7 @@ from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.grid.best_response import by_slots
 from heliomesh.grid.single_device import action_laws
 from heliomesh.model.factor import Variable, energy
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Observation, Plan
 from heliomesh.model.problem import Problem, with_levels
 from heliomesh.scenario.errors import ScenarioError
@@ -69,7 +69,7 @@ class Thresholds(ActionPolicy):
         return frozenset([energy(device)])
 
 
-def plan(context: Planning[Options]) -> Plan:
+def plan(context: PlannerContext[Options]) -> Plan:
     """Thresholds as given, or the best that the search finds."""
     options = context.options
     problem = with_levels(context.problem, options.levels)

@@ -25,7 +25,7 @@ from heliomesh.grid.exact import (
 )
 from heliomesh.model.factor import Variable, energy
 from heliomesh.model.overhead import central_overhead
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Observation, Plan, Track
 from heliomesh.model.problem import Part, Problem, with_levels
 from heliomesh.model.symmetry import same_part
@@ -76,7 +76,7 @@ class JointTable(ActionPolicy):
         return frozenset(self.problem.part_of(device).states)
 
 
-def plan(context: Planning[Options]) -> Plan:
+def plan(context: PlannerContext[Options]) -> Plan:
     """Solve every part exactly; parts that are renamed copies of a solved one share its table."""
     asked = problem = with_levels(context.problem, context.options.levels)
     limit_gib = context.options.memory_gib

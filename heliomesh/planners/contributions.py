@@ -26,7 +26,7 @@ from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.grid.energy_after_action import Left
 from heliomesh.grid.single_device import opportunity_values
 from heliomesh.model.overhead import coordination_overhead
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Decision, Observation, Plan
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.section import Section
@@ -148,7 +148,7 @@ class Practice:
         return float(after / before) if before > 0 else _FIRST_KEPT
 
 
-def plan(context: Planning[Options]) -> Plan:
+def plan(context: PlannerContext[Options]) -> Plan:
     """Practise at a guessed price of energy, then plan the values of energy, and practise again."""
     options = context.options
     policy, practice = _practised(context)
@@ -167,7 +167,7 @@ def plan(context: Planning[Options]) -> Plan:
     )
 
 
-def _practised(context: Planning[Options]) -> tuple[Learners, Practice | None]:
+def _practised(context: PlannerContext[Options]) -> tuple[Learners, Practice | None]:
     """The policy after all passes, and the last practice."""
     options = context.options
     problem = plan_grid(context.problem, options.levels, interpolate=True, most=_MOST_LEVELS)

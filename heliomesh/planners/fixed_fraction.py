@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.model.factor import Variable, energy
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Observation, Plan
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.section import Section
@@ -56,7 +56,7 @@ class FixedFraction(ActionPolicy):
         return frozenset([energy(device)])
 
 
-def plan(context: Planning[Options]) -> Plan:
+def plan(context: PlannerContext[Options]) -> Plan:
     """Order the actions by energy."""
     problem, share = context.problem, context.options.share
     shares = default_share(problem) if share is None else torch.full_like(problem.battery.capacity_joule, share)

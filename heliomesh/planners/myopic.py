@@ -20,7 +20,7 @@ from heliomesh.grid.exact import decode
 from heliomesh.model.cost import part_factors, update_loss
 from heliomesh.model.factor import Variable, action, site, total
 from heliomesh.model.overhead import central_overhead
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Decision, Observation, Plan, Policy
 from heliomesh.model.problem import Problem
 from heliomesh.physics.link import error_prob
@@ -43,7 +43,7 @@ class Options(Section):
     memory_gib: float = Field(DEFAULT_LIMIT_GIB, gt=0, description="refuse to start above this estimate [GiB]")
 
 
-def plan(context: Planning[Options]) -> Plan:
+def plan(context: PlannerContext[Options]) -> Plan:
     """Nothing to compute in advance, except the cost tables of the exhaustive mode."""
     problem, options = context.problem, context.options
     policy: Policy

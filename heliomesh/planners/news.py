@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.model.overhead import coordination_overhead
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Observation, Plan
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.section import Section
@@ -76,7 +76,7 @@ class Rule(ActionPolicy):
         return Exchange(network, fading, value.unsqueeze(2), price).decide(options.rounds)
 
 
-def plan(context: Planning[Options]) -> Plan:
+def plan(context: PlannerContext[Options]) -> Plan:
     """Nothing to compute."""
     rule = Rule(context.problem, context.options)
     overhead = coordination_overhead(

@@ -30,7 +30,7 @@ from heliomesh.grid.single_device import action_laws
 from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, endless_plan, one_cycle
 from heliomesh.model.factor import Variable, energy
 from heliomesh.model.overhead import coordination_overhead
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation, Plan, untracked
 from heliomesh.model.problem import Problem
 from heliomesh.slot.coordination import Coordination
@@ -155,12 +155,12 @@ class Coordinated(ActionPolicy):
         return decide
 
 
-def plan(context: Planning[Options]) -> Plan:
+def plan(context: PlannerContext[Options]) -> Plan:
     """Best responses from several starts, or from an earlier plan; the best of them, alone or coordinated."""
     return endless_plan(context, _plan, TURN_SLOTS) if context.options.endless else _plan(context)
 
 
-def _plan(context: Planning[Options]) -> Plan:
+def _plan(context: PlannerContext[Options]) -> Plan:
     options = context.options
     problem = plan_grid(context.problem, options.levels, options.interpolate, _MOST_LEVELS)
     starts = _first_laws(context, problem) if context.previous is None else [_laws_of(problem, context.previous)]
@@ -195,7 +195,7 @@ def _plan(context: Planning[Options]) -> Plan:
 _MOST_LEVELS = 41
 
 
-def _first_laws(context: Planning[Options], problem: Problem) -> list[Tensor]:
+def _first_laws(context: PlannerContext[Options], problem: Problem) -> list[Tensor]:
     """Even action laws or turns, and random ones for every restart; (slot, device, action) each."""
     rng = context.rng
     starts = [starting_laws(problem)]

@@ -35,7 +35,7 @@ from heliomesh.grid.exact import backward_induction, induction_bytes
 from heliomesh.grid.numpy_lookup import FewLeft, Floats, Ints, JointTable, is_few, last_of
 from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, cycle_of, endless_plan
 from heliomesh.model.overhead import coordination_overhead
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation, Plan
 from heliomesh.model.problem import Part, Problem, interpolated
 from heliomesh.slot.coordination import Coordination, Group, Tables
@@ -210,12 +210,12 @@ class ReceiverTables(ActionPolicy):
 _LOOKED_UP = 1 << 22  # values interpolated at a time
 
 
-def plan(context: Planning[Options]) -> Plan:
+def plan(context: PlannerContext[Options]) -> Plan:
     """One dynamic program per kind of surroundings, or one per device."""
     return endless_plan(context, _plan) if context.options.endless else _plan(context)
 
 
-def _plan(context: Planning[Options]) -> Plan:
+def _plan(context: PlannerContext[Options]) -> Plan:
     problem, options = context.problem, context.options
     coordination = Coordination(problem)
     coordination.check_fits(options.memory_gib)
@@ -248,7 +248,7 @@ def _as_plan(policy: ReceiverTables, note: str, table_entries: int) -> Plan:
     return Plan("receiver", policy, rounds=policy.rounds, overhead=overhead, notes=(note,))
 
 
-def _by_values(context: Planning[Options], coordination: Coordination, messages: int) -> Plan:
+def _by_values(context: PlannerContext[Options], coordination: Coordination, messages: int) -> Plan:
     """Devices' values under zero-hop best responses, as the planner `prices` has them."""
     options, asked = context.options, context.problem
     if asked.endless:

@@ -33,7 +33,7 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.model.factor import Variable, energy
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Observation, Plan
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.section import Section
@@ -93,7 +93,7 @@ class Cycle(ActionPolicy):
         return frozenset([energy(device)])
 
 
-def plan(context: Planning[Options]) -> Plan:
+def plan(context: PlannerContext[Options]) -> Plan:
     """The cycle and the probabilities that match the devices' energy."""
     problem, options = context.problem, context.options
     position = torch.arange(problem.slots, device=problem.device) % (options.train_rounds + options.sync_rounds)

@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.model.factor import Variable, energy
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Observation, Plan
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.section import Fraction, Section
@@ -65,7 +65,7 @@ class Turns(ActionPolicy):
         return frozenset([energy(device)])
 
 
-def plan(context: Planning[Options]) -> Plan:
+def plan(context: PlannerContext[Options]) -> Plan:
     """The colours are the turns."""
     problem = context.problem
     turn = torch.tensor(problem.colour, device=problem.device)

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from heliomesh.common.arguments import Count, Index, Probability, checked
 from heliomesh.common.catalog import CodeOrName
-from heliomesh.field.living.answer import Answer, Answering
 from heliomesh.field.living.change import Era, eras
+from heliomesh.field.living.conditional_plan import Answering, ConditionalPlan
 from heliomesh.field.living.conditions import Conditions
 from heliomesh.field.living.reaction import first_answer, reacting
 from heliomesh.field.living.replanning import USUAL_FALSE_ALARM_PROB, Alarm, Watch, replanning
@@ -182,7 +182,9 @@ def _truth(problem: Problem, changes: Sequence[str]) -> tuple[Era, ...]:
     return truth
 
 
-def _costs(answering: Answering, truth: Sequence[Era], first: Answer, under: Sampling, watch: Watch) -> Trial:
+def _costs(
+    answering: Answering, truth: Sequence[Era], first: ConditionalPlan, under: Sampling, watch: Watch
+) -> Trial:
     """The trial without models."""
     change, watching = truth[1].first_slot, replanning(answering, first, watch)
     stale, fresh = (reacting(answering, truth, first, name, watch) for name in ("stale", "fresh"))

@@ -9,7 +9,7 @@ import torch
 import heliomesh as hm
 from heliomesh.field.fleet.scheme import scheme_of
 from heliomesh.interop.export_tables import tabulate
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Noticed, Observation, Plan
 from heliomesh.planners.uncoordinated import Greedy
 from heliomesh.scenario.errors import ScenarioError
@@ -79,7 +79,7 @@ def test_the_fleet_refuses_memory(planner: str) -> None:
     assert "a device would need" in sentence(refused, planner)
 
 
-def counting(context: Planning[Section]) -> Counting:
+def counting(context: PlannerContext[Section]) -> Counting:
     return Counting(context.problem)
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.field.living.answer import Answering, Switching
 from heliomesh.field.living.change import Era, eras
+from heliomesh.field.living.conditional_plan import Answering, Switching
 from heliomesh.field.living.conditions import Conditions
 from heliomesh.field.living.replanning import Watch, replanning, rounded_factor, without_links
 from heliomesh.field.living.trial import Sampling, costs_by_slot

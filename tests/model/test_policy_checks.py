@@ -10,7 +10,7 @@ import torch
 
 import heliomesh as hm
 from heliomesh.field.fleet.device import OwnPolicy
-from heliomesh.field.living.answer import Answering, Switching
+from heliomesh.field.living.conditional_plan import Answering, Switching
 from heliomesh.field.living.conditions import Conditions
 from heliomesh.model.factor import energy
 from heliomesh.model.policy import ActionPolicy, Decision, Plan, Weights

@@ -5,7 +5,7 @@ import pytest
 
 import heliomesh as hm
 from heliomesh.grid.evaluation import exact_cost
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.planners import centralized
 from heliomesh.planning import lower_bound
 from heliomesh.simulation.ledger import dark_slots
@@ -64,5 +64,5 @@ def test_the_exact_planner_finds_the_lattice_optimum(number: int) -> None:
     grid = {"energy.capacity_joule": capacity, "energy.battery_levels": round(capacity / UNIT) + 1}
     scenario = scenario.override(grid)
     problem = hm.build(scenario)
-    plan = centralized.plan(Planning(problem, centralized.Options()))
+    plan = centralized.plan(PlannerContext(problem, centralized.Options()))
     assert plan.expected_cost == pytest.approx(lattice_optimum(scenario, deaf=False), abs=1e-9)

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.model.factor import Variable, energy
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Observation, Plan
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.section import Section
@@ -41,7 +41,7 @@ class Frames(ActionPolicy):
         return frozenset([energy(device)])
 
 
-def plan(context: Planning[Options]) -> Plan:
+def plan(context: PlannerContext[Options]) -> Plan:
     """Nothing to compute but the colours."""
     problem = context.problem
     colour = torch.tensor(problem.colour, device=problem.device)

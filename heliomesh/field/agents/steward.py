@@ -18,7 +18,7 @@ from torch import Tensor
 from heliomesh.common.durable import json_sha256
 from heliomesh.field.agents.folder import Belief, SentPlan
 from heliomesh.field.agents.wire import Sender
-from heliomesh.field.living.answer import Answering
+from heliomesh.field.living.conditional_plan import Answering
 from heliomesh.field.living.conditions import Conditions
 from heliomesh.field.living.replanning import Replanning, Watch, replanning
 from heliomesh.interop.export_tables import PlanTables, tabulate

@@ -16,7 +16,7 @@ from heliomesh.field.fleet.planning import Partners, Timetable, partners_of, tim
 from heliomesh.field.fleet.view import View, view_of
 from heliomesh.model.endless import TURN_SLOTS, cycle_of, repeated
 from heliomesh.model.overhead import Overhead
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Plan
 from heliomesh.model.problem import Problem
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
@@ -82,7 +82,7 @@ class FleetScheme:
     def _plan_alone(self, problem: Problem) -> Plan:
         module = catalog.find(PLANNER_CATALOG, self.planner)
         settings = validated(module.Options, self.options, f"{self.planner} option")
-        made: Plan = module.plan(Planning(problem, settings))
+        made: Plan = module.plan(PlannerContext(problem, settings))
         return made
 
     def plan(self, planned: Mapping[int, tuple[Tensor, float]]) -> Plan:

@@ -8,8 +8,8 @@
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from heliomesh.field.living.answer import Answer, Answering, Switching
 from heliomesh.field.living.change import Era
+from heliomesh.field.living.conditional_plan import Answering, ConditionalPlan, Switching
 from heliomesh.field.living.conditions import Conditions
 from heliomesh.field.living.replanning import Replanning, Watch, replanning
 from heliomesh.model.policy import Plan
@@ -19,14 +19,14 @@ Reaction = Literal["stale", "re-planned", "fresh"]
 REACTIONS: tuple[Reaction, ...] = get_args(Reaction)
 
 
-def first_answer(answering: Answering, truth: Sequence[Era], plan: Plan) -> Answer:
+def first_answer(answering: Answering, truth: Sequence[Era], plan: Plan) -> ConditionalPlan:
     """The answer to the first slot's truth, of which ``plan`` is one where that is the scenario as it is."""
     conditions = truth[0].conditions
     return answering.with_plan(conditions, plan) if conditions == Conditions() else answering.answer_to(conditions)
 
 
 def reacting(
-    answering: Answering, truth: Sequence[Era], first: Answer, reaction: str, watch: Watch
+    answering: Answering, truth: Sequence[Era], first: ConditionalPlan, reaction: str, watch: Watch
 ) -> Switching | Replanning:
     """A policy that reacts to a truth in one of the three ways."""
     match reaction:

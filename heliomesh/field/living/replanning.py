@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from heliomesh.field.living.answer import Answer, Answering, Switching
+from heliomesh.field.living.conditional_plan import Answering, ConditionalPlan, Switching
 from heliomesh.field.living.conditions import Conditions, Kernel, Pair, links, world_under
 from heliomesh.field.living.detector import Detector, Glimpse, Sums, calibrated, harvest_moments
 from heliomesh.model.policy import Decision, Observation, Weights
@@ -60,13 +60,13 @@ class Replanning:
     """Watch, and plan anew after an alarm; the state of a batch of episodes is kept between slots."""
 
     problem: Problem
-    first: Answer
-    plan_for: Callable[[Conditions], Answer]
-    detector_for: Callable[[Answer], Detector]
+    first: ConditionalPlan
+    plan_for: Callable[[Conditions], ConditionalPlan]
+    detector_for: Callable[[ConditionalPlan], Detector]
     hops_per_slot: int  # how far an alarm travels in a slot
     alarms: list[list[Alarm]] = field(default_factory=list)  # by episode of the batch
     beliefs: list[Conditions] = field(default_factory=list)  # by episode of the batch
-    _answers: dict[Conditions, Answer] = field(default_factory=dict)
+    _answers: dict[Conditions, ConditionalPlan] = field(default_factory=dict)
     _detectors: dict[Conditions, Detector] = field(default_factory=dict)
     _sums: dict[str, Sums] = field(default_factory=dict)
     _history: list[Glimpse] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Replanning:
         """Whether the first plan has them; all plans are one planner's."""
         return self.first.continuous_powers
 
-    def answer_in(self, episode: int) -> Answer:
+    def answer_in(self, episode: int) -> ConditionalPlan:
         """The answer that an episode of the batch follows now."""
         return self._answers[self.beliefs[episode]]
 
@@ -286,15 +286,15 @@ class Watch:
     metered: bool = False  # whether devices measure what they spend
 
 
-def replanning(answering: Answering, first: Answer, watch: Watch) -> Replanning:
+def replanning(answering: Answering, first: ConditionalPlan, watch: Watch) -> Replanning:
     """A policy that starts with an answer and looks after itself."""
     problem = answering.problem
 
-    def plan_for(conditions: Conditions) -> Answer:
+    def plan_for(conditions: Conditions) -> ConditionalPlan:
         # always from the first plan: the result must not depend on which episode asked first
         return answering.answer_to(conditions, previous=first.plan)
 
-    def detector_for(answer: Answer) -> Detector:
+    def detector_for(answer: ConditionalPlan) -> Detector:
         policy, told = Switching(problem, ((0, answer),)), answer.conditions
         chosen = (watch.false_alarm_prob, watch.calibration_episodes, watch.seed, watch.metered)
         return calibrated(problem, told, policy, *chosen)

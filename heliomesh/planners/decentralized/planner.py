@@ -11,7 +11,7 @@ from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, endless_plan
 from heliomesh.model.factor import Variable, action
 from heliomesh.model.overhead import Overhead, control_joule
-from heliomesh.model.planner_context import Planning
+from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Observation, Plan
 from heliomesh.model.problem import Problem, with_levels
 from heliomesh.model.symmetry import Role, roles, turns
@@ -99,14 +99,14 @@ class LocalTables(ActionPolicy):
         return frozenset(self.scopes[device])
 
 
-def plan(context: Planning[Options]) -> Plan:
+def plan(context: PlannerContext[Options]) -> Plan:
     """Run Algorithm 1 in the chosen form."""
     if context.options.grow:
         return _grown_where_it_pays(context)
     return endless_plan(context, _plan, TURN_SLOTS) if context.options.endless else _plan(context)
 
 
-def _grown_where_it_pays(context: Planning[Options]) -> Plan:
+def _grown_where_it_pays(context: PlannerContext[Options]) -> Plan:
     """One hop more for an eighth of the devices after the other, until most of what it saves with all is saved.
 
     Those come first that gain most: what they and their neighbours lose less, each loss shared by all around it. All
@@ -138,7 +138,7 @@ _TRIAL_SEED = 2**62  # trials and evaluation never share random numbers
 _STEPS, _KEPT_GAIN = 8, 0.8
 
 
-def _plan(context: Planning[Options]) -> Plan:
+def _plan(context: PlannerContext[Options]) -> Plan:
     options = context.options
     if options.endless and options.form == "literal":
         raise ScenarioError("decentralized option.endless", "expected false with form = literal, actual value true")

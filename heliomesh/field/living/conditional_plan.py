@@ -19,7 +19,7 @@ from heliomesh.planning import make_plan
 
 
 @dataclass(frozen=True)
-class Answer:
+class ConditionalPlan:
     """What is done under a belief."""
 
     conditions: Conditions
@@ -80,17 +80,17 @@ class Answering:
     planner: object  # a name, function or module
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def answer_to(self, conditions: Conditions, previous: Plan | None = None) -> Answer:
+    def answer_to(self, conditions: Conditions, previous: Plan | None = None) -> ConditionalPlan:
         """Plan for given conditions, from an earlier plan where the planner allows."""
         smaller = problem_under(self.problem, conditions)
         return self.with_plan(conditions, make_plan(smaller, self.planner, self.options, previous=previous))
 
-    def with_plan(self, conditions: Conditions, plan: Plan) -> Answer:
+    def with_plan(self, conditions: Conditions, plan: Plan) -> ConditionalPlan:
         """The answer that follows a plan; raises ScenarioError where its memory fits one network only."""
         if not getattr(plan.policy, "memory_axes", ()):
             refuse_memory(plan.policy, plan.planner, "a change of plans")
         lost = ~edges_kept(self.problem, conditions)
-        return Answer(conditions, plan, weights_under(self.problem, conditions), lost)
+        return ConditionalPlan(conditions, plan, weights_under(self.problem, conditions), lost)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Switching:
     """Given answers, each from its slot on; its memory is the number of the slot, and then the answers' own."""
 
     problem: Problem
-    answers: Sequence[tuple[int, Answer]]  # by rising first slot, the first being 0
+    answers: Sequence[tuple[int, ConditionalPlan]]  # by rising first slot, the first being 0
 
     @property
     def continuous_powers(self) -> bool:
@@ -117,5 +117,5 @@ class Switching:
         """As the answer in force decides."""
         return self._in_force(slot).decide(self.problem, slot, replace(seen, memory=seen.memory[1:]))
 
-    def _in_force(self, slot: int) -> Answer:
+    def _in_force(self, slot: int) -> ConditionalPlan:
         return [answer for first, answer in self.answers if first <= slot][-1]

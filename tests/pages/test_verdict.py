@@ -10,12 +10,12 @@ import pytest
 
 import heliomesh as hm
 from heliomesh.common.durable import Sealed
-from heliomesh.pages.answer import answer
 from heliomesh.pages.intervals import LEAST_PAIRS
 from heliomesh.pages.page import report_page
 from heliomesh.pages.page_data import page_data
 from heliomesh.pages.run_folder import read_run
 from heliomesh.pages.seed_by_seed import is_told
+from heliomesh.pages.verdict import answer
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.compare import Comparison
 from tests.conftest import Call

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.field.living.answer import Answering, Switching
+from heliomesh.field.living.conditional_plan import Answering, Switching
 from heliomesh.field.living.conditions import Conditions, problem_under
 from heliomesh.model.policy import Noticed, Observation
 
