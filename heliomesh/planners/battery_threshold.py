@@ -102,7 +102,7 @@ def plan(context: Planning[Options]) -> Plan:
 def threshold_actions(problem: Problem, level: Tensor) -> Tensor:
     """Actions under thresholds in grid levels, raised to what the action costs; (action − 1,) → (device, energy)."""
     battery = torch.arange(problem.num_energy, device=problem.device) % problem.battery.levels
-    needed = torch.maximum(level, problem.actions.needed_quanta[:, 1:])  # (device, action − 1)
+    needed = torch.maximum(level, problem.actions.needed_steps_up[:, 1:])  # (device, action − 1)
     reached = battery.reshape(1, -1, 1) >= needed.unsqueeze(1)  # (device, energy, action − 1)
     order = torch.arange(1, reached.shape[-1] + 1, device=problem.device)
     highest = torch.nn.functional.pad(reached * order, (1, 0)).amax(-1)  # idle, which is 0, is always in reach

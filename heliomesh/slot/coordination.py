@@ -95,8 +95,8 @@ class Coordination:
         tables = (
             (stored / problem.battery.step_joule).unsqueeze(1),
             torch.from_numpy(np.stack([heard, problem.topology.self_weight], 1)),
-            actions.quanta,
-            actions.needed_quanta,
+            actions.steps_up,
+            actions.needed_steps_up,
             whole + rest,
             problem.wide.initial_energy_law,
         )

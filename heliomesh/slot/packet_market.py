@@ -24,7 +24,7 @@ from heliomesh.slot.turns import Turn, turn_of
 
 
 @dataclass(frozen=True)
-class Network:
+class EdgeTensors:
     """What does not change from slot to slot."""
 
     problem: Problem
@@ -98,7 +98,7 @@ def _packet_joule(problem: Problem) -> Tensor:
 class Exchange:
     """One slot of a batch of episodes."""
 
-    network: Network
+    network: EdgeTensors
     fading: Tensor  # (batch, edge)
     value: Tensor  # (batch, edge, receiver trains, sender trains), or of length one where that does not matter
     price: Tensor  # (batch, device, action), infinite where a battery does not pay

@@ -238,7 +238,7 @@ def test_spending_just_above_a_grid_step_leaves_the_grid() -> None:
     """2.00001 steps round up to 3, so the bound of the grid would lie above what the simulator pays."""
     changes = {"energy.compute_joule": 1.00001, "network.devices": 2, "network.topology": "star"}
     problem = hm.build(hm.Scenario.load("tiny").override(changes))
-    assert problem.actions.quanta[0, 1] == 3
+    assert problem.actions.steps_up[0, 1] == 3
     assert not problem.grid_is_exact
     bound = hm.lower_bound(problem)
     assert bound is not None
