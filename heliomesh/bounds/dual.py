@@ -52,7 +52,7 @@ from heliomesh.model.policy import Track
 from heliomesh.model.problem import Problem, interpolated
 from heliomesh.model.threads import fitting_threads
 from heliomesh.slot.coordination import Coordination
-from heliomesh.slot.joint_form import cost_form
+from heliomesh.slot.enumerated_cost import cost_form
 
 _LAST_SLOTS = 4  # slots near the horizon that have prices of their own
 _MOST_BLOCKS = 12  # groups of earlier slots that share prices

@@ -15,7 +15,7 @@ from heliomesh.grid.single_device import OwnPrograms
 from heliomesh.model.policy import Track
 from heliomesh.model.problem import Problem
 from heliomesh.model.threads import fitting_threads, is_small
-from heliomesh.slot.joint_form import CostForm
+from heliomesh.slot.enumerated_cost import CostForm
 
 _SLOT_ENTRIES = {"cpu": 1 << 26, "cuda": 1 << 29}  # wedge-action entries of large networks handled at a time
 _FEW_ENTRIES = 1 << 24  # the same of small ones

@@ -2,7 +2,7 @@
 
 A device takes its largest action a whose threshold θ_a its battery level reaches, and idles below all of them; θ does
 not change over time. Devices look at nothing but their own battery, so the network's expected cost under any
-thresholds is known exactly (`slot/product_form.py`), and so is the best choice of one device against the others:
+thresholds is known exactly (`slot/independent_cost.py`), and so is the best choice of one device against the others:
 
     cost_j(θ) = Σ_t Σ_a P(device j does a in slot t under θ) · (expected cost of all that action a of j touches)
 
@@ -28,7 +28,7 @@ from heliomesh.model.policy import ActionPolicy, Observation, Plan
 from heliomesh.model.problem import Problem, with_levels
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.section import Fraction, Section
-from heliomesh.slot.joint_form import CostForm, cost_form
+from heliomesh.slot.enumerated_cost import CostForm, cost_form
 from heliomesh.slot.ties import first_least
 
 _ENOUGH = 1e-9  # relative improvement of a sweep below which the search stops

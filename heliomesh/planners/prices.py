@@ -34,7 +34,7 @@ from heliomesh.model.planner_context import Planning
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation, Plan, untracked
 from heliomesh.model.problem import Problem
 from heliomesh.slot.coordination import Coordination
-from heliomesh.slot.joint_form import CostForm, cost_form
+from heliomesh.slot.enumerated_cost import CostForm, cost_form
 from heliomesh.slot.ties import first_least, first_least_of
 
 

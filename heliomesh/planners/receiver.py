@@ -39,7 +39,7 @@ from heliomesh.model.planner_context import Planning
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation, Plan
 from heliomesh.model.problem import Part, Problem, interpolated
 from heliomesh.slot.coordination import Coordination, Group, Tables
-from heliomesh.slot.joint_form import cost_form
+from heliomesh.slot.enumerated_cost import cost_form
 
 _REMEDY = "lower the degree, levels or channel.levels, raise memory_gib, or use the planner 'prices'"
 
