@@ -28,6 +28,7 @@ from heliomesh.model.policy import ActionPolicy, Observation, Plan
 from heliomesh.model.problem import Problem, with_levels
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.section import Fraction, Section
+from heliomesh.slot.colour_rounds import by_colour
 from heliomesh.slot.enumerated_cost import CostForm, cost_form
 from heliomesh.slot.ties import first_least
 
@@ -152,11 +153,9 @@ def _descend(
 
     Returns the choice, its exact cost, the sweeps taken and whether the last of them gained nothing.
     """
-    colour = torch.tensor(problem.colour, device=problem.device)
     device = torch.arange(problem.num_devices, device=problem.device)
     cost, choice = _cost(problem, form, laws[choice, :, device].transpose(0, 1)), choice.clone()
-    movers = [(colour == turn).nonzero().squeeze(1) for turn in range(int(colour.max()) + 1)]
-    turns = [(devices, form.of(devices)) for devices in movers]
+    turns = [(devices, form.of(devices)) for devices in by_colour(problem.colour, problem.device)]
     for sweep in range(1, sweeps + 1):
         for devices, costs in turns:
             now = laws[choice, :, device].transpose(0, 1)  # (slot, device, action)

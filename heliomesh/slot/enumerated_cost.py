@@ -18,8 +18,9 @@ from torch import Tensor
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.model.problem import Problem
 from heliomesh.model.threads import is_small
+from heliomesh.slot.colour_rounds import place_among
 from heliomesh.slot.coordination import Coordination, Group
-from heliomesh.slot.independent_cost import CachedIndependentCost, IndependentCost, place_among
+from heliomesh.slot.independent_cost import CachedIndependentCost, IndependentCost
 
 _BATCH_ENTRIES = 1 << 22  # entries of channel states and joint actions handled at a time
 

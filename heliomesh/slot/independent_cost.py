@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.model.problem import Problem
+from heliomesh.slot.colour_rounds import place_among
 
 _SMALLEST = 1e-290  # keeps logarithms finite where interference makes success impossible
 _KEPT_BYTES = {"cpu": 1 << 32, "cuda": 1 << 35}  # of logarithms that are kept between calls
@@ -179,13 +180,6 @@ class IndependentCost:
         touched = mover.clone() if self.problem.link.half_duplex else torch.zeros_like(mover)
         touched[links.receiver[mover[links.sender]]] = True
         return MoverCosts(Links(self.problem, touched[links.receiver].nonzero().squeeze(1)), movers)
-
-
-def place_among(movers: Tensor, devices: int) -> Tensor:
-    """Place of every device among the movers (mover,), −1 for the others; (device,)."""
-    place = torch.full((devices,), -1, device=movers.device)
-    place[movers] = torch.arange(len(movers), device=movers.device)
-    return place
 
 
 @dataclass(frozen=True)

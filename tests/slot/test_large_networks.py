@@ -9,7 +9,7 @@ from heliomesh.bounds import path_ascent, sampled_bound
 from heliomesh.bounds.paths import drawn_paths
 from heliomesh.model import threads
 from heliomesh.simulation import slot_loop
-from heliomesh.slot import coordination, independent_cost, rounds
+from heliomesh.slot import colour_rounds, coordination, independent_cost
 from heliomesh.slot.independent_cost import CachedIndependentCost, IndependentCost
 
 _CHANGES = [
@@ -63,7 +63,7 @@ def test_rounds_that_ask_few_devices_decide_alike(planner, changes, monkeypatch)
     looked_up = hm.simulate_costs(problem, plan, 6)
     monkeypatch.setattr(coordination, "_MOST_RESPONSES", 0)
     for share in (0.0, 0.1, 1.0):
-        monkeypatch.setattr(rounds, "_FEW_CHANGED", share)
+        monkeypatch.setattr(colour_rounds, "_FEW_CHANGED", share)
         np.testing.assert_array_equal(hm.simulate_costs(problem, plan, 6), looked_up)
     monkeypatch.setattr(coordination, "is_small", lambda _: False)  # episodes share tables where they can
     again = hm.plan(problem, planner, **({"largest_table": 0} if planner == "receiver" else {}))
