@@ -336,8 +336,8 @@ class Dual:
             rise = (after - value).flatten(1)
             value, slot = after, slot - 1
             least = rise.amin(1)
-            alike = steady and slot >= 0 and blocks[slot] == blocks[slot + 1]
-            if alike and bool((rise.amax(1) - least < _STEADY).all()):
+            goes_on = steady and slot >= 0 and blocks[slot] == blocks[slot + 1]
+            if goes_on and bool((rise.amax(1) - least < _STEADY).all()):
                 count = slot + 1 - blocks.index(blocks[slot])
                 value, slot = value + count * least.reshape(-1, 1, 1), slot - count
         return value
