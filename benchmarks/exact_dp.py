@@ -38,7 +38,7 @@ def quantecon_optimum(problem: hm.Problem) -> float:
     rows, rewards, state_index, action_index = [], [], [], []
     for joint in range(actions ** len(devices)):
         choice = np.unravel_index(joint, (actions,) * len(devices))
-        spent = [int(problem.actions.quanta[j, a]) for j, a in enumerate(choice)]
+        spent = [int(problem.actions.steps_up[j, a]) for j, a in enumerate(choice)]
         allowed = np.flatnonzero((states_b >= spent).all(axis=1))
         after = scipy.sparse.csr_matrix(np.ones((len(allowed), 1)))
         for j in devices:  # row-wise Kronecker product of the devices' next-level laws

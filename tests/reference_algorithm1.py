@@ -40,7 +40,7 @@ class Model:
     idle_penalty: float
     power: Table  # (action,) W
     trained: npt.NDArray[np.bool_]  # (action,)
-    quanta: npt.NDArray[np.int64]  # (device, action)
+    steps_up: npt.NDArray[np.int64]  # (device, action)
     default_channel: int
     default_level: int
     default_action: int
@@ -151,12 +151,12 @@ def read_model(problem: Problem, default_action: int, default_battery: str, defa
         idle_penalty=problem.scenario.cost.idle_penalty,
         power=problem.actions.power_watt.double().cpu().numpy(),
         trained=problem.actions.trained.cpu().numpy(),
-        quanta=problem.actions.quanta.cpu().numpy(),
+        steps_up=problem.actions.steps_up.cpu().numpy(),
         default_channel={"worst": 0, "median": (channel.levels - 1) // 2, "best": channel.levels - 1}[default_gain],
         default_level={"full": problem.battery.levels - 1, "empty": 0}[default_battery],
         default_action=default_action,
     )
-    if (model.quanta[:, default_action] > model.default_level).any():
+    if (model.steps_up[:, default_action] > model.default_level).any():
         raise ValueError(f"expected a default action that the default battery pays for, actual {default_action}")
     return model
 
@@ -211,14 +211,14 @@ def error_rate(model: Model, view: View, receiver: int, sender: int) -> Table:
 
 def feasible(model: Model, view: View, device: int) -> npt.NDArray[np.bool_]:
     """Whether the device's level pays for its action."""
-    return np.asarray(model.quanta[device][view.a[device]] <= view.b[device])
+    return np.asarray(model.steps_up[device][view.a[device]] <= view.b[device])
 
 
 def left_after_spending(model: Model, device: int) -> npt.NDArray[np.int64]:
     """Battery level after an action, (level, action); an action that cannot be paid spends nothing."""
     left = np.zeros((model.num_level, model.num_action), dtype=np.int64)
     for b, a in product(range(model.num_level), range(model.num_action)):
-        spent = model.quanta[device, a]
+        spent = model.steps_up[device, a]
         left[b, a] = b - spent if spent <= b else b
     return left
 
@@ -239,7 +239,7 @@ def open_loop(model: Model, view: View, Q_next: Table, slot: int) -> Table:
         every_state: list[slice | int] = [slice(None)] * (2 * len(view.members))
         expected = expected_next(model, view, Q_next[(*every_state, *p_next)], slot)
         for member, action in zip(view.members, p_next, strict=True):
-            too_low = np.arange(model.num_level) < model.quanta[member, action]
+            too_low = np.arange(model.num_level) < model.steps_up[member, action]
             reaches_too_low = model.harvest_kernel[slot][member][:, too_low].max(axis=1, initial=0.0) > 0
             left = left_after_spending(model, member)[view.b[member], view.a[member]]
             expected = np.where(reaches_too_low[left], np.inf, expected)
@@ -307,7 +307,7 @@ def allowed_actions(model: Model, view: View, i: int) -> npt.NDArray[np.bool_]:
     """Which own actions the own battery pays for, over the axes of a policy."""
     axes = np.indices(policy_shape(model, view), sparse=True)
     level, action = axes[2 * view.members.index(i) + 1], axes[-1]
-    return np.asarray(model.quanta[i][action] <= level)
+    return np.asarray(model.steps_up[i][action] <= level)
 
 
 def masked(model: Model, view: View, i: int, weight: Table) -> Table:

@@ -42,7 +42,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from heliomesh.bounds.cells import Priced, expected_prices, listed_entries, priced_cells
-from heliomesh.bounds.minorant import Kind, dividing_levels, first_laws, kinds
+from heliomesh.bounds.minorant import DeviceClass, device_classes, dividing_levels, first_laws
 from heliomesh.bounds.soft_cells import expected_least
 from heliomesh.bounds.soft_programs import SoftPrograms, moved_channels
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB
@@ -52,7 +52,7 @@ from heliomesh.model.policy import Track
 from heliomesh.model.problem import Problem, interpolated
 from heliomesh.model.threads import fitting_threads
 from heliomesh.slot.coordination import Coordination
-from heliomesh.slot.joint_form import cost_form
+from heliomesh.slot.enumerated_cost import cost_form
 
 _LAST_SLOTS = 4  # slots near the horizon that have prices of their own
 _MOST_BLOCKS = 12  # groups of earlier slots that share prices
@@ -306,20 +306,21 @@ class Dual:
         for one, price in zip(self.priced, self._seen(prices), strict=True):
             total += float((expected_least(one, price, 0.0) * self.weight).sum())
         flat = self._by_pair(prices)
-        first, alike = first_laws(self.problem), list(kinds(self.problem))  # their kernels serve all watchers
+        first = first_laws(self.problem)
+        classes = list(device_classes(self.problem))  # their kernels serve all watchers
         for watchers in self.watchers:
             paid = self._watched_prices(watchers, flat)
-            for kind in alike:
-                which = torch.isin(watchers.devices, kind.devices)
+            for alike in classes:
+                which = torch.isin(watchers.devices, alike.devices)
                 if bool(which.any()) and self.problem.endless:
-                    total += float(self._cycle_floor(kind, paid[:, which], len(watchers.axes)).sum())
+                    total += float(self._cycle_floor(alike, paid[:, which], len(watchers.axes)).sum())
                 elif bool(which.any()):
-                    value = self._floor(kind, paid[:, which], len(watchers.axes))
+                    value = self._floor(alike, paid[:, which], len(watchers.axes))
                     value = (value * first[watchers.devices[which]].unsqueeze(1)).sum(-1)
                     total += float(self._over_channels(value, len(watchers.axes)).sum())
         return total
 
-    def _floor(self, kind: Kind, paid: Tensor, axes: int) -> Tensor:
+    def _floor(self, alike: DeviceClass, paid: Tensor, axes: int) -> Tensor:
         """Lower bounds on devices' programs (device, channel state, energy).
 
         paid (block × sky, device, channel state, action).
@@ -327,21 +328,21 @@ class Dual:
         Where earlier slots of a block have the same law, a slot that raised all numbers alike stands for them.
         """
         _, devices, states, _ = paid.shape
-        value = torch.zeros(devices, states, kind.num_energy, dtype=paid.dtype, device=paid.device)
-        steady, blocks = len(kind.law.joule) == 1, self.blocks.tolist()
+        value = torch.zeros(devices, states, alike.num_energy, dtype=paid.dtype, device=paid.device)
+        steady, blocks = len(alike.law.joule) == 1, self.blocks.tolist()
         slot = self.problem.slots - 1
         while slot >= 0:
-            after = self._before(kind, paid, value, slot, axes)
+            after = self._before(alike, paid, value, slot, axes)
             rise = (after - value).flatten(1)
             value, slot = after, slot - 1
             least = rise.amin(1)
-            alike = steady and slot >= 0 and blocks[slot] == blocks[slot + 1]
-            if alike and bool((rise.amax(1) - least < _STEADY).all()):
+            goes_on = steady and slot >= 0 and blocks[slot] == blocks[slot + 1]
+            if goes_on and bool((rise.amax(1) - least < _STEADY).all()):
                 count = slot + 1 - blocks.index(blocks[slot])
                 value, slot = value + count * least.reshape(-1, 1, 1), slot - count
         return value
 
-    def _cycle_floor(self, kind: Kind, paid: Tensor, axes: int) -> Tensor:
+    def _cycle_floor(self, alike: DeviceClass, paid: Tensor, axes: int) -> Tensor:
         """Lower bounds on what devices pay in a cycle on average (device,); paid as in `_floor`.
 
         Let a cycle raise any numbers by at least l. Then every further cycle raises them by at least l, so each cycle
@@ -353,23 +354,23 @@ class Dual:
         def around(rows: Tensor) -> Tensor:
             value = rows.reshape(devices, states, -1)
             for slot in range(self.problem.slots - 1, -1, -1):
-                value = self._before(kind, paid, value, slot, axes)
+                value = self._before(alike, paid, value, slot, axes)
             torch.maximum(best, (value.flatten(1) - rows).amin(1), out=best)
             return value.flatten(1)
 
-        nothing = torch.zeros(devices, states * kind.num_energy, dtype=paid.dtype, device=paid.device)
+        nothing = torch.zeros(devices, states * alike.num_energy, dtype=paid.dtype, device=paid.device)
         settle_values(around, nothing, self.problem.slots)
         return best
 
-    def _before(self, kind: Kind, paid: Tensor, value: Tensor, slot: int, axes: int) -> Tensor:
+    def _before(self, alike: DeviceClass, paid: Tensor, value: Tensor, slot: int, axes: int) -> Tensor:
         """Numbers below a slot's values, from those below the next slot's; (device, channel state, energy)."""
-        future = value.reshape(-1, kind.num_energy)
+        future = value.reshape(-1, alike.num_energy)
         if self.problem.endless or slot < self.problem.slots - 1:
-            future = kind.filled(future, int(kind.law.phase_of_slot[slot]))
+            future = alike.filled(future, int(alike.law.phase_of_slot[slot]))
             kernel = self.problem.channel.kernel.to(future.dtype)
             future = moved_channels(future.reshape(value.shape), axes, kernel).reshape(future.shape)
         price = self._paid_in(paid, slot).reshape(-1, self.skies, paid.shape[-1])
-        return kind.spent(future, price).reshape(value.shape)
+        return alike.spent(future, price).reshape(value.shape)
 
     def _over_channels(self, value: Tensor, axes: int) -> Tensor:
         """Mean over the stationary law of the channels watched; (device, channel state) → (device, 1)."""

@@ -35,7 +35,7 @@ _KERNEL_ENTRIES = 40_000_000  # of all phases together
 
 
 @dataclass(frozen=True)
-class Kind:
+class DeviceClass:
     """Devices with equal batteries, panels and actions, on a fine grid; its tensors have one device."""
 
     devices: Tensor  # (device,) which ones
@@ -109,11 +109,11 @@ class Kind:
     def after(self, future: Tensor, action: int) -> Tensor:
         """Numbers below the future at what an action leaves, `UNPAID` where it may not be taken; (row, energy)."""
         levels = self.battery.levels
-        (_, first, change), (needed, start, _) = self._spending[action], self._need[action]
+        (_, first, overshoot), (needed, start, _) = self._spending[action], self._need[action]
         apart = future.reshape(len(future), -1, levels)
         found = torch.full_like(apart, UNPAID)
         if needed < levels:
-            left = _left(apart, _bends(future, levels, closed=False).reshape(apart.shape), change)
+            left = _left(apart, _bends(future, levels, closed=False).reshape(apart.shape), overshoot)
             found[..., start:] = left[..., start - first : levels - first]
         return found.reshape(future.shape)
 
@@ -127,18 +127,18 @@ class Kind:
 
     def _steps(self, joule: Tensor) -> list[tuple[int, int, float]]:
         """Of every action's energy (1, action): grid steps rounded up and down, and the share between."""
-        quanta, change = self.battery.quanta(joule)[0].tolist(), self.battery.change(joule)[0].tolist()
-        return [(up, up - (share > 0), share) for up, share in zip(quanta, change, strict=True)]
+        steps_up, overshoot = self.battery.steps_up(joule)[0].tolist(), self.battery.overshoot(joule)[0].tolist()
+        return [(up, up - (share > 0), share) for up, share in zip(steps_up, overshoot, strict=True)]
 
 
-def _left(future: Tensor, bends: Tensor, change: float) -> Tensor:
-    """Numbers below ``future`` (row, weather, level) at points a share ``change`` above a level, from −1 on."""
-    if not change:
+def _left(future: Tensor, bends: Tensor, overshoot: float) -> Tensor:
+    """Numbers below ``future`` (row, weather, level) at points a share ``overshoot`` above a level, from −1 on."""
+    if not overshoot:
         return future
     below = torch.cat([2 * future[..., :1] - future[..., 1:2], future], 2)
     near = torch.nn.functional.pad(bends, (1, 0))
-    lowered = change * (1 - change) * torch.maximum(near[..., :-1], near[..., 1:])
-    return torch.lerp(below[..., :-1], below[..., 1:], change) - lowered
+    lowered = overshoot * (1 - overshoot) * torch.maximum(near[..., :-1], near[..., 1:])
+    return torch.lerp(below[..., :-1], below[..., 1:], overshoot) - lowered
 
 
 def _bends(value: Tensor, levels: int, closed: bool) -> Tensor:
@@ -154,19 +154,19 @@ def _bends(value: Tensor, levels: int, closed: bool) -> Tensor:
     return bends.reshape(value.shape)
 
 
-def kinds(problem: Problem, levels: int | None = None) -> Iterator[Kind]:
-    """Devices by their kind, each on the finest grid that memory allows, or on one of so many levels."""
+def device_classes(problem: Problem, levels: int | None = None) -> Iterator[DeviceClass]:
+    """Devices by their class, each on the finest grid that memory allows, or on one of so many levels."""
     law, battery = problem.harvest.law, problem.battery
     spent, needed, losses = problem.actions.spent_joule, problem.actions.needed_joule, battery.losses
     own = (battery.capacity_joule, law.scale, losses.retention, losses.charge_efficiency, losses.drain_joule)
     looks = torch.cat([torch.stack(own, 1), spent], 1)
     different, number = torch.unique(looks, dim=0, return_inverse=True)
     levels = levels or fine_levels(problem)
-    for kind in range(len(different)):
-        devices = (number == kind).nonzero().squeeze(1)
+    for which in range(len(different)):
+        devices = (number == which).nonzero().squeeze(1)
         one = devices[:1]
         grid = battery.of(one).on_grid(levels, "mean")
-        yield Kind(devices, grid, replace(law, scale=law.scale[one]), spent[one], needed[one])
+        yield DeviceClass(devices, grid, replace(law, scale=law.scale[one]), spent[one], needed[one])
 
 
 def first_laws(problem: Problem, levels: int | None = None) -> Tensor:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.bounds.dual import Adam
-from heliomesh.bounds.minorant import Kind, first_laws, kinds
+from heliomesh.bounds.minorant import DeviceClass, device_classes, first_laws
 from heliomesh.bounds.paths import Paths
 from heliomesh.bounds.soft_cells import marginals
 from heliomesh.model.policy import Track
@@ -58,10 +58,10 @@ def reached(problem: Problem, devices: Tensor, future: Tensor) -> Tensor:
     wide = future.unsqueeze(-1).expand(-1, -1, -1, left.shape[-1])
     left = left.expand(wide.shape)
     found = wide.gather(2, left)
-    change = problem.actions.change[devices]
-    if bool(change.any()):
+    overshoot = problem.actions.overshoot[devices]
+    if bool(overshoot.any()):
         above = wide.gather(2, (left + 1).clamp(max=problem.num_energy - 1))
-        found = torch.lerp(found, above, change.reshape(len(devices), 1, 1, -1).to(found).expand(found.shape))
+        found = torch.lerp(found, above, overshoot.reshape(len(devices), 1, 1, -1).to(found).expand(found.shape))
     return found.masked_fill(~problem.feasible[devices].unsqueeze(1), torch.inf)
 
 
@@ -176,39 +176,39 @@ class PathDual:
         """B(H) for continuous batteries, with hard minima; (path,)."""
         total, paid, exact = self.received(prices, 0.0).sum(1), self.paid(prices), self.paths.problem
         first = first_laws(exact)
-        for kind in kinds(exact):
-            value = self._floor(kind, paid[:, kind.devices])  # (device, path, energy)
-            total = total + (value * first[kind.devices].unsqueeze(1)).sum((0, 2))
+        for alike in device_classes(exact):
+            value = self._floor(alike, paid[:, alike.devices])  # (device, path, energy)
+            total = total + (value * first[alike.devices].unsqueeze(1)).sum((0, 2))
         return total
 
-    def _floor(self, kind: Kind, paid: Tensor) -> Tensor:
+    def _floor(self, alike: DeviceClass, paid: Tensor) -> Tensor:
         """Lower bounds on devices' programs; paid (slot, device, path, action) → (device, path, energy)."""
         slots, devices, paths, count = paid.shape
-        value = paid.new_zeros(devices * paths, kind.num_energy)
+        value = paid.new_zeros(devices * paths, alike.num_energy)
         for slot in range(slots - 1, -1, -1):
             if slot < slots - 1:
-                value = self._filled_below(kind, value, self.paths.phase[:, slot, kind.devices].T.flatten())
-                value = value - self._penalty_on(kind, slot)
-            value = kind.spent(value, paid[slot].reshape(-1, 1, count))
+                value = self._filled_below(alike, value, self.paths.phase[:, slot, alike.devices].T.flatten())
+                value = value - self._penalty_on(alike, slot)
+            value = alike.spent(value, paid[slot].reshape(-1, 1, count))
         return value.reshape(devices, paths, -1)
 
     @staticmethod
-    def _filled_below(kind: Kind, value: Tensor, phase: Tensor) -> Tensor:
-        """`Kind.filled` of rows (row, energy) with phases (row,) of their own."""
-        if len(kind.law.joule) == 1:
-            return kind.filled(value, 0)
+    def _filled_below(alike: DeviceClass, value: Tensor, phase: Tensor) -> Tensor:
+        """`DeviceClass.filled` of rows (row, energy) with phases (row,) of their own."""
+        if len(alike.law.joule) == 1:
+            return alike.filled(value, 0)
         found = torch.empty_like(value)
         for one in torch.unique(phase).tolist():
             rows = phase == one
-            found[rows] = kind.filled(value[rows], one)
+            found[rows] = alike.filled(value[rows], one)
         return found
 
-    def _penalty_on(self, kind: Kind, slot: int) -> Tensor | float:
-        """D_j of a slot on the fine grid of a kind: linear between points of the coarse one; (row, energy)."""
+    def _penalty_on(self, alike: DeviceClass, slot: int) -> Tensor | float:
+        """D_j of a slot on the fine grid of a class: linear between points of the coarse one; (row, energy)."""
         if self.penalty is None:
             return 0.0
-        coarse = self.penalty[slot, kind.devices].reshape(-1, kind.law.num_weather, self.levels)
-        place = torch.linspace(0, self.levels - 1, kind.battery.levels, dtype=coarse.dtype, device=coarse.device)
+        coarse = self.penalty[slot, alike.devices].reshape(-1, alike.law.num_weather, self.levels)
+        place = torch.linspace(0, self.levels - 1, alike.battery.levels, dtype=coarse.dtype, device=coarse.device)
         low = place.floor().long().clamp(max=max(self.levels - 2, 0))
         above = (low + 1).clamp(max=self.levels - 1)
         return torch.lerp(coarse[..., low], coarse[..., above], place - low).reshape(len(coarse), -1)

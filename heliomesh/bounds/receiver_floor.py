@@ -15,7 +15,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from heliomesh.bounds.minorant import Kind, dividing_levels, first_laws, kinds
+from heliomesh.bounds.minorant import DeviceClass, device_classes, dividing_levels, first_laws
 from heliomesh.bounds.receiver_classes import receiver_terms, surroundings
 from heliomesh.grid.contraction import contract_axis
 from heliomesh.grid.cycle_fixed_point import settle_values
@@ -45,7 +45,7 @@ def receiver_floor(problem: Problem) -> float | None:
         return None
     numbers = torch.cat(list(kind_of.values()))
     sizes = torch.bincount(numbers, minlength=len(clusters)).tolist()
-    known = {int(device): kind for kind in kinds(problem, levels) for device in kind.devices}
+    known = {int(device): one for one in device_classes(problem, levels) for device in one.devices}
     if problem.endless:
         return math.fsum(
             size * _cycle_least(problem, cluster, known) for size, cluster in zip(sizes, clusters, strict=True)
@@ -72,17 +72,17 @@ def _levels(problem: Problem, clusters: list[Part]) -> int | None:
     return None if most is None else dividing_levels(problem, most)
 
 
-def _least(problem: Problem, cluster: Part, known: dict[int, Kind], first: Tensor) -> float:
+def _least(problem: Problem, cluster: Part, known: dict[int, DeviceClass], first: Tensor) -> float:
     """Bound on one receiver's term over the horizon."""
-    devices, kind = cluster.devices, [known[device] for device in cluster.devices]
+    devices, classes = cluster.devices, [known[device] for device in cluster.devices]
     cost = _costs(problem, cluster)
-    shape = (problem.channel.levels,) * len(cluster.sites) + tuple(one.num_energy for one in kind)
+    shape = (problem.channel.levels,) * len(cluster.sites) + tuple(one.num_energy for one in classes)
     value, slot = torch.zeros(shape, dtype=torch.float64, device=problem.device), problem.slots - 1
     while slot >= 0:
         future = value
         if slot < problem.slots - 1:
-            future = _filled(problem, cluster, kind, value, slot)
-        after = _chosen(kind, future.reshape(-1, *shape[len(cluster.sites) :]), cost).reshape(shape)
+            future = _filled(problem, cluster, classes, value, slot)
+        after = _chosen(classes, future.reshape(-1, *shape[len(cluster.sites) :]), cost).reshape(shape)
         rise = after - value
         value, slot = after, slot - 1
         if problem.is_steady and float(rise.max() - rise.min()) <= _TOLERANCE:
@@ -94,10 +94,10 @@ def _least(problem: Problem, cluster: Part, known: dict[int, Kind], first: Tenso
     return float(value)
 
 
-def _cycle_least(problem: Problem, cluster: Part, known: dict[int, Kind]) -> float:
+def _cycle_least(problem: Problem, cluster: Part, known: dict[int, DeviceClass]) -> float:
     """Bound on one receiver's term in a cycle on average: the best least rise, as in `dual.py`."""
-    kind = [known[device] for device in cluster.devices]
-    energies = tuple(one.num_energy for one in kind)
+    classes = [known[device] for device in cluster.devices]
+    energies = tuple(one.num_energy for one in classes)
     shape = (problem.channel.levels,) * len(cluster.sites) + energies
     cost = _costs(problem, cluster)
     rises: list[float] = []
@@ -105,8 +105,8 @@ def _cycle_least(problem: Problem, cluster: Part, known: dict[int, Kind]) -> flo
     def around(row: Tensor) -> Tensor:
         value = row.reshape(shape)
         for slot in range(problem.slots - 1, -1, -1):
-            future = _filled(problem, cluster, kind, value, slot).reshape(-1, *energies)
-            value = _chosen(kind, future, cost).reshape(shape)
+            future = _filled(problem, cluster, classes, value, slot).reshape(-1, *energies)
+            value = _chosen(classes, future, cost).reshape(shape)
         rises.append(float((value.flatten() - row).min()))
         return value.flatten()
 
@@ -122,22 +122,22 @@ def _costs(problem: Problem, cluster: Part) -> Tensor:
     return table.reshape(-1, *table.shape[len(cluster.sites) :])
 
 
-def _filled(problem: Problem, cluster: Part, kind: list[Kind], value: Tensor, slot: int) -> Tensor:
+def _filled(problem: Problem, cluster: Part, classes: list[DeviceClass], value: Tensor, slot: int) -> Tensor:
     """E[value | channels now, energies left], from below."""
     sites, phase = len(cluster.sites), int(problem.harvest.law.phase_of_slot[slot])
     for axis in range(sites):
         value = contract_axis(value, axis, problem.channel.kernel)
-    for position, one in enumerate(kind):
+    for position, one in enumerate(classes):
         moved = value.movedim(sites + position, -1)
         filled = one.filled(moved.reshape(-1, one.num_energy), phase)
         value = filled.reshape(moved.shape).movedim(-1, sites + position)
     return value
 
 
-def _chosen(kind: list[Kind], future: Tensor, cost: Tensor) -> Tensor:
+def _chosen(classes: list[DeviceClass], future: Tensor, cost: Tensor) -> Tensor:
     """Least of cost and future over joint actions; (channel state, energies...) likewise."""
     tables: dict[tuple[int, ...], Tensor] = {(): future}
-    for position, one in enumerate(kind):
+    for position, one in enumerate(classes):
         moved = {key: table.movedim(1 + position, -1) for key, table in tables.items()}
         tables = {
             (*key, choice): one.after(table.reshape(-1, one.num_energy), choice)
@@ -147,7 +147,7 @@ def _chosen(kind: list[Kind], future: Tensor, cost: Tensor) -> Tensor:
             for choice in range(cost.shape[1])
         }
     best = torch.full_like(future, torch.inf)
-    for key in product(range(cost.shape[1]), repeat=len(kind)):
-        now = cost.permute(*range(1, cost.ndim), 0)[key].reshape(-1, *(1,) * len(kind))
+    for key in product(range(cost.shape[1]), repeat=len(classes)):
+        now = cost.permute(*range(1, cost.ndim), 0)[key].reshape(-1, *(1,) * len(classes))
         torch.minimum(best, tables[key] + now, out=best)
     return best

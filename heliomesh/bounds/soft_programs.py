@@ -40,9 +40,11 @@ class SoftPrograms(DevicePrograms):
         """Shares by which an action leaves a state's energy on either grid point; (device, energy × action, left)."""
         problem = self.problem
         left = problem.energy_left[self.devices].flatten(1).unsqueeze(-1)
-        change = problem.actions.change[self.devices].to(problem.dtype).repeat(1, problem.num_energy).unsqueeze(-1)
-        shares = change.new_zeros(*left.shape[:2], problem.num_energy).scatter_(2, left, 1 - change)
-        return shares.scatter_add_(2, (left + 1).clamp(max=problem.num_energy - 1), change)
+        overshoot = (
+            problem.actions.overshoot[self.devices].to(problem.dtype).repeat(1, problem.num_energy).unsqueeze(-1)
+        )
+        shares = overshoot.new_zeros(*left.shape[:2], problem.num_energy).scatter_(2, left, 1 - overshoot)
+        return shares.scatter_add_(2, (left + 1).clamp(max=problem.num_energy - 1), overshoot)
 
     def choices(self, price: Tensor, value: Tensor, slot: int) -> Tensor:
         """Price plus future of every action, +∞ where infeasible; (device, channel state, energy, action).

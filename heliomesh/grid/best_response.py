@@ -15,7 +15,8 @@ from heliomesh.grid.single_device import OwnPrograms
 from heliomesh.model.policy import Track
 from heliomesh.model.problem import Problem
 from heliomesh.model.threads import fitting_threads, is_small
-from heliomesh.slot.joint_form import CostForm
+from heliomesh.slot.colour_rounds import by_colour
+from heliomesh.slot.enumerated_cost import CostForm
 
 _SLOT_ENTRIES = {"cpu": 1 << 26, "cuda": 1 << 29}  # wedge-action entries of large networks handled at a time
 _FEW_ENTRIES = 1 << 24  # the same of small ones
@@ -66,8 +67,7 @@ def descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: T
 
 
 def _descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: Track, description: str) -> Descent:
-    colour = torch.tensor(problem.colour, device=problem.device)
-    movers = [(colour == turn).nonzero().squeeze(1) for turn in range(int(colour.max()) + 1)]
+    movers = by_colour(problem.colour, problem.device)
     turns = [(devices, form.of(devices), OwnPrograms(problem, devices)) for devices in movers]
     actions = torch.zeros(
         problem.slots,

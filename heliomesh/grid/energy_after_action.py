@@ -11,7 +11,7 @@ from heliomesh.model.problem import Problem
 
 
 @dataclass(frozen=True)
-class Left:
+class EnergyAfterAction:
     """Energies left after spending, by device and action; on a grid that rounds, levels are integers."""
 
     problem: Problem

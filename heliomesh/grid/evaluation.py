@@ -155,11 +155,11 @@ def _after_spending(
     """The future at what joint actions leave, interpolated where spending lies between grid points; (state,)."""
     points = []
     for device, index in zip(part.devices, chosen, strict=True):
-        left, change = (
+        left, overshoot = (
             problem.energy_left[device, state[energy(device)], index],
-            problem.actions.change[device][index],
+            problem.actions.overshoot[device][index],
         )
-        share = change.to(problem.dtype)
+        share = overshoot.to(problem.dtype)
         above = (left + 1).clamp(max=problem.num_energy - 1)  # beyond the topmost energy it has no share
         points.append([(left, 1 - share), (above, share)] if bool(share.any()) else [(left, 1 - share)])
     value = torch.zeros((), dtype=problem.dtype, device=problem.device)

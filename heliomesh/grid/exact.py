@@ -157,9 +157,9 @@ class Stage:
     position: int  # of the device within its part
     device: int
     weight: int  # of its action in the joint code
-    quanta: tuple[int, ...]  # battery steps that each action spends, rounded up
+    steps_up: tuple[int, ...]  # battery steps that each action spends, rounded up
     needed: tuple[int, ...]  # battery steps from which on it is affordable
-    change: tuple[float, ...]  # what that is too much
+    overshoot: tuple[float, ...]  # what that is too much
     frontier: tuple[int, ...]  # devices whose actions stay open after this stage
     cost: Tensor
 
@@ -185,9 +185,9 @@ def elimination_stages(problem: Problem, part: Part, factors: list[Factor]) -> l
                 position=position,
                 device=device,
                 weight=len(problem.actions) ** (len(part.devices) - 1 - position),
-                quanta=tuple(problem.actions.quanta[device].tolist()),
-                needed=tuple(problem.actions.needed_quanta[device].tolist()),
-                change=tuple(problem.actions.change[device].tolist()),
+                steps_up=tuple(problem.actions.steps_up[device].tolist()),
+                needed=tuple(problem.actions.needed_steps_up[device].tolist()),
+                overshoot=tuple(problem.actions.overshoot[device].tolist()),
                 frontier=tuple(sorted(frontier)),
                 cost=cost.reshape(-1, *cost.shape[len(sites) :]),
             )
@@ -266,9 +266,9 @@ def minimise(
             needed = stage.needed[choice]
             if needed >= levels:
                 continue
-            first, length = needed - stage.quanta[choice], levels - needed
-            candidate = _left(_aligned(value, frontier, stage, choice), battery, first, length, stage.change[choice])
-            candidate = candidate + cost.select(own, choice)
+            first, length = needed - stage.steps_up[choice], levels - needed
+            future_of = _aligned(value, frontier, stage, choice)
+            candidate = _left(future_of, battery, first, length, stage.overshoot[choice]) + cost.select(own, choice)
             known = best.narrow(battery, needed, length)
             if code is not None and best_code is not None and equal is not None:
                 inherited = _aligned(code, frontier, stage, choice)
@@ -283,10 +283,10 @@ def minimise(
     return value.reshape(len(value), -1), None if code is None else code.reshape(len(value), -1)
 
 
-def _left(table: Tensor, axis: int, first: int, length: int, change: float) -> Tensor:
-    """The table at so many levels left, from the first on, interpolated between two levels where change is."""
+def _left(table: Tensor, axis: int, first: int, length: int, overshoot: float) -> Tensor:
+    """The table at so many levels left, from the first on, interpolated between two levels where overshoot is."""
     low = table.narrow(axis, first, length)
-    return torch.lerp(low, table.narrow(axis, first + 1, length), change) if change else low
+    return torch.lerp(low, table.narrow(axis, first + 1, length), overshoot) if overshoot else low
 
 
 def _keep_better(code: Tensor, known_code: Tensor, cost: Tensor, known: Tensor | None) -> None:

@@ -1,4 +1,4 @@
-"""What `left.py` finds, by NumPy: for networks so small that an operation takes longer to begin than to do.
+"""What `energy_after_action.py` finds, by NumPy: for networks whose operations take longer to begin than to do.
 
 NumPy begins sooner than torch, and what depends on no state is prepared once. The bits are the same. Interpolation
 stays with torch: its `lerp` rounds once where NumPy rounds twice.
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FewLeft:
+class NumpyEnergyLookup:
     """Energies left after spending, on a grid that interpolates."""
 
     problem: Problem
@@ -126,7 +126,7 @@ class JointTable:
         entry = first_entry
         for stride, own in zip(self._strides, self._own, strict=True):
             entry = entry + (place.low if stride == 1 else place.low * stride).take(own, 1)
-        value: Floats = self._flat.take(entry, mode="clip")  # as in `FewLeft.values`
+        value: Floats = self._flat.take(entry, mode="clip")  # as in `NumpyEnergyLookup.values`
         for own in self._own:
             half = len(value) // 2
             value = _lerp(value[:half], value[half:], place.share.take(own, 1))

@@ -21,12 +21,12 @@ def future_values(problem: Problem, slot: int, value: Tensor) -> Tensor:
 
 def reached_values(problem: Problem, future: Tensor) -> Tensor:
     """Values of what every action leaves, interpolated; (device, energy) → (device, energy, action)."""
-    left, change = problem.energy_left, problem.actions.change
+    left, overshoot = problem.energy_left, problem.actions.overshoot
     wide = future.unsqueeze(-1).expand(-1, -1, left.shape[-1])
     reached = wide.gather(1, left)
-    if bool(change.any()):
+    if bool(overshoot.any()):
         above = wide.gather(1, (left + 1).clamp(max=problem.num_energy - 1))
-        reached = torch.lerp(reached, above, change.unsqueeze(1).to(reached))
+        reached = torch.lerp(reached, above, overshoot.unsqueeze(1).to(reached))
     return reached
 
 
@@ -171,10 +171,10 @@ class OwnPrograms(DevicePrograms):
     @cached_property
     def _share(self) -> Tensor | None:
         """By which share what is left lies above `_lower`; None where it never does. (device, energy × action)."""
-        change = self.problem.actions.change
-        if not bool(change.any()):
+        overshoot = self.problem.actions.overshoot
+        if not bool(overshoot.any()):
             return None
-        return change[self.devices].to(self.problem.dtype).repeat(1, self.problem.num_energy)
+        return overshoot[self.devices].to(self.problem.dtype).repeat(1, self.problem.num_energy)
 
 
 _COST_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 27}  # costs of actions compared at a time

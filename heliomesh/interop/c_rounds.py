@@ -126,8 +126,8 @@ class RoundHeader:
         first, colours = policy.first[:, device].flatten().tolist(), [problem.colour[other] for other in self.heard]
         return [
             Constants("cut", 32, cuts, "battery levels begin here, in units of energy"),
-            Constants("quanta", 16, actions.quanta[device].tolist(), "battery levels that actions cost"),
-            Constants("needed", 16, actions.needed_quanta[device].tolist(), "battery levels that actions need"),
+            Constants("quanta", 16, actions.steps_up[device].tolist(), "battery levels that actions cost"),
+            Constants("needed", 16, actions.needed_steps_up[device].tolist(), "battery levels that actions need"),
             Constants("idle", 32, idle.long().tolist(), f"penalty of each action, in 2^-{policy.bits}"),
             Constants("future", 32, futures.long().tolist(), "value of the energy left"),
             Constants("first", min(bits_of(len(actions)), 8), first, "first actions"),
@@ -151,10 +151,10 @@ class RoundHeader:
         if values is None:
             return []
         heard, actions = torch.tensor(self.heard, device=policy.problem.device), policy.problem.actions
-        quanta, needed = (table[heard].flatten().tolist() for table in (actions.quanta, actions.needed_quanta))
+        steps_up, needed = (table[heard].flatten().tolist() for table in (actions.steps_up, actions.needed_steps_up))
         unit = f"{values.step} * 2^-{policy.bits}"
         return [
-            Constants("quanta_heard", 16, quanta, "battery levels that actions of those heard cost"),
+            Constants("quanta_heard", 16, steps_up, "battery levels that actions of those heard cost"),
             Constants("needed_heard", 16, needed, "battery levels that actions of those heard need"),
             Constants("row_of_left", 16, values.row_of_left, "row of values by slots left"),
             Constants(

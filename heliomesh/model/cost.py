@@ -11,7 +11,6 @@ from torch import Tensor
 from heliomesh.model.factor import Factor, Variable, action, site, total
 from heliomesh.model.policy import Weights
 from heliomesh.model.problem import Problem
-from heliomesh.physics.harvesting import Slots
 
 
 def receiver_scope(problem: Problem, receiver: int) -> tuple[Variable, ...]:
@@ -64,9 +63,7 @@ def part_factors(problem: Problem, devices: tuple[int, ...], receivers: tuple[in
     return [receiver_factor(problem, i) for i in receivers] + [idle_factor(problem, j) for j in devices]
 
 
-def update_loss(
-    problem: Problem, slot: Slots, error: Tensor, trained: Tensor, mixing: Weights | None = None
-) -> Tensor:
+def update_loss(problem: Problem, error: Tensor, trained: Tensor, mixing: Weights | None = None) -> Tensor:
     """x_j, the cost of a slot, or of several, booked on senders and on devices that do not train.
 
     error (..., edge) and trained (..., device) → (..., device); the mixing weights are the network's own where none

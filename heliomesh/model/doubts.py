@@ -15,7 +15,7 @@ def doubts(problem: Problem) -> list[str]:
     """Sentences on what looks wrong; none where everything is plausible."""
     found = [*_deaf_links(problem), *_long_slot(problem), *_strong_radio(problem)]
     actions = problem.actions
-    if not bool((actions.needed_quanta[:, actions.trained] < problem.battery.levels).any()):
+    if not bool((actions.needed_steps_up[:, actions.trained] < problem.battery.levels).any()):
         found.append("no device can ever afford to train; raise energy.capacity_joule or lower the energies")
     return [*found, *_energy_balance(problem)]
 

@@ -46,9 +46,9 @@ class Actions:
     trained: Tensor  # (action,) bool
     spent_joule: Tensor  # (device, action) drawn from storage
     needed_joule: Tensor  # (device, action) what a battery must hold: spending and the slot's drain; nothing to idle
-    quanta: Tensor  # (device, action) spending in battery grid steps, rounded up
-    change: Tensor  # (device, action) what that is too much, in grid steps; a value left is interpolated by it
-    needed_quanta: Tensor  # (device, action) what is needed in grid steps, rounded up
+    steps_up: Tensor  # (device, action) spending in battery grid steps, rounded up
+    overshoot: Tensor  # (device, action) what that is too much, in grid steps; a value left is interpolated by it
+    needed_steps_up: Tensor  # (device, action) what is needed in grid steps, rounded up
 
     def __len__(self) -> int:
         return len(self.power_watt)
@@ -224,16 +224,16 @@ class Problem:
     def energy_left(self) -> Tensor:
         """Energy state left after an action, at or below; (device, energy, action). Infeasible ones keep the state.
 
-        What is left is that state by a share of 1 − change and the next one up by a share of change.
+        What is left is that state by a share of 1 − overshoot and the next one up by a share of overshoot.
         """
         state = torch.arange(self.num_energy, device=self.device).reshape(1, -1, 1)
-        return torch.where(self.feasible, state - self.actions.quanta.unsqueeze(1), state)
+        return torch.where(self.feasible, state - self.actions.steps_up.unsqueeze(1), state)
 
     @cached_property
     def feasible(self) -> Tensor:
         """Whether an energy state pays for an action and the slot's drain; (device, energy, action)."""
         level = torch.arange(self.num_energy, device=self.device).reshape(1, -1, 1) % self.battery.levels
-        return self.actions.needed_quanta.unsqueeze(1) <= level
+        return self.actions.needed_steps_up.unsqueeze(1) <= level
 
     @cached_property
     def dark(self) -> Tensor:
@@ -331,11 +331,11 @@ class Problem:
 
     def rounding_excess(self) -> float:
         """Largest relative amount by which the grid rounds an affordable action's spending up; 0 where none is."""
-        spent, quanta = self.actions.spent_joule, self.actions.quanta
-        affordable = (spent > 0) & (quanta < self.battery.levels)
+        spent, steps_up = self.actions.spent_joule, self.actions.steps_up
+        affordable = (spent > 0) & (steps_up < self.battery.levels)
         if not bool(affordable.any()):
             return 0.0
-        rounded = quanta * self.battery.step_joule.unsqueeze(1)
+        rounded = steps_up * self.battery.step_joule.unsqueeze(1)
         return float((rounded / spent.clamp_min(1e-300) - 1)[affordable].max())
 
     @cached_property
@@ -410,7 +410,7 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
     battery = build_battery(scenario, spent, build_losses(scenario, drain))
     needed = torch.cat([spent[:, :1], spent[:, 1:] + drain.unsqueeze(1)], 1)  # a dark device idles
     actions = Actions(
-        power, trained, spent, needed, battery.quanta(spent), battery.change(spent), battery.quanta(needed)
+        power, trained, spent, needed, battery.steps_up(spent), battery.overshoot(spent), battery.steps_up(needed)
     )
     return Problem(
         scenario=scenario,
@@ -465,9 +465,9 @@ def with_battery(problem: Problem, battery: Battery) -> Problem:
     spent, needed = problem.actions.spent_joule, problem.actions.needed_joule
     actions = replace(
         problem.actions,
-        quanta=battery.quanta(spent),
-        change=battery.change(spent),
-        needed_quanta=battery.quanta(needed),
+        steps_up=battery.steps_up(spent),
+        overshoot=battery.overshoot(spent),
+        needed_steps_up=battery.steps_up(needed),
     )
     return replace(problem, battery=battery, actions=actions)
 

@@ -83,8 +83,8 @@ def _attributed_graph(problem: Problem) -> "nx.DiGraph[int]":
         look = (
             float(problem.link.noise_watt[device]),
             float(stored[device] / problem.battery.step_joule[device]),
-            tuple(problem.actions.quanta[device].tolist()),
-            tuple(problem.actions.needed_quanta[device].tolist()),
+            tuple(problem.actions.steps_up[device].tolist()),
+            tuple(problem.actions.needed_steps_up[device].tolist()),
             tuple((whole[device] + rest[device]).tolist()),
             tuple(problem.initial_law(energy(device)).tolist()),
         )

@@ -94,7 +94,7 @@ class Battery:
         low = torch.floor(exact + TOLERANCE).clamp(max=max(self.levels - 2, 0))
         return low.long(), (exact - low).clamp(0, 1)
 
-    def quanta(self, spent_joule: Tensor) -> Tensor:
+    def steps_up(self, spent_joule: Tensor) -> Tensor:
         """Spending in grid steps, rounded up; (device, action) → (device, action)."""
         # what no battery can pay for costs one step more than the grid has
         steps = _whole_steps(spent_joule, self.step_joule.unsqueeze(-1))
@@ -103,15 +103,15 @@ class Battery:
         )
         return steps.clamp(0, self.levels).long()
 
-    def change(self, spent_joule: Tensor) -> Tensor:
-        """What `quanta` takes too much, in grid steps, zero where it stays spent; (device, action), in [0, 1]."""
+    def overshoot(self, spent_joule: Tensor) -> Tensor:
+        """What `steps_up` takes too much, in grid steps, zero where it stays spent; (device, action), in [0, 1]."""
         exact = spent_joule / self.step_joule.unsqueeze(-1)
         over = _whole_steps(spent_joule, self.step_joule.unsqueeze(-1)) - exact
         kept = (over > TOLERANCE) & (spent_joule <= self.capacity_joule.unsqueeze(-1)) & (self.rounding == "mean")
         return torch.where(kept, over, 0.0)
 
     def aligned(self, joule: Tensor) -> bool:
-        """Whether energies (device, ...) are all whole numbers of grid steps, as `quanta` and `kernel` count them."""
+        """Whether energies (device, ...) are whole numbers of grid steps, as `steps_up` and `kernel` count them."""
         steps = joule / self.step_joule.reshape(-1, *(1,) * (joule.ndim - 1))
         return bool(((steps - steps.round()).abs() <= TOLERANCE * steps).all())
 

@@ -2,7 +2,7 @@
 
 A device takes its largest action a whose threshold θ_a its battery level reaches, and idles below all of them; θ does
 not change over time. Devices look at nothing but their own battery, so the network's expected cost under any
-thresholds is known exactly (`slot/product_form.py`), and so is the best choice of one device against the others:
+thresholds is known exactly (`slot/independent_cost.py`), and so is the best choice of one device against the others:
 
     cost_j(θ) = Σ_t Σ_a P(device j does a in slot t under θ) · (expected cost of all that action a of j touches)
 
@@ -28,7 +28,8 @@ from heliomesh.model.policy import ActionPolicy, Observation, Plan
 from heliomesh.model.problem import Problem, with_levels
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.section import Fraction, Section
-from heliomesh.slot.joint_form import CostForm, cost_form
+from heliomesh.slot.colour_rounds import by_colour
+from heliomesh.slot.enumerated_cost import CostForm, cost_form
 from heliomesh.slot.ties import first_least
 
 _ENOUGH = 1e-9  # relative improvement of a sweep below which the search stops
@@ -102,7 +103,7 @@ def plan(context: PlannerContext[Options]) -> Plan:
 def threshold_actions(problem: Problem, level: Tensor) -> Tensor:
     """Actions under thresholds in grid levels, raised to what the action costs; (action − 1,) → (device, energy)."""
     battery = torch.arange(problem.num_energy, device=problem.device) % problem.battery.levels
-    needed = torch.maximum(level, problem.actions.needed_quanta[:, 1:])  # (device, action − 1)
+    needed = torch.maximum(level, problem.actions.needed_steps_up[:, 1:])  # (device, action − 1)
     reached = battery.reshape(1, -1, 1) >= needed.unsqueeze(1)  # (device, energy, action − 1)
     order = torch.arange(1, reached.shape[-1] + 1, device=problem.device)
     highest = torch.nn.functional.pad(reached * order, (1, 0)).amax(-1)  # idle, which is 0, is always in reach
@@ -152,11 +153,9 @@ def _descend(
 
     Returns the choice, its exact cost, the sweeps taken and whether the last of them gained nothing.
     """
-    colour = torch.tensor(problem.colour, device=problem.device)
     device = torch.arange(problem.num_devices, device=problem.device)
     cost, choice = _cost(problem, form, laws[choice, :, device].transpose(0, 1)), choice.clone()
-    movers = [(colour == turn).nonzero().squeeze(1) for turn in range(int(colour.max()) + 1)]
-    turns = [(devices, form.of(devices)) for devices in movers]
+    turns = [(devices, form.of(devices)) for devices in by_colour(problem.colour, problem.device)]
     for sweep in range(1, sweeps + 1):
         for devices, costs in turns:
             now = laws[choice, :, device].transpose(0, 1)  # (slot, device, action)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from heliomesh.bounds.minorant import plan_grid
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits
-from heliomesh.grid.energy_after_action import Left
+from heliomesh.grid.energy_after_action import EnergyAfterAction
 from heliomesh.grid.single_device import opportunity_values
 from heliomesh.model.overhead import coordination_overhead
 from heliomesh.model.planner_context import PlannerContext
@@ -90,7 +90,9 @@ class Learners(ActionPolicy):
         """What packets are worth in a slot, and what actions cost."""
         problem, now, weight = self.problem, Contributions(*seen.memory), self.bias_weight[slot]
         training = self.model.training_value(now, weight).unsqueeze(-1) * problem.actions.trained
-        price = (self._spending(slot, seen) - training).masked_fill(~Left(problem, seen).affordable, torch.inf)
+        price = (self._spending(slot, seen) - training).masked_fill(
+            ~EnergyAfterAction(problem, seen).affordable, torch.inf
+        )
         fading = problem.channel.fading(seen.channel_level)
         return Exchange(self.model.network, fading, self.model.packet_value(now, weight), price)
 
@@ -98,7 +100,7 @@ class Learners(ActionPolicy):
         """What actions cost through the energy they spend; (batch, device, action)."""
         problem = self.problem
         if self.values is not None:
-            return Left(problem, seen).values(self.values[slot]).to(torch.float64)
+            return EnergyAfterAction(problem, seen).values(self.values[slot]).to(torch.float64)
         return scarcity_price(problem, seen.battery_joule, _FIRST_PRICE)
 
     @property

@@ -25,7 +25,7 @@ from heliomesh.model.policy import ActionPolicy, Decision, Observation, Plan, Po
 from heliomesh.model.problem import Problem
 from heliomesh.physics.link import error_prob
 from heliomesh.scenario.section import Section
-from heliomesh.slot.packet_market import Network
+from heliomesh.slot.packet_market import EdgeTensors
 from heliomesh.slot.ties import first_least
 
 
@@ -165,7 +165,7 @@ class Solver:
         problem = self.problem
         error = error_prob(problem.link, problem.topology, power, gain / problem.link.path_gain)
         separate = problem.scenario.energy.actions == "separate"
-        return update_loss(problem, 0, error, torch.full_like(power, separate, dtype=torch.bool) | (power > 0))
+        return update_loss(problem, error, torch.full_like(power, separate, dtype=torch.bool) | (power > 0))
 
     def _best_per_part(self, power: Tensor, gain: Tensor) -> Tensor:
         parts = len(self.problem.parts)
@@ -175,9 +175,9 @@ class Solver:
         return power.gather(0, best.unsqueeze(0)).squeeze(0)
 
     @cached_property
-    def network(self) -> Network:
+    def network(self) -> EdgeTensors:
         """Ends and weights of all edges."""
-        return Network(self.problem)
+        return EdgeTensors(self.problem)
 
 
 def _ratio(above: Tensor, below: Tensor) -> Tensor:

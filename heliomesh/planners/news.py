@@ -22,7 +22,7 @@ from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Observation, Plan
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.section import Section
-from heliomesh.slot.packet_market import Exchange, Network, scarcity_price
+from heliomesh.slot.packet_market import EdgeTensors, Exchange, scarcity_price
 
 
 class Options(Section):
@@ -47,8 +47,8 @@ class Rule(ActionPolicy):
     options: Options
 
     @cached_property
-    def _network(self) -> Network:
-        return Network(self.problem)
+    def _network(self) -> EdgeTensors:
+        return EdgeTensors(self.problem)
 
     def recall(self, seen: Observation) -> tuple[Tensor, ...]:
         """Count on what was trained, and forget what arrived."""

@@ -24,8 +24,8 @@ from torch import Tensor
 from heliomesh.bounds.minorant import plan_grid
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB
 from heliomesh.grid.best_response import Descent, descend, starting_laws
-from heliomesh.grid.energy_after_action import Left
-from heliomesh.grid.numpy_lookup import FewLeft, Floats, Ints, is_few
+from heliomesh.grid.energy_after_action import EnergyAfterAction
+from heliomesh.grid.numpy_lookup import Floats, Ints, NumpyEnergyLookup, is_few
 from heliomesh.grid.single_device import action_laws
 from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, endless_plan, one_cycle
 from heliomesh.model.factor import Variable, energy
@@ -34,7 +34,7 @@ from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation, Plan, untracked
 from heliomesh.model.problem import Problem
 from heliomesh.slot.coordination import Coordination
-from heliomesh.slot.joint_form import CostForm, cost_form
+from heliomesh.slot.enumerated_cost import CostForm, cost_form
 from heliomesh.slot.ties import first_least, first_least_of
 
 
@@ -72,7 +72,7 @@ class Alone(ActionPolicy):
         few = self.action_ahead(slot, seen)
         if few is not None:
             return few
-        left = Left(self.problem, seen)
+        left = EnergyAfterAction(self.problem, seen)
         value = left.values(self.futures[slot]) + self.prices[slot]
         return first_least(value.masked_fill(~left.affordable, torch.inf))
 
@@ -80,26 +80,27 @@ class Alone(ActionPolicy):
         """Decisions by NumPy, for few devices."""
         if not is_few(self.problem, weather.shape[1]):
             return None
-        entries = self.few_left.first_entries(weather)
+        entries = self.numpy_lookup.first_entries(weather)
 
         def decide(number: int, battery_joule: Floats) -> Ints:
             values = self.values_few(slots[number], battery_joule, entries[number])
-            return self.least_few(slots[number], self.few_left.affordable(battery_joule), values)
+            return self.least_few(slots[number], self.numpy_lookup.affordable(battery_joule), values)
 
         return decide
 
     def values_few(self, slot: int, battery_joule: Floats, first_entry: Ints) -> Floats:
         """Value of the energy that every action leaves, by NumPy; (batch, device, action)."""
-        return self.few_left.values(self.futures[slot].numpy(), first_entry, self.few_left.place(battery_joule))
+        lookup = self.numpy_lookup
+        return lookup.values(self.futures[slot].numpy(), first_entry, lookup.place(battery_joule))
 
     def least_few(self, slot: int, affordable: npt.NDArray[np.bool_], values: Floats) -> Ints:
         """The least of price and future, whose values are given."""
         return first_least_of(np.where(affordable, self.prices[slot].numpy() + values, np.inf), -1)
 
     @cached_property
-    def few_left(self) -> FewLeft:
+    def numpy_lookup(self) -> NumpyEnergyLookup:
         """What actions leave, by NumPy."""
-        return FewLeft(self.problem)
+        return NumpyEnergyLookup(self.problem)
 
     def visible(self, device: int) -> frozenset[Variable]:
         """Its own energy only."""
@@ -129,7 +130,7 @@ class Coordinated(ActionPolicy):
 
     def _decide(self, slot: int, seen: Observation) -> Tensor:
         coordination, problem = self.coordination, self.problem
-        left = Left(problem, seen)
+        left = EnergyAfterAction(problem, seen)
         price = left.values(self.alone.futures[slot]) + problem.idle_cost
         price = price.masked_fill(~left.affordable, torch.inf)
         tables = coordination.slot_tables(seen.channel_level, price, self.messages)
@@ -142,11 +143,11 @@ class Coordinated(ActionPolicy):
             return None
         coordination, alone = self.coordination, self.alone
         now = [coordination.costs_ahead(group, channel_level) for group in coordination.groups]
-        entries, idle = alone.few_left.first_entries(weather), alone.few_left.idle_cost
+        entries, idle = alone.numpy_lookup.first_entries(weather), alone.numpy_lookup.idle_cost
 
         def decide(number: int, battery_joule: Floats) -> Ints:
             slot, costs = slots[number], [cost[number] for cost in now]
-            affordable = alone.few_left.affordable(battery_joule)
+            affordable = alone.numpy_lookup.affordable(battery_joule)
             values = alone.values_few(slot, battery_joule, entries[number])
             price = np.where(affordable, idle + values, np.inf)
             own = alone.least_few(slot, affordable, values)

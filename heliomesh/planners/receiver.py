@@ -30,16 +30,16 @@ from heliomesh.bounds.receiver_classes import receiver_terms, surroundings
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.grid.best_response import descend, starting_laws
 from heliomesh.grid.cycle_fixed_point import most_rounds
-from heliomesh.grid.energy_after_action import Left
+from heliomesh.grid.energy_after_action import EnergyAfterAction
 from heliomesh.grid.exact import backward_induction, induction_bytes
-from heliomesh.grid.numpy_lookup import FewLeft, Floats, Ints, JointTable, is_few, last_of
+from heliomesh.grid.numpy_lookup import Floats, Ints, JointTable, NumpyEnergyLookup, is_few, last_of
 from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, cycle_of, endless_plan
 from heliomesh.model.overhead import coordination_overhead
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation, Plan
 from heliomesh.model.problem import Part, Problem, interpolated
 from heliomesh.slot.coordination import Coordination, Group, Tables
-from heliomesh.slot.joint_form import cost_form
+from heliomesh.slot.enumerated_cost import cost_form
 
 _REMEDY = "lower the degree, levels or channel.levels, raise memory_gib, or use the planner 'prices'"
 
@@ -104,7 +104,7 @@ class ReceiverTables(ActionPolicy):
 
     def _decide(self, slot: int, seen: Observation) -> Tensor:
         problem, coordination = self.problem, self.coordination
-        left = Left(problem, seen)
+        left = EnergyAfterAction(problem, seen)
         price = problem.idle_cost.masked_fill(~left.affordable, torch.inf)
         if self.futures is not None:
             price = price + left.values(self.futures[slot])
@@ -120,7 +120,7 @@ class ReceiverTables(ActionPolicy):
         """W_i for all joint actions of a group; (batch, receiver, joint action)."""
         table = self._tables[group.offset]
         row = self._rows([slot], group, seen.channel_level.unsqueeze(0))[0]
-        return Left(self.grids[group.heard], seen).joint_values(table.values, row, group.actors)
+        return EnergyAfterAction(self.grids[group.heard], seen).joint_values(table.values, row, group.actors)
 
     def _rows(self, slots: Sequence[int], group: Group, channel_level: Tensor) -> Tensor:
         """Rows of receivers' tables, by channels (slot, batch, site); (slot, batch, receiver)."""
@@ -136,7 +136,7 @@ class ReceiverTables(ActionPolicy):
         """Decisions by NumPy, for few devices."""
         if not is_few(self.problem, weather.shape[1]):
             return None
-        coordination, left = self.coordination, self._few_left
+        coordination, left = self.coordination, self._numpy_lookups
         groups = coordination.groups if self.futures is None else ()
         now = [coordination.costs_ahead(group, channel_level) for group in coordination.groups]
         tables = [self._tables[group.offset] for group in groups]
@@ -162,9 +162,9 @@ class ReceiverTables(ActionPolicy):
         return self._tables[group.offset].first_entries(row, weather * self.grids[group.heard].battery.levels)
 
     @cached_property
-    def _few_left(self) -> dict[int, FewLeft]:
+    def _numpy_lookups(self) -> dict[int, NumpyEnergyLookup]:
         """What actions leave, by number of devices heard; by 0 on the policy's own grid."""
-        return {heard: FewLeft(grid) for heard, grid in {0: self.problem, **self.grids}.items()}
+        return {heard: NumpyEnergyLookup(grid) for heard, grid in {0: self.problem, **self.grids}.items()}
 
     @cached_property
     def _tables(self) -> dict[int, JointTable]:

@@ -108,7 +108,7 @@ class _Blocks(Episodes):
             battery, chosen = self._decided_ahead(ahead, harvested)
         decision = Decision(problem.actions.power_watt[chosen], problem.actions.trained[chosen])
         seen = Observation(channel_level, battery, weather, now.policy)
-        return self._settled(slots, seen, decision, type(self._policy).__name__, now.link, harvested)
+        return self._settled(seen, decision, type(self._policy).__name__, now.link, harvested)
 
     def _decided(
         self, slots: range, channel_level: Tensor, weather: Tensor, uniform: Tensor, harvested_joule: Tensor

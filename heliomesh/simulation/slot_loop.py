@@ -22,7 +22,6 @@ from heliomesh.model.endless import check_size
 from heliomesh.model.policy import Decision, Noticed, Observation, Policy, decided
 from heliomesh.model.problem import Problem
 from heliomesh.physics.battery import initial_battery
-from heliomesh.physics.harvesting import Slots
 from heliomesh.physics.link import error_prob
 from heliomesh.scenario.errors import ScenarioError
 
@@ -97,7 +96,7 @@ class Episodes:
         """Packets and energy of the slot; refuses, and changes nothing, where ``decider`` overdraws a battery."""
         seen, now, world = self.see(), self._begun(), self._world
         harvested, hidden = world.harvest.step(self.slot, self._hidden, now.harvest)
-        happened = self._settled(self.slot, seen, decision, decider, now.link, harvested)
+        happened = self._settled(seen, decision, decider, now.link, harvested)
         self._noticed, self._now = Noticed(harvested, happened.delivered, happened.scheduled), None
         self.battery_joule, self._hidden = happened.battery_after_joule, hidden
         self.channel_level = world.channel.step(self.channel_level, now.channel)
@@ -105,13 +104,7 @@ class Episodes:
         return happened
 
     def _settled(
-        self,
-        slots: Slots,
-        seen: Observation,
-        decision: Decision,
-        decider: str,
-        uniform: Tensor,
-        harvested_joule: Tensor,
+        self, seen: Observation, decision: Decision, decider: str, uniform: Tensor, harvested_joule: Tensor
     ) -> Slot:
         """Packets and energy of a slot, or of several; uniform numbers (..., edge) decide which packets arrive."""
         world, problem, battery = self._world, self.problem, seen.battery_joule
@@ -134,7 +127,7 @@ class Episodes:
             scheduled=trained,
             error_prob=error,
             delivered=uniform >= error[..., : uniform.shape[-1]],
-            update_loss=update_loss(problem, slots, error, trained, decision.weights),
+            update_loss=update_loss(problem, error, trained, decision.weights),
             spent_joule=spent,
             harvested_joule=harvested_joule,
             overflow_joule=overflow,

@@ -16,8 +16,16 @@ from torch import Tensor
 from heliomesh.common.memory_limit import check_fits
 from heliomesh.model.problem import Problem
 from heliomesh.model.threads import is_small
-from heliomesh.slot.responses import Floats, Ints, Responses
-from heliomesh.slot.rounds import Movers, Rounds, movers_of
+from heliomesh.slot.colour_rounds import (
+    Floats,
+    Ints,
+    ListedResponses,
+    TableRounds,
+    TableTurn,
+    by_colour,
+    place_among,
+    table_turn,
+)
 from heliomesh.slot.ties import first_least
 
 FORBIDDEN = 1e6  # stands for an infinite price where differences are taken
@@ -95,8 +103,8 @@ class Coordination:
         tables = (
             (stored / problem.battery.step_joule).unsqueeze(1),
             torch.from_numpy(np.stack([heard, problem.topology.self_weight], 1)),
-            actions.quanta,
-            actions.needed_quanta,
+            actions.steps_up,
+            actions.needed_steps_up,
             whole + rest,
             problem.wide.initial_energy_law,
         )
@@ -183,7 +191,7 @@ class Coordination:
         return values.reshape(*values.shape[:-1], *shape)
 
     @cached_property
-    def _turns(self) -> list[Movers]:
+    def _turns(self) -> list[TableTurn]:
         """Devices by colour, with the tables that hear them."""
         problem, count = self.problem, len(self.problem.actions)
         none = torch.zeros(0, dtype=torch.long, device=problem.device)
@@ -197,11 +205,11 @@ class Coordination:
             strides.append(stride.repeat(size))
             number += size
         table, actor, stride = torch.cat(slot_of_table), torch.cat(actors), torch.cat(strides)
-        colour = torch.tensor(problem.colour, device=problem.device)
         turns = []
-        for turn in range(int(colour.max()) + 1):
-            which, movers = colour[actor] == turn, (colour == turn).nonzero().squeeze(1)
-            turns.append(movers_of(movers, table[which], torch.searchsorted(movers, actor[which]), stride[which]))
+        for movers in by_colour(problem.colour, problem.device):
+            place = place_among(movers, problem.num_devices)[actor]
+            which = place >= 0
+            turns.append(table_turn(movers, table[which], place[which], stride[which]))
         return turns
 
     @cached_property
@@ -279,7 +287,7 @@ class Coordination:
                     - wish
                 )
                 advice[number] = (advice[number] + answer - answer.amin(-1, keepdim=True)) / 2
-        return self._first_least(self._belief(finite, advice) + price)
+        return first_least(self._belief(finite, advice) + price, exact=self.exact)
 
     def _belief(self, price: Tensor, advice: list[Tensor]) -> Tensor:
         """Price plus all receivers' messages; (batch, device, action)."""
@@ -318,16 +326,13 @@ class Coordination:
         entries = tables.entries.reshape(-1)
         chosen = torch.cat(list(starts)).T.contiguous()  # (device, start × batch)
         position = self._joint(chosen).add_(self._begins(tables, batch).repeat(1, len(starts)))
-        under_way = Rounds(entries, price.permute(1, 2, 0).repeat(1, 1, len(starts)), chosen, position, self.exact)
+        repeated = price.permute(1, 2, 0).repeat(1, 1, len(starts))
+        under_way = TableRounds(entries, repeated, chosen, position, self.exact)
         ends = under_way.run(self._turns, rounds).T.reshape(len(starts), batch, -1)
         missed = entries.index_select(0, position.T.reshape(-1)).view(len(starts), batch, -1)
         paid = price.expand(len(starts), -1, -1, -1).gather(3, ends.unsqueeze(-1)).squeeze(-1)
-        best = self._first_least(missed.sum(2) + paid.sum(2), 0)
+        best = first_least(missed.sum(2) + paid.sum(2), 0, self.exact)
         return ends[best, torch.arange(batch, device=best.device)]
-
-    def _first_least(self, costs: Tensor, dim: int = -1) -> Tensor:
-        """Index of the first of equal least costs along an axis."""
-        return costs.argmin(dim) if self.exact else first_least(costs, dim)
 
     def decide_few(self, tables: Sequence[Floats], price: Floats, start: Ints, rounds: int, messages: int) -> Ints:
         """What `decide` finds from a start and from silence; arrays, which it takes and returns.
@@ -349,11 +354,11 @@ class Coordination:
         return is_small(self.problem) and episodes * self._responses.number <= _MOST_RESPONSES
 
     @cached_property
-    def _responses(self) -> Responses:
+    def _responses(self) -> ListedResponses:
         """Best responses to look up, for networks that are small enough."""
         actors = [tuple(row) for group in self.groups for row in group.actors.tolist()]
         heard = tuple(zip(self._starts.tolist(), actors, strict=True))
-        return Responses(len(self.problem.actions), self.problem.colour, heard, self.exact)
+        return ListedResponses(len(self.problem.actions), self.problem.colour, heard, self.exact)
 
     def batch(self, shared: bool = False) -> int:
         """Episodes to handle at a time; where they share tables, what is made for pairs of them decides."""

@@ -32,7 +32,7 @@ from torch import Tensor
 from heliomesh.common.streams import stream
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.scenario import Scenario
-from heliomesh.slot.packet_market import Network
+from heliomesh.slot.packet_market import EdgeTensors
 
 _EXACT_DIRECTIONS = 256
 _PULL = 0.5  # ε, of a slot's training
@@ -66,9 +66,9 @@ class LearningModel:
     problem: Problem
 
     @cached_property
-    def network(self) -> Network:
+    def network(self) -> EdgeTensors:
         """Edges and weights."""
-        return Network(self.problem)
+        return EdgeTensors(self.problem)
 
     @cached_property
     def directions(self) -> Tensor:

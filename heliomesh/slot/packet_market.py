@@ -12,19 +12,17 @@ its move does to the packets that its receivers get, and to those that it gets i
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from heliomesh.model.problem import Problem, coloured
 from heliomesh.physics.link import error_prob
-from heliomesh.slot.moves import Doing, Moves
+from heliomesh.slot.colour_rounds import Doing, PacketMoves, PacketTurn, by_colour, packet_turn
 from heliomesh.slot.ties import first_least
-from heliomesh.slot.turns import Turn, turn_of
 
 
 @dataclass(frozen=True)
-class Network:
+class EdgeTensors:
     """What does not change from slot to slot."""
 
     problem: Problem
@@ -61,13 +59,12 @@ class Network:
         return torch.searchsorted(self.power_watt, self.problem.actions.power_watt)
 
     @cached_property
-    def turns(self) -> list[Turn]:
+    def turns(self) -> list[PacketTurn]:
         """Devices of each colour, which neither hear each other nor share a receiver."""
         problem = self.problem
         crowds = ((device, *heard) for device, heard in enumerate(problem.topology.neighbours))
-        colour = np.array(coloured(problem.num_devices, crowds))
-        groups = [np.flatnonzero(colour == number).tolist() for number in range(int(colour.max()) + 1)]
-        return [turn_of(problem.topology, group, problem.device) for group in groups]
+        turns = by_colour(coloured(problem.num_devices, crowds), problem.device)
+        return [packet_turn(self.receiver, self.sender, movers, problem.num_devices) for movers in turns]
 
 
 def scarcity_price(problem: Problem, battery_joule: Tensor, price: float) -> Tensor:
@@ -98,7 +95,7 @@ def _packet_joule(problem: Problem) -> Tensor:
 class Exchange:
     """One slot of a batch of episodes."""
 
-    network: Network
+    network: EdgeTensors
     fading: Tensor  # (batch, edge)
     value: Tensor  # (batch, edge, receiver trains, sender trains), or of length one where that does not matter
     price: Tensor  # (batch, device, action), infinite where a battery does not pay
@@ -144,12 +141,12 @@ class Exchange:
         return gain[self.network.problem.actions.trained.long(), self.network.power_of_action]
 
     @cached_property
-    def _moves(self) -> list[Moves]:
+    def _moves(self) -> list[PacketMoves]:
         """What moves do, turn by turn."""
         network, fading = self.network, self.fading.T.contiguous()
         value = self.value.expand(*self.value.shape[:2], 2, 2).permute(2, 3, 1, 0).contiguous()
         link = network.problem.link
-        return [Moves(link, turn, network.power_watt, fading, value) for turn in network.turns]
+        return [PacketMoves(link, turn, network.power_watt, fading, value) for turn in network.turns]
 
     @cached_property
     def _mover_prices(self) -> list[Tensor]:

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliomesh as hm
-from heliomesh.bounds.minorant import Kind, kinds
+from heliomesh.bounds.minorant import DeviceClass, device_classes
 
 PER_CELL = 12  # batteries looked at between two points
 
 
-def kind_of(number: int) -> Kind:
+def class_of(number: int) -> DeviceClass:
     """One device with energies that no grid divides; every third neither leaks nor drains."""
     rng, day = np.random.default_rng(number), 86400.0
     changes = {
@@ -29,31 +29,31 @@ def kind_of(number: int) -> Kind:
         "harvest.joule": rng.uniform(0, 2, 3).tolist(),
     }
     problem = hm.build(hm.Scenario.load("tiny").override(changes))
-    (kind,) = kinds(problem, int(rng.integers(2, 9)))
-    return kind
+    (alike,) = device_classes(problem, int(rng.integers(2, 9)))
+    return alike
 
 
-def between(kind: Kind, numbers: np.ndarray, battery: np.ndarray) -> np.ndarray:
+def between(alike: DeviceClass, numbers: np.ndarray, battery: np.ndarray) -> np.ndarray:
     """Interpolation of numbers at the grid's points; above the topmost it stays as it is."""
-    return np.interp(battery, np.arange(kind.battery.levels) * float(kind.battery.step_joule), numbers)
+    return np.interp(battery, np.arange(alike.battery.levels) * float(alike.battery.step_joule), numbers)
 
 
-def batteries(kind: Kind) -> np.ndarray:
-    points = PER_CELL * (kind.battery.levels - 1) + 1
-    return np.linspace(0, float(kind.battery.capacity_joule), points)
+def batteries(alike: DeviceClass) -> np.ndarray:
+    points = PER_CELL * (alike.battery.levels - 1) + 1
+    return np.linspace(0, float(alike.battery.capacity_joule), points)
 
 
 @settings(max_examples=120, deadline=None)
 @given(st.integers(0, 10**6), st.booleans())
 def test_filling_bounds_what_follows(number: int, falling: bool) -> None:
-    kind, rng = kind_of(number), np.random.default_rng([number, 1])
-    value = rng.uniform(0, 5, kind.battery.levels)
+    alike, rng = class_of(number), np.random.default_rng([number, 1])
+    value = rng.uniform(0, 5, alike.battery.levels)
     value = np.sort(value)[::-1].copy() if falling else value
-    losses, law, battery = kind.battery.losses, kind.law, batteries(kind)
+    losses, law, battery = alike.battery.losses, alike.law, batteries(alike)
     kept = float(losses.retention) * np.maximum(battery - float(losses.drain_joule), 0)
     stored = float(losses.charge_efficiency) * law.joule[0, 0].numpy() * float(law.scale)
-    true = sum(p * between(kind, value, kept + u) for p, u in zip(law.prob[0, 0].tolist(), stored, strict=True))
-    found = between(kind, kind.filled(torch.from_numpy(value).unsqueeze(0), 0)[0].numpy(), battery)
+    true = sum(p * between(alike, value, kept + u) for p, u in zip(law.prob[0, 0].tolist(), stored, strict=True))
+    found = between(alike, alike.filled(torch.from_numpy(value).unsqueeze(0), 0)[0].numpy(), battery)
     assert (found <= true + 1e-7).all()
     if falling:  # no more is taken off than the sharpest bend could ask for
         assert (
@@ -64,22 +64,22 @@ def test_filling_bounds_what_follows(number: int, falling: bool) -> None:
 @settings(max_examples=120, deadline=None)
 @given(st.integers(0, 10**6))
 def test_spending_bounds_what_is_left(number: int) -> None:
-    kind, rng = kind_of(number), np.random.default_rng([number, 2])
-    value = rng.uniform(0, 5, kind.battery.levels)
-    spent, needed = float(kind.spent_joule[0, 1]), float(kind.needed_joule[0, 1])
-    battery = batteries(kind)
+    alike, rng = class_of(number), np.random.default_rng([number, 2])
+    value = rng.uniform(0, 5, alike.battery.levels)
+    spent, needed = float(alike.spent_joule[0, 1]), float(alike.needed_joule[0, 1])
+    battery = batteries(alike)
     battery = battery[battery >= needed]
-    found = between(kind, kind.after(torch.from_numpy(value).unsqueeze(0), 1)[0].numpy(), battery)
-    assert (found <= between(kind, value, battery - spent) + 1e-7).all()
+    found = between(alike, alike.after(torch.from_numpy(value).unsqueeze(0), 1)[0].numpy(), battery)
+    assert (found <= between(alike, value, battery - spent) + 1e-7).all()
 
 
 def test_a_drain_closes_actions_to_batteries_below_what_they_need() -> None:
     """Points of cells that lie wholly below spending and drain are not paid for."""
-    kind = next(kind for kind in map(kind_of, range(100)) if float(kind.battery.losses.drain_joule) > 1)
-    closed = kind.after(torch.zeros(1, kind.battery.levels, dtype=torch.float64), 1)[0]
-    point = torch.arange(kind.battery.levels) * kind.battery.step_joule
-    below = point + kind.battery.step_joule <= kind.needed_joule[0, 1]
+    alike = next(alike for alike in map(class_of, range(100)) if float(alike.battery.losses.drain_joule) > 1)
+    closed = alike.after(torch.zeros(1, alike.battery.levels, dtype=torch.float64), 1)[0]
+    point = torch.arange(alike.battery.levels) * alike.battery.step_joule
+    below = point + alike.battery.step_joule <= alike.needed_joule[0, 1]
     assert bool((closed[below] > 1).all())
-    assert float(kind.needed_joule[0, 1] - kind.spent_joule[0, 1]) == pytest.approx(
-        float(kind.battery.losses.drain_joule)
+    assert float(alike.needed_joule[0, 1] - alike.spent_joule[0, 1]) == pytest.approx(
+        float(alike.battery.losses.drain_joule)
     )

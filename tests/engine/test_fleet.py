@@ -314,8 +314,8 @@ def _numbers(problem: Problem, devices: int) -> Iterator[Tensor]:
     yield torch.from_numpy(topology.edge_metre)
     yield from (link.path_gain, link.noise_watt[:devices], problem.channel.site_of_edge)
     battery = problem.battery
-    yield from (actions.spent_joule[:devices], actions.quanta[:devices], battery.capacity_joule[:devices])
-    yield from (actions.needed_joule[:devices], actions.needed_quanta[:devices])
+    yield from (actions.spent_joule[:devices], actions.steps_up[:devices], battery.capacity_joule[:devices])
+    yield from (actions.needed_joule[:devices], actions.needed_steps_up[:devices])
     yield from (getattr(battery.losses, field.name)[:devices] for field in fields(battery.losses))
     yield problem.harvest.law.scale[:devices]
 

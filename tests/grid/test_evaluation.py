@@ -28,7 +28,7 @@ def test_exact_costs_on_an_interpolated_grid_are_those_of_its_plan(devices: int)
     """The planner sums laws of single devices; exact evaluation goes through joint states."""
     plan = hm.plan(uneven(network__devices=devices, slots=4), "prices", coordinate=False, levels=6)
     grid = plan.policy.problem  # type: ignore[attr-defined]
-    assert bool(grid.actions.change.any())
+    assert bool(grid.actions.overshoot.any())
     assert hm.exact_cost(grid, plan) == pytest.approx(plan.expected_cost, abs=1e-9)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import heliomesh as hm
-from heliomesh.grid.energy_after_action import Left
+from heliomesh.grid.energy_after_action import EnergyAfterAction
 from heliomesh.model.policy import Observation
 from heliomesh.model.problem import interpolated, with_levels
 
@@ -51,7 +51,7 @@ def test_left_equals_a_plain_loop(grid: str, capacity: float) -> None:
     rng = np.random.default_rng(0)
     future = torch.from_numpy(rng.normal(size=(problem.num_devices, problem.num_energy)))
     seen = seen_by(problem, rng)
-    left = Left(problem, seen)
+    left = EnergyAfterAction(problem, seen)
     values = left.values(future)
     rounds = problem.battery.rounding == "up"
     for episode in range(5):
@@ -69,8 +69,8 @@ def test_left_equals_a_plain_loop(grid: str, capacity: float) -> None:
 def plain_up(problem: hm.Problem, device: int, stored: float, spent: float, row: Tensor) -> tuple[bool, float]:
     """The level below, less whole steps."""
     step, top = float(problem.battery.step_joule[device]), problem.battery.levels - 1
-    level, quanta = min(int(stored / step + 1e-9), top), int(np.ceil(spent / step - 1e-9))
-    return quanta <= level, float(row[max(level - quanta, 0)])
+    level, steps_up = min(int(stored / step + 1e-9), top), int(np.ceil(spent / step - 1e-9))
+    return steps_up <= level, float(row[max(level - steps_up, 0)])
 
 
 def plain_mean(problem: hm.Problem, device: int, stored: float, spent: float, row: Tensor) -> tuple[bool, float]:
@@ -87,14 +87,14 @@ def test_levels_that_are_named_are_followed() -> None:
         assert with_levels(problem, 6).battery.levels == 6
 
 
-def test_another_grid_comes_with_its_quanta() -> None:
+def test_another_grid_comes_with_its_steps() -> None:
     problem = of()
     fine, between = with_levels(problem, 41), interpolated(problem, 5)
-    rounded = fine.actions.quanta[0] * fine.battery.step_joule[0]
+    rounded = fine.actions.steps_up[0] * fine.battery.step_joule[0]
     np.testing.assert_allclose(rounded, fine.actions.spent_joule[0], atol=0.1)  # a step
-    assert not fine.actions.change.any()
-    assert between.actions.quanta[0].tolist() == [0, 1, 2]
-    np.testing.assert_allclose(between.actions.change[0], [0, 0.08, 0.08], atol=1e-12)
+    assert not fine.actions.overshoot.any()
+    assert between.actions.steps_up[0].tolist() == [0, 1, 2]
+    np.testing.assert_allclose(between.actions.overshoot[0], [0, 0.08, 0.08], atol=1e-12)
     assert between.num_energy == 2 * 5
     assert problem.actions.spent_joule is fine.actions.spent_joule
 

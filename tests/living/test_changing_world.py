@@ -111,7 +111,7 @@ def test_devices_that_draw_half_as_much_are_those_of_a_cheaper_scenario(problem)
     expected = hm.build(problem.scenario.override({f"energy.{name}": value for name, value in cheaper.items()}))
     everyone = Conditions().with_spending(dict.fromkeys(range(problem.num_devices), 0.5))
     for found in (problem_under(problem, everyone), world_under(problem, everyone)):
-        for name in ("spent_joule", "needed_joule", "quanta", "needed_quanta"):
+        for name in ("spent_joule", "needed_joule", "steps_up", "needed_steps_up"):
             assert torch.equal(getattr(found.actions, name), getattr(expected.actions, name))
     policy = hm.plan(problem_under(problem, everyone), "uncoordinated").policy
     spent, own = (

@@ -112,22 +112,22 @@ def test_look_up_rounds_down(joule, level):
 
 
 @pytest.mark.parametrize(
-    ("joule", "quanta"), [(0.0, 0), (0.001, 1), (1.0, 1), (1.001, 2), (2.0, 2), (2.5, 3), (3.0, 3), (1 + 1e-12, 1)]
+    ("joule", "steps_up"), [(0.0, 0), (0.001, 1), (1.0, 1), (1.001, 2), (2.0, 2), (2.5, 3), (3.0, 3), (1 + 1e-12, 1)]
 )
-def test_spending_rounds_up(joule, quanta):
-    assert battery_of(3.0).quanta(tensor([[joule]])).item() == quanta
+def test_spending_rounds_up(joule, steps_up):
+    assert battery_of(3.0).steps_up(tensor([[joule]])).item() == steps_up
 
 
 @pytest.mark.parametrize("joule", [3.001, 9.5, 1e300])
 def test_what_no_battery_pays_is_beyond_the_grid(joule):
-    assert battery_of(3.0).quanta(tensor([[joule]])).item() > 3
+    assert battery_of(3.0).steps_up(tensor([[joule]])).item() > 3
 
 
 def test_sums_of_tenths_are_no_trap():
     battery = battery_of(1.0, levels=11)
     assert battery.level(tensor([0.1 + 0.2])).item() == 3
     assert battery.level(tensor([0.7 - 0.4])).item() == 3  # 0.29999999999999993
-    assert battery.quanta(tensor([[0.1 + 0.2]])).item() == 3  # 0.30000000000000004
+    assert battery.steps_up(tensor([[0.1 + 0.2]])).item() == 3  # 0.30000000000000004
 
 
 @settings(max_examples=100, deadline=None)
@@ -135,12 +135,12 @@ def test_sums_of_tenths_are_no_trap():
 def test_what_the_grid_allows_the_battery_pays(capacity, levels, filled, spent):
     battery = battery_of(capacity, levels=levels)
     stored = tensor([capacity * filled])
-    level, quanta = int(battery.level(stored)), int(battery.quanta(tensor([[spent]])))
+    level, steps_up = int(battery.level(stored)), int(battery.steps_up(tensor([[spent]])))
     step = float(battery.step_joule)
     assert 0 <= level < levels
     assert level * step <= stored.item() + 1e-8 * step
-    assert quanta >= levels or quanta * step >= spent - 1e-8 * step
-    if quanta <= level:
+    assert steps_up >= levels or steps_up * step >= spent - 1e-8 * step
+    if steps_up <= level:
         assert spent <= stored.item() + 3e-9 * capacity
 
 
@@ -197,18 +197,20 @@ def test_one_level_has_one_place():
 def test_change_is_what_rounding_up_takes_too_much(capacity, levels, spent):
     paying, rounding = battery_of(capacity, levels=levels, rounding="mean"), battery_of(capacity, levels=levels)
     joule, step = tensor([[spent]]), float(paying.step_joule)
-    change = float(paying.change(joule))
-    assert 0 <= change <= 1  # 1: of spending that is nothing beside a step
-    assert float(rounding.change(joule)) == 0
+    overshoot = float(paying.overshoot(joule))
+    assert 0 <= overshoot <= 1  # 1: of spending that is nothing beside a step
+    assert float(rounding.overshoot(joule)) == 0
     if spent <= capacity:
-        assert (int(paying.quanta(joule)) - change) * step == pytest.approx(spent, abs=1e-8 * step)
+        assert (int(paying.steps_up(joule)) - overshoot) * step == pytest.approx(spent, abs=1e-8 * step)
     else:
-        assert change == 0
+        assert overshoot == 0
 
 
-def test_change_by_hand():
+def test_overshoot_by_hand():
     spent = tensor([[0.0, 0.25, 1.0, 2.9, 3.0, 3.5]])
-    np.testing.assert_allclose(battery_of(3.0, rounding="mean").change(spent), [[0, 0.75, 0, 0.1, 0, 0]], atol=1e-12)
+    np.testing.assert_allclose(
+        battery_of(3.0, rounding="mean").overshoot(spent), [[0, 0.75, 0, 0.1, 0, 0]], atol=1e-12
+    )
 
 
 # the grid of planners that round
@@ -216,7 +218,7 @@ def test_change_by_hand():
 
 def excess(battery, spent):
     """What affordable spending is rounded up by at most, over the dearest action; (device,)."""
-    rounded = battery.quanta(spent) * battery.step_joule.unsqueeze(1)
+    rounded = battery.steps_up(spent) * battery.step_joule.unsqueeze(1)
     paid = spent <= battery.capacity_joule.unsqueeze(1)
     return ((rounded - spent) / spent.amax(1, keepdim=True)).masked_fill(~paid, 0).amax(1)
 
@@ -250,7 +252,7 @@ def test_what_a_full_battery_pays_for_the_topmost_level_pays_for(capacity, share
     spent = (needed - drain * capacity).clamp_min(0)
     battery = aligned_battery(lossy, torch.nn.functional.pad(spent, (1, 0)), 9, fewest)
     needed = spent + drain * capacity * (spent > 0)
-    assert torch.equal(battery.quanta(needed) < battery.levels, needed <= battery.capacity_joule.unsqueeze(1))
+    assert torch.equal(battery.steps_up(needed) < battery.levels, needed <= battery.capacity_joule.unsqueeze(1))
 
 
 @pytest.mark.parametrize(
@@ -278,7 +280,7 @@ def test_shipped_scenarios_lose_little_to_rounding(name, most):
 
 def test_nothing_is_free_in_a_large_battery():
     battery, spent = battery_of(2e10, levels=9), tensor([[0.0, 2.0]])
-    assert battery.quanta(spent).tolist() == [[0, 1]]
+    assert battery.steps_up(spent).tolist() == [[0, 1]]
     assert not battery.aligned(spent)
     assert battery.affordable(tensor([1.9]), spent).tolist() == [[True, False]]
     assert battery.affordable(tensor([2.0 * (1 - 1e-10)]), spent).tolist() == [[True, True]]
@@ -292,9 +294,9 @@ def test_nothing_is_free_in_a_large_battery():
 @given(capacity=st.floats(1e-6, 1e12), share=st.floats(1e-12, 1), levels=st.integers(2, 300), off=st.floats(-3, 3))
 def test_a_level_that_pays_is_a_battery_that_pays(capacity, share, levels, off):
     battery, spent = battery_of(capacity, levels=levels), tensor([[capacity * share]])
-    quanta = battery.quanta(spent)
-    stored = tensor([float(quanta) * float(battery.step_joule) * (1 + off * 1e-9)])
-    if int(battery.level(stored)) >= int(quanta):
+    steps_up = battery.steps_up(spent)
+    stored = tensor([float(steps_up) * float(battery.step_joule) * (1 + off * 1e-9)])
+    if int(battery.level(stored)) >= int(steps_up):
         assert bool(battery.affordable(stored, spent))
         guard.check_spending("policy", spent[0], stored)
 
@@ -357,7 +359,7 @@ def test_one_level_stays():
     battery = battery_of(3.0, levels=1)
     np.testing.assert_array_equal(battery.kernel(law_of([[0.0, 2.0]], [[0.5, 0.5]]), phase=0), [[[[1]]]])
     assert battery.level(tensor([3.0])).item() == 0
-    assert battery.quanta(tensor([[0.0, 0.1]])).tolist() == [[0, 1]]
+    assert battery.steps_up(tensor([[0.0, 0.1]])).tolist() == [[0, 1]]
 
 
 def test_grid_aligned_harvest_is_not_split_by_rounding():

@@ -20,8 +20,8 @@ from heliomesh.model.cost import part_factors
 from heliomesh.model.factor import Factor, action, total
 from heliomesh.model.policy import untracked
 from heliomesh.planners import centralized
-from heliomesh.slot.joint_form import JointForm, cost_form
-from heliomesh.slot.product_form import ProductForm
+from heliomesh.slot.enumerated_cost import EnumeratedCost, cost_form
+from heliomesh.slot.independent_cost import IndependentCost
 
 NETWORKS = 216
 
@@ -147,8 +147,8 @@ def test_expected_costs_are_exact(number: int, kind: str, tmp_path: Path) -> Non
     for variable in cost.scope:
         if variable.kind == "site":
             cost = cost.average(Factor((variable,), problem.channel.stationary), over=[variable])
-    form = JointForm(problem) if kind == "waterfall, listed" else cost_form(problem)
-    assert isinstance(form, ProductForm) == (kind == "waterfall")
+    form = EnumeratedCost(problem) if kind == "waterfall, listed" else cost_form(problem)
+    assert isinstance(form, IndependentCost) == (kind == "waterfall")
     everybody = torch.arange(problem.num_devices)
     touched = form.of(everybody).action_cost(law)
     for turn in range(max(problem.colour) + 1):
@@ -167,7 +167,7 @@ def test_expected_costs_are_exact(number: int, kind: str, tmp_path: Path) -> Non
 
 def test_best_responses_only_lower_the_cost_and_know_it_exactly() -> None:
     problem = hm.build(hm.Scenario.load("tiny"))
-    form = ProductForm(problem)
+    form = IndependentCost(problem)
     start = torch.full((problem.slots, 5, 3), 1 / 3, dtype=torch.float64)
     costs = [descend(problem, form, start, sweeps, untracked, "").cost for sweeps in (1, 2, 3, 5)]
     assert costs == sorted(costs, reverse=True)
@@ -238,7 +238,7 @@ def test_spending_just_above_a_grid_step_leaves_the_grid() -> None:
     """2.00001 steps round up to 3, so the bound of the grid would lie above what the simulator pays."""
     changes = {"energy.compute_joule": 1.00001, "network.devices": 2, "network.topology": "star"}
     problem = hm.build(hm.Scenario.load("tiny").override(changes))
-    assert problem.actions.quanta[0, 1] == 3
+    assert problem.actions.steps_up[0, 1] == 3
     assert not problem.grid_is_exact
     bound = hm.lower_bound(problem)
     assert bound is not None

@@ -81,7 +81,7 @@ def _explicit(
     for number, state in enumerate(states):
         levels, stored = state[: len(sites)], state[len(sites) :]
         for index, joint in enumerate(actions):
-            spent = [int(problem.actions.quanta[j, a]) for j, a in enumerate(joint)]
+            spent = [int(problem.actions.steps_up[j, a]) for j, a in enumerate(joint)]
             if any(q > b % problem.battery.levels for q, b in zip(spent, stored, strict=True)):
                 continue
             row = np.array([1.0])

@@ -139,13 +139,13 @@ def test_exhaustive_search_is_exhaustive_and_rounding_is_close(tiny: Make, half_
     level = problem.battery.level(seen.battery_joule)
     for joint in itertools.product(range(len(problem.actions)), repeat=3):
         chosen = torch.tensor(joint).expand(len(best), 3)
-        allowed = (problem.actions.quanta[torch.arange(3), chosen] <= level).all(1)
+        allowed = (problem.actions.steps_up[torch.arange(3), chosen] <= level).all(1)
         cost = _slot_cost(problem, seen, chosen).masked_fill(~allowed, torch.inf)
         best = torch.minimum(best, cost)
     exhaustive = hm.plan(problem, "myopic", mode="exhaustive").policy.action(0, seen)
     torch.testing.assert_close(_slot_cost(problem, seen, exhaustive), best)
     rounded = hm.plan(problem, "myopic").policy.action(0, seen)
-    assert bool((problem.actions.quanta[torch.arange(3), rounded] <= level).all())
+    assert bool((problem.actions.steps_up[torch.arange(3), rounded] <= level).all())
     excess = _slot_cost(problem, seen, rounded) / best - 1
     assert float(excess.min()) >= -1e-12
     assert float(excess.mean()) < (

@@ -4,9 +4,8 @@ import pytest
 
 import heliomesh as hm
 from heliomesh.slot import coordination
+from heliomesh.slot.colour_rounds import ListedResponses, TableRounds
 from heliomesh.slot.coordination import Coordination
-from heliomesh.slot.responses import Responses
-from heliomesh.slot.rounds import Rounds
 
 
 @pytest.mark.parametrize("looked_up", [False, True])
@@ -17,7 +16,7 @@ def test_every_start_of_the_rounds_is_counted(planner, half_duplex, looked_up, m
     problem = hm.build(hm.Scenario.load("tiny").override({"link.half_duplex": half_duplex, "slots": 1}))
     plan = hm.plan(problem, planner)
     calls, messages = [], []
-    min_sum, looked_up_rounds, run = Coordination.min_sum, Responses.rounds, Rounds.run
+    min_sum, looked_up_rounds, run = Coordination.min_sum, ListedResponses.rounds, TableRounds.run
 
     def counted_rounds(self, *arguments):
         calls.append(arguments[-1])
@@ -31,8 +30,8 @@ def test_every_start_of_the_rounds_is_counted(planner, half_duplex, looked_up, m
         messages.append(most)
         return min_sum(self, tables, price, most)
 
-    monkeypatch.setattr(Responses, "rounds", counted_rounds)
-    monkeypatch.setattr(Rounds, "run", counted_run)
+    monkeypatch.setattr(ListedResponses, "rounds", counted_rounds)
+    monkeypatch.setattr(TableRounds, "run", counted_run)
     monkeypatch.setattr(Coordination, "min_sum", counted_messages)
     hm.simulate(problem, plan, episodes=1)
     row = 4 * len(problem.actions)

@@ -116,7 +116,7 @@ def of_random_energies(number: int) -> hm.Scenario:
 def test_no_smaller_grid_is_better_than_the_default(number: int) -> None:
     problem = hm.build(of_random_energies(number))
     needed, battery = problem.actions.needed_joule, problem.battery
-    representable = problem.actions.needed_quanta < battery.levels
+    representable = problem.actions.needed_steps_up < battery.levels
     assert torch.equal(representable, needed <= battery.capacity_joule.unsqueeze(1))
 
     def cost(on: hm.Problem, levels: int | None = None) -> np.ndarray:

@@ -9,9 +9,8 @@ from heliomesh.bounds import path_ascent, sampled_bound
 from heliomesh.bounds.paths import drawn_paths
 from heliomesh.model import threads
 from heliomesh.simulation import slot_loop
-from heliomesh.slot import coordination, kept_form, rounds
-from heliomesh.slot.kept_form import KeptForm
-from heliomesh.slot.product_form import ProductForm
+from heliomesh.slot import colour_rounds, coordination, independent_cost
+from heliomesh.slot.independent_cost import CachedIndependentCost, IndependentCost
 
 _CHANGES = [
     {},
@@ -41,10 +40,10 @@ def _network(devices: int, changes: dict[str, object]) -> hm.Problem:
 
 @pytest.mark.parametrize("most_bytes", [0, 1 << 30])
 @pytest.mark.parametrize("changes", _CHANGES)
-def test_costs_from_kept_logarithms_are_those_of_the_product_form(changes, most_bytes, monkeypatch):
-    monkeypatch.setitem(kept_form._KEPT_BYTES, "cpu", most_bytes)
+def test_costs_from_kept_logarithms_are_those_computed_anew(changes, most_bytes, monkeypatch):
+    monkeypatch.setitem(independent_cost._KEPT_BYTES, "cpu", most_bytes)
     problem = _network(40, changes)
-    fast, plain, colour = KeptForm(problem), ProductForm(problem), torch.tensor(problem.colour)
+    fast, plain, colour = CachedIndependentCost(problem), IndependentCost(problem), torch.tensor(problem.colour)
     law = torch.rand(12, 40, len(problem.actions), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     law /= law.sum(-1, keepdim=True)
     for turn in [*range(int(colour.max()) + 1), 0, 1]:
@@ -64,7 +63,7 @@ def test_rounds_that_ask_few_devices_decide_alike(planner, changes, monkeypatch)
     looked_up = hm.simulate_costs(problem, plan, 6)
     monkeypatch.setattr(coordination, "_MOST_RESPONSES", 0)
     for share in (0.0, 0.1, 1.0):
-        monkeypatch.setattr(rounds, "_FEW_CHANGED", share)
+        monkeypatch.setattr(colour_rounds, "_FEW_CHANGED", share)
         np.testing.assert_array_equal(hm.simulate_costs(problem, plan, 6), looked_up)
     monkeypatch.setattr(coordination, "is_small", lambda _: False)  # episodes share tables where they can
     again = hm.plan(problem, planner, **({"largest_table": 0} if planner == "receiver" else {}))

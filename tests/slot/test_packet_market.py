@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.slot.packet_market import Exchange, Network
+from heliomesh.slot.packet_market import EdgeTensors, Exchange
 
 CASES = {
     "separate": {"energy.actions": "separate"},
@@ -27,7 +27,7 @@ def exchange(changes: dict[str, object], devices: int = 4, batch: int = 3) -> Ex
     price = torch.from_numpy(rng.random((batch, devices, len(problem.actions))))
     price[:, 1:, -1] = torch.inf  # some batteries do not pay for everything
     price[..., 0] = 0.0
-    return Exchange(Network(problem), fading, value, price)
+    return Exchange(EdgeTensors(problem), fading, value, price)
 
 
 def all_joint(one: Exchange) -> torch.Tensor:

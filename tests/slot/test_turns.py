@@ -3,12 +3,12 @@
 import pytest
 
 import heliomesh as hm
-from heliomesh.slot.packet_market import Network
+from heliomesh.slot.packet_market import EdgeTensors
 
 
 @pytest.mark.parametrize("name", ["ring10", "geometric30", "field40"])
 def test_turns_hold_every_device_and_all_edges_that_its_moves_concern(name):
-    network = Network(hm.build(hm.Scenario.load(name)))
+    network = EdgeTensors(hm.build(hm.Scenario.load(name)))
     topology = network.problem.topology
     moved = sorted(device for turn in network.turns for device in turn.mover.tolist())
     assert moved == list(range(topology.num_devices))

@@ -156,7 +156,7 @@ class Heard:
             scheduled=row["trained"],
             error_prob=row["error_prob"],
             delivered=row["delivered"],
-            update_loss=update_loss(self.problem, number, row["error_prob"], row["trained"]),
+            update_loss=update_loss(self.problem, row["error_prob"], row["trained"]),
             spent_joule=row["planned_joule"],
             harvested_joule=row["harvested_joule"],
             overflow_joule=row["overflow_joule"],
@@ -174,11 +174,12 @@ class Heard:
         if not len(slots):
             return None
         row = self._rows(slots)
+        trained, error = (torch.from_numpy(row[name]) for name in ("trained", "error_prob"))
         battery, change = _batteries(slots, row["heard"], row["battery_joule"], row["battery_after_joule"])
         arrays: dict[str, npt.NDArray[Any]] = {
             "scheduled": row["trained"],
             "power_watt": row["power_watt"],
-            "update_loss": self._update_loss(slots, row["error_prob"], row["trained"]),
+            "update_loss": update_loss(self.problem, error, trained).numpy(),
             "battery_joule": battery,
             "spent_joule": row["planned_joule"] + np.maximum(-change, 0),
             "harvested_joule": row["harvested_joule"] + np.maximum(change, 0),
@@ -205,20 +206,6 @@ class Heard:
         row["error_prob"] = np.where(known[:, self.problem.topology.edge_receiver], row["error_prob"], 1.0)
         row["measured_joule"] = np.where(known, row["measured_joule"], np.nan)
         return row
-
-    def _update_loss(self, slots: Numbers, error_prob: Floats, trained: Bools) -> Floats:
-        """x_j of slots that may have gaps between them; (slot, device)."""
-        runs = np.split(np.arange(len(slots)), np.flatnonzero(np.diff(slots) > 1) + 1)
-        parts = [
-            update_loss(
-                self.problem,
-                range(int(slots[run[0]]), int(slots[run[-1]]) + 1),
-                torch.from_numpy(error_prob[run]).unsqueeze(1),
-                torch.from_numpy(trained[run]).unsqueeze(1),
-            )
-            for run in runs
-        ]
-        return np.asarray(torch.cat(parts).squeeze(1).numpy())
 
 
 def _empty(problem: Problem) -> dict[str, npt.NDArray[Any]]:

@@ -245,7 +245,7 @@ class FleetStack:
             for device in range(len(fates))
         ]
         self._battery_joule = [one.battery_after_joule for one in seen]
-        self._recorder.add(observed(self._problem, slot, seen, level, weather))
+        self._recorder.add(observed(self._problem, seen, level, weather))
         return np.array([one.loss for one in seen])
 
     def gather_state(self) -> dict[str, Tensor]:

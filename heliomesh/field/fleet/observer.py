@@ -55,7 +55,7 @@ def absent(problem: Problem, device: int, battery_joule: float) -> Happened:
     )
 
 
-def observed(problem: Problem, slot: int, seen: Sequence[Happened], channel_level: Tensor, weather: Tensor) -> Slot:
+def observed(problem: Problem, seen: Sequence[Happened], channel_level: Tensor, weather: Tensor) -> Slot:
     """A slot of all devices, as the simulator records it."""
     error = torch.from_numpy(np.concatenate([one.error_prob for one in seen])).unsqueeze(0)
     trained = torch.tensor([[one.trained for one in seen]])
@@ -66,7 +66,7 @@ def observed(problem: Problem, slot: int, seen: Sequence[Happened], channel_leve
         scheduled=trained,
         error_prob=error,
         delivered=torch.from_numpy(np.concatenate([one.delivered for one in seen])).unsqueeze(0),
-        update_loss=update_loss(problem, slot, error, trained),
+        update_loss=update_loss(problem, error, trained),
         dark=problem.battery.dark(column["battery_joule"]),
         **column,
     )

@@ -80,8 +80,8 @@ def _known_to(problem: Problem, device: int, members: Collection[int], receivers
             actions,
             spent_joule=_kept(actions.spent_joule, known.unsqueeze(1), torch.nan),
             needed_joule=_kept(actions.needed_joule, known.unsqueeze(1), torch.nan),
-            quanta=_kept(actions.quanta, known.unsqueeze(1), battery.levels),  # nobody can pay that
-            needed_quanta=_kept(actions.needed_quanta, known.unsqueeze(1), battery.levels),
+            steps_up=_kept(actions.steps_up, known.unsqueeze(1), battery.levels),  # nobody can pay that
+            needed_steps_up=_kept(actions.needed_steps_up, known.unsqueeze(1), battery.levels),
         ),
         spending_factor=None if problem.spending_factor is None else _kept(problem.spending_factor, known, torch.nan),
     )

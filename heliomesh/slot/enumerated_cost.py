@@ -1,7 +1,7 @@
 """Exact expectations when every device acts independently, for any error rate: joint actions are listed.
 
-A table of error rates does not factorise over senders as the waterfall does (`product_form.py`). The mean weight that
-receiver i misses, E_h[f_i(h, p)], is then a table over the joint actions p that it hears, and
+A table of error rates does not factorise over senders as the waterfall does (`independent_cost.py`). The mean weight
+that receiver i misses, E_h[f_i(h, p)], is then a table over the joint actions p that it hears, and
 
     E[f_i] = Σ_p E_h[f_i(h, p)] Π_j P(p_j)
 
@@ -18,15 +18,18 @@ from torch import Tensor
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.model.problem import Problem
 from heliomesh.model.threads import is_small
+from heliomesh.slot.colour_rounds import place_among
 from heliomesh.slot.coordination import Coordination, Group
-from heliomesh.slot.kept_form import KeptForm
-from heliomesh.slot.product_form import ProductForm
+from heliomesh.slot.independent_cost import CachedIndependentCost, IndependentCost
 
 _BATCH_ENTRIES = 1 << 22  # entries of channel states and joint actions handled at a time
 
 
 class CostForm(Protocol):
-    """The network's expected one-slot cost as a function of the devices' independent laws (slot, device, action)."""
+    """The network's expected one-slot cost as a function of the devices' independent laws (slot, device, action).
+
+    Their first slot says which piece of the horizon they are: what follows from it may be kept between calls.
+    """
 
     def cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
         """Expected one-slot cost of the network; (slot,)."""
@@ -43,10 +46,10 @@ class ActionCosts(Protocol):
 
 
 def cost_form(problem: Problem) -> CostForm:
-    """The product form of the waterfall, or listed joint actions for a table; raises TooLargeError."""
+    """A product over senders for the waterfall, or listed joint actions for a table; raises TooLargeError."""
     if problem.link.table is None:
-        return ProductForm(problem) if is_small(problem) else KeptForm(problem)
-    form = JointForm(problem)
+        return IndependentCost(problem) if is_small(problem) else CachedIndependentCost(problem)
+    form = EnumeratedCost(problem)
     largest = sum(len(group.receivers) * float(len(problem.actions)) ** group.heard for group in form.groups)
     remedy = "lower the degree or the power levels, or use link.error = 'waterfall'"
     check_fits("joint actions heard by receivers", 4 * 8 * largest, DEFAULT_LIMIT_GIB, remedy)
@@ -54,7 +57,7 @@ def cost_form(problem: Problem) -> CostForm:
 
 
 @dataclass(frozen=True)
-class JointForm:
+class EnumeratedCost:
     """The same for any error rate."""
 
     problem: Problem
@@ -109,23 +112,22 @@ class JointForm:
         lost = sum((self.expected(group, law).sum((1, 2)) for group in self.groups), law.new_zeros(len(law)))
         return lost + (law * self.problem.idle_cost).sum((-1, -2))
 
-    def of(self, movers: Tensor) -> "ListedCosts":
+    def of(self, movers: Tensor) -> "EnumeratedMoverCosts":
         """Costs of the actions of some devices."""
-        return ListedCosts(self, movers)
+        return EnumeratedMoverCosts(self, movers)
 
 
 @dataclass(frozen=True)
-class ListedCosts:
+class EnumeratedMoverCosts:
     """What the actions of some devices cost, from the receivers that hear them."""
 
-    form: JointForm
+    form: EnumeratedCost
     movers: Tensor  # (mover,) device numbers
 
     @cached_property
     def _heard(self) -> list[tuple[Group, int, Tensor, Tensor]]:
         """Per group and place heard: the receivers that hear a mover there, and the movers' places; (receiver,)."""
-        place = torch.full((self.form.problem.num_devices,), -1, device=self.movers.device)
-        place[self.movers] = torch.arange(len(self.movers), device=self.movers.device)
+        place = place_among(self.movers, self.form.problem.num_devices)
         found = []
         for group in self.form.groups:
             for axis in range(group.heard):
