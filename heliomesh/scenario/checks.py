@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from heliomesh.common import catalog
-from heliomesh.scenario.errors import ScenarioError, one_of, shortened
+from heliomesh.scenario.errors import ScenarioError, one_of, refuse, shortened
 from heliomesh.scenario.schema import (
     AGGREGATION_CATALOG,
     BUILT_IN_RULES,
@@ -31,8 +31,8 @@ def check_together(scenario: "Scenario") -> None:
             if isinstance(value, (tuple, list)) and len(value) != network.devices:
                 raise ScenarioError(
                     f"{section_name}.{field}",
-                    f"expected one number or a list of {network.devices} (network.devices), "
-                    f"actual number of values {len(value)}",
+                    f"one number or a list of {network.devices} (network.devices)",
+                    f"number of values {len(value)}",
                 )
     _check_energy(scenario.energy)
     _check_link(scenario.link)
@@ -48,29 +48,22 @@ def _check_network(network: Network) -> None:
     kind, positions = network.topology, network.positions_metre
     for field in ("positions_metre", "names", "links"):
         if kind != "places" and getattr(network, field) is not None:
-            raise ScenarioError(
-                f"network.{field}", f"expected a value with topology 'places' only, actual topology {kind!r}"
-            )
+            raise ScenarioError(f"network.{field}", "a value with topology 'places' only", f"topology {kind!r}")
     if kind == "places":
         _check_places(network)
     elif kind == "edges" and network.edges is None:
-        raise ScenarioError("network.edges", "expected a list of pairs for topology 'edges', actual value missing")
+        raise ScenarioError("network.edges", "a list of pairs for topology 'edges'", "value missing")
     elif kind != "edges" and network.edges is not None:
-        raise ScenarioError(
-            "network.edges", f"expected a value with topology 'edges' or 'places' only, actual topology {kind!r}"
-        )
+        raise ScenarioError("network.edges", "a value with topology 'edges' or 'places' only", f"topology {kind!r}")
     if positions is not None and len(positions) != network.devices:
-        raise ScenarioError(
-            "network.devices", f"expected {len(positions)}, one per place, actual value {network.devices}"
-        )
+        raise ScenarioError("network.devices", f"{len(positions)}, one per place", f"value {network.devices}")
 
 
 def _check_places(network: Network) -> None:
     positions, names, edges = network.positions_metre, network.names, network.edges
     if positions is None:
         raise ScenarioError(
-            "network.positions_metre",
-            "expected [x, y] of every device, or network.places_file, actual value missing",
+            "network.positions_metre", "[x, y] of every device, or network.places_file", "value missing"
         )
     first: dict[tuple[float, float], int] = {}
     for device, place in enumerate(positions):
@@ -81,14 +74,12 @@ def _check_places(network: Network) -> None:
             )
     if names is not None and len(names) != len(positions):
         raise ScenarioError(
-            "network.names", f"expected {len(positions)} names, one per device, actual number of names {len(names)}"
+            "network.names", f"{len(positions)} names, one per device", f"number of names {len(names)}"
         )
     if network.links == "list" and edges is None:
-        raise ScenarioError("network.edges", "expected a list of pairs for links = 'list', actual value missing")
+        raise ScenarioError("network.edges", "a list of pairs for links = 'list'", "value missing")
     if network.links in ("radius", "budget") and edges is not None:
-        raise ScenarioError(
-            "network.edges", f"expected a value with network.links = 'list' only, actual links {network.links!r}"
-        )
+        raise ScenarioError("network.edges", "a value with network.links = 'list' only", f"links {network.links!r}")
 
 
 def _check_momentum(learning: Learning) -> None:
@@ -114,10 +105,8 @@ def _check_energy(energy: Energy) -> None:
     _check_powers("energy.powers_watt", energy.powers_watt)
     _check_consumed(energy)
     smallest, largest = (extreme(per_device(energy.capacity_joule, 1)) for extreme in (min, max))
-    if largest > MOST_JOULE:
-        raise ScenarioError("energy.capacity_joule", f"expected at most {MOST_JOULE:g}, actual value {largest:g}")
-    if smallest < LEAST_JOULE:
-        raise ScenarioError("energy.capacity_joule", f"expected at least {LEAST_JOULE:g}, actual value {smallest:g}")
+    refuse(largest > MOST_JOULE, "energy.capacity_joule", f"at most {MOST_JOULE:g}", f"value {largest:g}")
+    refuse(smallest < LEAST_JOULE, "energy.capacity_joule", f"at least {LEAST_JOULE:g}", f"value {smallest:g}")
     _check_sending(energy)
     _check_computing(energy)
     if not isinstance(energy.initial, str):
@@ -126,9 +115,7 @@ def _check_energy(energy: Energy) -> None:
 
 def _check_powers(field: str, powers: tuple[float, ...]) -> None:
     if powers[0] != 0 or any(low >= high for low, high in pairwise(powers)):
-        raise ScenarioError(
-            field, f"expected 0 (idle) and then rising powers, actual value {shortened(list(powers))}"
-        )
+        raise ScenarioError(field, "0 (idle) and then rising powers", f"value {shortened(list(powers))}")
 
 
 def _check_consumed(energy: Energy) -> None:
@@ -139,24 +126,21 @@ def _check_consumed(energy: Energy) -> None:
     if len(drawn) != len(radiated):
         raise ScenarioError(
             "energy.consumed_watt",
-            f"expected one value for each of the {len(radiated)} in energy.powers_watt, "
-            f"actual number of values {len(drawn)}",
+            f"one value for each of the {len(radiated)} in energy.powers_watt",
+            f"number of values {len(drawn)}",
         )
     _check_powers("energy.consumed_watt", drawn)
     for index, (watt, sent) in enumerate(zip(drawn, radiated, strict=True)):
         if watt < sent:
             raise ScenarioError(
-                f"energy.consumed_watt.{index}",
-                f"expected at least the {sent:g} W that are radiated, actual value {watt:g}",
+                f"energy.consumed_watt.{index}", f"at least the {sent:g} W that are radiated", f"value {watt:g}"
             )
 
 
 def _check_sending(energy: Energy) -> None:
     if energy.transmit_second == "bits":
         if energy.bit_per_second is None:
-            raise ScenarioError(
-                "energy.bit_per_second", "expected a rate for transmit_second 'bits', actual value missing"
-            )
+            raise ScenarioError("energy.bit_per_second", "a rate for transmit_second 'bits'", "value missing")
     elif energy.transmit_second > energy.slot_second:
         raise ScenarioError(
             "energy.transmit_second",
@@ -165,8 +149,7 @@ def _check_sending(energy: Energy) -> None:
     for second in per_device(energy.listen_second, 1):
         if second > energy.slot_second:
             raise ScenarioError(
-                "energy.listen_second",
-                f"expected at most energy.slot_second = {energy.slot_second:g}, actual value {second:g}",
+                "energy.listen_second", f"at most energy.slot_second = {energy.slot_second:g}", f"value {second:g}"
             )
     _check_converter(energy.converter_efficiency)
 
@@ -176,25 +159,20 @@ def _check_computing(energy: Energy) -> None:
     watt, second = energy.compute_watt, energy.compute_second
     if (watt is None) != (second is None):
         missing, given = ("watt", "second") if watt is None else ("second", "watt")
-        raise ScenarioError(
-            f"energy.compute_{missing}", f"expected a value beside energy.compute_{given}, actual value missing"
-        )
+        raise ScenarioError(f"energy.compute_{missing}", f"a value beside energy.compute_{given}", "value missing")
     if watt is not None and energy.compute_joule is not None:
         raise ScenarioError(
-            "energy.compute_joule",
-            f"expected no value beside energy.compute_watt, actual value {shortened(energy.compute_joule)}",
+            "energy.compute_joule", "no value beside energy.compute_watt", f"value {shortened(energy.compute_joule)}"
         )
     if second == "flop" and energy.flop_per_second is None:
-        raise ScenarioError(
-            "energy.flop_per_second", "expected a rate for compute_second 'flop', actual value missing"
-        )
+        raise ScenarioError("energy.flop_per_second", "a rate for compute_second 'flop'", "value missing")
 
 
 def _check_link(link: Link) -> None:
     if (link.table is None) == (link.error == "table"):
         needed = "a CSV file for error 'table'" if link.error == "table" else "no value but with error 'table'"
         actual = "missing" if link.table is None else shortened(link.table)
-        raise ScenarioError("link.table", f"expected {needed}, actual value {actual}")
+        raise ScenarioError("link.table", needed, f"value {actual}")
 
 
 def _check_converter(efficiency: float | tuple[tuple[float, float], ...] | None) -> None:
@@ -205,17 +183,15 @@ def _check_converter(efficiency: float | tuple[tuple[float, float], ...] | None)
         if not (load < next_load and load / share < next_load / next_share):
             raise ScenarioError(
                 "energy.converter_efficiency",
-                f"expected rising loads that draw more and more, actual [{load:g}, {share:g}] before "
-                f"[{next_load:g}, {next_share:g}]",
+                "rising loads that draw more and more",
+                f"[{load:g}, {share:g}] before [{next_load:g}, {next_share:g}]",
             )
 
 
 def _check_clouds(scenario: "Scenario") -> None:
     cloudy = getattr(scenario.harvest, "cloudy", None)
     if cloudy is None and getattr(scenario.harvest, "cloudy_known", None) is not None:
-        raise ScenarioError(
-            "harvest.cloudy_known", "expected a value with harvest.cloudy only, actual cloudy missing"
-        )
+        raise ScenarioError("harvest.cloudy_known", "a value with harvest.cloudy only", "cloudy missing")
     for number, (first, count, _) in enumerate(cloudy or ()):
         if first + count > scenario.slots:
             raise ScenarioError(
@@ -228,19 +204,14 @@ def _check_initial(initial: float | tuple[float, ...], capacity: float | tuple[f
     lists = [value for value in (initial, capacity) if isinstance(value, tuple)]
     devices = len(lists[0]) if lists else 1
     for joule, most in zip(per_device(initial, devices), per_device(capacity, devices), strict=True):
-        if joule > most:
-            raise ScenarioError(
-                "energy.initial", f"expected at most energy.capacity_joule = {most:g}, actual value {joule:g}"
-            )
+        refuse(joule > most, "energy.initial", f"at most energy.capacity_joule = {most:g}", f"value {joule:g}")
 
 
 def check_kernel(field: str, kernel: tuple[tuple[float, ...], ...], levels: int) -> None:
     """Refuse what is not a square stochastic matrix of ``levels`` rows."""
-    if len(kernel) != levels:
-        raise ScenarioError(field, f"expected {levels} rows, actual number of rows {len(kernel)}")
+    refuse(len(kernel) != levels, field, f"{levels} rows", f"number of rows {len(kernel)}")
     for index, row in enumerate(kernel):
-        if len(row) != levels:
-            raise ScenarioError(f"{field}.{index}", f"expected {levels} values, actual number of values {len(row)}")
+        refuse(len(row) != levels, f"{field}.{index}", f"{levels} values", f"number of values {len(row)}")
         check_law(f"{field}.{index}", row)
 
 
@@ -249,6 +220,6 @@ def check_law(field: str, prob: tuple[float, ...]) -> None:
     if min(prob) < 0 or abs(sum(prob) - 1) > 1e-9:
         raise ScenarioError(
             field,
-            "expected probabilities of at least 0 that sum to 1, "
-            f"actual sum {sum(prob):.9g} and lowest value {min(prob):.9g}",
+            "probabilities of at least 0 that sum to 1",
+            f"sum {sum(prob):.9g} and lowest value {min(prob):.9g}",
         )
