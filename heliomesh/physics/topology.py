@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from heliomesh.common.streams import stream
 from heliomesh.physics.reach import MOST_LINKS, crowded_sinr, pairs_by_budget, pairs_within
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import Network
 
@@ -110,8 +110,8 @@ def build_topology(scenario: Scenario) -> Topology:
     if topology.num_components > 1 and not network.allow_disconnected:
         raise ScenarioError(
             "network.topology",
-            "expected a connected graph (or network.allow_disconnected = true), "
-            f"actual number of components {topology.num_components}",
+            "a connected graph (or network.allow_disconnected = true)",
+            f"number of components {topology.num_components}",
         )
     return topology if network.keep_gap is None else _pruned(scenario, topology, network.keep_gap)
 
@@ -182,8 +182,8 @@ def _check_links(network: Network) -> None:
     if links > MOST_LINKS:
         raise ScenarioError(
             "network.devices",
-            f"expected a {network.topology} graph of at most {MOST_LINKS} links, "
-            f"actual value {network.devices} gives {links:.0f}",
+            f"a {network.topology} graph of at most {MOST_LINKS} links",
+            f"value {network.devices} gives {links:.0f}",
         )
 
 
@@ -228,8 +228,7 @@ def _unit_circle(points: int) -> npt.NDArray[np.float64]:
 def _grid(network: Network) -> tuple[list[tuple[int, int]], npt.NDArray[np.float64]]:
     m = network.devices
     rows = network.rows or max(r for r in range(1, math.isqrt(m) + 1) if m % r == 0)
-    if m % rows:
-        raise ScenarioError("network.rows", f"expected a divisor of network.devices = {m}, actual value {rows}")
+    refuse(m % rows, "network.rows", f"a divisor of network.devices = {m}", f"value {rows}")
     columns = m // rows
     links = [(i, i + 1) for i in range(m) if (i + 1) % columns]
     links += [(i, i + columns) for i in range(m - columns)]
@@ -241,8 +240,7 @@ def _regular(network: Network, seed: int) -> list[tuple[int, int]]:
     m, degree = network.devices, network.degree
     if degree >= m or (degree * m) % 2:
         raise ScenarioError(
-            "network.degree",
-            f"expected a number below network.devices = {m} whose product with it is even, actual value {degree}",
+            "network.degree", f"a number below network.devices = {m} whose product with it is even", f"value {degree}"
         )
     rng = stream(seed, "topology")
     for _ in range(_TRIES):
@@ -330,7 +328,6 @@ def _explicit(network: Network) -> list[tuple[int, int]]:
     for index, (a, b) in enumerate(links):
         if a == b or not (0 <= a < network.devices and 0 <= b < network.devices):
             raise ScenarioError(
-                f"network.edges.{index}",
-                f"expected two different devices in 0..{network.devices - 1}, actual value {[a, b]}",
+                f"network.edges.{index}", f"two different devices in 0..{network.devices - 1}", f"value {[a, b]}"
             )
     return links

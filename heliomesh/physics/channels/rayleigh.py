@@ -43,8 +43,8 @@ def build(settings: Settings, scenario: Scenario) -> tuple[Floats, Floats]:
     if settings.doppler_slot > fastest:
         raise ScenarioError(
             "channel.doppler_slot",
-            f"expected at most {math.floor(fastest * 1000) / 1000:g} for {n} levels "
-            f"(every row must stay a distribution), actual value {settings.doppler_slot:g}",
+            f"at most {math.floor(fastest * 1000) / 1000:g} for {n} levels (every row must stay a distribution)",
+            f"value {settings.doppler_slot:g}",
         )
     crossing = rate * settings.doppler_slot * n
     kernel = np.diag(crossing[1:], k=-1) + np.diag(crossing[1:], k=1)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from heliomesh.physics.harvesting import HarvestLaw
 from heliomesh.scenario.checks import check_kernel, check_law
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import HarvestSettings
 from heliomesh.scenario.section import Matrix, PerDeviceNonNegative, per_device
@@ -33,7 +33,7 @@ def build(settings: Settings, scenario: Scenario) -> HarvestLaw:
         rows = getattr(settings, field)
         if len(rows) != weathers:
             raise ScenarioError(
-                f"harvest.{field}", f"expected {weathers} rows, one per weather, actual number of rows {len(rows)}"
+                f"harvest.{field}", f"{weathers} rows, one per weather", f"number of rows {len(rows)}"
             )
     width = max(len(row) for row in settings.joule)
     joule, prob = np.zeros((2, 1, weathers, width))
@@ -41,13 +41,10 @@ def build(settings: Settings, scenario: Scenario) -> HarvestLaw:
         if len(values) != len(shares):
             raise ScenarioError(
                 f"harvest.prob.{index}",
-                f"expected one probability per value of harvest.joule.{index}, that is {len(values)}, "
-                f"actual number of values {len(shares)}",
+                f"one probability per value of harvest.joule.{index}, that is {len(values)}",
+                f"number of values {len(shares)}",
             )
-        if min(values) < 0:
-            raise ScenarioError(
-                f"harvest.joule.{index}", f"expected energies of at least 0, actual value {list(values)}"
-            )
+        refuse(min(values) < 0, f"harvest.joule.{index}", "energies of at least 0", f"value {list(values)}")
         check_law(f"harvest.prob.{index}", shares)
         joule[0, index, : len(values)] = values
         prob[0, index, : len(values)] = shares
