@@ -29,11 +29,8 @@ def check_together(scenario: "Scenario") -> None:
         for field in section.per_device:
             value = getattr(section, field)
             if isinstance(value, (tuple, list)) and len(value) != network.devices:
-                raise ScenarioError(
-                    f"{section_name}.{field}",
-                    f"one number or a list of {network.devices} (network.devices)",
-                    f"number of values {len(value)}",
-                )
+                expected = f"one number or a list of {network.devices} (network.devices)"
+                raise ScenarioError(f"{section_name}.{field}", expected, f"number of values {len(value)}")
     _check_energy(scenario.energy)
     _check_link(scenario.link)
     _check_clouds(scenario)
@@ -62,20 +59,16 @@ def _check_network(network: Network) -> None:
 def _check_places(network: Network) -> None:
     positions, names, edges = network.positions_metre, network.names, network.edges
     if positions is None:
-        raise ScenarioError(
-            "network.positions_metre", "[x, y] of every device, or network.places_file", "value missing"
-        )
+        expected = "[x, y] of every device, or network.places_file"
+        raise ScenarioError("network.positions_metre", expected, "value missing")
     first: dict[tuple[float, float], int] = {}
     for device, place in enumerate(positions):
         if first.setdefault(place, device) != device:
-            raise ScenarioError(
-                f"network.positions_metre.{device}",
-                f"expected a place of its own, actual value {list(place)}, where device {first[place]} stands",
-            )
+            actual = f"value {list(place)}, where device {first[place]} stands"
+            raise ScenarioError(f"network.positions_metre.{device}", "a place of its own", actual)
     if names is not None and len(names) != len(positions):
-        raise ScenarioError(
-            "network.names", f"{len(positions)} names, one per device", f"number of names {len(names)}"
-        )
+        expected = f"{len(positions)} names, one per device"
+        raise ScenarioError("network.names", expected, f"number of names {len(names)}")
     if network.links == "list" and edges is None:
         raise ScenarioError("network.edges", "a list of pairs for links = 'list'", "value missing")
     if network.links in ("radius", "budget") and edges is not None:
@@ -87,10 +80,8 @@ def _check_momentum(learning: Learning) -> None:
     for name in ("momentum", "second_momentum"):
         value = getattr(learning, name)
         if value is not None and learning.optimizer in (None, "sgd"):
-            raise ScenarioError(
-                f"learning.{name}",
-                f"expected a value with learning.optimizer only, since plain SGD has none, actual value {value:g}",
-            )
+            expected = "a value with learning.optimizer only, since plain SGD has none"
+            raise ScenarioError(f"learning.{name}", expected, f"value {value:g}")
 
 
 def _check_name(field: str, name: str, built_in: tuple[str, ...], package: str) -> None:
@@ -123,18 +114,12 @@ def _check_consumed(energy: Energy) -> None:
     drawn, radiated = energy.consumed_watt, energy.powers_watt
     if drawn is None:
         return
-    if len(drawn) != len(radiated):
-        raise ScenarioError(
-            "energy.consumed_watt",
-            f"one value for each of the {len(radiated)} in energy.powers_watt",
-            f"number of values {len(drawn)}",
-        )
+    expected = f"one value for each of the {len(radiated)} in energy.powers_watt"
+    refuse(len(drawn) != len(radiated), "energy.consumed_watt", expected, f"number of values {len(drawn)}")
     _check_powers("energy.consumed_watt", drawn)
     for index, (watt, sent) in enumerate(zip(drawn, radiated, strict=True)):
-        if watt < sent:
-            raise ScenarioError(
-                f"energy.consumed_watt.{index}", f"at least the {sent:g} W that are radiated", f"value {watt:g}"
-            )
+        expected = f"at least the {sent:g} W that are radiated"
+        refuse(watt < sent, f"energy.consumed_watt.{index}", expected, f"value {watt:g}")
 
 
 def _check_sending(energy: Energy) -> None:
@@ -142,15 +127,11 @@ def _check_sending(energy: Energy) -> None:
         if energy.bit_per_second is None:
             raise ScenarioError("energy.bit_per_second", "a rate for transmit_second 'bits'", "value missing")
     elif energy.transmit_second > energy.slot_second:
-        raise ScenarioError(
-            "energy.transmit_second",
-            f"expected at most energy.slot_second = {energy.slot_second:g}, actual value {energy.transmit_second:g}",
-        )
+        expected = f"at most energy.slot_second = {energy.slot_second:g}"
+        raise ScenarioError("energy.transmit_second", expected, f"value {energy.transmit_second:g}")
     for second in per_device(energy.listen_second, 1):
-        if second > energy.slot_second:
-            raise ScenarioError(
-                "energy.listen_second", f"at most energy.slot_second = {energy.slot_second:g}", f"value {second:g}"
-            )
+        expected = f"at most energy.slot_second = {energy.slot_second:g}"
+        refuse(second > energy.slot_second, "energy.listen_second", expected, f"value {second:g}")
     _check_converter(energy.converter_efficiency)
 
 
@@ -161,9 +142,8 @@ def _check_computing(energy: Energy) -> None:
         missing, given = ("watt", "second") if watt is None else ("second", "watt")
         raise ScenarioError(f"energy.compute_{missing}", f"a value beside energy.compute_{given}", "value missing")
     if watt is not None and energy.compute_joule is not None:
-        raise ScenarioError(
-            "energy.compute_joule", "no value beside energy.compute_watt", f"value {shortened(energy.compute_joule)}"
-        )
+        expected = "no value beside energy.compute_watt"
+        raise ScenarioError("energy.compute_joule", expected, f"value {shortened(energy.compute_joule)}")
     if second == "flop" and energy.flop_per_second is None:
         raise ScenarioError("energy.flop_per_second", "a rate for compute_second 'flop'", "value missing")
 
@@ -181,11 +161,8 @@ def _check_converter(efficiency: float | tuple[tuple[float, float], ...] | None)
         return
     for (load, share), (next_load, next_share) in pairwise(efficiency):
         if not (load < next_load and load / share < next_load / next_share):
-            raise ScenarioError(
-                "energy.converter_efficiency",
-                "rising loads that draw more and more",
-                f"[{load:g}, {share:g}] before [{next_load:g}, {next_share:g}]",
-            )
+            actual = f"[{load:g}, {share:g}] before [{next_load:g}, {next_share:g}]"
+            raise ScenarioError("energy.converter_efficiency", "rising loads that draw more and more", actual)
 
 
 def _check_clouds(scenario: "Scenario") -> None:
@@ -193,11 +170,8 @@ def _check_clouds(scenario: "Scenario") -> None:
     if cloudy is None and getattr(scenario.harvest, "cloudy_known", None) is not None:
         raise ScenarioError("harvest.cloudy_known", "a value with harvest.cloudy only", "cloudy missing")
     for number, (first, count, _) in enumerate(cloudy or ()):
-        if first + count > scenario.slots:
-            raise ScenarioError(
-                f"harvest.cloudy.{number}",
-                f"expected an event within slots = {scenario.slots}, actual last slot {first + count - 1}",
-            )
+        expected = f"an event within slots = {scenario.slots}"
+        refuse(first + count > scenario.slots, f"harvest.cloudy.{number}", expected, f"last slot {first + count - 1}")
 
 
 def _check_initial(initial: float | tuple[float, ...], capacity: float | tuple[float, ...]) -> None:
@@ -218,8 +192,5 @@ def check_kernel(field: str, kernel: tuple[tuple[float, ...], ...], levels: int)
 def check_law(field: str, prob: tuple[float, ...]) -> None:
     """Refuse what is not a probability distribution."""
     if min(prob) < 0 or abs(sum(prob) - 1) > 1e-9:
-        raise ScenarioError(
-            field,
-            "probabilities of at least 0 that sum to 1",
-            f"sum {sum(prob):.9g} and lowest value {min(prob):.9g}",
-        )
+        expected = "probabilities of at least 0 that sum to 1"
+        raise ScenarioError(field, expected, f"sum {sum(prob):.9g} and lowest value {min(prob):.9g}")

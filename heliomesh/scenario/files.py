@@ -32,9 +32,8 @@ def read_scenario(name_or_path: str | Path) -> tuple[str, str, Path]:
     known = shipped()
     if str(name_or_path) not in known:
         hint = catalog.nearest(str(name_or_path), known)
-        raise ScenarioError(
-            "scenario", f"a .toml file or one of {', '.join(known)}", f"value {str(name_or_path)!r}{hint}"
-        )
+        expected = f"a .toml file or one of {', '.join(known)}"
+        raise ScenarioError("scenario", expected, f"value {str(name_or_path)!r}{hint}")
     folder = files("heliomesh") / "scenarios"
     text = (folder / f"{name_or_path}.toml").read_text(encoding="utf-8")
     return text, str(name_or_path), Path(str(folder))

@@ -90,17 +90,14 @@ def _folder(kind: str) -> Any:
 def _check(radio: RadioSheet) -> None:
     powers, currents = radio.send_dbm, radio.send_milliampere
     if len(currents) != len(powers):
-        raise ScenarioError(
-            "energy.radio.send_milliampere",
-            f"expected one value for each of the {len(powers)} in send_dbm, actual number of values {len(currents)}",
-        )
+        expected = f"one value for each of the {len(powers)} in send_dbm"
+        raise ScenarioError("energy.radio.send_milliampere", expected, f"number of values {len(currents)}")
     if any(low >= high for low, high in pairwise(powers)):
         raise ScenarioError("energy.radio.send_dbm", "rising powers", f"value {list(powers)}")
     if (radio.sensitivity_dbm is None) != (radio.sensitivity_error is None):
         missing = "sensitivity_dbm" if radio.sensitivity_dbm is None else "sensitivity_error"
-        raise ScenarioError(
-            f"energy.radio.{missing}", "sensitivity_dbm and sensitivity_error together", "value missing"
-        )
+        expected = "sensitivity_dbm and sensitivity_error together"
+        raise ScenarioError(f"energy.radio.{missing}", expected, "value missing")
 
 
 def radio_numbers(radio: RadioSheet) -> dict[str, dict[str, Any]]:
