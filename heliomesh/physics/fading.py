@@ -44,9 +44,8 @@ def _checked(chain: tuple[npt.ArrayLike, npt.ArrayLike]) -> tuple[Floats, Floats
     except (TypeError, ValueError):
         raise ScenarioError("channel.source", "gains and a kernel", f"value {chain!r:.60}") from None
     if gain.ndim != 1 or not len(gain) or kernel.shape != (len(gain), len(gain)):
-        raise ScenarioError(
-            "channel.source", "gains (level,) and a kernel (level, level)", f"shapes {gain.shape} and {kernel.shape}"
-        )
+        expected = "gains (level,) and a kernel (level, level)"
+        raise ScenarioError("channel.source", expected, f"shapes {gain.shape} and {kernel.shape}")
     if not (np.isfinite(gain) & (gain >= 0)).all() or not (np.diff(gain) > 0).all():
         raise ScenarioError("channel.source", "rising, finite gains of at least 0", f"value {gain.tolist()!s:.60}")
     off = float(np.abs(kernel.sum(1) - 1).max())

@@ -108,11 +108,8 @@ def build_topology(scenario: Scenario) -> Topology:
     links, position = _links_and_positions(scenario)
     topology = with_mixing(network, _directed(links, network.devices), position)
     if topology.num_components > 1 and not network.allow_disconnected:
-        raise ScenarioError(
-            "network.topology",
-            "a connected graph (or network.allow_disconnected = true)",
-            f"number of components {topology.num_components}",
-        )
+        expected = "a connected graph (or network.allow_disconnected = true)"
+        raise ScenarioError("network.topology", expected, f"number of components {topology.num_components}")
     return topology if network.keep_gap is None else _pruned(scenario, topology, network.keep_gap)
 
 
@@ -179,12 +176,8 @@ def _check_links(network: Network) -> None:
     degree |= dict.fromkeys(("geometric", "erdos-renyi"), network.mean_degree)
     most = network.devices - 1
     links = network.devices * min(degree.get(network.topology, 2), most) / 2
-    if links > MOST_LINKS:
-        raise ScenarioError(
-            "network.devices",
-            f"a {network.topology} graph of at most {MOST_LINKS} links",
-            f"value {network.devices} gives {links:.0f}",
-        )
+    expected = f"a {network.topology} graph of at most {MOST_LINKS} links"
+    refuse(links > MOST_LINKS, "network.devices", expected, f"value {network.devices} gives {links:.0f}")
 
 
 def _links_and_positions(scenario: Scenario) -> tuple[Links, npt.NDArray[np.float64]]:
@@ -238,10 +231,8 @@ def _grid(network: Network) -> tuple[list[tuple[int, int]], npt.NDArray[np.float
 
 def _regular(network: Network, seed: int) -> list[tuple[int, int]]:
     m, degree = network.devices, network.degree
-    if degree >= m or (degree * m) % 2:
-        raise ScenarioError(
-            "network.degree", f"a number below network.devices = {m} whose product with it is even", f"value {degree}"
-        )
+    expected = f"a number below network.devices = {m} whose product with it is even"
+    refuse(degree >= m or (degree * m) % 2, "network.degree", expected, f"value {degree}")
     rng = stream(seed, "topology")
     for _ in range(_TRIES):
         graph = nx.random_regular_graph(degree, m, seed=int(rng.integers(2**32)))
@@ -327,7 +318,6 @@ def _explicit(network: Network) -> list[tuple[int, int]]:
     links = list(network.edges or ())
     for index, (a, b) in enumerate(links):
         if a == b or not (0 <= a < network.devices and 0 <= b < network.devices):
-            raise ScenarioError(
-                f"network.edges.{index}", f"two different devices in 0..{network.devices - 1}", f"value {[a, b]}"
-            )
+            expected = f"two different devices in 0..{network.devices - 1}"
+            raise ScenarioError(f"network.edges.{index}", expected, f"value {[a, b]}")
     return links

@@ -26,11 +26,8 @@ class Settings(HarvestSettings):
 def build(settings: Settings, scenario: Scenario) -> HarvestLaw:
     """Law of the table, the same in every slot."""
     if len(settings.joule) != len(settings.prob):
-        raise ScenarioError(
-            "harvest.prob",
-            f"one probability per value of harvest.joule, that is {len(settings.joule)}",
-            f"number of values {len(settings.prob)}",
-        )
+        expected = f"one probability per value of harvest.joule, that is {len(settings.joule)}"
+        raise ScenarioError("harvest.prob", expected, f"number of values {len(settings.prob)}")
     refuse(min(settings.joule) < 0, "harvest.joule", "energies of at least 0", f"value {list(settings.joule)}")
     check_law("harvest.prob", settings.prob)
     return memoryless(

@@ -30,10 +30,8 @@ class Settings(HarvestSettings):
 def build(settings: Settings, scenario: Scenario) -> HarvestReplay:
     """Replay of the series around its end."""
     given = [field for field in ("joule", "file") if getattr(settings, field) is not None]
-    if len(given) != 1:
-        raise ScenarioError(
-            "harvest.joule", "exactly one of harvest.joule and harvest.file", f"number of them {len(given)}"
-        )
+    expected = "exactly one of harvest.joule and harvest.file"
+    refuse(len(given) != 1, "harvest.joule", expected, f"number of them {len(given)}")
     series = _read(settings.file) if settings.file is not None else np.array(settings.joule)
     refuse(series.min() < 0, f"harvest.{given[0]}", "energies of at least 0", f"lowest value {series.min():g}")
     start = None if settings.start == "random" else int(settings.start)
