@@ -21,7 +21,7 @@ from heliomesh.commands.options import (
 )
 from heliomesh.commands.terminal import say, tell
 from heliomesh.planning import find_planner, make_plan
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 
 if TYPE_CHECKING:
     from heliomesh.field.agents.folder import ClockSettings
@@ -33,9 +33,7 @@ DaysOption = Annotated[int, typer.Option("--days", min=1, max=3650, help="Days u
 def check_installed() -> None:
     """Refuse where the extra is not there."""
     if find_spec("zenoh") is None or find_spec("cryptography") is None:
-        raise ScenarioError(
-            "agent", "expected Zenoh to be installed (pip install heliomesh[agent]), actual: it is not"
-        )
+        raise ScenarioError("agent", "Zenoh to be installed (pip install heliomesh[agent])", ": it is not")
 
 
 @dataclass(frozen=True)
@@ -83,10 +81,8 @@ class TimeOptions:
 
     def check(self) -> None:
         """Refuse a slot of nothing but guard times."""
-        if 2 * self.guard >= self.slot_second:
-            raise ScenarioError(
-                "--guard-second", f"expected less than half of {self.slot_second:g} s, actual value {self.guard:g}"
-            )
+        expected = f"less than half of {self.slot_second:g} s"
+        refuse(2 * self.guard >= self.slot_second, "--guard-second", expected, f"value {self.guard:g}")
 
     def settings(self) -> Any:
         """The same for agents, from now on."""
@@ -152,8 +148,7 @@ def agent_command(
     from heliomesh.field.agents.agent import run_agent
     from heliomesh.field.agents.folder import AgentFolder
 
-    if not folder.is_dir():
-        raise ScenarioError("folder", f"expected a device's folder, actual value {str(folder)!r}")
+    refuse(not folder.is_dir(), "folder", "a device's folder", f"value {str(folder)!r}")
     found = AgentFolder(folder)
     if quiet:
         run_agent(found, tell)
@@ -199,6 +194,5 @@ def _first_moment(clock: "ClockSettings") -> str:
 
 def _host(text: str) -> tuple[int, str]:
     device, _, host = text.partition("=")
-    if not device.isdecimal() or not host:
-        raise ScenarioError("--at", f"expected number=host, such as 2=192.168.0.12, actual value {text!r}")
+    refuse(not device.isdecimal() or not host, "--at", "number=host, such as 2=192.168.0.12", f"value {text!r}")
     return int(device), host

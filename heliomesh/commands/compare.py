@@ -24,7 +24,7 @@ from heliomesh.model.problem import Problem, build
 from heliomesh.pages.intervals import seeds_title
 from heliomesh.pages.pareto import pareto_svg
 from heliomesh.pages.report import report
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.studies.compare import Comparison, Row, compare
 from heliomesh.studies.gap_ledger import GapLedger
 
@@ -44,11 +44,10 @@ class KeepOptions:
         shared.check_target(self.svg, "--svg")
         shared.check_target(self.report, "--report")
         for wanted, flag in ((self.report, "--report"), (self.runs, "--runs"), (self.ledger, "--ledger")):
-            if wanted and not train:
-                raise ScenarioError(flag, "expected --train with a number of episodes, actual value 0")
+            refuse(wanted and not train, flag, "--train with a number of episodes", "value 0")
         runs = self.runs
         if runs is not None and runs.exists() and (not runs.is_dir() or any(runs.iterdir())):
-            raise ScenarioError("--runs", f"expected an empty or new folder, actual value {str(runs)!r}")
+            raise ScenarioError("--runs", "an empty or new folder", f"value {str(runs)!r}")
 
     def keep(self, result: Comparison, scenario: str) -> None:
         """Write the picture, the runs' folders and their page."""
@@ -77,7 +76,7 @@ class ComparingOptions(shared.OutputOptions, shared.SamplingOptions, shared.Chan
     def check(self) -> None:
         """Refuse a limit that no plan keeps."""
         if self.memory_gib is not None and not self.memory_gib > 0:
-            raise ScenarioError("--memory-gib", f"expected a number above 0, actual value {self.memory_gib:g}")
+            raise ScenarioError("--memory-gib", "a number above 0", f"value {self.memory_gib:g}")
 
     @property
     def limits(self) -> dict[str, Any]:

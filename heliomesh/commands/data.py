@@ -44,7 +44,7 @@ def get_command(
     sources = [(name, _source(name)) for name in names]
     bundled = [name for name, source in sources if source is None]
     if bundled and way is not None:
-        raise DatasetError(f"--from: expected no value for {bundled[0]!r}, which has no files, actual value {way!r}")
+        raise DatasetError("--from", f"no value for {bundled[0]!r}, which has no files", f"value {way!r}")
 
     def got(source: Source) -> Found:
         with downloads(hidden=quiet or as_json) as shown:

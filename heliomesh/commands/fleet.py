@@ -103,10 +103,8 @@ def _death(text: str, devices: int, slots: int) -> tuple[int, int]:
     """A device and the slot in which it dies."""
     device, _, slot = text.partition("@")
     if not (device.isdecimal() and slot.isdecimal() and int(device) < devices and int(slot) < slots):
-        raise ScenarioError(
-            "--kill",
-            f"expected device@slot with a device below {devices} and a slot below {slots}, actual value {text!r}",
-        )
+        expected = f"device@slot with a device below {devices} and a slot below {slots}"
+        raise ScenarioError("--kill", expected, f"value {text!r}")
     return int(device), int(slot)
 
 

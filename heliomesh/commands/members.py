@@ -7,7 +7,7 @@ import typer
 
 from heliomesh.commands.agent import DaysOption, check_installed
 from heliomesh.commands.terminal import say
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 
 if TYPE_CHECKING:
     from heliomesh.field.agents.admission import Admission
@@ -55,8 +55,7 @@ def install_command(
 
     own = _device(folder)
     for path in papers:
-        if not path.is_file():
-            raise ScenarioError("papers", f"expected a file, actual value {str(path)!r}")
+        refuse(not path.is_file(), "papers", "a file", f"value {str(path)!r}")
         say(f"{path}: {'installed' if install(own, path.read_bytes()) else 'the one in the folder is as new'}")
 
 

@@ -22,7 +22,7 @@ from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import MakeStack
 from heliomesh.model.policy import ParallelMap, Track
 from heliomesh.planning import find_planner
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario, parse_override
 
 
@@ -156,7 +156,7 @@ class SpreadOptions:
         for flag in ("--address", "--actors", "--gpus-per-actor"):
             value = getattr(self, flag.strip("-").replace("-", "_"), None)
             if value is not None:
-                raise ScenarioError(flag, f"expected --engine ray with it, actual value {value!r} with local")
+                raise ScenarioError(flag, "--engine ray with it", f"value {value!r} with local")
 
 
 @dataclass(frozen=True)
@@ -229,8 +229,7 @@ def without_end(planner: str, options: Mapping[str, Any], finite: bool) -> dict[
 
 def start_ray(address: str | None) -> ModuleType:
     """The Ray engine's file, connected to this machine's own Ray or to a cluster."""
-    if find_spec("ray") is None:
-        raise ScenarioError("--engine", "Ray is not installed. Run `pip install heliomesh[ray]`.")
+    refuse(find_spec("ray") is None, "--engine", "Ray is not installed. Run `pip install heliomesh[ray]`.")
     module = import_module("heliomesh.engine.ray")
     module.start(address)
     return module
@@ -244,10 +243,9 @@ def process_maps(processes: int, device: str = "cpu") -> dict[str, Any]:
 def check_target(path: Path | None, flag: str = "--out") -> None:
     """Refuse a file that could not be written before any work is done."""
     if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
-        raise ScenarioError(flag, f"expected a file in an existing folder, actual value {str(path)!r}")
+        raise ScenarioError(flag, "a file in an existing folder", f"value {str(path)!r}")
 
 
 def check_folder(out: Path) -> None:
     """Refuse a file where a folder is to be."""
-    if out.exists() and not out.is_dir():
-        raise ScenarioError("--out", f"expected a folder, actual: {out} is a file")
+    refuse(out.exists() and not out.is_dir(), "--out", "a folder", f": {out} is a file")

@@ -22,7 +22,7 @@ from heliomesh.learning.settings import TrainJob
 from heliomesh.learning.theorem1 import diagnose
 from heliomesh.learning.tracking import Observer, mlflow, tensorboard
 from heliomesh.learning.trainer import Execution, TrainingInterrupted
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import Trace
 from heliomesh.studies.gap_ledger import LEDGER, gap_ledger
@@ -43,10 +43,9 @@ class RunOptions(shared.OutputOptions, shared.EngineOptions, shared.TrainingOpti
         """Refuse a run of both or of neither, and what a trace does not take."""
         if (planner is None) == (self.trace is None):
             found = "neither" if planner is None else f"{planner!r} and --trace {self.trace}"
-            raise ScenarioError("planner", f"expected a planner's name or --trace with a file, actual: {found}")
+            raise ScenarioError("planner", "a planner's name or --trace with a file", f": {found}")
         for flag, value in (("--option", self.options), ("--ledger", self.ledger)):
-            if self.trace is not None and value:
-                raise ScenarioError(flag, f"expected a planner with it, actual: --trace {self.trace}")
+            refuse(self.trace is not None and value, flag, "a planner with it", f": --trace {self.trace}")
 
     def job(self, scenario: str, planner: str) -> Job:
         """What is to be run."""

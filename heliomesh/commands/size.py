@@ -59,7 +59,7 @@ class PartsOptions:
         battery, panel = self.price_battery, self.price_panel
         for flag, value in (("--price-battery", battery), ("--price-panel", panel)):
             if value is not None and not (math.isfinite(value) and value >= 0):
-                raise ScenarioError(flag, f"expected a number of at least 0, actual value {value:g}")
+                raise ScenarioError(flag, "a number of at least 0", f"value {value:g}")
         return None if battery is None and panel is None else Prices(battery or 0.0, panel or 0.0)
 
 
@@ -127,12 +127,12 @@ def _numbers(text: str | None, flag: str) -> list[float] | None:
     try:
         return [float(word) for word in text.split(",")]
     except ValueError:
-        raise ScenarioError(flag, f"expected numbers with commas between, actual value {text!r}") from None
+        raise ScenarioError(flag, "numbers with commas between", f"value {text!r}") from None
 
 
 def _check_out(out: Path | None) -> None:
     if out is not None and out.suffix not in (".html", ".svg"):
-        raise ScenarioError("--out", f"expected a name that ends in .html or .svg, actual value {str(out)!r}")
+        raise ScenarioError("--out", "a name that ends in .html or .svg", f"value {str(out)!r}")
     shared.check_target(out)
 
 

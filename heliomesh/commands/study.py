@@ -19,7 +19,7 @@ from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.pages.intervals import interval_text, seeds_title
 from heliomesh.pages.survivors_figure import draw_survivors
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.gain import Gain, gain
@@ -93,8 +93,7 @@ class ModelOptions(shared.StackOptions):
 
     def settings(self) -> dict[str, Any]:
         """The same for the study; refused where nobody trains the models to keep."""
-        if self.out is not None and not self.train:
-            raise ScenarioError("--out", "expected --train with a number of seeds, actual value 0")
+        refuse(self.out is not None and not self.train, "--out", "--train with a number of seeds", "value 0")
         own = asdict(self)
         return own | {"folder": own.pop("out")}
 

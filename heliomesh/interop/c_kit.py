@@ -14,7 +14,7 @@ from string import Template
 from typing import TYPE_CHECKING, Literal
 
 from heliomesh.common.durable import alone_in, write_set
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 
 if TYPE_CHECKING:
     from heliomesh.interop.c_header import Header
@@ -177,8 +177,7 @@ def bits_of(count: int) -> int:
 def check_limits(limits: Iterable[tuple[str, float, float]]) -> None:
     """Refuse numbers that C's types do not hold; (field, limit, actual value)."""
     for field, limit, actual in limits:
-        if actual > limit:
-            raise ScenarioError(field, f"expected at most {limit:g} in a C header, actual value {actual:g}")
+        refuse(actual > limit, field, f"at most {limit:g} in a C header", f"value {actual:g}")
 
 
 def _harmless(name: str) -> str:

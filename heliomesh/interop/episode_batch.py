@@ -17,7 +17,7 @@ from heliomesh.interop.sight import Array, Sight
 from heliomesh.model import policy_checks as guard
 from heliomesh.model.policy import Decision, Policy, decided
 from heliomesh.model.problem import Problem, build
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.slot_loop import Episodes
 
@@ -72,7 +72,7 @@ class EpisodeBatch:
         new_seed = self._seed if seed is None else whole_number("seed", seed)
         first = self.first_episode + self.num_episodes if seed is None else 0
         if options is not None and not isinstance(options, Mapping):
-            raise ScenarioError("options", f"expected a dictionary, actual value {options!r:.40}")
+            raise ScenarioError("options", "a dictionary", f"value {options!r:.40}")
         if options and "episode" in options:
             first = whole_number("options.episode", options["episode"])
         numbers = list(range(first, first + self.num_episodes))
@@ -141,11 +141,10 @@ def sights_of(problem: Problem, devices: Sequence[int], hops: int) -> tuple[Sigh
 def whole_number(name: str, value: object, least: int = 0) -> int:
     """An integer of at least ``least``; raises ScenarioError for anything else."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
-        raise ScenarioError(name, f"expected a whole number of at least {least}, actual value {value!r:.40}")
+        raise ScenarioError(name, f"a whole number of at least {least}", f"value {value!r:.40}")
     return int(value)
 
 
 def check_reward(reward: Any) -> None:
     """Refuse unknown rewards."""
-    if reward not in get_args(Reward):
-        raise ScenarioError("reward", f"expected {', '.join(get_args(Reward))}, actual value {reward!r}")
+    refuse(reward not in get_args(Reward), "reward", f"{', '.join(get_args(Reward))}", f"value {reward!r}")

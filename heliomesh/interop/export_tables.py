@@ -369,4 +369,4 @@ def read_tables(path: str | Path) -> PlanTables:
     except (OSError, TooLargeError):
         raise
     except Exception as error:  # a damaged archive may raise anything, even zlib.error
-        raise ScenarioError(str(path), f"expected a complete plan file, actual: {error}") from None
+        raise ScenarioError(str(path), "a complete plan file", f": {error}") from None

@@ -20,7 +20,7 @@ from heliomesh.learning.members import check_trace
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.learning.settings import TrainJob
 from heliomesh.physics.topology import Topology, build_topology
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.schema import BUILT_IN_RULES
 from heliomesh.scenario.section import Section
 from heliomesh.simulation.trace import Trace
@@ -80,10 +80,8 @@ def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
         ("quasi_global", not settings.quasi_global, "none in a schedule"),
         ("on_air", settings.on_air == "float32", "float32 in a schedule"),
     ):
-        if not fits:
-            raise ScenarioError(f"learning.{name}", f"expected {wanted}, actual value {getattr(settings, name)!r}")
-    if job.trace.edge_weight is not None:
-        raise ScenarioError("trace", "expected one weight per link in a schedule, actual: weights that change")
+        refuse(not fits, f"learning.{name}", wanted, f"value {getattr(settings, name)!r}")
+    refuse(job.trace.edge_weight is not None, "trace", "one weight per link in a schedule", ": weights that change")
     check_contraction(settings.aggregation, topology, settings.allow_divergence)
     data = dataset or load_dataset(settings)
     partition = split(data.train_labels, settings, topology.num_devices, stream(job.training_seed, "partition"))

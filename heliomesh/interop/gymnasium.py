@@ -22,7 +22,7 @@ from heliomesh.interop.episode_batch import EpisodeBatch, Reward, check_reward, 
 from heliomesh.interop.sight import Array, EqualSight, network_state, state_size
 from heliomesh.model.policy import Plan
 from heliomesh.planning import make_plan
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 
 try:
@@ -61,7 +61,7 @@ class Agents:
     def play(self, actions: Array) -> tuple[Array, Array, dict[str, Any]]:
         """One slot: observations, rewards and infos; actions (agent,) or, of controllers, (episode, device)."""
         if actions.shape != self._asked_shape:
-            raise ScenarioError("actions", f"expected the shape {self._asked_shape}, actual shape {actions.shape}")
+            raise ScenarioError("actions", f"the shape {self._asked_shape}", f"shape {actions.shape}")
         played = self.batch.play(actions.reshape(self.batch.num_episodes, -1))
         own = {"update_loss": played.update_loss, "infeasible": played.infeasible}
         if self.seen:
@@ -165,8 +165,7 @@ def vector_env(
     """
     problem, first_seed = opened(scenario, seed)
     check_reward(reward)
-    if view not in ("device", "network"):
-        raise ScenarioError("view", f"expected device or network, actual value {view!r}")
+    refuse(view not in ("device", "network"), "view", "device or network", f"value {view!r}")
     batch = EpisodeBatch(problem, whole_number("episodes", episodes, least=1), reward, first_seed)
     seen = None
     if view == "device":
@@ -193,7 +192,7 @@ def single_env(
     if device is None:
         return HarvestingSingleEnv(Agents(EpisodeBatch(problem, 1, "shared", first_seed), None, first_seed))
     if whole_number("device", device) >= problem.num_devices:
-        raise ScenarioError("device", f"expected 0 to {problem.num_devices - 1}, actual value {device}")
+        raise ScenarioError("device", f"0 to {problem.num_devices - 1}", f"value {device}")
     plan = make_plan(problem, others, {}, bound=False) if isinstance(others, str) else others
     batch = EpisodeBatch(problem, 1, reward, first_seed, (device,), plan.policy)
     return HarvestingSingleEnv(Agents(batch, EqualSight(sights_of(problem, (device,), hops)), first_seed))

@@ -26,7 +26,7 @@ import numpy as np
 from heliomesh.interop.episode_batch import EpisodeBatch, Reward, check_reward, opened, sights_of, whole_number
 from heliomesh.interop.sight import Array, EqualSight, Sight, network_state
 from heliomesh.model.problem import Problem
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 
 try:
@@ -100,7 +100,7 @@ class HarvestingEnv(ParallelEnv[str, Seen, int]):  # type: ignore[misc]
             raise RuntimeError("step: no episode is running. Call reset() first.")
         silent = [agent for agent in agents if agent not in actions]
         if silent:
-            raise ScenarioError("actions", f"expected an action of every agent, actual: none of {silent[0]}")
+            raise ScenarioError("actions", "an action of every agent", f": none of {silent[0]}")
         played = self._batch.play(np.array([[actions[agent] for agent in agents]]))
         over = self._batch.over
         observations, infos = self._observations(), self._infos(played.update_loss[0], played.infeasible[0])
@@ -169,10 +169,9 @@ def parallel_env(
     """
     problem, first_seed = opened(scenario, seed)
     check_reward(reward)
-    if observations not in ("dict", "box"):
-        raise ScenarioError("observations", f"expected dict or box, actual value {observations!r}")
+    refuse(observations not in ("dict", "box"), "observations", "dict or box", f"value {observations!r}")
     if (agent_id or clock) and observations != "box":
-        raise ScenarioError("agent_id, clock", "expected observations='box' with them, actual value 'dict'")
+        raise ScenarioError("agent_id, clock", "observations='box' with them", "value 'dict'")
     sights = sights_of(problem, range(problem.num_devices), hops)
     equal = EqualSight(sights, agent_id, whole_number("clock", clock)) if observations == "box" else None
     return HarvestingEnv(problem, sights, reward, first_seed, equal)

@@ -22,7 +22,7 @@ from heliomesh.model.policy import ActionPolicy, Observation
 from heliomesh.model.problem import Problem
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.slot.coordination import Coordination, Group, Tables
 
 ValueWidth = Literal[8, 16, 32]  # bits
@@ -170,12 +170,9 @@ class RoundedTables(ActionPolicy):
 
 def check_roundable(source: Coordinated | ReceiverTables) -> None:
     """Refuse plans whose costs are no tables of whole numbers."""
-    if source.problem.battery.rounding != "up":
-        raise ScenarioError("planner option.interpolate", "expected false in a C header, actual value true")
-    if source.messages > MOST_MESSAGES:
-        raise ScenarioError(
-            "planner", f"expected messages of at most {MOST_MESSAGES} in a C header, actual value {source.messages}"
-        )
+    refuse(source.problem.battery.rounding != "up", "planner option.interpolate", "false in a C header", "value true")
+    expected = f"messages of at most {MOST_MESSAGES} in a C header"
+    refuse(source.messages > MOST_MESSAGES, "planner", expected, f"value {source.messages}")
 
 
 def num_sites(problem: Problem, group: Group) -> int:

@@ -36,16 +36,14 @@ def trained_model(run: Run, device: int, dataset: Dataset | None = None) -> nn.M
     Raises TrainingError for a run without weights, an unknown device, or weights of another model.
     """
     if not 0 <= device < len(run.weights):
-        raise TrainingError(f"device: expected 0 to {len(run.weights) - 1}, actual value {device}")
-    if not run.weights.numel():
-        raise TrainingError("run: its weights were not kept.")
+        raise TrainingError("device", f"0 to {len(run.weights) - 1}", f"value {device}")
+    TrainingError.when(not run.weights.numel(), "run", "its weights were not kept.")
     settings = _scenario(run).learning
     data = dataset or load_dataset(settings)
     model = build_model(settings.model, data.input_shape, data.num_classes, 0, settings.buffers)
     names = [name for name, _ in model.named_parameters()]
     found = run.parameters(device)
-    if names != list(found):
-        raise TrainingError(f"run: expected weights {', '.join(names)}, actual names {', '.join(found)}")
+    TrainingError.when(names != list(found), "run", f"weights {', '.join(names)}", f"names {', '.join(found)}")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(found[name])

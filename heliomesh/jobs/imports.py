@@ -13,7 +13,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 
 FILES = "HELIOMESH_FILES"  # a list in a module: files and folders beside it that decide what it does
 _INSTALLED = ("site-packages", "dist-packages")  # folders of what was installed from elsewhere
@@ -179,8 +179,7 @@ def named_files(where: str, listed: object, folder: Path) -> dict[str, Path]:
     """Files and folders by name, relative to a folder; raises ScenarioError for other lists and absent files."""
     if not isinstance(listed, list | tuple) or not all(isinstance(name, str) for name in listed):
         expected = "a list of names of files or folders, as plain text"
-        raise ScenarioError(f"{where}: {FILES}", f"expected {expected}, actual value {listed!r:.60}")
+        raise ScenarioError(f"{where}: {FILES}", expected, f"value {listed!r:.60}")
     for name in listed:
-        if not (folder / name).exists():
-            raise ScenarioError(f"{where}: {FILES}", f"expected files or folders in {folder}, actual value {name!r}")
+        refuse(not (folder / name).exists(), f"{where}: {FILES}", f"files or folders in {folder}", f"value {name!r}")
     return {name: folder / name for name in listed}

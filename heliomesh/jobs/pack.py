@@ -48,7 +48,7 @@ class Packs:
             metrics = {column: curves[column].to_numpy(dtype=np.float64) for column in COLUMNS}
         except _MALFORMED as error:
             table = self.folder / f"{name}.parquet"
-            raise TrainingError(f"{table}: expected numbers of run {key}, actual: {error}") from None
+            raise TrainingError(table, f"numbers of run {key}", f": {error}") from None
         nothing = np.empty((len(curves), 0))
         return Run(metrics, nothing, nothing, torch.empty(0, 0), provenance)
 
@@ -102,9 +102,9 @@ class Packs:
             found = list(_provenances(lines))
             wrong = [one["key"] for one in found if one["key"] != json_sha256(one["identity"])]
         except _MALFORMED as error:
-            raise TrainingError(f"{self.folder / name}.json: expected lines of runs, actual: {error}") from None
+            raise TrainingError(f"{self.folder / name}.json", "lines of runs", f": {error}") from None
         if wrong:
-            raise TrainingError(f"{self.folder / name}.json: expected the key of each identity, actual {wrong[0]!r}")
+            raise TrainingError(f"{self.folder / name}.json", "the key of each identity", f"{wrong[0]!r}")
         return found
 
     @cached_property

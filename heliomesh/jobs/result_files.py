@@ -49,8 +49,7 @@ def read_result(place: Path, step: Step) -> dict[str, Any]:
 def read_cost(place: Path) -> dict[str, Any]:
     """A stored cost and what is noted with it; raises TrainingError where it is damaged or another's."""
     content = COST.read(place, TrainingError)
-    if content["key"] != place.stem:
-        raise TrainingError(f"{place}: expected the cost of job {place.stem}, actual {content['key']}")
+    TrainingError.when(content["key"] != place.stem, place, f"the cost of job {place.stem}", f"{content['key']}")
     return content
 
 

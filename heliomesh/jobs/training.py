@@ -132,8 +132,7 @@ def train_many(
     list of Run
         In the order of the jobs.
     """
-    if not jobs:
-        raise TrainingError("jobs: expected at least one, actual number 0")
+    TrainingError.when(not jobs, "jobs", "at least one", "number 0")
     how = Execution(**work)
     whole = [given_job(job, settings or TrainSettings(), dataset) for job in jobs]
     if folder is None:
@@ -163,7 +162,7 @@ def split_fields(given: Mapping[str, Any], first: type, second: type) -> tuple[d
     for name in given:
         if name not in of_first | of_second:
             known = ", ".join(sorted(of_first | of_second))
-            raise ArgumentError(name, f"expected one of {known}, actual name {name!r}")
+            raise ArgumentError(name, f"one of {known}", f"name {name!r}")
     own = {name: value for name, value in given.items() if name not in of_second}
     return own, {name: value for name, value in given.items() if name in of_second}
 
@@ -191,7 +190,7 @@ def check_world(task: TrainJob) -> None:
     found = first_difference("", world_of(simulated), world_of(task.scenario))
     if found is not None:
         field, expected, actual = found
-        raise TraceError(f"trace: {field}: expected {expected!r:.60} as it was simulated with, actual {actual!r:.60}")
+        raise TraceError(f"trace: {field}", f"{expected!r:.60} as it was simulated with", f"{actual!r:.60}")
 
 
 def train_in(store: Store, job: Job, work: Execution, resume: bool) -> Run:

@@ -139,7 +139,7 @@ def _mix_by_device(
         if not isinstance(made, torch.Tensor) or made.shape != models[row].shape:
             actual = tuple(made.shape) if isinstance(made, torch.Tensor) else type(made).__name__
             expected = f"{rule!r} to return weights of shape {tuple(models[row].shape)}"
-            raise ScenarioError("learning.aggregation", f"expected {expected}, actual {actual}")
+            raise ScenarioError("learning.aggregation", expected, actual)
         mixed[row] = made.clone()  # it may be a view of what is about to change
     if out.data_ptr() != after.data_ptr():
         out.copy_(after)

@@ -57,10 +57,8 @@ class Checkpoints:
             size = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
             last = max(self.slots(), default=None)
             kept = "no earlier one is there" if last is None else f"the one after slot {last} is kept"
-            raise CheckpointError(
-                f"{self._folder}: expected room for a checkpoint of {readable(size)} after slot {checkpoint.done}, "
-                f"actual: {error.strerror}; {kept}"
-            ) from error
+            expected = f"room for a checkpoint of {readable(size)} after slot {checkpoint.done}"
+            raise CheckpointError(self._folder, expected, f": {error.strerror}; {kept}") from error
         self._tidy()
 
     def _write(self, checkpoint: Checkpoint) -> None:

@@ -13,7 +13,7 @@ from heliomesh.learning.minibatch import Minibatches
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.settings import TrainJob
 from heliomesh.physics.topology import Topology, build_topology, reweighted
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.schema import Learning
 from heliomesh.simulation.trace import TraceError
 from heliomesh.tasks.dataset import Dataset
@@ -133,12 +133,11 @@ def check_trace(job: TrainJob, topology: Topology) -> None:
     slots, devices = trace.scheduled.shape[1:]
     sizes = (("devices", topology.num_devices, devices), ("slots", job.scenario.slots, slots))
     for what, expected, actual in sizes:
-        if actual != expected:
-            raise TraceError(f"trace: expected {expected} {what}, as the scenario has, actual number {actual}")
+        TraceError.when(actual != expected, "trace", f"{expected} {what}, as the scenario has", f"number {actual}")
     ends = ((topology.edge_receiver, trace.edge_receiver), (topology.edge_sender, trace.edge_sender))
     if not all(np.array_equal(expected, actual) for expected, actual in ends):
         found = f"network has {len(trace.edge_receiver)} edges or other neighbours"
-        raise TraceError(f"trace: expected the scenario's {topology.num_edges} directed edges, actual {found}")
+        raise TraceError("trace", f"the scenario's {topology.num_edges} directed edges", found)
 
 
 def shared_learning(jobs: Sequence[TrainJob]) -> Learning:
@@ -148,8 +147,7 @@ def shared_learning(jobs: Sequence[TrainJob]) -> Learning:
         pairs = [(f"learning.{name}", first.learning, job.scenario.learning) for name in SHARED]
         for field, one, other in [*pairs, ("slots", first, job.scenario)]:
             expected, actual = (getattr(owner, field.rpartition(".")[2]) for owner in (one, other))
-            if expected != actual:
-                raise ScenarioError(field, f"expected one value in a stack, {expected!r}, actual value {actual!r}")
+            refuse(expected != actual, field, f"one value in a stack, {expected!r}", f"value {actual!r}")
     return first.learning
 
 

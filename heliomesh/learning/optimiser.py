@@ -33,8 +33,8 @@ def optimiser_factory(learning: Learning, model: nn.Module) -> Any:
     except Exception as error:  # the user's code may raise anything
         expected = f"build({', '.join(('parameters', 'learning_rate', *options))})"
         actual = f"{name!r} raised {type(error).__name__}: {error}"
-        raise ScenarioError("learning.optimizer", f"expected {expected}, actual {actual}") from error
+        raise ScenarioError("learning.optimizer", expected, actual) from error
     if not isinstance(made, torch.optim.Optimizer):
         kind = type(made).__name__
-        raise ScenarioError("learning.optimizer", f"expected a torch.optim.Optimizer, actual value of type {kind}")
+        raise ScenarioError("learning.optimizer", "a torch.optim.Optimizer", f"value of type {kind}")
     return factory

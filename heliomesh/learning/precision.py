@@ -16,7 +16,7 @@ def check_precision(precision: str) -> None:
     """Refuse an unknown precision."""
     if precision not in get_args(Precision):
         known = ", ".join(get_args(Precision))
-        raise ScenarioError("learning.precision", f"expected one of {known}, actual value {precision!r}")
+        raise ScenarioError("learning.precision", f"one of {known}", f"value {precision!r}")
 
 
 def activation_type(precision: Precision, weights: torch.dtype = torch.float32) -> torch.dtype:

@@ -94,7 +94,7 @@ class Run:
             return cls(columns, accuracy, loss, torch.empty(accuracy.shape[1], 0), provenance)
         tensors = read_tensors(source / WEIGHTS, TrainingError)
         if list(tensors) != ["weights"]:
-            raise TrainingError(f"{source / WEIGHTS}: expected one tensor weights, actual names {list(tensors)}")
+            raise TrainingError(source / WEIGHTS, "one tensor weights", f"names {list(tensors)}")
         return cls(columns, accuracy, loss, tensors["weights"], provenance)
 
 
@@ -127,8 +127,7 @@ def read_manifest(folder: Path, checked: Sequence[str] | None = None) -> dict[st
     """A finished run's manifest, after a check of its files' sums (or of some); raises TrainingError."""
     manifest = _MANIFEST_FILE.read(folder / MANIFEST, TrainingError)
     sums: dict[str, str] = manifest["sha256"]
-    if METRICS not in sums:
-        raise TrainingError(f"{folder / MANIFEST}: the checksum of {METRICS} is missing.")
+    TrainingError.when(METRICS not in sums, folder / MANIFEST, f"the checksum of {METRICS} is missing.")
     for name in sums if checked is None else checked:
         check_sum(folder / name, sums.get(name))
     return manifest
@@ -183,4 +182,4 @@ def read_metrics(path: Path) -> tuple[dict[str, Floats], Floats, Floats]:
         metrics = {name: np.array(values, np.float64) for name, values in columns.items() if name not in _ORIGIN}
         return metrics, accuracy, loss
     except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        raise TrainingError(f"{path}: expected the metrics of a run, actual: {in_one_line(error)}") from None
+        raise TrainingError(path, "the metrics of a run", f": {in_one_line(error)}") from None

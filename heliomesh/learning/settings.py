@@ -32,13 +32,12 @@ class TrainJob:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if self.training_seed < 0:
-            raise TraceError(f"seed: expected at least 0, actual value {self.training_seed}")
+        TraceError.when(self.training_seed < 0, "seed", "at least 0", f"value {self.training_seed}")
         if self.training_seed >= 2**63:  # no column of whole numbers holds it
-            raise TraceError(f"seed: expected less than 2^63, actual value {self.training_seed}")
+            raise TraceError("seed", "less than 2^63", f"value {self.training_seed}")
         episodes = len(self.trace.scheduled)
         if not 0 <= self.episode < episodes:
-            raise TraceError(f"episode: expected 0 to {episodes - 1}, as the trace has, actual value {self.episode}")
+            raise TraceError("episode", f"0 to {episodes - 1}, as the trace has", f"value {self.episode}")
 
     @property
     def training_seed(self) -> int:

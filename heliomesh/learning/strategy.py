@@ -124,7 +124,7 @@ class Chosen:
         """Try half as many rows at once, from now on."""
         if rows_at_once == 1:
             expected = f"one batch to fit into the memory of {self.device}"
-            raise ScenarioError("learning.batch", f"expected {expected}, actual value needs more")
+            raise ScenarioError("learning.batch", expected, "value needs more")
         self.rows_at_once = rows_at_once // 2
         self._stage = None
         torch.cuda.empty_cache()
@@ -208,7 +208,7 @@ def choose_for(learning: Learning, model: nn.Module, samples: Samples, precision
     if is_plain_sgd(learning):
         return choose(model, samples, steps, batch, precision, strategy)
     if strategy.partition(":")[0] not in ("auto", "loop"):
-        raise ScenarioError("strategy", f"expected auto or loop with learning.optimizer, actual value {strategy!r}")
+        raise ScenarioError("strategy", "auto or loop with learning.optimizer", f"value {strategy!r}")
     chosen = choose(model, samples, steps, batch, precision, "loop")
     loop: Any = chosen.inner
     chosen.inner = replace(loop, optimiser=optimiser_factory(learning, model))
@@ -238,4 +238,4 @@ def check_strategy(strategy: str) -> None:
     if strategy != "auto" and (name not in known or manner not in _MANNERS):
         expected = f"auto or one of {', '.join(known)}, followed by ':compiled', ':eager' or nothing"
         hint = "" if name in known else catalog.nearest(name, known)
-        raise ScenarioError(FIELD, f"expected {expected}, actual value {strategy!r}{hint}")
+        raise ScenarioError(FIELD, expected, f"value {strategy!r}{hint}")

@@ -105,7 +105,7 @@ def diagnose(
     TrainJob(scenario, trace, episode)  # refuses an episode that the trace does not have
     if trace.scheduled.shape[-1] != scenario.network.devices:
         devices = scenario.network.devices
-        raise TraceError(f"trace: expected one of {devices} devices, actual number {trace.scheduled.shape[-1]}")
+        raise TraceError("trace", f"one of {devices} devices", f"number {trace.scheduled.shape[-1]}")
     dataset = dataset or load_dataset(scenario.learning)
     problem, settings, seed = build(scenario), scenario.learning, int(run.provenance["seed"])
     partition = split(dataset.train_labels, settings, problem.num_devices, stream(seed, "partition"))

@@ -84,7 +84,7 @@ def mlflow(
         found = client.get_experiment_by_name(experiment)
         where = client.create_experiment(experiment) if found is None else found.experiment_id
     except MlflowException as error:
-        raise TrainingError(f"mlflow: expected a place to log to, actual: {error.message}") from None
+        raise TrainingError("mlflow", "a place to log to", f": {error.message}") from None
     made: dict[int, str] = {}
 
     def observe(run: int, row: Mapping[str, float]) -> None:

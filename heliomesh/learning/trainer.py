@@ -248,9 +248,8 @@ class Training:
         expected |= dict.fromkeys(("accuracy 0", "loss 0"), (*evaluated, devices))
         for name in sorted(expected.keys() | shapes.keys()):
             if expected.get(name) != shapes.get(name):
-                raise CheckpointError(
-                    f"checkpoint: expected {name} of shape {expected.get(name)}, actual shape {shapes.get(name)}"
-                )
+                actual = f"shape {shapes.get(name)}"
+                raise CheckpointError("checkpoint", f"{name} of shape {expected.get(name)}", actual)
 
     def _curves(self, run: int, member: Member) -> tuple[dict[str, Floats], Floats, Floats]:
         """Metrics by column, and accuracy and loss (evaluated slot, device) of one run so far."""
@@ -300,7 +299,7 @@ class Training:
 def _check_facts(facts: Mapping[str, Any]) -> None:
     for name, kind in (("second", float), ("strategy", str), ("device", str)):
         if not isinstance(facts.get(name), kind):
-            raise CheckpointError(f"checkpoint: expected a fact {name}, actual value {facts.get(name)!r:.40}")
+            raise CheckpointError("checkpoint", f"a fact {name}", f"value {facts.get(name)!r:.40}")
 
 
 def _evaluation(tensors: Mapping[str, Tensor], number: int) -> Evaluation:

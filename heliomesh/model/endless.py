@@ -17,7 +17,7 @@ from heliomesh.model.factor import Variable
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation, Plan, Policy
 from heliomesh.model.problem import Problem, around_cycle, with_battery
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.section import Section
 
 TURN_SLOTS = 12  # fewest slots of a cycle in which devices take turns by the clock; more brought nothing
@@ -80,17 +80,11 @@ def natural_cycle(problem: Problem) -> int:
     """Slots after which laws and weights come again; raises ScenarioError where that is unknown or far away."""
     law = problem.harvest.law
     if len(law.joule) > 1 and law.period is None:
-        raise ScenarioError(
-            "harvest",
-            "expected a law with a known period for an endless plan, actual: harvest.cloudy_known, or a source "
-            "without HarvestLaw.period",
-        )
+        expected = "a law with a known period for an endless plan"
+        raise ScenarioError("harvest", expected, ": harvest.cloudy_known, or a source without HarvestLaw.period")
     slots = law.period or 1
-    if slots > _MOST_CYCLE:
-        raise ScenarioError(
-            "slots",
-            f"expected a cycle of harvests of at most {_MOST_CYCLE} slots for an endless plan, actual value {slots}",
-        )
+    expected = f"a cycle of harvests of at most {_MOST_CYCLE} slots for an endless plan"
+    refuse(slots > _MOST_CYCLE, "slots", expected, f"value {slots}")
     return slots
 
 
@@ -132,4 +126,4 @@ def check_size(problem: Problem, policy: Policy) -> None:
     ]
     if shapes[0] != shapes[1]:
         names = "devices, slots, weather levels and actions"
-        raise ScenarioError("plan", f"expected one for {shapes[1]} {names}, actual value {shapes[0]}")
+        raise ScenarioError("plan", f"one for {shapes[1]} {names}", f"value {shapes[0]}")

@@ -72,7 +72,7 @@ class Factor:
         both = union_scope(*factors)
         left = tuple(variable for variable in both if variable not in over)
         if len(both) > len(ascii_letters):
-            raise TooLargeError(f"table: expected at most {len(ascii_letters)} variables, actual number {len(both)}")
+            raise TooLargeError("table", f"at most {len(ascii_letters)} variables", f"number {len(both)}")
         letter = dict(zip(both, ascii_letters, strict=False))
         inputs = ",".join("".join(letter[v] for v in factor.scope) for factor in factors)
         output = "".join(letter[v] for v in left)

@@ -52,7 +52,7 @@ def save_plan(plan: Plan, path: str | Path, *, planner: str | None = None) -> No
     """
     problem = getattr(plan.policy, "problem", None)
     if not isinstance(problem, Problem):
-        raise PlanError(f"policy: expected one with its problem, actual type {type(plan.policy).__name__}")
+        raise PlanError("policy", "one with its problem", f"type {type(plan.policy).__name__}")
     writer = _Writer(problem, None if planner is None else _Classes(planner))
     header = {
         "planner": plan.planner,
@@ -76,7 +76,7 @@ def load_plan(
     source = Path(path)
     header, tensors = read_header(source, PlanError), read_tensors(source, PlanError)
     if header.get("format") != _FORMAT:
-        raise PlanError(f"{source}: expected a plan in format {_FORMAT}, actual format {header.get('format')!r}")
+        raise PlanError(source, f"a plan in format {_FORMAT}", f"format {header.get('format')!r}")
     try:
         if problem is None:
             scenario = Scenario.parse(tomllib.loads(header["scenario"]), trust=trust)
@@ -92,7 +92,7 @@ def load_plan(
     except PlanError as error:
         raise PlanError(f"{source}: {error}") from None
     except (ValueError, KeyError, TypeError, AttributeError, ImportError, RecursionError) as error:
-        raise PlanError(f"{source}: expected a plan as it was written, actual: {error}") from None
+        raise PlanError(source, "a plan as it was written", f": {error}") from None
 
 
 class _Classes:
@@ -155,7 +155,7 @@ class _Writer:
     def _object(self, value: Any) -> dict[str, Any]:
         if isinstance(value, Problem):
             if value.scenario != self._problem.scenario:
-                raise PlanError("policy: expected parts of one problem, actual: parts of several")
+                raise PlanError("policy", "parts of one problem", ": parts of several")
             battery = value.battery
             step = self.encoded(battery.chosen_step_joule)
             cycle = {} if value.cycle_slots is None else {"cycle": value.cycle_slots}
@@ -170,7 +170,7 @@ class _Writer:
         if is_dataclass(value):
             own = {part.name: self.encoded(getattr(value, part.name)) for part in fields(value) if part.init}
             return {"object": name, "values": own}
-        raise PlanError(f"policy: expected dataclasses, settings and tensors, actual type {name}")
+        raise PlanError("policy", "dataclasses, settings and tensors", f"type {name}")
 
     def _named(self, value: Any) -> str:
         if id(value) not in self._names:

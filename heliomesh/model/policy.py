@@ -152,10 +152,8 @@ class Remembers(Protocol):
 def refuse_memory(policy: Policy, planner: str, what: str) -> None:
     """Raise ScenarioError for a policy that remembers; ``what`` cannot hand its memory on from slot to slot."""
     if isinstance(policy, Remembers):
-        raise ScenarioError(
-            "planner",
-            f"expected a plan that remembers nothing of earlier slots, as {what} needs, actual value {planner!r}",
-        )
+        expected = f"a plan that remembers nothing of earlier slots, as {what} needs"
+        raise ScenarioError("planner", expected, f"value {planner!r}")
 
 
 def decided(problem: Problem, policy: Policy, slot: int, seen: Observation) -> Decision:
@@ -163,7 +161,7 @@ def decided(problem: Problem, policy: Policy, slot: int, seen: Observation) -> D
     decision: object = policy.decide(slot, seen.copied())
     where, batch = type(policy).__name__, len(seen.battery_joule)
     if not isinstance(decision, Decision):
-        raise ScenarioError(f"{where}.decide", f"expected a Decision, actual type {type(decision).__name__}")
+        raise ScenarioError(f"{where}.decide", "a Decision", f"type {type(decision).__name__}")
     if not _picks_actions(problem, policy):
         continuous = getattr(policy, "continuous_powers", False)
         guard.check_powers(f"{where}: power_watt", problem, decision.power_watt, batch, continuous)

@@ -30,7 +30,7 @@ from heliomesh.physics.link import Radio, build_link
 from heliomesh.physics.sending import build_sending
 from heliomesh.physics.storage import Consumption, build_consumption, build_losses
 from heliomesh.physics.topology import Topology, build_topology
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import HARVEST_CATALOG, variant
 from heliomesh.scenario.section import MOST_JOULE, MOST_WATT, per_device
@@ -430,9 +430,7 @@ def _check_received(scenario: Scenario, channel: Channel, link: Radio) -> None:
     gain = float(channel.gain.max()) * float(link.path_gain.max()) if len(link.path_gain) else 0.0
     watt = max(scenario.energy.powers_watt) * gain
     if not watt <= MOST_WATT:
-        raise ScenarioError(
-            "channel.gain", f"expected gains and powers that give at most {MOST_WATT:g} W, actual value {watt:g}"
-        )
+        raise ScenarioError("channel.gain", f"gains and powers that give at most {MOST_WATT:g} W", f"value {watt:g}")
 
 
 def with_levels(problem: Problem, levels: int | None) -> Problem:
@@ -486,24 +484,17 @@ def _checked(harvest: Harvest) -> Harvest:
     """Refuse a source whose law is none: a file of the user's own may have any fault."""
     law = getattr(harvest, "law", None)
     if not isinstance(law, HarvestLaw):
-        raise ScenarioError(
-            "harvest.source", f"expected build to return a HarvestLaw or HarvestReplay, actual {harvest!r:.60}"
-        )
+        raise ScenarioError("harvest.source", "build to return a HarvestLaw or HarvestReplay", f"{harvest!r:.60}")
     for name, table in (("prob", law.prob), ("kernel", law.kernel)):
         off = float((table.sum(-1) - 1).abs().max())
         if not off <= _LAW_TOLERANCE or bool((table < 0).any()):
             actual = f"lowest value {float(table.min()):g} and sums off 1 by up to {off:g}"
-            raise ScenarioError(
-                "harvest.source", f"expected rows of {name} to be at least 0 and sum to 1, actual {actual}"
-            )
+            raise ScenarioError("harvest.source", f"rows of {name} to be at least 0 and sum to 1", actual)
     lowest = float((law.joule * law.scale.min()).min())
     if not lowest >= 0 or not bool(law.joule.isfinite().all()):
-        raise ScenarioError("harvest.source", f"expected finite harvests of at least 0 J, actual value {lowest:g}")
+        raise ScenarioError("harvest.source", "finite harvests of at least 0 J", f"value {lowest:g}")
     highest = float(law.joule.max()) * float(law.scale.max())
-    if not highest <= MOST_JOULE:
-        raise ScenarioError(
-            "harvest.source", f"expected harvests of at most {MOST_JOULE:g} J, actual value {highest:g}"
-        )
+    refuse(not highest <= MOST_JOULE, "harvest.source", f"harvests of at most {MOST_JOULE:g} J", f"value {highest:g}")
     return harvest
 
 
@@ -515,11 +506,9 @@ def _build_harvest(scenario: Scenario) -> Harvest:
     sky: Sky = getattr(settings, "sky", "independent")
     accuracy: float | None = getattr(settings, "forecast", None)
     if sky == "mixed" and isinstance(harvest, HarvestReplay):
-        raise ScenarioError("harvest.sky", "expected independent or common for a replayed series, actual 'mixed'")
+        raise ScenarioError("harvest.sky", "independent or common for a replayed series", "'mixed'")
     if accuracy is not None and harvest.law.num_weather == 1:
-        raise ScenarioError(
-            "harvest.forecast", f"expected a source with weather, such as markov, actual value {accuracy:g}"
-        )
+        raise ScenarioError("harvest.forecast", "a source with weather, such as markov", f"value {accuracy:g}")
     if accuracy is not None:
         harvest = with_law(harvest, with_forecast(harvest.law, accuracy))
     harvest = under_sky(harvest, sky)
@@ -541,13 +530,12 @@ def torch_device(device: str) -> torch.device:
     if count and device in ("cuda", *(f"cuda:{index}" for index in range(count))):
         return torch.device(device)
     present = "cpu or cuda" if count else "cpu (no CUDA device is present)"
-    raise ScenarioError("device", f"expected {present}, actual value {device!r}")
+    raise ScenarioError("device", present, f"value {device!r}")
 
 
 def _number_type(dtype: str) -> torch.dtype:
     known = {"float64": torch.float64, "float32": torch.float32}
-    if dtype not in known:
-        raise ScenarioError("dtype", f"expected {' or '.join(known)}, actual value {dtype!r}")
+    refuse(dtype not in known, "dtype", f"{' or '.join(known)}", f"value {dtype!r}")
     return known[dtype]
 
 
@@ -570,10 +558,9 @@ def action_energies(scenario: Scenario) -> tuple[Tensor, Tensor, Tensor]:
     power, beta = action_set(scenario)
     spent = consumption(scenario).drawn_joule(power.unsqueeze(1), beta.unsqueeze(1)).T.contiguous()
     largest = float(spent.max())
-    if not largest <= MOST_JOULE:
-        raise ScenarioError(
-            "energy.powers_watt", f"expected spending of at most {MOST_JOULE:g} J, actual value {largest:g}"
-        )
+    refuse(
+        not largest <= MOST_JOULE, "energy.powers_watt", f"spending of at most {MOST_JOULE:g} J", f"value {largest:g}"
+    )
     return power, beta, spent
 
 
@@ -597,9 +584,7 @@ def compute_joule(scenario: Scenario) -> list[float]:
     with np.errstate(over="ignore"):
         joule = settings.capacitance * samples * frequency**2 * cycles
     if not joule.max() <= MOST_JOULE:
-        raise ScenarioError(
-            "energy.cpu_hz", f"expected κ K I² c |ξ| of at most {MOST_JOULE:g} J, actual value {joule.max():g}"
-        )
+        raise ScenarioError("energy.cpu_hz", f"κ K I² c |ξ| of at most {MOST_JOULE:g} J", f"value {joule.max():g}")
     energies: list[float] = joule.tolist()
     return energies
 

@@ -5,7 +5,7 @@ A model's bits and operations are counted in `tasks/footprint.py`, and only wher
 
 import math
 
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.section import per_device
 from heliomesh.tasks import footprint
@@ -15,11 +15,10 @@ def transmit_second(scenario: Scenario) -> float:
     """τ: given, or bits · (1 + overhead) / rate [s]; raises ScenarioError where the band's duty cycle is less."""
     second, energy = _airtime_second(scenario), scenario.energy
     if energy.duty_cycle is not None and not second <= energy.duty_cycle * energy.slot_second * (1 + _DUST):
-        raise ScenarioError(
-            "energy.duty_cycle",
-            f"expected at least the share of a slot that an update is on air, {second:.4g} s of "
-            f"{energy.slot_second:g} s, actual value {energy.duty_cycle:g}",
+        expected = (
+            f"at least the share of a slot that an update is on air, {second:.4g} s of {energy.slot_second:g} s"
         )
+        raise ScenarioError("energy.duty_cycle", expected, f"value {energy.duty_cycle:g}")
     return second
 
 
@@ -29,12 +28,10 @@ def _airtime_second(scenario: Scenario) -> float:
         return energy.transmit_second
     bits, rate = footprint.update_bits(scenario.learning), energy.bit_per_second or math.nan
     second: float = bits * (1 + energy.packet_overhead) / rate
-    if not second <= energy.slot_second:
-        raise ScenarioError(
-            "energy.bit_per_second",
-            f"expected a rate at which {bits} bits of an update take at most energy.slot_second = "
-            f"{energy.slot_second:g} s, actual value {rate:g} takes {second:.4g} s",
-        )
+    expected = f"a rate at which {bits} bits of an update take at most energy.slot_second = {energy.slot_second:g} s"
+    refuse(
+        not second <= energy.slot_second, "energy.bit_per_second", expected, f"value {rate:g} takes {second:.4g} s"
+    )
     return second
 
 
@@ -52,12 +49,8 @@ def compute_second(scenario: Scenario) -> list[float]:
 def check_slot(scenario: Scenario, sending_second: float) -> None:
     """Refuse training and sending that do not fit into a slot one after the other."""
     training, slot = max(compute_second(scenario)), scenario.energy.slot_second
-    if not training + sending_second <= slot * (1 + _DUST):
-        raise ScenarioError(
-            "energy.slot_second",
-            f"expected room for training and sending, {training:.4g} s + {sending_second:.4g} s, "
-            f"actual value {slot:g}",
-        )
+    expected = f"room for training and sending, {training:.4g} s + {sending_second:.4g} s"
+    refuse(not training + sending_second <= slot * (1 + _DUST), "energy.slot_second", expected, f"value {slot:g}")
 
 
 _DUST = 1e-9  # of a slot, for rounded sums

@@ -42,20 +42,14 @@ def _checked(chain: tuple[npt.ArrayLike, npt.ArrayLike]) -> tuple[Floats, Floats
     try:
         gain, kernel = (np.asarray(part, np.float64) for part in chain)
     except (TypeError, ValueError):
-        raise ScenarioError("channel.source", f"expected gains and a kernel, actual value {chain!r:.60}") from None
+        raise ScenarioError("channel.source", "gains and a kernel", f"value {chain!r:.60}") from None
     if gain.ndim != 1 or not len(gain) or kernel.shape != (len(gain), len(gain)):
-        raise ScenarioError(
-            "channel.source",
-            f"expected gains (level,) and a kernel (level, level), actual shapes {gain.shape} and {kernel.shape}",
-        )
+        expected = "gains (level,) and a kernel (level, level)"
+        raise ScenarioError("channel.source", expected, f"shapes {gain.shape} and {kernel.shape}")
     if not (np.isfinite(gain) & (gain >= 0)).all() or not (np.diff(gain) > 0).all():
-        raise ScenarioError(
-            "channel.source", f"expected rising, finite gains of at least 0, actual value {gain.tolist()!s:.60}"
-        )
+        raise ScenarioError("channel.source", "rising, finite gains of at least 0", f"value {gain.tolist()!s:.60}")
     off = float(np.abs(kernel.sum(1) - 1).max())
     if not off <= _LAW_TOLERANCE or not (kernel >= 0).all():
         actual = f"lowest value {kernel.min():g} and sums off 1 by up to {off:g}"
-        raise ScenarioError(
-            "channel.source", f"expected rows of the kernel to be at least 0 and sum to 1, actual {actual}"
-        )
+        raise ScenarioError("channel.source", "rows of the kernel to be at least 0 and sum to 1", actual)
     return gain, kernel

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from heliomesh.common.delimited import TableError, table_rows
 from heliomesh.physics.solar_time import TimeLabel, check_noon, from_begin, in_one_year, on_local_clock, wrong
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.files import read_text
 
 if TYPE_CHECKING:  # pandas and pvlib are slow to import: the functions that need them do so
@@ -251,8 +251,7 @@ def _rows(file: str, text: str) -> dict[int, list[str]]:
         rows = table_rows(text)
     except TableError as error:
         raise ScenarioError("harvest.file", str(error)) from None
-    if not rows:
-        raise wrong("file", "a header and samples", f"file {file!r} is empty")
+    refuse(not rows, "harvest.file", "a header and samples", f"file {file!r} is empty")
     return rows
 
 

@@ -11,7 +11,7 @@ from heliomesh.common.delimited import TableError, table_rows
 from heliomesh.physics.path_loss import path_gain
 from heliomesh.physics.piecewise import linear
 from heliomesh.physics.topology import Topology
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.files import read_text
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.section import per_device
@@ -70,15 +70,10 @@ def read_table(path: str) -> ErrorTable:
         raise ScenarioError("link.table", str(problem)) from None
     first = min(lines, default=0)
     rows = [_numbers(line, row) for line, row in lines.items() if line > first or _is_numeric(row)]
-    if len(rows) < _LEAST_POINTS:
-        raise ScenarioError("link.table", f"expected at least {_LEAST_POINTS} points, actual number {len(rows)}")
+    refuse(len(rows) < _LEAST_POINTS, "link.table", f"at least {_LEAST_POINTS} points", f"number {len(rows)}")
     for (low, above), (high, below) in pairwise(rows):
-        if low >= high or above < below:
-            raise ScenarioError(
-                "link.table",
-                f"expected rising SINRs and falling error rates, actual {above:g} at {low:g} dB before {below:g} at "
-                f"{high:g} dB",
-            )
+        actual = f"{above:g} at {low:g} dB before {below:g} at {high:g} dB"
+        refuse(low >= high or above < below, "link.table", "rising SINRs and falling error rates", actual)
     sinr_db, error = torch.tensor(rows, dtype=torch.float64).T.contiguous()
     return ErrorTable(sinr_db, error)
 
@@ -100,15 +95,10 @@ def _numbers(line: int, row: list[str]) -> tuple[float, float]:
     try:
         sinr_db, error = map(float, row)
     except ValueError:
-        raise ScenarioError(
-            "link.table", f"expected a SINR [dB] and an error rate in line {line}, actual {','.join(row)!r:.60}"
-        ) from None
-    if not (abs(sinr_db) <= _MOST_DB and 0 <= error <= 1):
-        raise ScenarioError(
-            "link.table",
-            f"expected at most {_MOST_DB:g} dB either way and an error rate from 0 to 1 in line {line}, "
-            f"actual {sinr_db:g} and {error:g}",
-        )
+        expected = f"a SINR [dB] and an error rate in line {line}"
+        raise ScenarioError("link.table", expected, f"{','.join(row)!r:.60}") from None
+    expected = f"at most {_MOST_DB:g} dB either way and an error rate from 0 to 1 in line {line}"
+    refuse(not (abs(sinr_db) <= _MOST_DB and 0 <= error <= 1), "link.table", expected, f"{sinr_db:g} and {error:g}")
     return sinr_db, error
 
 

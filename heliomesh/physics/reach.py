@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from heliomesh.physics.fading import mean_fading
 from heliomesh.physics.path_loss import path_gain
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.section import per_device
 
@@ -32,8 +32,7 @@ def pairs_within(position: Floats, metre: float, field: str) -> Pairs:
 
     tree = cKDTree(position)
     links = (int(tree.count_neighbors(tree, metre)) - len(position)) // 2
-    if links > MOST_LINKS:
-        raise ScenarioError(field, f"expected places with at most {MOST_LINKS} links, actual number {links}")
+    refuse(links > MOST_LINKS, field, f"places with at most {MOST_LINKS} links", f"number {links}")
     pairs: Pairs = tree.query_pairs(metre, output_type="ndarray").astype(np.int64)
     return pairs
 
@@ -41,10 +40,9 @@ def pairs_within(position: Floats, metre: float, field: str) -> Pairs:
 def pairs_by_budget(scenario: Scenario, position: Floats) -> Pairs:
     """All pairs that hear each other well enough."""
     link = scenario.link
-    if link.path_loss == "none":
-        raise ScenarioError(
-            "network.links", "expected link.path_loss = 'log-distance' for a link budget, actual value 'none'"
-        )
+    refuse(
+        link.path_loss == "none", "network.links", "link.path_loss = 'log-distance' for a link budget", "value 'none'"
+    )
     error = scenario.network.budget_error or _USUAL_ERROR
     power, noise = _watt_and_noise(scenario, len(position))
     # (device,) least path gain at which a receiver hears its neighbours

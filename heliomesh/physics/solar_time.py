@@ -29,7 +29,7 @@ _GAP = 1.5  # steps between two samples that are a gap
 
 def wrong(field: str, expected: str, actual: object) -> ScenarioError:
     """The error of a harvest setting."""
-    return ScenarioError(f"harvest.{field}", f"expected {expected}, actual {actual}")
+    return ScenarioError(f"harvest.{field}", expected, actual)
 
 
 def step_of(second: Array) -> float:

@@ -142,10 +142,8 @@ def build_consumption(scenario: Scenario, sending: Sending, compute_joule: list[
     sleeping = sleep * (energy.slot_second - listen)
     drain = listening * converter.per_joule(receive) + sleeping * converter.per_joule(sleep)
     if not float(drain.max()) <= MOST_JOULE:
-        raise ScenarioError(
-            "energy.sleep_watt",
-            f"expected listening and sleeping to draw at most {MOST_JOULE:g} J, actual value {float(drain.max()):g}",
-        )
+        expected = f"listening and sleeping to draw at most {MOST_JOULE:g} J"
+        raise ScenarioError("energy.sleep_watt", expected, f"value {float(drain.max()):g}")
     training = torch.tensor(compute_joule, dtype=torch.float64)
     computing = energy.compute_watt  # where it is not known, training is spread over the slot
     return Consumption(

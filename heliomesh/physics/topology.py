@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from heliomesh.common.streams import stream
 from heliomesh.physics.reach import MOST_LINKS, crowded_sinr, pairs_by_budget, pairs_within
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import Network
 
@@ -108,11 +108,8 @@ def build_topology(scenario: Scenario) -> Topology:
     links, position = _links_and_positions(scenario)
     topology = with_mixing(network, _directed(links, network.devices), position)
     if topology.num_components > 1 and not network.allow_disconnected:
-        raise ScenarioError(
-            "network.topology",
-            "expected a connected graph (or network.allow_disconnected = true), "
-            f"actual number of components {topology.num_components}",
-        )
+        expected = "a connected graph (or network.allow_disconnected = true)"
+        raise ScenarioError("network.topology", expected, f"number of components {topology.num_components}")
     return topology if network.keep_gap is None else _pruned(scenario, topology, network.keep_gap)
 
 
@@ -179,12 +176,8 @@ def _check_links(network: Network) -> None:
     degree |= dict.fromkeys(("geometric", "erdos-renyi"), network.mean_degree)
     most = network.devices - 1
     links = network.devices * min(degree.get(network.topology, 2), most) / 2
-    if links > MOST_LINKS:
-        raise ScenarioError(
-            "network.devices",
-            f"expected a {network.topology} graph of at most {MOST_LINKS} links, "
-            f"actual value {network.devices} gives {links:.0f}",
-        )
+    expected = f"a {network.topology} graph of at most {MOST_LINKS} links"
+    refuse(links > MOST_LINKS, "network.devices", expected, f"value {network.devices} gives {links:.0f}")
 
 
 def _links_and_positions(scenario: Scenario) -> tuple[Links, npt.NDArray[np.float64]]:
@@ -228,8 +221,7 @@ def _unit_circle(points: int) -> npt.NDArray[np.float64]:
 def _grid(network: Network) -> tuple[list[tuple[int, int]], npt.NDArray[np.float64]]:
     m = network.devices
     rows = network.rows or max(r for r in range(1, math.isqrt(m) + 1) if m % r == 0)
-    if m % rows:
-        raise ScenarioError("network.rows", f"expected a divisor of network.devices = {m}, actual value {rows}")
+    refuse(m % rows, "network.rows", f"a divisor of network.devices = {m}", f"value {rows}")
     columns = m // rows
     links = [(i, i + 1) for i in range(m) if (i + 1) % columns]
     links += [(i, i + columns) for i in range(m - columns)]
@@ -239,11 +231,8 @@ def _grid(network: Network) -> tuple[list[tuple[int, int]], npt.NDArray[np.float
 
 def _regular(network: Network, seed: int) -> list[tuple[int, int]]:
     m, degree = network.devices, network.degree
-    if degree >= m or (degree * m) % 2:
-        raise ScenarioError(
-            "network.degree",
-            f"expected a number below network.devices = {m} whose product with it is even, actual value {degree}",
-        )
+    expected = f"a number below network.devices = {m} whose product with it is even"
+    refuse(degree >= m or (degree * m) % 2, "network.degree", expected, f"value {degree}")
     rng = stream(seed, "topology")
     for _ in range(_TRIES):
         graph = nx.random_regular_graph(degree, m, seed=int(rng.integers(2**32)))
@@ -329,8 +318,6 @@ def _explicit(network: Network) -> list[tuple[int, int]]:
     links = list(network.edges or ())
     for index, (a, b) in enumerate(links):
         if a == b or not (0 <= a < network.devices and 0 <= b < network.devices):
-            raise ScenarioError(
-                f"network.edges.{index}",
-                f"expected two different devices in 0..{network.devices - 1}, actual value {[a, b]}",
-            )
+            expected = f"two different devices in 0..{network.devices - 1}"
+            raise ScenarioError(f"network.edges.{index}", expected, f"value {[a, b]}")
     return links

@@ -11,6 +11,8 @@ class ScenarioError(FieldError, ValueError):
     """A user's mistake in one line: the field's path, what was expected there and what was found."""
 
 
+refuse = ScenarioError.when
+
 # pydantic's words for a program's types, in the words of a settings file
 _EXPECTED = {
     "bool_type": "true or false",

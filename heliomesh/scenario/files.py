@@ -20,7 +20,7 @@ def read_text(field: str, path: str | Path) -> str:
         return Path(path).read_text(encoding="utf-8-sig")  # some editors mark UTF-8 by a first character
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise ScenarioError(field, f"expected a readable text file, actual file {str(path)!r}: {reason}") from None
+        raise ScenarioError(field, "a readable text file", f"file {str(path)!r}: {reason}") from None
 
 
 def read_scenario(name_or_path: str | Path) -> tuple[str, str, Path]:
@@ -32,10 +32,8 @@ def read_scenario(name_or_path: str | Path) -> tuple[str, str, Path]:
     known = shipped()
     if str(name_or_path) not in known:
         hint = catalog.nearest(str(name_or_path), known)
-        raise ScenarioError(
-            "scenario",
-            f"expected a .toml file or one of {', '.join(known)}, actual value {str(name_or_path)!r}{hint}",
-        )
+        expected = f"a .toml file or one of {', '.join(known)}"
+        raise ScenarioError("scenario", expected, f"value {str(name_or_path)!r}{hint}")
     folder = files("heliomesh") / "scenarios"
     text = (folder / f"{name_or_path}.toml").read_text(encoding="utf-8")
     return text, str(name_or_path), Path(str(folder))

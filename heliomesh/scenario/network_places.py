@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.files import read_text
 from heliomesh.scenario.places import PlacesError, read_places
 
@@ -35,8 +35,7 @@ def _with_file(network: dict[str, Any]) -> dict[str, Any]:
     if read.links is not None and network.get("links") in (None, "list"):
         found["edges"] = read.links
     for name in found:
-        if network.get(name) is not None:
-            raise ScenarioError(
-                f"network.{name}", f"expected a value here or in {field}, not in both, actual number 2"
-            )
+        refuse(
+            network.get(name) is not None, f"network.{name}", f"a value here or in {field}, not in both", "number 2"
+        )
     return network | found

@@ -72,13 +72,11 @@ def read(kind: str, name: object) -> Any:
         text = (_folder(kind) / f"{name}.toml").read_text(encoding="utf-8")
     else:
         hint = catalog.nearest(str(name), known)
-        raise ScenarioError(
-            field, f"expected one of {', '.join(known)} or a .toml file, actual value {name!r:.60}{hint}"
-        )
+        raise ScenarioError(field, f"one of {', '.join(known)} or a .toml file", f"value {name!r:.60}{hint}")
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ScenarioError(field, f"expected TOML, actual file {name!r}: {error}") from None
+        raise ScenarioError(field, "TOML", f"file {name!r}: {error}") from None
     part = validated(_KINDS[kind][1], data, field)
     if isinstance(part, RadioSheet):
         _check(part)
@@ -92,17 +90,14 @@ def _folder(kind: str) -> Any:
 def _check(radio: RadioSheet) -> None:
     powers, currents = radio.send_dbm, radio.send_milliampere
     if len(currents) != len(powers):
-        raise ScenarioError(
-            "energy.radio.send_milliampere",
-            f"expected one value for each of the {len(powers)} in send_dbm, actual number of values {len(currents)}",
-        )
+        expected = f"one value for each of the {len(powers)} in send_dbm"
+        raise ScenarioError("energy.radio.send_milliampere", expected, f"number of values {len(currents)}")
     if any(low >= high for low, high in pairwise(powers)):
-        raise ScenarioError("energy.radio.send_dbm", f"expected rising powers, actual value {list(powers)}")
+        raise ScenarioError("energy.radio.send_dbm", "rising powers", f"value {list(powers)}")
     if (radio.sensitivity_dbm is None) != (radio.sensitivity_error is None):
         missing = "sensitivity_dbm" if radio.sensitivity_dbm is None else "sensitivity_error"
-        raise ScenarioError(
-            f"energy.radio.{missing}", "expected sensitivity_dbm and sensitivity_error together, actual value missing"
-        )
+        expected = "sensitivity_dbm and sensitivity_error together"
+        raise ScenarioError(f"energy.radio.{missing}", expected, "value missing")
 
 
 def radio_numbers(radio: RadioSheet) -> dict[str, dict[str, Any]]:

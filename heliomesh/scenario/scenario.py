@@ -16,7 +16,7 @@ from heliomesh.common import catalog
 from heliomesh.common.arguments import checked
 from heliomesh.scenario import parts
 from heliomesh.scenario.checks import check_together
-from heliomesh.scenario.errors import ScenarioError, explained, one_of, shortened
+from heliomesh.scenario.errors import ScenarioError, explained, one_of, refuse, shortened
 from heliomesh.scenario.files import FILE_FIELDS, find_files, read_scenario
 from heliomesh.scenario.network_places import OF_GRAPH, placed
 from heliomesh.scenario.schema import (
@@ -110,7 +110,7 @@ class Scenario(Section):
         try:
             data = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # numbers and nesting may exceed what Python reads
-            raise ScenarioError("scenario", f"expected TOML, actual file {str(name_or_path)!r}: {error}") from None
+            raise ScenarioError("scenario", "TOML", f"file {str(name_or_path)!r}: {error}") from None
         find_files(data, folder)
         return cls.parse({"name": name, **data}, trust=trust)
 
@@ -198,8 +198,7 @@ class Scenario(Section):
 def parse_override(text: str, flag: str) -> tuple[str, Any]:
     """Split ``path=value`` given to a flag of the command line; the value is read as TOML, else taken as a string."""
     path, sign, raw = text.partition("=")
-    if not sign or not all(part.strip() for part in path.split(".")):
-        raise ScenarioError(flag, f"expected path=value, actual value {text!r}")
+    refuse(not sign or not all(part.strip() for part in path.split(".")), flag, "path=value", f"value {text!r}")
     try:
         return path.strip(), tomllib.loads(f"value = {raw}")["value"]
     except (ValueError, RecursionError):
@@ -212,7 +211,7 @@ def _set_path(data: dict[str, Any], path: str, value: object) -> None:
         inner = data.setdefault(key, {})
         if not isinstance(inner, dict):
             table = ".".join(parents[: depth + 1])
-            raise ScenarioError(path, f"expected a table of settings at {table!r}, actual value {shortened(inner)}")
+            raise ScenarioError(path, f"a table of settings at {table!r}", f"value {shortened(inner)}")
         data = inner
     if last == "source" and data.get("source") != value:
         data.clear()  # another source has other settings

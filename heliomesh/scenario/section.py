@@ -55,7 +55,7 @@ CloudyEvent = Annotated[tuple[Annotated[int, Field(ge=0)], Count, Fraction], Fie
 def validated(model: type[_Section], data: object, prefix: str) -> _Section:
     """Check one section; raises ScenarioError with paths below ``prefix``."""
     if not isinstance(data, Mapping):
-        raise ScenarioError(prefix, f"expected a table of settings, actual value {shortened(data)}")
+        raise ScenarioError(prefix, "a table of settings", f"value {shortened(data)}")
     try:
         return model.model_validate(dict(data))
     except ValidationError as error:

@@ -15,7 +15,7 @@ import torch
 from heliomesh.common.arguments import checked
 from heliomesh.model.problem import consumption
 from heliomesh.physics.storage import Consumption, build_losses
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace
 
@@ -72,11 +72,8 @@ def energy_ledger(trace: Trace, scenario: Scenario | None = None) -> Ledger:
     """
     scenario = scenario or _scenario(trace)
     devices = trace.scheduled.shape[-1]
-    if scenario.network.devices != devices:
-        raise ScenarioError(
-            "scenario",
-            f"expected one of {devices} devices, as the trace has, actual number {scenario.network.devices}",
-        )
+    expected = f"one of {devices} devices, as the trace has"
+    refuse(scenario.network.devices != devices, "scenario", expected, f"number {scenario.network.devices}")
     used = consumption(scenario)
     losses = build_losses(scenario, used.drain_joule)
     spent, before = trace.spent_joule, trace.battery_joule[:, :-1]

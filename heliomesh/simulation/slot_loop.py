@@ -23,7 +23,7 @@ from heliomesh.model.policy import Decision, Noticed, Observation, Policy, decid
 from heliomesh.model.problem import Problem
 from heliomesh.physics.battery import initial_battery
 from heliomesh.physics.link import error_prob
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 
 _BLOCK_SLOTS = 64  # most slots of random numbers drawn at a time; the numbers do not depend on it
 _BLOCK_NUMBERS = 1 << 25  # most numbers drawn at a time
@@ -69,11 +69,8 @@ class Episodes:
         self._world, self._truth = problem, dict(truth)
         for world in truth.values():
             if world.num_devices != problem.num_devices or world.topology.num_edges != problem.topology.num_edges:
-                raise ScenarioError(
-                    "truth",
-                    f"expected worlds of {problem.num_devices} devices and {problem.topology.num_edges} edges, "
-                    f"actual value {world.num_devices} and {world.topology.num_edges}",
-                )
+                expected = f"worlds of {problem.num_devices} devices and {problem.topology.num_edges} edges"
+                raise ScenarioError("truth", expected, f"value {world.num_devices} and {world.topology.num_edges}")
         self._numbers = RandomNumbers(problem, episodes, seed, packets)
         first = self._numbers.first()
         self.channel_level = problem.channel.initial(first.channel)  # (episode, site)
@@ -180,8 +177,7 @@ class RandomNumbers:
     """Uniform numbers of all episodes, slot by slot, from one stream per purpose and episode."""
 
     def __init__(self, problem: Problem, episodes: list[int], seed: int, packets: bool = True) -> None:
-        if seed < 0:
-            raise ScenarioError("seed", f"expected at least 0, actual value {seed}")
+        refuse(seed < 0, "seed", "at least 0", f"value {seed}")
         devices = problem.num_devices
         self._device = problem.device
         self._shapes: dict[Purpose, tuple[int, ...]] = {

@@ -19,7 +19,7 @@ from heliomesh.common.mistakes import MistakeError
 from heliomesh.model.policy import Plan, Policy, Track, as_plan, untracked
 from heliomesh.model.problem import Problem
 from heliomesh.model.threads import fitting_threads
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.simulation.blocks import for_every_slot, run_blocks
 from heliomesh.simulation.slot_loop import Slot
 
@@ -132,7 +132,7 @@ class Trace:
     def episode(self, number: Index) -> "Trace":
         """The trace of one episode alone."""
         if number >= len(self.scheduled):
-            raise TraceError(f"number: expected an episode below {len(self.scheduled)}, actual value {number}")
+            raise TraceError("number", f"an episode below {len(self.scheduled)}", f"value {number}")
         own = {c.name: getattr(self, c.name)[number : number + 1].copy() for c in self.recorded}
         return replace(self, **own)  # copies: it may stay when the others go
 
@@ -140,7 +140,7 @@ class Trace:
     def first_slots(self, slots: Count) -> "Trace":
         """The beginning of the trace."""
         if slots > self.scheduled.shape[1]:
-            raise TraceError(f"slots: expected at most {self.scheduled.shape[1]}, actual value {slots}")
+            raise TraceError("slots", f"at most {self.scheduled.shape[1]}", f"value {slots}")
         length = {"slot": slots, "moment": slots + 1}
         return replace(self, **{c.name: getattr(self, c.name)[:, : length[c.axes[1]]] for c in self.recorded})
 
@@ -175,7 +175,7 @@ class Trace:
             with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 meta = json.loads(str(file["meta"]))
                 if meta.get("format") != _FORMAT:
-                    raise TraceError(f"{path}: expected trace format {_FORMAT}, actual value {meta.get('format')!r}")
+                    raise TraceError(path, f"trace format {_FORMAT}", f"value {meta.get('format')!r}")
                 columns = (*COLUMNS, OWN_WEIGHT) if OWN_WEIGHT.name in file else COLUMNS
                 arrays = {column.name: file[column.name] for column in columns}
                 _check_fit(path, arrays, columns)
@@ -183,9 +183,9 @@ class Trace:
         except (TraceError, TooLargeError):
             raise
         except OSError as error:
-            raise TraceError(f"{path}: expected a complete trace file, actual: {error.strerror or error}") from None
+            raise TraceError(path, "a complete trace file", f": {error.strerror or error}") from None
         except Exception as error:  # a damaged archive may raise anything, even zlib.error
-            raise TraceError(f"{path}: expected a complete trace file, actual: {error}") from None
+            raise TraceError(path, "a complete trace file", f": {error}") from None
 
 
 def _check_unpacked(path: Path, memory_gib: float) -> None:
@@ -200,27 +200,21 @@ def _check_fit(path: str | Path, arrays: dict[str, Array], columns: Sequence[Col
     for column in columns:
         name, array, shape = column.name, arrays[column.name], column.shape(sizes)
         if array.dtype.kind != column.kind or array.shape != shape:
-            raise TraceError(
-                f"{path}: expected {name} of {_KIND_WORDS[column.kind]} and shape {shape}, "
-                f"actual type {array.dtype} and shape {array.shape}"
-            )
+            expected = f"{name} of {_KIND_WORDS[column.kind]} and shape {shape}"
+            raise TraceError(path, expected, f"type {array.dtype} and shape {array.shape}")
         if not (np.abs(array) <= _LARGEST).all():
-            raise TraceError(f"{path}: expected finite numbers in {name}, actual: NaN or beyond {_LARGEST:g}")
+            raise TraceError(path, f"finite numbers in {name}", f": NaN or beyond {_LARGEST:g}")
         if column.axes == ("edge",) and not ((array >= 0) & (array < sizes["device"])).all():
-            raise TraceError(
-                f"{path}: expected devices 0 to {sizes['device'] - 1} in {name}, "
-                f"actual values {array.min()} to {array.max()}"
-            )
+            expected = f"devices 0 to {sizes['device'] - 1} in {name}"
+            raise TraceError(path, expected, f"values {array.min()} to {array.max()}")
 
 
 def _sizes(path: str | Path, arrays: dict[str, Array]) -> dict[str, int]:
     """Lengths of the axes, as three of the arrays have them."""
     scheduled, receiver = arrays["scheduled"], arrays["edge_receiver"]
     if scheduled.ndim != 3 or 0 in scheduled.shape or receiver.ndim != 1:
-        raise TraceError(
-            f"{path}: expected scheduled of shape (episode, slot, device) and edge_receiver of shape (edge,), "
-            f"actual shapes {scheduled.shape} and {receiver.shape}"
-        )
+        expected = "scheduled of shape (episode, slot, device) and edge_receiver of shape (edge,)"
+        raise TraceError(path, expected, f"shapes {scheduled.shape} and {receiver.shape}")
     episodes, slots, devices = scheduled.shape
     sites = arrays["channel_level"].shape[-1] if arrays["channel_level"].ndim else 0
     sizes = {"episode": episodes, "slot": slots, "moment": slots + 1, "device": devices}
@@ -312,8 +306,7 @@ def _end_to_end(arrays: Sequence[Array]) -> Array:
 
 def check_finite(cost: Array) -> None:
     """Refuse costs that are no numbers, before anyone stores or averages them."""
-    if not np.isfinite(cost).all():
-        raise ScenarioError("cost", "expected finite numbers, actual: NaN or infinite; check the scenario's numbers")
+    refuse(not np.isfinite(cost).all(), "cost", "finite numbers", ": NaN or infinite; check the scenario's numbers")
 
 
 def estimate_bytes(problem: Problem, episodes: int) -> float:

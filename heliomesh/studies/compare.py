@@ -25,7 +25,7 @@ from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.model.policy import Plan, Track
 from heliomesh.model.problem import Problem
 from heliomesh.planning import find_planner, lower_bound, make_plan, planner_names
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.simulation.diagnostics import Interval, Summary, columns, interval, summarise
 from heliomesh.simulation.trace import Trace, simulate
 from heliomesh.studies.episodes import episodes_of, write_episodes
@@ -109,15 +109,14 @@ class Comparison:
         """
         store = self._kept()
         trained = [row for row in self.rows if row.jobs]
-        if not trained:
-            raise ScenarioError("train", "expected at least 1 trained episode per plan, actual number of runs 0")
+        refuse(not trained, "train", "at least 1 trained episode per plan", "number of runs 0")
         with store.alone():
             found = iter(ledgers_in(store, [job for row in trained for job in row.jobs], Execution(**work)))
         return {row.planner: joined([next(found) for _ in row.jobs]) for row in trained}
 
     def _kept(self) -> Store:
         if self.store is None:
-            raise ScenarioError("store", "expected a store given to compare, actual value None")
+            raise ScenarioError("store", "a store given to compare", "value None")
         return self.store
 
 

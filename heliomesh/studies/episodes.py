@@ -54,15 +54,14 @@ def read_episodes(folder: Path, key: str) -> EpisodeCosts | None:
     if not place.exists():
         return None
     content = _FILE.read(place, TrainingError)
-    if content["key"] != key:
-        raise TrainingError(f"{place}: expected the episodes of run {key}, actual {content['key']}")
+    TrainingError.when(content["key"] != key, place, f"the episodes of run {key}", f"{content['key']}")
     if not content["cost"] or not all(_is_number(cost) for cost in content["cost"]):
-        raise TrainingError(f"{place}: expected a cost of every episode, actual value {content['cost']!r:.40}")
+        raise TrainingError(place, "a cost of every episode", f"value {content['cost']!r:.40}")
     shares = {name: content["shares"].get(name) for name in (*_SHARES, "lower_bound")}
     for name, value in shares.items():
         optional = name in ("delivery", "lower_bound")
         if not (_is_number(value) or (optional and value is None)):
-            raise TrainingError(f"{place}: expected a number for {name}, actual value {value!r:.40}")
+            raise TrainingError(place, f"a number for {name}", f"value {value!r:.40}")
     return EpisodeCosts(content["seed"], tuple(map(float, content["cost"])), **shares)
 
 

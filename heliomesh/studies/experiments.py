@@ -385,6 +385,6 @@ def experiments(asked: Sequence[str | Experiment] | None) -> list[Experiment]:
     for one in dict.fromkeys(asked or known):
         if isinstance(one, str) and one not in known:
             hint = catalog.nearest(one, list(known))
-            raise ScenarioError("experiment", f"expected one of {', '.join(known)}, actual value {one!r}{hint}")
+            raise ScenarioError("experiment", f"one of {', '.join(known)}", f"value {one!r}{hint}")
         found.append(known[one] if isinstance(one, str) else one)
     return found

@@ -125,8 +125,7 @@ def gap_ledger(jobs: Job | Sequence[Job], store: Store | str | Path | None = Non
         As `run` does.
     """
     several, how = [jobs] if isinstance(jobs, Job) else list(jobs), Execution(**work)
-    if not several:
-        raise TrainingError("jobs: expected at least one, actual number 0")
+    TrainingError.when(not several, "jobs", "at least one", "number 0")
     first = several[0]
     with opened(store) as kept, kept.alone():
         if first.dataset is None and not kept.has(first):
@@ -198,10 +197,9 @@ def _write(place: Path, job: Job, accuracies: Mapping[str, float]) -> None:
 def read_ledger(place: Path, key: str) -> GapLedger:
     """The ledger of one run by its key; raises TrainingError where the file is damaged or another run's."""
     content = _LEDGER_FILE.read(place, TrainingError)
-    if content["key"] != key:
-        raise TrainingError(f"{place}: expected the gap ledger of run {key}, actual {content['key']}")
+    TrainingError.when(content["key"] != key, place, f"the gap ledger of run {key}", f"{content['key']}")
     accuracies = {name: content["accuracies"].get(name) for name in _ACCURACIES}
     for name, value in accuracies.items():
         if not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise TrainingError(f"{place}: expected {name} from 0 to 1, actual value {value!r:.40}")
+            raise TrainingError(place, f"{name} from 0 to 1", f"value {value!r:.40}")
     return GapLedger(**{name: np.array([float(value)]) for name, value in accuracies.items()})

@@ -33,7 +33,7 @@ from heliomesh.jobs.store import opened
 from heliomesh.jobs.training import Settings, split_settings
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.model.problem import Problem
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.simulation.diagnostics import Interval, columns, interval, ratio_interval
 from heliomesh.studies.survivors import Survivors, survivors, there_at_the_end
 
@@ -177,8 +177,7 @@ def live(
 def _truth(problem: Problem, changes: Sequence[str]) -> tuple[Era, ...]:
     """The truth over time, after a check of what was asked."""
     truth = eras(problem, changes)
-    if len(truth) < 2:
-        raise ScenarioError("changes", f"expected a change after slot 0, actual value {', '.join(changes)!r}")
+    refuse(len(truth) < 2, "changes", "a change after slot 0", f"value {', '.join(changes)!r}")
     return truth
 
 

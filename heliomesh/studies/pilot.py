@@ -21,7 +21,7 @@ from heliomesh.common.streams import stream
 from heliomesh.jobs.training import train
 from heliomesh.model.policy import Decision, Observation
 from heliomesh.model.problem import build
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace, simulate
 from heliomesh.slot.learning_model import guessed_unlikeness
@@ -62,8 +62,7 @@ def pilot(scenario: Scenario, *, seed: Index | None = None, **settings: Any) -> 
     Pilot
         What ``cost.unlikeness`` should be.
     """
-    if scenario.network.devices < 2:
-        raise ScenarioError("network.devices", f"expected at least 2, actual value {scenario.network.devices}")
+    refuse(scenario.network.devices < 2, "network.devices", "at least 2", f"value {scenario.network.devices}")
     started = time.perf_counter()
     dataset = load_dataset(scenario.learning)
     distance = label_distance(scenario, dataset, seed)

@@ -54,7 +54,7 @@ def result_of(line: Line, runs: Sequence[Run]) -> Result:
     curves = pd.concat(by_run, ignore_index=True)
     for column in ("slot", *_SHOWN):
         if column not in curves or not curves[column].abs().le(_LARGEST).all():
-            raise TrainingError(f"{line.name}: expected finite numbers in column {column}, actual: others")
+            raise TrainingError(line.name, f"finite numbers in column {column}", ": others")
     by_seed = {name: _numbers(line, runs, name) for name in ("cost", "participation", "delivery")}
     means = {name: fmean(by_seed[name]) for name in ("participation", "delivery")}
     radio_joule = _radio_joule(line, runs, by_seed["participation"])
@@ -75,9 +75,7 @@ def _numbers(line: Line, runs: Sequence[Run], fact: str) -> list[float]:
     """A fact of every seed; raises TrainingError where one is no number."""
     stored = [run.provenance.get(fact) for run in runs]
     if not all(_is_number(value) for value in stored):
-        raise TrainingError(
-            f"{line.name}: expected {fact} of {len(runs)} seeds in numbers, actual value {stored!r:.60}"
-        )
+        raise TrainingError(line.name, f"{fact} of {len(runs)} seeds in numbers", f"value {stored!r:.60}")
     return [float(value) for value in stored if _is_number(value)]
 
 
@@ -186,9 +184,7 @@ def num_common_seeds(seeds_by_name: Iterable[tuple[str, tuple[int, ...]]]) -> in
     (first, expected), *others = seeds_by_name
     for name, actual in others:
         if any(one != other for one, other in zip(expected, actual, strict=False)):
-            raise TrainingError(
-                f"{name}: expected the seeds {list(expected)} of {first}, to pair them by, actual {list(actual)}"
-            )
+            raise TrainingError(name, f"the seeds {list(expected)} of {first}, to pair them by", f"{list(actual)}")
     return min([len(expected), *(len(actual) for _, actual in others)])
 
 

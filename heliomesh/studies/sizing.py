@@ -25,7 +25,7 @@ from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.model.policy import Track, untracked
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.simulation.ledger import dark_slots
@@ -99,12 +99,10 @@ def axes_of(
     if name is None:
         wanted = " or ".join(_PANEL_FIELDS)
         actual = scenario.as_dict()["harvest"]["source"]
-        raise ScenarioError("harvest.source", f"expected a source with a setting {wanted}, actual value {actual!r}")
+        raise ScenarioError("harvest.source", f"a source with a setting {wanted}", f"value {actual!r}")
     if not isinstance(energy.capacity_joule, float):
         number = len(energy.capacity_joule)
-        raise ScenarioError(
-            "energy.capacity_joule", f"expected one number for all devices, actual number of values {number}"
-        )
+        raise ScenarioError("energy.capacity_joule", "one number for all devices", f"number of values {number}")
     own = getattr(harvest, name)
     own_panels, unit = (None, _PANEL_FIELDS[name]) if isinstance(own, float) else (tuple(own), _FACTOR_UNIT[name])
     default = [factor * energy.capacity_joule for factor in _FACTORS]
@@ -120,8 +118,7 @@ def axes_of(
 
 def _rising(field: str, values: Sequence[float], wanted: str, fits: Callable[[float], bool]) -> tuple[float, ...]:
     for value in values:
-        if not (math.isfinite(value) and fits(value)):
-            raise ScenarioError(field, f"expected numbers {wanted}, actual value {value:g}")
+        refuse(not (math.isfinite(value) and fits(value)), field, f"numbers {wanted}", f"value {value:g}")
     return tuple(sorted(set(values)))
 
 
@@ -159,15 +156,11 @@ def target_of(loss: float | None, accuracy: float | None, most_dark: float = MOS
     """The one target of two that is given, with the limit on darkness."""
     given = {"target_loss": loss, "target_accuracy": accuracy}
     found = [(name, value) for name, value in given.items() if value is not None]
-    if len(found) != 1:
-        raise ScenarioError(
-            "target_loss",
-            f"expected exactly one of target_loss and target_accuracy, actual number of them {len(found)}",
-        )
+    expected = "exactly one of target_loss and target_accuracy"
+    refuse(len(found) != 1, "target_loss", expected, f"number of them {len(found)}")
     name, value = found[0]
     for field_name, share in ((name, value), ("most_dark", most_dark)):
-        if not 0 <= share <= 1:
-            raise ScenarioError(field_name, f"expected a share from 0 to 1, actual value {share:g}")
+        refuse(not 0 <= share <= 1, field_name, "a share from 0 to 1", f"value {share:g}")
     return Target("update loss" if name == "target_loss" else "accuracy", value, most_dark)
 
 
@@ -309,9 +302,9 @@ class Measurement:
     def check(self, scenario: Scenario) -> None:
         """Refuse what cannot be measured before anything is planned."""
         if self.by_slot is not None and self.measure != "accuracy":
-            raise ScenarioError("by_slot", f"expected a value with target_accuracy only, actual value {self.by_slot}")
+            raise ScenarioError("by_slot", "a value with target_accuracy only", f"value {self.by_slot}")
         if self.by_slot is not None and self.by_slot > scenario.slots:
-            raise ScenarioError("by_slot", f"expected at most slots = {scenario.slots}, actual value {self.by_slot}")
+            raise ScenarioError("by_slot", f"at most slots = {scenario.slots}", f"value {self.by_slot}")
         if self.measure == "accuracy":
             check_trainable(scenario, TrainSettings(device=self.device, strategy=self.strategy), self.seed)
 

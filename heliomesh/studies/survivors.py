@@ -24,7 +24,7 @@ from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run
 from heliomesh.learning.trainer import Execution
 from heliomesh.model.problem import Problem
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.simulation.diagnostics import columns, interval
 from heliomesh.studies.line import by_episode, grouped_runs
 
@@ -106,8 +106,7 @@ def there_at_the_end(problem: Problem, truth: Sequence[Era]) -> tuple[int, ...]:
     """Devices that are there after the last change; raises ScenarioError where nobody is."""
     away = truth[-1].conditions.away
     there = tuple(device for device in range(problem.num_devices) if device not in away)
-    if not there:
-        raise ScenarioError("changes", "expected at least one device alive at the end, actual number 0")
+    refuse(not there, "changes", "at least one device alive at the end", "number 0")
     return there
 
 

@@ -73,7 +73,7 @@ def load_dataset(settings: Learning) -> Dataset:
     dataset: Dataset = catalog.function(find_dataset(settings), "load")(settings)
     if not isinstance(dataset, Dataset):
         expected = f"a Dataset from {settings.dataset!r}, as dataset_from_arrays makes it"
-        raise DatasetError(f"learning.dataset: expected {expected}, actual value of type {type(dataset).__name__}")
+        raise DatasetError("learning.dataset", expected, f"value of type {type(dataset).__name__}")
     return dataset
 
 
@@ -124,7 +124,7 @@ def dataset_from_arrays(
     train, test = _inputs("train_inputs", train_inputs), _inputs("test_inputs", test_inputs)
     if train.shape[1:] != test.shape[1:]:
         expected = f"samples of shape {train.shape[1:]} as in train_inputs"
-        raise DatasetError(f"test_inputs: expected {expected}, actual shape {test.shape[1:]}")
+        raise DatasetError("test_inputs", expected, f"shape {test.shape[1:]}")
     train_classes = _labels("train_labels", train_labels, len(train))
     test_classes = _labels("test_labels", test_labels, len(test))
     if num_classes is None:
@@ -157,16 +157,15 @@ def _inputs(field: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
         array = array[:, None]
     if array.ndim not in (2, 4):
         axes = "(sample, channel, height, width), (sample, height, width) or (sample, feature)"
-        raise DatasetError(f"{field}: expected axes {axes}, actual shape {array.shape}")
-    if 0 in array.shape:
-        raise DatasetError(f"{field}: expected at least one sample and one value each, actual shape {array.shape}")
+        raise DatasetError(field, f"axes {axes}", f"shape {array.shape}")
+    DatasetError.when(0 in array.shape, field, "at least one sample and one value each", f"shape {array.shape}")
     with np.errstate(over="ignore"):  # too large for float32 becomes infinite and is refused below
         inputs = np.array(array, np.float32)
     finite = np.isfinite(inputs).reshape(len(inputs), -1).all(1)
     if not finite.all():
         actual = f"{int((~finite).sum())}, the first at index {int(finite.argmin())}"
         wrong = "number of samples with NaN or infinite values"
-        raise DatasetError(f"{field}: expected finite numbers, actual {wrong} {actual}")
+        raise DatasetError(field, "finite numbers", f"{wrong} {actual}")
     return inputs
 
 
@@ -174,7 +173,7 @@ def _labels(field: str, values: npt.ArrayLike, num_samples: int) -> npt.NDArray[
     array = _numeric(field, values)
     if array.shape != (num_samples,):
         expected = f"one label for each of the {num_samples} samples"
-        raise DatasetError(f"{field}: expected {expected}, actual shape {array.shape}")
+        raise DatasetError(field, expected, f"shape {array.shape}")
     _check_all(field, np.isfinite(array) & (array == np.floor(array)), array, "whole numbers")
     near = (array > -_MOST_CLASSES) & (array < _MOST_CLASSES)
     _check_all(field, near, array, f"labels below {_MOST_CLASSES}")
@@ -185,7 +184,7 @@ def _check_all(field: str, right: npt.NDArray[np.bool_], values: Array, expected
     """Refuse the first value that is not right; (sample,) both."""
     if not right.all():
         first = int(right.argmin())
-        raise DatasetError(f"{field}: expected {expected}, actual value {values[first]:g} at index {first}")
+        raise DatasetError(field, expected, f"value {values[first]:g} at index {first}")
 
 
 def _numeric(field: str, values: npt.ArrayLike) -> Array:
@@ -194,7 +193,6 @@ def _numeric(field: str, values: npt.ArrayLike) -> Array:
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise DatasetError(f"{field}: expected a rectangular array of numbers, actual: {error}") from None
-    if array.dtype.kind not in "buif":
-        raise DatasetError(f"{field}: expected real numbers, actual type {array.dtype}")
+        raise DatasetError(field, "a rectangular array of numbers", f": {error}") from None
+    DatasetError.when(array.dtype.kind not in "buif", field, "real numbers", f"type {array.dtype}")
     return array

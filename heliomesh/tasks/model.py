@@ -60,7 +60,7 @@ def _check_once(factory: Factory, name: str, input_shape: InputShape, num_classe
 
 
 def _refused(expected: str, actual: str) -> ScenarioError:
-    return ScenarioError(_FIELD, f"expected {expected}, actual {actual}")
+    return ScenarioError(_FIELD, expected, actual)
 
 
 def _factory(name: str, input_shape: InputShape) -> Factory:
@@ -165,10 +165,8 @@ def _check_parameters(model: nn.Module) -> None:
     spans = sorted((value.data_ptr(), value.data_ptr() + value.nbytes, name) for name, value in named)
     for (_, end, name), (start, _, other) in pairwise(spans):
         if start < end:
-            raise _refused(
-                "parameters with memory of their own (to share one, assign the Parameter itself, not its data)",
-                f"value has {name!r} and {other!r} in the same memory",
-            )
+            expected = "parameters with memory of their own (to share one, assign the Parameter itself, not its data)"
+            raise _refused(expected, f"value has {name!r} and {other!r} in the same memory")
 
 
 def _python_state(model: nn.Module) -> dict[str, object]:
@@ -214,10 +212,8 @@ def _check_python_state(before: Mapping[str, object], after: Mapping[str, object
     names = sorted({*before, *after})
     changed = [name for name in names if not _unchanged(before.get(name, nothing), after.get(name, nothing))]
     if changed:
-        raise _refused(
-            "a model without state besides its parameters, because devices that are stacked share one module",
-            f"value changes its attribute {changed[0]!r} in its forward pass",
-        )
+        expected = "a model without state besides its parameters, because devices that are stacked share one module"
+        raise _refused(expected, f"value changes its attribute {changed[0]!r} in its forward pass")
 
 
 def _check_repeatable(model: nn.Module, repeats: bool) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.schema import Learning
 
 Indices = npt.NDArray[np.int64]
@@ -78,7 +78,7 @@ def split(
         return _explicit(settings.indices, samples, devices)
     if samples < devices:
         expected = f"at most {samples}, one training sample for each"
-        raise ScenarioError("network.devices", f"expected {expected}, actual value {devices}")
+        raise ScenarioError("network.devices", expected, f"value {devices}")
     match settings.partition:
         case "iid":
             owner = np.repeat(np.arange(devices), _even_sizes(samples, devices, rng))
@@ -131,7 +131,7 @@ def _dirichlet(labels: Indices, settings: Learning, devices: int, rng: np.random
     samples, fewest = len(labels), settings.min_samples
     if devices * fewest > samples:
         most = f"{samples // devices}, the share of each of {devices} devices in {samples} training samples"
-        raise ScenarioError("learning.min_samples", f"expected at most {most}, actual value {fewest}")
+        raise ScenarioError("learning.min_samples", f"at most {most}", f"value {fewest}")
     owner = np.empty(samples, dtype=np.int64)
     for label in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == label))
@@ -189,18 +189,15 @@ def _explicit(lists: tuple[tuple[int, ...], ...] | None, samples: int, devices: 
     """The user's lists, checked; two devices may share a sample, one device may not hold it twice."""
     field = "learning.indices"
     if lists is None:
-        raise ScenarioError(field, "expected a list per device for partition 'indices', actual value missing")
-    if len(lists) != devices:
-        raise ScenarioError(field, f"expected {devices} lists (network.devices), actual number of lists {len(lists)}")
+        raise ScenarioError(field, "a list per device for partition 'indices'", "value missing")
+    refuse(len(lists) != devices, field, f"{devices} lists (network.devices)", f"number of lists {len(lists)}")
     for device, own in enumerate(lists):
         place = f"{field}.{device}"
-        if not own:
-            raise ScenarioError(place, "expected at least one sample, actual list empty")
+        refuse(not own, place, "at least one sample", "list empty")
         outside = [sample for sample in own if not 0 <= sample < samples]
         if outside:
-            raise ScenarioError(place, f"expected samples in 0..{samples - 1}, actual value {outside[0]}")
+            raise ScenarioError(place, f"samples in 0..{samples - 1}", f"value {outside[0]}")
         sample, times = Counter(own).most_common(1)[0]
-        if times > 1:
-            raise ScenarioError(place, f"expected every sample once, actual value {sample} occurs {times} times")
+        refuse(times > 1, place, "every sample once", f"value {sample} occurs {times} times")
     offsets = np.concatenate([[0], np.cumsum([len(own) for own in lists])]).astype(np.int64)
     return Partition(np.concatenate([np.asarray(own, dtype=np.int64) for own in lists]), offsets, samples)

@@ -26,9 +26,6 @@ class Settings(ChannelSettings):
 def build(settings: Settings, scenario: Scenario) -> tuple[Floats, Floats]:
     """Gains (level,) and kernel (level, level) as they are given."""
     if min(settings.gains) < 0 or list(settings.gains) != sorted(set(settings.gains)):
-        raise ScenarioError(
-            "channel.gains",
-            f"expected rising gains of at least 0, actual value {list(settings.gains)!s:.60}",
-        )
+        raise ScenarioError("channel.gains", "rising gains of at least 0", f"value {list(settings.gains)!s:.60}")
     check_kernel("channel.kernel", settings.kernel, len(settings.gains))
     return np.array(settings.gains), np.array(settings.kernel)

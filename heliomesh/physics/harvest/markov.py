@@ -8,7 +8,7 @@ from pydantic import Field
 
 from heliomesh.physics.harvesting import HarvestLaw
 from heliomesh.scenario.checks import check_kernel, check_law
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import HarvestSettings
 from heliomesh.scenario.section import Matrix, PerDeviceNonNegative, per_device
@@ -31,23 +31,14 @@ def build(settings: Settings, scenario: Scenario) -> HarvestLaw:
     check_kernel("harvest.kernel", settings.kernel, weathers)
     for field in ("joule", "prob"):
         rows = getattr(settings, field)
-        if len(rows) != weathers:
-            raise ScenarioError(
-                f"harvest.{field}", f"expected {weathers} rows, one per weather, actual number of rows {len(rows)}"
-            )
+        expected = f"{weathers} rows, one per weather"
+        refuse(len(rows) != weathers, f"harvest.{field}", expected, f"number of rows {len(rows)}")
     width = max(len(row) for row in settings.joule)
     joule, prob = np.zeros((2, 1, weathers, width))
     for index, (values, shares) in enumerate(zip(settings.joule, settings.prob, strict=True)):
-        if len(values) != len(shares):
-            raise ScenarioError(
-                f"harvest.prob.{index}",
-                f"expected one probability per value of harvest.joule.{index}, that is {len(values)}, "
-                f"actual number of values {len(shares)}",
-            )
-        if min(values) < 0:
-            raise ScenarioError(
-                f"harvest.joule.{index}", f"expected energies of at least 0, actual value {list(values)}"
-            )
+        expected = f"one probability per value of harvest.joule.{index}, that is {len(values)}"
+        refuse(len(values) != len(shares), f"harvest.prob.{index}", expected, f"number of values {len(shares)}")
+        refuse(min(values) < 0, f"harvest.joule.{index}", "energies of at least 0", f"value {list(values)}")
         check_law(f"harvest.prob.{index}", shares)
         joule[0, index, : len(values)] = values
         prob[0, index, : len(values)] = shares

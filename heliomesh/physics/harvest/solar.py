@@ -41,7 +41,7 @@ from heliomesh.physics.solar_time import (
     wrong,
 )
 from heliomesh.scenario.checks import check_law
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import HarvestSettings
 from heliomesh.scenario.section import Fraction, NonNegative, PerDeviceNonNegative, Positive, Vector, per_device
@@ -167,8 +167,7 @@ def _check(settings: Settings) -> None:
     if max(per_device(settings.efficiency, 1)) > 1:
         raise wrong("efficiency", "at most 1", f"value {settings.efficiency}")
     wanted, found = len(settings.cloudiness_values), len(settings.cloudiness_prob)
-    if wanted != found:
-        raise wrong("cloudiness_prob", f"{wanted} values", f"number of values {found}")
+    refuse(wanted != found, "harvest.cloudiness_prob", f"{wanted} values", f"number of values {found}")
     check_law("harvest.cloudiness_prob", settings.cloudiness_prob)
     _check_start(settings)
 
@@ -178,8 +177,7 @@ def _check_start(settings: Settings) -> None:
     start, law = settings.start, settings.law
     if start == "random" or (law == "trace" and isinstance(start, int)):
         return
-    if law == "iid":
-        raise wrong("start", "'random' with law 'iid'", f"value {start}")
+    refuse(law == "iid", "harvest.start", "'random' with law 'iid'", f"value {start}")
     day = day_and_clock(start)[0] if isinstance(start, str) else "none"
     if law == "trace" and day is None:
         raise wrong("start", "a slot or a day such as 06-08 with law 'trace'", f"value {start!r}")

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from heliomesh.physics.harvesting import HarvestLaw, memoryless
 from heliomesh.scenario.checks import check_law
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import HarvestSettings
 from heliomesh.scenario.section import PerDeviceNonNegative, Vector, per_device
@@ -26,13 +26,9 @@ class Settings(HarvestSettings):
 def build(settings: Settings, scenario: Scenario) -> HarvestLaw:
     """Law of the table, the same in every slot."""
     if len(settings.joule) != len(settings.prob):
-        raise ScenarioError(
-            "harvest.prob",
-            f"expected one probability per value of harvest.joule, that is {len(settings.joule)}, "
-            f"actual number of values {len(settings.prob)}",
-        )
-    if min(settings.joule) < 0:
-        raise ScenarioError("harvest.joule", f"expected energies of at least 0, actual value {list(settings.joule)}")
+        expected = f"one probability per value of harvest.joule, that is {len(settings.joule)}"
+        raise ScenarioError("harvest.prob", expected, f"number of values {len(settings.prob)}")
+    refuse(min(settings.joule) < 0, "harvest.joule", "energies of at least 0", f"value {list(settings.joule)}")
     check_law("harvest.prob", settings.prob)
     return memoryless(
         np.array([settings.joule]),

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from heliomesh.physics.harvesting import HarvestReplay, replay
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.files import read_text
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import HarvestSettings
@@ -30,16 +30,10 @@ class Settings(HarvestSettings):
 def build(settings: Settings, scenario: Scenario) -> HarvestReplay:
     """Replay of the series around its end."""
     given = [field for field in ("joule", "file") if getattr(settings, field) is not None]
-    if len(given) != 1:
-        raise ScenarioError(
-            "harvest.joule",
-            f"expected exactly one of harvest.joule and harvest.file, actual number of them {len(given)}",
-        )
+    expected = "exactly one of harvest.joule and harvest.file"
+    refuse(len(given) != 1, "harvest.joule", expected, f"number of them {len(given)}")
     series = _read(settings.file) if settings.file is not None else np.array(settings.joule)
-    if series.min() < 0:
-        raise ScenarioError(
-            f"harvest.{given[0]}", f"expected energies of at least 0, actual lowest value {series.min():g}"
-        )
+    refuse(series.min() < 0, f"harvest.{given[0]}", "energies of at least 0", f"lowest value {series.min():g}")
     start = None if settings.start == "random" else int(settings.start)
     return replay(series, per_device(settings.scale, scenario.network.devices), scenario.slots, start)
 
@@ -54,10 +48,6 @@ def _read(file: str) -> npt.NDArray[np.float64]:
         except ValueError:
             values.append(np.nan)
         if not np.isfinite(values[-1]):
-            raise ScenarioError(
-                "harvest.file",
-                f"expected a finite number in line {number}, actual value {line.strip()[:40]!r}",
-            )
-    if not values:
-        raise ScenarioError("harvest.file", f"expected at least one number, actual file {file!r} is empty")
+            raise ScenarioError("harvest.file", f"a finite number in line {number}", f"value {line.strip()[:40]!r}")
+    refuse(not values, "harvest.file", "at least one number", f"file {file!r} is empty")
     return np.array(values)

@@ -170,9 +170,8 @@ def add_line(file: str | Path, folder: str | Path, version: Bench = BENCH) -> Be
 def _check_adds(line: BenchLine, known: BenchLine, place: Path) -> None:
     """Refuse a line that says other things than a known one: nobody measured here what it says."""
     if line.planner_source != known.planner_source:
-        raise BenchError(f"{place}: expected a line of the same code, actual code is another; remove this file first")
+        raise BenchError(place, "a line of the same code", "code is another; remove this file first")
     for name, entry in line.entries.items():
         if known.entries.get(name, entry) != entry:
-            raise BenchError(
-                f"{place}: {name}: expected no entry or the same one, actual entry is another; remove this file first"
-            )
+            expected = "no entry or the same one"
+            raise BenchError(f"{place}: {name}", expected, "entry is another; remove this file first")

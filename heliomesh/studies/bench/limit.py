@@ -25,7 +25,7 @@ def processor_limit(seconds: float) -> Iterator[None]:
         return
 
     def end(number: int, frame: FrameType | None) -> None:
-        raise TooSlowError(f"time: expected at most {seconds:g} s of processors to plan and simulate, actual: more")
+        raise TooSlowError("time", f"at most {seconds:g} s of processors to plan and simulate", ": more")
 
     before = signal.signal(signal.SIGPROF, end)
     signal.setitimer(signal.ITIMER_PROF, seconds)

@@ -120,17 +120,13 @@ def write_line(folder: Path, bench: Bench, line: BenchLine) -> Path:
 def read_line(path: Path, bench: Bench) -> BenchLine:
     """A line of this version of the benchmark; raises BenchError or ScenarioError for anything else."""
     line = validated(BenchLine, _FILE.read(path, BenchError), str(path))
-    if line.bench != bench.version:
-        raise BenchError(f"{path}: expected a line of bench {bench.version}, actual version {line.bench}")
+    BenchError.when(line.bench != bench.version, path, f"a line of bench {bench.version}", f"version {line.bench}")
     known = {one.name: one for one in bench.scenarios}
     for name, entry in line.entries.items():
-        if name not in known:
-            raise BenchError(f"{path}: {name}: expected one of {', '.join(known)}, actual value {name!r}")
+        BenchError.when(name not in known, f"{path}: {name}", f"one of {', '.join(known)}", f"value {name!r}")
         expected = known[name].sha256
         if entry.scenario_sha256 != expected:
-            raise BenchError(
-                f"{path}: {name}: expected the scenario {expected}, actual sha256 {entry.scenario_sha256!r}"
-            )
+            raise BenchError(f"{path}: {name}", f"the scenario {expected}", f"sha256 {entry.scenario_sha256!r}")
         _check_numbers(f"{path}: {name}", entry, known[name])
     return line
 
@@ -141,12 +137,11 @@ def _check_numbers(where: str, entry: Entry, one: BenchScenario) -> None:
     for name, expected in (("cost", one.episodes), ("spent_joule", one.episodes), ("accuracy", one.seeds)):
         actual = len(getattr(entry, name))
         if actual != (expected if done else 0):
-            raise BenchError(f"{where}: {name}: expected {expected * done} numbers, actual number {actual}")
+            raise BenchError(f"{where}: {name}", f"{expected * done} numbers", f"number {actual}")
     devices = one.scenario.network.devices
     for name, most in (("cost", devices * (1 + 1e-9)), ("spent_joule", math.inf)):
         for number in getattr(entry, name):
-            if not 0 <= number <= most:
-                raise BenchError(f"{where}: {name}: expected 0 to {most:g}, actual value {number:g}")
+            BenchError.when(not 0 <= number <= most, f"{where}: {name}", f"0 to {most:g}", f"value {number:g}")
 
 
 def known_line(folder: Path, bench: Bench, label: str) -> BenchLine | None:

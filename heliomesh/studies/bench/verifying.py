@@ -48,6 +48,6 @@ def _verdict(one: BenchScenario, problem: Problem, line: BenchLine, episodes: in
     check_trusted(line.planner)
     *_, row = Asked(problem, Comparing(episodes, line.seed), work, None).rows(line.planner, line.options)
     if row.cost is None:
-        raise BenchError(f"{line.label}: expected a plan for {one.name}, actual: refused. {row.refusal}")
+        raise BenchError(line.label, f"a plan for {one.name}", f": refused. {row.refusal}")
     stored = fmean(line.entries[one.name].cost[:episodes])
     return CostCheck(line.label, one.name, stored, float(row.cost.mean()))

@@ -66,7 +66,7 @@ def _sheet(path: Path) -> npt.NDArray[np.uint8]:
     """Pixels of a sheet in the order of a record, channel before row; (record, 3072)."""
     with Image.open(path, formats=["PNG"]) as image:
         if image.mode != "RGB" or image.size != (32 * 32, _RECORDS):
-            raise DatasetError(f"{path}: expected RGB of 1024 × {_RECORDS}, actual {image.mode} of {image.size}")
+            raise DatasetError(path, f"RGB of 1024 × {_RECORDS}", f"{image.mode} of {image.size}")
         return np.asarray(image).transpose(0, 2, 1).reshape(_RECORDS, -1)
 
 

@@ -34,10 +34,9 @@ Array = npt.NDArray[Any]
 def load(settings: Learning) -> Dataset:
     """Read the file or folder at ``settings.path``; raises DatasetError."""
     if settings.path is None:
-        raise DatasetError("learning.path: expected an .npz file or a folder of images, actual value missing")
+        raise DatasetError("learning.path", "an .npz file or a folder of images", "value missing")
     path = Path(settings.path).expanduser()
-    if not path.exists():
-        raise DatasetError(f"learning.path: expected an existing file or folder, actual value {settings.path!r}")
+    DatasetError.when(not path.exists(), "learning.path", "an existing file or folder", f"value {settings.path!r}")
     arrays, num_classes = _read_images(path) if path.is_dir() else (_read_npz(path), None)
     try:
         raw = dataset_from_arrays(path.stem, **arrays, num_classes=num_classes)
@@ -60,19 +59,19 @@ def _read_npz(path: Path) -> dict[str, Array]:
     try:
         sizes = npz_sizes(path).values()
     except Exception as error:  # a damaged archive may raise anything, even zlib.error
-        raise DatasetError(f"{path}: expected a complete .npz file or a folder of images, actual: {error}") from None
+        raise DatasetError(path, "a complete .npz file or a folder of images", f": {error}") from None
     num_bytes = sum(size.num_bytes + _COPIES_BYTES * size.entries for size in sizes)
     check_fits(str(path), num_bytes, DEFAULT_LIMIT_GIB, "use fewer samples or smaller types")
     try:
         with np.load(path, allow_pickle=False) as file:
             if any(name not in file for name in _ARRAYS):
                 listed = ", ".join(file) or "none"
-                raise DatasetError(f"{path}: expected arrays {', '.join(_ARRAYS)}, actual arrays {listed}")
+                raise DatasetError(path, f"arrays {', '.join(_ARRAYS)}", f"arrays {listed}")
             return {name: file[name] for name in _ARRAYS}
     except DatasetError:
         raise
     except Exception as error:  # a damaged archive may raise anything, even zlib.error
-        raise DatasetError(f"{path}: expected plain arrays without pickled objects, actual: {error}") from None
+        raise DatasetError(path, "plain arrays without pickled objects", f": {error}") from None
 
 
 def _read_images(folder: Path) -> tuple[dict[str, Array], int]:
@@ -82,7 +81,7 @@ def _read_images(folder: Path) -> tuple[dict[str, Array], int]:
     if unknown:
         known = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
         place, expected = folder / "test" / unknown[0], f"one of the classes in train ({known})"
-        raise DatasetError(f"{place}: expected {expected}, actual class {unknown[0]!r}")
+        raise DatasetError(place, expected, f"class {unknown[0]!r}")
     arrays: dict[str, Array] = {}
     shape: tuple[int, ...] | None = None
     for part in ("train", "test"):
@@ -96,10 +95,9 @@ def _read_images(folder: Path) -> tuple[dict[str, Array], int]:
                 check_fits(str(folder), num_bytes, DEFAULT_LIMIT_GIB, "use fewer or smaller images")
             if image.shape != shape:
                 expected = f"(channel, height, width) {shape} as in the first image"
-                raise DatasetError(f"{path}: expected {expected}, actual shape {image.shape}")
+                raise DatasetError(path, expected, f"shape {image.shape}")
             images.append(image)
-        if not images:
-            raise DatasetError(f"{folder / part}: expected at least one image, actual number 0")
+        DatasetError.when(not images, folder / part, "at least one image", "number 0")
         arrays[f"{part}_inputs"] = np.stack(images)
         arrays[f"{part}_labels"] = np.array([label for _, label in listed])
     return arrays, len(classes)
@@ -113,22 +111,20 @@ def _read_image(path: Path) -> Array:
             with Image.open(path, formats=_FORMATS) as image:
                 if image.mode not in _GREY + _COLOUR:
                     expected = "a grey or colour image of 8 bits without transparency"
-                    raise DatasetError(f"{path}: expected {expected}, actual mode {image.mode}")
+                    raise DatasetError(path, expected, f"mode {image.mode}")
                 pixels = np.asarray(image.convert("L" if image.mode in _GREY else "RGB"))
     except DatasetError:
         raise
     except Exception as error:  # Pillow's readers raise many kinds for damaged files
-        raise DatasetError(f"{path}: expected an image ({', '.join(_FORMATS)}), actual: {error}") from None
+        raise DatasetError(path, f"an image ({', '.join(_FORMATS)})", f": {error}") from None
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
 def _classes(folder: Path) -> list[str]:
-    if not folder.is_dir():
-        raise DatasetError(f"{folder}: expected a folder with one folder per class, actual: no such folder")
+    DatasetError.when(not folder.is_dir(), folder, "a folder with one folder per class", ": no such folder")
     names = []
     for entry in _visible(folder):
-        if not entry.is_dir():
-            raise DatasetError(f"{entry}: expected folders of classes only, actual: a file")
+        DatasetError.when(not entry.is_dir(), entry, "folders of classes only", ": a file")
         names.append(entry.name)
     return names
 

@@ -19,7 +19,7 @@ def gunzip(path: Path, target: Path, max_bytes: int) -> None:
         with gzip.open(path, "rb") as packed:
             copy(cast(IO[bytes], packed), target, max_bytes, path.name)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DatasetError(f"{path}: expected a complete gzip file, actual: {error}") from None
+        raise DatasetError(path, "a complete gzip file", f": {error}") from None
 
 
 def untar(path: Path, wanted: Mapping[str, int], folder: Path) -> None:
@@ -39,12 +39,12 @@ def untar(path: Path, wanted: Mapping[str, int], folder: Path) -> None:
                         continue
                     content = archive.extractfile(member)
                     if content is None or member.name not in missing:
-                        raise DatasetError(f"{path}: expected one file {member.name!r}, actual: more than one")
+                        raise DatasetError(path, f"one file {member.name!r}", ": more than one")
                     missing.remove(member.name)
                     target = folder / PurePosixPath(member.name).name
                     copy(content, target, wanted[member.name], f"{path.name}: {member.name}")
     except (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError) as error:
-        raise DatasetError(f"{path}: expected a complete .tar.gz archive, actual: {error}") from None
+        raise DatasetError(path, "a complete .tar.gz archive", f": {error}") from None
     if missing:
         raise DatasetError(f"{path}: the member {min(missing)!r} is missing.")
 
@@ -55,18 +55,17 @@ def copy(content: IO[bytes], target: Path, max_bytes: int, name: str) -> None:
     with target.open("wb") as out:
         while chunk := content.read(CHUNK_BYTES):
             written += len(chunk)
-            if written > max_bytes:
-                raise DatasetError(f"{name}: expected at most {max_bytes} bytes, actual: more")
+            DatasetError.when(written > max_bytes, name, f"at most {max_bytes} bytes", ": more")
             out.write(chunk)
 
 
 def _refuse_hostile(member: tarfile.TarInfo, path: Path) -> None:
     parts = PurePosixPath(member.name)
     if parts.is_absolute() or ".." in parts.parts:
-        raise DatasetError(f"{path}: expected members inside the archive's folder, actual member {member.name!r}")
+        raise DatasetError(path, "members inside the archive's folder", f"member {member.name!r}")
     if not (member.isreg() or member.isdir()):
         actual = f"member {member.name!r} of type {member.type!r}"
-        raise DatasetError(f"{path}: expected plain files and folders only, actual {actual}")
+        raise DatasetError(path, "plain files and folders only", actual)
 
 
 class _Limited:
@@ -78,6 +77,5 @@ class _Limited:
     def read(self, size: int) -> bytes:
         chunk = self._stream.read(size)
         self._left -= len(chunk)
-        if self._left < 0:
-            raise DatasetError(f"{self._path}: the archive unpacks to more data than the dataset has.")
+        DatasetError.when(self._left < 0, self._path, "the archive unpacks to more data than the dataset has.")
         return chunk

@@ -38,7 +38,7 @@ def download(address: str, target: Path, max_bytes: int, progress: Progress) -> 
         except (http.client.HTTPException, urllib.error.URLError, OSError, _TruncatedError) as error:
             stuck = _size(part) <= before and attempt > 0
             if stuck or attempt == _ATTEMPTS - 1 or not isinstance(error, _TruncatedError | ConnectionError):
-                raise DatasetError(f"{address}: expected a complete download, actual: {_reason(error)}") from None
+                raise DatasetError(address, "a complete download", f": {_reason(error)}") from None
 
 
 class _TruncatedError(Exception):
@@ -54,7 +54,7 @@ def _continue(address: str, part: Path, max_bytes: int, progress: Progress) -> N
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECOND) as answer:  # noqa: S310
             if address.startswith("https:") and not answer.url.startswith("https:"):
-                raise DatasetError(f"{address}: expected a redirect to https, actual address {answer.url}")
+                raise DatasetError(address, "a redirect to https", f"address {answer.url}")
             resumed = answer.status == http.HTTPStatus.PARTIAL_CONTENT
             if resumed and _first_byte(answer.headers.get("Content-Range", "")) != have:
                 raise _TruncatedError("the server sent another range than it was asked for")
@@ -80,8 +80,7 @@ def _receive(answer: http.client.HTTPResponse, out: IO[bytes], have: int, max_by
         if not chunk:
             break
         have += len(chunk)
-        if have > max_bytes:
-            raise DatasetError(f"{answer.url}: expected at most {max_bytes} bytes, actual: more")
+        DatasetError.when(have > max_bytes, answer.url, f"at most {max_bytes} bytes", ": more")
         out.write(chunk)
     if total is not None and have < total:
         raise _TruncatedError(f"truncated after {have} of {total} bytes")

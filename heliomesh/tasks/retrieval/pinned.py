@@ -30,12 +30,11 @@ class PinnedFile:
         actual = path.stat().st_size
         if actual != self.num_bytes:
             kind = "truncated, " if actual < self.num_bytes else ""
-            raise DatasetError(f"{path}: expected {self.num_bytes} bytes, actual: {kind}{actual} bytes")
+            raise DatasetError(path, f"{self.num_bytes} bytes", f": {kind}{actual} bytes")
         check_sha256(path, self.sha256)
 
 
 def check_sha256(path: Path, expected: str) -> None:
     """Raise DatasetError, naming the file, unless its hexadecimal sha256 is the expected one."""
     actual = file_sha256(path)
-    if actual != expected:
-        raise DatasetError(f"{path}: expected sha256 {expected}, actual sha256 {actual}")
+    DatasetError.when(actual != expected, path, f"sha256 {expected}", f"sha256 {actual}")

@@ -130,7 +130,7 @@ def _chosen(source: Source, way: str) -> Way:
     if Path(way).exists():
         return GivenPath(Path(way))
     known = ", ".join(candidate.name for candidate in source.ways)
-    raise DatasetError(f"--from: expected one of {known} or an existing path, actual value {way!r}")
+    raise DatasetError("--from", f"one of {known} or an existing path", f"value {way!r}")
 
 
 def _fetch(source: Source, way: Way, folder: Path, progress: Progress) -> None:
@@ -163,10 +163,8 @@ def _only_one_process(folder: Path) -> Iterator[None]:
         try:
             stack.enter_context(alone_in(folder, wait=True))
         except OSError as error:
-            raise DatasetError(
-                f"{folder}: expected a writable cache folder, actual: {error.strerror}; "
-                "choose another by the environment variable HELIOMESH_DATA"
-            ) from None
+            actual = f": {error.strerror}; choose another by the environment variable HELIOMESH_DATA"
+            raise DatasetError(folder, "a writable cache folder", actual) from None
         yield
 
 

@@ -76,7 +76,7 @@ def take(source: Source, folder: Path, target: Path) -> None:
             gunzip(packed, target / pinned.name, pinned.num_bytes)
         else:
             others = "".join(f" or {archive.name}" for archive in source.archives)
-            raise DatasetError(f"{folder}: expected {pinned.name}, {pinned.name}.gz{others}, actual: no such file")
+            raise DatasetError(folder, f"{pinned.name}, {pinned.name}.gz{others}", ": no such file")
 
 
 def _unpack(archive: Archive, path: Path, target: Path) -> None:
@@ -231,8 +231,7 @@ class GivenPath:
 def check_files(source: Source, folder: Path) -> None:
     """Raise DatasetError, naming the file, unless all files of the dataset are in ``folder`` and right."""
     for pinned in source.files:
-        if not (folder / pinned.name).is_file():
-            raise DatasetError(f"{folder / pinned.name}: the file is missing")
+        DatasetError.when(not (folder / pinned.name).is_file(), folder / pinned.name, "the file is missing")
         pinned.check(folder / pinned.name)
 
 
