@@ -28,6 +28,7 @@ from heliomesh.bounds.dual import Adam
 from heliomesh.bounds.minorant import DeviceClass, device_classes, first_laws
 from heliomesh.bounds.paths import Paths
 from heliomesh.bounds.soft_cells import marginals
+from heliomesh.grid.single_device import reached_values
 from heliomesh.model.policy import Track
 from heliomesh.model.problem import Problem, interpolated
 from heliomesh.slot.coordination import Coordination, Group
@@ -50,19 +51,6 @@ def rates(steps: int) -> list[float]:
 
 def _falling(first: float, last: float, steps: int) -> list[float]:
     return [first * (last / first) ** (step / max(steps - 1, 1)) for step in range(steps)]
-
-
-def reached(problem: Problem, devices: Tensor, future: Tensor) -> Tensor:
-    """Values of what every action leaves, +∞ where it may not be taken; (device, row, energy) → (..., action)."""
-    left = problem.energy_left[devices].unsqueeze(1)
-    wide = future.unsqueeze(-1).expand(-1, -1, -1, left.shape[-1])
-    left = left.expand(wide.shape)
-    found = wide.gather(2, left)
-    overshoot = problem.actions.overshoot[devices]
-    if bool(overshoot.any()):
-        above = wide.gather(2, (left + 1).clamp(max=problem.num_energy - 1))
-        found = torch.lerp(found, above, overshoot.reshape(len(devices), 1, 1, -1).to(found).expand(found.shape))
-    return found.masked_fill(~problem.feasible[devices].unsqueeze(1), torch.inf)
 
 
 def filled(problem: Problem, devices: Tensor, value: Tensor, phase: Tensor) -> Tensor:
@@ -167,7 +155,7 @@ class PathDual:
             if slot < problem.slots - 1:
                 value = filled(problem, every, value, self.paths.phase[:, slot])
                 value = value if self.penalty is None else value - self.penalty[slot]
-            choice = reached(problem, every, value) + paid[slot].unsqueeze(2)
+            choice = reached_values(problem, every, value) + paid[slot].unsqueeze(2)
             value = _soft_least(choice, temperature)
         return (value * problem.initial_energy_law.unsqueeze(1)).sum((0, 2))
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heliomesh.bounds.path_dual import PathDual, filled, reached
+from heliomesh.bounds.path_dual import PathDual, filled
 from heliomesh.bounds.paths import Paths
 from heliomesh.grid.contraction import contract_axis
+from heliomesh.grid.single_device import reached_values
 from heliomesh.model.problem import Problem, interpolated
 
 _MOST_STATES = 4096  # joint levels of the channels that a device's values move with
@@ -164,7 +165,7 @@ def _differences(problem: Problem, told: Problem, own: Watched, paths: Paths) ->
                 then = at(mean, slot + 1)  # harvests are not foretold, or not by the law
             value = _expected(problem, mean, axes)
             found[slot] = then - at(value, slot)
-        value = (reached(problem, own.devices, value) + price + idle).amin(-1)
+        value = (reached_values(problem, own.devices, value) + price + idle).amin(-1)
     first = (at(value, 0) * told.initial_energy_law[own.devices].unsqueeze(1)).sum((0, 2))
     law = problem.channel.stationary.to(value)
     for _ in range(axes):

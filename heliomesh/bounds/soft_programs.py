@@ -38,13 +38,11 @@ class SoftPrograms(DevicePrograms):
     @cached_property
     def _spending(self) -> Tensor:
         """Shares by which an action leaves a state's energy on either grid point; (device, energy × action, left)."""
-        problem = self.problem
-        left = problem.energy_left[self.devices].flatten(1).unsqueeze(-1)
-        overshoot = (
-            problem.actions.overshoot[self.devices].to(problem.dtype).repeat(1, problem.num_energy).unsqueeze(-1)
-        )
-        shares = overshoot.new_zeros(*left.shape[:2], problem.num_energy).scatter_(2, left, 1 - overshoot)
-        return shares.scatter_add_(2, (left + 1).clamp(max=problem.num_energy - 1), overshoot)
+        one = torch.ones(*self.lower.shape, 1, dtype=self.problem.dtype, device=self.lower.device)
+        above = 0 * one if self.share is None else self.share.unsqueeze(-1)
+        shares = one.new_zeros(*self.lower.shape, self.problem.num_energy)
+        shares.scatter_(2, self.lower.unsqueeze(-1), one - above)
+        return shares.scatter_add_(2, self.upper.unsqueeze(-1), above)
 
     def choices(self, price: Tensor, value: Tensor, slot: int) -> Tensor:
         """Price plus future of every action, +∞ where infeasible; (device, channel state, energy, action).

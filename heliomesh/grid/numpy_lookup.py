@@ -45,8 +45,7 @@ class NumpyEnergyLookup:
     @property
     def idle_cost(self) -> Floats:
         """`Problem.idle_cost`; (device, action)."""
-        found: Floats = self.problem.idle_cost.numpy()
-        return found
+        return _array(self.problem.idle_cost)
 
     def affordable(self, battery_joule: Floats) -> npt.NDArray[np.bool_]:
         """Whether stored energy (batch, device) pays; (batch, device, action)."""
@@ -65,8 +64,7 @@ class NumpyEnergyLookup:
         """Where tables (device, energy) begin for a weather (..., device); (..., device × action)."""
         problem = self.problem
         begin = torch.arange(problem.num_devices) * problem.num_energy + weather * problem.battery.levels
-        found: Ints = begin.repeat_interleave(len(problem.actions), -1).numpy()
-        return found
+        return _array(begin.repeat_interleave(len(problem.actions), -1))
 
     def values(self, future: Floats, first_entry: Ints, place: Place) -> Floats:
         """A table (device, energy) at what is left; (batch, device, action)."""
@@ -78,20 +76,17 @@ class NumpyEnergyLookup:
     @cached_property
     def _needed_joule(self) -> Floats:
         """What a battery must hold; (device, action)."""
-        found: Floats = self.problem.actions.needed_joule.numpy()
-        return found
+        return _array(self.problem.actions.needed_joule)
 
     @cached_property
     def _spent_joule(self) -> Floats:
         """What actions spend; (device, action)."""
-        found: Floats = self.problem.actions.spent_joule.numpy()
-        return found
+        return _array(self.problem.actions.spent_joule)
 
     @cached_property
     def _step_joule(self) -> Floats:
         """Distance of grid points; (device, 1)."""
-        found: Floats = self.problem.battery.step_joule.unsqueeze(1).numpy()
-        return found
+        return _array(self.problem.battery.step_joule.unsqueeze(1))
 
     @cached_property
     def _dtype(self) -> np.dtype[Any]:
@@ -118,8 +113,7 @@ class JointTable:
         for stride, device in zip(self._strides, self.actors.T, strict=True):
             entry = entry + empty[..., device] * stride
         above = np.indices((2,) * len(self._strides)).reshape(len(self._strides), -1)
-        found: Ints = entry.numpy()[:, None, ..., None] + (np.array(self._strides) @ above).reshape(-1, 1, 1, 1)
-        return found
+        return _array(entry)[:, None, ..., None] + (np.array(self._strides) @ above).reshape(-1, 1, 1, 1)
 
     def at(self, first_entry: Ints, place: Place) -> Floats:
         """Values at what joint actions leave; (point, batch, receiver, 1) → (batch, receiver, joint action)."""
@@ -136,8 +130,7 @@ class JointTable:
     @cached_property
     def _flat(self) -> Floats:
         """All values; (row × joint energy,)."""
-        found: Floats = self.values.numpy().ravel()
-        return found
+        return _array(self.values).ravel()
 
     @cached_property
     def _strides(self) -> list[int]:
@@ -154,7 +147,11 @@ class JointTable:
 
 def _lerp(low: Floats, high: Floats, share: Floats) -> Floats:
     """Values between two others."""
-    found: Floats = torch.lerp(torch.from_numpy(low), torch.from_numpy(high), torch.from_numpy(share)).numpy()
+    return _array(torch.lerp(torch.from_numpy(low), torch.from_numpy(high), torch.from_numpy(share)))
+
+
+def _array(values: Tensor) -> npt.NDArray[Any]:
+    found: npt.NDArray[Any] = values.numpy()
     return found
 
 

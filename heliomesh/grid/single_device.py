@@ -19,15 +19,18 @@ def future_values(problem: Problem, slot: int, value: Tensor) -> Tensor:
     return (problem.energy_kernels(slot) @ value.unsqueeze(-1)).squeeze(-1)
 
 
-def reached_values(problem: Problem, future: Tensor) -> Tensor:
-    """Values of what every action leaves, interpolated; (device, energy) → (device, energy, action)."""
-    left, overshoot = problem.energy_left, problem.actions.overshoot
-    wide = future.unsqueeze(-1).expand(-1, -1, left.shape[-1])
-    reached = wide.gather(1, left)
+def reached_values(problem: Problem, devices: Tensor | slice, future: Tensor) -> Tensor:
+    """Values of what every action leaves, interpolated, +∞ where it may not be taken.
+
+    (device, row, energy) → (device, row, energy, action)
+    """
+    wide = future.unsqueeze(-1).expand(*future.shape, len(problem.actions))
+    left = problem.energy_left[devices].unsqueeze(1).expand(wide.shape)
+    found, overshoot = wide.gather(2, left), problem.actions.overshoot[devices]
     if bool(overshoot.any()):
-        above = wide.gather(1, (left + 1).clamp(max=problem.num_energy - 1))
-        reached = torch.lerp(reached, above, overshoot.unsqueeze(1).to(reached))
-    return reached
+        above = wide.gather(2, (left + 1).clamp(max=problem.num_energy - 1))
+        found = torch.lerp(found, above, overshoot[:, None, None].to(found).expand(found.shape))
+    return found.masked_fill(~problem.feasible[devices].unsqueeze(1), torch.inf)
 
 
 def opportunity_values(problem: Problem, price: Tensor) -> Tensor:
@@ -42,7 +45,7 @@ def opportunity_values(problem: Problem, price: Tensor) -> Tensor:
     futures = torch.empty(slots, devices, problem.num_energy, dtype=problem.dtype, device=problem.device)
     for slot in range(slots - 1, -1, -1):
         futures[slot] = value if slot == slots - 1 else future_values(problem, slot, value)
-        reached = reached_values(problem, futures[slot]).masked_fill(~problem.feasible, torch.inf)
+        reached = reached_values(problem, slice(None), futures[slot].unsqueeze(1)).squeeze(1)
         value = torch.stack([(now.unsqueeze(1) + reached).amin(-1) for now in price[slot].to(reached)]).mean(0)
     return futures
 
@@ -61,6 +64,24 @@ class DevicePrograms:
         return torch.zeros(feasible.shape, dtype=self.problem.dtype, device=feasible.device).masked_fill_(
             ~feasible, torch.inf
         )
+
+    @cached_property
+    def lower(self) -> Tensor:
+        """State that an action leaves, at or below; (device, energy × action)."""
+        return self.problem.energy_left[self.devices].flatten(1)
+
+    @cached_property
+    def upper(self) -> Tensor:
+        """The next state up; (device, energy × action)."""
+        return (self.lower + 1).clamp(max=self.problem.num_energy - 1)
+
+    @cached_property
+    def share(self) -> Tensor | None:
+        """By which share what is left lies above `lower`; None where it never does. (device, energy × action)."""
+        overshoot = self.problem.actions.overshoot
+        if not bool(overshoot.any()):
+            return None
+        return overshoot[self.devices].to(self.problem.dtype).repeat(1, self.problem.num_energy)
 
     def goes_on(self, slot: int) -> bool:
         """Whether another slot follows."""
@@ -119,9 +140,9 @@ class OwnPrograms(DevicePrograms):
     def _costs(self, future: Tensor, price: Tensor) -> Tensor:
         """Price and future of every action; (..., device, energy), (..., action) → (..., device, energy, action)."""
         slots = future.shape[:-2]
-        reached = future.gather(-1, self._lower.expand(*slots, -1, -1))
-        if self._share is not None:
-            reached = torch.lerp(reached, future.gather(-1, self._upper.expand(*slots, -1, -1)), self._share)
+        reached = future.gather(-1, self.lower.expand(*slots, -1, -1))
+        if self.share is not None:
+            reached = torch.lerp(reached, future.gather(-1, self.upper.expand(*slots, -1, -1)), self.share)
         return reached.reshape(*slots, *self.barred.shape).add_(price.unsqueeze(-2)).add_(self.barred)
 
     def action_laws(self, actions: Tensor) -> Tensor:
@@ -133,9 +154,9 @@ class OwnPrograms(DevicePrograms):
         slots, count = len(actions), len(problem.actions)
         place = chosen + count * torch.arange(problem.num_energy, device=problem.device)
         lower, upper = (
-            table.expand(slots, -1, -1).gather(2, place) for table in (self._lower, self._upper)
+            table.expand(slots, -1, -1).gather(2, place) for table in (self.lower, self.upper)
         )  # (slot, device, energy)
-        share = None if self._share is None else self._share.expand(slots, -1, -1).gather(2, place)
+        share = None if self.share is None else self.share.expand(slots, -1, -1).gather(2, place)
         held = torch.empty(actions.shape, dtype=problem.dtype, device=problem.device)
 
         def after(law: Tensor) -> Tensor:
@@ -157,24 +178,6 @@ class OwnPrograms(DevicePrograms):
         else:
             after(first)
         return held.new_zeros(*held.shape[:2], count).scatter_add_(2, chosen, held)
-
-    @cached_property
-    def _lower(self) -> Tensor:
-        """State that an action leaves, at or below; (device, energy × action)."""
-        return self.problem.energy_left[self.devices].flatten(1)
-
-    @cached_property
-    def _upper(self) -> Tensor:
-        """The next state up; (device, energy × action)."""
-        return (self._lower + 1).clamp(max=self.problem.num_energy - 1)
-
-    @cached_property
-    def _share(self) -> Tensor | None:
-        """By which share what is left lies above `_lower`; None where it never does. (device, energy × action)."""
-        overshoot = self.problem.actions.overshoot
-        if not bool(overshoot.any()):
-            return None
-        return overshoot[self.devices].to(self.problem.dtype).repeat(1, self.problem.num_energy)
 
 
 _COST_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 27}  # costs of actions compared at a time

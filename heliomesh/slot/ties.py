@@ -52,8 +52,7 @@ def _first_true(flags: Sequence[Tensor]) -> Tensor:
 
 def first_least_of(costs: npt.NDArray[np.floating[Any]], axis: int, exact: bool = False) -> npt.NDArray[np.int64]:
     """`first_least` of an array."""
-    if exact:
-        return costs.argmin(axis)
     least = costs.min(axis, keepdims=True)
-    found: npt.NDArray[np.int64] = (costs <= least + (abs(least) + 1) * _TIE_OF[costs.dtype]).argmax(axis)
+    equal = costs == least if exact else costs <= least + (abs(least) + 1) * _TIE_OF[costs.dtype]
+    found: npt.NDArray[np.int64] = equal.argmax(axis)
     return found
