@@ -132,7 +132,7 @@ def _arguments(function: Callable[..., Any], bound: inspect.BoundArguments) -> I
 
 def _refuse_other(name: str, value: object, expected: object) -> None:
     if not _fits(value, expected):
-        raise ArgumentError(name, f"expected {_in_words(expected)}, actual {_described(value)}")
+        raise ArgumentError(name, f"{_in_words(expected)}", f"{_described(value)}")
 
 
 def _fits(value: object, expected: object) -> bool:

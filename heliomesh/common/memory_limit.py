@@ -33,8 +33,5 @@ def readable(num_bytes: float) -> str:
 
 def check_fits(what: str, num_bytes: float, limit_gib: float, remedy: str) -> None:
     """Refuse an allocation above the limit."""
-    if num_bytes > limit_gib * 2**30:
-        raise TooLargeError(
-            f"{what}: expected at most {limit_gib:g} GiB (memory_gib), "
-            f"actual estimate {readable(num_bytes)}; {remedy}"
-        )
+    expected = f"at most {limit_gib:g} GiB (memory_gib)"
+    TooLargeError.when(num_bytes > limit_gib * 2**30, what, expected, f"estimate {readable(num_bytes)}; {remedy}")

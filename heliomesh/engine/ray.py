@@ -36,7 +36,7 @@ import ray
 import torch
 from ray.exceptions import RayError, RayTaskError
 
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 
 _LOOPBACK = "127.0.0.1"
 _PATIENCE_SECOND = 10  # for a cluster to answer
@@ -66,7 +66,7 @@ def start(address: str | None = None) -> None:
     if address is None and not ipaddress.ip_address(node).is_loopback:
         stop()
         remedy = "import heliomesh.engine.ray before ray"
-        raise ScenarioError("engine", f"expected a local Ray on {_LOOPBACK}, actual value {node!r}; {remedy}")
+        raise ScenarioError("engine", f"a local Ray on {_LOOPBACK}", f"value {node!r}; {remedy}")
 
 
 def stop() -> None:
@@ -102,8 +102,7 @@ def _check_answers(address: str) -> None:
     """Raise within seconds where no cluster answers: Ray itself would wait for minutes."""
     host, _, port = address.rpartition(":")
     expected = "expected host:port of a running Ray cluster"
-    if not host or not port.isdecimal():
-        raise ScenarioError("address", f"{expected}, actual value {address!r}")
+    refuse(not host or not port.isdecimal(), "address", f"{expected}, actual value {address!r}")
     try:
         socket.create_connection((host, int(port)), _PATIENCE_SECOND).close()
         check = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]

@@ -29,7 +29,7 @@ from heliomesh.learning.shard import Border, Indices, Rows, Shard
 from heliomesh.learning.stacked import Scores, joined, layout_of
 from heliomesh.learning.strategy import Report
 from heliomesh.learning.trainer import MakeStack
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.tasks.dataset import Dataset
 
 import ray  # isort: skip  # after engine.ray, which sets what Ray reads when it is imported
@@ -240,8 +240,7 @@ def _gpus(device: str, gpus_per_actor: float | None) -> float:
             expected = "expected device = 'cuda' with it"
             raise ScenarioError("gpus_per_actor", f"{expected}, actual value {gpus_per_actor:g}")
         return 0.0
-    if device != "cuda":
-        raise ScenarioError("device", f"expected cpu or cuda for actors, which Ray places, actual value {device!r}")
+    refuse(device != "cuda", "device", "cpu or cuda for actors, which Ray places", f"value {device!r}")
     wanted = 1.0 if gpus_per_actor is None else gpus_per_actor
     if wanted <= 0 or (wanted > 1 and wanted != int(wanted)):
         expected = "expected a fraction of a GPU or a whole number"
@@ -255,7 +254,7 @@ def _num_parts(num_actors: int | None, num_devices: int, num_gpus: float) -> int
         fitting = room()[1] if num_gpus == 0 else _fitting_gpus(num_gpus)
         return min(max(fitting, 1), num_devices)
     if not 1 <= num_actors <= num_devices:
-        raise ScenarioError("actors", f"expected 1 to {num_devices}, one device for each, actual value {num_actors}")
+        raise ScenarioError("actors", f"1 to {num_devices}, one device for each", f"value {num_actors}")
     return num_actors
 
 
@@ -269,6 +268,6 @@ def _reserved(num_actors: int, num_gpus: float) -> dict[str, float]:
     """What an actor reserves: cores for its threads and GPUs. More actors than cores share the cores they find."""
     if num_gpus and _fitting_gpus(num_gpus) < num_actors:
         actual = f"value {num_gpus:g} fits {_fitting_gpus(num_gpus)}"
-        raise ScenarioError("gpus_per_actor", f"expected a share at which {num_actors} actors fit, actual {actual}")
+        raise ScenarioError("gpus_per_actor", f"a share at which {num_actors} actors fit", actual)
     num_cpus, fitting = room()
     return {"num_cpus": num_cpus if num_actors <= fitting else 0, "num_gpus": num_gpus}

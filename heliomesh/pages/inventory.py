@@ -25,10 +25,9 @@ _ERRORS = (TrainingError, TraceError, ScenarioError)
 def walk(folders: list[Path]) -> Iterator[Path]:
     """The given folders and all below them, in order of their names; what is inside a run is part of it."""
     for folder in folders:
-        if not folder.is_dir():
-            raise TrainingError(
-                f"{folder}: expected a folder, actual: {'a file' if folder.exists() else 'nothing there'}"
-            )
+        TrainingError.when(
+            not folder.is_dir(), folder, "a folder", f": {'a file' if folder.exists() else 'nothing there'}"
+        )
         yield from (path for path, _ in zip(_below(folder), range(_MOST_FOLDERS), strict=False))
 
 

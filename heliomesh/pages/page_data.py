@@ -48,8 +48,7 @@ def page_data(folders: Sequence[str | Path], title: str | None = None, every: in
 
     ``every`` keeps every such slot in the player; sums and means count all slots.
     """
-    if every < 1:
-        raise TrainingError(f"every: expected at least 1, actual value {every}")
+    TrainingError.when(every < 1, "every", "at least 1", f"value {every}")
     _check_distinct(folders)
     return described([read_run(folder) for folder in folders], title, every)
 
@@ -96,12 +95,11 @@ def _student_quantiles(most: int) -> list[float | None]:
 
 
 def _check_distinct(folders: Sequence[str | Path]) -> None:
-    if not folders:
-        raise TrainingError("runs: expected at least one folder, actual number 0")
+    TrainingError.when(not folders, "runs", "at least one folder", "number 0")
     resolved = Counter(Path(folder).resolve() for folder in folders)
     repeated = next((path for path, times in resolved.items() if times > 1), None)
     if repeated is not None:
-        raise TrainingError(f"{repeated}: expected every run's folder once, actual number {resolved[repeated]}")
+        raise TrainingError(repeated, "every run's folder once", f"number {resolved[repeated]}")
 
 
 def _check_size(runs: Sequence[RunFolder], every: int) -> None:
@@ -114,10 +112,8 @@ def _check_size(runs: Sequence[RunFolder], every: int) -> None:
     limit = LIMIT_MIB * 2**20
     if size > limit:
         enough = math.ceil(every * size / limit)
-        raise TooLargeError(
-            f"report: expected at most {LIMIT_MIB} MiB of slot data, actual estimate {readable(size)}; "
-            f"every = {enough} keeps one slot in {enough}, or name fewer runs"
-        )
+        actual = f"estimate {readable(size)}; every = {enough} keeps one slot in {enough}, or name fewer runs"
+        raise TooLargeError("report", f"at most {LIMIT_MIB} MiB of slot data", actual)
 
 
 # Runs

@@ -119,18 +119,17 @@ def is_run(path: Path) -> bool:
 def _check_is_run(path: Path) -> None:
     if not path.is_dir():
         actual = "a file" if path.exists() else "nothing there"
-        raise TrainingError(f"{path}: expected the folder of a run, actual: {actual}")
+        raise TrainingError(path, "the folder of a run", f": {actual}")
     if is_run(path) or (path / TRACE).exists():
         return
     names = {entry.name for entry in path.iterdir()}
-    if PLAN in names:
-        raise TrainingError(
-            f"{path}: this run has a plan but was not simulated. Run the same command again to resume it."
-        )
+    TrainingError.when(
+        PLAN in names, path, "this run has a plan but was not simulated. Run the same command again to resume it."
+    )
     inside = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and is_run(entry))
     actual = "none of them" if names else "an empty folder"
     actual += f"; runs are inside it, such as {inside[0]}" if inside else ""
-    raise TrainingError(f"{path}: expected the folder of a run, with manifest.json or trace.json, actual: {actual}")
+    raise TrainingError(path, "the folder of a run, with manifest.json or trace.json", f": {actual}")
 
 
 def _read_trace(path: Path) -> Trace | None:
@@ -147,9 +146,7 @@ def _finished(path: Path, trace: Trace | None, known: Mapping[str, Any]) -> RunF
         planner, seed, episode = str(provenance["planner"]), int(provenance["seed"]), int(provenance["episode"])
         expected_trace = str(provenance["trace"])
     except _MALFORMED as error:
-        raise TrainingError(
-            f"{path / MANIFEST}: expected the manifest of a run, actual: {in_one_line(error)}"
-        ) from None
+        raise TrainingError(path / MANIFEST, "the manifest of a run", f": {in_one_line(error)}") from None
     topology = _topology(path, scenario, trace, episode, seed)
     if trace is not None and TrainJob(scenario, trace, episode, seed).trace_hash != expected_trace:
         raise TrainingError(f"{path / TRACE_ARRAYS}: this is not the trace that the run was trained under.")
@@ -204,7 +201,7 @@ def _chosen_options(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The planner's options that are not its defaults; all of them where the planner is a user's own."""
     options, planner = wanted.get("options", {}), wanted.get("planner")
     if not isinstance(options, Mapping):
-        raise TrainingError(f"{path / PLAN}: expected options of a planner, actual value {options!r:.40}")
+        raise TrainingError(path / PLAN, "options of a planner", f"value {options!r:.40}")
     defaults = resolved_options(planner, {}) if planner in planner_names() else {}
     return {name: value for name, value in options.items() if name not in defaults or defaults[name] != value}
 
@@ -214,7 +211,7 @@ def _read_curves(path: Path, scenario: Scenario) -> Curves:
     try:
         return _checked({name: metrics[name] for name in COLUMNS}, accuracy, scenario)
     except _MALFORMED as error:
-        raise TrainingError(f"{path}: expected the metrics of a run, actual: {in_one_line(error)}") from None
+        raise TrainingError(path, "the metrics of a run", f": {in_one_line(error)}") from None
 
 
 def _checked(metrics: dict[str, Floats], accuracy: Floats, scenario: Scenario) -> Curves:
@@ -233,14 +230,14 @@ def _curves(folder: Path, found: Checkpoint | None, scenario: Scenario) -> Curve
         metrics = dict(zip(COLUMNS, found.tensors["metrics 0"].numpy(), strict=True))
         return _checked(metrics, found.tensors["accuracy 0"].numpy(), scenario)
     except _MALFORMED as error:
-        raise TrainingError(f"{folder}: expected the curves of a run, actual: {in_one_line(error)}") from None
+        raise TrainingError(folder, "the curves of a run", f": {in_one_line(error)}") from None
 
 
 def _scenario(source: Path, toml: str) -> Scenario:
     try:
         return Scenario.parse(tomllib.loads(toml))
     except (ScenarioError, ValueError, RecursionError) as error:
-        raise TrainingError(f"{source}: expected a scenario of this version, actual: {in_one_line(error)}") from None
+        raise TrainingError(source, "a scenario of this version", f": {in_one_line(error)}") from None
 
 
 def _topology(path: Path, scenario: Scenario, trace: Trace | None, episode: int, seed: int) -> Topology:
@@ -264,8 +261,5 @@ def _check_arrays(path: Path, trace: Trace, scenario: Scenario) -> None:
         name, array = column.name, getattr(trace, column.name)
         shape = column.shape(sizes | {"episode": len(array)})[1:]
         if array.ndim != 3 or array.shape[1:] != shape or not len(array):
-            raise TraceError(
-                f"{path}: expected {name} of shape (episode, {shape[0]}, {shape[1]}), actual {array.shape}"
-            )
-        if not np.isfinite(array).all():
-            raise TraceError(f"{path}: expected finite numbers in {name}, actual: NaN or infinity")
+            raise TraceError(path, f"{name} of shape (episode, {shape[0]}, {shape[1]})", f"{array.shape}")
+        TraceError.when(not np.isfinite(array).all(), path, f"finite numbers in {name}", ": NaN or infinity")

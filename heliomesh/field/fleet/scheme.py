@@ -66,9 +66,7 @@ class FleetScheme:
             return self._in_turn(view)
         made = self._plan_alone(view.problem).policy
         if not isinstance(made, ActionPolicy):
-            raise ScenarioError(
-                "planner", f"expected one whose policy chooses actions, actual value {type(made).__name__}"
-            )
+            raise ScenarioError("planner", "one whose policy chooses actions", f"value {type(made).__name__}")
         return made
 
     def _in_turn(self, view: View) -> ActionPolicy:
@@ -144,8 +142,7 @@ def _checked(options: Mapping[str, Any]) -> Options:
         actual = getattr(settings, name)
         if actual != expected:
             raise ScenarioError(
-                f"{WITH_OTHERS} option.{name}",
-                f"expected {expected!r} in a fleet, {reason}, actual value {actual!r}",
+                f"{WITH_OTHERS} option.{name}", f"{expected!r} in a fleet, {reason}", f"value {actual!r}"
             )
     if options.get("share_tables"):
         raise ScenarioError(

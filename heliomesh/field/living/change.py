@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from heliomesh.field.living.conditions import Conditions, Pair, links
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.checks import check_kernel
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 
 _FIELD = "changes"
 _FORMS = "harvest=F, harvest.J=F, link.I-J=off|on, device.J=dead|alive or channel=KERNEL"
@@ -47,10 +47,9 @@ def _parsed(problem: Problem, text: str) -> tuple[int, str, str]:
     body, at, slot = text.rpartition("@")
     what, sign, value = body.partition("=")
     if not at or not sign or not slot.strip().isdecimal():
-        raise ScenarioError(_FIELD, f"expected WHAT=VALUE@SLOT with {_FORMS}, actual value {text!r}")
+        raise ScenarioError(_FIELD, f"WHAT=VALUE@SLOT with {_FORMS}", f"value {text!r}")
     number = int(slot)
-    if number >= problem.slots:
-        raise ScenarioError(_FIELD, f"expected a slot below slots = {problem.slots}, actual value {text!r}")
+    refuse(number >= problem.slots, _FIELD, f"a slot below slots = {problem.slots}", f"value {text!r}")
     return number, what.strip(), value.strip()
 
 
@@ -70,7 +69,7 @@ def _after(problem: Problem, before: Conditions, what: str, value: str) -> Condi
             return replace(before, away=before.away | {device} if value == "dead" else before.away - {device})
         case "channel", _ if not which:
             return replace(before, kernel=_kernel(problem, value))
-    raise ScenarioError(_FIELD, f"expected {_FORMS}, actual value {f'{what}={value}'!r}")
+    raise ScenarioError(_FIELD, f"{_FORMS}", f"value {f'{what}={value}'!r}")
 
 
 def _factor(text: str) -> float:
@@ -78,14 +77,13 @@ def _factor(text: str) -> float:
         factor = float(text)
     except ValueError:
         factor = -1.0
-    if not 0 <= factor < float("inf"):
-        raise ScenarioError(_FIELD, f"expected a factor on the harvest of at least 0, actual value {text!r}")
+    refuse(not 0 <= factor < float("inf"), _FIELD, "a factor on the harvest of at least 0", f"value {text!r}")
     return factor
 
 
 def _device(problem: Problem, text: str) -> int:
     if not text.isdecimal() or int(text) >= problem.num_devices:
-        raise ScenarioError(_FIELD, f"expected a device in 0..{problem.num_devices - 1}, actual value {text!r}")
+        raise ScenarioError(_FIELD, f"a device in 0..{problem.num_devices - 1}", f"value {text!r}")
     return int(text)
 
 
@@ -95,7 +93,7 @@ def _pair(problem: Problem, text: str) -> Pair:
         low, high = sorted(map(int, ends))
         if (low, high) in links(problem.topology):
             return low, high
-    raise ScenarioError(_FIELD, f"expected a link of the network such as {_example(problem)}, actual value {text!r}")
+    raise ScenarioError(_FIELD, f"a link of the network such as {_example(problem)}", f"value {text!r}")
 
 
 def _example(problem: Problem) -> str:
@@ -107,6 +105,6 @@ def _kernel(problem: Problem, text: str) -> tuple[tuple[float, ...], ...]:
     try:
         kernel = tuple(tuple(float(p) for p in row) for row in tomllib.loads(f"kernel = {text}")["kernel"])
     except (ValueError, TypeError):
-        raise ScenarioError(_FIELD, f"expected rows of probabilities for channel, actual value {text!r}") from None
+        raise ScenarioError(_FIELD, "rows of probabilities for channel", f"value {text!r}") from None
     check_kernel(_FIELD, kernel, problem.channel.levels)
     return kernel

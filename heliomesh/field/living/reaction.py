@@ -37,4 +37,4 @@ def reacting(
         case "fresh":
             told = ((era.first_slot, answering.answer_to(era.conditions, first.plan)) for era in truth[1:])
             return Switching(answering.problem, ((0, first), *told))
-    raise ScenarioError("reaction", f"expected one of {', '.join(REACTIONS)}, actual value {reaction!r}")
+    raise ScenarioError("reaction", f"one of {', '.join(REACTIONS)}", f"value {reaction!r}")
