@@ -11,7 +11,7 @@ from heliomesh.grid import numpy_lookup as few
 from heliomesh.simulation import blocks
 from heliomesh.simulation.slot_loop import run_slots
 from heliomesh.simulation.trace import Recorder
-from heliomesh.slot import coordination, responses
+from heliomesh.slot import colour_rounds, coordination
 
 WEATHER = {
     "source": "markov",
@@ -48,7 +48,7 @@ def check_equal(problem, policy, monkeypatch):
     monkeypatch.setattr(blocks, "_BLOCK_SLOTS", 7)
     assert blocks.block_slots(problem, policy, 3) == 7
     fast = recorded(problem, blocks.run_blocks(problem, policy, [0, 4, 2], 6), 3)
-    monkeypatch.setattr(responses, "_DOUBT", float("inf"))
+    monkeypatch.setattr(colour_rounds, "_DOUBT", float("inf"))
     doubtful = recorded(problem, blocks.run_blocks(problem, policy, [0, 4, 2], 6), 3)
     alone = recorded(problem, run_slots(problem, policy, [0, 4, 2], 6), 3)
     for module, limit in ((coordination, "_MOST_RESPONSES"), (few, "_MOST_DEVICES"), (blocks, "_FEW_STEPS")):
