@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.lines import MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_ROOM, PACKAGE, code_lines, files, rooms
+from tests.machines import NUMERIC
 
 MOST_LINES = 31_300  # lower it with every room that gets smaller
 
@@ -35,3 +36,8 @@ def test_no_edge_between_rooms_is_hidden_in_a_string(path: Path):
         and all(isinstance(one, ast.Constant) for one in node.args)
     ]
     assert hidden == []
+
+
+def test_the_tests_of_the_machine_matrix_exist():
+    named = {Path(text.partition("::")[0]) for text in NUMERIC}
+    assert {path for path in named if not (PACKAGE.parent / path).exists()} == set()
