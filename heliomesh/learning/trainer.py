@@ -1,7 +1,7 @@
 """The trainer: replay a trace slot by slot, evaluate now and then, and be able to go on after any interruption.
 
 Everything that decides a result is in the scenario, the trace and the seed. A run that was killed and resumed ends
-with the same metrics as one that was not, bit for bit on a CPU.
+with the same metrics as one that was not: bit for bit on a CPU with the same number of threads.
 """
 
 import signal
@@ -101,9 +101,9 @@ class _Written:
 class Training:
     """Runs in one stack with their metrics so far, begun anew or from the newest checkpoints that all of them have.
 
-    Each run gives what it gives alone: bit for bit on a CPU. ``origins`` are kept in their provenance.
-    ``checkpoints`` has one folder for each run, or is empty. Raises ScenarioError, TraceError, TooLargeError or
-    TrainingError.
+    Each run gives what it gives alone: bit for bit on a CPU with as many threads. ``origins`` are kept in their
+    provenance. ``checkpoints`` has one folder for each run, or is empty. Raises ScenarioError, TraceError,
+    TooLargeError or TrainingError.
     """
 
     def __init__(

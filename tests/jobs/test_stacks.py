@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import heliomesh as hm
 from heliomesh.engine.processes import parallel_map
@@ -26,6 +27,15 @@ from heliomesh.learning.trainer import Execution
 SCENARIO = hm.Scenario.load("tiny").override({"slots": 8, "learning.local_steps": 1, "learning.dataset": "synthetic"})
 BASE = Job(SCENARIO, "uncoordinated", training=TrainSettings(strategy="loop", evaluate_every=3, checkpoint_every=2))
 JOBS = [replace(BASE, episode=seed, training_seed=seed) for seed in range(4)]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As in other processes: a product that threads share may add in another order, and runs would differ by bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 class Watching:
@@ -72,10 +82,12 @@ def test_every_slot_of_every_stack_shows(tmp_path: Path, runs_at_once: int, stac
 KILLED = """
 import os, signal, sys
 from pathlib import Path
+import torch
 from heliomesh.jobs.store import Store
 from heliomesh.learning.trainer import Execution
 from tests.jobs.test_stacks import JOBS, Watching
 
+torch.set_num_threads(1)
 kill = Watching(5, lambda: os.kill(os.getpid(), signal.SIGKILL))
 Store(Path(sys.argv[1])).runs(JOBS, Execution(track=kill))
 """
