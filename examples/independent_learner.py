@@ -11,11 +11,12 @@ from pathlib import Path
 
 import heliomesh as hm
 import heliomesh.planners
+from heliomesh.studies.compare import Comparison
 
 PLANNERS = ["receiver", "battery_threshold", "independent_learner", "uncoordinated"]
 
 
-def main(scenario: str = "tiny", episodes: int = 64) -> hm.comparison.Comparison:
+def main(scenario: str = "tiny", episodes: int = 64) -> Comparison:
     """Compare the learner with three planners and print a line for each."""
     folder = str(Path(__file__).parent / "planners")
     if folder not in heliomesh.planners.__path__:

@@ -8,7 +8,6 @@ of any batch size and gives ``scores`` (batch, class). Both say in their metadat
 """
 
 import logging
-import tomllib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from heliomesh.common.durable import alone_in, make_folder, write_tensors, written_whole
+from heliomesh.common.mistakes import in_one_line
 from heliomesh.learning.run import Run, TrainingError
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.tasks.dataset import Dataset, load_dataset
 from heliomesh.tasks.model import build_model
@@ -76,9 +77,9 @@ def write_weights(run: Run, folder: Path, form: WeightFormat, dataset: Dataset |
 
 def _scenario(run: Run) -> Scenario:
     try:
-        return Scenario.parse(tomllib.loads(run.provenance["scenario_toml"]))
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise TrainingError(f"run: its scenario does not fit this version of heliomesh: {error}") from None
+        return Scenario.from_toml(run.provenance["scenario_toml"])
+    except (KeyError, ScenarioError) as error:
+        raise TrainingError("run", "a scenario of this version", f": {in_one_line(error)}") from None
 
 
 def _origin(run: Run, device: int) -> dict[str, str]:

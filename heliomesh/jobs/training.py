@@ -1,6 +1,5 @@
 """Train under a trace that is at hand: `hm.train` for one run, `hm.train_many` for several in one stack."""
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -19,6 +18,7 @@ from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.tracking import Observer
 from heliomesh.learning.trainer import Execution, MakeStack
 from heliomesh.model.policy import ParallelMap, Track
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace, TraceError
 from heliomesh.tasks.dataset import Dataset
@@ -184,9 +184,9 @@ def given_job(task: TrainJob, settings: TrainSettings, dataset: Dataset | None =
 def check_world(task: TrainJob) -> None:
     """Refuse a trace that was simulated under another scenario; only what is learned may differ."""
     try:
-        simulated = Scenario.parse(tomllib.loads(task.trace.scenario_toml))
-    except (ValueError, RecursionError) as error:
-        raise TraceError(f"trace: its scenario does not fit this version of heliomesh: {error}") from None
+        simulated = Scenario.from_toml(task.trace.scenario_toml)
+    except ScenarioError as error:
+        raise TraceError("trace", "a scenario of this version", f": {error}") from None
     found = first_difference("", world_of(simulated), world_of(task.scenario))
     if found is not None:
         field, expected, actual = found

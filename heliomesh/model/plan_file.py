@@ -9,7 +9,6 @@ scenario, which is. What is stored of it is its battery grid.
 import importlib
 import json
 import sys
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
@@ -79,7 +78,7 @@ def load_plan(
         raise PlanError(source, f"a plan in format {_FORMAT}", f"format {header.get('format')!r}")
     try:
         if problem is None:
-            scenario = Scenario.parse(tomllib.loads(header["scenario"]), trust=trust)
+            scenario = Scenario.from_toml(header["scenario"], trust=trust)
             problem = build(scenario, header["device"], header["dtype"])
         content = {"process_seconds": 0.0} | json.loads(header["plan"])  # the first plans do not say it
         classes = _Classes(planner or catalog.offered(_PLANNERS, str(content["planner"])), trust)

@@ -5,7 +5,6 @@ for all else, those of the trained episodes.
 """
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
@@ -132,7 +131,7 @@ def certified_bounds(runs: Sequence[RunFolder]) -> dict[str, float]:
 
 @cache
 def _certified(scenario: str) -> float | None:
-    problem = build(Scenario.parse(tomllib.loads(scenario)))
+    problem = build(Scenario.from_toml(scenario))
     return lower_bound(problem) if is_quick(problem) else None
 
 

@@ -4,7 +4,6 @@ It is a store of one job (`jobs/store.py`); `heliomesh run --trace` leaves neith
 there is said in `RunFolder.missing`; what is there and wrong raises TrainingError. Weights are not read.
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -235,8 +234,8 @@ def _curves(folder: Path, found: Checkpoint | None, scenario: Scenario) -> Curve
 
 def _scenario(source: Path, toml: str) -> Scenario:
     try:
-        return Scenario.parse(tomllib.loads(toml))
-    except (ScenarioError, ValueError, RecursionError) as error:
+        return Scenario.from_toml(toml)
+    except ScenarioError as error:
         raise TrainingError(source, "a scenario of this version", f": {in_one_line(error)}") from None
 
 

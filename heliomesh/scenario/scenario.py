@@ -107,12 +107,14 @@ class Scenario(Section):
         Code that the file names as ``module:name`` runs only with ``trust``.
         """
         text, name, folder = read_scenario(name_or_path)
-        try:
-            data = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:  # numbers and nesting may exceed what Python reads
-            raise ScenarioError("scenario", "TOML", f"file {str(name_or_path)!r}: {error}") from None
+        data = _toml(text, f"file {str(name_or_path)!r}")
         find_files(data, folder)
         return cls.parse({"name": name, **data}, trust=trust)
+
+    @classmethod
+    def from_toml(cls, text: str, *, trust: bool = False) -> Self:
+        """Read what `to_toml` wrote, as plans, traces and runs keep it; raises ScenarioError."""
+        return cls.parse(_toml(text, f"text {shortened(text)}"), trust=trust)
 
     @checked
     def override(self, changes: Mapping[str, Any]) -> Self:
@@ -193,6 +195,13 @@ class Scenario(Section):
             schema["$defs"].update(sources)
             schema["properties"][section] = {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in sources]}
         return schema
+
+
+def _toml(text: str, actual: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:  # numbers and nesting may exceed what Python reads
+        raise ScenarioError("scenario", "TOML", f"{actual}: {error}") from None
 
 
 def parse_override(text: str, flag: str) -> tuple[str, Any]:

@@ -4,7 +4,6 @@ What is spent leaves the storage: for training, for sending, for standing by (li
 what the converter loses between storage and load.
 """
 
-import tomllib
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,7 +111,7 @@ def _standby(trace: Trace, used: Consumption) -> Joules:
 
 
 def _scenario(trace: Trace) -> Scenario:
-    return Scenario.parse(tomllib.loads(trace.scenario_toml))
+    return Scenario.from_toml(trace.scenario_toml)
 
 
 def energy_facts(trace: Trace) -> dict[str, Any]:

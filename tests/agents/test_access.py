@@ -13,7 +13,7 @@ from tests.agents.network import deployed, planned, small
 
 from heliomesh.field.agents.deploy import WATCHER  # isort: skip
 from heliomesh.field.agents.folder import AgentFolder
-from heliomesh.field.agents.link import Link, opened
+from heliomesh.field.agents.link import Link, Proof, opened
 
 RING = {"network.devices": 4, "slots": 4}  # device 2 is no neighbour of device 0
 
@@ -53,7 +53,7 @@ def base(folders: list[AgentFolder]) -> str:
 
 
 def frames(link: Link) -> list[bytes]:
-    return list(iter(lambda: link.received(time.monotonic()), None))
+    return [arrived.frame for arrived in iter(lambda: link.received(time.monotonic()), None)]
 
 
 def test_only_neighbours_and_the_operator_deliver_and_each_as_itself(folders: list[AgentFolder]) -> None:
@@ -140,6 +140,32 @@ def test_only_a_device_itself_proves_that_it_has_a_twin(folders: list[AgentFolde
     twin = opened_twin(folders)
     with closing(Link(folders[1], 6)), attacked(folders) as link, closing(twin):
         until(lambda: link.twins() == [9])
+
+
+def test_a_neighbour_signs_its_time_in_answer_to_a_fresh_number(folders: list[AgentFolder]) -> None:
+    asked: list[bytes] = []
+    own = folders[1].identity()
+
+    def lie(query: Any) -> None:
+        nonce = query.payload.to_bytes()
+        asked.append(nonce)
+        for text in (b"", b"7", b"7 ", b"7 nan", b"7 -1", b"7 1e9", b"\xff \xff", b"7 8 9"):
+            query.reply(query.key_expr, own.sign(nonce + text) + text)
+        query.reply(query.key_expr, own.sign(bytes(16) + b"7 8") + b"7 8")  # of another question
+
+    with attacked(folders) as link:
+        with rogue(folders[1], folders[0].settings.listen) as one:
+            kept = one.declare_queryable(f"{base(folders)}/prove/1/from/*", lie)
+            until(lambda: link.ask_time(1) or asked)
+            assert link.proofs() == {}
+            kept.undeclare()
+        with closing(Link(folders[1], 6, day_second=lambda: 77.5)):
+            until(lambda: link.alive(1))
+            link.ask_time(1)
+            found: dict[int, Proof] = {}
+            until(lambda: found.update(link.proofs()) or found)
+    assert found[1][:2] == (6, 77.5)
+    assert 0 < found[1].elapsed_second < 60
 
 
 def opened_twin(folders: list[AgentFolder]) -> Link:

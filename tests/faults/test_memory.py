@@ -23,7 +23,7 @@ def _plan_long(limit_gib: float, result: Path) -> None:
     problem = hm.build(hm.Scenario.load("geometric30").override({"network.devices": 40, "slots": 60}))
     before = _status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    hm.plan(problem, "receiver", bound=False, memory_gib=limit_gib, largest_table=0, steps=1, channel_steps=1)
+    hm.plan(problem, "receiver", bound=False, memory_gib=limit_gib, largest_table=0, sweeps=1)
     result.write_text(json.dumps(_status("VmHWM") - before))
 
 

@@ -6,7 +6,7 @@ Every slot ends in a journal and in a checkpoint: after a brown-out the agent go
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -21,6 +21,7 @@ from heliomesh.field.agents.journal import Journal, sentence_of
 from heliomesh.field.agents.link import SMALL_SHARE_BYTES, Link, LinkError
 from heliomesh.field.agents.sensors.sensor import Sensor, sensor_of
 from heliomesh.field.agents.tables import OwnTables, fits
+from heliomesh.field.agents.waiting import Arrived
 from heliomesh.field.agents.wire import Mail, MailKind, Manifest, Sender
 from heliomesh.field.fleet.device import Device, Happened, Installation, Sensed
 from heliomesh.field.fleet.learner import Lesson
@@ -31,7 +32,7 @@ from heliomesh.learning.schedule import learning_rates
 from heliomesh.model.factor import energy, site
 
 _MEET_SECOND = 60.0  # to wait for neighbours at the first start
-_JOIN_SECOND = 5.0  # to listen for the slot of neighbours that are alive
+_JOIN_SECOND = 10.0  # to listen for the slot and the time of neighbours that are alive
 _CERTIFICATE_DAYS = 14  # fewer are said
 _LAST_WORD_SECOND = 1.0  # for frames that are still on their way out
 
@@ -105,7 +106,8 @@ class Agent:
         self._inbox.enter(self._done)
         self._inbox.look()
         two_models_bytes = 2 * self._codec.num_bytes  # of this slot and the next
-        self._link = Link(folder, started, self._inbox.isolated, SMALL_SHARE_BYTES + two_models_bytes)
+        share_bytes = SMALL_SHARE_BYTES + two_models_bytes
+        self._link = Link(folder, started, self._inbox.isolated, share_bytes, clock.day_second)
         self._told_days = _CERTIFICATE_DAYS
 
     def _agreement(self, tables: OwnTables) -> Agreement:
@@ -189,7 +191,8 @@ class Agent:
 
     def _slots_to_come(self) -> Iterator[int]:
         """Slots in which to take part; while the clock is lost, there are none."""
-        listening = self._clock.by_time  # for one slot, to compare clocks before anything is said
+        listening = self._clock.by_time  # for a slot or more, to compare clocks before anything is said
+        until = time.monotonic() + _JOIN_SECOND  # neighbours may need time to connect
         lost = False
         while (slot := self._clock.next_slot(self._done)) < self._slots:
             self._wait_for(slot)
@@ -201,9 +204,18 @@ class Agent:
                 continue
             if trouble is not None and not lost:
                 self._notify(f"{trouble}; device {self._number} takes no part until it is right")
-            lost, listening = trouble is not None, trouble is not None and "jumped" in trouble
+            lost, jumped = trouble is not None, trouble is not None and "jumped" in trouble
             self._inbox.look()
+            self._ask_times(self._view.neighbours)
             self._listen(self._clock.models_end(slot), lambda: False)
+            alone = len(self._inbox.unproven(self._view.neighbours)) == len(self._view.neighbours)
+            listening = jumped or (alone and time.monotonic() < until)
+
+    def _ask_times(self, neighbours: Iterable[int]) -> None:
+        """Ask those that are alive for their time, where slots go by it."""
+        for other in neighbours:
+            if self._clock.by_time and self._link.alive(other):
+                self._link.ask_time(other)
 
     def _wait_for(self, slot: int) -> None:
         """Wait for the slot's beginning, with ears open."""
@@ -223,6 +235,7 @@ class Agent:
         self._adopt(slot)
         self._say_days_left()
         held = self._inbox.enter(slot)
+        self._ask_times(self._inbox.unproven(self._view.neighbours))
         neighbours = [other for other in self._view.neighbours if self._link.alive(other)]
         around = self._view.distance if self._folder.settings.hops else {}
         self._heard, self._open = set(), slot
@@ -308,17 +321,19 @@ class Agent:
         while not enough() and late != 0:
             if time.monotonic() >= until:
                 late = self._link.num_waiting() if late is None else late - 1
-            if self._link.renew():
+            if self._link.look_due and self._link.renew():
                 self._members.keys = self._folder.members().keys
                 self._sender = replace(self._sender, identity=self._folder.identity())
-            frame = self._link.received(until)
-            if frame is not None:
-                self._take(frame)
+            for device, proof in self._link.proofs().items():
+                self._inbox.proven(device, *proof)
+            arrived = self._link.received(until)
+            if arrived is not None:
+                self._take(arrived)
             elif late is not None:
                 return
 
-    def _take(self, frame: bytes) -> None:
-        mail = self._inbox.take(frame)
+    def _take(self, arrived: Arrived) -> None:
+        mail = self._inbox.take(arrived.frame, time.monotonic() - arrived.second)
         if mail is None:
             return
         told = mail.manifest

@@ -35,8 +35,8 @@ class Clock(Protocol):
     def models_end(self, slot: int) -> float:
         """Until when to wait for models."""
 
-    def heard(self, device: int, sent_second: float) -> None:
-        """Another device's time of day, as a message has it that came now."""
+    def heard(self, device: int, day_second: float) -> None:
+        """What time of day it is now by another device's clock, as far as it has told."""
 
     def trouble(self) -> str | None:
         """Why this clock cannot be trusted, in a sentence; None where it can."""
@@ -69,7 +69,7 @@ class ReadyClock:
         """After the patience."""
         return time.monotonic() + self.settings.patience_second
 
-    def heard(self, device: int, sent_second: float) -> None:
+    def heard(self, device: int, day_second: float) -> None:
         """Time of day does not matter."""
 
     def trouble(self) -> str | None:
@@ -107,9 +107,9 @@ class WallClock:
         """A guard time before the slot's last moment."""
         return self._steady(self._start(slot + 1) - self.settings.guard_second)
 
-    def heard(self, device: int, sent_second: float) -> None:
+    def heard(self, device: int, day_second: float) -> None:
         """Remember by how much another's clock is ahead."""
-        self._ahead_second[device] = sent_second - self.day_second()
+        self._ahead_second[device] = day_second - self.day_second()
 
     def trouble(self) -> str | None:
         """A jump since it was last asked, or most neighbours' clocks far from this one."""

@@ -5,7 +5,7 @@ is counted by its signer and forgotten. Each signer has room for its own newest 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from heliomesh.field.agents.clock import Clock
@@ -56,7 +56,8 @@ class Inbox:
     _seen: dict[tuple[int, int, str, int], Manifest] = field(default_factory=dict)  # by key
     _newest: dict[tuple[int, MailKind], int] = field(default_factory=dict)  # slot, by origin
     _started: dict[int, int] = field(default_factory=dict)  # when each device's newest process began
-    _last_word: dict[int, tuple[int, float]] = field(default_factory=dict)  # of neighbours: process and time
+    _last_word: dict[int, tuple[int, float]] = field(default_factory=dict)  # of proven neighbours: process and time
+    _waited_second: float = 0.0  # since the frame in hand came
 
     def enter(self, slot: int) -> list[Mail]:
         """A slot begins, and earlier ones are over: the messages of it that were held."""
@@ -73,8 +74,21 @@ class Inbox:
         """Keep a message until its slot begins."""
         self._held.append(mail)
 
-    def take(self, frame: bytes) -> Mail | None:
-        """The message that a frame completes, if it may come in."""
+    def proven(self, device: int, started: int, day_second: float, elapsed_second: float) -> None:
+        """A neighbour's process has answered a fresh question: what it said before is no news of its clock.
+
+        It told its time between question and answer, so its time now is taken as near to the own as that allows.
+        """
+        self._last_word[device] = (started, day_second)
+        self.clock.heard(device, min(max(self.clock.day_second(), day_second), day_second + elapsed_second))
+
+    def unproven(self, devices: Iterable[int]) -> list[int]:
+        """Those of some devices that have not answered a fresh question yet."""
+        return [device for device in devices if device not in self._last_word]
+
+    def take(self, frame: bytes, waited_second: float = 0.0) -> Mail | None:
+        """The message that a frame completes, if it may come in; the frame came ``waited_second`` ago."""
+        self._waited_second = waited_second
         try:
             return self._admitted(verified(frame, self.members))
         except RefusedError as error:
@@ -139,12 +153,12 @@ class Inbox:
             self._forget()
 
     def _compare_clocks(self, told: Manifest) -> None:
-        """The clock hears what a neighbour says itself, and later than all that it said before."""
+        """The clock hears what a proven neighbour says itself, and later than all that it said before."""
         word, own = (told.started, told.sent_second), self.agreement
         direct = told.destination == own.device and told.origin in own.neighbours
-        if direct and word > self._last_word.get(told.origin, (0, -1.0)):
+        if direct and word > self._last_word.get(told.origin, word):
             self._last_word[told.origin] = word
-            self.clock.heard(told.origin, told.sent_second)
+            self.clock.heard(told.origin, told.sent_second + self._waited_second)
 
     def _check_plan(self, told: Manifest) -> None:
         if told.sent_second <= max(self._plan_second, self.agreement.plan_second):

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from secrets import token_bytes
-from typing import Any
+from typing import Any, NamedTuple
 
 import zenoh
 
@@ -21,7 +21,7 @@ from heliomesh.field.agents.access import access_control
 from heliomesh.field.agents.folder import AgentFolder
 from heliomesh.field.agents.identity import OPERATOR, SIGNATURE_BYTES, WATCHER, certificate_name, members_of
 from heliomesh.field.agents.papers import install
-from heliomesh.field.agents.waiting import Waiting
+from heliomesh.field.agents.waiting import Arrived, Waiting
 from heliomesh.field.agents.wire import CHUNK_BYTES
 
 SMALL_SHARE_BYTES = 1 << 22  # of a speaker's frames that wait, beside its models
@@ -35,10 +35,19 @@ _NONCE_BYTES = 16
 _MOST_PROOF_BYTES = 100
 _MOST_DIGITS = 9  # of a device's number
 _MOST_START_DIGITS = 20  # of nanoseconds since 1970
+_NANO = 1e-9
 
 
 class LinkError(MistakeError):
     """The network cannot be used as the settings say."""
+
+
+class Proof(NamedTuple):
+    """That a process of a member lives, in answer to a fresh number."""
+
+    started: int  # [ns since 1970]
+    day_second: float  # by its clock, since 1970
+    elapsed_second: float  # between question and answer
 
 
 class _Station(ABC):
@@ -49,7 +58,7 @@ class _Station(ABC):
     ) -> None:
         self._folder, self._own, self._listen, self._places = folder, own, listen, places
         self._base = f"heliomesh/{network}"
-        self._closing = False
+        self._closing, self._looked_second = False, 0.0
         self._open()
 
     def send(self, member: int, frames: Iterable[bytes]) -> None:
@@ -60,12 +69,18 @@ class _Station(ABC):
 
     def renew(self) -> bool:
         """Open the session anew where the folder's certificate or list of members was replaced."""
+        self._looked_second = time.monotonic()
         if self._folder.papers() == self._papers:
             return False
         self.close()
         self._closing = False
         self._open()
         return True
+
+    @property
+    def look_due(self) -> bool:
+        """Whether it is time for `renew`: files need not be looked at for every frame."""
+        return time.monotonic() >= self._looked_second + _LOOK_SECOND
 
     def close(self) -> None:
         """Leave the network."""
@@ -78,6 +93,7 @@ class _Station(ABC):
         self._roster, roster = self._folder.roster_file.read_bytes(), self._folder.roster()
         if roster.keys.get(self._own) != self._identity.public_key:
             raise LinkError(f"own.pem: expected a member's certificate, actual: {self._own} was revoked or replaced")
+        self._keys = roster.keys
         others = {*self._places, WATCHER} & set(roster.keys) - {self._own}
         names = {other: certificate_name(other, roster.keys[other]) for other in sorted(others)}
         access = access_control(self._base, self._own, names)
@@ -128,9 +144,11 @@ class Link(_Station):
         started: int,
         ignored: Collection[int] = (),
         share_bytes: int = SMALL_SHARE_BYTES,
+        day_second: Callable[[], float] = time.time,
     ) -> None:
         settings = folder.settings
-        self._started, self._ignored = started, ignored
+        self._started, self._ignored, self._day_second = started, ignored, day_second
+        self._proofs: dict[int, Proof] = {}  # of neighbours, as they came
         self._waiting = Waiting(share_bytes)
         super().__init__(folder, str(settings.device), settings.network, settings.listen, settings.neighbours)
 
@@ -147,7 +165,7 @@ class Link(_Station):
         signed = self._identity.sign(text) + text
         self._session.put(self._to("status", WATCHER), signed, congestion_control=zenoh.CongestionControl.DROP)
 
-    def received(self, until: float) -> bytes | None:
+    def received(self, until: float) -> Arrived | None:
         """The next frame; None where none comes until a moment of `time.monotonic`, or within a tenth of a second."""
         return self._waiting.get(max(min(until - time.monotonic(), _LOOK_SECOND), 0.001))
 
@@ -161,14 +179,38 @@ class Link(_Station):
 
     def twins(self) -> list[int]:
         """When other living processes of this very device began: neighbours ask them to sign a fresh number."""
-        nonce, found, own = token_bytes(_NONCE_BYTES), set(), members_of({self._own: self._identity.public_key})
+        nonce, asked_second = token_bytes(_NONCE_BYTES), time.monotonic()
         asked = [self._question("twin", other, nonce, _ANSWER_SECOND) for other in self._places]
-        for reply in (reply for replies in asked for reply in replies):
-            proof = b"" if reply.ok is None else reply.ok.payload.to_bytes()[:_MOST_PROOF_BYTES]
-            signature, started = proof[:SIGNATURE_BYTES], proof[SIGNATURE_BYTES:]
-            if own.signed(int(self._own), nonce + started, signature):
-                found.add(int(started))
-        return sorted(found - {self._started})
+        answers = (self._proof(self._own, nonce, asked_second, reply) for replies in asked for reply in replies)
+        return sorted({proof.started for proof in answers if proof is not None} - {self._started})
+
+    def ask_time(self, device: int) -> None:
+        """Ask a neighbour for its time of day; `proofs` has its answer as soon as it comes."""
+        nonce, asked_second = token_bytes(_NONCE_BYTES), time.monotonic()
+
+        def keep(reply: zenoh.Reply) -> None:
+            proof = self._proof(str(device), nonce, asked_second, reply)
+            if proof is not None and device not in self._ignored:
+                self._proofs[device] = proof
+
+        with suppress(zenoh.ZError):  # it has just left
+            self._question("prove", str(device), nonce, _ANSWER_SECOND, keep)
+
+    def proofs(self) -> dict[int, Proof]:
+        """What neighbours have answered since the last call, by device."""
+        return {device: self._proofs.pop(device) for device in list(self._proofs)}
+
+    def _proof(self, member: str, nonce: bytes, asked_second: float, reply: zenoh.Reply) -> Proof | None:
+        """What a member has signed in answer to a fresh number; None for anything else."""
+        found = b"" if reply.ok is None else reply.ok.payload.to_bytes()[:_MOST_PROOF_BYTES]
+        signature, text = found[:SIGNATURE_BYTES], found[SIGNATURE_BYTES:]
+        key = self._keys.get(member)
+        if key is None or not members_of({member: key}).signed(int(member), nonce + text, signature):
+            return None
+        started, _, day = text.partition(b" ")
+        if not (started.isdigit() and day.isdigit()):
+            return None
+        return Proof(int(started), int(day) * _NANO, time.monotonic() - asked_second)
 
     def _question(self, kind: str, member: str, nonce: bytes, second: float, *handler: Any) -> Any:
         every: dict[str, Any] = {"target": zenoh.QueryTarget.ALL, "consolidation": zenoh.ConsolidationMode.NONE}
@@ -193,10 +235,10 @@ class Link(_Station):
             self._question("prove", str(device), nonce, _RELAY_SECOND, answer)
 
     def _prove(self, query: zenoh.Query) -> None:
-        """Sign a fresh number and when this process began."""
+        """Sign a fresh number, when this process began, and the time of day."""
         if (nonce := _nonce(query)) is not None:
-            started = str(self._started).encode()
-            query.reply(query.key_expr, self._identity.sign(nonce + started) + started)
+            text = f"{self._started} {round(self._day_second() / _NANO)}".encode()
+            query.reply(query.key_expr, self._identity.sign(nonce + text) + text)
 
 
 def _speaker(key: zenoh.KeyExpr) -> int:
