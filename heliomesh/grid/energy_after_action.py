@@ -1,4 +1,10 @@
-"""What each action would leave of the batteries that are seen, on a plan's grid or between its points."""
+"""What an action leaves of a battery, on a plan's grid or between its points, and tables there.
+
+    value = (1 − share) · table[low] + share · table[high]
+
+Between two energy states a table is interpolated. Programs on a grid read it at what an action leaves of a state, and
+policies at what it leaves of the batteries that they see.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,6 +14,17 @@ from torch import Tensor
 
 from heliomesh.model.policy import Observation
 from heliomesh.model.problem import Problem
+
+
+def values_left(table: Tensor, low: Tensor, high: Tensor, share: Tensor | None, axis: int = -1) -> Tensor:
+    """A table at energies between two states of an axis; no share where all energies are states."""
+    found = table.gather(axis, low)
+    return found if share is None else torch.lerp(found, table.gather(axis, high), share)
+
+
+def next_up(problem: Problem, low: Tensor) -> Tensor:
+    """Energy states above others; the topmost one itself, which then has no share."""
+    return (low + 1).clamp(max=problem.num_energy - 1)
 
 
 @dataclass(frozen=True)
@@ -49,9 +66,7 @@ class EnergyAfterAction:
     def values(self, future: Tensor) -> Tensor:
         """A table (device, energy) at what is left; (batch, device, action)."""
         low, share = self.place
-        device = self._device.unsqueeze(-1)
-        above = (low + 1).clamp(max=self.problem.num_energy - 1)  # of no weight where it is beyond the top
-        return torch.lerp(future[device, low], future[device, above], share)
+        return values_left(future.expand(len(low), -1, -1), low, next_up(self.problem, low), share)
 
     def joint_values(self, table: Tensor, row: Tensor, actors: Tensor) -> Tensor:
         """Tables over joint energies at what joint actions leave; (batch, receiver, joint action).
@@ -62,20 +77,9 @@ class EnergyAfterAction:
         value = table[row].unsqueeze(2)
         for k in range(actors.shape[1]):
             at, above = low[:, actors[:, k]], share[:, actors[:, k]]  # (batch, receiver, action)
-            value = _spent(value.reshape(*value.shape[:3], self.problem.num_energy, -1), at, above)
+            # its energy gives way to its action; (batch, receiver, joint action so far, energy, rest)
+            value = value.reshape(*value.shape[:3], self.problem.num_energy, -1)
+            index = at[:, :, None, :, None].expand(-1, -1, value.shape[2], -1, value.shape[4])
+            part = above[:, :, None, :, None] if bool(above.any()) else None
+            value = values_left(value, index, next_up(self.problem, index), part, axis=3).flatten(2, 3)
         return value.flatten(2)
-
-
-def _spent(value: Tensor, low: Tensor, share: Tensor) -> Tensor:
-    """Replace a device's energy by its action: values at what is left, interpolated.
-
-    value (batch, receiver, joint action, energy, rest), low and share (batch, receiver, action) → (batch, receiver,
-    joint action × action, rest).
-    """
-    batch, receivers, joint, top, rest = value.shape
-    index = low.reshape(batch, receivers, 1, -1, 1).expand(-1, -1, joint, -1, rest)
-    found = value.gather(3, index)
-    if bool(share.any()):
-        above = value.gather(3, (index + 1).clamp(max=top - 1))
-        found = torch.lerp(found, above, share.reshape(batch, receivers, 1, -1, 1))
-    return found.reshape(batch, receivers, -1, rest)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.grid.cycle_fixed_point import settle_laws, settle_values
+from heliomesh.grid.energy_after_action import next_up, values_left
 from heliomesh.model.problem import Problem
 from heliomesh.slot.ties import first_least
 
@@ -26,10 +27,9 @@ def reached_values(problem: Problem, devices: Tensor | slice, future: Tensor) ->
     """
     wide = future.unsqueeze(-1).expand(*future.shape, len(problem.actions))
     left = problem.energy_left[devices].unsqueeze(1).expand(wide.shape)
-    found, overshoot = wide.gather(2, left), problem.actions.overshoot[devices]
-    if bool(overshoot.any()):
-        above = wide.gather(2, (left + 1).clamp(max=problem.num_energy - 1))
-        found = torch.lerp(found, above, overshoot[:, None, None].to(found).expand(found.shape))
+    overshoot = problem.actions.overshoot[devices]
+    share = overshoot[:, None, None].to(wide).expand(wide.shape) if bool(overshoot.any()) else None
+    found = values_left(wide, left, next_up(problem, left), share, axis=2)
     return found.masked_fill(~problem.feasible[devices].unsqueeze(1), torch.inf)
 
 
@@ -73,7 +73,7 @@ class DevicePrograms:
     @cached_property
     def upper(self) -> Tensor:
         """The next state up; (device, energy × action)."""
-        return (self.lower + 1).clamp(max=self.problem.num_energy - 1)
+        return next_up(self.problem, self.lower)
 
     @cached_property
     def share(self) -> Tensor | None:
@@ -140,9 +140,8 @@ class OwnPrograms(DevicePrograms):
     def _costs(self, future: Tensor, price: Tensor) -> Tensor:
         """Price and future of every action; (..., device, energy), (..., action) → (..., device, energy, action)."""
         slots = future.shape[:-2]
-        reached = future.gather(-1, self.lower.expand(*slots, -1, -1))
-        if self.share is not None:
-            reached = torch.lerp(reached, future.gather(-1, self.upper.expand(*slots, -1, -1)), self.share)
+        lower, upper = (table.expand(*slots, -1, -1) for table in (self.lower, self.upper))
+        reached = values_left(future, lower, upper, self.share)
         return reached.reshape(*slots, *self.barred.shape).add_(price.unsqueeze(-2)).add_(self.barred)
 
     def action_laws(self, actions: Tensor) -> Tensor:

@@ -177,7 +177,8 @@ def read_metrics(path: Path) -> tuple[dict[str, Floats], Floats, Floats]:
     import pyarrow.parquet as pq
 
     try:
-        columns = pq.read_table(pa.BufferReader(path.read_bytes())).to_pydict()
+        # no thread of Arrow may hold the bytes: one that lets go of them while Python ends aborts the process
+        columns = pq.ParquetFile(pa.BufferReader(path.read_bytes())).read(use_threads=False).to_pydict()
         accuracy, loss = (np.array(columns.pop(name), np.float64) for name in ("device_accuracy", "device_loss"))
         metrics = {name: np.array(values, np.float64) for name, values in columns.items() if name not in _ORIGIN}
         return metrics, accuracy, loss

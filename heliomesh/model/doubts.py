@@ -4,7 +4,7 @@ A unit that was mistaken, such as mW for W or m² for cm², shows in a few ratio
 for, how long a slot lasts, how strongly a radio sends.
 """
 
-from heliomesh.model.problem import Problem
+from heliomesh.model.problem import COARSE, Problem
 
 _MOST_RADIATED_WATT = 10.0  # radios of battery-powered devices radiate less
 _LONG_SLOT_SECOND = 6 * 3600.0  # so long a slot holds day and night
@@ -86,12 +86,9 @@ def _span(problem: Problem) -> tuple[float, str]:
 def remarks(problem: Problem) -> list[str]:
     """What is valid but probably not meant, or worth knowing of the grid and the data."""
     found = doubts(problem)
-    if problem.scenario.energy.battery_levels is not None and problem.rounding_excess() > _COARSE:
+    if problem.scenario.energy.battery_levels is not None and problem.rounding_excess() > COARSE:
         found.append(
             f"energy.battery_levels rounds spending up by as much as {problem.rounding_excess():.0%} where "
             "planners do not interpolate; leave it out, and every planner chooses its own grid"
         )
     return [*found, *problem.harvest.law.remarks]
-
-
-_COARSE = 0.35  # rounding beyond which plans visibly suffer

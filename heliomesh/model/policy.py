@@ -102,6 +102,11 @@ class Observation:
             tuple(part[episodes] for part in self.memory),
         )
 
+    @property
+    def of_own_state(self) -> "Observation":
+        """What devices see that look at themselves only: no channels, and nothing of other slots."""
+        return Observation(self.channel_level[:, :0], self.battery_joule, self.weather, self.uniform)
+
     def assignment(self, problem: Problem, scope: Iterable[Variable]) -> dict[Variable, Tensor]:
         """Index tensors (batch,) of state variables on the planning grid."""
         table = {"site": self.channel_level, "energy": self.energy_state(problem)}
@@ -196,9 +201,13 @@ class ActionPolicy(ABC):
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Action index of every device; (batch, device)."""
 
+    def given(self, seen: Observation) -> Observation:
+        """What of an observation the policy is given: what it says that it looks at."""
+        return seen if self.looks_back or seen.noticed is None else replace(seen, noticed=None)
+
     def checked_action(self, slot: int, seen: Observation) -> Tensor:
-        """`action`; raises ScenarioError for anything but indices of actions."""
-        chosen = self.action(slot, seen)
+        """`action` of what is given; raises ScenarioError for anything but indices of actions."""
+        chosen = self.action(slot, self.given(seen))
         guard.check_actions(
             f"{type(self).__name__}.action", chosen, tuple(seen.battery_joule.shape), len(self.problem.actions)
         )
@@ -228,8 +237,8 @@ class ActionPolicy(ABC):
         return chosen.to(self.problem.dtype)
 
     def checked_prob(self, slot: int, seen: Observation) -> Tensor:
-        """`action_prob` of copies of what is seen; raises ScenarioError for anything but laws."""
-        prob = self.action_prob(slot, seen.copied())
+        """`action_prob` of copies of what is given; raises ScenarioError for anything but laws."""
+        prob = self.action_prob(slot, self.given(seen).copied())
         shape = (*seen.battery_joule.shape, len(self.problem.actions))
         guard.check_law(f"{type(self).__name__}.action_prob", prob, shape)
         return prob
@@ -242,6 +251,20 @@ class ActionPolicy(ABC):
         """Translate action indices to powers and training."""
         chosen, actions = self.checked_action(slot, seen).long(), self.problem.actions
         return Decision(actions.power_watt[chosen], actions.trained[chosen])
+
+
+class OwnStatePolicy(ActionPolicy):
+    """A policy whose devices look at their own batteries and weather only; it is given nothing else."""
+
+    looks_back = False
+
+    def given(self, seen: Observation) -> Observation:
+        """Batteries, weather and random numbers."""
+        return seen.of_own_state
+
+    def visible(self, device: int) -> frozenset[Variable]:
+        """Its own energy only."""
+        return frozenset([energy(device)])
 
 
 def _picks_actions(problem: Problem, policy: Policy) -> bool:

@@ -516,6 +516,7 @@ def _build_harvest(scenario: Scenario) -> Harvest:
     return harvest if cloudy is None else under_clouds(harvest, cloudy, bool(settings.cloudy_known))
 
 
+COARSE = 0.35  # rounding of spending beyond which plans visibly suffer
 _LAW_TOLERANCE = 1e-6
 _LOOK_AHEAD_SLOTS = 200  # of Algorithm 1 without an end; devices that plan by messages cannot tell when all are done
 _KEPT_KERNEL_BYTES = 1 << 29

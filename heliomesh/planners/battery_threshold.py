@@ -22,9 +22,8 @@ from torch import Tensor
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.grid.best_response import by_slots
 from heliomesh.grid.single_device import action_laws
-from heliomesh.model.factor import Variable, energy
 from heliomesh.model.planner_context import PlannerContext
-from heliomesh.model.policy import ActionPolicy, Observation, Plan
+from heliomesh.model.policy import Observation, OwnStatePolicy, Plan
 from heliomesh.model.problem import Problem, with_levels
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.section import Fraction, Section
@@ -52,22 +51,17 @@ class Options(Section):
 
 
 @dataclass(frozen=True)
-class Thresholds(ActionPolicy):
+class Thresholds(OwnStatePolicy):
     """Every device looks its battery level up."""
 
     problem: Problem
     actions: Tensor  # (device, energy) the same in every weather
     stationary = True
-    looks_back = False
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Tabulated action."""
         device = torch.arange(self.problem.num_devices, device=self.problem.device)
         return self.actions[device, seen.energy_state(self.problem)].long()
-
-    def visible(self, device: int) -> frozenset[Variable]:
-        """Its own battery only."""
-        return frozenset([energy(device)])
 
 
 def plan(context: PlannerContext[Options]) -> Plan:

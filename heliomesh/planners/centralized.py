@@ -27,7 +27,7 @@ from heliomesh.model.factor import Variable, energy
 from heliomesh.model.overhead import central_overhead
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Observation, Plan, Track
-from heliomesh.model.problem import Part, Problem, with_levels
+from heliomesh.model.problem import COARSE, Part, Problem, interpolated, with_levels
 from heliomesh.model.symmetry import same_part
 from heliomesh.scenario.section import Section
 
@@ -78,7 +78,7 @@ class JointTable(ActionPolicy):
 
 def plan(context: PlannerContext[Options]) -> Plan:
     """Solve every part exactly; parts that are renamed copies of a solved one share its table."""
-    asked = problem = with_levels(context.problem, context.options.levels)
+    asked = problem = _on_own_grid(context.problem, context.options.levels)
     limit_gib = context.options.memory_gib
     if estimate_bytes(problem.wide) <= limit_gib * 2**30:
         problem = problem.wide  # float32 may round the optimum upward, and then it is no bound
@@ -104,6 +104,14 @@ def plan(context: PlannerContext[Options]) -> Plan:
     certain = problem.dtype == torch.float64 and problem.grid_is_exact and problem.law_is_simulated
     bound = cost if certain else None  # elsewhere the simulator's batteries leave the grid, and may do better
     return Plan("centralized", policy, bound, cost, rounds=1, overhead=central_overhead(problem))
+
+
+def _on_own_grid(problem: Problem, levels: int | None) -> Problem:
+    """The problem on the grid that is asked for, else interpolated where the default one rounds too much up."""
+    named = levels is not None or problem.scenario.energy.battery_levels is not None
+    if named or problem.rounding_excess() <= COARSE:
+        return with_levels(problem, levels)
+    return interpolated(problem, problem.battery.levels)
 
 
 _REMEDY = (

@@ -17,9 +17,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.model.factor import Variable, energy
 from heliomesh.model.planner_context import PlannerContext
-from heliomesh.model.policy import ActionPolicy, Observation, Plan
+from heliomesh.model.policy import Observation, OwnStatePolicy, Plan
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.section import Section
 from heliomesh.slot.preference import first_affordable
@@ -38,22 +37,17 @@ class Options(Section):
 
 
 @dataclass(frozen=True)
-class FixedFraction(ActionPolicy):
+class FixedFraction(OwnStatePolicy):
     """The costliest action that a share of the battery pays for."""
 
     problem: Problem
     share: Tensor  # (device,)
     costliest_first: Tensor  # (device, rank) actions
     stationary = True
-    looks_back = False
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """First action that the share pays for; idle costs nothing."""
         return first_affordable(self.problem, self.share * seen.battery_joule, self.costliest_first)
-
-    def visible(self, device: int) -> frozenset[Variable]:
-        """Its own battery only."""
-        return frozenset([energy(device)])
 
 
 def plan(context: PlannerContext[Options]) -> Plan:

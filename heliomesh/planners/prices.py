@@ -28,10 +28,9 @@ from heliomesh.grid.energy_after_action import EnergyAfterAction
 from heliomesh.grid.numpy_lookup import Floats, Ints, NumpyEnergyLookup, is_few
 from heliomesh.grid.single_device import action_laws
 from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, endless_plan, one_cycle
-from heliomesh.model.factor import Variable, energy
 from heliomesh.model.overhead import coordination_overhead
 from heliomesh.model.planner_context import PlannerContext
-from heliomesh.model.policy import ActionPolicy, Ahead, Observation, Plan, untracked
+from heliomesh.model.policy import ActionPolicy, Ahead, Observation, OwnStatePolicy, Plan, untracked
 from heliomesh.model.problem import Problem
 from heliomesh.slot.coordination import Coordination
 from heliomesh.slot.enumerated_cost import CostForm, cost_form
@@ -58,14 +57,13 @@ class Options(EndlessOptions):
 
 
 @dataclass(frozen=True)
-class Alone(ActionPolicy):
+class Alone(OwnStatePolicy):
     """Every device looks its own energy up."""
 
     problem: Problem
     actions: Tensor  # (slot, device, energy)
     prices: Tensor  # (slot, device, action): expected cost of what the action touches
     futures: Tensor  # (slot, device, energy)
-    looks_back = False
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """The least of price and future."""
@@ -101,10 +99,6 @@ class Alone(ActionPolicy):
     def numpy_lookup(self) -> NumpyEnergyLookup:
         """What actions leave, by NumPy."""
         return NumpyEnergyLookup(self.problem)
-
-    def visible(self, device: int) -> frozenset[Variable]:
-        """Its own energy only."""
-        return frozenset([energy(device)])
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.model.factor import Variable, energy
 from heliomesh.model.planner_context import PlannerContext
-from heliomesh.model.policy import ActionPolicy, Observation, Plan
+from heliomesh.model.policy import Observation, OwnStatePolicy, Plan
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.section import Section
 from heliomesh.slot.preference import by_power, chosen_power, first_affordable, sending_powers
@@ -57,14 +56,13 @@ class Options(Section):
 
 
 @dataclass(frozen=True)
-class Cycle(ActionPolicy):
+class Cycle(OwnStatePolicy):
     """What devices prefer in the two kinds of slots, if they are drawn and if not."""
 
     problem: Problem
     training: Tensor  # (slot,) bool, whether the slot is one of training
     prefers: Tensor  # (synchronisation or training, not drawn or drawn, device, rank) actions, best first
     participation: Tensor  # (device,) probability of being drawn
-    looks_back = False
 
     def _choices(self, slot: int, seen: Observation) -> tuple[Tensor, Tensor]:
         """What each device does if it is not drawn, and if it is; (batch, device) each."""
@@ -87,10 +85,6 @@ class Cycle(ActionPolicy):
         )
         share = self.participation.unsqueeze(-1)
         return share * drawn + (1 - share) * passed
-
-    def visible(self, device: int) -> frozenset[Variable]:
-        """Its own battery only."""
-        return frozenset([energy(device)])
 
 
 def plan(context: PlannerContext[Options]) -> Plan:

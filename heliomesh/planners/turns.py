@@ -19,9 +19,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.model.factor import Variable, energy
 from heliomesh.model.planner_context import PlannerContext
-from heliomesh.model.policy import ActionPolicy, Observation, Plan
+from heliomesh.model.policy import Observation, OwnStatePolicy, Plan
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.section import Fraction, Section
 from heliomesh.slot.preference import by_power, chosen_power, first_affordable, sending_powers
@@ -44,7 +43,7 @@ class Options(Section):
 
 
 @dataclass(frozen=True)
-class Turns(ActionPolicy):
+class Turns(OwnStatePolicy):
     """What devices prefer in their turns and out of them."""
 
     problem: Problem
@@ -52,17 +51,12 @@ class Turns(ActionPolicy):
     num_turns: int
     last_slots: int
     prefers: Tensor  # (before or in the last slots, out of turn or in turn, device, rank) actions, best first
-    looks_back = False
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """First affordable preference of every device."""
         late = int(slot >= self.problem.slots - self.last_slots)
         out, own = (first_affordable(self.problem, seen.battery_joule, listed) for listed in self.prefers[late])
         return torch.where(self.turn == slot % self.num_turns, own, out)
-
-    def visible(self, device: int) -> frozenset[Variable]:
-        """Its own battery only."""
-        return frozenset([energy(device)])
 
 
 def plan(context: PlannerContext[Options]) -> Plan:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from heliomesh.model.factor import Variable, energy
 from heliomesh.model.planner_context import PlannerContext
-from heliomesh.model.policy import ActionPolicy, Observation, Plan
+from heliomesh.model.policy import Observation, OwnStatePolicy, Plan
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.section import Section
 
@@ -19,21 +18,16 @@ class Options(Section):
 
 
 @dataclass(frozen=True)
-class Greedy(ActionPolicy):
+class Greedy(OwnStatePolicy):
     """Last affordable action: those that train come last, and among them powers rise."""
 
     problem: Problem
     stationary = True
-    looks_back = False
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Last affordable action of every device."""
         actions = self.problem.actions
         return actions.last_of(self.problem.affordable(seen.battery_joule))
-
-    def visible(self, device: int) -> frozenset[Variable]:
-        """Its own battery only."""
-        return frozenset([energy(device)])
 
 
 def plan(context: PlannerContext[Options]) -> Plan:

@@ -145,26 +145,27 @@ def test_only_a_device_itself_proves_that_it_has_a_twin(folders: list[AgentFolde
 def test_a_neighbour_signs_its_time_in_answer_to_a_fresh_number(folders: list[AgentFolder]) -> None:
     asked: list[bytes] = []
     own = folders[1].identity()
+    day_second = 1_795_000_000.5  # 19 digits of nanoseconds: a shorter time hid that longer answers were cut
 
     def lie(query: Any) -> None:
         nonce = query.payload.to_bytes()
         asked.append(nonce)
-        for text in (b"", b"7", b"7 ", b"7 nan", b"7 -1", b"7 1e9", b"\xff \xff", b"7 8 9"):
+        for text in (b"", b"7", b"7 ", b"7 nan", b"7 -1", b"7 8", b"7 1e9 9", b"\xff \xff \xff", b"7 8 9 9"):
             query.reply(query.key_expr, own.sign(nonce + text) + text)
-        query.reply(query.key_expr, own.sign(bytes(16) + b"7 8") + b"7 8")  # of another question
+        query.reply(query.key_expr, own.sign(bytes(16) + b"7 8 9") + b"7 8 9")  # of another question
 
     with attacked(folders) as link:
         with rogue(folders[1], folders[0].settings.listen) as one:
             kept = one.declare_queryable(f"{base(folders)}/prove/1/from/*", lie)
-            until(lambda: link.ask_time(1) or asked)
+            until(lambda: link.ask_news(1) or asked)
             assert link.proofs() == {}
             kept.undeclare()
-        with closing(Link(folders[1], 6, day_second=lambda: 77.5)):
+        with closing(Link(folders[1], 6, day_second=lambda: day_second, next_slot=lambda: 3)):
             until(lambda: link.alive(1))
-            link.ask_time(1)
+            link.ask_news(1)
             found: dict[int, Proof] = {}
             until(lambda: found.update(link.proofs()) or found)
-    assert found[1][:2] == (6, 77.5)
+    assert found[1][:3] == (6, day_second, 3)
     assert 0 < found[1].elapsed_second < 60
 
 
@@ -228,6 +229,8 @@ def test_isolation_covers_states_relays_and_clocks(tmp_path: Path) -> None:
     assert times == []
     assert said == ["device 1: isolated; nothing from it is heard any more"]
     box.isolated.clear()
+    box.proven(1, 0, 0.0, 0.0)  # the clock hears who has answered a fresh question
+    times.clear()
     assert [box.take(frame) for frame in sender(folders[1]).silence(0, 5, 77.0)] != [None]
     assert times == [(1, 77.0)]
 

@@ -89,7 +89,7 @@ def test_a_mistake_is_one_sentence(
 def test_twenty_devices_do_what_run_does(tmp_path: Path) -> None:
     ring = ["--set", "network.devices=20", "--set", "slots=6", "--evaluate-every", "3", "--json"]
     fleet, alone = tmp_path / "fleet", tmp_path / "run"
-    ended = _fleet("ring10", *ring, "--out", str(fleet))
+    ended = _fleet("ring10", *ring, "--finite", "--out", str(fleet))
     assert ended.returncode == 0, ended.stderr
     words = ["run", "ring10", "decentralized", *ring, "-o", "share_tables=false", "--out", str(alone)]
     assert subprocess.run([sys.executable, "-c", PROGRAM, *words], env=_one_thread()).returncode == 0  # noqa: S603
@@ -98,7 +98,7 @@ def test_twenty_devices_do_what_run_does(tmp_path: Path) -> None:
     assert facts["planning bytes, counted"] == facts["planning bytes, predicted"] > 0
     assert facts["coordination bytes per slot, counted"] == facts["coordination bytes per slot, predicted"] > 0
     assert read_run(fleet).finished
-    again = _fleet("ring10", *ring, "--out", str(fleet))
+    again = _fleet("ring10", *ring, "--finite", "--out", str(fleet))
     assert again.returncode == 2
     assert "expected an empty folder" in again.stderr
 

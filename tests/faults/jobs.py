@@ -1,6 +1,7 @@
 """The commands that are disturbed: how to run each in a folder, and what of its outcome must not change."""
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -58,9 +59,9 @@ def files_essence(folder: Path) -> str:
 
 
 def size_essence(folder: Path) -> str:
-    """The page and all costs, to the byte; how long a plan took differs."""
-    costs = sorted((folder / "store" / "costs").rglob("*.json"))
-    return _digest(*(path.read_bytes() for path in [folder / "size.html", *costs]))
+    """The page to the byte, and what all costs say; how long a plan took differs."""
+    costs = [json.loads(path.read_text()) for path in sorted((folder / "store" / "costs").rglob("*.json"))]
+    return _digest((folder / "size.html").read_bytes(), json.dumps(costs).encode())
 
 
 def reproduce(folder: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.model.problem import with_battery
+from heliomesh.model.problem import COARSE, with_battery
 from heliomesh.studies.compare import compare
 
 EPISODES = 64
@@ -128,6 +128,17 @@ def test_no_smaller_grid_is_better_than_the_default(number: int) -> None:
         for other in (cost(problem, levels), cost(plain)):
             noise = 3 * float((own - other).std()) / len(own) ** 0.5
             assert own.mean() <= 1.03 * other.mean() + noise, levels
+
+
+def test_the_optimum_of_a_large_battery_is_interpolated() -> None:
+    """Nine levels of 40 J lie 5 J apart; an action of 1 J rounded up to them left devices idle."""
+    changes = {"energy.battery_levels": None, "energy.capacity_joule": 40.0, "energy.initial": "uniform", "slots": 20}
+    problem = hm.build(hm.Scenario.load("tiny").override(changes))
+    assert problem.rounding_excess() > COARSE
+    own = hm.simulate_costs(problem, hm.plan(problem, "centralized"), 300)
+    rounded = hm.plan(problem, "centralized", levels=problem.battery.levels)
+    for other in (rounded, hm.plan(problem, "uncoordinated")):
+        assert own.mean() < hm.simulate_costs(problem, other, 300).mean()
 
 
 def test_the_default_grid_of_tiny_is_its_own() -> None:

@@ -107,7 +107,8 @@ class Agent:
         self._inbox.look()
         two_models_bytes = 2 * self._codec.num_bytes  # of this slot and the next
         share_bytes = SMALL_SHARE_BYTES + two_models_bytes
-        self._link = Link(folder, started, self._inbox.isolated, share_bytes, clock.day_second)
+        self._joinable: dict[int, int] = {}  # the slot in which one can join each neighbour, as it has said
+        self._link = Link(folder, started, self._inbox.isolated, share_bytes, clock.day_second, self._next_slot)
         self._told_days = _CERTIFICATE_DAYS
 
     def _agreement(self, tables: OwnTables) -> Agreement:
@@ -185,9 +186,21 @@ class Agent:
             return
         self._inbox.look()
         patience = min(_JOIN_SECOND, self._folder.settings.clock.patience_second)
-        self._listen(time.monotonic() + patience, lambda: bool(self._ahead))
-        if self._ahead:
-            self._done = max(self._done, min(self._ahead.values()))
+        asked = set[int]()
+
+        def answered() -> bool:
+            for other in filter(self._link.alive, set(neighbours) - asked):
+                asked.add(other)
+                self._link.ask_news(other)
+            return self._joinable.keys() >= set(neighbours)
+
+        self._listen(time.monotonic() + patience, answered)
+        # the earliest: one neighbour that says too much moves nobody
+        self._done = max(self._done, min([*self._joinable.values(), self._slots]) if self._joinable else 0)
+
+    def _next_slot(self) -> int:
+        """The slot in which others can join: what was said in an open one did not reach them."""
+        return self._done if self._open is None else self._open + 1
 
     def _slots_to_come(self) -> Iterator[int]:
         """Slots in which to take part; while the clock is lost, there are none."""
@@ -195,7 +208,7 @@ class Agent:
         until = time.monotonic() + _JOIN_SECOND  # neighbours may need time to connect
         lost = False
         while (slot := self._clock.next_slot(self._done)) < self._slots:
-            self._wait_for(slot)
+            self._listen(self._clock.begins(slot), lambda: False)
             trouble = self._clock.trouble()
             if trouble is None and not listening:
                 lost = False
@@ -215,11 +228,7 @@ class Agent:
         """Ask those that are alive for their time, where slots go by it."""
         for other in neighbours:
             if self._clock.by_time and self._link.alive(other):
-                self._link.ask_time(other)
-
-    def _wait_for(self, slot: int) -> None:
-        """Wait for the slot's beginning, with ears open."""
-        self._listen(self._clock.begins(slot), lambda: False)
+                self._link.ask_news(other)
 
     def _miss(self, slot: int) -> None:
         """Slots since the last one in which the device took part: it only harvested."""
@@ -284,7 +293,8 @@ class Agent:
         slot = self._open or 0
 
         def settled(origin: int) -> bool:
-            heard = (kind, origin) in self._heard or origin in self._unheard
+            # whoever has said its model says no state any more: that one was said before this device was there
+            heard = not {(kind, origin), ("model", origin)}.isdisjoint(self._heard) or origin in self._unheard
             return heard or not self._reachable(origin) or self._ahead.get(origin, 0) > slot
 
         self._listen(until, lambda: all(map(settled, origins)))
@@ -325,7 +335,8 @@ class Agent:
                 self._members.keys = self._folder.members().keys
                 self._sender = replace(self._sender, identity=self._folder.identity())
             for device, proof in self._link.proofs().items():
-                self._inbox.proven(device, *proof)
+                self._inbox.proven(device, proof.started, proof.day_second, proof.elapsed_second)
+                self._joinable[device] = proof.next_slot
             arrived = self._link.received(until)
             if arrived is not None:
                 self._take(arrived)

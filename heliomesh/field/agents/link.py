@@ -32,7 +32,7 @@ _MOST_STATUS_BYTES = 1 << 16  # of a journal's line
 _MOST_PAPER_BYTES = 1 << 20
 _MOST_MESSAGE_BYTES = 1 << 20  # Zenoh drops longer ones before they are whole
 _NONCE_BYTES = 16
-_MOST_PROOF_BYTES = 100
+_MOST_PROOF_BYTES = 128  # a signature, two times of 19 digits and a slot
 _MOST_DIGITS = 9  # of a device's number
 _MOST_START_DIGITS = 20  # of nanoseconds since 1970
 _NANO = 1e-9
@@ -47,6 +47,7 @@ class Proof(NamedTuple):
 
     started: int  # [ns since 1970]
     day_second: float  # by its clock, since 1970
+    next_slot: int  # in which one can still join it
     elapsed_second: float  # between question and answer
 
 
@@ -145,9 +146,10 @@ class Link(_Station):
         ignored: Collection[int] = (),
         share_bytes: int = SMALL_SHARE_BYTES,
         day_second: Callable[[], float] = time.time,
+        next_slot: Callable[[], int] = int,
     ) -> None:
         settings = folder.settings
-        self._started, self._ignored, self._day_second = started, ignored, day_second
+        self._started, self._ignored, self._day_second, self._next_slot = started, ignored, day_second, next_slot
         self._proofs: dict[int, Proof] = {}  # of neighbours, as they came
         self._waiting = Waiting(share_bytes)
         super().__init__(folder, str(settings.device), settings.network, settings.listen, settings.neighbours)
@@ -184,8 +186,8 @@ class Link(_Station):
         answers = (self._proof(self._own, nonce, asked_second, reply) for replies in asked for reply in replies)
         return sorted({proof.started for proof in answers if proof is not None} - {self._started})
 
-    def ask_time(self, device: int) -> None:
-        """Ask a neighbour for its time of day; `proofs` has its answer as soon as it comes."""
+    def ask_news(self, device: int) -> None:
+        """Ask a neighbour for its time of day and its slot; `proofs` has its answer as soon as it comes."""
         nonce, asked_second = token_bytes(_NONCE_BYTES), time.monotonic()
 
         def keep(reply: zenoh.Reply) -> None:
@@ -207,10 +209,11 @@ class Link(_Station):
         key = self._keys.get(member)
         if key is None or not members_of({member: key}).signed(int(member), nonce + text, signature):
             return None
-        started, _, day = text.partition(b" ")
-        if not (started.isdigit() and day.isdigit()):
+        words = text.split(b" ")
+        if len(words) != 3 or not all(map(bytes.isdigit, words)):
             return None
-        return Proof(int(started), int(day) * _NANO, time.monotonic() - asked_second)
+        started, day_nanosecond, next_slot = map(int, words)
+        return Proof(started, day_nanosecond * _NANO, next_slot, time.monotonic() - asked_second)
 
     def _question(self, kind: str, member: str, nonce: bytes, second: float, *handler: Any) -> Any:
         every: dict[str, Any] = {"target": zenoh.QueryTarget.ALL, "consolidation": zenoh.ConsolidationMode.NONE}
@@ -235,9 +238,9 @@ class Link(_Station):
             self._question("prove", str(device), nonce, _RELAY_SECOND, answer)
 
     def _prove(self, query: zenoh.Query) -> None:
-        """Sign a fresh number, when this process began, and the time of day."""
+        """Sign a fresh number, when this process began, the time of day and the slot in which one can join it."""
         if (nonce := _nonce(query)) is not None:
-            text = f"{self._started} {round(self._day_second() / _NANO)}".encode()
+            text = f"{self._started} {round(self._day_second() / _NANO)} {self._next_slot()}".encode()
             query.reply(query.key_expr, self._identity.sign(nonce + text) + text)
 
 

@@ -31,7 +31,7 @@ from heliomesh.planners.decentralized.device_step import DeviceStep, action_tabl
 from heliomesh.planners.decentralized.literal import uniform_policy
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.shares import Stacks
-from heliomesh.planners.decentralized.turn import Network, OwnShares, Turn
+from heliomesh.planners.decentralized.turn import Network, Shares, Turn
 
 _MOST_BEST_RESPONSES = 4  # rounds of pure best responses after the soft ones
 
@@ -66,7 +66,7 @@ class Consistent:
         )
         self._prepared: dict[Hashable, Turn] = {}  # turns, by the scopes of all tables
         self._last: dict[int, tuple[list[tuple[Variable, ...]], Turn]] = {}  # by turn, what served last
-        self._prepared_values: dict[Hashable, OwnShares] = {}
+        self._prepared_values: dict[Hashable, Shares] = {}
         self._stacks = Stacks()
 
     def run(self, track: Track) -> tuple[list[tuple[Variable, ...]], list[list[Tensor]], float]:
@@ -149,10 +149,15 @@ class Consistent:
     def _values(self, raw: Mapping[int, Factor], policies: Mapping[int, Factor], slot: int) -> dict[int, Factor]:
         """V_l of every representative under the policies of all."""
         scopes = (*_scopes(raw), *_scopes(policies))
-        if scopes not in self._prepared_values:
-            self._prepared_values[scopes] = OwnShares(self._network, raw, policies, self._stacks)
-        shares = self._prepared_values[scopes].run(raw, policies, self._reference, slot)
-        return {i: self.steps[i].value_of(shares[i], policies[i], slot) for i in self.representatives}
+        if scopes not in self._prepared_values:  # every one's share for itself, over all that it sees
+            own = [self._network.pair(i, i, self._network.own_states[i], raw, policies) for i in policies]
+            self._prepared_values[scopes] = Shares(self._network, own, policies, self._stacks)
+        prepared, values = self._prepared_values[scopes], {}
+        for pairs, shares in prepared.run(raw, prepared.in_line(policies), self._reference, slot):
+            for pair, row in zip(pairs, shares, strict=True):
+                share = Factor(pair.scope, row.view(self.problem.sizes(pair.scope)))
+                values[pair.source] = self.steps[pair.source].value_of(share, policies[pair.source], slot)
+        return {i: values[i] for i in self.representatives}
 
     def _raw_tables(
         self,

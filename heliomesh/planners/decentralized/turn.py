@@ -90,23 +90,6 @@ class Shares:
         return torch.cat([stored(policies[i]) for i in self._representatives])
 
 
-class OwnShares:
-    """Every representative's share for itself over all that it sees, from which its value follows."""
-
-    def __init__(self, network: Network, raw: Tables, policies: Tables, stacks: Stacks) -> None:
-        pairs = [network.pair(i, i, network.own_states[i], raw, policies) for i in policies]
-        self._problem, self._shares = network.problem, Shares(network, pairs, policies, stacks)
-
-    def run(self, raw: Tables, policies: Tables, reference: Reference, slot: int) -> dict[int, Factor]:
-        """Shares of all representatives."""
-        found = self._shares.run(raw, self._shares.in_line(policies), reference, slot)
-        return {
-            pair.source: Factor(pair.scope, row.view(self._problem.sizes(pair.scope)))
-            for pairs, shares in found
-            for pair, row in zip(pairs, shares, strict=True)
-        }
-
-
 class Turn:
     """Movers of one turn, prepared for the scopes of given tables."""
 
@@ -116,9 +99,10 @@ class Turn:
         self._network = network
         pairs = {mover: self._pairs(mover, raw, policies) for mover in movers}
         self._shares = Shares(network, [pair for row in pairs.values() for pair in row], policies, stacks)
-        scopes = {i: policy.scope for i, policy in policies.items()}
-        where = _Stored(self._shares.offsets(), self._shares.policy_offsets, scopes)
-        self._responses = _responses(network.problem, pairs, where)
+        groups: defaultdict[Hashable, dict[int, Sequence[Pair]]] = defaultdict(dict)  # of one shape
+        for mover, row in pairs.items():
+            groups[network.problem.sizes(response_scope(mover, row)), len(row)][mover] = row
+        self._responses = [_Response(network.problem, group, self._shares, policies) for group in groups.values()]
 
     def _pairs(self, mover: int, raw: Tables, policies: Tables) -> list[Pair]:
         own, network = action(mover), self._network
@@ -134,19 +118,13 @@ class Turn:
         return {mover: new for response in self._responses for mover, new in response.run(told, flat, *step).items()}
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """Where tables begin once they are put one after another."""
-
-    shares: Mapping[tuple[int, int], int]  # by source and mover
-    policies: Mapping[int, int]
-    policy_scopes: Mapping[int, Scope]
-
-
 class _Response:
     """Movers whose responses have one shape."""
 
-    def __init__(self, problem: Problem, pairs: Mapping[int, Sequence[Pair]], where: _Stored) -> None:
+    def __init__(
+        self, problem: Problem, pairs: Mapping[int, Sequence[Pair]], stored_shares: Shares, policies: Tables
+    ) -> None:
+        begins = stored_shares.offsets()
         self._scopes = {mover: response_scope(mover, row) for mover, row in pairs.items()}
         orders = {mover: action_first(scope) for mover, scope in self._scopes.items()}
         self._shape = problem.sizes(next(iter(orders.values())))  # action, states...
@@ -155,13 +133,16 @@ class _Response:
         self._shares = [
             Reader(
                 problem,
-                [(where.shares[row[k].source, mover], row[k].scope, orders[mover]) for mover, row in pairs.items()],
+                [(begins[row[k].source, mover], row[k].scope, orders[mover]) for mover, row in pairs.items()],
             )
             for k in sources
         ]
         self._before = Reader(
             problem,
-            [(where.policies[m], action_first(where.policy_scopes[m]), order) for m, order in orders.items()],
+            [
+                (stored_shares.policy_offsets[m], action_first(policies[m].scope), order)
+                for m, order in orders.items()
+            ],
         )
         self._infeasible = torch.stack([infeasible(problem, m, order) for m, order in orders.items()])
 
@@ -184,14 +165,6 @@ def _offsets(problem: Problem, policies: Tables) -> dict[int, int]:
         found[device] = first
         first += entries(problem.sizes(policy.scope))
     return found
-
-
-def _responses(problem: Problem, pairs: Mapping[int, Sequence[Pair]], where: _Stored) -> list[_Response]:
-    """Movers in batches of one shape."""
-    groups: defaultdict[Hashable, dict[int, Sequence[Pair]]] = defaultdict(dict)
-    for mover, row in pairs.items():
-        groups[problem.sizes(response_scope(mover, row)), len(row)][mover] = row
-    return [_Response(problem, group, where) for group in groups.values()]
 
 
 def response_scope(mover: int, pairs: Sequence[Pair]) -> Scope:
