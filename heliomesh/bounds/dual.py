@@ -369,7 +369,8 @@ class Dual:
             future = alike.filled(future, int(alike.law.phase_of_slot[slot]))
             kernel = self.problem.channel.kernel.to(future.dtype)
             future = moved_channels(future.reshape(value.shape), axes, kernel).reshape(future.shape)
-        price = self._paid_in(paid, slot).reshape(-1, self.skies, paid.shape[-1])
+        by_sky = paid.reshape(-1, self.skies, *paid.shape[1:])[self.blocks[slot]].movedim(0, 2)
+        price = by_sky.reshape(-1, self.skies, paid.shape[-1])  # (device · channel state, sky, action)
         return alike.spent(future, price).reshape(value.shape)
 
     def _over_channels(self, value: Tensor, axes: int) -> Tensor:
@@ -473,10 +474,6 @@ class Dual:
         for _ in watchers.axes:
             channels = torch.outer(channels, self.problem.channel.stationary.to(paid.dtype)).flatten()
         return self.problem.initial_energy_law[watchers.devices].unsqueeze(1) * channels.reshape(1, -1, 1)
-
-    def _paid_in(self, paid: Tensor, slot: int) -> Tensor:
-        """Prices of a slot by the shared weather; (device, channel state, sky, action)."""
-        return paid.reshape(-1, self.skies, *paid.shape[1:])[self.blocks[slot]].movedim(0, 2)
 
     def _watched_prices(self, watchers: Watchers, flat: Tensor) -> Tensor:
         """Σ_i g_ij of a group of devices for the joint levels of the channels watched."""

@@ -45,7 +45,9 @@ def train_stacks(jobs: Sequence[Job], shelf: Shelf, work: Execution) -> dict[str
     stacks, failed = _stacks(jobs, shelf, work), dict[str, TrainingError]()
     alone = len(stacks) < 2 or (work.train_map or work.parallel_map) is map
     with closing((_here if alone else _elsewhere)(stacks, shelf, work, failed)) as slots:
-        for _ in work.track(slots, "train", sum(_num_slots_left(stack, shelf) for stack in stacks)):
+        done = (max(common_slots(shelf.checkpoints(stack)), default=0) for stack in stacks)
+        left = sum(stack[0].num_slots - slot for stack, slot in zip(stacks, done, strict=True))
+        for _ in work.track(slots, "train", left):
             pass
     if len(jobs) == 1:
         return failed
@@ -79,10 +81,6 @@ def _equally_far(jobs: Sequence[Job], shelf: Shelf) -> list[list[Job]]:
     newest = {job.key(): max(common_slots(shelf.checkpoints([job])), default=0) for job in jobs}
     ordered = sorted(jobs, key=lambda job: newest[job.key()])
     return [list(group) for _, group in groupby(ordered, key=lambda job: newest[job.key()])]
-
-
-def _num_slots_left(stack: Sequence[Job], shelf: Shelf) -> int:
-    return stack[0].num_slots - max(common_slots(shelf.checkpoints(stack)), default=0)
 
 
 def _here(

@@ -22,7 +22,7 @@ from heliomesh.learning.run import TrainingError
 from heliomesh.pages.headline import certified_bounds, ledger_totals, scheme_facts
 from heliomesh.pages.intervals import LEAST_PAIRS
 from heliomesh.pages.packing import Blobs, estimated_characters
-from heliomesh.pages.run_folder import Curves, Live, RunFolder, read_run
+from heliomesh.pages.run_folder import Curves, RunFolder, read_run
 from heliomesh.pages.schemes import grouped, scenario_hash, scenario_names, short_title
 from heliomesh.pages.seed_by_seed import differences, seeds_of
 from heliomesh.pages.verdict import answer
@@ -120,7 +120,7 @@ def _check_size(runs: Sequence[RunFolder], every: int) -> None:
 
 
 def _run_facts(run: RunFolder, scenario: int, every: int, blobs: Blobs) -> Facts:
-    mix, why_no_mix = _label_mix(run)
+    (mix, why_no_mix), live = _label_mix(run), run.live
     return {
         "name": run.path.resolve().name.encode("utf-8", "replace").decode(),
         "planner": run.planner,
@@ -132,15 +132,11 @@ def _run_facts(run: RunFolder, scenario: int, every: int, blobs: Blobs) -> Facts
         "missing": list(run.missing),
         "curves": _curve_facts(run.curves, blobs),
         "trace": None if run.trace is None else _trace_facts(run.trace, run.episode, run, every, blobs),
-        "live": None if run.live is None else _live_facts(run.live, blobs),
+        "live": live and {"slot": blobs.integers_of(live.slots), "heard": blobs.bits_of(live.heard)},
         "labels": None if mix is None else blobs.integers_of(mix),
         "why_no_labels": why_no_mix,
         "provenance": {name: run.provenance[name] for name in _PROVENANCE.split() if name in run.provenance},
     }
-
-
-def _live_facts(live: Live, blobs: Blobs) -> Facts:
-    return {"slot": blobs.integers_of(live.slots), "heard": blobs.bits_of(live.heard)}
 
 
 def _curve_facts(curves: Curves, blobs: Blobs) -> Facts:

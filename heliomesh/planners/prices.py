@@ -23,7 +23,7 @@ from torch import Tensor
 
 from heliomesh.bounds.minorant import plan_grid
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB
-from heliomesh.grid.best_response import Descent, descend, starting_laws
+from heliomesh.grid.best_response import descend, starting_laws
 from heliomesh.grid.energy_after_action import EnergyAfterAction
 from heliomesh.grid.numpy_lookup import Floats, Ints, NumpyEnergyLookup, is_few
 from heliomesh.grid.single_device import action_laws
@@ -33,7 +33,7 @@ from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation, OwnStatePolicy, Plan, untracked
 from heliomesh.model.problem import Problem
 from heliomesh.slot.coordination import Coordination
-from heliomesh.slot.enumerated_cost import CostForm, cost_form
+from heliomesh.slot.enumerated_cost import cost_form
 from heliomesh.slot.ties import first_least, first_least_of
 
 
@@ -162,7 +162,7 @@ def _plan(context: PlannerContext[Options]) -> Plan:
     coordination = Coordination(problem)
     if options.coordinate:
         coordination.check_fits(options.memory_gib)
-    respond = partial(_respond, problem, cost_form(problem), options.sweeps)
+    respond = partial(descend, problem, cost_form(problem), sweeps=options.sweeps, track=untracked, description="")
     results = list(context.track(context.parallel_map(respond, starts), "prices, starts", len(starts)))
     costs = torch.tensor([result.cost for result in results], dtype=torch.float64)
     best = results[int(first_least(costs))]
@@ -209,10 +209,6 @@ def _laws_of(problem: Problem, previous: Plan) -> Tensor:
     if not isinstance(alone, Alone):
         raise TypeError(f"previous: expected a plan of the planner 'prices', actual value {previous.planner!r}")
     return action_laws(problem, alone.actions)
-
-
-def _respond(problem: Problem, form: CostForm, sweeps: int, start: Tensor) -> Descent:
-    return descend(problem, form, start, sweeps, untracked, "")
 
 
 STARTS_WARM = True  # it uses the context's previous plan

@@ -1,6 +1,6 @@
 """What stored results say: means with 95 % intervals over seeds, and paired differences between schemes."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, TypeGuard
@@ -35,17 +35,13 @@ class Result:
         versions, machine = (self.facts.get(name) for name in ("versions", "machine"))
         if not isinstance(versions, dict) or not isinstance(machine, dict):
             return ""
-        return ", ".join([f"numpy {versions.get('numpy')}", f"torch {versions.get('torch')}", str(_chip(machine))])
+        chip = machine.get("gpu") or machine.get("processor") or machine.get("machine")  # as the first runs name it
+        return f"numpy {versions.get('numpy')}, torch {versions.get('torch')}, {chip}"
 
     @property
     def missing(self) -> int:
         """Seeds that have no run."""
         return self.line.num_seeds - int(self.curves["seed"].nunique())
-
-
-def _chip(machine: Mapping[str, Any]) -> object:
-    """The GPU, or the kind of processor; the first runs name it otherwise."""
-    return machine.get("gpu") or machine.get("processor") or machine.get("machine")
 
 
 def result_of(line: Line, runs: Sequence[Run]) -> Result:

@@ -104,7 +104,9 @@ class _Writer:
     how: Deployment
 
     def write(self) -> list[AgentFolder]:
-        network = f"{_plain(self.problem.scenario.name)}-{token_hex(4)}"
+        # other letters mean something in Zenoh's keys
+        plain = "".join(letter if letter.isalnum() else "-" for letter in self.problem.scenario.name)
+        network = f"{plain or 'network'}-{token_hex(4)}"
         authority = new_authority(network)
         authority.write(self.root / "authority.pem", self.root / "authority.key")
         devices = range(self.problem.num_devices)
@@ -191,8 +193,3 @@ def write_scenario(scenario: Scenario, folder: Path) -> None:
             write_bytes(folder / copy, source.read_bytes())
             data[section][name] = copy
     write_text(folder / "scenario.toml", tomli_w.dumps(data))
-
-
-def _plain(name: str) -> str:
-    """A name without letters that mean something in Zenoh's keys."""
-    return "".join(letter if letter.isalnum() else "-" for letter in name) or "network"
