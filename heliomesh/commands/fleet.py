@@ -91,7 +91,7 @@ def fleet_command(
 def _check_out(out: Path) -> None:
     shared.check_folder(out)
     if is_finished(out) or (out / PLAN).exists():
-        raise TrainingError(f"{out}: this folder holds a run. Choose an empty one.")
+        raise TrainingError(f"--out: expected an empty folder, actual: {out} holds a run")
 
 
 def _watched(output: shared.OutputOptions) -> Execution:
