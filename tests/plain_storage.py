@@ -6,7 +6,7 @@ from pathlib import Path
 
 import heliomesh as hm
 
-FOLDER = Path(hm.__file__).parent / "physics" / "storages"
+FOLDER = Path(hm.__file__).parent / "scenario" / "storages"
 IDEAL = {"charge_efficiency": 1.0, "leak_per_day": 0.0, "converter_efficiency": 1.0}
 
 

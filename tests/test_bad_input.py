@@ -177,7 +177,11 @@ OVERRIDES = [
     (["energy.compute_joule=[1, 1, 1, 1, 'x']"], "energy.compute_joule.4", "expected a number, actual value 'x'"),
     (["energy.cpu_hz=[1, 1, -1, 1, 1]"], "energy.cpu_hz.2", "actual value -1"),
     (["energy.capacity_joule=0"], "energy.capacity_joule", "greater than 0"),
-    (["energy.storage=lead"], "energy.storage", "'ideal', 'li-ion' or 'supercapacitor'"),
+    (
+        ["energy.storage=lead"],
+        "energy.storage",
+        "one of ideal, li-ion, nimh, supercapacitor, actual value 'lead'",
+    ),
     (["energy.charge_efficiency=0"], "energy.charge_efficiency", "greater than or equal to 0.001"),
     (["energy.charge_efficiency=[1, 1, 1, 1, 1.5]"], "energy.charge_efficiency.4", "less than or equal to 1"),
     (["energy.leak_per_day=1"], "energy.leak_per_day", "less than 1"),

@@ -4,14 +4,12 @@
 
 e is drawn for training and sending, D for listening, sleeping and waking; both include what the converter loses. λ is
 what a slot's leakage leaves, η_in the share of the harvest that is stored. The law is linear between empty and full,
-so grids keep its means and bounds their proofs. `storages/*.toml` has published numbers, which a scenario's own
+so grids keep its means and bounds their proofs. `scenario/storages` has published numbers, which a scenario's own
 replace.
 """
 
-import tomllib
 from dataclasses import dataclass, replace
-from functools import cached_property
-from importlib.resources import files
+from functools import cache, cached_property, partial
 from typing import Any
 
 import torch
@@ -19,12 +17,12 @@ from torch import Tensor
 
 from heliomesh.physics.piecewise import linear
 from heliomesh.physics.sending import Sending
+from heliomesh.scenario import parts
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.section import MOST_JOULE, per_device
 
 _DAY_SECOND = 86400.0
-_IDEAL: dict[str, Any] = {"charge_efficiency": 1.0, "leak_per_day": 0.0, "converter_efficiency": 1.0}
 
 
 @dataclass(frozen=True)
@@ -67,16 +65,12 @@ class Converter:
 
 def storage_settings(scenario: Scenario) -> dict[str, Any]:
     """Charge efficiency, leakage and converter efficiency: the scenario's own, else those of its storage."""
-    energy = scenario.energy
-    published = _IDEAL if energy.storage == "ideal" else published_storage(energy.storage)
-    own = {name: getattr(energy, name) for name in _IDEAL}
-    return {name: published[name] if value is None else value for name, value in own.items()}
+    energy, published = scenario.energy, _sheet(scenario.energy.storage)
+    own = {name: getattr(energy, name) for name in ("charge_efficiency", "leak_per_day", "converter_efficiency")}
+    return {name: getattr(published, name) if value is None else value for name, value in own.items()}
 
 
-def published_storage(name: str) -> dict[str, Any]:
-    """A file of `storages`, its sources included."""
-    text = (files("heliomesh") / "physics" / "storages" / f"{name}.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+_sheet = cache(partial(parts.read, "storage"))
 
 
 def build_converter(scenario: Scenario) -> Converter:

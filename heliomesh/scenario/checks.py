@@ -4,6 +4,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from heliomesh.common import catalog
+from heliomesh.scenario import parts
 from heliomesh.scenario.errors import ScenarioError, one_of, refuse, shortened
 from heliomesh.scenario.schema import (
     AGGREGATION_CATALOG,
@@ -93,6 +94,9 @@ def _check_name(field: str, name: str, built_in: tuple[str, ...], package: str) 
 
 
 def _check_energy(energy: Energy) -> None:
+    known = parts.names("storage")
+    if energy.storage not in known:
+        raise ScenarioError("energy.storage", one_of(known, "value", energy.storage))
     _check_powers("energy.powers_watt", energy.powers_watt)
     _check_consumed(energy)
     smallest, largest = (extreme(per_device(energy.capacity_joule, 1)) for extreme in (min, max))

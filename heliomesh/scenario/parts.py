@@ -1,7 +1,8 @@
-"""Radios and boards: numbers of data sheets that stand in for fields of a scenario.
+"""Radios, boards and storages: numbers of data sheets that stand in for fields of a scenario.
 
-A part is a small TOML file of `physics/radios` or `physics/boards`, or the user's own. A scenario that names one gets
-its numbers in every field that it does not set itself; the name is not kept, so that a scenario needs no other file.
+A part is a small TOML file of `scenario/radios`, `scenario/boards` or `scenario/storages`: a new one is a new file.
+A scenario that names a radio or board, of the package or the user's own, gets its numbers in every field that it does
+not set itself; the name is not kept, so that a scenario needs no other file. The name of a storage is kept.
 """
 
 import math
@@ -18,7 +19,7 @@ from heliomesh.common import catalog
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.files import read_text
 from heliomesh.scenario.schema import Energy, Link
-from heliomesh.scenario.section import Positive, Section, Vector, validated
+from heliomesh.scenario.section import ConverterEfficiency, Decay, Positive, Section, Share, Vector, validated
 
 Dbm = Annotated[float, Field(ge=-300, le=100)]
 _SECTIONS: dict[str, type[Section]] = {"energy": Energy, "link": Link}
@@ -54,17 +55,26 @@ class BoardSheet(Sheet):
     flop_per_second: Positive = Field(description="sustained floating-point operations per second")
 
 
-_KINDS: dict[str, tuple[str, type[Sheet]]] = {"radio": ("radios", RadioSheet), "board": ("boards", BoardSheet)}
+class StorageSheet(Sheet):
+    """What a battery or capacitor and its converters lose."""
+
+    charge_efficiency: Share = Field(description="share of the harvest that is stored")
+    leak_per_day: Decay = Field(description="share of the stored energy that a day takes")
+    converter_efficiency: ConverterEfficiency
+
+
+_KINDS: dict[str, type[Sheet]] = {"radio": RadioSheet, "board": BoardSheet, "storage": StorageSheet}
+_FILLED = ("radio", "board")  # whose numbers a scenario takes over
 
 
 def names(kind: str) -> list[str]:
-    """Names of the parts that come with the package; the kind is "radio" or "board"."""
+    """Names of the parts that come with the package; the kind is "radio", "board" or "storage"."""
     entries = (entry.name for entry in _folder(kind).iterdir())
     return sorted(name.removesuffix(".toml") for name in entries if name.endswith(".toml"))
 
 
 def read(kind: str, name: object) -> Any:
-    """The `RadioSheet` or `BoardSheet` of a name, or of the user's own ``.toml`` file; raises ScenarioError."""
+    """The sheet of a name, or of the user's own ``.toml`` file; raises ScenarioError."""
     field, known = f"energy.{kind}", names(kind)
     if isinstance(name, str) and name.endswith(".toml"):
         text = read_text(field, Path(name))
@@ -77,14 +87,14 @@ def read(kind: str, name: object) -> Any:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise ScenarioError(field, "TOML", f"file {name!r}: {error}") from None
-    part = validated(_KINDS[kind][1], data, field)
+    part = validated(_KINDS[kind], data, field)
     if isinstance(part, RadioSheet):
         _check(part)
     return part
 
 
 def _folder(kind: str) -> Any:
-    return files("heliomesh") / "scenario" / _KINDS[kind][0]
+    return files("heliomesh") / "scenario" / f"{kind}s"
 
 
 def _check(radio: RadioSheet) -> None:
@@ -158,7 +168,7 @@ def filled(data: Mapping[str, Any]) -> dict[str, Any]:
     whole = dict(data)
     if not isinstance(whole.get("energy"), Mapping):
         return whole
-    for kind in _KINDS:
+    for kind in _FILLED:
         energy = dict(whole["energy"])
         name, whole["energy"] = energy.pop(kind, None), energy
         for section, numbers in ({} if name is None else _numbers(kind, name)).items():
@@ -169,7 +179,7 @@ def filled(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def forget(data: dict[str, Any], changes: Mapping[str, Any]) -> None:
     """Take the numbers out of a scenario's data that a new radio or board among the changes brings."""
-    for kind in _KINDS:
+    for kind in _FILLED:
         if f"energy.{kind}" in changes:
             for section, numbers in _numbers(kind, changes[f"energy.{kind}"]).items():
                 for field in numbers:

@@ -15,11 +15,11 @@ from heliomesh.scenario.on_air import Format
 from heliomesh.scenario.section import (
     MOST_WATT,
     CloudyEvent,
+    ConverterEfficiency,
     Count,
     Decay,
     Edge,
     Fraction,
-    LoadPoint,
     NonNegative,
     PerDeviceDecay,
     PerDeviceNonNegative,
@@ -206,12 +206,12 @@ class Energy(Section):
         "uniform-grid",
         description="first stored energy: uniform, uniform on battery_levels points (else 9), or joules per device",
     )
-    storage: Literal["ideal", "li-ion", "supercapacitor"] = Field(
-        "ideal", description="published losses of a storage, or none; the next three fields replace its numbers"
+    storage: str = Field(
+        "ideal", description="a name of `scenario/storages`, whose losses stand in for the next three fields"
     )
     charge_efficiency: PerDeviceShare | None = Field(None, description="share of the harvest that is stored")
     leak_per_day: PerDeviceDecay | None = Field(None, description="share of the stored energy that a day takes")
-    converter_efficiency: Share | Annotated[tuple[LoadPoint, ...], Field(strict=False, min_length=1)] | None = Field(
+    converter_efficiency: ConverterEfficiency | None = Field(
         None, description="share of the energy drawn that reaches the load: one number, or [load in W, share] points"
     )
     receive_watt: PerDeviceNonNegative = Field(0.0, description="power of the receiver while it listens [W]")

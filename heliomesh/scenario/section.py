@@ -44,6 +44,7 @@ PerDeviceShare = Share | Annotated[tuple[Share, ...], Field(strict=False)]
 PerDeviceDecay = Decay | Annotated[tuple[Decay, ...], Field(strict=False)]
 # a load [W] and the share of what is drawn that reaches it
 LoadPoint = Annotated[tuple[Positive, Share], Field(strict=False)]
+ConverterEfficiency = Share | Annotated[tuple[LoadPoint, ...], Field(strict=False, min_length=1)]
 Edge = Annotated[tuple[int, int], Field(strict=False)]
 Metre = Annotated[float, Field(ge=-1e9, le=1e9)]
 Place = Annotated[tuple[Metre, Metre], Field(strict=False)]

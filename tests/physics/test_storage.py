@@ -1,6 +1,7 @@
 """Storage: published numbers with their sources, the law by hand, and the grid's kernel against plain loops."""
 
 import math
+import shutil
 import tomllib
 
 import numpy as np
@@ -13,6 +14,7 @@ import heliomesh as hm
 from heliomesh.model.problem import interpolated, with_levels
 from heliomesh.physics.battery import Battery
 from heliomesh.physics.storage import Converter, Losses
+from heliomesh.scenario import parts
 from tests.physics.test_battery import law_of, laws, tensor
 from tests.plain_storage import FOLDER, PlainStorage
 
@@ -34,14 +36,23 @@ def lossy(capacity, levels, retention=1.0, efficiency=1.0, drain=0.0, rounding="
 
 
 def test_the_scenario_knows_the_published_storages():
-    kinds = hm.Scenario.json_schema()["$defs"]["Energy"]["properties"]["storage"]["enum"]
-    assert kinds == ["ideal", *NAMES]
+    assert parts.names("storage") == NAMES
+
+
+def test_a_new_storage_is_one_file(tmp_path, monkeypatch):
+    folder = shutil.copytree(FOLDER, tmp_path / "storages")
+    with pytest.raises(hm.ScenarioError, match="energy.storage: expected one of ideal, "):
+        tiny(**{"energy.storage": "lossy"})
+    text = (FOLDER / "li-ion.toml").read_text(encoding="utf-8").replace("0.916", "0.5")
+    (folder / "lossy.toml").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(parts, "_folder", lambda kind: folder)
+    assert tiny(**{"energy.storage": "lossy"}).battery.losses.charge_efficiency.unique().tolist() == [0.5]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_published_number_has_a_source_and_is_possible(name):
     found = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
-    assert set(found) == {*FIELDS, "source"}
+    assert set(found) == {*FIELDS, "source", "title"}
     assert set(found["source"]) == FIELDS
     assert all(len(text) > 40 for text in found["source"].values())
     own = {f"energy.{field}": found[field] for field in FIELDS}
@@ -50,9 +61,10 @@ def test_every_published_number_has_a_source_and_is_possible(name):
     for field in ("retention", "charge_efficiency", "drain_joule"):
         assert torch.equal(getattr(written_out.battery.losses, field), getattr(published.battery.losses, field))
     assert torch.equal(written_out.actions.spent_joule, published.actions.spent_joule)
-    assert bool((published.battery.losses.charge_efficiency < 1).all())
-    assert bool((published.battery.losses.retention < 1).all())
-    assert bool((published.actions.spent_joule[:, 1:] > tiny().actions.spent_joule[:, 1:]).all())
+    loses = name != "ideal"
+    assert bool(((published.battery.losses.charge_efficiency < 1) == loses).all())
+    assert bool(((published.battery.losses.retention < 1) == loses).all())
+    assert bool(((published.actions.spent_joule[:, 1:] > tiny().actions.spent_joule[:, 1:]) == loses).all())
 
 
 def test_a_scenario_replaces_published_numbers():
