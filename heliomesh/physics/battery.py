@@ -10,7 +10,7 @@ split is a lottery. `bounds/minorant.py` turns a grid into a bound.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from heliomesh.physics.storage import Losses
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.section import per_device
 
-Floats = npt.NDArray[np.float64]
+Joules = TypeVar("Joules", Tensor, npt.NDArray[np.float64])
 
 # Rounding is forgiven as a share of the energies compared. A share of a step or of a capacity would pay for whole
 # actions where batteries are large.
@@ -123,24 +123,21 @@ class Battery:
         """Whether stored energy does not pay for the drain: nothing else is then affordable; (..., device)."""
         return ~pays(battery_joule, self.losses.drain_joule)
 
-    def step(self, battery_joule: Tensor, spent_joule: Tensor, harvested_joule: Tensor) -> tuple[Tensor, Tensor]:
-        """Next stored energy and the harvest that overflows [J], from spending e + D; shapes (..., device)."""
-        losses = self.losses
-        kept = losses.retention * (battery_joule - spent_joule).clamp_min(0)
-        filled = kept + losses.charge_efficiency * harvested_joule
-        stored = torch.minimum(filled, self.capacity_joule)
-        return stored, (filled - stored) / losses.charge_efficiency
+    def step(self, battery_joule: Joules, spent_joule: Joules, harvested_joule: Joules) -> tuple[Joules, Joules]:
+        """Next stored energy and the harvest that overflows [J], from spending e + D; shapes (..., device).
 
-    def stored(self, battery_joule: Floats, spent_joule: Floats, harvested_joule: Floats) -> Floats:
-        """The stored energy of `step`, by NumPy, which begins sooner: for few devices."""
-        capacity, retention, efficiency = self._numbers
-        kept = retention * np.maximum(battery_joule - spent_joule, 0)
-        return np.minimum(kept + efficiency * harvested_joule, capacity)
+        Tensors or arrays: NumPy begins sooner, which tells where devices are few.
+        """
+        capacity, retention, efficiency = self._numbers[isinstance(battery_joule, np.ndarray)]
+        filled = retention * (battery_joule - spent_joule).clip(min=0) + efficiency * harvested_joule
+        stored = filled.clip(max=capacity)
+        return stored, (filled - stored) / efficiency
 
     @cached_property
-    def _numbers(self) -> tuple[Floats, Floats, Floats]:
-        """Capacity, λ and η_in as arrays; (device,) each."""
-        return self.capacity_joule.numpy(), self.losses.retention.numpy(), self.losses.charge_efficiency.numpy()
+    def _numbers(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Capacity, λ and η_in as tensors, and as arrays; (device,) each."""
+        tensors = self.capacity_joule, self.losses.retention, self.losses.charge_efficiency
+        return tensors, tuple(one.numpy(force=True) for one in tensors)
 
     def kept_steps(self) -> tuple[Tensor, Tensor]:
         """What drain and leakage leave of every level, λ (l − D)⁺: whole grid steps and the rest; (device, level)."""

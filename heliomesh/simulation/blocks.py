@@ -135,7 +135,7 @@ class _Blocks(Episodes):
             batteries.append(battery)
             actions.append(action)
             spent = np.minimum(drawn.take(action + start, mode="clip"), battery)  # checked below
-            battery = self.problem.battery.stored(battery, spent, harvested)
+            battery, _ = self.problem.battery.step(battery, spent, harvested)
         self.battery_joule, chosen = torch.from_numpy(battery), torch.from_numpy(np.stack(actions))
         where, count = f"{type(self._policy).__name__}.ahead", len(self.problem.actions)
         guard.check_actions(where, chosen, tuple(harvested_joule.shape), count)
