@@ -41,7 +41,7 @@ def test_the_scenario_knows_the_published_storages():
 
 def test_a_new_storage_is_one_file(tmp_path, monkeypatch):
     folder = shutil.copytree(FOLDER, tmp_path / "storages")
-    with pytest.raises(hm.ScenarioError, match="energy.storage: expected one of ideal, "):
+    with pytest.raises(hm.ScenarioError, match=r"energy\.storage: expected one of ideal, "):
         tiny(**{"energy.storage": "lossy"})
     text = (FOLDER / "li-ion.toml").read_text(encoding="utf-8").replace("0.916", "0.5")
     (folder / "lossy.toml").write_text(text, encoding="utf-8")
