@@ -23,13 +23,18 @@ _AGREE = "agree"
 
 @dataclass(frozen=True)
 class Scheme:
-    """What is compared; ``label`` is what was written."""
+    """What is compared; ``label`` is what was written, or the name that a figure gives it."""
 
+    label: str
     planner: CodeOrName
     options: Mapping[str, Any] = field(default_factory=dict)
     changes: Mapping[str, Any] = field(default_factory=dict)  # of the scenario
     agree: int = 0  # slots
-    label: str = ""
+
+    @property
+    def keeps_bound(self) -> bool:
+        """Whether a bound for the scenario holds for it: the world and the action set are the scenario's."""
+        return not self.agree and all(path.startswith("learning.") for path in self.changes)
 
     def job(self, base: Job) -> Job:
         """The job of this scheme where ``base`` names all else."""
@@ -51,7 +56,7 @@ def scheme_of(given: "Scheme | CodeOrName") -> Scheme:
     if isinstance(given, Scheme):
         return given
     if not isinstance(given, str):
-        return Scheme(given, label=find_planner(given).name)
+        return Scheme(find_planner(given).name, given)
     named, *settings = given.split("+")
     planner, options = _options(named)
     changes = dict(parse_override(text, f"scheme {given!r}") for text in settings)
@@ -63,7 +68,7 @@ def scheme_of(given: "Scheme | CodeOrName") -> Scheme:
         if "." not in path:
             known = ", ".join([_AGREE, *_SHORT])
             raise ScenarioError(f"scheme {given!r}", f"{known} or a path of the scenario", f"value {path!r}")
-    return Scheme(planner, options, in_full, agree, given)
+    return Scheme(given, planner, options, in_full, agree)
 
 
 def _options(text: str) -> tuple[str, dict[str, Any]]:

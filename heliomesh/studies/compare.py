@@ -1,5 +1,6 @@
 """All planners on one scenario, with common random numbers, and the models they lead to."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import numpy as np
 
 from heliomesh.bounds.dual import is_quick
-from heliomesh.common.arguments import Count, Index, NotEmpty, checked
+from heliomesh.common.arguments import Count, Index, NotEmpty, Probability, checked
 from heliomesh.common.catalog import CodeOrName
 from heliomesh.common.memory_limit import TooLargeError
 from heliomesh.common.mistakes import MistakeError
 from heliomesh.jobs.job import Job
+from heliomesh.jobs.scheme import Scheme, scheme_of
 from heliomesh.jobs.steps import job_of
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_settings
@@ -23,14 +25,16 @@ from heliomesh.learning.run import Run, TrainingError
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.model.policy import Plan, Track
-from heliomesh.model.problem import Problem
+from heliomesh.model.problem import Problem, build
 from heliomesh.planning import find_planner, lower_bound, make_plan, planner_names
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.simulation.diagnostics import Interval, Summary, columns, interval, summarise
 from heliomesh.simulation.trace import Trace, simulate
+from heliomesh.slot.agreement import agreed
 from heliomesh.studies.episodes import episodes_of, write_episodes
 from heliomesh.studies.gap_ledger import GapLedger, joined, ledgers_in
 from heliomesh.studies.line import by_episode
+from heliomesh.studies.scores import Scores, scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,8 +47,7 @@ class Row:
     """One planner's result; ``refusal`` instead of results where it did not fit, ``failure`` where it failed."""
 
     planner: str  # with what tells its variants apart
-    name: object  # the planner itself: its name, function or module
-    options: Mapping[str, Any]  # with which it was asked
+    scheme: Scheme  # as it was asked
     plan: Plan | None
     summary: Summary | None
     cost: np.ndarray[tuple[int], np.dtype[np.float64]] | None  # (episode,)
@@ -56,6 +59,11 @@ class Row:
     jobs: tuple[Job, ...] = ()  # trained under the first episodes
     runs: tuple[Run, ...] = ()  # what they gave
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether a bound for the problem holds for it: it picks the problem's actions, in the problem's world."""
+        return self.plan is not None and self.plan.picks_actions and self.scheme.keeps_bound
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -66,11 +74,31 @@ class Comparison:
     lower_bound: float | None = None  # certified, for the process that is simulated
     store: Store | None = None  # of plans, traces and runs, where they were kept
 
-    def table(self) -> "pd.DataFrame":
-        """One line per planner: cost and gap with 95 % half-widths, shares, seconds and, if trained, accuracies."""
+    @checked
+    def table(self, target: Probability | None = None, against: str | None = None) -> "pd.DataFrame":
+        """One line per planner: cost and gap with 95 % half-widths, shares, seconds and, if trained, scores.
+
+        Scores are those of `scores.py`, with differences paired by seed from the row ``against``, by default the
+        first that was trained. With a ``target`` accuracy: also slots and joules until it is reached.
+        """
         import pandas as pd
 
-        return pd.DataFrame([_line(row) for row in self.rows])
+        trained = {row.planner: scores(row.runs, target) for row in self.rows if row.runs}
+        if against is not None and against not in trained:
+            raise ScenarioError("against", f"one of {', '.join(trained)}", f"value {against!r}")
+        base = trained.get(against or next(iter(trained), ""), {})
+        return pd.DataFrame([_line(row, trained.get(row.planner, {}), base) for row in self.rows])
+
+    def curves(self) -> "pd.DataFrame":
+        """One line per planner, seed and evaluated slot, with the columns of `Run.metrics`."""
+        import pandas as pd
+
+        found = [
+            pd.DataFrame({"planner": row.planner, "seed": seed, **run.metrics})
+            for row in self.rows
+            for seed, run in enumerate(row.runs)
+        ]
+        return pd.concat(found, ignore_index=True) if found else pd.DataFrame({"planner": [], "seed": []})
 
     def refusals(self) -> dict[str, str]:
         """Why planners did not fit, by planner."""
@@ -88,8 +116,9 @@ class Comparison:
     def save_runs(self, folder: str | Path) -> list[Path]:
         """Copy every trained run with its plan and trace to a folder of its own, as `heliomesh run` leaves them."""
         return [
-            self._view(row, job, Path(folder) / f"{row.planner.replace(' ', '-')}-{job.episode}")
+            self._view(row, job, Path(folder) / f"{name}-{job.episode}")
             for row in self.rows
+            for name in [re.sub(r"[^\w.=+-]+", "-", row.planner)]
             for job in row.jobs
         ]
 
@@ -97,7 +126,7 @@ class Comparison:
         """A run's folder, with the costs of all episodes of its plan."""
         path = self._kept().view(job, folder)
         if row.plan is not None and row.cost is not None and row.summary is not None:
-            bound = self.lower_bound if row.plan.picks_actions else None
+            bound = self.lower_bound if row.is_bounded else None
             write_episodes(path, job.key(), episodes_of(job.seed, row.cost, row.summary, bound))
         return path
 
@@ -130,21 +159,21 @@ class Comparing:
     kept: int = 0  # first episodes whose traces are kept, to train under them
 
 
-def _line(row: Row) -> dict[str, Any]:
+def _line(row: Row, own: Scores, base: Scores) -> dict[str, Any]:
     line: dict[str, Any] = {"planner": row.planner, "refusal": row.refusal or None, "failure": row.failure or None}
     if row.plan is not None and row.summary is not None:
         line |= columns(cost=row.summary.cost, gap=row.gap)
         line |= {"participation": row.summary.participation, "delivery": row.summary.delivery}
         line |= {"seconds": row.plan.seconds, "lower_bound": row.plan.lower_bound}
-    if row.runs:
-        line |= columns(accuracy=interval(np.array([run.final["accuracy_mean"] for run in row.runs])))
+    for name, by_seed in own.items():
+        line |= columns(**{name: interval(by_seed), f"{name}_difference": interval(by_seed - base[name])})
     return line
 
 
 @checked
 def compare(
     problem: Problem,
-    names: Annotated[Sequence[CodeOrName], NotEmpty()] | None = None,
+    names: Annotated[Sequence[CodeOrName | Scheme], NotEmpty()] | None = None,
     episodes: Count = 64,
     seed: Index = 0,
     *,
@@ -161,7 +190,8 @@ def compare(
     problem
         What is planned for.
     names
-        Names, functions or modules of planners; by default every planner of updates.
+        Names, functions or modules of planners, or schemes such as ``"receiver+agree=6"``, see `jobs/scheme.py`; by
+        default every planner of updates.
     episodes
         Episodes of each plan.
     seed
@@ -188,14 +218,14 @@ def compare(
         What the first planner raised, where all of them fail.
     """
     training, work = split_settings({"evaluate_every": 5, **settings})
-    if train:
-        check_trainable(problem.scenario, training, seed)
+    by_default = [name for name in planner_names() if find_planner(name).objective == "update-loss"]
+    schemes = in_variants(by_default if names is None else names)
+    for scenario in [scheme.scenario(problem.scenario) for scheme in schemes] if train else []:
+        check_trainable(scenario, training, seed)
     under = Comparing(episodes, seed, memory_gib, train)
     with opened(store) as kept, kept.alone():
         asked = Asked(problem, under, work, kept if store else None)
-        by_default = [name for name in planner_names() if find_planner(name).objective == "update-loss"]
-        planners = by_default if names is None else names
-        begun = asked.every_row(in_variants(planners))
+        begun = asked.every_row(schemes)
         bound = lower_bound(problem, work.track) if certify or (certify is None and is_quick(problem)) else None
         rows = list(begun)
         if all(row.failure for row in rows):
@@ -207,17 +237,26 @@ def compare(
         return replace(result, store=kept) if store else result
 
 
-def in_variants(planners: Iterable[_Item]) -> list[tuple[_Item, dict[str, Any]]]:
-    """Every planner with each of its option sets; its file may name several in ``VARIANTS``."""
-    return [(planner, options) for planner in planners for options in find_planner(planner).variants]
+def in_variants(given: Iterable[CodeOrName | Scheme]) -> list[Scheme]:
+    """Every scheme; a planner without options with each of its option sets, of which its file may name several."""
+    return [
+        replace(scheme, options=options)
+        for scheme in map(scheme_of, given)
+        for options in ([scheme.options] if scheme.options else find_planner(scheme.planner).variants)
+    ]
 
 
 def jobs_of(problem: Problem, row: Row, under: Comparing, train: int, training: TrainSettings) -> tuple[Job, ...]:
     """The trainings of a row, one per episode: episode e is trained with seed + e."""
     if row.plan is None:
         return ()
-    base = replace(job_of(problem, row.name, row.options), seed=under.seed, training=training)
+    base = replace(scheme_job(problem, row.scheme), seed=under.seed, training=training)
     return tuple(by_episode(base, train))
+
+
+def scheme_job(problem: Problem, scheme: Scheme) -> Job:
+    """The job of a scheme that plans as the problem is computed."""
+    return scheme.job(job_of(problem, scheme.planner, scheme.options))
 
 
 def trained_rows(rows: Sequence[Row], store: Store, work: Execution) -> tuple[Row, ...]:
@@ -249,82 +288,95 @@ class Asked:
     work: Execution
     store: Store | None  # of plans, where they are kept
 
-    def every_row(self, todo: Sequence[tuple[object, Mapping[str, Any]]]) -> Iterator[Row]:
-        """The rows of all planners, each with its options, in order; others begin at once where the work spreads."""
+    def every_row(self, todo: Sequence[Scheme]) -> Iterator[Row]:
+        """The rows of all schemes, in order; others begin at once where the work spreads."""
         spread = self.work.parallel_map
         if spread is map or len(todo) == 1:  # the planner itself may work in parallel, and show how far it is
-            return (self._kept(row) for one in todo for row in self.tried(*one))
-        absent = [one for one in todo if not self._has(*one)]
+            return (self._kept(row) for one in todo for row in self.tried(one))
+        absent = [one for one in todo if not self._has(one)]
         if self.store is not None:
-            jobs = [job_of(self.problem, planner, self._limited(planner, options)) for planner, options in absent]
+            jobs = [scheme_job(self.problem, self._limited(scheme)) for scheme in absent]
             self.store.tell_changed(jobs, "plan", self.work)
         elsewhere = spread(partial(_rows_elsewhere, self.problem, self.under), absent)
         tracked = iter(self.work.track(elsewhere, "plan and simulate", len(absent)))
-        found = (self.tried(*one) if self._has(*one) else next(tracked) for one in todo)
+        found = (self.tried(one) if self._has(one) else next(tracked) for one in todo)
         return (self._kept(row) for rows in found for row in rows)
 
     def _kept(self, row: Row) -> Row:
         """The row, with its plan in the store."""
         if self.store is not None and row.plan is not None:
-            self.store.put_plan(job_of(self.problem, row.name, row.options), row.plan)
+            self.store.put_plan(scheme_job(self.problem, row.scheme), row.plan)
         return row
 
-    def _has(self, planner: object, options: Mapping[str, Any]) -> bool:
+    def _has(self, scheme: Scheme) -> bool:
         """Whether the plan is stored."""
-        asked = self._limited(planner, options)
-        return self.store is not None and self.store.has(job_of(self.problem, planner, asked), "plan")
+        return self.store is not None and self.store.has(scheme_job(self.problem, self._limited(scheme)), "plan")
 
-    def _limited(self, planner: object, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Options with the limit of memory, where there is one and the planner takes it."""
-        known = self.under.memory_gib is not None and "memory_gib" in find_planner(planner).options.model_fields
-        return {**options, "memory_gib": self.under.memory_gib} if known else dict(options)
+    def _limited(self, scheme: Scheme) -> Scheme:
+        """The scheme with the limit of memory, where there is one and the planner takes it."""
+        known = (
+            self.under.memory_gib is not None and "memory_gib" in find_planner(scheme.planner).options.model_fields
+        )
+        more = {"memory_gib": self.under.memory_gib} if known else {}
+        return replace(scheme, options={**scheme.options, **more})
 
-    def tried(self, planner: object, options: Mapping[str, Any]) -> list[Row]:
-        """The planner's rows, the last of which says how it failed; what ``track`` raises to cancel is raised."""
+    def tried(self, scheme: Scheme) -> list[Row]:
+        """The scheme's rows, the last of which says how it failed; what ``track`` raises to cancel is raised."""
         cancelled: list[Exception] = []
         work = replace(self.work, track=partial(_noting, self.work.track, cancelled))
         found: list[Row] = []
         try:
-            found.extend(replace(self, work=work).rows(planner, options))
+            found.extend(replace(self, work=work).rows(scheme))
         except Exception as error:
             if error in cancelled:
                 raise
-            label, said = _label(planner, options), _sentence(error)
-            found.append(Row(label, planner, options, None, None, None, failure=said, error=error))
+            found.append(Row(_label(scheme), scheme, None, None, None, failure=_sentence(error), error=error))
         return found
 
-    def rows(self, planner: object, options: Mapping[str, Any]) -> Iterator[Row]:
-        """The planner's row; where it does not fit, its refusal and then the next smaller variant it offers."""
-        under, asked = self.under, self._limited(planner, options)
+    def rows(self, scheme: Scheme) -> Iterator[Row]:
+        """The scheme's row; where it does not fit, its refusal and then the next smaller variant it offers."""
+        under, asked = self.under, self._limited(scheme)
+        problem = self._problem(scheme)
         try:
-            made = self._plan(planner, asked)
+            made = self._plan(problem, asked)
         except TooLargeError as error:
-            yield Row(_label(planner, options), planner, asked, None, None, None, refusal=str(error))
-            smaller = find_planner(planner).smaller(dict(options))
+            yield Row(_label(scheme), asked, None, None, None, refusal=str(error))
+            smaller = find_planner(scheme.planner).smaller(dict(scheme.options))
             if smaller is not None:
-                yield from self.rows(planner, smaller)
+                yield from self.rows(replace(scheme, options=smaller))
             return
-        trace = simulate(self.problem, made, under.episodes, under.seed, track=self.work.track)
+        trace = simulate(problem, made, under.episodes, under.seed, track=self.work.track)
         kept = tuple(trace.episode(number) for number in range(min(under.kept, under.episodes)))
-        yield Row(made.planner, planner, asked, made, summarise(trace), trace.cost, traces=kept)
+        label = made.planner if scheme.label == find_planner(scheme.planner).name else scheme.label
+        yield Row(label, asked, made, summarise(trace), trace.cost, traces=kept)
 
-    def _plan(self, planner: object, options: Mapping[str, Any]) -> Plan:
+    def _problem(self, scheme: Scheme) -> Problem:
+        """The problem with the scheme's own settings."""
+        if not scheme.changes:
+            return self.problem
+        dtype = str(self.problem.dtype).removeprefix("torch.")
+        return build(scheme.scenario(self.problem.scenario), str(self.problem.device), dtype)
+
+    def _plan(self, problem: Problem, scheme: Scheme) -> Plan:
         if self.store is not None:
-            job = job_of(self.problem, planner, options)
+            job = scheme_job(self.problem, scheme)
             if self.store.has(job, "plan"):
                 return self.store.plan(job, self.work)
             self.store.tell_changed([job], "plan", self.work)
         spread, track = self.work.parallel_map, self.work.track
-        return make_plan(self.problem, planner, options, bound=False, parallel_map=spread, track=track)
+        made = make_plan(problem, scheme.planner, scheme.options, bound=False, parallel_map=spread, track=track)
+        return agreed(problem, made, scheme.agree)
 
 
-def _rows_elsewhere(problem: Problem, under: Comparing, one: tuple[object, Mapping[str, Any]]) -> list[Row]:
-    """A planner's rows, made by another process; not every error can be sent from there."""
-    return [replace(row, error=None) for row in Asked(problem, under, ALONE, None).tried(*one)]
+def _rows_elsewhere(problem: Problem, under: Comparing, one: Scheme) -> list[Row]:
+    """A scheme's rows, made by another process; not every error can be sent from there."""
+    return [replace(row, error=None) for row in Asked(problem, under, ALONE, None).tried(one)]
 
 
-def _label(planner: object, options: Mapping[str, Any]) -> str:
-    return " ".join([find_planner(planner).name, *(str(value) for value in options.values())])
+def _label(scheme: Scheme) -> str:
+    if scheme.label != find_planner(scheme.planner).name:
+        return scheme.label
+    return " ".join([scheme.label, *(str(value) for value in scheme.options.values())])
 
 
 def _sentence(error: Exception) -> str:
@@ -361,14 +413,15 @@ def _with_optimum(bound: float | None, problem: Problem, rows: Sequence[Row]) ->
     """The certified bound; where batteries never leave the grid, the exact optimum is one too."""
     if bound is None or not problem.grid_is_exact:
         return bound
-    exact = [row.plan.expected_cost for row in rows if row.plan is not None and row.planner == "centralized"]
+    planned = [row.plan for row in rows if row.planner == "centralized" and row.is_bounded]
+    exact = [plan.expected_cost for plan in planned if plan is not None]
     return max([bound, *(cost for cost in exact if cost is not None)])
 
 
 def _with_gaps(rows: list[Row], bound: float | None) -> Comparison:
     """Relative gaps to the certified bound, else to the best planner.
 
-    The bound speaks of the problem's action set, so plans with other powers have no gap to it.
+    The bound speaks of the problem's action set, so plans with others have no gap to it.
     """
     costs = [(row.planner, row.cost) for row in rows if row.cost is not None]
     if not costs:
@@ -378,7 +431,10 @@ def _with_gaps(rows: list[Row], bound: float | None) -> Comparison:
     else:
         planner, base = min(costs, key=lambda entry: float(np.mean(entry[1])))
         reference = f"the best planner ({planner})"
-    bounded = [row.plan is not None and (bound is None or row.plan.picks_actions) for row in rows]
+    bounded = [
+        row.plan is not None and (bound is None or (row.plan.picks_actions and row.scheme.keeps_bound))
+        for row in rows
+    ]
     per_slot = abs(float(base.mean())) or 1.0
     with_gap = [
         replace(row, gap=interval((row.cost - base) / per_slot)) if whether and row.cost is not None else row

@@ -23,7 +23,7 @@ from heliomesh.jobs.scheme import Scheme, scheme_of
     ],
 )  # fmt: skip
 def test_texts(text, planner, options, changes, agree):
-    assert scheme_of(text) == Scheme(planner, options, changes, agree, text)
+    assert scheme_of(text) == Scheme(text, planner, options, changes, agree)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_mistakes_are_one_sentence(text, sentence):
 
 
 def test_a_scheme_is_itself_and_a_function_is_one():
-    scheme = Scheme("receiver", agree=2)
+    scheme = Scheme("mine", "receiver", agree=2)
     assert scheme_of(scheme) is scheme
     assert scheme_of(hm.plan).planner is hm.plan
 

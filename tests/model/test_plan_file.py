@@ -18,7 +18,7 @@ from heliomesh.model.problem import Problem
 from heliomesh.studies.compare import in_variants
 
 TINY = hm.Scenario.load("tiny").override({"slots": 6})
-EVERY = in_variants(hm.planner_names())
+EVERY = [(scheme.planner, scheme.options) for scheme in in_variants(hm.planner_names())]
 
 
 @pytest.fixture(scope="module")

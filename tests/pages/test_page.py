@@ -18,6 +18,7 @@ import heliomesh as hm
 from heliomesh.common.durable import Sealed, file_sha256
 from heliomesh.common.memory_limit import TooLargeError
 from heliomesh.common.streams import stream
+from heliomesh.jobs.scheme import scheme_of
 from heliomesh.learning.run import TrainingError
 from heliomesh.pages import page_data as page_data_module
 from heliomesh.pages.colours import SCHEMES, class_colours, scheme_colour
@@ -267,7 +268,9 @@ def test_the_same_luck_twice_is_not_averaged(finished_runs, tmp_path):
 
 
 def test_the_page_of_a_comparison_says_which_planners_refused(comparison, tmp_path):
-    refused = Row("centralized", "centralized", {}, None, None, None, refusal="memory: expected < 1 B, actual 2 B")
+    refused = Row(
+        "centralized", scheme_of("centralized"), None, None, None, refusal="memory: expected < 1 B, actual 2 B"
+    )
     page = hm.report(replace(comparison, rows=(refused, *comparison.rows)), tmp_path / "page.html")
     text = page.read_text(encoding="utf-8")
     assert "<li>centralized refused. memory: expected &lt; 1 B, actual 2 B</li>" in text

@@ -9,6 +9,7 @@ from matplotlib.lines import Line2D
 from typer.testing import CliRunner
 
 from heliomesh.cli import app
+from heliomesh.jobs.scheme import Scheme
 from heliomesh.model.overhead import Overhead
 from heliomesh.model.policy import Plan
 from heliomesh.pages.colours import SCHEMES
@@ -21,7 +22,7 @@ SPACE = "{http://www.w3.org/2000/svg}"
 
 def row(name: str, gap: float, seconds: float, online: float) -> Row:
     plan = Plan(name, policy=None, seconds=seconds, overhead=Overhead(online_bytes_per_slot=online))  # type: ignore[arg-type]
-    return Row(name, name, {}, plan, None, np.zeros(2), gap=Interval(gap, 0.01))
+    return Row(name, Scheme(name, name), plan, None, np.zeros(2), gap=Interval(gap, 0.01))
 
 
 def dots(rows: tuple[Row, ...], reference: str = "the optimum", title: str = "t") -> list[list[tuple[float, float]]]:
@@ -54,7 +55,7 @@ def test_every_planner_has_a_mark_and_a_colour_of_its_own() -> None:
 def test_names_are_escaped_and_refusals_left_out() -> None:
     rows = (
         row("<script>", 0.1, 1.0, 1.0),
-        Row("centralized", "centralized", {}, None, None, None, refusal="too large"),
+        Row("centralized", Scheme("centralized", "centralized"), None, None, None, refusal="too large"),
     )
     svg = pareto_svg(Comparison(rows, 'a "reference" & more'), "<b>")
     assert "<script>" not in svg
@@ -63,7 +64,9 @@ def test_names_are_escaped_and_refusals_left_out() -> None:
 
 
 def test_a_comparison_in_which_all_were_refused_is_an_empty_picture() -> None:
-    assert dots((Row("centralized", "centralized", {}, None, None, None, refusal="too large"),)) == [[], []]
+    assert dots(
+        (Row("centralized", Scheme("centralized", "centralized"), None, None, None, refusal="too large"),)
+    ) == [[], []]
 
 
 def test_compare_writes_it(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def bench(
     place, chosen = Path(folder), version.named(only)
     given: list[Planner] = []
     for one in planner_names() if planners is None else planners:
-        given += in_variants([one]) if isinstance(one, str) else [one]
+        given += [(one, scheme.options) for scheme in in_variants([one])] if isinstance(one, str) else [one]
     asked = [(name, chosen_options(name, options)) for name, options in given]  # refuses wrong ones before any work
     with alone_in(place):
         running = _Running(place, version, Execution(**work), report)

@@ -12,6 +12,7 @@ from heliomesh.bounds.sampled_bound import sampled_bound
 from heliomesh.common.durable import Sealed, json_sha256, make_folder
 from heliomesh.common.mistakes import MistakeError
 from heliomesh.jobs.job import RESULTS_VERSION, VERSIONS, Job
+from heliomesh.jobs.scheme import Scheme
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import TrainingError, machine, versions
 from heliomesh.learning.settings import TrainSettings
@@ -48,14 +49,14 @@ def measured(bench: Bench, one: BenchScenario, problem: Problem, line: BenchLine
     }
     try:
         with processor_limit(PLANNING_SECONDS):
-            *_, row = Asked(problem, under, work, None).rows(line.planner, line.options)
+            *_, row = Asked(problem, under, work, None).rows(Scheme(line.planner, line.planner, line.options))
     except TooSlowError as refusal:
         return Entry(**known, refused_for="time", refusal=str(refusal))
     except MistakeError as refusal:
         return Entry(**known, refused_for="scenario", refusal=str(refusal))
     if row.plan is None:
         return Entry(**known, refused_for="memory", refusal=row.refusal)
-    used = {name: value for name, value in row.options.items() if line.options.get(name) != value}
+    used = {name: value for name, value in row.scheme.options.items() if line.options.get(name) != value}
     numbers = _numbers(_trained(problem, row, under, one.seeds, work) if one.seeds else row)
     return Entry(**known, **numbers, fell_back_to=used)
 

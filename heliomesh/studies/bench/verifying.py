@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from heliomesh.common.catalog import check_trusted
+from heliomesh.jobs.scheme import Scheme
 from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.model.problem import Problem, build
 from heliomesh.studies.bench.line import BenchError, BenchLine
@@ -46,7 +47,9 @@ def verify(
 
 def _verdict(one: BenchScenario, problem: Problem, line: BenchLine, episodes: int, work: Execution) -> CostCheck:
     check_trusted(line.planner)
-    *_, row = Asked(problem, Comparing(episodes, line.seed), work, None).rows(line.planner, line.options)
+    *_, row = Asked(problem, Comparing(episodes, line.seed), work, None).rows(
+        Scheme(str(line.planner), line.planner, line.options)
+    )
     if row.cost is None:
         raise BenchError(line.label, f"a plan for {one.name}", f": refused. {row.refusal}")
     stored = fmean(line.entries[one.name].cost[:episodes])
