@@ -1,0 +1,40 @@
+"""What each of several changes is worth when all are made together, whatever their order.
+
+With v(S) the score where the changes S are made, change f of n is worth its Shapley value
+
+    φ_f = Σ_{S ∌ f} |S|! (n − |S| − 1)! / n! · (v(S ∪ {f}) − v(S)),
+
+its gain averaged over all orders in which the changes can be made. The values add up to v(all) − v(none).
+"""
+
+from collections.abc import Mapping
+from itertools import combinations
+from math import factorial
+
+import numpy as np
+import numpy.typing as npt
+
+from heliomesh.scenario.errors import ScenarioError
+
+Scores = npt.NDArray[np.float64]
+
+
+def shapley_values(score: Mapping[frozenset[str], Scores]) -> dict[str, Scores]:
+    """φ of every change, paired by seed; v (seed,) of every set of changes → (seed,) by change."""
+    changes = sorted(frozenset[str]().union(*score))
+    subsets = [frozenset(one) for size in range(len(changes) + 1) for one in combinations(changes, size)]
+    missing = [subset for subset in subsets if subset not in score]
+    if missing:
+        named = " with ".join(sorted(missing[0])) or "none of them"
+        raise ScenarioError("decomposition", f"scores of all {len(subsets)} sets of {', '.join(changes)}", named)
+    found = {}
+    for change in changes:
+        others = [subset for subset in subsets if change not in subset]
+        gains = [_weight(len(subset), len(changes)) * (score[subset | {change}] - score[subset]) for subset in others]
+        found[change] = np.sum(gains, axis=0)
+    return found
+
+
+def _weight(size: int, changes: int) -> float:
+    """Share of the orders in which exactly the given ``size`` changes come before another one."""
+    return factorial(size) * factorial(changes - size - 1) / factorial(changes)
