@@ -23,7 +23,7 @@ from heliomesh.simulation.costs import EpisodeMeans, simulate_means
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import RECORDED, Trace, axis_sizes, simulate
 from heliomesh.slot.agreement import agreed
-from heliomesh.tasks.dataset import load_dataset
+from heliomesh.tasks.dataset import held_out, load_dataset
 
 
 def problem_of(job: Job) -> Problem:
@@ -94,7 +94,8 @@ def begun(
 ) -> Training:
     """Step 3, for jobs of one dataset, model and horizon: their training in one stack."""
     first = jobs[0]
-    dataset = first.dataset or load_dataset(first.scenario.learning)
+    learning = first.scenario.learning
+    dataset = held_out(first.dataset, learning.validation) if first.dataset else load_dataset(learning)
     tasks = [job.train_job(trace) for job, trace in zip(jobs, traces, strict=True)]
     origins = [origin(job, trace) for job, trace in zip(jobs, traces, strict=True)]
     return Training(tasks, dataset, first.training, origins, work, checkpoints)

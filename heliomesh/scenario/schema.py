@@ -260,6 +260,9 @@ class Learning(Section):
     buffers: Literal["refuse", "drop"] = Field(
         "refuse", description="what becomes of models with running statistics; 'drop': BatchNorm goes on without"
     )
+    validation: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="share of the training samples that is held out and scored in place of the test set"
+    )
     partition: Literal["iid", "dirichlet", "shards", "indices"] = Field(
         "iid", description="how training samples are split over devices"
     )

@@ -1,7 +1,7 @@
 """What is learned from: training and test samples as tensors, checked once at the door."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from heliomesh.common import catalog
 from heliomesh.common.arguments import checked
 from heliomesh.common.mistakes import MistakeError
+from heliomesh.common.streams import stream
 from heliomesh.scenario.schema import Learning, variant
 
 DATASET_CATALOG = "heliomesh.tasks.datasets"
@@ -74,7 +75,29 @@ def load_dataset(settings: Learning) -> Dataset:
     if not isinstance(dataset, Dataset):
         expected = f"a Dataset from {settings.dataset!r}, as dataset_from_arrays makes it"
         raise DatasetError("learning.dataset", expected, f"value of type {type(dataset).__name__}")
-    return dataset
+    return held_out(dataset, settings.validation)
+
+
+def held_out(dataset: Dataset, share: float | None) -> Dataset:
+    """A dataset whose test samples are a share of its training samples, which nobody trains on; None: as it is.
+
+    Whatever is tuned is tuned on these, so that the test set stays untouched. They depend on the share alone.
+    """
+    if share is None:
+        return dataset
+    count = len(dataset.train_labels)
+    order = torch.from_numpy(stream(0, "validation").permutation(count))
+    number = round(share * count)
+    expected = f"a share of {count} training samples that leaves some on both sides"
+    DatasetError.when(not 0 < number < count, "learning.validation", expected, f"value {share:g}")
+    kept, scored = order[number:].sort().values, order[:number].sort().values
+    return replace(
+        dataset,
+        train_inputs=dataset.train_inputs[kept],
+        train_labels=dataset.train_labels[kept],
+        test_inputs=dataset.train_inputs[scored],
+        test_labels=dataset.train_labels[scored],
+    )
 
 
 def find_dataset(settings: Learning) -> Any:
