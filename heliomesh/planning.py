@@ -40,6 +40,7 @@ class Planner:
     smaller: Callable[[dict[str, Any]], dict[str, Any] | None]  # the options to try where these do not fit
     starts_warm: bool  # whether it uses the context's previous plan
     objective: str  # what it plans for: "update-loss", or "learning", which no table of update losses would show
+    knobs: Mapping[str, Any]  # few options or paths of the scenario, with the values that `studies/tuning.py` tries
     reads_learning: tuple[str, ...]  # settings of ``[learning]`` that decide its plan, beside those that set energies
 
 
@@ -60,6 +61,7 @@ def find_planner(planner: object) -> Planner:
         smaller=getattr(told, "smaller", lambda _: None),
         starts_warm=bool(getattr(told, "STARTS_WARM", False)),
         objective=str(getattr(told, "OBJECTIVE", "update-loss")),
+        knobs=getattr(told, "KNOBS", {}),
         reads_learning=tuple(getattr(told, "READS_LEARNING", ())),
     )
 

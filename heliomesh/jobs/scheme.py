@@ -18,7 +18,7 @@ from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.scenario import Scenario, parse_override
 
 _SHORT = {"rule": "learning.aggregation", "actions": "energy.actions"}
-_AGREE = "agree"
+AGREE = "agree"
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,13 @@ class Scheme:
     def keeps_bound(self) -> bool:
         """Whether a bound for the scenario holds for it: the world and the action set are the scenario's."""
         return not self.agree and all(path.startswith("learning.") for path in self.changes)
+
+    def named(self) -> "Scheme":
+        """The same under the text that describes it, which `scheme_of` reads."""
+        planner = self.planner if isinstance(self.planner, str) else find_planner(self.planner).name
+        options = ",".join(_written(self.options))
+        settings = {**self.changes, **({AGREE: self.agree} if self.agree else {})}
+        return replace(self, label="+".join([planner + (options and f":{options}"), *_written(settings)]))
 
     def job(self, base: Job) -> Job:
         """The job of this scheme where ``base`` names all else."""
@@ -60,13 +67,13 @@ def scheme_of(given: "Scheme | CodeOrName") -> Scheme:
     named, *settings = given.split("+")
     planner, options = _options(named)
     changes = dict(parse_override(text, f"scheme {given!r}") for text in settings)
-    agree = changes.pop(_AGREE, 0)
+    agree = changes.pop(AGREE, 0)
     if not isinstance(agree, int) or isinstance(agree, bool) or agree < 0:
-        raise ScenarioError(f"scheme {given!r}: {_AGREE}", "a number of slots", f"value {agree!r}")
+        raise ScenarioError(f"scheme {given!r}: {AGREE}", "a number of slots", f"value {agree!r}")
     in_full = {_SHORT.get(path, path): value for path, value in changes.items()}
     for path in in_full:
         if "." not in path:
-            known = ", ".join([_AGREE, *_SHORT])
+            known = ", ".join([AGREE, *_SHORT])
             raise ScenarioError(f"scheme {given!r}", f"{known} or a path of the scenario", f"value {path!r}")
     return Scheme(given, planner, options, in_full, agree)
 
@@ -78,3 +85,8 @@ def _options(text: str) -> tuple[str, dict[str, Any]]:
     planner, first = (before, last) if colon and "=" in last else (head, "")
     texts: Iterable[str] = [part for one in (first, *rest) for part in one.split(",") if part]
     return planner, dict(parse_override(one, f"planner {planner!r}") for one in texts)
+
+
+def _written(settings: Mapping[str, Any]) -> list[str]:
+    """Settings as `parse_override` reads them; a plus sign would begin the next one."""
+    return [f"{name}={str(value).replace('e+', 'e')}" for name, value in settings.items()]

@@ -223,3 +223,4 @@ def _check_fits(problem: Problem, model: LearningModel, options: Options) -> Non
 
 OBJECTIVE = "learning"
 READS_LEARNING = ("aggregation", "partition", "alpha", "shards_per_device")
+KNOBS = {"cost.unlikeness": (0.2, 0.7, 2.7)}

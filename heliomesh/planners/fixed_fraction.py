@@ -70,3 +70,6 @@ def default_share(problem: Problem) -> Tensor:
     needed, capacity = problem.actions.needed_joule, problem.battery.capacity_joule
     pays = problem.battery.affordable(capacity, needed)
     return (torch.where(pays, needed, 0.0).amax(-1) / capacity).clamp_max(1.0)
+
+
+KNOBS = {"share": (0.25, 0.5, 0.75, 1.0)}

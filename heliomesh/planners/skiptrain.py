@@ -160,3 +160,6 @@ def _power_watt(problem: Problem, options: Options, train_slots: int) -> Tensor:
 
 def _separate(problem: Problem) -> bool:
     return problem.scenario.energy.actions == "separate"
+
+
+KNOBS = {"power_watt": "energy.powers_watt", "train_rounds": (1, 2, 4, 8), "sync_rounds": (1, 2, 4, 8)}

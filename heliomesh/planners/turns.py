@@ -107,3 +107,6 @@ def worst_loss(problem: Problem, powers_watt: Tensor) -> Tensor:
     lost = link.packet_error(signal, link.noise_watt[receiver].unsqueeze(1)) @ channel.stationary
     worst = torch.zeros(len(powers_watt), problem.num_devices, dtype=lost.dtype, device=problem.device)
     return worst.scatter_reduce(1, sender.expand_as(lost), lost, "amax")
+
+
+KNOBS = {"power_watt": "energy.powers_watt", "last_slots": (0, 6, 12, 20)}

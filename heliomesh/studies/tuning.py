@@ -1,0 +1,134 @@
+"""The same small search for every scheme, on training samples that are held out and on seeds of their own.
+
+Each knob of a scheme is turned once, in the order of its file's ``KNOBS``: all its values are tried with the others
+as they stand, and the best one stays. What is best is the mean device's accuracy at the end, over validation seeds.
+Schemes without a knob for it also try agreement phases. Published numbers use the test set and other seeds.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated, Any
+
+from heliomesh.common.arguments import Count, NotEmpty, Probability, checked
+from heliomesh.common.catalog import CodeOrName
+from heliomesh.jobs.scheme import AGREE, Scheme, scheme_of
+from heliomesh.jobs.store import Store
+from heliomesh.learning.run import TrainingError
+from heliomesh.model.problem import Problem, build
+from heliomesh.planning import find_planner
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.studies.compare import compare
+
+VALIDATION_SEED = 1_000_000  # published seeds are smaller
+_AGREE_SLOTS = (0, 6, 12)
+
+Knob = tuple[str, tuple[Any, ...]]  # an option, "agree" or a path of the scenario, and the values to try
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What the search chose for a scheme, and what it tried: mean accuracy by scheme."""
+
+    scheme: Scheme
+    tried: Mapping[str, float]
+
+
+@checked
+def tune(
+    problem: Problem,
+    schemes: Annotated[Sequence[CodeOrName | Scheme], NotEmpty()],
+    seeds: Count = 3,
+    *,
+    validation: Probability = 0.1,
+    store: Store | str | Path | None = None,
+    **settings: Any,
+) -> list[Tuned]:
+    """Turn every knob of every scheme once; all schemes train together, with common random numbers.
+
+    Parameters
+    ----------
+    problem
+        What is planned for.
+    schemes
+        What is tuned, see `jobs/scheme.py`; what they say themselves is not turned.
+    seeds
+        Validation seeds.
+    validation
+        Share of the training samples that is held out and scored.
+    store
+        Where plans, traces and runs are kept.
+    **settings
+        Fields of `TrainSettings` and of `Execution`, such as ``device``, ``track`` or ``observer``.
+
+    Returns
+    -------
+    list of Tuned
+        One per scheme, in their order.
+    """
+    scenario = problem.scenario.override({"learning.validation": validation})
+    held_out = build(scenario, str(problem.device), str(problem.dtype).removeprefix("torch."))
+    first = [scheme.named() for scheme in map(scheme_of, schemes)]
+    chosen, score = list(first), dict[str, float]()
+    every: list[list[Scheme]] = [[] for _ in first]
+    for turned in zip_longest(*(knobs(scheme, scenario) for scheme in first)):
+        options = [_candidates(scheme, knob) for scheme, knob in zip(chosen, turned, strict=True)]
+        for tried, more in zip(every, options, strict=True):
+            tried.extend(more)
+        absent = {one.label: one for tried in options for one in tried if one.label not in score}
+        if absent:
+            score |= _scored(held_out, list(absent.values()), seeds, store, settings)
+        chosen = [max(tried, key=lambda one: score[one.label]) for tried in options]
+    return [
+        Tuned(scheme, {one.label: score[one.label] for one in tried})
+        for scheme, tried in zip(chosen, every, strict=True)
+    ]
+
+
+def knobs(scheme: Scheme, scenario: Scenario) -> list[Knob]:
+    """What may be turned: the planner's knobs and an agreement phase, but for what the scheme says itself."""
+    found = {name: _values(values, scenario) for name, values in find_planner(scheme.planner).knobs.items()}
+    if "last_slots" not in found:
+        found[AGREE] = tuple(slots for slots in _AGREE_SLOTS if slots < scenario.slots)
+    said = {*scheme.options, *scheme.changes, *([AGREE] if scheme.agree else [])}
+    return [(name, values) for name, values in found.items() if name not in said]
+
+
+def _values(values: tuple[Any, ...] | str, scenario: Scenario) -> tuple[Any, ...]:
+    """A knob's values, or those that stand at a path of the scenario, without zero."""
+    if not isinstance(values, str):
+        return values
+    section, _, name = values.partition(".")
+    return tuple(value for value in getattr(getattr(scenario, section), name) if value)
+
+
+def _candidates(scheme: Scheme, knob: Knob | None) -> list[Scheme]:
+    """The scheme as it stands, and with every value of the knob."""
+    if knob is None:
+        return [scheme]
+    name, values = knob
+    return [scheme, *(_turned(scheme, name, value).named() for value in values)]
+
+
+def _turned(scheme: Scheme, name: str, value: Any) -> Scheme:
+    if name == AGREE:
+        return replace(scheme, agree=value)
+    if "." in name:
+        return replace(scheme, changes={**scheme.changes, name: value})
+    return replace(scheme, options={**scheme.options, name: value})
+
+
+def _scored(
+    problem: Problem, schemes: list[Scheme], seeds: int, store: Store | str | Path | None, settings: Mapping[str, Any]
+) -> dict[str, float]:
+    """Mean accuracy at the end of every scheme; a scheme that fails or does not fit is worth nothing."""
+    work = {"evaluate_every": problem.slots, **settings}
+    found = compare(problem, schemes, seeds, VALIDATION_SEED, certify=False, train=seeds, store=store, **work)
+    if not any(row.runs for row in found.rows):
+        raise TrainingError(" ".join(found.absences()))
+    accuracy = dict.fromkeys((scheme.label for scheme in schemes), 0.0)
+    for row in found.rows:
+        if row.runs:
+            accuracy[row.scheme.label] = sum(run.final["accuracy_mean"] for run in row.runs) / len(row.runs)
+    return accuracy
