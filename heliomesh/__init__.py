@@ -28,6 +28,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows, where nothing is forked
 _HOMES = {
     "heliomesh.jobs.job": ("Job",),
     "heliomesh.jobs.run": ("run",),
+    "heliomesh.jobs.scheme": ("Scheme",),
     "heliomesh.jobs.store": ("Store",),
     "heliomesh.jobs.training": ("train", "train_many"),
     "heliomesh.tasks.dataset": ("Dataset", "DatasetError", "dataset_from_arrays"),
@@ -56,6 +57,7 @@ _HOMES = {
     "heliomesh.studies.pilot": ("pilot",),
     "heliomesh.studies.reproduce": ("reproduce",),
     "heliomesh.studies.sizing": ("size",),
+    "heliomesh.studies.tuning": ("tune",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

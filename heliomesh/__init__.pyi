@@ -5,6 +5,7 @@ from heliomesh.common.mistakes import MistakeError as MistakeError
 from heliomesh.grid.evaluation import exact_cost as exact_cost
 from heliomesh.jobs.job import Job as Job
 from heliomesh.jobs.run import run as run
+from heliomesh.jobs.scheme import Scheme as Scheme
 from heliomesh.jobs.store import Store as Store
 from heliomesh.jobs.training import train as train
 from heliomesh.jobs.training import train_many as train_many
@@ -51,6 +52,7 @@ from heliomesh.studies.live import live as live
 from heliomesh.studies.pilot import pilot as pilot
 from heliomesh.studies.reproduce import reproduce as reproduce
 from heliomesh.studies.sizing import size as size
+from heliomesh.studies.tuning import tune as tune
 from heliomesh.tasks.dataset import (
     Dataset as Dataset,
 )

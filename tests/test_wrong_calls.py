@@ -145,6 +145,7 @@ def right_arguments() -> dict[str, Any]:
         "data": {},
         "folder": Path("folder"),
         "jobs": [nouns()["Job"]],
+        "label": "label",
         "name": "name",
         "name_or_path": "tiny",
         "number": 0,
@@ -153,6 +154,7 @@ def right_arguments() -> dict[str, Any]:
         "planner": "uncoordinated",
         "runs": ["folder"],
         "scenario": SCENARIO,
+        "schemes": ["uncoordinated"],
         "slots": 2,
         "step": "plan",
     }

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from heliomesh.common.arguments import Index, checked
 from heliomesh.common.catalog import CodeOrName
 from heliomesh.jobs.job import Job
 from heliomesh.planning import find_planner
@@ -21,15 +22,30 @@ _SHORT = {"rule": "learning.aggregation", "actions": "energy.actions"}
 AGREE = "agree"
 
 
+@checked
 @dataclass(frozen=True)
 class Scheme:
-    """What is compared; ``label`` is what was written, or the name that a figure gives it."""
+    """What is compared.
+
+    Attributes
+    ----------
+    label
+        What was written, or the name that a figure gives it.
+    planner
+        A name, or a function or module that can be imported.
+    options
+        Options of the planner.
+    changes
+        Settings of the scenario by path: an action set, an aggregation rule.
+    agree
+        Slots before each deadline in which devices only send.
+    """
 
     label: str
     planner: CodeOrName
     options: Mapping[str, Any] = field(default_factory=dict)
-    changes: Mapping[str, Any] = field(default_factory=dict)  # of the scenario
-    agree: int = 0  # slots
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    agree: Index = 0
 
     @property
     def keeps_bound(self) -> bool:
