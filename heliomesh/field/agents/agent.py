@@ -28,7 +28,6 @@ from heliomesh.field.fleet.learner import Lesson
 from heliomesh.field.fleet.messages import Outgoing
 from heliomesh.field.fleet.view import View
 from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
-from heliomesh.learning.schedule import learning_rates
 from heliomesh.model.factor import energy, site
 
 _MEET_SECOND = 60.0  # to wait for neighbours at the first start
@@ -63,18 +62,9 @@ def installed(folder: AgentFolder, view: View, first_battery_joule: float) -> tu
     """The fleet's device, as the folder describes it."""
     settings, samples = folder.settings, folder.samples()
     tables = OwnTables(folder.plan, coordinated=settings.hops > 0)
-    lesson = Lesson(
-        device=settings.device,
-        settings=view.problem.scenario.learning,
-        learning_rates=learning_rates(folder.problem.scenario),
-        seed=settings.training_seed,
-        samples=samples,
-        input_shape=tuple(samples.inputs.shape[1:]),
-        num_classes=settings.num_classes,
-        strategy=settings.strategy,
-        precision="fp32",
-    )
-    return Device(Installation(view, lesson, first_battery_joule, decider=tables, observed=False)), tables
+    shape, own = tuple(samples.inputs.shape[1:]), settings
+    lesson = Lesson(samples, shape, own.num_classes, own.training_seed, own.strategy, "fp32")
+    return Device(Installation(view, lesson, first_battery_joule, tables, observed=False)), tables
 
 
 class Agent:

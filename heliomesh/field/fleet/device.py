@@ -22,7 +22,7 @@ from torch import Tensor
 
 from heliomesh.field.fleet.learner import Learner, Lesson
 from heliomesh.field.fleet.messages import Logbook, Message, Outgoing, Packet, Receipt, model_message, state_message
-from heliomesh.field.fleet.planning import Partners, Round, TablePlanner
+from heliomesh.field.fleet.planning import Partners, TablePlanner, grid_state
 from heliomesh.field.fleet.view import View
 from heliomesh.model import policy_checks as guard
 from heliomesh.model.factor import Variable, energy, site
@@ -90,7 +90,7 @@ class OwnPolicy:
 
     def energy_state(self, weather: int, battery_joule: float) -> int:
         """By the planning grid."""
-        return _grid_state(self.policy.problem, self.device, weather, battery_joule)
+        return grid_state(self.policy.problem, self.device, weather, battery_joule)
 
     def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
         """The policy's own column; the others' are empty batteries."""
@@ -105,41 +105,13 @@ class OwnPolicy:
 
 
 @dataclass(frozen=True)
-class OwnTable:
-    """A table of the device's own that is looked up with what its neighbourhood measures."""
-
-    planner: TablePlanner
-
-    @property
-    def coordinated(self) -> bool:
-        """Only if the table depends on others."""
-        return len(self.planner.scope) > 1
-
-    def energy_state(self, weather: int, battery_joule: float) -> int:
-        """By the planning grid."""
-        return _grid_state(self.planner.problem, self.planner.device, weather, battery_joule)
-
-    def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
-        """The table's action."""
-        return self.planner.action(slot, seen, torch.tensor(uniform, dtype=torch.float64))
-
-
-def _grid_state(problem: Problem, device: int, weather: int, battery_joule: float) -> int:
-    battery = problem.battery.of(torch.tensor([device]))
-    return weather * problem.battery.levels + int(battery.level(torch.tensor([battery_joule], dtype=torch.float64)))
-
-
-@dataclass(frozen=True)
 class Installation:
     """All that a device is given before it runs."""
 
     view: View
     lesson: Lesson
     battery_joule: float
-    policy: ActionPolicy | None = None  # of a device that plans alone, made from its view
-    partners: Partners | None = None  # of one that plans with others
-    rounds: tuple[Round, ...] = ()
-    decider: Decider | None = None  # of one that brings its part of a finished plan
+    decider: Decider | Partners  # partners of a device that plans with others
     observed: bool = True  # whether somebody reads its logbook, which grows with every message
 
 
@@ -149,14 +121,14 @@ class Device:
     def __init__(self, given: Installation) -> None:
         view = given.view
         self._number = view.device
-        self._planner = None if given.partners is None else TablePlanner(view, given.partners, given.rounds)
-        self._decider = _decider(given, self._planner)
-        self._learner = Learner(given.lesson, self._look_at(view))
+        found = given.decider
+        self._decider: Decider = TablePlanner(view, found) if isinstance(found, Partners) else found
+        self._learner = Learner(given.lesson, view.device, view.problem.scenario, self._look_at(view))
         self._battery_joule = torch.tensor([given.battery_joule], dtype=torch.float64)
         self._heard: dict[Variable, int] = {}  # the last values of all that is seen
         self._packets: dict[int, Packet] = {}  # of this slot, by sender
         self._now: _Now | None = None
-        self._logbook = Logbook() if given.observed else None
+        self._logbook: Logbook | None = {} if given.observed else None
 
     def _look_at(self, view: View) -> Topology:
         """Take a view of the network; returns the links into this device."""
@@ -170,9 +142,11 @@ class Device:
 
     def deliver(self, sender: int, messages: Sequence[Message]) -> Outgoing:
         """Take what a neighbour sent; what is meant for others is passed on, where there is a way to them."""
-        if self._logbook is not None:
-            self._logbook.enter(sender, messages)
         for message in messages:
+            if self._logbook is not None:
+                receipt = Receipt(sender, message.origin, message.kind, message.slot)
+                count, num_bytes = self._logbook.get(receipt, (0, 0))
+                self._logbook[receipt] = (count + 1, num_bytes + message.num_bytes)
             if message.destination == self._number:
                 self._keep(message)
         return self._posted([message for message in messages if message.destination in self._view.next_hop])
@@ -196,9 +170,9 @@ class Device:
 
     @property
     def _table_planner(self) -> TablePlanner:
-        if self._planner is None:
+        if not isinstance(self._decider, TablePlanner):
             raise RuntimeError(f"device {self._number} plans alone: tables are for those who plan with others")
-        return self._planner
+        return self._decider
 
     def tell(self, slot: int, turn: int) -> Outgoing:
         """Shares for the devices that move in a turn."""
@@ -208,10 +182,9 @@ class Device:
         """A better policy, in this round."""
         return self._posted(self._table_planner.move(slot, number))
 
-    def settle(self, slot: int) -> Outgoing:
+    def settle(self, slot: int) -> None:
         """The end of a slot index."""
         self._table_planner.settle(slot)
-        return {}
 
     # slots
 
@@ -335,9 +308,9 @@ class Device:
         """The device's table and the largest change of its policy in a last round."""
         return self._table_planner.table, self._table_planner.residual
 
-    def logbook(self) -> dict[Receipt, tuple[int, int]]:
+    def logbook(self) -> Logbook:
         """Number and bytes of the messages received."""
-        return {} if self._logbook is None else self._logbook.plain()
+        return self._logbook or {}
 
 
 @dataclass(frozen=True)
@@ -394,20 +367,10 @@ def _star(topology: Topology, device: int, neighbours: Sequence[int]) -> Topolog
     )
 
 
-def _decider(given: Installation, planner: TablePlanner | None) -> Decider:
-    if given.decider is not None:
-        return given.decider
-    if planner is not None:
-        return OwnTable(planner)
-    if given.policy is None:
-        raise ValueError(f"device {given.view.device}: expected partners, a policy or a decider, actual: none")
-    return OwnPolicy(given.policy, given.view.device)
-
-
 def perform(device: Device, name: str, arguments: tuple[Any, ...]) -> tuple[Outgoing, Any]:
     """Call a method by its name: its messages, or its result if it is no part of a protocol."""
     found = getattr(device, name)(*arguments)
     return (found, None) if name in _SENDING else ({}, found)
 
 
-_SENDING = ("tell", "move", "settle", "open", "act")
+_SENDING = ("tell", "move", "open", "act")
