@@ -127,9 +127,7 @@ def run_fleet(
 
     def make_stack(jobs: Sequence[TrainJob], loaded: Dataset, settings: TrainSettings) -> FleetStack:
         world, ends = World(scheme.problem, job.episode, job.seed), deaths or {}
-        made.append(
-            FleetStack(jobs[0], loaded, settings, scheme, world, make_post, recorder, deaths or {}, work.track)
-        )
+        made.append(FleetStack(jobs[0], loaded, settings, scheme, world, make_post, recorder, ends, work.track))
         return made[0]
 
     dataset = job.dataset or load_dataset(job.scenario.learning)
