@@ -5,6 +5,7 @@ expects, or until its clock says that the time is over. What was not heard by th
 Every slot ends in a journal and in a checkpoint: after a brown-out the agent goes on from there.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -17,7 +18,7 @@ from heliomesh.field.agents.clock import Clock, clock_of
 from heliomesh.field.agents.codec import Codec
 from heliomesh.field.agents.folder import AgentFolder, SentPlan
 from heliomesh.field.agents.inbox import Agreement, Inbox, Notify
-from heliomesh.field.agents.journal import Journal, sentence_of
+from heliomesh.field.agents.journal import journal_of, line_of, sentence_of
 from heliomesh.field.agents.link import SMALL_SHARE_BYTES, Link, LinkError
 from heliomesh.field.agents.sensors.sensor import Sensor, sensor_of
 from heliomesh.field.agents.tables import OwnTables, fits
@@ -89,8 +90,6 @@ class Agent:
         self._heard: set[tuple[MailKind, int]] = set()  # in this slot: kind and origin
         self._ahead: dict[int, int] = {}  # the latest slot heard of each device
         self._unheard: set[int] = set()  # devices that were waited for in vain, until they are heard again
-        self._journal = Journal(folder, problem)
-        self._journal.follow(settings.plan)
         self._slots = problem.slots
         self._done = self._sensed = self._recalled()
         self._inbox.enter(self._done)
@@ -275,7 +274,6 @@ class Agent:
         self._device.follow(own, self._view)
         self._inbox.agreement = self._agreement(own)
         self._sender = replace(self._sender, plan=told.plan)
-        self._journal.follow(told.plan)
         self._notify(f"device {self._number}: follows plan {told.plan[:12]} from slot {slot} on")
 
     def _expect(self, kind: MailKind, origins: list[int], until: float) -> None:
@@ -306,7 +304,8 @@ class Agent:
         if measured_joule is not None:  # the books follow the meter
             self._device.correct(happened.spent_joule - measured_joule)
         away = [other for other in self._view.neighbours if not self._link.alive(other)]
-        line = self._journal.add(slot, sensed, happened, measured_joule, self._inbox, away)
+        line = line_of(self._folder, slot, sensed, happened, measured_joule, self._inbox, away)
+        journal_of(self._folder).add(json.dumps(line))
         if last or (slot + 1) % self._folder.settings.checkpoint_slots == 0:
             facts = {"isolated": sorted(self._inbox.isolated)}
             self._memory.write(Checkpoint(slot + 1, self._device.state(), facts))
