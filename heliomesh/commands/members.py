@@ -51,12 +51,10 @@ def install_command(
     papers: Annotated[list[Path], typer.Argument(help="own.pem and roster.txt, as the operator wrote them.")],
 ) -> None:
     """On a device: take a certificate or a list of members; an older one never replaces a newer one."""
-    from heliomesh.field.agents.papers import install
-
     own = _device(folder)
     for path in papers:
         refuse(not path.is_file(), "papers", "a file", f"value {str(path)!r}")
-        say(f"{path}: {'installed' if install(own, path.read_bytes()) else 'the one in the folder is as new'}")
+        say(f"{path}: {'installed' if own.install(path.read_bytes()) else 'the one in the folder is as new'}")
 
 
 @app.command("renew")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from heliomesh.common.durable import make_folder, write_bytes
 from heliomesh.field.agents.deploy import device_folder
-from heliomesh.field.agents.folder import AgentFolder
-from heliomesh.field.agents.identity import WATCHER, Identity, certificate_pem, certified, read_identity, read_request
+from heliomesh.field.agents.folder import AgentFolder, read_settings
+from heliomesh.field.agents.identity import (
+    ROSTER, WATCHER, Identity, Roster, certificate_pem, certified, read_identity, read_request, roster_of,
+)  # fmt: skip
 from heliomesh.field.agents.link import delivered
-from heliomesh.field.agents.papers import install
-from heliomesh.field.agents.roster import ROSTER, Roster, roster_of
-from heliomesh.field.agents.watch import watch_settings
+from heliomesh.field.agents.watch import WatchSettings
 from heliomesh.scenario.errors import ScenarioError
 
 
@@ -27,7 +27,7 @@ class Admission:
     _papers: dict[str, list[bytes]] = field(default_factory=dict)  # by device
 
     def __post_init__(self) -> None:
-        self._settings = watch_settings(self.root / WATCHER)
+        self._settings = read_settings(WatchSettings, self.root / WATCHER / "watch.toml")
         self._authority: Identity = read_identity(self.root / "authority.pem", self.root / "authority.key")
 
     @property
@@ -77,7 +77,7 @@ class Admission:
             folder = self._folder(name)
             make_folder(folder.path)
             try:
-                install(folder, pem)
+                folder.install(pem)
             except ScenarioError:  # the key is elsewhere
                 write_bytes(folder.certificate, pem)
             if name != WATCHER:

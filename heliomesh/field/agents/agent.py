@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from heliomesh.common.durable import alone_in, write_tensors
-from heliomesh.field.agents.clock import Clock, clock_of
+from heliomesh.field.agents.clock import ReadyClock, WallClock
 from heliomesh.field.agents.codec import Codec
 from heliomesh.field.agents.folder import AgentFolder, SentPlan
 from heliomesh.field.agents.inbox import Agreement, Inbox, Notify
@@ -42,7 +42,7 @@ def run_agent(
     notify: Notify,
     *,
     stop_after: int | None = None,
-    clock: Clock | None = None,
+    clock: ReadyClock | None = None,
     report: Notify = lambda _: None,
 ) -> int:
     """Run a device to its last slot, or for so many slots; returns how many it took part in.
@@ -52,7 +52,9 @@ def run_agent(
     """
     torch.set_num_threads(1)
     with alone_in(folder.path):
-        agent = Agent(folder, notify, clock or clock_of(folder.settings.clock), report)
+        kept = folder.settings.clock
+        usual = ReadyClock(kept) if kept.kind == "ready" else WallClock(kept)
+        agent = Agent(folder, notify, clock or usual, report)
         try:
             return agent.run(stop_after)
         finally:
@@ -71,7 +73,7 @@ def installed(folder: AgentFolder, view: View, first_battery_joule: float) -> tu
 class Agent:
     """A device and all that surrounds it."""
 
-    def __init__(self, folder: AgentFolder, notify: Notify, clock: Clock, report: Notify) -> None:
+    def __init__(self, folder: AgentFolder, notify: Notify, clock: ReadyClock, report: Notify) -> None:
         settings, problem = folder.settings, folder.problem
         self._folder, self._notify, self._report, self._number = folder, notify, report, settings.device
         self._view = folder.view()
@@ -84,8 +86,7 @@ class Agent:
         self._next_plan: tuple[Manifest, SentPlan] | None = None
         learning = problem.scenario.learning
         self._codec = Codec(len(self._device.weights()), learning.on_air, learning.top_k_share)
-        self._members = folder.members()
-        self._inbox = Inbox(self._agreement(tables), self._members, clock, notify, set())
+        self._inbox = Inbox(self._agreement(tables), folder.members(), clock, notify, set())
         self._open: int | None = None
         self._heard: set[tuple[MailKind, int]] = set()  # in this slot: kind and origin
         self._ahead: dict[int, int] = {}  # the latest slot heard of each device
@@ -321,7 +322,7 @@ class Agent:
             if time.monotonic() >= until:
                 late = self._link.num_waiting() if late is None else late - 1
             if self._link.look_due and self._link.renew():
-                self._members.keys = self._folder.members().keys
+                self._inbox.members = self._folder.members()
                 self._sender = replace(self._sender, identity=self._folder.identity())
             for device, proof in self._link.proofs().items():
                 self._inbox.proven(device, proof.started, proof.day_second, proof.elapsed_second)

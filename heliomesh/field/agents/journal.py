@@ -45,7 +45,8 @@ class RotatedLines:
 
 def journal_of(folder: AgentFolder) -> RotatedLines:
     """The journal of one agent, of limited size; a restart goes on in the same file."""
-    return RotatedLines(folder.journal, folder.old_journal, folder.settings.journal_bytes)
+    newer, older = folder.path / "slots.jsonl", folder.path / "slots.old.jsonl"
+    return RotatedLines(newer, older, folder.settings.journal_bytes)
 
 
 def line_of(

@@ -6,7 +6,6 @@ end of a slot; unless it plans anew, it sends nothing. It keeps what it hears, s
 
 import threading
 import time
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from pydantic import Field
 from heliomesh.common.catalog import check_trusted
 from heliomesh.common.durable import alone_in
 from heliomesh.common.mistakes import MistakeError
-from heliomesh.field.agents.folder import AgentFolder, ClockSettings, Index
+from heliomesh.field.agents.folder import AgentFolder, ClockSettings, Index, read_settings
 from heliomesh.field.agents.heard import Heard
 from heliomesh.field.agents.identity import OPERATOR
 from heliomesh.field.agents.journal import RotatedLines
@@ -29,9 +28,8 @@ from heliomesh.field.agents.steward import Send, Steward, send_plan
 from heliomesh.field.agents.wire import Sender
 from heliomesh.model.problem import build
 from heliomesh.scenario.errors import ScenarioError
-from heliomesh.scenario.files import read_text
 from heliomesh.scenario.scenario import Scenario
-from heliomesh.scenario.section import Section, validated
+from heliomesh.scenario.section import Section
 
 _SLOTS_AHEAD = 3  # for tables to arrive before they are in force
 _LOOK_SECOND = 0.1
@@ -121,7 +119,7 @@ class Watcher:
 @contextmanager
 def watch(folder: Path, host: str, port: int, refresh_second: float) -> Iterator[Watcher]:
     """A watcher that hears and serves the live page as long as the block runs; `Watcher.follow` waits in it."""
-    settings = watch_settings(folder)
+    settings = read_settings(WatchSettings, folder / "watch.toml")
     check_trusted(settings.planner)  # re-planning runs it
     problem, own = build(Scenario.load(folder / "scenario.toml")), AgentFolder(folder)
     with alone_in(folder), ExitStack() as leaving:
@@ -140,15 +138,6 @@ def watch(folder: Path, host: str, port: int, refresh_second: float) -> Iterator
         watcher = Watcher(heard, server.server_address[1], settings, sender, overlook.send, overlook.renew)
         leaving.callback(watcher.stop.set)
         yield watcher
-
-
-def watch_settings(folder: Path) -> WatchSettings:
-    """What watch.toml says; raises ScenarioError."""
-    try:
-        found = tomllib.loads(read_text("watch.toml", folder / "watch.toml"))
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError("watch.toml", f"expected TOML, actual: {error}") from None
-    return validated(WatchSettings, found, "watch.toml")
 
 
 def _server(host: str, port: int, page: LivePage, refresh_second: float) -> PageServer:
