@@ -12,7 +12,15 @@ from heliomesh.common.durable import make_folder, write_bytes
 from heliomesh.field.agents.deploy import device_folder
 from heliomesh.field.agents.folder import AgentFolder, read_settings
 from heliomesh.field.agents.identity import (
-    ROSTER, WATCHER, Identity, Roster, certificate_pem, certified, read_identity, read_request, roster_of,
+    ROSTER,
+    WATCHER,
+    Identity,
+    Roster,
+    certificate_pem,
+    certified,
+    read_identity,
+    read_request,
+    roster_of,
 )  # fmt: skip
 from heliomesh.field.agents.link import delivered
 from heliomesh.field.agents.watch import WatchSettings

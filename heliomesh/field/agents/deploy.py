@@ -15,7 +15,15 @@ import tomli_w
 from heliomesh.common.durable import alone_in, file_sha256, json_sha256, write_bytes, write_tensors, write_text
 from heliomesh.common.streams import stream
 from heliomesh.field.agents.folder import AgentFolder, AgentSettings, ClockSettings, SensorSettings
-from heliomesh.field.agents.identity import ROSTER, VALID_DAYS, WATCHER, Roster, certificate_pem, new_authority, new_member
+from heliomesh.field.agents.identity import (
+    ROSTER,
+    VALID_DAYS,
+    WATCHER,
+    Roster,
+    certificate_pem,
+    new_authority,
+    new_member,
+)
 from heliomesh.field.agents.tables import hops_of
 from heliomesh.interop.export_tables import PlanTables, tabulate
 from heliomesh.learning.preflight import check_trainable

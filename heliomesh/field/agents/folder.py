@@ -25,7 +25,15 @@ from pydantic import Field
 
 from heliomesh.common.durable import file_sha256, read_tensors, write_bytes, write_text
 from heliomesh.field.agents.identity import (
-    ROSTER, WATCHER, Identity, Members, Roster, members_of, newer_certificate, read_identity, roster_of,
+    ROSTER,
+    WATCHER,
+    Identity,
+    Members,
+    Roster,
+    members_of,
+    newer_certificate,
+    read_identity,
+    roster_of,
 )  # fmt: skip
 from heliomesh.field.fleet.view import View, view_of
 from heliomesh.field.living.conditions import Conditions, books_under, problem_under

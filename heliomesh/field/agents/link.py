@@ -18,7 +18,14 @@ import zenoh
 
 from heliomesh.common.mistakes import MistakeError
 from heliomesh.field.agents.folder import AgentFolder
-from heliomesh.field.agents.identity import OPERATOR, SIGNATURE_BYTES, WATCHER, certificate_name, members_of, signed_by
+from heliomesh.field.agents.identity import (
+    OPERATOR,
+    SIGNATURE_BYTES,
+    WATCHER,
+    certificate_name,
+    members_of,
+    signed_by,
+)
 from heliomesh.field.agents.waiting import Arrived, Waiting
 from heliomesh.field.agents.wire import CHUNK_BYTES
 
