@@ -113,8 +113,8 @@ class WeatherFilter:
 
         P(w) ← P(w) p(u | w),    and from slot to slot    P(w') ← Σ_w P(w) K[w, w']
 
-    A real panel never gives exactly a law's joules. p(u | w) is the law with a Cauchy density around each of its values:
-    even far from all of them the nearest level is the likeliest, and no reading excludes a level for good.
+    A real panel never gives exactly a law's joules. p(u | w) is the law with a Cauchy density around each of its
+    values: even far from all of them the nearest level is the likeliest, and no reading excludes a level for good.
     """
 
     def __init__(self, law: HarvestLaw, device: int) -> None:
