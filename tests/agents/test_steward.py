@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from heliomesh.field.living.conditions import Conditions, world_under
-from heliomesh.field.living.replanning import Watch
+from heliomesh.field.living.detector import Watch
 from heliomesh.simulation.slot_loop import run_slots
 from heliomesh.simulation.trace import simulate
 from tests.agents.lines import traced_line

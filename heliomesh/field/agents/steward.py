@@ -20,7 +20,8 @@ from heliomesh.field.agents.folder import Belief, SentPlan
 from heliomesh.field.agents.wire import Sender
 from heliomesh.field.living.conditional_plan import Answering
 from heliomesh.field.living.conditions import Conditions
-from heliomesh.field.living.replanning import Replanning, Watch, replanning
+from heliomesh.field.living.detector import Watch
+from heliomesh.field.living.replanning import Replanning
 from heliomesh.interop.export_tables import PlanTables, tabulate
 from heliomesh.model.policy import Noticed, Observation
 from heliomesh.model.problem import Problem
@@ -63,7 +64,7 @@ class Steward:
         """A steward of the plan that was deployed."""
         answering = Answering(problem, planner, options)
         first = answering.with_plan(Conditions(), make_plan(problem, planner, options, bound=False))
-        return cls(problem, replanning(answering, first, replace(watch or Watch(), metered=True)))
+        return cls(problem, Replanning(answering, first, replace(watch or Watch(), metered=True)))
 
     def look(
         self,

@@ -11,7 +11,8 @@ from typing import Literal, get_args
 from heliomesh.field.living.change import Era
 from heliomesh.field.living.conditional_plan import Answering, ConditionalPlan, Switching
 from heliomesh.field.living.conditions import Conditions
-from heliomesh.field.living.replanning import Replanning, Watch, replanning
+from heliomesh.field.living.detector import Watch
+from heliomesh.field.living.replanning import Replanning
 from heliomesh.model.policy import Plan
 from heliomesh.scenario.errors import ScenarioError
 
@@ -33,7 +34,7 @@ def reacting(
         case "stale":
             return Switching(answering.problem, ((0, first),))
         case "re-planned":
-            return replanning(answering, first, watch)
+            return Replanning(answering, first, watch)
         case "fresh":
             told = ((era.first_slot, answering.answer_to(era.conditions, first.plan)) for era in truth[1:])
             return Switching(answering.problem, ((0, first), *told))
