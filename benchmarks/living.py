@@ -15,8 +15,8 @@ from heliomesh.field.living.change import Era, eras
 from heliomesh.field.living.conditional_plan import Answering
 from heliomesh.field.living.conditions import Conditions, problem_under
 from heliomesh.field.living.detector import Watch
+from heliomesh.field.living.reaction import Sampling, costs_by_slot
 from heliomesh.field.living.replanning import Replanning
-from heliomesh.field.living.trial import Sampling, costs_by_slot
 from heliomesh.physics.topology import spectral_gap
 from heliomesh.planning import make_plan
 from heliomesh.simulation.diagnostics import Interval, interval

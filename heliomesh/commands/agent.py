@@ -71,8 +71,12 @@ class TimeOptions:
         guard = self.slot_second / 10 if self.guard_second is None else self.guard_second
         expected = f"less than half of {self.slot_second:g} s"
         refuse(2 * guard >= self.slot_second, "--guard-second", expected, f"value {guard:g}")
-        start, kind = time.time() + self.start_in, "ready" if self.ready else "wall"
-        return ClockSettings(kind=kind, start_second=start, slot_second=self.slot_second, guard_second=guard)
+        return ClockSettings(
+            kind="ready" if self.ready else "wall",
+            start_second=time.time() + self.start_in,
+            slot_second=self.slot_second,
+            guard_second=guard,
+        )
 
 
 @flattened

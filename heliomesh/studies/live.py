@@ -26,9 +26,8 @@ from heliomesh.field.living.change import Era, eras
 from heliomesh.field.living.conditional_plan import Answering, ConditionalPlan
 from heliomesh.field.living.conditions import Conditions
 from heliomesh.field.living.detector import USUAL_FALSE_ALARM_PROB, Watch
-from heliomesh.field.living.reaction import first_answer, reacting
+from heliomesh.field.living.reaction import Sampling, costs_by_slot, first_answer, reacting
 from heliomesh.field.living.replanning import Alarm, Replanning
-from heliomesh.field.living.trial import Sampling, costs_by_slot
 from heliomesh.jobs.steps import job_of, planned
 from heliomesh.jobs.store import opened
 from heliomesh.jobs.training import Settings, split_settings

@@ -20,7 +20,7 @@ from heliomesh.field.agents.journal import read_journal
 from heliomesh.field.agents.sensors.ina219 import EnergySum, Ina219Pair, voltages
 from heliomesh.field.agents.sensors.measured import Measured
 from heliomesh.field.agents.sensors.power_supply import PowerSupply
-from heliomesh.field.agents.sensors.replayed import Replayed
+from heliomesh.field.agents.sensors.sensor import Replayed
 from heliomesh.field.agents.sensors.state_of_charge import StateOfCharge, VoltageCurve
 from heliomesh.field.fleet.world import World
 from tests.agents.network import running

@@ -26,8 +26,7 @@ from heliomesh.field.agents.heard import Heard
 from heliomesh.field.agents.identity import OPERATOR
 from heliomesh.field.agents.journal import RotatedLines, read_journal
 from heliomesh.field.agents.link import Overlook
-from heliomesh.field.agents.steward import NewPlan, Steward, send_plan
-from heliomesh.field.agents.watch import Watcher, WatchSettings, watch
+from heliomesh.field.agents.watch import NewPlan, Steward, Watcher, WatchSettings, send_plan, watch
 from heliomesh.field.agents.wire import Sender
 from heliomesh.interop.export_tables import tabulate
 

@@ -11,8 +11,8 @@ from heliomesh.field.living.change import Era, eras
 from heliomesh.field.living.conditional_plan import Answering, Switching
 from heliomesh.field.living.conditions import Conditions
 from heliomesh.field.living.detector import Watch
+from heliomesh.field.living.reaction import Sampling, costs_by_slot
 from heliomesh.field.living.replanning import Replanning, rounded_factor, without_links
-from heliomesh.field.living.trial import Sampling, costs_by_slot
 from heliomesh.model.policy import Plan
 from heliomesh.planning import make_plan
 from heliomesh.simulation.diagnostics import ratio_interval

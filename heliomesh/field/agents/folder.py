@@ -24,17 +24,8 @@ import tomli_w
 from pydantic import Field
 
 from heliomesh.common.durable import file_sha256, read_tensors, write_bytes, write_text
-from heliomesh.field.agents.identity import (
-    ROSTER,
-    WATCHER,
-    Identity,
-    Members,
-    Roster,
-    members_of,
-    newer_certificate,
-    read_identity,
-    roster_of,
-)  # fmt: skip
+from heliomesh.field.agents import identity
+from heliomesh.field.agents.identity import ROSTER, WATCHER, Identity, Members, Roster
 from heliomesh.field.fleet.view import View, view_of
 from heliomesh.field.living.conditions import Conditions, books_under, problem_under
 from heliomesh.interop.export_tables import PlanTables, read_tables
@@ -219,17 +210,17 @@ class AgentFolder:
 
     def identity(self) -> Identity:
         """The device's key and certificate."""
-        return read_identity(self.certificate, self.key)
+        return identity.read_identity(self.certificate, self.key)
 
     def roster(self) -> Roster:
         """The network's members; raises ScenarioError where the authority did not sign them."""
-        return roster_of(read_text(ROSTER, self.roster_file).encode(), self.authority)
+        return identity.roster_of(read_text(ROSTER, self.roster_file).encode(), self.authority)
 
     def members(self) -> Members:
         """The operator, and the devices whose messages it may hear."""
         near = self.problem.topology.within(self.settings.device, max(self.settings.hops, 1))
         names = {WATCHER, *map(str, near)} - {str(self.settings.device)}
-        return members_of({name: key for name, key in self.roster().keys.items() if name in names})
+        return identity.members_of({name: key for name, key in self.roster().keys.items() if name in names})
 
     def install(self, content: bytes) -> bool:
         """Keep a renewed certificate or a newer list of members; False where the folder's own is as new.
@@ -238,7 +229,7 @@ class AgentFolder:
         """
         if content.startswith(b"-----BEGIN"):
             return self._install_certificate(content)
-        newer = roster_of(content, self.authority).number > self.roster().number
+        newer = identity.roster_of(content, self.authority).number > self.roster().number
         if newer:
             write_bytes(self.roster_file, content)
         return newer
@@ -246,7 +237,7 @@ class AgentFolder:
     def _install_certificate(self, content: bytes) -> bool:
         """A key that waited for its certificate takes the place of the one before."""
         for key in (self.key, self.new_key):
-            newer = newer_certificate(content, self.authority, key, self.certificate)
+            newer = identity.newer_certificate(content, self.authority, key, self.certificate)
             if newer is None:
                 continue
             if key == self.new_key:
