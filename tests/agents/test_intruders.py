@@ -20,10 +20,10 @@ from heliomesh.field.agents.deploy import WATCHER
 from heliomesh.field.agents.folder import AgentFolder, ClockSettings
 from heliomesh.field.agents.identity import OPERATOR
 from heliomesh.field.agents.inbox import Agreement, Inbox
-from heliomesh.field.agents.journal import read_journal
 from heliomesh.field.agents.link import Link, Overlook, opened
 from heliomesh.field.agents.wire import CHUNK_BYTES, Sender
 from heliomesh.model.factor import energy
+from tests.agents.lines import read_journal
 
 FLOATS = Codec(1)  # senders of float32 need no number of parameters
 

@@ -17,9 +17,9 @@ from heliomesh.common.mistakes import MistakeError
 from heliomesh.field.agents.agent import run_agent
 from heliomesh.field.agents.folder import AgentFolder
 from heliomesh.field.agents.identity import Roster, signed_by
-from heliomesh.field.agents.journal import read_journal
 from heliomesh.field.agents.link import Link, Overlook
 from heliomesh.scenario.errors import ScenarioError
+from tests.agents.lines import read_journal
 
 
 @pytest.fixture(autouse=True)

@@ -24,11 +24,12 @@ from heliomesh.field.agents.deploy import WATCHER  # isort: skip
 from heliomesh.field.agents.folder import AgentFolder, Belief, ClockSettings
 from heliomesh.field.agents.heard import Heard
 from heliomesh.field.agents.identity import OPERATOR
-from heliomesh.field.agents.journal import RotatedLines, read_journal
+from heliomesh.field.agents.journal import RotatedLines
 from heliomesh.field.agents.link import Overlook
 from heliomesh.field.agents.watch import NewPlan, Steward, Watcher, WatchSettings, send_plan, watch
 from heliomesh.field.agents.wire import Sender
 from heliomesh.interop.export_tables import tabulate
+from tests.agents.lines import read_journal
 
 OPTIONS = {"rounds": 1, "hops": 0}
 RICH: dict[str, Any] = {  # in which less sun changes the plan

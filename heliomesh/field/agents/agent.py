@@ -136,7 +136,10 @@ class Agent:
 
     def run(self, stop_after: int | None = None) -> int:
         """All slots that are left, or so many of them; returns in how many it took part."""
-        self._refuse_twin()
+        if self._link.twins():  # two processes with one identity would contradict each other: the later one ends
+            raise LinkError(
+                f"identity: expected no other agent of device {self._number}, actual: neighbours see one at work"
+            )
         self._meet()
         count = 0
         for slot in self._slots_to_come():
@@ -156,13 +159,6 @@ class Agent:
         self._link.close()
 
     # joining
-
-    def _refuse_twin(self) -> None:
-        """Two processes with one identity would contradict each other: the later one ends."""
-        if self._link.twins():
-            raise LinkError(
-                f"identity: expected no other agent of device {self._number}, actual: neighbours see one at work"
-            )
 
     def _meet(self) -> None:
         """Before the first slot of all, wait until neighbours are there; later, find out how far they are."""

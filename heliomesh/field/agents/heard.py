@@ -6,6 +6,7 @@ Each device counts once a slot. So a device that says too much, or says it again
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -94,7 +95,8 @@ class Heard:
         self.not_kept = ""  # the reason, where lines cannot be kept
         self.count = 0  # lines that were heard
         for text in () if kept is None else kept.read():
-            self._recall(text)
+            with suppress(ValueError):  # a line that a lost supply cut off is left out
+                self._enter(self._checked(text))
 
     def hear(self, device: int, text: bytes) -> None:
         """A line that a device has signed; what cannot be true is counted and forgotten."""
@@ -109,7 +111,11 @@ class Heard:
             return
         if not self._held["heard"][found.slot, device]:
             self._enter(found)
-            self._keep(found)
+            try:
+                if self._kept is not None:
+                    self._kept.add(found.model_dump_json())
+            except OSError as error:  # the page goes on
+                self.not_kept = error.strerror or str(error)
 
     def _checked(self, text: bytes | str, device: int | None = None) -> Report:
         """What a line says, of a device if one is given; raises ValueError with a sentence where it cannot be so."""
@@ -147,14 +153,6 @@ class Heard:
             "delivered": len(found.delivered) == num_edges,
         }
 
-    def _recall(self, text: str) -> None:
-        """A line that was heard before a restart; one that a lost supply cut off is left out."""
-        try:
-            found = self._checked(text)
-        except ValueError:
-            return
-        self._enter(found)
-
     def _enter(self, found: Report) -> None:
         slot, device = found.slot, found.device
         edges = slice(*self.problem.topology.edge_start[device : device + 2])
@@ -169,13 +167,6 @@ class Heard:
             if slot > self.last_slot[device]:
                 self.last_slot[device], self.plans[device] = slot, found.plan
             self.count += 1
-
-    def _keep(self, found: Report) -> None:
-        try:
-            if self._kept is not None:
-                self._kept.add(found.model_dump_json())
-        except OSError as error:  # the page goes on
-            self.not_kept = error.strerror or str(error)
 
     @property
     def refused(self) -> dict[int, Refusal]:

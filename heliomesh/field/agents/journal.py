@@ -1,6 +1,5 @@
 """What happened in each slot, a line of JSON each, with planned and measured joules side by side."""
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -97,16 +96,3 @@ def sentence_of(line: Mapping[str, Any], neighbours: Sequence[int]) -> str:
     heard = f"averaged with {', '.join(senders)}" if senders else "averaged with nobody"
     battery = f"battery {line['battery_joule']:.3g} to {line['battery_after_joule']:.3g} J"
     return f"slot {line['slot']}: {done}, {heard}, {battery}{loss}"
-
-
-def read_journal(folder: AgentFolder) -> list[dict[str, Any]]:
-    """All whole lines that are kept, the newest of every slot; a line that a lost supply cut off is left out."""
-    found: dict[int, dict[str, Any]] = {}
-    for text in journal_of(folder).read():
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(line, dict) and isinstance(line.get("slot"), int):
-            found[line["slot"]] = line
-    return [found[slot] for slot in sorted(found)]

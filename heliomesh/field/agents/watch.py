@@ -148,7 +148,8 @@ def send_plan(
     """Send devices their own tables, in force from a slot on."""
     for device in devices:
         own = plan.tables.model_copy(update={"devices": (plan.tables.devices[device],)})
-        belief = Belief.of(plan.belief).told_to(device)
+        spending = tuple(pair for pair in plan.belief.spending if pair[0] == device)  # nobody else's
+        belief = Belief.of(replace(plan.belief, spending=spending))
         content = SentPlan(tables=own, belief=belief).model_dump_json().encode()
         send(device, sender.new_plan(device, first_slot, now_second, content))
 
@@ -242,7 +243,10 @@ def watch(folder: Path, host: str, port: int, refresh_second: float) -> Iterator
         kept = RotatedLines(folder / "heard.jsonl", folder / "heard.old.jsonl", settings.journal_bytes)
         heard = Heard(problem, settings.clock, kept)
         page = LivePage(heard, settings.planner, settings.options, settings.training_seed)
-        server = _server(host, port, page, refresh_second)
+        try:
+            server = PageServer((host, port), page.html, refresh_second)
+        except OSError as error:
+            raise ScenarioError("--port", f"expected a free port, actual {host}:{port}: {error.strerror}") from None
         leaving.callback(server.server_close)
         overlook = Overlook(own, settings.network, settings.devices, heard.hear)
         leaving.callback(overlook.close)
@@ -254,10 +258,3 @@ def watch(folder: Path, host: str, port: int, refresh_second: float) -> Iterator
         watcher = Watcher(heard, server.server_address[1], settings, sender, overlook.send, overlook.renew)
         leaving.callback(watcher.stop.set)
         yield watcher
-
-
-def _server(host: str, port: int, page: LivePage, refresh_second: float) -> PageServer:
-    try:
-        return PageServer((host, port), page.html, refresh_second)
-    except OSError as error:
-        raise ScenarioError("--port", f"expected a free port, actual {host}:{port}: {error.strerror}") from None

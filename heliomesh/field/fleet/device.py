@@ -27,7 +27,6 @@ from heliomesh.field.fleet.view import View
 from heliomesh.model import policy_checks as guard
 from heliomesh.model.factor import Variable, energy, site
 from heliomesh.model.policy import ActionPolicy, Observation
-from heliomesh.model.problem import Problem
 from heliomesh.physics.link import error_prob
 from heliomesh.physics.topology import Topology
 
@@ -133,10 +132,9 @@ class Device:
     def _look_at(self, view: View) -> Topology:
         """Take a view of the network; returns the links into this device."""
         self._view, self._problem = view, view.problem
-        star = _star(self._problem.topology, self._number, view.neighbours)
-        self._radio = _Radio(self._problem, self._number, star)
+        self._star = _star(self._problem.topology, self._number, view.neighbours)
         self._battery = self._problem.battery.of(torch.tensor([self._number]))
-        return star
+        return self._star
 
     # messages
 
@@ -233,9 +231,7 @@ class Device:
     def close(self, slot: int, fate: Fate) -> Happened:
         """Receive, average, harvest."""
         now, neighbours = self._present(slot), self._view.neighbours
-        powers = [self._packets[other].power_watt if other in self._packets else 0.0 for other in neighbours]
-        dark = bool(self._battery.dark(self._battery_joule))
-        error = self._radio.error_prob(now.power_watt, powers, now.sensed.channel_level, dark)
+        error = self._error_prob(now)
         heard = np.array([other in self._packets for other in neighbours], dtype=np.bool_)
         delivered = (fate.uniform >= error) & heard
         arrived = {row: self._packets[other].row for row, other in enumerate(neighbours, 1) if delivered[row - 1]}
@@ -254,6 +250,23 @@ class Device:
             delivered=delivered,
             loss=now.loss,
         )
+
+    def _error_prob(self, now: "_Now") -> npt.NDArray[np.float64]:
+        """Packet error rate of every incoming edge: what reaches this device from its neighbours and from itself."""
+        problem, topology = self._problem, self._problem.topology
+        start, stop = topology.edge_start[self._number : self._number + 2]
+        sites = problem.channel.site_of_edge[start:stop].tolist()
+        fading = problem.channel.gain[[now.sensed.channel_level[number] for number in sites]]
+        noise = torch.full((self._star.num_devices,), torch.nan, dtype=torch.float64)
+        noise[0] = problem.link.noise_watt[self._number]
+        link = replace(problem.link, noise_watt=noise, path_gain=problem.link.path_gain[start:stop])
+        heard = [
+            self._packets[other].power_watt if other in self._packets else 0.0 for other in self._view.neighbours
+        ]
+        power = torch.tensor([now.power_watt, *heard], dtype=torch.float64)
+        deaf = torch.full_like(power, bool(self._battery.dark(self._battery_joule)), dtype=torch.bool)
+        found: npt.NDArray[np.float64] = error_prob(link, self._star, power, fading, deaf).numpy()
+        return found
 
     def rest(self, harvested_joule: float) -> None:
         """A slot that was missed: nothing is done, and the battery pays for the drain."""
@@ -323,31 +336,6 @@ class _Now:
     trained: bool = False
     spent_joule: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.float64))
     loss: float = float("nan")
-
-
-@dataclass(frozen=True)
-class _Radio:
-    """What reaches a device: its own signal and its neighbours' at their gains."""
-
-    problem: Problem
-    device: int
-    star: Topology
-
-    def error_prob(
-        self, own_watt: float, powers_watt: Sequence[float], channel_level: Mapping[int, int], dark: bool
-    ) -> npt.NDArray[np.float64]:
-        """Packet error rate of every incoming edge, from the powers with which neighbours send [W]."""
-        problem, topology = self.problem, self.problem.topology
-        start, stop = topology.edge_start[self.device : self.device + 2]
-        sites = problem.channel.site_of_edge[start:stop].tolist()
-        fading = problem.channel.gain[[channel_level[number] for number in sites]]
-        noise = torch.full((self.star.num_devices,), torch.nan, dtype=torch.float64)
-        noise[0] = problem.link.noise_watt[self.device]
-        link = replace(problem.link, noise_watt=noise, path_gain=problem.link.path_gain[start:stop])
-        power = torch.tensor([own_watt, *powers_watt], dtype=torch.float64)
-        deaf = torch.full_like(power, dark, dtype=torch.bool)
-        found: npt.NDArray[np.float64] = error_prob(link, self.star, power, fading, deaf).numpy()
-        return found
 
 
 def _star(topology: Topology, device: int, neighbours: Sequence[int]) -> Topology:

@@ -68,9 +68,8 @@ class Partners:
     scope: tuple[Variable, ...]  # of its own policy
     sources: tuple[int, ...]  # devices whose cost its action enters, itself among them, in the order of its sum
     policy_entries: int
-    mover_scopes: Mapping[int, tuple[Variable, ...]]  # of the policies of devices whose actions enter its cost
-    share_entries: Mapping[int, int]  # of its shares for them
-    mover_turns: Mapping[int, int]  # when they move
+    # of devices whose actions enter its cost: scopes of their policies, entries of shares for them, when they move
+    movers: Mapping[int, tuple[tuple[Variable, ...], int, int]]
 
 
 def partners_of(problem: Problem, hops: int, table: Timetable) -> list[Partners]:
@@ -78,18 +77,17 @@ def partners_of(problem: Problem, hops: int, table: Timetable) -> list[Partners]
     areas = [Neighbourhood(problem, device, hops) for device in range(problem.num_devices)]
     scopes = [policy_scope(areas, device) for device in range(problem.num_devices)]
     count = len(problem.actions)
+
+    def share(device: int, mover: int) -> int:
+        return count * entries(problem.sizes(share_scope(areas, scopes, device, mover)))
+
     return [
         Partners(
             rounds=table.rounds,
             scope=scopes[device],
             sources=tuple(source for source in area.members if device in areas[source].actors),
             policy_entries=count * entries(problem.sizes(scopes[device])),
-            mover_scopes={mover: scopes[mover] for mover in area.actors},
-            share_entries={
-                mover: count * entries(problem.sizes(share_scope(areas, scopes, device, mover)))
-                for mover in area.actors
-            },
-            mover_turns={mover: table.colour[mover] for mover in area.actors},
+            movers={mover: (scopes[mover], share(device, mover), table.colour[mover]) for mover in area.actors},
         )
         for device, area in enumerate(areas)
     ]
@@ -133,14 +131,13 @@ class TablePlanner:
         # a new round: own actions may have changed what is averaged in the own Q
         raw = self._refreshed() if turn == 0 or self._raw is None else self._raw
         messages = []
-        for mover, scope in self._partners.mover_scopes.items():
-            if self._partners.mover_turns[mover] != turn:
+        for mover, (scope, size, own_turn) in self._partners.movers.items():
+            if own_turn != turn:
                 continue
             share = self._step.share(raw, self._policies, mover, scope, self._place)
             if mover == self.device:
                 self._shares[mover] = share
             else:
-                size = self._partners.share_entries[mover]
                 messages.append(table_message("share", self.device, mover, slot, share, size))
         return messages
 

@@ -1,8 +1,8 @@
 """The one interface of all sensors, those without meters, and how settings name one."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -20,16 +20,14 @@ from heliomesh.simulation.trace import Trace, TraceError
 _STATE_FILE = "battery.json"  # in the agent's folder
 
 
-class Sensor(ABC):
+class Sensor(Protocol):
     """Slots are asked for in rising order, each once, also those that the device misses."""
 
     first_battery_joule: float  # of a device that starts for the first time
 
-    @abstractmethod
     def open(self, slot: int) -> Sensed:
         """Channel, weather and battery at the start of a slot."""
 
-    @abstractmethod
     def close(self, slot: int) -> Fate:
         """The harvest of a slot, and which of its packets are lost."""
 
