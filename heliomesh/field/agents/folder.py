@@ -93,6 +93,11 @@ class Belief(Section):
             away=tuple(sorted(conditions.away)),
         )
 
+    def told_to(self, device: int) -> "Belief":
+        """The same without what is other devices' own."""
+        own = {number: factor for number, factor in self.spending.items() if number == str(device)}
+        return self.model_copy(update={"spending": own})
+
     @property
     def conditions(self) -> Conditions:
         """As planners read it."""

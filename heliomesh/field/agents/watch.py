@@ -148,8 +148,7 @@ def send_plan(
     """Send devices their own tables, in force from a slot on."""
     for device in devices:
         own = plan.tables.model_copy(update={"devices": (plan.tables.devices[device],)})
-        spending = tuple(pair for pair in plan.belief.spending if pair[0] == device)  # nobody else's
-        belief = Belief.of(replace(plan.belief, spending=spending))
+        belief = Belief.of(plan.belief).told_to(device)
         content = SentPlan(tables=own, belief=belief).model_dump_json().encode()
         send(device, sender.new_plan(device, first_slot, now_second, content))
 
