@@ -14,8 +14,9 @@ import heliomesh as hm
 from heliomesh.field.living.change import Era, eras
 from heliomesh.field.living.conditional_plan import Answering
 from heliomesh.field.living.conditions import Conditions, problem_under
-from heliomesh.field.living.replanning import Watch, replanning
-from heliomesh.field.living.trial import Sampling, costs_by_slot
+from heliomesh.field.living.detector import Watch
+from heliomesh.field.living.reaction import Sampling, costs_by_slot
+from heliomesh.field.living.replanning import Replanning
 from heliomesh.physics.topology import spectral_gap
 from heliomesh.planning import make_plan
 from heliomesh.simulation.diagnostics import Interval, interval
@@ -62,7 +63,7 @@ def alarms(episodes: int) -> str:
     asked = 0.05
     problem = hm.build(hm.Scenario.load("ring10"))
     answering = Answering(problem, "prices")
-    policy = replanning(answering, answering.answer_to(Conditions()), Watch(asked))
+    policy = Replanning(answering, answering.answer_to(Conditions()), Watch(asked))
     costs_by_slot(problem, (Era(0, Conditions()),), policy, Sampling(episodes, seed=7))
     share = np.mean([bool(a) for a in policy.alarms])
     row("ring10", 100 * asked, f"{100 * share:.1f} of {episodes} episodes")

@@ -10,15 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, print_facts
-from heliomesh.commands.options import (
-    FiniteOption,
-    OutputOptions,
-    ScenarioArgument,
-    Settings,
-    flattened,
-    without_end,
-)
+from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import say, tell
 from heliomesh.planning import find_planner, make_plan
 from heliomesh.scenario.errors import ScenarioError, refuse
@@ -27,7 +21,7 @@ if TYPE_CHECKING:
     from heliomesh.field.agents.folder import ClockSettings
 
 
-DaysOption = Annotated[int, typer.Option("--days", min=1, max=3650, help="Days until certificates end.")]
+DaysOption = Annotated[int, option("Days until certificates end.", min=1, max=3650)]
 
 
 def check_installed() -> None:
@@ -40,19 +34,17 @@ def check_installed() -> None:
 class PlaceOptions:
     """Where devices are, and what they measure with."""
 
-    at: Annotated[
-        list[str], typer.Option("--at", help="A device's machine: number=host. Repeatable; default: this one.")
-    ] = field(default_factory=list)
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Device i listens at this port + i.")] = 7447
-    sensor: Annotated[
-        str,
-        typer.Option("--sensor", help="simulated, trace, power-supply or ina219; agent.toml has its settings."),
-    ] = "simulated"
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of training and of simulated sensors.")] = 0
+    at: Annotated[list[str], option("A device's machine: number=host. Repeatable; default: this one.")] = field(
+        default_factory=list
+    )
+    port: Annotated[int, option("Device i listens at this port + i.", min=1, max=65535)] = 7447
+    sensor: Annotated[str, option("simulated, trace, power-supply or ina219; agent.toml has its settings.")] = (
+        "simulated"
+    )
+    seed: Annotated[int, option("Seed of training and of simulated sensors.", min=0)] = 0
     days: DaysOption = 180
     keys_on_device: Annotated[
-        bool,
-        typer.Option("--keys-on-device", help="No private keys of devices here: heliomesh device members request."),
+        bool, option("No private keys of devices here: heliomesh device members request.", "--keys-on-device")
     ] = False
 
     @property
@@ -65,50 +57,41 @@ class PlaceOptions:
 class TimeOptions:
     """When slots begin."""
 
-    slot_second: Annotated[float, typer.Option("--slot-second", min=0.01, help="Seconds of a slot.")] = 10.0
-    guard_second: Annotated[
-        float | None, typer.Option("--guard-second", min=0, help="Silence at both ends of a slot; default: a tenth.")
-    ] = None
-    start_in: Annotated[float, typer.Option("--start-in", min=0, help="Seconds from now to the first slot.")] = 60.0
+    slot_second: Annotated[float, option("Seconds of a slot.", min=0.01)] = 10.0
+    guard_second: Annotated[float | None, option("Silence at both ends of a slot; default: a tenth.", min=0)] = None
+    start_in: Annotated[float, option("Seconds from now to the first slot.", min=0)] = 60.0
     ready: Annotated[
-        bool, typer.Option("--ready", help="Slots as fast as all neighbours are ready, whatever the time of day.")
+        bool, option("Slots as fast as all neighbours are ready, whatever the time of day.", "--ready")
     ] = False
 
-    @property
-    def guard(self) -> float:
-        """Silence at both ends of a slot [s]."""
-        return self.slot_second / 10 if self.guard_second is None else self.guard_second
-
-    def check(self) -> None:
-        """Refuse a slot of nothing but guard times."""
-        expected = f"less than half of {self.slot_second:g} s"
-        refuse(2 * self.guard >= self.slot_second, "--guard-second", expected, f"value {self.guard:g}")
-
     def settings(self) -> Any:
-        """The same for agents, from now on."""
+        """The same for agents, from now on; refuses a slot of nothing but guard times."""
         from heliomesh.field.agents.folder import ClockSettings
 
+        guard = self.slot_second / 10 if self.guard_second is None else self.guard_second
+        expected = f"less than half of {self.slot_second:g} s"
+        refuse(2 * guard >= self.slot_second, "--guard-second", expected, f"value {guard:g}")
         return ClockSettings(
             kind="ready" if self.ready else "wall",
             start_second=time.time() + self.start_in,
             slot_second=self.slot_second,
-            guard_second=self.guard,
+            guard_second=guard,
         )
 
 
 @flattened
 def deploy_command(
-    scenario: ScenarioArgument,
-    out: Annotated[Path, typer.Option("--out", help="Empty folder for the devices' folders.")],
+    scenario: shared.ScenarioArgument,
+    out: Annotated[Path, option("Empty folder for the devices' folders.")],
     *,
     planner: Annotated[
-        str, typer.Option("--planner", help="One whose devices look their actions up, such as decentralized.")
+        str, option("One whose devices look their actions up, such as decentralized.")
     ] = "decentralized",
-    settings: Settings,
-    finite: FiniteOption = False,
+    settings: shared.Settings,
+    finite: shared.FiniteOption = False,
     places: PlaceOptions,
     times: TimeOptions,
-    output: OutputOptions,
+    output: shared.OutputOptions,
 ) -> None:
     """Write a folder for each device: plan, keys, samples, settings and a unit for systemd."""
     check_installed()
@@ -118,9 +101,9 @@ def deploy_command(
 
     problem = build_noted(settings.scenario(scenario))
     whole = {"interpolate": False} if "interpolate" in find_planner(planner).options.model_fields else {}
-    options = without_end(planner, whole | settings.of_planner, finite)
+    options = shared.without_end(planner, whole | settings.of_planner, finite)
     sensor = validated(SensorSettings, {"kind": places.sensor, "seed": places.seed}, "sensor")
-    times.check()
+    times.settings()  # refuses before planning
     plan = make_plan(problem, planner, options, bound=False, track=output.track)
     own: dict[str, Any] = {"training_seed": places.seed, "options": options}
     own |= {"keys_on_device": places.keys_on_device, "valid_days": places.days}
@@ -141,7 +124,7 @@ def deploy_command(
 
 def agent_command(
     folder: Annotated[Path, typer.Argument(help="The device's folder, as `heliomesh device deploy` writes it.")],
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only troubles, no line for every slot.")] = False,
+    quiet: Annotated[bool, option("Only troubles, no line for every slot.", "--quiet")] = False,
 ) -> None:
     """Run one device: keep slots, train, exchange models with neighbours, and go on after brown-outs."""
     check_installed()
@@ -159,16 +142,11 @@ def agent_command(
 
 def watch_command(
     folder: Annotated[Path, typer.Argument(help="The folder `watch` that `heliomesh device deploy` wrote.")],
-    host: Annotated[str, typer.Option("--host", help="Where to serve the page; others see it only if told so.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")] = 8747,
-    refresh_second: Annotated[
-        float, typer.Option("--refresh-second", min=0.1, help="Seconds between reloads of the page.")
-    ] = 10.0,
+    host: Annotated[str, option("Where to serve the page; others see it only if told so.")] = "127.0.0.1",
+    port: Annotated[int, option("0: any that is free.", min=0, max=65535)] = 8747,
+    refresh_second: Annotated[float, option("Seconds between reloads of the page.", min=0.1)] = 10.0,
     replan: Annotated[
-        bool,
-        typer.Option("--replan", help="Plan anew where joules or channels deviate, and send devices the new plan."),
+        bool, option("Plan anew where joules or channels deviate, and send devices the new plan.", "--replan")
     ] = False,
 ) -> None:
     """Show the live network in the page's own player, on a page of this machine."""

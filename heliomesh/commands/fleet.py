@@ -64,14 +64,18 @@ def fleet_command(
     options = asked.of_planner if finite else shared.without_end(planner, asked.of_planner, finite)
     scheme = scheme_of(problem, planner, options)
     deaths = dict(_death(text, problem.num_devices, problem.slots) for text in asked.kill)
-    _check_out(out)
+    shared.check_folder(out)
+    if is_finished(out) or (out / PLAN).exists():
+        raise TrainingError(f"--out: expected an empty folder, actual: {out} holds a run")
     job = asked.job(scheme)
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(problem.num_devices))  # else Ray warns
     engine = shared.start_ray(asked.address)
     from heliomesh.field.fleet.ray_post import RayPost  # Ray is there only now
 
+    hidden = output.silent or console(stderr=True).is_terminal
+    work = Execution(track=output.track, observer=unobserved if hidden else _tell)
     try:
-        found = run_fleet(scheme, RayPost, job, deaths=deaths, work=_watched(output))
+        found = run_fleet(scheme, RayPost, job, deaths=deaths, work=work)
     except (KeyboardInterrupt, SystemExit):  # a signal
         tell("stopped; of an unfinished fleet nothing is kept")
         raise
@@ -86,17 +90,6 @@ def fleet_command(
         "folder": str(out),
     }
     print_facts(facts | summarise(found.trace).facts() | found.message_facts, output.as_json)
-
-
-def _check_out(out: Path) -> None:
-    shared.check_folder(out)
-    if is_finished(out) or (out / PLAN).exists():
-        raise TrainingError(f"--out: expected an empty folder, actual: {out} holds a run")
-
-
-def _watched(output: shared.OutputOptions) -> Execution:
-    hidden = output.silent or console(stderr=True).is_terminal
-    return Execution(track=output.track, observer=unobserved if hidden else _tell)
 
 
 def _death(text: str, devices: int, slots: int) -> tuple[int, int]:

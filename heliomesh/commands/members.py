@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heliomesh.commands.agent import DaysOption, check_installed
+from heliomesh.commands.options import option
 from heliomesh.commands.terminal import say
 from heliomesh.scenario.errors import refuse
 
@@ -17,7 +18,7 @@ app = typer.Typer(no_args_is_help=True, help="Sign, renew and revoke the certifi
 
 NetworkArgument = Annotated[Path, typer.Argument(help="The folder that `heliomesh device deploy` wrote.")]
 DeviceArgument = Annotated[Path, typer.Argument(help="The device's own folder.")]
-WaitOption = Annotated[float, typer.Option("--wait", min=0, help="Seconds to look for devices that are at work.")]
+WaitOption = Annotated[float, option("Seconds to look for devices that are at work.", min=0)]
 
 
 @app.command("request")
@@ -51,12 +52,10 @@ def install_command(
     papers: Annotated[list[Path], typer.Argument(help="own.pem and roster.txt, as the operator wrote them.")],
 ) -> None:
     """On a device: take a certificate or a list of members; an older one never replaces a newer one."""
-    from heliomesh.field.agents.papers import install
-
     own = _device(folder)
     for path in papers:
         refuse(not path.is_file(), "papers", "a file", f"value {str(path)!r}")
-        say(f"{path}: {'installed' if install(own, path.read_bytes()) else 'the one in the folder is as new'}")
+        say(f"{path}: {'installed' if own.install(path.read_bytes()) else 'the one in the folder is as new'}")
 
 
 @app.command("renew")

@@ -13,7 +13,7 @@ from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, print_facts, show, table
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import note, say
-from heliomesh.field.living.replanning import USUAL_FALSE_ALARM_PROB
+from heliomesh.field.living.detector import USUAL_FALSE_ALARM_PROB
 from heliomesh.jobs.steps import network_facts
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings

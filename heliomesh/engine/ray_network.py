@@ -179,7 +179,9 @@ class ActorNetwork:
                 if not isinstance(cause, RayError):
                     raise cause from None
                 reason = str(cause).strip().split("\n")[0]
-                self._drop()
+                for actor in self._actors:
+                    ray.kill(actor)
+                self._actors = []
         raise TrainingError(f"actors: the slot after {self._done} failed {_TRIES} times: {reason}")
 
     def _start(self) -> None:
@@ -199,11 +201,6 @@ class ActorNetwork:
         if self._state:
             state, pairs = [one.numpy() for one in self._state.values()], zip(self._actors, self._own, strict=True)
             ray.get([actor.call.remote("restore", *(one[own] for one in state)) for actor, own in pairs])
-
-    def _drop(self) -> None:
-        for actor in self._actors:
-            ray.kill(actor)
-        self._actors = []
 
 
 class _Actor:

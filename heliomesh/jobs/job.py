@@ -20,8 +20,8 @@ from typing import Any, Literal
 from heliomesh.common.arguments import Count, Index, Probability, checked
 from heliomesh.common.catalog import CodeOrName
 from heliomesh.common.durable import json_sha256
+from heliomesh.field.living.detector import USUAL_FALSE_ALARM_PROB
 from heliomesh.field.living.reaction import Reaction
-from heliomesh.field.living.replanning import USUAL_FALSE_ALARM_PROB
 from heliomesh.jobs.fingerprint import COMPUTING, Parts, minor, of_path, of_variant
 from heliomesh.learning.run import versions
 from heliomesh.learning.schedule import schedule_slots

@@ -9,8 +9,8 @@ import numpy as np
 from heliomesh.field.living.change import eras
 from heliomesh.field.living.conditional_plan import Answering
 from heliomesh.field.living.conditions import world_under
+from heliomesh.field.living.detector import Watch
 from heliomesh.field.living.reaction import first_answer, reacting
-from heliomesh.field.living.replanning import Watch
 from heliomesh.jobs.job import IDEAL, Job
 from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.trainer import Execution, Training

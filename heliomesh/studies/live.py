@@ -25,9 +25,9 @@ from heliomesh.common.catalog import CodeOrName
 from heliomesh.field.living.change import Era, eras
 from heliomesh.field.living.conditional_plan import Answering, ConditionalPlan
 from heliomesh.field.living.conditions import Conditions
-from heliomesh.field.living.reaction import first_answer, reacting
-from heliomesh.field.living.replanning import USUAL_FALSE_ALARM_PROB, Alarm, Watch, replanning
-from heliomesh.field.living.trial import Sampling, costs_by_slot
+from heliomesh.field.living.detector import USUAL_FALSE_ALARM_PROB, Watch
+from heliomesh.field.living.reaction import Sampling, costs_by_slot, first_answer, reacting
+from heliomesh.field.living.replanning import Alarm, Replanning
 from heliomesh.jobs.steps import job_of, planned
 from heliomesh.jobs.store import opened
 from heliomesh.jobs.training import Settings, split_settings
@@ -185,7 +185,7 @@ def _costs(
     answering: Answering, truth: Sequence[Era], first: ConditionalPlan, under: Sampling, watch: Watch
 ) -> Trial:
     """The trial without models."""
-    change, watching = truth[1].first_slot, replanning(answering, first, watch)
+    change, watching = truth[1].first_slot, Replanning(answering, first, watch)
     stale, fresh = (reacting(answering, truth, first, name, watch) for name in ("stale", "fresh"))
     named = (("re-planned", watching), ("stale", stale), ("fresh", fresh))
     after = {

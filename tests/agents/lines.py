@@ -1,8 +1,10 @@
-"""Lines of journals without agents: as idle devices write them, or as a simulated trace has them."""
+"""Lines of journals: as idle devices write them, as a simulated trace has them, or as agents have written them."""
 
 import json
 from typing import Any
 
+from heliomesh.field.agents.folder import AgentFolder
+from heliomesh.field.agents.journal import journal_of
 from heliomesh.model.problem import Problem
 from heliomesh.simulation.trace import Trace
 
@@ -51,3 +53,16 @@ def traced_line(problem: Problem, trace: Trace, device: int, slot: int) -> dict[
 def signed(line: dict[str, Any]) -> bytes:
     """What of a line is signed."""
     return json.dumps(line).encode()
+
+
+def read_journal(folder: AgentFolder) -> list[dict[str, Any]]:
+    """All whole lines that are kept, the newest of every slot; a line that a lost supply cut off is left out."""
+    found: dict[int, dict[str, Any]] = {}
+    for text in journal_of(folder).read():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and isinstance(line.get("slot"), int):
+            found[line["slot"]] = line
+    return [found[slot] for slot in sorted(found)]

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.agents.network import live
 
 from heliomesh.field.agents.folder import AgentFolder  # isort: skip
-from heliomesh.field.agents.journal import read_journal
+from tests.agents.lines import read_journal
 
 ENTER = ("unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child")
 HIDE_RUN = ("mount", "-t", "tmpfs", "none", "/run")  # where `ip netns` keeps its names

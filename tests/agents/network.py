@@ -20,12 +20,12 @@ from heliomesh.common.mistakes import MistakeError
 from heliomesh.field.agents.agent import run_agent
 from heliomesh.field.agents.deploy import Deployment, deploy
 from heliomesh.field.agents.folder import AgentFolder, ClockSettings, SensorSettings
-from heliomesh.field.agents.journal import read_journal
 from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem, build
 from heliomesh.planning import make_plan
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace
+from tests.agents.lines import read_journal
 from tests.forking import CONTEXT
 
 SMALL: dict[str, Any] = {

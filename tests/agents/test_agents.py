@@ -15,7 +15,7 @@ from heliomesh.simulation.trace import Trace, simulate
 from tests.agents.network import deployed, final_weights, planned, running, share_of_equal_slots, small, told
 
 from heliomesh.field.agents.folder import AgentFolder  # isort: skip
-from heliomesh.field.agents.journal import read_journal
+from tests.agents.lines import read_journal
 
 
 def trained_alone(scenario: Scenario, trace: Trace) -> Run:

@@ -15,9 +15,9 @@ from heliomesh.common.durable import BusyFolderError, alone_in
 from heliomesh.common.mistakes import MistakeError
 from heliomesh.field.agents.clock import WallClock
 from heliomesh.field.agents.folder import AgentFolder, ClockSettings
-from heliomesh.field.agents.journal import read_journal
 from heliomesh.learning.checkpoint import CheckpointError, Checkpoints, newest_whole
 from heliomesh.scenario.errors import ScenarioError
+from tests.agents.lines import read_journal
 
 ALONE = READY.model_copy(update={"patience_second": 0.2})  # neighbours never come
 

@@ -15,7 +15,7 @@ from heliomesh.simulation.trace import simulate
 from tests.agents.network import deployed, final_weights, planned, running, share_of_equal_slots, small
 
 from heliomesh.field.agents.folder import AgentFolder, ClockSettings  # isort: skip
-from heliomesh.field.agents.journal import read_journal
+from tests.agents.lines import read_journal
 from tests.agents.namespaces import ENTER, HIDE_RUN, address
 from tests.agents.test_agents import trained_alone
 

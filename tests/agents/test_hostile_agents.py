@@ -21,10 +21,10 @@ from heliomesh.field.agents.agent import installed  # isort: skip
 from heliomesh.field.agents.codec import Codec
 from heliomesh.field.agents.folder import AgentFolder, ClockSettings
 from heliomesh.field.agents.identity import OPERATOR
-from heliomesh.field.agents.journal import read_journal
 from heliomesh.field.agents.link import Link
 from heliomesh.field.agents.tables import fits
 from heliomesh.field.agents.wire import CHUNK_BYTES, Sender
+from tests.agents.lines import read_journal
 from tests.agents.test_hostile_frames import CODEC, HONEST, STRANGE, altered
 
 WHEEL = [[0, 1], [1, 2], [2, 3], [0, 3], [0, 4], [1, 4], [2, 4], [3, 4]]

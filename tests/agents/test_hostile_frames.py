@@ -19,7 +19,7 @@ from heliomesh.field.agents.agent import Agent  # isort: skip
 from heliomesh.field.agents.clock import ReadyClock, WallClock
 from heliomesh.field.agents.codec import Codec
 from heliomesh.field.agents.folder import ClockSettings
-from heliomesh.field.agents.identity import OPERATOR, Identity, Members, new_authority, new_member
+from heliomesh.field.agents.identity import OPERATOR, Identity, new_authority, new_member
 from heliomesh.field.agents.inbox import Agreement, Inbox
 from heliomesh.field.agents.waiting import Waiting
 from heliomesh.field.agents.wire import CHUNK_BYTES, Mail, Manifest, Sender
@@ -64,7 +64,7 @@ class Stage:
             sizes={energy(1): 3},
         )
         keys = {number: identity.key.public_key() for number, identity in self.people.items()}
-        self.box = Inbox(agreement, Members(keys), self.clock, self.said.append, set())
+        self.box = Inbox(agreement, keys, self.clock, self.said.append, set())
         self.box.enter(5)
 
     def sender(self, key: int, **changes: Any) -> Sender:

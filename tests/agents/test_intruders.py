@@ -20,11 +20,10 @@ from heliomesh.field.agents.deploy import WATCHER
 from heliomesh.field.agents.folder import AgentFolder, ClockSettings
 from heliomesh.field.agents.identity import OPERATOR
 from heliomesh.field.agents.inbox import Agreement, Inbox
-from heliomesh.field.agents.journal import read_journal
 from heliomesh.field.agents.link import Link, Overlook, opened
-from heliomesh.field.agents.papers import install
 from heliomesh.field.agents.wire import CHUNK_BYTES, Sender
 from heliomesh.model.factor import energy
+from tests.agents.lines import read_journal
 
 FLOATS = Codec(1)  # senders of float32 need no number of parameters
 
@@ -155,9 +154,9 @@ def test_papers_of_another_authority_are_refused(folders: list[AgentFolder], tmp
     problem = small(**{"network.devices": 3, "slots": 4})
     other = deployed(problem, planned(problem, hops=0), tmp_path / "other")
     with pytest.raises(ValueError, match=r"roster\.txt: expected a list that authority\.pem signed"):
-        install(folders[0], other[0].roster_file.read_bytes())
+        folders[0].install(other[0].roster_file.read_bytes())
     with pytest.raises(ValueError, match=r"certificate: expected one that authority\.pem signed"):
-        install(folders[0], other[0].certificate.read_bytes())
+        folders[0].install(other[0].certificate.read_bytes())
 
 
 @contextmanager

@@ -16,11 +16,10 @@ from heliomesh.field.agents.admission import Admission  # isort: skip
 from heliomesh.common.mistakes import MistakeError
 from heliomesh.field.agents.agent import run_agent
 from heliomesh.field.agents.folder import AgentFolder
-from heliomesh.field.agents.journal import read_journal
+from heliomesh.field.agents.identity import Roster, signed_by
 from heliomesh.field.agents.link import Link, Overlook
-from heliomesh.field.agents.papers import install
-from heliomesh.field.agents.roster import Roster
 from heliomesh.scenario.errors import ScenarioError
+from tests.agents.lines import read_journal
 
 
 @pytest.fixture(autouse=True)
@@ -107,8 +106,8 @@ def test_a_device_gets_a_new_key(call: Call) -> None:
         until(lambda: zero.alive(2))
     assert devices[2].identity().public_key != before.public_key
     assert devices[0].roster().revoked == (before.public_key,)
-    assert not devices[0].members().signed(2, b"x", before.sign(b"x"))
-    assert devices[0].members().signed(2, b"x", devices[2].identity().sign(b"x"))
+    assert not signed_by(devices[0].members(), 2, b"x", before.sign(b"x"))
+    assert signed_by(devices[0].members(), 2, b"x", devices[2].identity().sign(b"x"))
 
 
 def test_a_revoked_device_is_not_heard_and_hears_nothing(call: Call) -> None:
@@ -136,7 +135,7 @@ def test_a_revoked_device_is_not_heard_and_hears_nothing(call: Call) -> None:
             assert not zero.alive(2)
             assert not one.alive(2)
     assert devices[1].roster().number == 2
-    assert not install(devices[1], old)  # an older list
+    assert not devices[1].install(old)  # an older list
     assert devices[1].roster().number == 2
     with closing(Link(devices[0], 2)) as zero, closing(Link(thief, 2)), closing(Link(devices[1], 2)):
         until(lambda: zero.alive(1))
@@ -151,12 +150,12 @@ def test_only_the_authority_signs_lists() -> None:
     forged = Roster(number=9, keys=devices[0].roster().keys)
     for signer in (devices[1], AgentFolder(Path("net/watch"))):
         with pytest.raises(ScenarioError, match=r"roster\.txt: expected a list that authority\.pem signed"):
-            install(devices[0], forged.signed(signer.identity()))
+            devices[0].install(forged.signed(signer.identity()))
     for wrong in (b"", b"\xff", b"00\n{}", b"zz\n{}", b"-----BEGIN"):
         with pytest.raises(ScenarioError):
-            install(devices[0], wrong)
+            devices[0].install(wrong)
     with pytest.raises(ScenarioError, match=r"certificate: expected one for the key in .*, actual: for another key"):
-        install(devices[0], devices[1].certificate.read_bytes())
+        devices[0].install(devices[1].certificate.read_bytes())
     assert devices[0].roster().number == 1
 
 
@@ -194,7 +193,7 @@ def test_certificates_last_a_season_and_are_renewed(call: Call) -> None:
         assert link.renew()
         assert not link.renew()
     assert devices[0].identity().days_left == 179
-    assert not install(devices[0], before)
+    assert not devices[0].install(before)
     assert devices[0].identity().days_left == 179
     said.clear()
     run_agent(AgentFolder(devices[0].path), said.append, stop_after=1)
@@ -206,12 +205,12 @@ def test_an_ended_certificate_is_refused() -> None:
     devices = network(valid_days=-1)  # a day less than its first day
     fresh = Admission(Path("net"))
     fresh.renew(1)
-    install(devices[0], Path("net/device-0/own.pem").read_bytes())
+    devices[0].install(Path("net/device-0/own.pem").read_bytes())
     with closing(Link(devices[0], 1)) as link, closing(Link(devices[1], 1)) as ended:
         time.sleep(1.0)
         assert not link.alive(1)
         assert not ended.alive(0)
-    install(devices[1], Path("net/device-1/own.pem").read_bytes())
+    devices[1].install(Path("net/device-1/own.pem").read_bytes())
     with closing(Link(devices[0], 1)) as link, closing(Link(devices[1], 1)):
         until(lambda: link.alive(1))
 

@@ -16,13 +16,13 @@ from tests.agents.network import READY, deployed, planned, share_of_equal_slots,
 
 from heliomesh.field.agents.agent import run_agent  # isort: skip
 from heliomesh.field.agents.folder import AgentFolder, ClockSettings, SensorSettings
-from heliomesh.field.agents.journal import read_journal
 from heliomesh.field.agents.sensors.ina219 import EnergySum, Ina219Pair, voltages
 from heliomesh.field.agents.sensors.measured import Measured
 from heliomesh.field.agents.sensors.power_supply import PowerSupply
-from heliomesh.field.agents.sensors.replayed import Replayed
+from heliomesh.field.agents.sensors.sensor import Replayed
 from heliomesh.field.agents.sensors.state_of_charge import StateOfCharge, VoltageCurve
 from heliomesh.field.fleet.world import World
+from tests.agents.lines import read_journal
 from tests.agents.network import running
 
 

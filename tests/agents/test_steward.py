@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from heliomesh.field.living.conditions import Conditions, world_under
-from heliomesh.field.living.replanning import Watch
+from heliomesh.field.living.detector import Watch
 from heliomesh.simulation.slot_loop import run_slots
 from heliomesh.simulation.trace import simulate
 from tests.agents.lines import traced_line
@@ -24,12 +24,12 @@ from heliomesh.field.agents.deploy import WATCHER  # isort: skip
 from heliomesh.field.agents.folder import AgentFolder, Belief, ClockSettings
 from heliomesh.field.agents.heard import Heard
 from heliomesh.field.agents.identity import OPERATOR
-from heliomesh.field.agents.journal import RotatedLines, read_journal
+from heliomesh.field.agents.journal import RotatedLines
 from heliomesh.field.agents.link import Overlook
-from heliomesh.field.agents.steward import NewPlan, Steward, send_plan
-from heliomesh.field.agents.watch import Watcher, WatchSettings, watch
+from heliomesh.field.agents.watch import NewPlan, Steward, Watcher, WatchSettings, send_plan, watch
 from heliomesh.field.agents.wire import Sender
 from heliomesh.interop.export_tables import tabulate
+from tests.agents.lines import read_journal
 
 OPTIONS = {"rounds": 1, "hops": 0}
 RICH: dict[str, Any] = {  # in which less sun changes the plan

@@ -25,10 +25,10 @@ from heliomesh.common.durable import BusyFolderError
 from heliomesh.field.agents import live_page
 from heliomesh.field.agents.folder import AgentFolder
 from heliomesh.field.agents.heard import Heard
-from heliomesh.field.agents.journal import read_journal
 from heliomesh.field.agents.link import Link
 from heliomesh.field.agents.live_page import PageServer
 from heliomesh.field.agents.watch import watch
+from tests.agents.lines import read_journal
 
 
 def test_the_live_page(tmp_path: Path) -> None:

@@ -332,7 +332,7 @@ def test_a_device_is_given_its_own_samples_and_no_others() -> None:
     rows = [{tuple(sample.flatten().tolist()) for sample in one.lesson.samples.inputs} for one in seen]
     assert all(isinstance(one, Installation) for one in seen)
     assert sum(map(len, rows)) == len(set().union(*rows))  # digits has no equal samples
-    assert all(one.lesson.settings.indices is None for one in seen)
+    assert all(one.view.problem.scenario.learning.indices is None for one in seen)
 
 
 # a dead device

@@ -10,8 +10,9 @@ import heliomesh as hm
 from heliomesh.field.living.change import Era, eras
 from heliomesh.field.living.conditional_plan import Answering, Switching
 from heliomesh.field.living.conditions import Conditions
-from heliomesh.field.living.replanning import Watch, replanning, rounded_factor, without_links
-from heliomesh.field.living.trial import Sampling, costs_by_slot
+from heliomesh.field.living.detector import Watch
+from heliomesh.field.living.reaction import Sampling, costs_by_slot
+from heliomesh.field.living.replanning import Replanning, rounded_factor, without_links
 from heliomesh.model.policy import Plan
 from heliomesh.planning import make_plan
 from heliomesh.simulation.diagnostics import ratio_interval
@@ -27,7 +28,7 @@ def problem():
 def watching(problem, **settings):
     answering = Answering(problem, "uncoordinated")
     watch = Watch(**{"calibration_episodes": 60} | settings)
-    return replanning(answering, answering.answer_to(Conditions()), watch)
+    return Replanning(answering, answering.answer_to(Conditions()), watch)
 
 
 def test_false_alarms_are_as_rare_as_asked_for(problem):
@@ -63,7 +64,7 @@ def test_a_step_change_is_noticed_and_named(problem, change, causes, believed):
 def test_a_device_that_joins_is_heard_and_counted_on(problem):
     truth = eras(problem, ["device.3=dead@0", "device.3=alive@15"])
     answering = Answering(problem, "uncoordinated")
-    policy = replanning(answering, answering.answer_to(truth[0].conditions), Watch(calibration_episodes=80))
+    policy = Replanning(answering, answering.answer_to(truth[0].conditions), Watch(calibration_episodes=80))
     costs_by_slot(problem, truth, policy, Sampling(8))
     assert sum(not belief.away and not belief.links_off for belief in policy.beliefs) >= 7
     assert all(alarm.slot >= 15 for alarms in policy.alarms for alarm in alarms if alarm.cause == "life")

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heliomesh.common.durable import make_folder, write_bytes
+from heliomesh.field.agents import identity
 from heliomesh.field.agents.deploy import device_folder
-from heliomesh.field.agents.folder import AgentFolder
-from heliomesh.field.agents.identity import WATCHER, Identity, certificate_pem, certified, read_identity, read_request
+from heliomesh.field.agents.folder import AgentFolder, read_settings
+from heliomesh.field.agents.identity import ROSTER, WATCHER, Identity, Roster
 from heliomesh.field.agents.link import delivered
-from heliomesh.field.agents.papers import install
-from heliomesh.field.agents.roster import ROSTER, Roster, roster_of
-from heliomesh.field.agents.watch import watch_settings
+from heliomesh.field.agents.watch import WatchSettings
 from heliomesh.scenario.errors import ScenarioError
 
 
@@ -27,13 +26,13 @@ class Admission:
     _papers: dict[str, list[bytes]] = field(default_factory=dict)  # by device
 
     def __post_init__(self) -> None:
-        self._settings = watch_settings(self.root / WATCHER)
-        self._authority: Identity = read_identity(self.root / "authority.pem", self.root / "authority.key")
+        self._settings = read_settings(WatchSettings, self.root / WATCHER / "watch.toml")
+        self._authority: Identity = identity.read_identity(self.root / "authority.pem", self.root / "authority.key")
 
     @property
     def roster(self) -> Roster:
         """The newest list of members."""
-        return roster_of((self.root / ROSTER).read_bytes(), self.root / "authority.pem")
+        return identity.roster_of((self.root / ROSTER).read_bytes(), self.root / "authority.pem")
 
     def sign(self, requests: Sequence[Path], days: int) -> dict[str, str]:
         """Admit devices by their requests; the public key of each. A device's key before is revoked."""
@@ -62,7 +61,7 @@ class Admission:
         return sorted(told), sorted(set(self._papers) - told)
 
     def _requested(self, path: Path) -> tuple[str, str]:
-        name, key = read_request(path, self._settings.network)
+        name, key = identity.read_request(path, self._settings.network)
         if name not in self._settings.devices:
             raise ScenarioError(str(path), f"expected one of the network's devices to ask, actual: {name!r:.20}")
         if key in self.roster.revoked:
@@ -73,11 +72,11 @@ class Admission:
         """Certificates for keys by member."""
         for name, key in keys.items():
             host = "127.0.0.1" if name == WATCHER else self._settings.devices[name].rpartition(":")[0]
-            pem = certificate_pem(certified(self._authority, name, host, key, days))
+            pem = identity.certificate_pem(identity.certified(self._authority, name, host, key, days))
             folder = self._folder(name)
             make_folder(folder.path)
             try:
-                install(folder, pem)
+                folder.install(pem)
             except ScenarioError:  # the key is elsewhere
                 write_bytes(folder.certificate, pem)
             if name != WATCHER:

@@ -5,6 +5,7 @@ expects, or until its clock says that the time is over. What was not heard by th
 Every slot ends in a journal and in a checkpoint: after a brown-out the agent goes on from there.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -13,11 +14,11 @@ from dataclasses import replace
 import torch
 
 from heliomesh.common.durable import alone_in, write_tensors
-from heliomesh.field.agents.clock import Clock, clock_of
+from heliomesh.field.agents.clock import ReadyClock, WallClock
 from heliomesh.field.agents.codec import Codec
 from heliomesh.field.agents.folder import AgentFolder, SentPlan
 from heliomesh.field.agents.inbox import Agreement, Inbox, Notify
-from heliomesh.field.agents.journal import Journal, sentence_of
+from heliomesh.field.agents.journal import journal_of, line_of, sentence_of
 from heliomesh.field.agents.link import SMALL_SHARE_BYTES, Link, LinkError
 from heliomesh.field.agents.sensors.sensor import Sensor, sensor_of
 from heliomesh.field.agents.tables import OwnTables, fits
@@ -28,7 +29,6 @@ from heliomesh.field.fleet.learner import Lesson
 from heliomesh.field.fleet.messages import Outgoing
 from heliomesh.field.fleet.view import View
 from heliomesh.learning.checkpoint import Checkpoint, Checkpoints
-from heliomesh.learning.schedule import learning_rates
 from heliomesh.model.factor import energy, site
 
 _MEET_SECOND = 60.0  # to wait for neighbours at the first start
@@ -42,7 +42,7 @@ def run_agent(
     notify: Notify,
     *,
     stop_after: int | None = None,
-    clock: Clock | None = None,
+    clock: ReadyClock | None = None,
     report: Notify = lambda _: None,
 ) -> int:
     """Run a device to its last slot, or for so many slots; returns how many it took part in.
@@ -52,7 +52,9 @@ def run_agent(
     """
     torch.set_num_threads(1)
     with alone_in(folder.path):
-        agent = Agent(folder, notify, clock or clock_of(folder.settings.clock), report)
+        kept = folder.settings.clock
+        usual = ReadyClock(kept) if kept.kind == "ready" else WallClock(kept)
+        agent = Agent(folder, notify, clock or usual, report)
         try:
             return agent.run(stop_after)
         finally:
@@ -63,24 +65,15 @@ def installed(folder: AgentFolder, view: View, first_battery_joule: float) -> tu
     """The fleet's device, as the folder describes it."""
     settings, samples = folder.settings, folder.samples()
     tables = OwnTables(folder.plan, coordinated=settings.hops > 0)
-    lesson = Lesson(
-        device=settings.device,
-        settings=view.problem.scenario.learning,
-        learning_rates=learning_rates(folder.problem.scenario),
-        seed=settings.training_seed,
-        samples=samples,
-        input_shape=tuple(samples.inputs.shape[1:]),
-        num_classes=settings.num_classes,
-        strategy=settings.strategy,
-        precision="fp32",
-    )
-    return Device(Installation(view, lesson, first_battery_joule, decider=tables, observed=False)), tables
+    shape, own = tuple(samples.inputs.shape[1:]), settings
+    lesson = Lesson(samples, shape, own.num_classes, own.training_seed, own.strategy, "fp32")
+    return Device(Installation(view, lesson, first_battery_joule, tables, observed=False)), tables
 
 
 class Agent:
     """A device and all that surrounds it."""
 
-    def __init__(self, folder: AgentFolder, notify: Notify, clock: Clock, report: Notify) -> None:
+    def __init__(self, folder: AgentFolder, notify: Notify, clock: ReadyClock, report: Notify) -> None:
         settings, problem = folder.settings, folder.problem
         self._folder, self._notify, self._report, self._number = folder, notify, report, settings.device
         self._view = folder.view()
@@ -93,14 +86,11 @@ class Agent:
         self._next_plan: tuple[Manifest, SentPlan] | None = None
         learning = problem.scenario.learning
         self._codec = Codec(len(self._device.weights()), learning.on_air, learning.top_k_share)
-        self._members = folder.members()
-        self._inbox = Inbox(self._agreement(tables), self._members, clock, notify, set())
+        self._inbox = Inbox(self._agreement(tables), folder.members(), clock, notify, set())
         self._open: int | None = None
         self._heard: set[tuple[MailKind, int]] = set()  # in this slot: kind and origin
         self._ahead: dict[int, int] = {}  # the latest slot heard of each device
         self._unheard: set[int] = set()  # devices that were waited for in vain, until they are heard again
-        self._journal = Journal(folder, problem)
-        self._journal.follow(settings.plan)
         self._slots = problem.slots
         self._done = self._sensed = self._recalled()
         self._inbox.enter(self._done)
@@ -146,7 +136,10 @@ class Agent:
 
     def run(self, stop_after: int | None = None) -> int:
         """All slots that are left, or so many of them; returns in how many it took part."""
-        self._refuse_twin()
+        if self._link.twins():  # two processes with one identity would contradict each other: the later one ends
+            raise LinkError(
+                f"identity: expected no other agent of device {self._number}, actual: neighbours see one at work"
+            )
         self._meet()
         count = 0
         for slot in self._slots_to_come():
@@ -166,13 +159,6 @@ class Agent:
         self._link.close()
 
     # joining
-
-    def _refuse_twin(self) -> None:
-        """Two processes with one identity would contradict each other: the later one ends."""
-        if self._link.twins():
-            raise LinkError(
-                f"identity: expected no other agent of device {self._number}, actual: neighbours see one at work"
-            )
 
     def _meet(self) -> None:
         """Before the first slot of all, wait until neighbours are there; later, find out how far they are."""
@@ -285,7 +271,6 @@ class Agent:
         self._device.follow(own, self._view)
         self._inbox.agreement = self._agreement(own)
         self._sender = replace(self._sender, plan=told.plan)
-        self._journal.follow(told.plan)
         self._notify(f"device {self._number}: follows plan {told.plan[:12]} from slot {slot} on")
 
     def _expect(self, kind: MailKind, origins: list[int], until: float) -> None:
@@ -316,7 +301,8 @@ class Agent:
         if measured_joule is not None:  # the books follow the meter
             self._device.correct(happened.spent_joule - measured_joule)
         away = [other for other in self._view.neighbours if not self._link.alive(other)]
-        line = self._journal.add(slot, sensed, happened, measured_joule, self._inbox, away)
+        line = line_of(self._folder, slot, sensed, happened, measured_joule, self._inbox, away)
+        journal_of(self._folder).add(json.dumps(line))
         if last or (slot + 1) % self._folder.settings.checkpoint_slots == 0:
             facts = {"isolated": sorted(self._inbox.isolated)}
             self._memory.write(Checkpoint(slot + 1, self._device.state(), facts))
@@ -332,7 +318,7 @@ class Agent:
             if time.monotonic() >= until:
                 late = self._link.num_waiting() if late is None else late - 1
             if self._link.look_due and self._link.renew():
-                self._members.keys = self._folder.members().keys
+                self._inbox.members = self._folder.members()
                 self._sender = replace(self._sender, identity=self._folder.identity())
             for device, proof in self._link.proofs().items():
                 self._inbox.proven(device, proof.started, proof.day_second, proof.elapsed_second)

@@ -8,81 +8,48 @@ and for nothing else, so that a test runs as fast as its processes do.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from heliomesh.field.agents.folder import ClockSettings
 
 _STATE_SHARE = 0.25  # of a slot, for what devices measure; the rest is for training and models
 
 
-class Clock(Protocol):
-    """What an agent asks of its clock; times are seconds of `time.monotonic`."""
+@dataclass
+class ReadyClock:
+    """Slots follow one another as fast as neighbours allow; times are seconds of `time.monotonic`."""
 
-    by_time: bool  # whether slots pass though nobody is ready
-
-    def day_second(self) -> float:
-        """The time of day, seconds since 1970."""
+    settings: ClockSettings
+    day_second: Callable[[], float] = time.time  # the time of day, seconds since 1970
+    by_time: bool = False  # whether slots pass though nobody is ready
 
     def next_slot(self, done: int) -> int:
         """The first slot from ``done`` on that has not begun too long ago to take part."""
+        return done
 
     def begins(self, slot: int) -> float:
         """When to open a slot."""
+        return time.monotonic()
 
     def states_end(self, slot: int) -> float:
         """Until when to wait for measurements."""
+        return time.monotonic() + self.settings.patience_second
 
     def models_end(self, slot: int) -> float:
         """Until when to wait for models."""
+        return time.monotonic() + self.settings.patience_second
 
     def heard(self, device: int, day_second: float) -> None:
         """What time of day it is now by another device's clock, as far as it has told."""
 
     def trouble(self) -> str | None:
         """Why this clock cannot be trusted, in a sentence; None where it can."""
-
-
-@dataclass
-class ReadyClock:
-    """Slots follow one another as fast as neighbours allow."""
-
-    settings: ClockSettings
-    by_time: bool = False
-
-    def day_second(self) -> float:
-        """The machine's."""
-        return time.time()
-
-    def next_slot(self, done: int) -> int:
-        """The next one."""
-        return done
-
-    def begins(self, slot: int) -> float:
-        """At once."""
-        return time.monotonic()
-
-    def states_end(self, slot: int) -> float:
-        """After the patience."""
-        return time.monotonic() + self.settings.patience_second
-
-    def models_end(self, slot: int) -> float:
-        """After the patience."""
-        return time.monotonic() + self.settings.patience_second
-
-    def heard(self, device: int, day_second: float) -> None:
-        """Time of day does not matter."""
-
-    def trouble(self) -> str | None:
-        """None: it asks for no time."""
         return None
 
 
 @dataclass
-class WallClock:
+class WallClock(ReadyClock):
     """Slots by the time of day."""
 
-    settings: ClockSettings
-    day_second: Callable[[], float] = time.time
     by_time: bool = True
     _ahead_second: dict[int, float] = field(default_factory=dict)  # of others' clocks, by device
     _offset_second: float | None = None  # of the time of day against the steady clock, when last looked at
@@ -130,8 +97,3 @@ class WallClock:
 
     def _steady(self, day_second: float) -> float:
         return day_second - self.day_second() + time.monotonic()
-
-
-def clock_of(settings: ClockSettings) -> Clock:
-    """The clock that the settings name."""
-    return ReadyClock(settings) if settings.kind == "ready" else WallClock(settings)

@@ -44,7 +44,12 @@ class Codec:
             case "float16":
                 return row.astype("<f2").tobytes()
             case "int8":
-                return self._int8_bytes(packet)
+                if packet.scale is None:
+                    raise ValueError("scale: expected the blocks' scales, which int8 needs, actual: none")
+                scale = packet.scale.numpy()
+                return (
+                    np.rint(row / self._by_parameter(scale)).astype(np.int8).tobytes() + scale.astype("<f4").tobytes()
+                )
             case "top-k":
                 chosen = np.flatnonzero(~np.isnan(row))
                 return row[chosen].astype("<f4").tobytes() + self._place_bytes(chosen)
@@ -62,21 +67,12 @@ class Codec:
             case "float16":
                 row = _sound(np.frombuffer(content, "<f2"))
             case "int8":
-                row = self._from_int8(content)
+                scale = _sound(np.frombuffer(content, "<f4", offset=self.num_parameters))
+                levels = np.frombuffer(content, np.int8, self.num_parameters)
+                row = levels.astype(np.float32) * self._by_parameter(scale)
             case "top-k":
                 row = self._from_top_k(content)
         return torch.from_numpy(row.astype(np.float32))
-
-    def _int8_bytes(self, packet: Packet) -> bytes:
-        if packet.scale is None:
-            raise ValueError("scale: expected the blocks' scales, which int8 needs, actual: none")
-        levels = np.rint(packet.row.numpy() / self._by_parameter(packet.scale.numpy()))
-        return levels.astype(np.int8).tobytes() + packet.scale.numpy().astype("<f4").tobytes()
-
-    def _from_int8(self, content: bytes) -> npt.NDArray[np.float32]:
-        levels = np.frombuffer(content, np.int8, self.num_parameters)
-        scale = _sound(np.frombuffer(content, "<f4", offset=self.num_parameters))
-        return levels.astype(np.float32) * self._by_parameter(scale)
 
     def _by_parameter(self, scale: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         return np.repeat(scale, BLOCK)[: self.num_parameters]

@@ -15,17 +15,17 @@ model.safetensors     its model after the last slot
 """
 
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import tomli_w
 from pydantic import Field
 
-from heliomesh.common.durable import file_sha256, read_tensors, write_text
-from heliomesh.field.agents.identity import WATCHER, Identity, Members, members_of, read_identity
-from heliomesh.field.agents.roster import ROSTER, Roster, roster_of
+from heliomesh.common.durable import file_sha256, read_tensors, write_bytes, write_text
+from heliomesh.field.agents import identity
+from heliomesh.field.agents.identity import ROSTER, WATCHER, Identity, Members, Roster
 from heliomesh.field.fleet.view import View, view_of
 from heliomesh.field.living.conditions import Conditions, books_under, problem_under
 from heliomesh.interop.export_tables import PlanTables, read_tables
@@ -37,6 +37,7 @@ from heliomesh.scenario.files import read_text
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.section import Edge, Fraction, NonNegative, Positive, Section, validated
 
+_Settings = TypeVar("_Settings", bound=Section)
 Index = Annotated[int, Field(ge=0)]
 VoltagePoint = Annotated[tuple[Positive, Fraction], Field(strict=False)]
 
@@ -135,73 +136,23 @@ class AgentSettings(Section):
     sensor: SensorSettings = SensorSettings()
 
 
-@dataclass(frozen=True)
 class AgentFolder:
     """The files of one device."""
 
-    path: Path
-
-    @property
-    def certificate(self) -> Path:
-        """Its certificate."""
-        return self.path / "own.pem"
-
-    @property
-    def key(self) -> Path:
-        """Its private key."""
-        return self.path / "own.key"
-
-    @property
-    def new_key(self) -> Path:
-        """A private key that waits for its certificate."""
-        return self.path / "new.key"
-
-    @property
-    def authority(self) -> Path:
-        """The certificate of the network's authority."""
-        return self.path / "authority.pem"
-
-    @property
-    def roster_file(self) -> Path:
-        """The network's members."""
-        return self.path / ROSTER
-
-    @property
-    def samples_file(self) -> Path:
-        """Its training samples."""
-        return self.path / "samples.safetensors"
-
-    @property
-    def memory(self) -> Path:
-        """Its checkpoints."""
-        return self.path / "memory"
-
-    @property
-    def journal(self) -> Path:
-        """What happened."""
-        return self.path / "slots.jsonl"
-
-    @property
-    def old_journal(self) -> Path:
-        """What happened before."""
-        return self.path / "slots.old.jsonl"
-
-    @property
-    def model(self) -> Path:
-        """The model after the last slot."""
-        return self.path / "model.safetensors"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.certificate, self.key = path / "own.pem", path / "own.key"
+        self.new_key = path / "new.key"  # waits for its certificate
+        self.authority = path / "authority.pem"
+        self.roster_file = path / ROSTER
+        self.samples_file = path / "samples.safetensors"
+        self.memory = path / "memory"
+        self.model = path / "model.safetensors"
 
     @cached_property
     def settings(self) -> AgentSettings:
         """What agent.toml says; raises ScenarioError."""
-        source = self.path / "agent.toml"
-        try:
-            data = tomllib.loads(read_text("agent.toml", source))
-        except ValueError as error:
-            if isinstance(error, ScenarioError):
-                raise
-            raise ScenarioError("agent.toml", f"expected TOML, actual file {str(source)!r}: {error}") from None
-        return validated(AgentSettings, data, "agent.toml")
+        return read_settings(AgentSettings, self.path / "agent.toml")
 
     def write_settings(self, settings: AgentSettings) -> None:
         """Write agent.toml."""
@@ -259,19 +210,53 @@ class AgentFolder:
 
     def identity(self) -> Identity:
         """The device's key and certificate."""
-        return read_identity(self.certificate, self.key)
+        return identity.read_identity(self.certificate, self.key)
 
     def roster(self) -> Roster:
         """The network's members; raises ScenarioError where the authority did not sign them."""
-        return roster_of(read_text(ROSTER, self.roster_file).encode(), self.authority)
+        return identity.roster_of(read_text(ROSTER, self.roster_file).encode(), self.authority)
 
     def members(self) -> Members:
         """The operator, and the devices whose messages it may hear."""
         near = self.problem.topology.within(self.settings.device, max(self.settings.hops, 1))
         names = {WATCHER, *map(str, near)} - {str(self.settings.device)}
-        return members_of({name: key for name, key in self.roster().keys.items() if name in names})
+        return identity.members_of({name: key for name, key in self.roster().keys.items() if name in names})
+
+    def install(self, content: bytes) -> bool:
+        """Keep a renewed certificate or a newer list of members; False where the folder's own is as new.
+
+        Raises ScenarioError for what the network's authority did not sign, or a certificate of another's key.
+        """
+        if content.startswith(b"-----BEGIN"):
+            return self._install_certificate(content)
+        newer = identity.roster_of(content, self.authority).number > self.roster().number
+        if newer:
+            write_bytes(self.roster_file, content)
+        return newer
+
+    def _install_certificate(self, content: bytes) -> bool:
+        """A key that waited for its certificate takes the place of the one before."""
+        for key in (self.key, self.new_key):
+            newer = identity.newer_certificate(content, self.authority, key, self.certificate)
+            if newer is None:
+                continue
+            if key == self.new_key:
+                key.replace(self.key)
+            if newer:
+                write_bytes(self.certificate, content)
+            return newer
+        raise ScenarioError("certificate", f"expected one for the key in {self.path}, actual: for another key")
 
     def papers(self) -> tuple[tuple[int, int], ...]:
         """Another value whenever the certificate or the list of members was replaced."""
         found = (path.stat() for path in (self.certificate, self.roster_file) if path.exists())
         return tuple((one.st_ino, one.st_mtime_ns) for one in found)
+
+
+def read_settings(kind: type[_Settings], source: Path) -> _Settings:
+    """Read a TOML file of settings; raises ScenarioError."""
+    try:
+        data = tomllib.loads(read_text(source.name, source))
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(source.name, f"expected TOML, actual file {str(source)!r}: {error}") from None
+    return validated(kind, data, source.name)

@@ -1,49 +1,75 @@
 """What a watcher has heard of a network, slot by slot: checked, kept in its folder, and read again after a restart.
 
+A watcher believes nothing of a device's line before its size, types and ranges are checked.
 Each device counts once a slot. So a device that says too much, or says it again and again, fills its own places only.
 """
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits
-from heliomesh.field.agents.folder import ClockSettings
+from heliomesh.field.agents.folder import ClockSettings, Index
 from heliomesh.field.agents.journal import RotatedLines
-from heliomesh.field.agents.report import Report, ReportCheck
 from heliomesh.model.cost import update_loss
 from heliomesh.model.problem import Problem
 from heliomesh.pages.run_folder import Live
+from heliomesh.scenario.section import Fraction, NonNegative, Section
 from heliomesh.simulation.slot_loop import Slot
-from heliomesh.simulation.trace import Trace
+from heliomesh.simulation.trace import RECORDED, Trace
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
-# what is held of each slot, by axis
+_MOST_TIMES = 100.0  # what a panel may give or a load may take, in batteries and in the law's largest harvests
+_ABOVE = 1 + 1e-6  # of a full battery, for rounding
+
+_Name = Annotated[str, Field(max_length=64)]  # a sha256
+_Site = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
+
+# what is held of each slot, as the simulator calls it, by axis
 _HELD: dict[str, dict[str, type[np.generic]]] = {
     "device": {
-        "heard": np.bool_,
-        "battery_joule": np.float64,
-        "battery_after_joule": np.float64,
-        "power_watt": np.float64,
-        "trained": np.bool_,
-        "planned_joule": np.float64,
-        "measured_joule": np.float64,
-        "harvested_joule": np.float64,
-        "overflow_joule": np.float64,
+        **dict.fromkeys(("heard", "scheduled"), np.bool_),
+        **dict.fromkeys(("battery_joule", "battery_after_joule", "power_watt", "spent_joule"), np.float64),
+        **dict.fromkeys(("measured_joule", "harvested_joule", "overflow_joule"), np.float64),
         "weather": np.int16,
     },
     "edge": {"error_prob": np.float64, "delivered": np.bool_},
     "site": {"channel_level": np.int16},
 }
+_SAID = {"scheduled": "trained", "spent_joule": "planned_joule"}  # other names in a line
+
+
+class Report(Section):
+    """The part of a journal's line that watchers read; what else is in a line is left out."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, strict=True)
+
+    slot: Index
+    device: Index
+    plan: _Name
+    channel_level: dict[_Site, Index]
+    weather: Index
+    battery_joule: NonNegative
+    battery_after_joule: NonNegative
+    power_watt: NonNegative
+    trained: bool
+    planned_joule: NonNegative
+    measured_joule: NonNegative | None
+    harvested_joule: NonNegative
+    overflow_joule: NonNegative
+    error_prob: tuple[Fraction, ...]
+    delivered: tuple[bool, ...]
 
 
 @dataclass(frozen=True)
@@ -60,19 +86,22 @@ class Heard:
     def __init__(self, problem: Problem, clock: ClockSettings, kept: RotatedLines | None = None) -> None:
         self.problem, self._clock, self._kept = problem, clock, kept
         self._held = _empty(problem)
-        self._check, self._lock = ReportCheck(problem), threading.Lock()
+        law, self._lock = problem.harvest.law, threading.Lock()
+        most_joule = _MOST_TIMES * (problem.battery.capacity_joule + law.scale * law.joule.max())
+        self._most_joule: list[float] = most_joule.tolist()
         self.plans: dict[int, str] = {}  # that devices followed when they were heard last
         self.last_slot = np.full(problem.num_devices, -1)  # in which each was heard; −1: in none
         self._refused: dict[int, Refusal] = {}  # by device
         self.not_kept = ""  # the reason, where lines cannot be kept
         self.count = 0  # lines that were heard
         for text in () if kept is None else kept.read():
-            self._recall(text)
+            with suppress(ValueError):  # a line that a lost supply cut off is left out
+                self._enter(self._checked(text))
 
     def hear(self, device: int, text: bytes) -> None:
         """A line that a device has signed; what cannot be true is counted and forgotten."""
         try:
-            found = self._check.report(text, device)
+            found = self._checked(text, device)
             if (now := self.slot_now()) is not None and found.slot > now:
                 raise ValueError(f"slot: expected one that has begun, at most {now}, actual {found.slot}")
         except ValueError as error:
@@ -82,22 +111,54 @@ class Heard:
             return
         if not self._held["heard"][found.slot, device]:
             self._enter(found)
-            self._keep(found)
+            try:
+                if self._kept is not None:
+                    self._kept.add(found.model_dump_json())
+            except OSError as error:  # the page goes on
+                self.not_kept = error.strerror or str(error)
 
-    def _recall(self, text: str) -> None:
-        """A line that was heard before a restart; one that a lost supply cut off is left out."""
+    def _checked(self, text: bytes | str, device: int | None = None) -> Report:
+        """What a line says, of a device if one is given; raises ValueError with a sentence where it cannot be so."""
         try:
-            found = self._check.report(text)
-        except ValueError:
-            return
-        self._enter(found)
+            found = Report.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            place = ".".join(map(str, first["loc"])) or "line"
+            raise ValueError(f"{place}: {first['msg']}") from None
+        own = found.device < self.problem.num_devices and device in (None, found.device)
+        fields = self._fits(found) if own else {"device": False}
+        wrong = next((name for name, fits in fields.items() if not fits), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong}: expected one that the device can have, actual {getattr(found, wrong)!r:.60}")
+        return found
+
+    def _fits(self, found: Report) -> dict[str, bool]:
+        """Which fields can be what they are, by name."""
+        problem, device, most = self.problem, found.device, self._most_joule[found.device]
+        num_edges = len(problem.topology.neighbours[device])
+        full = float(problem.battery.capacity_joule[device]) * _ABOVE
+        sites, levels = set(problem.sites_into(device)), len(problem.channel.kernel)
+        return {
+            "slot": found.slot < problem.slots,
+            "channel_level": all(int(site) in sites and n < levels for site, n in found.channel_level.items()),
+            "weather": found.weather < problem.harvest.law.num_weather,
+            "battery_joule": found.battery_joule <= full,
+            "battery_after_joule": found.battery_after_joule <= full,
+            "power_watt": found.power_watt in problem.actions.power_watt,
+            "planned_joule": found.planned_joule <= full,
+            "measured_joule": (found.measured_joule or 0.0) <= most,
+            "harvested_joule": found.harvested_joule <= most,
+            "overflow_joule": found.overflow_joule <= most,
+            "error_prob": len(found.error_prob) == num_edges,
+            "delivered": len(found.delivered) == num_edges,
+        }
 
     def _enter(self, found: Report) -> None:
         slot, device = found.slot, found.device
         edges = slice(*self.problem.topology.edge_start[device : device + 2])
         with self._lock:
             for name in _HELD["device"].keys() - {"heard"}:
-                self._held[name][slot, device] = getattr(found, name)  # None becomes NaN
+                self._held[name][slot, device] = getattr(found, _SAID.get(name, name))  # None becomes NaN
             for name in _HELD["edge"]:
                 self._held[name][slot, edges] = getattr(found, name)
             for site, level in found.channel_level.items():
@@ -106,13 +167,6 @@ class Heard:
             if slot > self.last_slot[device]:
                 self.last_slot[device], self.plans[device] = slot, found.plan
             self.count += 1
-
-    def _keep(self, found: Report) -> None:
-        try:
-            if self._kept is not None:
-                self._kept.add(found.model_dump_json())
-        except OSError as error:  # the page goes on
-            self.not_kept = error.strerror or str(error)
 
     @property
     def refused(self) -> dict[int, Refusal]:
@@ -146,24 +200,12 @@ class Heard:
         Of devices that were not heard the last battery is known, ``battery_joule`` (1, device).
         """
         row = {name: torch.from_numpy(array) for name, array in self._rows(np.array([number])).items()}
-        known = row["heard"]
-        battery = torch.where(known, row["battery_joule"], battery_joule)
-        now = Slot(
-            channel_level=row["channel_level"].long(),
-            weather=row["weather"].long(),
-            battery_joule=battery,
-            power_watt=row["power_watt"],
-            scheduled=row["trained"],
-            error_prob=row["error_prob"],
-            delivered=row["delivered"],
-            update_loss=update_loss(self.problem, row["error_prob"], row["trained"]),
-            spent_joule=row["planned_joule"],
-            harvested_joule=row["harvested_joule"],
-            overflow_joule=row["overflow_joule"],
-            battery_after_joule=torch.where(known, row["battery_after_joule"], battery_joule),
-            dark=self.problem.battery.dark(battery),
-        )
-        return now, row["measured_joule"]
+        known, measured = row.pop("heard"), row.pop("measured_joule")
+        for name in ("battery_joule", "battery_after_joule"):
+            row[name] = torch.where(known, row[name], battery_joule)
+        for name in ("channel_level", "weather"):
+            row[name] = row[name].long()
+        return Slot(**row, dark=self.problem.battery.dark(row["battery_joule"])), measured
 
     def trace(self, planner: str, most_slots: int) -> tuple[Trace, Live] | None:
         """The newest slots in which somebody was heard; None where there are none.
@@ -174,27 +216,17 @@ class Heard:
         if not len(slots):
             return None
         row = self._rows(slots)
-        trained, error = (torch.from_numpy(row[name]) for name in ("trained", "error_prob"))
         battery, change = _batteries(slots, row["heard"], row["battery_joule"], row["battery_after_joule"])
-        arrays: dict[str, npt.NDArray[Any]] = {
-            "scheduled": row["trained"],
-            "power_watt": row["power_watt"],
-            "update_loss": update_loss(self.problem, error, trained).numpy(),
-            "battery_joule": battery,
-            "spent_joule": row["planned_joule"] + np.maximum(-change, 0),
-            "harvested_joule": row["harvested_joule"] + np.maximum(change, 0),
-            "overflow_joule": row["overflow_joule"],
-            "delivered": row["delivered"],
-            "error_prob": row["error_prob"],
-            "channel_level": row["channel_level"],
-        }
+        row["battery_joule"] = battery
+        row["spent_joule"] += np.maximum(-change, 0)
+        row["harvested_joule"] += np.maximum(change, 0)
         trace = Trace(
             scenario_toml=self.problem.scenario.first_slots(len(slots)).to_toml(),
             planner=planner,
             seed=0,
             edge_receiver=self.problem.topology.edge_receiver,
             edge_sender=self.problem.topology.edge_sender,
-            **{name: array[np.newaxis] for name, array in arrays.items()},
+            **{column.name: row[column.name][np.newaxis] for column in RECORDED},
         )
         return trace, Live(slots, row["heard"])
 
@@ -205,6 +237,8 @@ class Heard:
         known = row["heard"]
         row["error_prob"] = np.where(known[:, self.problem.topology.edge_receiver], row["error_prob"], 1.0)
         row["measured_joule"] = np.where(known, row["measured_joule"], np.nan)
+        error, trained = torch.from_numpy(row["error_prob"]), torch.from_numpy(row["scheduled"])
+        row["update_loss"] = update_loss(self.problem, error, trained).numpy()
         return row
 
 

@@ -9,24 +9,24 @@ A member is a device's number or "watch", the operator. Its certificate names it
 
 import datetime
 import hashlib
+import inspect
 import ipaddress
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from pydantic import Field
 
 from heliomesh.common.durable import write_bytes, written_whole
 from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.section import Section, validated
 
 OPERATOR = -1  # in place of a device's number: who may change the plan
 WATCHER = "watch"  # the operator's name as a member
@@ -36,6 +36,10 @@ _PURPOSE = b"heliomesh agent message\x00"
 _AUTHORITY_DAYS = 3650  # it outlasts the certificates that it signs
 _CLOCK_DAYS = 1  # a device's clock may be behind when it starts
 _PRIVATE = 0o600
+ROSTER = "roster.txt"
+_USAGES = inspect.signature(x509.KeyUsage).parameters  # of a key
+_Member = Annotated[str, Field(pattern=r"^(\d{1,9}|watch)$")]
+_PublicKey = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True)
@@ -85,17 +89,7 @@ def certificate_name(member: str, public_key: str) -> str:
 def new_authority(network: str) -> Identity:
     """The authority of one network: whoever it has signed is a member."""
     key = Ed25519PrivateKey.generate()
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=True,
-        crl_sign=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    usage = x509.KeyUsage(**dict.fromkeys(_USAGES, False) | {"digital_signature": True, "key_cert_sign": True})
     name = _named(f"heliomesh {network}")
     builder = (
         _dated(key.public_key(), name, name, _AUTHORITY_DAYS)
@@ -203,26 +197,58 @@ def newer_certificate(content: bytes, authority: Path, key: Path, before: Path) 
     return old != found and found.not_valid_before_utc >= old.not_valid_before_utc
 
 
-def authority_signed(authority: Path, content: bytes, signature: bytes) -> bool:
-    """Whether the authority signed a text."""
+class Roster(Section):
+    """The members of a network and the keys that were revoked: a numbered list that the network's authority signs.
+
+    Who is not on it is no member. The list with the highest number counts.
+    """
+
+    number: Annotated[int, Field(ge=0)] = 0
+    keys: dict[_Member, _PublicKey] = Field({})
+    revoked: tuple[_PublicKey, ...] = Field((), strict=False)
+
+    def admitting(self, keys: Mapping[str, str]) -> "Roster":
+        """The next list, with other keys for some members; the ones before are revoked."""
+        before = [old for name, old in self.keys.items() if keys.get(name, old) != old]
+        return Roster(number=self.number + 1, keys={**self.keys, **keys}, revoked=(*self.revoked, *before))
+
+    def without(self, names: Iterable[str]) -> "Roster":
+        """The next list, without some members."""
+        gone = {name: self.keys[name] for name in names}
+        left = {name: key for name, key in self.keys.items() if name not in gone}
+        return Roster(number=self.number + 1, keys=left, revoked=(*self.revoked, *gone.values()))
+
+    def signed(self, authority: Identity) -> bytes:
+        """As a file: the signature, and below it the list."""
+        text = self.model_dump_json().encode()
+        return authority.sign(text).hex().encode() + b"\n" + text
+
+
+def roster_of(content: bytes, authority: Path) -> Roster:
+    """Read a list; raises ScenarioError for one that the authority did not sign."""
+    signature, _, text = content.partition(b"\n")
     key = read_certificate(authority).public_key()
-    return isinstance(key, Ed25519PublicKey) and _verified(key, content, signature)
+    try:
+        sealed = bytes.fromhex(signature.decode("ascii"))
+        if not isinstance(key, Ed25519PublicKey) or not _verified(key, text, sealed):
+            raise ValueError
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ScenarioError(ROSTER, f"expected a list that {authority.name} signed, actual: it is not") from None
+    return validated(Roster, found, ROSTER)
 
 
-@dataclass
-class Members:
-    """Those whose messages an agent may hear, by their keys."""
+Members = Mapping[int, Ed25519PublicKey]  # those whose messages an agent may hear, by their numbers
 
-    keys: Mapping[int, Ed25519PublicKey]
 
-    def signed(self, device: int, content: bytes, signature: bytes) -> bool:
-        """Whether a device signed a message."""
-        return device in self.keys and _verified(self.keys[device], content, signature)
+def signed_by(members: Members, device: int, content: bytes, signature: bytes) -> bool:
+    """Whether a device is a member and signed a message."""
+    return device in members and _verified(members[device], content, signature)
 
 
 def members_of(public_keys: Mapping[str, str]) -> Members:
     """Members by their names and public keys."""
-    return Members({OPERATOR if name == WATCHER else int(name): _public(key) for name, key in public_keys.items()})
+    return {OPERATOR if name == WATCHER else int(name): _public(key) for name, key in public_keys.items()}
 
 
 def _verified(key: Ed25519PublicKey, content: bytes, signature: bytes) -> bool:

@@ -1,6 +1,5 @@
 """What happened in each slot, a line of JSON each, with planned and measured joules side by side."""
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from heliomesh.field.agents.folder import AgentFolder
 from heliomesh.field.agents.inbox import Inbox
 from heliomesh.field.fleet.device import Happened, Sensed
 from heliomesh.field.living.detector import harvest_moments
-from heliomesh.model.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -44,61 +42,49 @@ class RotatedLines:
                 yield from file
 
 
-def _lines_of(folder: AgentFolder) -> RotatedLines:
-    return RotatedLines(folder.journal, folder.old_journal, folder.settings.journal_bytes)
-
-
-class Journal:
+def journal_of(folder: AgentFolder) -> RotatedLines:
     """The journal of one agent, of limited size; a restart goes on in the same file."""
+    newer, older = folder.path / "slots.jsonl", folder.path / "slots.old.jsonl"
+    return RotatedLines(newer, older, folder.settings.journal_bytes)
 
-    def __init__(self, folder: AgentFolder, problem: Problem) -> None:
-        self._lines, self._problem, self._device, self._plan = _lines_of(folder), problem, folder.settings.device, ""
 
-    def follow(self, plan: str) -> None:
-        """Name the plan in force from now on."""
-        self._plan = plan
-
-    def add(
-        self,
-        slot: int,
-        sensed: Sensed,
-        happened: Happened,
-        measured_joule: float | None,
-        inbox: Inbox,
-        away: Sequence[int],
-    ) -> dict[str, Any]:
-        """Write the line of a slot; returns it. ``away`` are neighbours without a sign of life."""
-        line: dict[str, Any] = without_nan(
-            {
-                "slot": slot,
-                "device": self._device,
-                "plan": self._plan,
-                "channel_level": {str(site): level for site, level in sensed.channel_level.items()},
-                "weather": sensed.weather,
-                "battery_joule": happened.battery_joule,
-                "battery_after_joule": happened.battery_after_joule,
-                "power_watt": happened.power_watt,
-                "trained": happened.trained,
-                "planned_joule": happened.spent_joule,
-                "measured_joule": measured_joule,
-                "expected_harvest_joule": self._expected_joule(slot, sensed.weather),
-                "harvested_joule": happened.harvested_joule,
-                "overflow_joule": happened.overflow_joule,
-                "error_prob": happened.error_prob.tolist(),
-                "delivered": happened.delivered.tolist(),
-                "loss": happened.loss,
-                "refused": {signer: dict(words) for signer, words in inbox.refused.items()},
-                "isolated": sorted(inbox.isolated),
-                "away": list(away),
-            }
-        )
-        self._lines.add(json.dumps(line))
-        return line
-
-    def _expected_joule(self, slot: int, now: int) -> float:
-        """The mean harvest of the slot in the weather that there is."""
-        weather = torch.full((1, self._problem.num_devices), now)
-        return float(harvest_moments(self._problem, slot, weather)[0][0, self._device])
+def line_of(
+    folder: AgentFolder,
+    slot: int,
+    sensed: Sensed,
+    happened: Happened,
+    measured_joule: float | None,
+    inbox: Inbox,
+    away: Sequence[int],
+) -> dict[str, Any]:
+    """The line of a slot; ``away`` are neighbours without a sign of life."""
+    device, problem = folder.settings.device, folder.problem
+    weather = torch.full((1, problem.num_devices), sensed.weather)
+    line: dict[str, Any] = without_nan(
+        {
+            "slot": slot,
+            "device": device,
+            "plan": folder.settings.plan,
+            "channel_level": {str(site): level for site, level in sensed.channel_level.items()},
+            "weather": sensed.weather,
+            "battery_joule": happened.battery_joule,
+            "battery_after_joule": happened.battery_after_joule,
+            "power_watt": happened.power_watt,
+            "trained": happened.trained,
+            "planned_joule": happened.spent_joule,
+            "measured_joule": measured_joule,
+            "expected_harvest_joule": float(harvest_moments(problem, slot, weather)[0][0, device]),
+            "harvested_joule": happened.harvested_joule,
+            "overflow_joule": happened.overflow_joule,
+            "error_prob": happened.error_prob.tolist(),
+            "delivered": happened.delivered.tolist(),
+            "loss": happened.loss,
+            "refused": {signer: dict(words) for signer, words in inbox.refused.items()},
+            "isolated": sorted(inbox.isolated),
+            "away": list(away),
+        }
+    )
+    return line
 
 
 def sentence_of(line: Mapping[str, Any], neighbours: Sequence[int]) -> str:
@@ -110,16 +96,3 @@ def sentence_of(line: Mapping[str, Any], neighbours: Sequence[int]) -> str:
     heard = f"averaged with {', '.join(senders)}" if senders else "averaged with nobody"
     battery = f"battery {line['battery_joule']:.3g} to {line['battery_after_joule']:.3g} J"
     return f"slot {line['slot']}: {done}, {heard}, {battery}{loss}"
-
-
-def read_journal(folder: AgentFolder) -> list[dict[str, Any]]:
-    """All whole lines that are kept, the newest of every slot; a line that a lost supply cut off is left out."""
-    found: dict[int, dict[str, Any]] = {}
-    for text in _lines_of(folder).read():
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(line, dict) and isinstance(line.get("slot"), int):
-            found[line["slot"]] = line
-    return [found[slot] for slot in sorted(found)]

@@ -1,9 +1,9 @@
 """An agent's connections to its neighbours, over Zenoh: the only file that imports it.
 
 Every agent listens, and connects to its neighbours; nobody stands between them. Both ends show a certificate of the
-network's authority, and what may pass between them is in `access.py`. Frames are sent reliably and in order, and a
-sender waits while a receiver is busy: what arrives stands in a queue of limited length for each speaker, and while
-that is full nothing more is read from it.
+network's authority, and `access_control` says what may pass. Frames are sent reliably and in order, and a sender
+waits while a receiver is busy: what arrives stands in a queue of limited length for each speaker, and while that is
+full nothing more is read from it.
 """
 
 import json
@@ -17,10 +17,15 @@ from typing import Any, NamedTuple
 import zenoh
 
 from heliomesh.common.mistakes import MistakeError
-from heliomesh.field.agents.access import access_control
 from heliomesh.field.agents.folder import AgentFolder
-from heliomesh.field.agents.identity import OPERATOR, SIGNATURE_BYTES, WATCHER, certificate_name, members_of
-from heliomesh.field.agents.papers import install
+from heliomesh.field.agents.identity import (
+    OPERATOR,
+    SIGNATURE_BYTES,
+    WATCHER,
+    certificate_name,
+    members_of,
+    signed_by,
+)
 from heliomesh.field.agents.waiting import Arrived, Waiting
 from heliomesh.field.agents.wire import CHUNK_BYTES
 
@@ -119,7 +124,7 @@ class _Station(ABC):
         """Keep papers that the authority signed, whoever brings them."""
         if query.payload is not None and len(query.payload) <= _MOST_PAPER_BYTES:
             with suppress(MistakeError, OSError):
-                install(self._folder, query.payload.to_bytes())
+                self._folder.install(query.payload.to_bytes())
                 query.reply(query.key_expr, b"")
 
     def _noticed(self, sample: zenoh.Sample) -> None:
@@ -207,7 +212,7 @@ class Link(_Station):
         found = b"" if reply.ok is None else reply.ok.payload.to_bytes()[:_MOST_PROOF_BYTES]
         signature, text = found[:SIGNATURE_BYTES], found[SIGNATURE_BYTES:]
         key = self._keys.get(member)
-        if key is None or not members_of({member: key}).signed(int(member), nonce + text, signature):
+        if key is None or not signed_by(members_of({member: key}), int(member), nonce + text, signature):
             return None
         words = text.split(b" ")
         if len(words) != 3 or not all(map(bytes.isdigit, words)):
@@ -312,7 +317,7 @@ class Overlook(_Station):
             return
         payload = sample.payload.to_bytes()
         signature, text = payload[:SIGNATURE_BYTES], payload[SIGNATURE_BYTES:]
-        if device != OPERATOR and self._members.signed(device, text, signature):
+        if device != OPERATOR and signed_by(self._members, device, text, signature):
             self._hear(device, text)
 
 
@@ -333,3 +338,46 @@ def delivered(
                 if all(any(reply.ok is not None for reply in replies) for replies in asked):
                     missing.discard(device)
     return set(papers) - missing
+
+
+def access_control(base: str, own: str, names: Mapping[str, str]) -> dict[str, Any]:
+    """Who may say what to whom, as rules for Zenoh's access control, by the names in certificates.
+
+    ``names`` are those of others with whom a member may speak. A key is ``kind/LISTENER/from/SPEAKER``, and a sign of
+    life ``alive/MEMBER/…``. Each member applies the rules to what it hears and to what it says: connections are
+    direct, so the other end of one is the speaker, or the listener.
+    """
+    rules: list[dict[str, Any]] = []
+    policies = []
+    for other in names:
+        of_other = [*_rules(base, "ingress", other, own), *_rules(base, "egress", own, other)]
+        policies.append({"rules": [rule["id"] for rule in of_other], "subjects": [other]})
+        rules += of_other
+    return {
+        "enabled": True,
+        "default_permission": "deny",
+        "rules": rules,
+        "subjects": [{"id": other, "cert_common_names": [name]} for other, name in names.items()],
+        "policies": policies,
+    }
+
+
+def _rules(base: str, flow: str, speaker: str, listener: str) -> list[dict[str, Any]]:
+    """What a speaker may say to a listener."""
+    allowed = {
+        f"*/{listener}/from/{speaker}": ["put", "query"],
+        f"*/{speaker}/from/{listener}": ["reply"],
+        f"*/{speaker}/from/*": ["declare_subscriber", "declare_queryable"],
+        f"alive/{speaker}/*": ["liveliness_token"],
+        "alive/*/*": ["declare_liveliness_subscriber", "liveliness_query"],
+    }
+    return [
+        {
+            "id": f"{speaker} to {listener}, {flow}, {key}",
+            "permission": "allow",
+            "flows": [flow],
+            "messages": messages,
+            "key_exprs": [f"{base}/{key}"],
+        }
+        for key, messages in allowed.items()
+    ]

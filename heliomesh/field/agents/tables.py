@@ -10,6 +10,7 @@ from heliomesh.interop.export_tables import DeviceTables, PlanTables
 from heliomesh.model.factor import Variable, energy, site
 from heliomesh.model.problem import Problem
 from heliomesh.physics.battery import TOLERANCE
+from heliomesh.physics.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -55,15 +56,13 @@ def fits(plan: PlanTables, problem: Problem, device: int) -> bool:
     )
 
 
-def hops_of(plan: PlanTables, distances: Mapping[int, Mapping[int, int]]) -> int:
-    """How far measurements travel: the largest distance from a device to the owner of what its table sees.
-
-    ``distances`` are links between devices, by device and other device.
-    """
+def hops_of(plan: PlanTables, topology: Topology) -> int:
+    """How far measurements travel: the largest distance from a device to the owner of what its table sees."""
     owner_of_site = {site: own.device for own in plan.devices for site in own.reports.sites}
     furthest = 0.0
     for own in plan.devices:
+        distance = topology.within(own.device, topology.num_devices)
         for seen in own.scope:
             owner = seen.owner if seen.kind == "energy" else owner_of_site[seen.owner]
-            furthest = max(furthest, distances[own.device].get(owner, math.inf))
+            furthest = max(furthest, distance.get(owner, math.inf))
     return int(furthest)

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from heliomesh.field.agents.codec import Codec
-from heliomesh.field.agents.identity import OPERATOR, SIGNATURE_BYTES, Identity, Members
+from heliomesh.field.agents.identity import OPERATOR, SIGNATURE_BYTES, Identity, Members, signed_by
 from heliomesh.field.fleet.messages import Message, Packet
 from heliomesh.model.factor import Variable
 from heliomesh.scenario.section import NonNegative, Section
@@ -93,7 +93,7 @@ def verified(frame: bytes, members: Members) -> Frame:
     if version != WIRE_VERSION or letter not in _KINDS:
         raise RefusedError(None, "version", f"refused: a frame that is not of version {WIRE_VERSION}")
     signature, body = frame[_HEAD.size : _BODY_START], frame[_BODY_START:]
-    if not members.signed(signer, frame[: _HEAD.size] + body, signature):
+    if not signed_by(members, signer, frame[: _HEAD.size] + body, signature):
         raise RefusedError(None, "unsigned", f"refused: signed by somebody else than device {signer}, whom it names")
     kind = _KINDS[letter]
     if kind != "chunk" and len(body) > _MOST_MANIFEST_BYTES:

@@ -12,15 +12,14 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from heliomesh.common.durable import write_json
 from heliomesh.common.streams import stream
-from heliomesh.field.fleet.device import Installation
-from heliomesh.field.fleet.learner import lesson_of
-from heliomesh.field.fleet.messages import PLANNING, Kind, Receipt
-from heliomesh.field.fleet.observer import absent, observed, recorded
-from heliomesh.field.fleet.planning import Timetable
+from heliomesh.field.fleet.device import Happened, Installation
+from heliomesh.field.fleet.learner import Lesson
+from heliomesh.field.fleet.messages import PLANNING, Kind, Logbook
 from heliomesh.field.fleet.scheme import FleetScheme
 from heliomesh.field.fleet.world import World
 from heliomesh.jobs.job import Job
@@ -29,16 +28,17 @@ from heliomesh.jobs.store import Store
 from heliomesh.learning.replay import Replay
 from heliomesh.learning.run import Run, TrainingError
 from heliomesh.learning.settings import TrainJob, TrainSettings
-from heliomesh.learning.stacked import Scores
-from heliomesh.learning.strategy import Report
+from heliomesh.learning.stacked import Samples
 from heliomesh.learning.trainer import ALONE, Execution, Training
+from heliomesh.model.cost import update_loss
 from heliomesh.model.policy import Plan, Track
-from heliomesh.model.problem import Problem
+from heliomesh.simulation.slot_loop import Slot
 from heliomesh.simulation.trace import Recorder, Trace
 from heliomesh.tasks.dataset import Dataset, load_dataset
 from heliomesh.tasks.partition import split
 
 _MESSAGES = "messages.json"
+_JOULES = ("battery_joule", "spent_joule", "harvested_joule", "overflow_joule", "battery_after_joule")
 
 
 class Post(Protocol):
@@ -52,7 +52,6 @@ class Post(Protocol):
 
 
 MakePost = Callable[[Sequence[Installation]], Post]
-Logbooks = dict[int, dict[Receipt, tuple[int, int]]]  # by device that received
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class FleetRun:
     plan: Plan
     trace: Trace
     run: Run
-    logbooks: Logbooks  # of the devices that lived to the end
+    logbooks: dict[int, Logbook]  # of the devices that lived to the end
     died: dict[int, int]  # device to the slot from which on it was dead
 
     def total(self, *kinds: Kind) -> tuple[int, int]:
@@ -113,15 +112,22 @@ def run_fleet(
     ``deaths`` maps devices to the slot in which they are killed, before they do anything in it. A device that ends
     by itself is treated alike.
     """
-    recorder, trace = recorded(scheme.problem, scheme.planner, job.seed)
-    world = World(scheme.problem, job.episode, job.seed)
+    recorder, topology = Recorder(scheme.problem, 1), scheme.problem.topology
+    for array in recorder.arrays.values():
+        array.fill(0)
+    trace = Trace(  # filled slot by slot
+        scenario_toml=scheme.problem.scenario.to_toml(),
+        planner=scheme.planner,
+        seed=job.seed,
+        edge_receiver=topology.edge_receiver,
+        edge_sender=topology.edge_sender,
+        **recorder.arrays,
+    )
     made: list[FleetStack] = []
 
     def make_stack(jobs: Sequence[TrainJob], loaded: Dataset, settings: TrainSettings) -> FleetStack:
-        watching = Replay(jobs, loaded, settings)
-        post = make_post(_installations(scheme, world, watching, loaded, jobs[0].training_seed, settings))
-        plan = _planned(scheme, post, work.track)
-        made.append(FleetStack(scheme.problem, post, world, recorder, watching, plan, dict(deaths or {})))
+        world, ends = World(scheme.problem, job.episode, job.seed), deaths or {}
+        made.append(FleetStack(jobs[0], loaded, settings, scheme, world, make_post, recorder, ends, work.track))
         return made[0]
 
     dataset = job.dataset or load_dataset(job.scenario.learning)
@@ -131,102 +137,74 @@ def run_fleet(
     killed = tuple(f"device.{device}=killed@{slot}" for device, slot in sorted(fleet.died.items()))
     done = replace(job, changes=job.changes + killed)  # who died, and so the trace, is known only now
     facts = {**run.provenance, **origin(done, trace), "trace": job.train_job(trace).trace_hash}
-    return FleetRun(scheme, done, fleet.plan, trace, replace(run, provenance=facts), fleet.logbooks(), fleet.died)
+    run = replace(run, provenance=facts)
+    return FleetRun(scheme, done, fleet.plan, trace, run, fleet.call("logbook"), fleet.died)
 
 
-def _installations(
-    scheme: FleetScheme, world: World, watching: Replay, dataset: Dataset, seed: int, settings: TrainSettings
-) -> list[Installation]:
-    """What each device is given; only here are the shares of all devices in one place."""
-    problem, learning = scheme.problem, scheme.problem.scenario.learning
-    partition = split(dataset.train_labels, learning, problem.num_devices, stream(seed, "partition"))
-    rounds = () if scheme.timetable is None else scheme.timetable.rounds
-    given = []
-    for device in range(problem.num_devices):
-        view = scheme.view(device)
-        lesson = lesson_of(
-            dataset,
-            partition,
-            device,
-            view.problem.scenario,
-            seed,
-            watching.report.setting,
-            settings.precision,
-        )
-        given.append(
-            Installation(
-                view=view,
-                lesson=lesson,
-                battery_joule=float(world.first_battery_joule[device]),
-                policy=scheme.policy(view),
-                partners=scheme.partners[device] if scheme.partners else None,
-                rounds=rounds,
-            )
-        )
-    return given
-
-
-def _planned(scheme: FleetScheme, post: Post, track: Track) -> Plan:
-    """Let the devices plan, and look at what they found."""
-    if scheme.timetable is None:
-        return scheme.plan({})
-    _let_plan(scheme.timetable, post, scheme.planned.unrolled_slots, track)
-    return scheme.plan(_asked(post, "planned", dict.fromkeys(range(scheme.problem.num_devices), ())))
-
-
-def _let_plan(table: Timetable, post: Post, slots: int, track: Track) -> None:
-    """Rounds for so many slot indices, backwards."""
-    everyone = range(len(table.colour))
-    for slot in track(range(slots - 1, -1, -1), "plan by messages", slots):
-        for number in range(len(table.rounds)):
-            for turn in range(table.num_turns):
-                _asked(post, "tell", dict.fromkeys(everyone, (slot, turn)))
-                _asked(post, "move", dict.fromkeys(table.movers(turn), (slot, number)))
-        _asked(post, "settle", dict.fromkeys(everyone, (slot,)))
-
-
-def _asked(post: Post, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
-    """Call devices none of which may be dead yet: a plan has a part of each."""
-    results = post.call(name, arguments)
-    missing = sorted(set(arguments) - set(results))
-    if missing:
-        raise TrainingError(f"device {missing[0]}: its process ended before all devices had planned.")
-    return results
-
-
-class FleetStack:
+class FleetStack(Replay):
     """The weights of a fleet, where the trainer asks for them: every slot is one of the devices' own."""
 
     def __init__(
         self,
-        problem: Problem,
-        post: Post,
+        job: TrainJob,
+        dataset: Dataset,
+        settings: TrainSettings,
+        scheme: FleetScheme,
         world: World,
+        make_post: MakePost,
         recorder: Recorder,
-        watching: Replay,
-        plan: Plan,
-        deaths: dict[int, int],
+        deaths: Mapping[int, int],
+        track: Track,
     ) -> None:
-        self.plan, self.died = plan, dict[int, int]()
-        self.members, self.layout = watching.members, watching.layout
-        self._problem, self._post, self._world, self._recorder = problem, post, world, recorder
-        self._watching, self._deaths = watching, deaths
+        super().__init__([job], dataset, settings)
+        self._scheme, self._problem, self._world = scheme, scheme.problem, world
+        self._recorder, self._deaths = recorder, deaths
         self._battery_joule = world.first_battery_joule.tolist()  # last seen of each device
+        self._everyone, self.died = range(self._problem.num_devices), dict[int, int]()
+        self._post = make_post(self._installations(dataset, settings, job.training_seed))
+        self.plan = self._planned(track)
 
-    @property
-    def num_slots(self) -> int:
-        """Horizon T."""
-        return self._watching.num_slots
+    def _installations(self, dataset: Dataset, settings: TrainSettings, seed: int) -> list[Installation]:
+        """What each device is given; only here are the shares of all devices in one place."""
+        partition = split(dataset.train_labels, self.learning, len(self._everyone), stream(seed, "partition"))
+        given = []
+        for device in self._everyone:
+            view, own = self._scheme.view(device), torch.from_numpy(partition.of(device))
+            samples = Samples(dataset.train_inputs[own], dataset.train_labels[own])
+            shape, classes, strategy = dataset.input_shape, dataset.num_classes, self.report.setting
+            lesson = Lesson(samples, shape, classes, seed, strategy, settings.precision)
+            given.append(Installation(view, lesson, self._battery_joule[device], self._scheme.decider(view)))
+        return given
 
-    @property
-    def report(self) -> Report:
-        """The strategy with which devices train."""
-        return self._watching.report
+    def call(self, name: str, *values: Any) -> dict[int, Any]:
+        """Call all devices alike; results of the living."""
+        return self._post.call(name, dict.fromkeys(self._everyone, values))
+
+    def _planned(self, track: Track) -> Plan:
+        """Let the devices plan, by rounds for every slot index, backwards; what they found."""
+        table, slots = self._scheme.timetable, self._scheme.planned.unrolled_slots
+        if table is None:
+            return self._scheme.plan({})
+        for slot in track(range(slots - 1, -1, -1), "plan by messages", slots):
+            for number in range(len(table.rounds)):
+                for turn in range(table.num_turns):
+                    self._asked("tell", self._everyone, slot, turn)
+                    self._asked("move", table.movers(turn), slot, number)
+            self._asked("settle", self._everyone, slot)
+        return self._scheme.plan(self._asked("planned", self._everyone))
+
+    def _asked(self, name: str, devices: Sequence[int], *values: Any) -> dict[int, Any]:
+        """Call devices none of which may be dead yet: a plan has a part of each."""
+        results = self._post.call(name, dict.fromkeys(devices, values))
+        missing = sorted(set(devices) - set(results))
+        if missing:
+            raise TrainingError(f"device {missing[0]}: its process ended before all devices had planned.")
+        return results
 
     @property
     def facts(self) -> dict[str, Any]:
         """Where it trains."""
-        return {"device": "cpu", "fleet": self._problem.num_devices}
+        return {"device": "cpu", "fleet": len(self._everyone)}
 
     def step(self, slot: int) -> npt.NDArray[np.float64]:
         """One slot of all devices; returns their training losses, NaN where idle or dead; (device,)."""
@@ -234,40 +212,47 @@ class FleetStack:
             self._post.kill(device)
         sensed = self._world.open()
         self._post.call("open", {device: (slot, one) for device, one in enumerate(sensed)})
-        self._post.call("act", dict.fromkeys(range(len(sensed)), (slot,)))
+        self.call("act", slot)
         level, weather = self._world.channel_level, self._world.weather
         fates = self._world.close(slot)
         happened = self._post.call("close", {device: (slot, fate) for device, fate in enumerate(fates)})
-        for device in set(range(len(fates))) - set(happened):
+        for device in set(self._everyone) - set(happened):
             self.died.setdefault(device, slot)
-        seen = [
-            happened.get(device) or absent(self._problem, device, self._battery_joule[device])
-            for device in range(len(fates))
-        ]
+            happened[device] = self._absent(device)
+        seen = [happened[device] for device in self._everyone]
         self._battery_joule = [one.battery_after_joule for one in seen]
-        self._recorder.add(observed(self._problem, seen, level, weather))
+        self._recorder.add(self._observed(seen, level, weather))
         return np.array([one.loss for one in seen])
+
+    def _absent(self, device: int) -> Happened:
+        """A dead device: nothing reaches it, and its battery stays as it was seen last."""
+        num_edges, joule = len(self._problem.topology.neighbours[device]), self._battery_joule[device]
+        nothing = np.ones(num_edges), np.zeros(num_edges, dtype=np.bool_)
+        return Happened(joule, joule, 0.0, False, 0.0, 0.0, 0.0, *nothing, loss=float("nan"))
+
+    def _observed(self, seen: Sequence[Happened], channel_level: Tensor, weather: Tensor) -> Slot:
+        """A slot of all devices, as the simulator records it."""
+        error = torch.from_numpy(np.concatenate([one.error_prob for one in seen])).unsqueeze(0)
+        trained = torch.tensor([[one.trained for one in seen]])
+        joule = {name: torch.tensor([[getattr(one, name) for one in seen]], dtype=torch.float64) for name in _JOULES}
+        return Slot(
+            channel_level=channel_level,
+            weather=weather,
+            scheduled=trained,
+            power_watt=torch.tensor([[one.power_watt for one in seen]], dtype=torch.float64),
+            error_prob=error,
+            delivered=torch.from_numpy(np.concatenate([one.delivered for one in seen])).unsqueeze(0),
+            update_loss=update_loss(self._problem, error, trained),
+            dark=self._problem.battery.dark(joule["battery_joule"]),
+            **joule,
+        )
 
     def gather_state(self) -> dict[str, Tensor]:
         """The devices' weights, of a dead one those that were seen last; what else they remember stays with them."""
-        everyone = range(self._problem.num_devices)
-        for device, row in self._post.call("weights", dict.fromkeys(everyone, ())).items():
-            self._watching.weights[device] = row
-        return {"weights": self._watching.weights}
+        for device, row in self.call("weights").items():
+            self.weights[device] = row
+        return {"weights": self.weights}
 
     def restore(self, state: Mapping[str, Tensor], done: int) -> None:
         """A fleet keeps no checkpoints."""
         raise TrainingError("fleet: a fleet cannot resume from a checkpoint.")
-
-    def score_devices(self, done: int) -> Scores:
-        """Every device's model on the observer's test samples; (device,)."""
-        return self._watching.score_devices(done)
-
-    def score_models(self, models: Tensor) -> Scores:
-        """Other models on the observer's test set."""
-        return self._watching.score_models(models)
-
-    def logbooks(self) -> Logbooks:
-        """What the living devices received."""
-        everyone = range(self._problem.num_devices)
-        return self._post.call("logbook", dict.fromkeys(everyone, ()))

@@ -22,12 +22,11 @@ from torch import Tensor
 
 from heliomesh.field.fleet.learner import Learner, Lesson
 from heliomesh.field.fleet.messages import Logbook, Message, Outgoing, Packet, Receipt, model_message, state_message
-from heliomesh.field.fleet.planning import Partners, Round, TablePlanner
+from heliomesh.field.fleet.planning import Partners, TablePlanner, grid_state
 from heliomesh.field.fleet.view import View
 from heliomesh.model import policy_checks as guard
 from heliomesh.model.factor import Variable, energy, site
 from heliomesh.model.policy import ActionPolicy, Observation
-from heliomesh.model.problem import Problem
 from heliomesh.physics.link import error_prob
 from heliomesh.physics.topology import Topology
 
@@ -90,7 +89,7 @@ class OwnPolicy:
 
     def energy_state(self, weather: int, battery_joule: float) -> int:
         """By the planning grid."""
-        return _grid_state(self.policy.problem, self.device, weather, battery_joule)
+        return grid_state(self.policy.problem, self.device, weather, battery_joule)
 
     def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
         """The policy's own column; the others' are empty batteries."""
@@ -105,41 +104,13 @@ class OwnPolicy:
 
 
 @dataclass(frozen=True)
-class OwnTable:
-    """A table of the device's own that is looked up with what its neighbourhood measures."""
-
-    planner: TablePlanner
-
-    @property
-    def coordinated(self) -> bool:
-        """Only if the table depends on others."""
-        return len(self.planner.scope) > 1
-
-    def energy_state(self, weather: int, battery_joule: float) -> int:
-        """By the planning grid."""
-        return _grid_state(self.planner.problem, self.planner.device, weather, battery_joule)
-
-    def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
-        """The table's action."""
-        return self.planner.action(slot, seen, torch.tensor(uniform, dtype=torch.float64))
-
-
-def _grid_state(problem: Problem, device: int, weather: int, battery_joule: float) -> int:
-    battery = problem.battery.of(torch.tensor([device]))
-    return weather * problem.battery.levels + int(battery.level(torch.tensor([battery_joule], dtype=torch.float64)))
-
-
-@dataclass(frozen=True)
 class Installation:
     """All that a device is given before it runs."""
 
     view: View
     lesson: Lesson
     battery_joule: float
-    policy: ActionPolicy | None = None  # of a device that plans alone, made from its view
-    partners: Partners | None = None  # of one that plans with others
-    rounds: tuple[Round, ...] = ()
-    decider: Decider | None = None  # of one that brings its part of a finished plan
+    decider: Decider | Partners  # partners of a device that plans with others
     observed: bool = True  # whether somebody reads its logbook, which grows with every message
 
 
@@ -149,30 +120,31 @@ class Device:
     def __init__(self, given: Installation) -> None:
         view = given.view
         self._number = view.device
-        self._planner = None if given.partners is None else TablePlanner(view, given.partners, given.rounds)
-        self._decider = _decider(given, self._planner)
-        self._learner = Learner(given.lesson, self._look_at(view))
+        found = given.decider
+        self._decider: Decider = TablePlanner(view, found) if isinstance(found, Partners) else found
+        self._learner = Learner(given.lesson, view.device, view.problem.scenario, self._look_at(view))
         self._battery_joule = torch.tensor([given.battery_joule], dtype=torch.float64)
         self._heard: dict[Variable, int] = {}  # the last values of all that is seen
         self._packets: dict[int, Packet] = {}  # of this slot, by sender
         self._now: _Now | None = None
-        self._logbook = Logbook() if given.observed else None
+        self._logbook: Logbook | None = {} if given.observed else None
 
     def _look_at(self, view: View) -> Topology:
         """Take a view of the network; returns the links into this device."""
         self._view, self._problem = view, view.problem
-        star = _star(self._problem.topology, self._number, view.neighbours)
-        self._radio = _Radio(self._problem, self._number, star)
+        self._star = _star(self._problem.topology, self._number, view.neighbours)
         self._battery = self._problem.battery.of(torch.tensor([self._number]))
-        return star
+        return self._star
 
     # messages
 
     def deliver(self, sender: int, messages: Sequence[Message]) -> Outgoing:
         """Take what a neighbour sent; what is meant for others is passed on, where there is a way to them."""
-        if self._logbook is not None:
-            self._logbook.enter(sender, messages)
         for message in messages:
+            if self._logbook is not None:
+                receipt = Receipt(sender, message.origin, message.kind, message.slot)
+                count, num_bytes = self._logbook.get(receipt, (0, 0))
+                self._logbook[receipt] = (count + 1, num_bytes + message.num_bytes)
             if message.destination == self._number:
                 self._keep(message)
         return self._posted([message for message in messages if message.destination in self._view.next_hop])
@@ -196,9 +168,9 @@ class Device:
 
     @property
     def _table_planner(self) -> TablePlanner:
-        if self._planner is None:
+        if not isinstance(self._decider, TablePlanner):
             raise RuntimeError(f"device {self._number} plans alone: tables are for those who plan with others")
-        return self._planner
+        return self._decider
 
     def tell(self, slot: int, turn: int) -> Outgoing:
         """Shares for the devices that move in a turn."""
@@ -208,10 +180,9 @@ class Device:
         """A better policy, in this round."""
         return self._posted(self._table_planner.move(slot, number))
 
-    def settle(self, slot: int) -> Outgoing:
+    def settle(self, slot: int) -> None:
         """The end of a slot index."""
         self._table_planner.settle(slot)
-        return {}
 
     # slots
 
@@ -260,9 +231,7 @@ class Device:
     def close(self, slot: int, fate: Fate) -> Happened:
         """Receive, average, harvest."""
         now, neighbours = self._present(slot), self._view.neighbours
-        powers = [self._packets[other].power_watt if other in self._packets else 0.0 for other in neighbours]
-        dark = bool(self._battery.dark(self._battery_joule))
-        error = self._radio.error_prob(now.power_watt, powers, now.sensed.channel_level, dark)
+        error = self._error_prob(now)
         heard = np.array([other in self._packets for other in neighbours], dtype=np.bool_)
         delivered = (fate.uniform >= error) & heard
         arrived = {row: self._packets[other].row for row, other in enumerate(neighbours, 1) if delivered[row - 1]}
@@ -281,6 +250,23 @@ class Device:
             delivered=delivered,
             loss=now.loss,
         )
+
+    def _error_prob(self, now: "_Now") -> npt.NDArray[np.float64]:
+        """Packet error rate of every incoming edge: what reaches this device from its neighbours and from itself."""
+        problem, topology = self._problem, self._problem.topology
+        start, stop = topology.edge_start[self._number : self._number + 2]
+        sites = problem.channel.site_of_edge[start:stop].tolist()
+        fading = problem.channel.gain[[now.sensed.channel_level[number] for number in sites]]
+        noise = torch.full((self._star.num_devices,), torch.nan, dtype=torch.float64)
+        noise[0] = problem.link.noise_watt[self._number]
+        link = replace(problem.link, noise_watt=noise, path_gain=problem.link.path_gain[start:stop])
+        heard = [
+            self._packets[other].power_watt if other in self._packets else 0.0 for other in self._view.neighbours
+        ]
+        power = torch.tensor([now.power_watt, *heard], dtype=torch.float64)
+        deaf = torch.full_like(power, bool(self._battery.dark(self._battery_joule)), dtype=torch.bool)
+        found: npt.NDArray[np.float64] = error_prob(link, self._star, power, fading, deaf).numpy()
+        return found
 
     def rest(self, harvested_joule: float) -> None:
         """A slot that was missed: nothing is done, and the battery pays for the drain."""
@@ -335,9 +321,9 @@ class Device:
         """The device's table and the largest change of its policy in a last round."""
         return self._table_planner.table, self._table_planner.residual
 
-    def logbook(self) -> dict[Receipt, tuple[int, int]]:
+    def logbook(self) -> Logbook:
         """Number and bytes of the messages received."""
-        return {} if self._logbook is None else self._logbook.plain()
+        return self._logbook or {}
 
 
 @dataclass(frozen=True)
@@ -350,31 +336,6 @@ class _Now:
     trained: bool = False
     spent_joule: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.float64))
     loss: float = float("nan")
-
-
-@dataclass(frozen=True)
-class _Radio:
-    """What reaches a device: its own signal and its neighbours' at their gains."""
-
-    problem: Problem
-    device: int
-    star: Topology
-
-    def error_prob(
-        self, own_watt: float, powers_watt: Sequence[float], channel_level: Mapping[int, int], dark: bool
-    ) -> npt.NDArray[np.float64]:
-        """Packet error rate of every incoming edge, from the powers with which neighbours send [W]."""
-        problem, topology = self.problem, self.problem.topology
-        start, stop = topology.edge_start[self.device : self.device + 2]
-        sites = problem.channel.site_of_edge[start:stop].tolist()
-        fading = problem.channel.gain[[channel_level[number] for number in sites]]
-        noise = torch.full((self.star.num_devices,), torch.nan, dtype=torch.float64)
-        noise[0] = problem.link.noise_watt[self.device]
-        link = replace(problem.link, noise_watt=noise, path_gain=problem.link.path_gain[start:stop])
-        power = torch.tensor([own_watt, *powers_watt], dtype=torch.float64)
-        deaf = torch.full_like(power, dark, dtype=torch.bool)
-        found: npt.NDArray[np.float64] = error_prob(link, self.star, power, fading, deaf).numpy()
-        return found
 
 
 def _star(topology: Topology, device: int, neighbours: Sequence[int]) -> Topology:
@@ -394,20 +355,10 @@ def _star(topology: Topology, device: int, neighbours: Sequence[int]) -> Topolog
     )
 
 
-def _decider(given: Installation, planner: TablePlanner | None) -> Decider:
-    if given.decider is not None:
-        return given.decider
-    if planner is not None:
-        return OwnTable(planner)
-    if given.policy is None:
-        raise ValueError(f"device {given.view.device}: expected partners, a policy or a decider, actual: none")
-    return OwnPolicy(given.policy, given.view.device)
-
-
 def perform(device: Device, name: str, arguments: tuple[Any, ...]) -> tuple[Outgoing, Any]:
     """Call a method by its name: its messages, or its result if it is no part of a protocol."""
     found = getattr(device, name)(*arguments)
     return (found, None) if name in _SENDING else ({}, found)
 
 
-_SENDING = ("tell", "move", "settle", "open", "act")
+_SENDING = ("tell", "move", "open", "act")

@@ -24,8 +24,6 @@ from heliomesh.learning.strategy import choose_for
 from heliomesh.physics.topology import Topology
 from heliomesh.scenario.on_air import update_bits
 from heliomesh.scenario.scenario import Scenario
-from heliomesh.scenario.schema import Learning
-from heliomesh.tasks.dataset import Dataset
 from heliomesh.tasks.model import InputShape, build_model
 from heliomesh.tasks.partition import Partition
 
@@ -34,48 +32,21 @@ from heliomesh.tasks.partition import Partition
 class Lesson:
     """What a device is given to learn from, and how."""
 
-    device: int
-    settings: Learning
-    learning_rates: tuple[float, ...]  # (slot,)
-    seed: int  # of the first weights, which are common, and of the device's own minibatches
     samples: Samples  # its own
     input_shape: InputShape
     num_classes: int
+    seed: int  # of the first weights, which are common, and of the device's own minibatches
     strategy: str
     precision: Precision
 
 
-def lesson_of(
-    dataset: Dataset,
-    partition: Partition,
-    device: int,
-    scenario: Scenario,
-    seed: int,
-    strategy: str,
-    precision: Precision,
-) -> Lesson:
-    """The lesson of one device; ``scenario`` must not tell whose samples are whose."""
-    own = torch.from_numpy(partition.of(device))
-    samples = Samples(dataset.train_inputs[own], dataset.train_labels[own])
-    return Lesson(
-        device=device,
-        settings=scenario.learning,
-        learning_rates=learning_rates(scenario),
-        seed=seed,
-        samples=samples,
-        input_shape=dataset.input_shape,
-        num_classes=dataset.num_classes,
-        strategy=strategy,
-        precision=precision,
-    )
-
-
 class Learner:
-    """The model of one device."""
+    """The model of one device; ``scenario`` must not tell whose samples are whose."""
 
-    def __init__(self, lesson: Lesson, star: Topology) -> None:
-        settings = lesson.settings
-        self._lesson, self._star, self._settings = lesson, star, settings
+    def __init__(self, lesson: Lesson, device: int, scenario: Scenario, star: Topology) -> None:
+        settings = scenario.learning
+        self._lesson, self._device, self._settings, self._star = lesson, device, settings, star
+        self._learning_rates = learning_rates(scenario)
         model = build_model(settings.model, lesson.input_shape, lesson.num_classes, lesson.seed, settings.buffers)
         first = flat_weights(model)
         self._weights = torch.zeros(star.num_devices, len(first))  # (row, parameter)
@@ -85,7 +56,7 @@ class Learner:
         self._momentum = torch.zeros(1, len(first))
         self._feedback = first_feedback(settings, first).clone() if settings.on_air == "top-k" else None
         self._strategy = choose_for(settings, model, lesson.samples, lesson.precision, lesson.strategy)
-        self._minibatches = Minibatches(_alone(lesson), lesson.seed, settings.local_steps, settings.batch)
+        self._minibatches = Minibatches(_alone(lesson, device), lesson.seed, settings.local_steps, settings.batch)
         self._slots_trained = 0
 
     @property
@@ -103,15 +74,15 @@ class Learner:
 
     def train(self, slot: int) -> float:
         """K local steps; the mean training loss."""
-        own, before = np.array([self._lesson.device]), np.array([self._slots_trained])
+        own, before = np.array([self._device]), np.array([self._slots_trained])
         batches = torch.from_numpy(self._minibatches.of(own, before))
-        rate = self._lesson.learning_rates[slot]
+        rate = self._learning_rates[slot]
         if self._decay:
             lean(self._weights, self._momentum, [0], self._decay)
         loss = float(self._strategy.train(self._weights, torch.tensor([0]), batches, self._lesson.samples, rate)[0])
         self._slots_trained += 1
         if not np.isfinite(loss) or not bool(self.weights.sum().isfinite()):
-            raise DivergedError(divergence(self._lesson.device, slot, f"training loss {loss:g}"))
+            raise DivergedError(divergence(self._device, slot, f"training loss {loss:g}"))
         return loss
 
     def state(self) -> dict[str, Tensor]:
@@ -145,8 +116,7 @@ class Learner:
         """
         content = self.weights - self._before[0] if self._sends_updates else self.weights.clone()
         scale = int8_scale(content) if self._settings.on_air == "int8" else None
-        row = packet(self._settings, content, self._feedback, self._lesson.seed, slot, self._lesson.device)
-        return row, scale
+        return packet(self._settings, content, self._feedback, self._lesson.seed, slot, self._device), scale
 
     def average(self, rows: dict[int, Tensor], delivered: npt.NDArray[np.bool_], trained: bool) -> None:
         """Average with what was delivered: ``rows`` by the sender's row, ``delivered`` by incoming edge."""
@@ -168,9 +138,9 @@ class Learner:
             remember(self._momentum, self._before[:1], self._weights[:1], self._decay)
 
 
-def _alone(lesson: Lesson) -> Partition:
+def _alone(lesson: Lesson, device: int) -> Partition:
     """A partition in which only this device owns samples, under its own number: its walk follows from that."""
     size = len(lesson.samples.labels)
-    offsets = np.zeros(lesson.device + 2, dtype=np.int64)
+    offsets = np.zeros(device + 2, dtype=np.int64)
     offsets[-1] = size
     return Partition(np.arange(size), offsets, size)

@@ -1,13 +1,12 @@
-"""What devices tell each other, how many bytes it takes on the air, and the logbook of what was received.
+"""What devices tell each other, and how many bytes it takes on the air.
 
 Tables travel as 32-bit numbers, as the overhead model counts (`planners/decentralized/planner.py`), and models as
 `learning.on_air` says. In this program tables keep the type in which they were computed, so that results are those of
 the library.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from torch import Tensor
@@ -66,7 +65,7 @@ def model_message(origin: int, destination: int, slot: int, packet: Packet, bits
 
 
 class Receipt(NamedTuple):
-    """What distinguishes messages in a logbook."""
+    """What distinguishes received messages in a logbook."""
 
     sender: int  # the neighbour from whom they came
     origin: int  # the device that made them
@@ -74,19 +73,4 @@ class Receipt(NamedTuple):
     slot: int
 
 
-@dataclass
-class Logbook:
-    """Number and bytes of all messages that a device received, to keep or to pass on."""
-
-    received: dict[Receipt, tuple[int, int]] = field(default_factory=lambda: defaultdict(lambda: (0, 0)))
-
-    def enter(self, sender: int, messages: Sequence[Message]) -> None:
-        """Enter what a neighbour sent."""
-        for message in messages:
-            receipt = Receipt(sender, message.origin, message.kind, message.slot)
-            count, size = self.received[receipt]
-            self.received[receipt] = (count + 1, size + message.num_bytes)
-
-    def plain(self) -> dict[Receipt, tuple[int, int]]:
-        """The entries: number of messages and bytes."""
-        return dict(self.received)
+Logbook = dict[Receipt, tuple[int, int]]  # number and bytes of the messages that a device received

@@ -11,7 +11,7 @@ who cannot know that, go on to the last round, in which then nothing changes eit
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -62,14 +62,14 @@ def timetable(problem: Problem, options: Options) -> Timetable:
 
 @dataclass(frozen=True)
 class Partners:
-    """With whom a device exchanges tables, and of what size."""
+    """With whom a device exchanges tables, of what size and in which rounds."""
 
+    rounds: tuple[Round, ...]
     scope: tuple[Variable, ...]  # of its own policy
     sources: tuple[int, ...]  # devices whose cost its action enters, itself among them, in the order of its sum
     policy_entries: int
-    mover_scopes: Mapping[int, tuple[Variable, ...]]  # of the policies of devices whose actions enter its cost
-    share_entries: Mapping[int, int]  # of its shares for them
-    mover_turns: Mapping[int, int]  # when they move
+    # of devices whose actions enter its cost: scopes of their policies, entries of shares for them, when they move
+    movers: Mapping[int, tuple[tuple[Variable, ...], int, int]]
 
 
 def partners_of(problem: Problem, hops: int, table: Timetable) -> list[Partners]:
@@ -77,29 +77,33 @@ def partners_of(problem: Problem, hops: int, table: Timetable) -> list[Partners]
     areas = [Neighbourhood(problem, device, hops) for device in range(problem.num_devices)]
     scopes = [policy_scope(areas, device) for device in range(problem.num_devices)]
     count = len(problem.actions)
+
+    def share(device: int, mover: int) -> int:
+        return count * entries(problem.sizes(share_scope(areas, scopes, device, mover)))
+
     return [
         Partners(
+            rounds=table.rounds,
             scope=scopes[device],
             sources=tuple(source for source in area.members if device in areas[source].actors),
             policy_entries=count * entries(problem.sizes(scopes[device])),
-            mover_scopes={mover: scopes[mover] for mover in area.actors},
-            share_entries={
-                mover: count * entries(problem.sizes(share_scope(areas, scopes, device, mover)))
-                for mover in area.actors
-            },
-            mover_turns={mover: table.colour[mover] for mover in area.actors},
+            movers={mover: (scopes[mover], share(device, mover), table.colour[mover]) for mover in area.actors},
         )
         for device, area in enumerate(areas)
     ]
 
 
 class TablePlanner:
-    """A device's part in the planning, and the table that it ends with."""
+    """A device's part in the planning, and the table that it ends with.
 
-    def __init__(self, view: View, partners: Partners, rounds: Sequence[Round]) -> None:
+    The table is looked up with what the device's neighbourhood measures.
+    """
+
+    def __init__(self, view: View, partners: Partners) -> None:
         self.scope, self.residual = partners.scope, 0.0
-        self._view, self._partners, self._rounds = view, partners, rounds
+        self._view, self._partners, self._rounds = view, partners, partners.rounds
         self.problem, self.device = view.problem, view.device
+        self.coordinated = len(self.scope) > 1  # only if the table depends on others
         self._value: Factor | None = None
         self._future: Factor | None = None
         self._raw: Factor | None = None
@@ -127,14 +131,13 @@ class TablePlanner:
         # a new round: own actions may have changed what is averaged in the own Q
         raw = self._refreshed() if turn == 0 or self._raw is None else self._raw
         messages = []
-        for mover, scope in self._partners.mover_scopes.items():
-            if self._partners.mover_turns[mover] != turn:
+        for mover, (scope, size, own_turn) in self._partners.movers.items():
+            if own_turn != turn:
                 continue
             share = self._step.share(raw, self._policies, mover, scope, self._place)
             if mover == self.device:
                 self._shares[mover] = share
             else:
-                size = self._partners.share_entries[mover]
                 messages.append(table_message("share", self.device, mover, slot, share, size))
         return messages
 
@@ -180,15 +183,14 @@ class TablePlanner:
         """Action indices (slot, state...), or without rounds probabilities (slot, state..., action)."""
         return torch.stack(list(self._tables)[::-1])
 
-    @property
-    def randomised(self) -> bool:
-        """Whether the table has probabilities."""
-        return not self._rounds
+    def energy_state(self, weather: int, battery_joule: float) -> int:
+        """By the planning grid."""
+        return grid_state(self.problem, self.device, weather, battery_joule)
 
-    def action(self, slot: int, seen: Mapping[Variable, int], uniform: Tensor) -> int:
+    def action(self, slot: int, seen: Mapping[Variable, int], battery_joule: float, uniform: float) -> int:
         """The tabulated action for what is seen, or one drawn from the tabulated law; what was never heard is 0."""
         found = self.table[slot % len(self.table)][tuple(seen.get(variable, 0) for variable in self.scope)]
-        return int(draw(found, uniform) if self.randomised else found)
+        return int(found if self._rounds else draw(found, torch.tensor(uniform, dtype=torch.float64)))
 
     def _enter(self, slot: int) -> None:
         """Begin a slot index: future of the value found last, and the first policies of all actors."""
@@ -204,3 +206,9 @@ class TablePlanner:
     def _place(self) -> int:
         """The slot that is planned; around a cycle indices go on where slots begin again."""
         return self._slot % self.problem.slots
+
+
+def grid_state(problem: Problem, device: int, weather: int, battery_joule: float) -> int:
+    """A device's weather and battery as one state of the planning grid."""
+    battery = problem.battery.of(torch.tensor([device]))
+    return weather * problem.battery.levels + int(battery.level(torch.tensor([battery_joule], dtype=torch.float64)))

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from heliomesh.common import catalog
 from heliomesh.common.memory_limit import check_fits
+from heliomesh.field.fleet.device import Decider, OwnPolicy
 from heliomesh.field.fleet.planning import Partners, Timetable, partners_of, timetable
 from heliomesh.field.fleet.view import View, view_of
 from heliomesh.model.endless import TURN_SLOTS, cycle_of, repeated
 from heliomesh.model.overhead import Overhead
 from heliomesh.model.planner_context import PlannerContext
-from heliomesh.model.policy import ActionPolicy, Plan
+from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.planner import LocalTables, Options, estimate_bytes, local_overhead, num_rounds
@@ -58,24 +59,18 @@ class FleetScheme:
         """What a device is told of the network."""
         return view_of(self.planned, device, self.hops)
 
-    def policy(self, view: View) -> ActionPolicy | None:
-        """The policy of a device that plans alone, made from its own view."""
+    def decider(self, view: View) -> Decider | Partners:
+        """How a device acts: with its partners, or by a policy that it makes from its own view."""
         if self.timetable is not None:
-            return None
+            return self.partners[view.device]
         if self.planner == IN_TURN:
-            return self._in_turn(view)
-        made = self._plan_alone(view.problem).policy
-        if not isinstance(made, ActionPolicy):
-            raise ScenarioError("planner", "one whose policy chooses actions", f"value {type(made).__name__}")
-        return made
-
-    def _in_turn(self, view: View) -> ActionPolicy:
-        """The policy of a device that is told its own turn and their number; the others' turns never come."""
-        colour = self.problem.colour
-        turn = torch.full((len(colour),), -1)
-        turn[view.device] = colour[view.device]
-        settings = validated(TurnsOptions, self.options, f"{IN_TURN} option")
-        return turns_of(view.problem, settings, turn, max(colour) + 1)
+            # a device is told its own turn and their number; the others' turns never come
+            colour, turn = self.problem.colour, torch.full((self.problem.num_devices,), -1)
+            turn[view.device] = colour[view.device]
+            settings = validated(TurnsOptions, self.options, f"{IN_TURN} option")
+            return OwnPolicy(turns_of(view.problem, settings, turn, max(colour) + 1), view.device)
+        policy: Any = self._plan_alone(view.problem).policy  # all in ALONE choose actions
+        return OwnPolicy(policy, view.device)
 
     def _plan_alone(self, problem: Problem) -> Plan:
         module = catalog.find(PLANNER_CATALOG, self.planner)
@@ -87,12 +82,11 @@ class FleetScheme:
         """What the devices found, put together by an observer: table and last change of each."""
         if self.timetable is None:
             return self._plan_alone(self.problem)
-        devices = range(self.problem.num_devices)
         residual = max(change for _, change in planned.values())
         policy = LocalTables(
             self.planned,
             tuple(partner.scope for partner in self.partners),
-            tuple(planned[device][0] for device in devices),
+            tuple(planned[device][0] for device in range(self.problem.num_devices)),
             randomised=not self.timetable.rounds,
         )
         made = Plan(

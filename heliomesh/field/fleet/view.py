@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.model.problem import Problem
-from heliomesh.physics.harvesting import Harvest, with_law
+from heliomesh.physics.harvesting import with_law
 from heliomesh.physics.storage import Losses
 from heliomesh.physics.topology import Topology
 from heliomesh.scenario.scenario import Scenario
@@ -59,13 +59,13 @@ def _known_to(problem: Problem, device: int, members: Collection[int], receivers
     edges = np.flatnonzero(np.isin(problem.topology.edge_receiver, list(receivers)))
     listening = torch.zeros_like(known)
     listening[list(receivers)] = True
-    actions, battery, link = problem.actions, problem.battery, problem.link
+    actions, battery, link, law = problem.actions, problem.battery, problem.link, problem.harvest.law
     return replace(
         problem,
         scenario=_own_scenario(problem.scenario, device),
         topology=_known_topology(problem.topology, device, edges),
         channel=replace(problem.channel, site_of_edge=problem.channel.site_of_edge[edges]),
-        harvest=_known_harvest(problem.harvest, known),
+        harvest=with_law(problem.harvest, replace(law, scale=_kept(law.scale, known, 0.0), clouds=None)),
         battery=replace(
             battery,
             capacity_joule=_kept(battery.capacity_joule, known, 1.0),
@@ -104,11 +104,6 @@ def _known_topology(topology: Topology, device: int, edges: Any) -> Topology:
         np.full_like(topology.position_metre, np.nan),
         np.full(len(receiver), np.nan),
     )
-
-
-def _known_harvest(harvest: Harvest, known: Tensor) -> Harvest:
-    law = replace(harvest.law, scale=_kept(harvest.law.scale, known, 0.0), clouds=None)
-    return with_law(harvest, law)
 
 
 def _own_scenario(scenario: Scenario, device: int) -> Scenario:

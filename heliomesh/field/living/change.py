@@ -88,17 +88,13 @@ def _device(problem: Problem, text: str) -> int:
 
 
 def _pair(problem: Problem, text: str) -> Pair:
-    ends = text.split("-")
+    ends, known = text.split("-"), links(problem.topology)
     if len(ends) == 2 and all(end.isdecimal() for end in ends):
         low, high = sorted(map(int, ends))
-        if (low, high) in links(problem.topology):
+        if (low, high) in known:
             return low, high
-    raise ScenarioError(_FIELD, f"a link of the network such as {_example(problem)}", f"value {text!r}")
-
-
-def _example(problem: Problem) -> str:
-    pairs = links(problem.topology)
-    return "{}-{}".format(*pairs[0]) if pairs else "none"
+    example = "{}-{}".format(*known[0]) if known else "none"
+    raise ScenarioError(_FIELD, f"a link of the network such as {example}", f"value {text!r}")
 
 
 def _kernel(problem: Problem, text: str) -> tuple[tuple[float, ...], ...]:

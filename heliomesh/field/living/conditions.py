@@ -15,7 +15,6 @@ from torch import Tensor
 from heliomesh.model.policy import Weights
 from heliomesh.model.problem import Problem, with_spending
 from heliomesh.physics.chain import stationary_law
-from heliomesh.physics.channel import Channel
 from heliomesh.physics.harvesting import rescaled
 from heliomesh.physics.topology import Topology, with_mixing
 
@@ -42,11 +41,6 @@ class Conditions:
         """The same but for these devices' factors."""
         return replace(self, harvest=_merged(self.harvest, factor))
 
-    def spending_factor(self, devices: int) -> list[float]:
-        """Factor on what every device draws from storage."""
-        factor = dict(self.spending)
-        return [factor.get(device, 1.0) for device in range(devices)]
-
     def with_spending(self, factor: dict[int, float]) -> "Conditions":
         """The same but for what these devices draw."""
         return replace(self, spending=_merged(self.spending, factor))
@@ -61,10 +55,15 @@ def _merged(before: tuple[tuple[int, float], ...], factor: dict[int, float]) -> 
     return tuple(sorted((device, f) for device, f in (dict(before) | factor).items() if f != 1.0))
 
 
+def pairs_of_edges(topology: Topology) -> list[Pair]:
+    """The undirected link of every directed edge; (edge,)."""
+    ends = zip(topology.edge_receiver.tolist(), topology.edge_sender.tolist(), strict=True)
+    return [(min(pair), max(pair)) for pair in ends]
+
+
 def links(topology: Topology) -> list[Pair]:
     """The undirected links, sorted."""
-    pairs = zip(topology.edge_receiver.tolist(), topology.edge_sender.tolist(), strict=True)
-    return [(i, j) for i, j in pairs if i < j]
+    return sorted(set(pairs_of_edges(topology)))
 
 
 def present(problem: Problem, conditions: Conditions) -> Tensor:
@@ -77,11 +76,8 @@ def present(problem: Problem, conditions: Conditions) -> Tensor:
 def world_under(problem: Problem, conditions: Conditions) -> Problem:
     """The world to simulate: all edges, those lost without gain; who is away holds and harvests nothing."""
     there, kept = present(problem, conditions), edges_kept(problem, conditions)
-    problem = _drawing(problem, conditions)
     return replace(
-        problem,
-        harvest=rescaled(problem.harvest, _harvest_factor(problem, conditions)),
-        channel=_channel(problem.channel, conditions),
+        _laws_under(problem, conditions),
         battery=replace(problem.battery, capacity_joule=problem.battery.capacity_joule * there),
         link=replace(problem.link, path_gain=problem.link.path_gain * kept),
     )
@@ -91,13 +87,11 @@ def problem_under(problem: Problem, conditions: Conditions) -> Problem:
     """The problem to plan for: the remaining links only, with their own mixing weights; sites keep their numbers."""
     kept, topology = edges_kept(problem, conditions), problem.topology
     pairs = np.stack([topology.edge_receiver, topology.edge_sender], axis=1)[kept.cpu().numpy()]
-    channel = _channel(problem.channel, conditions)
-    problem = _drawing(problem, conditions)
+    found = _laws_under(problem, conditions)
     return replace(
-        problem,
+        found,
         topology=with_mixing(problem.scenario.network, pairs, topology.position_metre),
-        harvest=rescaled(problem.harvest, _harvest_factor(problem, conditions)),
-        channel=replace(channel, site_of_edge=channel.site_of_edge[kept]),
+        channel=replace(found.channel, site_of_edge=found.channel.site_of_edge[kept]),
         link=replace(problem.link, path_gain=problem.link.path_gain[kept]),
     )
 
@@ -120,8 +114,7 @@ def books_under(problem: Problem, conditions: Conditions) -> Problem:
 
 def edges_kept(problem: Problem, conditions: Conditions) -> Tensor:
     """Directed edges that still carry something; (edge,) bool."""
-    ends = zip(problem.topology.edge_receiver.tolist(), problem.topology.edge_sender.tolist(), strict=True)
-    kept = [not conditions.is_lost((min(pair), max(pair))) for pair in ends]
+    kept = [not conditions.is_lost(pair) for pair in pairs_of_edges(problem.topology)]
     return torch.tensor(kept, dtype=torch.bool, device=problem.device)
 
 
@@ -129,21 +122,20 @@ def _drawing(problem: Problem, conditions: Conditions) -> Problem:
     """The problem with what devices draw from storage."""
     if not conditions.spending:
         return problem
-    factor = conditions.spending_factor(problem.num_devices)
+    drawn = dict(conditions.spending)
+    factor = [drawn.get(device, 1.0) for device in range(problem.num_devices)]
     return with_spending(problem, torch.tensor(factor, dtype=torch.float64, device=problem.device))
 
 
-def _harvest_factor(problem: Problem, conditions: Conditions) -> Tensor:
-    factor = conditions.harvest_factor(problem.num_devices)
-    return torch.tensor(factor, dtype=torch.float64, device=problem.device)
-
-
-def _channel(channel: Channel, conditions: Conditions) -> Channel:
-    if conditions.kernel is None:
-        return channel
-    kernel = np.array(conditions.kernel)
-    return replace(
-        channel,
-        kernel=torch.from_numpy(kernel).to(channel.kernel.device),
-        stationary=torch.from_numpy(stationary_law(kernel)).to(channel.stationary.device),
-    )
+def _laws_under(problem: Problem, conditions: Conditions) -> Problem:
+    """The problem with its harvests, its channel's kernel and what devices draw from storage."""
+    factor = torch.tensor(conditions.harvest_factor(problem.num_devices), dtype=torch.float64, device=problem.device)
+    problem, channel = _drawing(problem, conditions), problem.channel
+    if conditions.kernel is not None:
+        kernel = np.array(conditions.kernel)
+        channel = replace(
+            channel,
+            kernel=torch.from_numpy(kernel).to(channel.kernel.device),
+            stationary=torch.from_numpy(stationary_law(kernel)).to(channel.stationary.device),
+        )
+    return replace(problem, harvest=rescaled(problem.harvest, factor), channel=channel)

@@ -25,15 +25,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from heliomesh.common.streams import stream
-from heliomesh.field.living.conditions import Conditions, links, world_under
+from heliomesh.field.living.conditions import Conditions, links, pairs_of_edges, world_under
 from heliomesh.model.policy import Noticed, Policy
 from heliomesh.model.problem import Problem
 from heliomesh.simulation.slot_loop import run_slots
 
+USUAL_FALSE_ALARM_PROB = 0.05
+HOPS_PER_SLOT = 8  # `prices` and `receiver` exchange messages with neighbours in up to eight rounds a slot
 _SLACK = 0.5  # k: half of a shift worth noticing, in standard deviations
 _LARGEST_SHOCK = 6.0  # one strange slot alone proves little
 _METER_DEVIATION = 0.2  # of the ratio of measured to planned joules, if nothing has changed
@@ -69,18 +72,15 @@ class Sums:
     value: Tensor
     since: Tensor
 
-    def updated(self, increment: Tensor, slot: int) -> "Sums":
-        """After the increments of one slot."""
-        value = (self.value + increment).clamp_min(0)
-        return Sums(value, torch.where(value > 0, self.since, slot + 1))
+    def of(self, episodes: Tensor) -> "Sums":
+        """The same of some episodes."""
+        return Sums(self.value[episodes], self.since[episodes])
 
-    @classmethod
-    def zero(cls, shape: torch.Size, slot: int, device: torch.device) -> "Sums":
-        """Nothing strange so far."""
-        return cls(
-            torch.zeros(shape, dtype=torch.float64, device=device),
-            torch.full(shape, slot, device=device),
-        )
+    def add(self, episodes: Tensor, increment: Tensor, slot: int) -> None:
+        """The increments of one slot, in some episodes."""
+        value = (self.value[episodes] + increment).clamp_min(0)
+        self.since[episodes] = torch.where(value > 0, self.since[episodes], slot + 1)
+        self.value[episodes] = value
 
 
 @dataclass(frozen=True)
@@ -156,10 +156,8 @@ class Expectation:
     def _link_of_edge(self) -> Tensor:
         """Undirected link of every directed edge; (edge,)."""
         number = {pair: index for index, pair in enumerate(links(self.problem.topology))}
-        ends = zip(
-            self.problem.topology.edge_receiver.tolist(), self.problem.topology.edge_sender.tolist(), strict=True
-        )
-        return torch.tensor([number[min(p), max(p)] for p in ends], dtype=torch.long, device=self.problem.device)
+        found = [number[pair] for pair in pairs_of_edges(self.problem.topology)]
+        return torch.tensor(found, dtype=torch.long, device=self.problem.device)
 
 
 @dataclass(frozen=True)
@@ -175,24 +173,28 @@ class Detector:
         return {kind: one.value / (self.scale[kind] * self.threshold) for kind, one in sums.items()}
 
 
-def calibrated(
-    problem: Problem,
-    belief: Conditions,
-    policy: Policy,
-    false_alarm_prob: float,
-    episodes: int,
-    seed: int,
-    metered: bool = False,
-) -> Detector:
-    """Detector for a plan in the world it believes in; ``false_alarm_prob`` bounds alarms of an unchanged horizon.
+@dataclass(frozen=True)
+class Watch:
+    """How a policy watches for changes."""
 
-    ``metered`` says that devices measure what they spend.
-    """
-    world = world_under(problem, belief)
+    false_alarm_prob: float = USUAL_FALSE_ALARM_PROB  # over the horizon, if nothing changes
+    calibration_episodes: int = 200
+    hops_per_slot: int = HOPS_PER_SLOT  # how far an alarm travels in a slot
+    seed: int = 0
+    metered: bool = False  # whether devices measure what they spend
+
+
+def calibrated(problem: Problem, belief: Conditions, policy: Policy, watch: Watch) -> Detector:
+    """Detector for a plan in the world it believes in."""
+    world, episodes = world_under(problem, belief), watch.calibration_episodes
     numbers = list(range(_FIRST_CALIBRATION, _FIRST_CALIBRATION + episodes))
-    glimpses = _glimpses(problem, world, policy, numbers, seed)
-    if metered:
-        glimpses = [_metered(glimpse, world, seed) for glimpse in glimpses]
+    slots = run_slots(problem, policy, numbers, watch.seed, {0: world})
+    glimpses = []
+    for number, (now, after) in enumerate(pairwise(slots)):
+        noticed = Noticed(now.harvested_joule, now.delivered, now.scheduled)
+        if watch.metered:
+            noticed = replace(noticed, spent_ratio=_usual_ratio(world, noticed, stream(watch.seed, "meter", number)))
+        glimpses.append(Glimpse(number, now.weather, now.channel_level, after.channel_level, noticed))
     first = torch.arange(episodes // _RATE_SHARE, device=problem.device)
     rest = torch.arange(episodes // _RATE_SHARE, episodes, device=problem.device)
     silence = _silence_evidence(problem, [g.noticed.arrived[first] for g in glimpses])
@@ -203,7 +205,7 @@ def calibrated(
     }
     ratios = _largest(expectation, (g.of(rest) for g in glimpses))
     ratio = torch.stack([largest / scale[kind] for kind, largest in ratios.items()]).amax(0)
-    rank = min(math.ceil((len(rest) + 1) * (1 - false_alarm_prob)), len(rest))
+    rank = min(math.ceil((len(rest) + 1) * (1 - watch.false_alarm_prob)), len(rest))
     return Detector(expectation, scale, max(float(ratio.sort().values[rank - 1]), 1e-9))
 
 
@@ -225,26 +227,11 @@ def heard_elsewhere(problem: Problem, arrived: Tensor) -> Tensor:
     return count[:, sender] > arrived.long()
 
 
-def _glimpses(problem: Problem, world: Problem, policy: Policy, numbers: list[int], seed: int) -> list[Glimpse]:
-    slots = list(run_slots(problem, policy, numbers, seed, {0: world}))
-    return [
-        Glimpse(
-            number,
-            now.weather,
-            now.channel_level,
-            after.channel_level,
-            Noticed(now.harvested_joule, now.delivered, now.scheduled),
-        )
-        for number, (now, after) in enumerate(pairwise(slots))
-    ]
-
-
-def _metered(seen: Glimpse, world: Problem, seed: int) -> Glimpse:
-    """The same with meters that differ from the plan by chance alone."""
-    noise = stream(seed, "meter", seen.slot).standard_normal(seen.noticed.trained.shape)
+def _usual_ratio(world: Problem, noticed: Noticed, generator: np.random.Generator) -> Tensor:
+    """What meters that differ from the plan by chance alone say of a slot; (batch, device)."""
+    noise = generator.standard_normal(noticed.trained.shape)
     ratio = 1 + _METER_DEVIATION * torch.from_numpy(noise).to(world.device)
-    spent_ratio = ratio if world.spending_factor is None else ratio * world.spending_factor
-    return replace(seen, noticed=replace(seen.noticed, spent_ratio=spent_ratio))
+    return ratio if world.spending_factor is None else ratio * world.spending_factor
 
 
 def _silence_evidence(problem: Problem, arrivals: list[Tensor]) -> Tensor:
@@ -262,14 +249,12 @@ def _silence_evidence(problem: Problem, arrivals: list[Tensor]) -> Tensor:
 
 def _largest(expectation: Expectation, glimpses: Iterable[Glimpse]) -> dict[str, Tensor]:
     """Largest sum of each kind over an episode; (episode,) by kind."""
-    sums: dict[str, Sums] = {}
-    largest: dict[str, Tensor] = {}
+    sums, largest = dict[str, Tensor](), dict[str, Tensor]()
     for seen in glimpses:
         for kind, increment in expectation.increments(seen).items():
-            before = sums.get(kind) or Sums.zero(increment.shape, 0, increment.device)
-            sums[kind] = before.updated(increment, seen.slot)
-            most = sums[kind].value.amax(-1) if increment.shape[-1] else increment.new_zeros(len(increment))
-            largest[kind] = torch.maximum(largest[kind], most) if kind in largest else most
+            sums[kind] = (sums.get(kind, 0.0) + increment.double()).clamp_min(0)
+            most = sums[kind].amax(-1) if increment.shape[-1] else increment.new_zeros(len(increment))
+            largest[kind] = torch.maximum(largest.get(kind, most), most)
     return largest
 
 

@@ -11,20 +11,18 @@ a plan.
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from heliomesh.field.living.conditional_plan import Answering, ConditionalPlan, Switching
-from heliomesh.field.living.conditions import Conditions, Kernel, Pair, links, world_under
-from heliomesh.field.living.detector import Detector, Glimpse, Sums, calibrated, harvest_moments
+from heliomesh.field.living.conditions import Conditions, Kernel, Pair, links, pairs_of_edges, world_under
+from heliomesh.field.living.detector import Detector, Glimpse, Sums, Watch, calibrated, harvest_moments
 from heliomesh.model.policy import Decision, Observation, Weights
 from heliomesh.model.problem import Problem
 
-USUAL_FALSE_ALARM_PROB = 0.05
-HOPS_PER_SLOT = 8  # `prices` and `receiver` exchange messages with neighbours in up to eight rounds a slot
 _PER_OCTAVE = 6  # steps of estimated harvest factors per doubling
 _LEAST_FACTOR = 0.05  # below it a device is taken to harvest nothing
 _PER_UNIT = 20  # steps of estimated transition probabilities
@@ -57,13 +55,11 @@ class Window:
 
 @dataclass
 class Replanning:
-    """Watch, and plan anew after an alarm; the state of a batch of episodes is kept between slots."""
+    """Start with an answer, watch, and plan anew after an alarm; a batch's state is kept between slots."""
 
-    problem: Problem
+    answering: Answering
     first: ConditionalPlan
-    plan_for: Callable[[Conditions], ConditionalPlan]
-    detector_for: Callable[[ConditionalPlan], Detector]
-    hops_per_slot: int  # how far an alarm travels in a slot
+    watch: Watch
     alarms: list[list[Alarm]] = field(default_factory=list)  # by episode of the batch
     beliefs: list[Conditions] = field(default_factory=list)  # by episode of the batch
     _answers: dict[Conditions, ConditionalPlan] = field(default_factory=dict)
@@ -72,6 +68,11 @@ class Replanning:
     _history: list[Glimpse] = field(default_factory=list)
     _windows: dict[int, Window] = field(default_factory=dict)  # of harvests being estimated, by episode
     _before: Observation | None = None
+
+    @property
+    def problem(self) -> Problem:
+        """The problem of the network."""
+        return self.answering.problem
 
     @property
     def continuous_powers(self) -> bool:
@@ -141,16 +142,14 @@ class Replanning:
             mine = seen.of(episodes)
             for kind, increment in detector.expectation.increments(mine).items():
                 if kind not in self._sums:
-                    shape = torch.Size((len(self.beliefs), increment.shape[-1]))
-                    self._sums[kind] = Sums.zero(shape, 0, increment.device)
-                whole = self._sums[kind]
-                part = Sums(whole.value[episodes], whole.since[episodes]).updated(increment, seen.slot)
-                whole.value[episodes], whole.since[episodes] = part.value, part.since
+                    nothing = increment.new_zeros(len(self.beliefs), increment.shape[-1], dtype=torch.float64)
+                    self._sums[kind] = Sums(nothing, nothing.long())
+                self._sums[kind].add(episodes, increment, seen.slot)
             self._raise_alarms(belief, episodes, mine)
 
     def _raise_alarms(self, belief: Conditions, episodes: Tensor, seen: Glimpse) -> None:
         """Alarms of the episodes of one belief after a slot."""
-        sums = {kind: Sums(one.value[episodes], one.since[episodes]) for kind, one in self._sums.items()}
+        sums = {kind: one.of(episodes) for kind, one in self._sums.items()}
         ratios = self._detector(belief).ratios(sums)
         kinds = [kind for kind, ratio in ratios.items() if ratio.shape[-1]]
         largest = torch.stack([ratios[kind].amax(-1) for kind in kinds])  # (kind, episode)
@@ -162,21 +161,17 @@ class Replanning:
             since = int(sums[cause].since[place, members].min()) if members else seen.slot
             silent = (ratios["silence"][place] > _SUSPECT).nonzero().flatten().tolist()
             pairs = links(self.problem.topology)
-            self._alarm(int(episodes[place]), seen.slot, cause, since, members, frozenset(pairs[n] for n in silent))
+            crossing = math.ceil(self.problem.topology.diameter / self.watch.hops_per_slot)
+            lost, in_force = frozenset(pairs[number] for number in silent), seen.slot + 1 + crossing
+            known = self.alarms[int(episodes[place])]
+            if not known or known[-1].in_force <= seen.slot:  # else an earlier one is still on its way
+                known.append(Alarm(seen.slot, cause, since, members, lost, in_force))
 
     def _detector(self, belief: Conditions) -> Detector:
         if belief not in self._detectors:
-            self._detectors[belief] = self.detector_for(self._answers[belief])
+            policy = Switching(self.problem, ((0, self._answers[belief]),))
+            self._detectors[belief] = calibrated(self.problem, belief, policy, self.watch)
         return self._detectors[belief]
-
-    def _alarm(
-        self, episode: int, slot: int, cause: str, since: int, members: tuple[int, ...], silent: frozenset[Pair]
-    ) -> None:
-        """Note an alarm unless an earlier one is still on its way."""
-        known = self.alarms[episode]
-        if not known or known[-1].in_force <= slot:
-            crossing = math.ceil(self.problem.topology.diameter / self.hops_per_slot)
-            known.append(Alarm(slot, cause, since, members, silent, slot + 1 + crossing))
 
     def _take_force(self, slot: int) -> None:
         """New beliefs of the episodes whose alarm has reached everybody, or whose window has doubled."""
@@ -192,7 +187,8 @@ class Replanning:
         if belief == self.beliefs[episode]:
             return
         if belief not in self._answers:
-            self._answers[belief] = self.plan_for(belief)
+            # always from the first plan: the result must not depend on which episode asked first
+            self._answers[belief] = self.answering.answer_to(belief, previous=self.first.plan)
         self.beliefs[episode] = belief
         for sums in self._sums.values():
             sums.value[episode], sums.since[episode] = 0.0, slot
@@ -227,7 +223,8 @@ class Replanning:
         """Links of devices that harvest nothing, where nothing has come since the change: such a device is dead."""
         dark = {device for device, factor in belief.harvest if factor == 0}
         arrived = torch.stack([seen.noticed.arrived[episode] for seen in self._seen_since(since)]).any(0)
-        heard = {device for edge in arrived.nonzero().flatten().tolist() for device in _pair(self.problem, edge)}
+        pairs = pairs_of_edges(self.problem.topology)
+        heard = {device for edge in arrived.nonzero().flatten().tolist() for device in pairs[edge]}
         return frozenset(pair for pair in links(self.problem.topology) if (dark - heard).intersection(pair))
 
     def _rescaled(self, episode: int, window: Window, slot: int) -> Conditions:
@@ -267,39 +264,12 @@ class Replanning:
 
     def _with_returned(self, episode: int, belief: Conditions, alarm: Alarm) -> Conditions:
         """The belief with all links over which packets came since the alarm."""
-        heard: set[Pair] = set()
+        heard, pairs = set[Pair](), pairs_of_edges(self.problem.topology)
         for seen in self._seen_since(alarm.slot):
             back = seen.noticed.arrived[episode] & self._answers[belief].edge_lost
-            heard |= {_pair(self.problem, edge) for edge in back.nonzero().flatten().tolist()}
+            heard |= {pairs[edge] for edge in back.nonzero().flatten().tolist()}
         lost = {pair for pair in links(self.problem.topology) if belief.is_lost(pair)} - heard
         return without_links(self.problem, replace(belief, links_off=frozenset(), away=frozenset()), lost)
-
-
-@dataclass(frozen=True)
-class Watch:
-    """How a policy watches for changes."""
-
-    false_alarm_prob: float = USUAL_FALSE_ALARM_PROB  # over the horizon, if nothing changes
-    calibration_episodes: int = 200
-    hops_per_slot: int = HOPS_PER_SLOT  # how far an alarm travels in a slot
-    seed: int = 0
-    metered: bool = False  # whether devices measure what they spend
-
-
-def replanning(answering: Answering, first: ConditionalPlan, watch: Watch) -> Replanning:
-    """A policy that starts with an answer and looks after itself."""
-    problem = answering.problem
-
-    def plan_for(conditions: Conditions) -> ConditionalPlan:
-        # always from the first plan: the result must not depend on which episode asked first
-        return answering.answer_to(conditions, previous=first.plan)
-
-    def detector_for(answer: ConditionalPlan) -> Detector:
-        policy, told = Switching(problem, ((0, answer),)), answer.conditions
-        chosen = (watch.false_alarm_prob, watch.calibration_episodes, watch.seed, watch.metered)
-        return calibrated(problem, told, policy, *chosen)
-
-    return Replanning(problem, first, plan_for, detector_for, watch.hops_per_slot)
 
 
 def rounded_factor(factor: float) -> float:
@@ -318,8 +288,3 @@ def without_links(problem: Problem, belief: Conditions, pairs: set[Pair]) -> Con
         if neighbours and all((min(device, n), max(device, n)) in lost for n in neighbours)
     )
     return replace(belief, links_off=frozenset(p for p in lost if not away.intersection(p)), away=away)
-
-
-def _pair(problem: Problem, edge: int) -> Pair:
-    ends = (int(problem.topology.edge_receiver[edge]), int(problem.topology.edge_sender[edge]))
-    return min(ends), max(ends)

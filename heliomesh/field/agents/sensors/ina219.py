@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from heliomesh.field.agents.folder import SensorSettings
+from heliomesh.field.agents.sensors.measured import Meter
 from heliomesh.field.agents.sensors.state_of_charge import StateOfCharge
 from heliomesh.scenario.errors import ScenarioError
 
@@ -61,7 +62,7 @@ class EnergySum:
         return max(joule, 0.0)
 
 
-class Ina219Pair:
+class Ina219Pair(Meter):
     """A chip at the panel and one at the load; the battery is what the two leave, corrected by its voltage."""
 
     def __init__(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from heliomesh.field.agents.sensors.measured import Meter
 from heliomesh.scenario.errors import ScenarioError
 
 _JOULE_PER_MICRO_WATT_HOUR = 3600e-6
@@ -10,8 +11,8 @@ _CLASS = Path("/sys/class/power_supply")
 
 
 @dataclass(frozen=True)
-class PowerSupply:
-    """One battery of the power-supply class."""
+class PowerSupply(Meter):
+    """One battery of the power-supply class, which remembers by itself; no panel and no load is measured."""
 
     supply: str
     capacity_joule: float  # of a full battery, where it tells only a percentage
@@ -33,17 +34,6 @@ class PowerSupply:
             f"expected energy_now, charge_now with voltage_now, or capacity in {self.root / self.supply}, "
             "actual: none of them",
         )
-
-    def harvested_joule(self) -> float | None:
-        """It measures no panel."""
-        return None
-
-    def spent_joule(self) -> float | None:
-        """It measures no load."""
-        return None
-
-    def keep(self) -> None:
-        """The battery itself remembers."""
 
     def _number(self, name: str) -> float | None:
         try:

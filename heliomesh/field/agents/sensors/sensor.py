@@ -1,18 +1,20 @@
-"""The one interface of all sensors, and how settings name one."""
+"""The one interface of all sensors, those without meters, and how settings name one."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
+import numpy as np
 import torch
 
-from heliomesh.field.agents.folder import AgentFolder
+from heliomesh.field.agents.folder import AgentFolder, SensorSettings
 from heliomesh.field.agents.sensors.ina219 import Ina219Pair
 from heliomesh.field.agents.sensors.measured import Measured, Meter
 from heliomesh.field.agents.sensors.power_supply import PowerSupply
-from heliomesh.field.agents.sensors.replayed import Replayed
-from heliomesh.field.agents.sensors.simulated import Simulated
 from heliomesh.field.agents.sensors.state_of_charge import StateOfCharge, VoltageCurve
 from heliomesh.field.fleet.device import Fate, Sensed
+from heliomesh.field.fleet.world import World
+from heliomesh.model.problem import Problem
 from heliomesh.simulation.trace import Trace, TraceError
 
 _STATE_FILE = "battery.json"  # in the agent's folder
@@ -30,10 +32,65 @@ class Sensor(Protocol):
         """The harvest of a slot, and which of its packets are lost."""
 
     def spent_joule(self, power_watt: float, trained: bool) -> float | None:
-        """What a meter says was spent in the slot that was closed last [J]; None where there is no meter.
+        """What a meter says was spent in the slot that was closed last [J]; None where the device's books are right.
 
         ``power_watt`` and ``trained`` say what the device did in it.
         """
+        return None
+
+
+class Simulated(Sensor):
+    """By the simulator's own random numbers: a device's column of the fleet's world."""
+
+    def __init__(self, problem: Problem, device: int, settings: SensorSettings) -> None:
+        self._problem, self._device, self._settings = problem, device, settings
+        self._world = World(problem, settings.episode, settings.seed)
+        self.first_battery_joule = float(self._world.first_battery_joule[device])
+
+    def open(self, slot: int) -> Sensed:
+        """The device's own column."""
+        return self._world.open()[self._device]
+
+    def close(self, slot: int) -> Fate:
+        """The device's own column."""
+        fate = self._world.close(slot)[self._device]
+        return replace(fate, harvested_joule=self._settings.harvest_factor * fate.harvested_joule)
+
+    def spent_joule(self, power_watt: float, trained: bool) -> float | None:
+        """The device's books are right, or a meter says a multiple of what the scenario does."""
+        if self._settings.spending_factor == 1:
+            return None
+        used = self._problem.consumption
+        drawn = used.drawn_joule(torch.tensor(power_watt, dtype=torch.float64), torch.tensor(trained))
+        return self._settings.spending_factor * float((drawn + used.drain_joule)[self._device])
+
+
+class Replayed(Sensor):
+    """Harvests, channels and lost packets of one episode of a trace."""
+
+    def __init__(self, problem: Problem, device: int, trace: Trace, episode: int) -> None:
+        episodes, slots, devices = trace.scheduled.shape
+        if episode >= episodes or slots < problem.slots or devices != problem.num_devices:
+            raise TraceError(
+                f"sensor.file: expected a trace of {problem.num_devices} devices and {problem.slots} slots with "
+                f"episode {episode}, actual: {devices} devices, {slots} slots, {episodes} episodes"
+            )
+        if problem.harvest.law.num_weather > 1:
+            raise TraceError("sensor.file: expected a scenario without weather, since traces do not record it")
+        self._problem, self._device, self._trace, self._episode = problem, device, trace, episode
+        self.first_battery_joule = float(trace.battery_joule[episode, 0, device])
+
+    def open(self, slot: int) -> Sensed:
+        """The recorded levels of its channels."""
+        levels = self._trace.channel_level[self._episode, slot]
+        return Sensed({site: int(levels[site]) for site in self._problem.sites_into(self._device)}, 0, 0.0)
+
+    def close(self, slot: int) -> Fate:
+        """The recorded harvest; what was delivered then is delivered now, if it was sent."""
+        start, stop = self._problem.topology.edge_start[self._device : self._device + 2]
+        delivered = self._trace.delivered[self._episode, slot, start:stop]
+        harvested = float(self._trace.harvested_joule[self._episode, slot, self._device])
+        return Fate(np.where(delivered, np.inf, -np.inf), harvested)
 
 
 def sensor_of(folder: AgentFolder, notify: Callable[[str], None]) -> Sensor:
@@ -43,8 +100,7 @@ def sensor_of(folder: AgentFolder, notify: Callable[[str], None]) -> Sensor:
     """
     settings, problem, device = folder.settings.sensor, folder.problem, folder.settings.device
     if settings.kind == "simulated":
-        factors = (settings.harvest_factor, settings.spending_factor)
-        return Simulated(problem, device, settings.episode, settings.seed, *factors)
+        return Simulated(problem, device, settings)
     if settings.kind == "trace":
         if settings.file is None:
             raise TraceError("sensor.file: expected the file of a trace, actual: none")
