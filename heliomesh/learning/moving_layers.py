@@ -1,4 +1,4 @@
-"""Layers of one network on a CPU whose backward pass is also the SGD step: w ← w − η ∂f/∂w.
+"""For CPUs: layers whose backward pass is also the SGD step, w ← w − η ∂f/∂w, and tasks on all cores.
 
 Autograd carries activations. When its gradient arrives, a layer computes the gradient of its input and then moves its
 own weights in place. The gradient of a dense layer's weights is never stored: the product is added to the weights.
@@ -8,15 +8,29 @@ Images lie in memory as (sample, height, width, channel), where pooling is 15 ti
 # PyTorch's autograd functions have no types.
 # mypy: allow-untyped-calls
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from heliomesh.learning.stacked_graph import Convolution, Dense, Executors, FusedPool, GroupNorm
+from heliomesh.learning.precision import Precision, check_precision
+from heliomesh.learning.stacked_graph import (
+    Convolution,
+    Dense,
+    Executors,
+    FusedPool,
+    GroupNorm,
+    Program,
+    refuse,
+    refuse_repeated_layers,
+    trace,
+)
+
+Result = TypeVar("Result")
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -40,7 +54,8 @@ class MovingLayers:
 
     def _dense(self, operation: Dense, x: Tensor) -> Tensor:
         weight, bias = self.parameters[operation.weight], self._get(operation.bias)
-        y: Tensor = _Dense.apply(x.flatten(0, -2), weight, bias, self.learning_rate)
+        stacked = x.reshape(*weight.shape[:-2], -1, x.shape[-1])
+        y: Tensor = _Dense.apply(stacked, weight, bias, self.learning_rate)
         return y.view(*x.shape[:-1], -1)
 
     def _convolution(self, operation: Convolution, x: Tensor) -> Tensor:
@@ -66,20 +81,23 @@ def _pooled(operation: FusedPool, x: Tensor) -> Tensor:
 
 
 class _Dense(torch.autograd.Function):
-    """y = x wᵀ + b; x (sample, input)."""
+    """y = x wᵀ + b; x (sample, input), or (row, sample, input) of several networks."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, learning_rate: float) -> Tensor:
         ctx.x, ctx.weight, ctx.bias, ctx.learning_rate = x, weight, bias, learning_rate
-        return functional.linear(x, weight, bias)
+        if weight.ndim == 2:
+            return functional.linear(x, weight, bias)
+        return torch.bmm(x, weight.mT) if bias is None else torch.baddbmm(bias[:, None], x, weight.mT)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         below = gradient @ ctx.weight if ctx.needs_input_grad[0] else None
         if ctx.needs_input_grad[1]:
-            ctx.weight.data.addmm_(gradient.t(), ctx.x, alpha=-ctx.learning_rate)
+            add_product = ctx.weight.data.addmm_ if gradient.ndim == 2 else ctx.weight.data.baddbmm_
+            add_product(gradient.mT, ctx.x, alpha=-ctx.learning_rate)
         if ctx.needs_input_grad[2]:
-            ctx.bias.data.add_(gradient.sum(0), alpha=-ctx.learning_rate)
+            ctx.bias.data.add_(gradient.sum(-2), alpha=-ctx.learning_rate)
         return below, None, None, None
 
 
@@ -130,3 +148,30 @@ class _Pool(torch.autograd.Function):
             inside, like, side, side, [0, 0], [1, 1], False, places
         )
         return below, None
+
+
+def program_on_a_cpu(model: nn.Module, precision: Precision, compiled: bool, strategy: str) -> Program:
+    """A model's program, for layers that move their own weights; raises ScenarioError for what cannot be executed."""
+    check_precision(precision)
+    if compiled:
+        raise refuse(strategy, "compiled = true")
+    if precision == "bf16":
+        raise refuse(strategy, "precision = bf16")
+    if any(parameter.device.type != "cpu" for parameter in model.parameters()):
+        raise refuse(strategy, "is not in the memory of a CPU")
+    program = trace(model, strategy)
+    refuse_repeated_layers(program, strategy)
+    return program
+
+
+def on_all_cores(function: Callable[..., Result], tasks: Iterable[tuple[Any, ...]]) -> list[Result]:
+    """Results of the tasks in order, each computed by one thread."""
+    listed, threads = list(tasks), torch.get_num_threads()
+    try:
+        if threads == 1 or len(listed) <= 1:
+            torch.set_num_threads(1)
+            return [function(*task) for task in listed]
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(lambda task: function(*task), listed))
+    finally:
+        torch.set_num_threads(threads)  # of this thread and of threads to come

@@ -3,7 +3,6 @@
 import numpy as np
 
 from heliomesh.learning.members import lined_up
-from heliomesh.learning.precision import check_precision
 from heliomesh.learning.replay import Replay, first_model
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.strategy import check_strategy
@@ -26,7 +25,6 @@ def check_trainable(
         Replay([job], dataset, settings)
         return dataset
     check_strategy(settings.strategy)
-    check_precision(settings.precision)
     lined_up([job], dataset)
     first_model(job, dataset)
     return dataset

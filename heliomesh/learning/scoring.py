@@ -1,6 +1,7 @@
-"""Losses and scores of several rows side by side, a bounded number of samples at once."""
+"""Losses and scores of several rows, side by side or one after the other, a bounded number of samples at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import starmap
 from typing import Any
 
 import torch
@@ -50,3 +51,34 @@ def _met(samples: Samples, picked: Tensor | None, here: slice, span: slice) -> t
         return samples.inputs[index], samples.labels[index]
     inputs, labels, number = samples.inputs[span], samples.labels[span], here.stop - here.start
     return inputs.expand(number, *inputs.shape), labels.expand(number, -1)
+
+
+def evaluate_by_row(
+    logits: Callable[[int, Tensor], Tensor],
+    rows: Tensor,
+    samples: Samples,
+    picked: Tensor | None,
+    size: int,
+    execute: Callable[..., Iterable[Any]] = starmap,
+) -> Scores:
+    """Scores by ``logits(row, inputs (sample, …))`` → (sample, class) for ``size`` samples at once.
+
+    ``execute`` calls a function with the arguments of each task; its results are in the order of the tasks.
+    """
+    count = len(samples.labels) if picked is None else picked.shape[1]
+    spans = [slice(first, first + size) for first in range(0, count, size)]
+
+    def score(place: int, row: int, span: slice) -> tuple[int, Tensor, Tensor]:
+        met = span if picked is None else picked[place, span]
+        labels = samples.labels[met]
+        with torch.no_grad():
+            output = widened(logits(row, samples.inputs[met]))
+            loss = cross_entropy(output, labels, reduction="sum")
+        return place, loss, (output.argmax(-1) == labels).sum()
+
+    loss, right = (samples.inputs.new_zeros(len(rows)) for _ in range(2))
+    tasks = [(place, row, span) for place, row in enumerate(rows.tolist()) for span in spans]
+    for place, part_loss, part_right in execute(score, tasks):  # in order, so that sums are rounded alike
+        loss[place] += part_loss
+        right[place] += part_right
+    return Scores(loss / count, right / count)

@@ -5,7 +5,7 @@ planners, seeds and partitions may train together. How the steps are executed is
 `learning/strategies` each; all of them compute what `strategies/loop.py` writes down plainly.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
@@ -58,10 +58,6 @@ class Samples:
     inputs: Tensor  # (sample, channel, height, width) or (sample, feature)
     labels: Tensor  # (sample,)
 
-    def at(self, places: Tensor) -> "Samples":
-        """The samples at ``places`` (sample,)."""
-        return Samples(self.inputs[places], self.labels[places])
-
 
 @dataclass(frozen=True)
 class Scores:
@@ -96,9 +92,3 @@ class Strategy(Protocol):
 
         Each meets all samples, or those that ``picked`` (row, sample) names for it.
         """
-
-
-def sample_chunks(samples: Samples, size: int) -> Iterator[Samples]:
-    """The samples in pieces of at most ``size``."""
-    for inputs, labels in zip(torch.split(samples.inputs, size), torch.split(samples.labels, size), strict=True):
-        yield Samples(inputs, labels)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from heliomesh.common import catalog
 from heliomesh.learning.optimiser import is_plain_sgd, optimiser_factory
-from heliomesh.learning.precision import Precision, check_precision
+from heliomesh.learning.precision import Precision
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.stacked import Samples, Scores, Strategy, flat_weights, joined
 from heliomesh.learning.stacked_graph import FIELD
@@ -156,7 +156,6 @@ def choose(
     It computes where the samples are. ``strategy`` is "auto", a file of `learning/strategies`, or that with
     ":compiled" or ":eager" after it; raises ScenarioError where it cannot execute the model.
     """
-    check_precision(precision)
     check_strategy(strategy)
     device = samples.labels.device
     model = model.to(device)

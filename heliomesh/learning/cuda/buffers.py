@@ -1,6 +1,8 @@
 """What all layers of one pass over a stack of networks share: weights in rows, who is active, and working copies."""
 
+import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,8 +53,10 @@ class Buffers:
         """Elements before a parameter in every row."""
         return self.layout.offsets[self.layout.names.index(name)]
 
-    def parameter(self, name: str) -> Tensor:
-        """(row, …) view of one parameter."""
+    def parameter(self, name: str | None) -> Tensor:
+        """(row, …) view of one parameter; all weights where a layer has none of this kind."""
+        if name is None:
+            return self.weights
         place = self.layout.names.index(name)
         return self.weights[:, self.layout.offsets[place] : self.layout.offsets[place + 1]]
 
@@ -60,15 +64,24 @@ class Buffers:
         """Shape of one parameter of one row."""
         return self.layout.shapes[self.layout.names.index(name)]
 
-    @property
-    def stride(self) -> int:
-        """Elements from one row of weights to the next."""
-        return self.weights.stride(0)
-
     def alignment(self, name: str) -> int:
         """A power of two up to 4 that divides the place of the parameter in every row."""
-        place = self.offset(name)
-        return next(factor for factor in (4, 2, 1) if self.stride % factor == 0 and place % factor == 0)
+        return math.gcd(4, self.weights.stride(0), self.offset(name))
+
+    def launch(self, kernel: Any, programs: int, *arguments: object, **constants: object) -> None:
+        """Start so many programs of a Triton kernel for every position.
+
+        What it asks for by the names below comes from here; ``weights_stride`` are elements from row to row.
+        """
+        shared = {
+            "rows": self.rows,
+            "count": self.count,
+            "rate": self.rate,
+            "weights_stride": self.weights.stride(0),
+            "PRECISION": self.precision,
+        }
+        asked = {name: value for name, value in shared.items() if name in kernel.arg_names}
+        kernel[(programs, self.positions)](*arguments, **asked, **constants)
 
 
 def power_of_two(number: int, least: int, most: int) -> int:

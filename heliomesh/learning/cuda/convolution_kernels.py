@@ -11,7 +11,8 @@ Convolutions are implicit matrix products. With filters f, channels c, taps t = 
 - weight gradient   dw[f, t, c] = Σ_p dy[p, f] · x[p·stride − padding + t, c]
 
 During the steps of a slot, filters live in (position, filter, tap, channel) order, in float32 and, where products are
-of half precision, in a rounded copy too: see `filter_kernels.py`.
+of half precision, in a rounded copy too: `move_filters` brings them there and back, `filter_update` makes the step
+w ← w − η Σ_s partial[s].
 Sizes of layers are compiled in: masks and divisions then cost little beside the products (1.2 to 1.5 times the speed
 of kernels that serve all sizes, on one H200). Only import this module where Triton is installed.
 """
@@ -53,10 +54,10 @@ def convolution_forward(
     bias,
     y,
     chosen,
+    images,
     rows,
     count,
     weights_stride,
-    images,
     HEIGHT: tl.constexpr,
     WIDTH: tl.constexpr,
     OUT_HEIGHT: tl.constexpr,
@@ -160,8 +161,8 @@ def convolution_input_gradient(
     dy,
     weight,
     dx,
-    count,
     images,
+    count,
     HEIGHT: tl.constexpr,
     WIDTH: tl.constexpr,
     OUT_HEIGHT: tl.constexpr,
@@ -242,11 +243,11 @@ def convolution_weight_gradient(
     partial,
     filters,
     copy,
-    count,
-    rate,
     positions,
     images,
     splits,
+    count,
+    rate,
     HEIGHT: tl.constexpr,
     WIDTH: tl.constexpr,
     OUT_HEIGHT: tl.constexpr,
@@ -324,10 +325,10 @@ def spread_windows(
     chosen,
     dx,
     partial,
-    count,
     positions,
     images,
     splits,
+    count,
     HEIGHT: tl.constexpr,
     WIDTH: tl.constexpr,
     CHANNELS: tl.constexpr,
@@ -367,3 +368,57 @@ def spread_windows(
             tl.store(dx + at, tl.where(winner == tap, gradient, 0.0).to(dx.dtype.element_ty), mask=known)
     partial += (split * positions + place) * CHANNELS
     tl.store(partial + channel, tl.sum(total, 0)[None, :], mask=channel < CHANNELS)
+
+
+@triton.jit(do_not_specialize=["positions"])
+def filter_update(filters, copy, partial, positions, length, count, rate, SPLITS: tl.constexpr, BLOCK: tl.constexpr):
+    """``length`` numbers of a position: filters −= rate · Σ partial, and their rounded copy."""
+    position = tl.program_id(1)
+    if position >= tl.load(count):
+        return
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    at = position.to(tl.int64) * length + index
+    known = index < length
+    gradient = tl.zeros((BLOCK,), tl.float32)
+    for split in tl.static_range(SPLITS):
+        gradient += tl.load(partial + positions.to(tl.int64) * length * split + at, mask=known, other=0.0)
+    value = tl.load(filters + at, mask=known, other=0.0) - tl.load(rate) * gradient
+    tl.store(filters + at, value, mask=known)
+    if copy.dtype.element_ty != filters.dtype.element_ty:
+        tl.store(copy + at, value.to(copy.dtype.element_ty), mask=known)
+
+
+@triton.jit
+def move_filters(
+    weights,
+    filters,
+    copy,
+    rows,
+    count,
+    weights_stride,
+    CHANNELS: tl.constexpr,
+    FILTERS: tl.constexpr,
+    TAPS: tl.constexpr,
+    BACK: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """One filter from the flat matrix, (channel, tap), to (tap, channel) and its rounded copy; or BACK."""
+    position = tl.program_id(1)
+    if position >= tl.load(count):
+        return
+    kernel = tl.program_id(0)
+    place = (position.to(tl.int64) * FILTERS + kernel) * (TAPS * CHANNELS)
+    weights += tl.load(rows + position) * weights_stride + kernel * (CHANNELS * TAPS)
+    tap = tl.arange(0, BLOCK_T)[:, None]
+    for start in range(0, CHANNELS, BLOCK_C):
+        channel = start + tl.arange(0, BLOCK_C)[None, :]
+        known = (tap < TAPS) & (channel < CHANNELS)
+        here = place + tap * CHANNELS + channel
+        if BACK:
+            tl.store(weights + channel * TAPS + tap, tl.load(filters + here, mask=known, other=0.0), mask=known)
+        else:
+            value = tl.load(weights + channel * TAPS + tap, mask=known, other=0.0)
+            tl.store(filters + here, value, mask=known)
+            if copy.dtype.element_ty != filters.dtype.element_ty:
+                tl.store(copy + here, value.to(copy.dtype.element_ty), mask=known)

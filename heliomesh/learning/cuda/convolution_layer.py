@@ -13,15 +13,15 @@ import triton
 from torch import Tensor
 
 from heliomesh.learning.cuda import convolution_kernels as kernels
-from heliomesh.learning.cuda import filter_kernels
 from heliomesh.learning.cuda.buffers import Buffers, Filters, power_of_two
 from heliomesh.learning.cuda.fusion import PooledConvolution
-from heliomesh.learning.cuda.norm_layer import pixels_last, splits, update_bias, update_vectors
+from heliomesh.learning.cuda.norm_layer import pixels_last, update_vectors
 from heliomesh.learning.stacked_graph import Convolution
 
 _SPREAD_ELEMENTS = 4096  # of a program of `spread_windows`, at a time
 _UPDATED_ELEMENTS = 1024
 _FEW_PIXELS = 2048
+_WANTED_PROGRAMS = 800  # several for each multiprocessor of a large card
 
 
 class Tile(NamedTuple):
@@ -93,38 +93,37 @@ def _size(x: Tensor, operation: Convolution, stack: Buffers) -> _Size:
     return _Size(folded // stack.positions, height, width, out[0], out[1], channels, filters)
 
 
-def _constants(size: _Size, operation: Convolution, stack: Buffers) -> dict[str, Any]:
+def _splits(stack: Buffers, programs: int, pixels: int, block: int) -> int:
+    """Ranges of pixels for each sum over pixels: enough to fill the card, each of at least eight blocks.
+
+    A power of two, so that ranges mostly end where blocks do.
+    """
+    most = max(1, min(_WANTED_PROGRAMS // (stack.positions * programs), pixels // (8 * block), 16))
+    return 1 << (most.bit_length() - 1)
+
+
+def _constants(size: _Size, operation: Convolution) -> dict[str, int]:
     """What every kernel of a convolution is compiled with."""
     sizes = {name.upper(): value for name, value in size._asdict().items() if name != "images"}
     sides = {"KERNEL_HEIGHT": operation.kernel[0], "KERNEL_WIDTH": operation.kernel[1]}
     steps = {"STRIDE": operation.stride[0], "PADDING": operation.padding[0]}
-    return {**sizes, **sides, **steps, "PRECISION": stack.precision}
+    return {**sizes, **sides, **steps}
 
 
-def take_filters(stack: Buffers, operation: Convolution) -> None:
-    """Copy a convolution's weights into the order and the precision of the products."""
+def move_filters(stack: Buffers, operation: Convolution, back: bool) -> None:
+    """Copy a convolution's weights into the order and the precision of the products; or back into their rows."""
     filters, channels, height, width = stack.shape(operation.weight)
-    exact = stack.weights.new_empty(stack.positions, filters, height * width, channels)
-    rounded = exact if stack.dtype is exact.dtype else torch.empty_like(exact, dtype=stack.dtype)
-    stack.filters[operation.weight] = Filters(exact, rounded)
-    _move_filters(stack, operation, back=False)
-
-
-def return_filters(stack: Buffers, operation: Convolution) -> None:
-    """Copy what the steps of a slot have made of a convolution's weights back into their rows."""
-    _move_filters(stack, operation, back=True)
-
-
-def _move_filters(stack: Buffers, operation: Convolution, back: bool) -> None:
-    filters, channels, height, width = stack.shape(operation.weight)
+    if not back:
+        exact = stack.weights.new_empty(stack.positions, filters, height * width, channels)
+        rounded = exact if stack.dtype is exact.dtype else torch.empty_like(exact, dtype=stack.dtype)
+        stack.filters[operation.weight] = Filters(exact, rounded)
     own = stack.filters[operation.weight]
-    filter_kernels.move_filters[(filters, stack.positions)](
+    stack.launch(
+        kernels.move_filters,
+        filters,
         stack.parameter(operation.weight),
         own.exact,
         own.rounded,
-        stack.rows,
-        stack.count,
-        stack.stride,
         CHANNELS=channels,
         FILTERS=filters,
         TAPS=height * width,
@@ -135,24 +134,38 @@ def _move_filters(stack: Buffers, operation: Convolution, back: bool) -> None:
     )
 
 
-def convolution(operation: Convolution, x: Tensor, stack: Buffers) -> Tensor:
-    """Return x ∗ w + b."""
-    y: Tensor = _Convolution.apply(x, stack.anchor, PooledConvolution(operation, 1, flat=False), stack)
-    return y
+class ConvolutionStep(torch.autograd.Function):
+    """x ∗ w + b, pooled where the window is larger than a pixel."""
 
-
-def pooled_convolution(operation: PooledConvolution, x: Tensor, stack: Buffers) -> Tensor:
-    """Return the maximum over windows, at least 0, of x ∗ w + b."""
-    y: Tensor = _Convolution.apply(x, stack.anchor, operation, stack)
-    return y
-
-
-class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, anchor: Tensor, pooled: PooledConvolution, stack: Buffers) -> Tensor:
-        """Return x ∗ w + b, pooled where the window is larger than a pixel."""
-        x = pixels_last(x)
-        y, chosen = _forward(x, pooled, stack)
+        """Return x ∗ w + b, pooled."""
+        x, operation, window = pixels_last(x), pooled.convolution, pooled.window
+        size = _size(x, operation, stack)
+        lines, columns = size.out_height // window, size.out_width // window
+        order = torch.contiguous_format if pooled.flat else torch.channels_last
+        y = torch.empty((len(x), size.filters, lines, columns), dtype=x.dtype, device=x.device, memory_format=order)
+        kept = len(x) if window > 1 else 0
+        # which pixel of each window was the largest; nothing without pooling
+        chosen = torch.empty((kept, lines, columns, size.filters), dtype=torch.uint8, device=x.device)
+        tile = pixel_tile(size.filters, size.channels, x.dtype is torch.bfloat16)
+        pixels = size.images * lines * columns * window**2
+        stack.launch(
+            kernels.convolution_forward,
+            triton.cdiv(pixels, tile.m) * triton.cdiv(size.filters, tile.n),
+            x,
+            stack.filters[operation.weight].rounded,
+            stack.parameter(operation.bias),
+            y,
+            chosen,
+            size.images,
+            **_constants(size, operation),
+            WINDOW=window,
+            **_strides(pooled.flat, size.filters, lines * columns, "FILTER_STRIDE"),
+            HAS_BIAS=operation.bias is not None,
+            WHOLE=pixels % tile.m == 0,
+            **tile.options | ({"BLOCK_K": 32} if size.channels < 16 else {}),
+        )
         ctx.save_for_backward(x, chosen)
         ctx.pooled, ctx.stack = pooled, stack
         return y
@@ -164,45 +177,16 @@ class _Convolution(torch.autograd.Function):
         operation, stack = ctx.pooled.convolution, ctx.stack
         size = _size(x, operation, stack)
         if ctx.pooled.window > 1:
-            dy = _spread(dy, chosen, size, ctx.pooled, stack)
+            dy, partial = _spread(dy, chosen, size, ctx.pooled, stack)
         else:
-            dy = pixels_last(dy)
-            if operation.bias is not None:
-                update_bias(stack, operation.bias, dy, size.pixels)
+            dy, partial = pixels_last(dy), None
+        if operation.bias is not None:
+            if partial is None:
+                partial = dy.unflatten(0, (1, stack.positions, -1)).sum((2, 4, 5), dtype=torch.float32)
+            update_vectors(stack, (operation.bias,), partial)
         dx = _input_gradient(x, dy, size, operation, stack) if ctx.needs_input_grad[0] else None
         _move_by_gradient(x, dy, size, operation, stack)
         return dx, None, None, None
-
-
-def _forward(x: Tensor, pooled: PooledConvolution, stack: Buffers) -> tuple[Tensor, Tensor]:
-    """The output, and which pixel of each window was the largest (nothing without pooling)."""
-    operation, window = pooled.convolution, pooled.window
-    size = _size(x, operation, stack)
-    lines, columns = size.out_height // window, size.out_width // window
-    order = torch.contiguous_format if pooled.flat else torch.channels_last
-    y = torch.empty((len(x), size.filters, lines, columns), dtype=x.dtype, device=x.device, memory_format=order)
-    kept = len(x) if window > 1 else 0
-    chosen = torch.empty((kept, lines, columns, size.filters), dtype=torch.uint8, device=x.device)
-    tile = pixel_tile(size.filters, size.channels, x.dtype is torch.bfloat16)
-    pixels = size.images * lines * columns * window**2
-    kernels.convolution_forward[(triton.cdiv(pixels, tile.m) * triton.cdiv(size.filters, tile.n), stack.positions)](
-        x,
-        stack.filters[operation.weight].rounded,
-        stack.weights if operation.bias is None else stack.parameter(operation.bias),
-        y,
-        chosen,
-        stack.rows,
-        stack.count,
-        stack.stride,
-        size.images,
-        **_constants(size, operation, stack),
-        WINDOW=window,
-        **_strides(pooled.flat, size.filters, lines * columns, "FILTER_STRIDE"),
-        HAS_BIAS=operation.bias is not None,
-        WHOLE=pixels % tile.m == 0,
-        **tile.options | ({"BLOCK_K": 32} if size.channels < 16 else {}),
-    )
-    return y, chosen
 
 
 def _strides(flat: bool, channels: int, pixels: int, channel_name: str) -> dict[str, int]:
@@ -210,8 +194,10 @@ def _strides(flat: bool, channels: int, pixels: int, channel_name: str) -> dict[
     return {"PIXEL_STRIDE": 1 if flat else channels, channel_name: pixels if flat else 1}
 
 
-def _spread(dy: Tensor, chosen: Tensor, size: _Size, pooled: PooledConvolution, stack: Buffers) -> Tensor:
-    """The gradient before pooling; the bias moves by its sums."""
+def _spread(
+    dy: Tensor, chosen: Tensor, size: _Size, pooled: PooledConvolution, stack: Buffers
+) -> tuple[Tensor, Tensor]:
+    """The gradient before pooling, and its sums over ranges of pixels (split, position, channel)."""
     window, channels = pooled.window, size.filters
     dy = dy.contiguous() if pooled.flat else pixels_last(dy)
     shape = (len(dy), channels, size.out_height, size.out_width)
@@ -221,14 +207,15 @@ def _spread(dy: Tensor, chosen: Tensor, size: _Size, pooled: PooledConvolution, 
     block_c = power_of_two(channels, 16, 64)
     block_p, tiles = _SPREAD_ELEMENTS // block_c, triton.cdiv(channels, block_c)
     cells = dy.shape[2] * dy.shape[3]
-    parts = splits(stack.positions, tiles, size.images * cells, block_p)
+    parts = _splits(stack, tiles, size.images * cells, block_p)
     partial = torch.empty(parts, stack.positions, channels, device=dy.device)
-    kernels.spread_windows[(tiles * parts, stack.positions)](
+    stack.launch(
+        kernels.spread_windows,
+        tiles * parts,
         dy,
         chosen,
         dx,
         partial,
-        stack.count,
         stack.positions,
         size.images,
         parts,
@@ -240,9 +227,7 @@ def _spread(dy: Tensor, chosen: Tensor, size: _Size, pooled: PooledConvolution, 
         BLOCK_P=block_p,
         BLOCK_C=block_c,
     )
-    if pooled.convolution.bias is not None:
-        update_vectors(stack, [pooled.convolution.bias], partial, partial.stride(0), partial.stride(1), parts)
-    return dx
+    return dx, partial
 
 
 def _input_gradient(x: Tensor, dy: Tensor, size: _Size, operation: Convolution, stack: Buffers) -> Tensor:
@@ -250,15 +235,15 @@ def _input_gradient(x: Tensor, dy: Tensor, size: _Size, operation: Convolution, 
     step = operation.stride[0]
     pixels = size.images * triton.cdiv(size.height, step) * triton.cdiv(size.width, step)  # of the largest class
     tile = pixel_tile(size.channels, size.filters, x.dtype is torch.bfloat16)
-    grid = (step**2 * triton.cdiv(pixels, tile.m) * triton.cdiv(size.channels, tile.n), stack.positions)
     even = size.height % step == 0 == size.width % step  # all classes have as many pixels
-    kernels.convolution_input_gradient[grid](
+    stack.launch(
+        kernels.convolution_input_gradient,
+        step**2 * triton.cdiv(pixels, tile.m) * triton.cdiv(size.channels, tile.n),
         dy,
         stack.filters[operation.weight].rounded,
         dx,
-        stack.count,
         size.images,
-        **_constants(size, operation, stack),
+        **_constants(size, operation),
         WHOLE=even and pixels % tile.m == 0,
         **tile.options,
     )
@@ -270,33 +255,33 @@ def _move_by_gradient(x: Tensor, dy: Tensor, size: _Size, operation: Convolution
     length = operation.kernel[0] * operation.kernel[1] * size.channels
     tile = weight_tile(size.filters, size.channels, length, size.pixels, x.dtype is torch.bfloat16)
     programs = triton.cdiv(size.filters, tile.m) * triton.cdiv(length, tile.n)
-    parts = splits(stack.positions, programs, size.pixels, tile.k)
+    parts = _splits(stack, programs, size.pixels, tile.k)
     own = stack.filters[operation.weight]
     partial = own.exact.new_empty((parts, *own.exact.shape) if parts > 1 else 0)
-    kernels.convolution_weight_gradient[(programs * parts, stack.positions)](
+    stack.launch(
+        kernels.convolution_weight_gradient,
+        programs * parts,
         dy,
         x,
         partial,
         own.exact,
         own.rounded,
-        stack.count,
-        stack.rate,
         stack.positions,
         size.images,
         parts,
-        **_constants(size, operation, stack),
+        **_constants(size, operation),
         ALONE=parts == 1,
         WHOLE=size.pixels % (tile.k * parts) == 0,
         **tile.options,
     )
     if parts > 1:
         numbers = size.filters * length
-        filter_kernels.filter_update[(triton.cdiv(numbers, _UPDATED_ELEMENTS), stack.positions)](
+        stack.launch(
+            kernels.filter_update,
+            triton.cdiv(numbers, _UPDATED_ELEMENTS),
             own.exact,
             own.rounded,
             partial,
-            stack.count,
-            stack.rate,
             stack.positions,
             numbers,
             SPLITS=parts,

@@ -29,12 +29,11 @@ def earlier_steps(stack: Buffers, operation: Dense, steps: int, images: int) -> 
 
     copy = None if stack.dtype is torch.float32 else empty(outputs, inputs)
     if copy is not None:
-        kernels.round_rows[(triton.cdiv(outputs * inputs, _ROUNDED_ELEMENTS), stack.positions)](
+        stack.launch(
+            kernels.round_rows,
+            triton.cdiv(outputs * inputs, _ROUNDED_ELEMENTS),
             stack.parameter(operation.weight),
             copy,
-            stack.rows,
-            stack.count,
-            stack.stride,
             outputs * inputs,
             ALIGNED=stack.alignment(operation.weight),
             BLOCK=_ROUNDED_ELEMENTS,
@@ -46,139 +45,115 @@ def earlier_steps(stack: Buffers, operation: Dense, steps: int, images: int) -> 
     )
 
 
-def dense(operation: Dense, x: Tensor, stack: Buffers, step: int) -> Tensor:
-    """Return x wᵀ + b in one of a slot's steps; x (position · batch, input)."""
-    y: Tensor = _Dense.apply(x, stack.anchor, operation, stack, step)
-    return y
+class DenseStep(torch.autograd.Function):
+    """x wᵀ + b in one of a slot's steps; x (position · batch, input)."""
 
-
-class _Dense(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, anchor: Tensor, operation: Dense, stack: Buffers, step: int) -> Tensor:
         """Return x wᵀ + b."""
         x = x.contiguous()
         ctx.save_for_backward(x)
         ctx.operation, ctx.stack, ctx.step = operation, stack, step
-        earlier = stack.earlier.get(operation.weight)
-        if earlier is not None and step > 0:
+        outputs, inputs = stack.shape(operation.weight)
+        images, half = len(x) // stack.positions, x.dtype is torch.bfloat16
+        earlier, block_b = stack.earlier.get(operation.weight), power_of_two(images, 16, 64)
+        if earlier is not None:
             _multiply(stack, x, earlier.inputs, earlier.input_products, step)
-        return _forward(x, operation, stack, earlier, step)
+        y = x.new_empty(len(x), outputs)
+        stack.launch(
+            kernels.linear_forward,
+            triton.cdiv(outputs, 64) * triton.cdiv(images, block_b),
+            x,
+            *_weights(operation, stack, earlier, x),
+            y,
+            x if earlier is None else earlier.input_products,
+            x if earlier is None else earlier.gradients,
+            *(images, inputs, outputs),
+            *_steps(earlier, step),
+            **_constants(operation, stack, earlier),
+            BLOCK_B=block_b,
+            BLOCK_R=power_of_two(images, 16, LARGEST_BATCH),
+            BLOCK_O=64,
+            BLOCK_I=64 if half else 32,
+            num_warps=8 if half else 4,
+            num_stages=4 if half else 2,
+        )
+        return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         """Return dx, with the old weights; w −= η dyᵀ x in the same visit, or for all steps after the last."""
         (x,) = ctx.saved_tensors
-        stack, step, dy = ctx.stack, ctx.step, dy.contiguous()
-        earlier = stack.earlier.get(ctx.operation.weight)
-        if earlier is not None and step > 0:
+        operation, stack, step, dy = ctx.operation, ctx.stack, ctx.step, dy.contiguous()
+        outputs, inputs = stack.shape(operation.weight)
+        images, earlier = len(x) // stack.positions, stack.earlier.get(operation.weight)
+        if earlier is not None:
             _multiply(stack, dy, earlier.gradients, earlier.gradient_products, step)
         dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
-        _backward(dy, x, dx, ctx.operation, stack, earlier, step)
+        block_i = 128 if images <= 32 else 64  # what a program holds grows with the batch
+        stack.launch(
+            kernels.linear_backward,
+            triton.cdiv(inputs, block_i),
+            dy,
+            x,
+            *_weights(operation, stack, earlier, x),
+            x if dx is None else dx,
+            x if earlier is None else earlier.gradient_products,
+            x if earlier is None else earlier.inputs,
+            *(images, inputs, outputs),
+            *_steps(earlier, step),
+            **_constants(operation, stack, earlier),
+            NEEDS_INPUT=dx is not None,
+            MOVES=earlier is None,
+            BLOCK_B=power_of_two(images, 16, LARGEST_BATCH),
+            BLOCK_O=32,
+            BLOCK_I=block_i,
+            num_warps=4,
+            num_stages=2 if earlier is None or earlier.copy is None else 4,
+        )
         if earlier is not None:
-            earlier.inputs[:, step] = x.view(stack.positions, -1, x.shape[1])
-            earlier.gradients[:, step] = dy.view(stack.positions, -1, dy.shape[1])
+            earlier.inputs[:, step] = x.view(stack.positions, images, inputs)
+            earlier.gradients[:, step] = dy.view(stack.positions, images, outputs)
             if step == earlier.inputs.shape[1] - 1:
-                _update(ctx.operation, stack, earlier)
+                _update(operation, stack, earlier)
         return dx, None, None, None, None
+
+
+def _weights(operation: Dense, stack: Buffers, earlier: Earlier | None, unused: Tensor) -> tuple[Tensor, ...]:
+    """Weight, bias and rounded copy, as both kernels take them."""
+    copy = None if earlier is None else earlier.copy
+    return stack.parameter(operation.weight), stack.parameter(operation.bias), unused if copy is None else copy
+
+
+def _steps(earlier: Earlier | None, step: int) -> tuple[int, int]:
+    """Earlier steps that products need, and all steps of the slot."""
+    return (0, 1) if earlier is None else (step, earlier.inputs.shape[1])
+
+
+def _constants(operation: Dense, stack: Buffers, earlier: Earlier | None) -> dict[str, Any]:
+    """What both kernels are compiled with."""
+    return {
+        "HAS_BIAS": operation.bias is not None,
+        "FROM_COPY": earlier is not None and earlier.copy is not None,
+        "ALIGNED": stack.alignment(operation.weight),
+    }
 
 
 def _multiply(stack: Buffers, now: Tensor, before: Tensor, products: Tensor, step: int) -> None:
     """Products of this step's rows with those of all earlier steps."""
+    if step == 0:
+        return
     steps, images, length = before.shape[1:]
-    kernels.products_with_earlier[(step, stack.positions)](
+    stack.launch(
+        kernels.products_with_earlier,
+        step,
         now,
         before,
         products,
-        stack.count,
-        steps,
-        images,
-        length,
-        PRECISION=stack.precision,
+        *(steps, images, length),
         BLOCK_B=power_of_two(images, 16, LARGEST_BATCH),
         BLOCK_I=128 if stack.dtype is torch.bfloat16 else 32,
         num_warps=4,
-    )
-
-
-def _forward(x: Tensor, operation: Dense, stack: Buffers, earlier: Earlier | None, step: int) -> Tensor:
-    outputs, inputs = stack.shape(operation.weight)
-    images, half = len(x) // stack.positions, x.dtype is torch.bfloat16
-    block_b = power_of_two(images, 16, 64)
-    copy = None if earlier is None else earlier.copy
-    y = x.new_empty(len(x), outputs)
-    kernels.linear_forward[(triton.cdiv(outputs, 64) * triton.cdiv(images, block_b), stack.positions)](
-        x,
-        stack.parameter(operation.weight),
-        stack.weights if operation.bias is None else stack.parameter(operation.bias),
-        x if copy is None else copy,
-        y,
-        x if earlier is None else earlier.input_products,
-        x if earlier is None else earlier.gradients,
-        stack.rows,
-        stack.count,
-        stack.rate,
-        stack.stride,
-        images,
-        inputs,
-        outputs,
-        0 if earlier is None else step,
-        1 if earlier is None else earlier.inputs.shape[1],
-        HAS_BIAS=operation.bias is not None,
-        FROM_COPY=copy is not None,
-        ALIGNED=stack.alignment(operation.weight),
-        PRECISION=stack.precision,
-        BLOCK_B=block_b,
-        BLOCK_R=power_of_two(images, 16, LARGEST_BATCH),
-        BLOCK_O=64,
-        BLOCK_I=64 if half else 32,
-        num_warps=8 if half else 4,
-        num_stages=4 if half else 2,
-    )
-    return y
-
-
-def _backward(
-    dy: Tensor,
-    x: Tensor,
-    dx: Tensor | None,
-    operation: Dense,
-    stack: Buffers,
-    earlier: Earlier | None,
-    step: int,
-) -> None:
-    outputs, inputs = stack.shape(operation.weight)
-    images = len(x) // stack.positions
-    copy = None if earlier is None else earlier.copy
-    block_i = 128 if images <= 32 else 64  # what a program holds grows with the batch
-    kernels.linear_backward[(triton.cdiv(inputs, block_i), stack.positions)](
-        dy,
-        x,
-        stack.parameter(operation.weight),
-        stack.weights if operation.bias is None else stack.parameter(operation.bias),
-        x if copy is None else copy,
-        x if dx is None else dx,
-        x if earlier is None else earlier.gradient_products,
-        x if earlier is None else earlier.inputs,
-        stack.rows,
-        stack.count,
-        stack.rate,
-        stack.stride,
-        images,
-        inputs,
-        outputs,
-        0 if earlier is None else step,
-        1 if earlier is None else earlier.inputs.shape[1],
-        HAS_BIAS=operation.bias is not None,
-        NEEDS_INPUT=dx is not None,
-        FROM_COPY=copy is not None,
-        MOVES=earlier is None,
-        ALIGNED=stack.alignment(operation.weight),
-        PRECISION=stack.precision,
-        BLOCK_B=power_of_two(images, 16, LARGEST_BATCH),
-        BLOCK_O=32,
-        BLOCK_I=block_i,
-        num_warps=4,
-        num_stages=2 if copy is None else 4,
     )
 
 
@@ -187,20 +162,14 @@ def _update(operation: Dense, stack: Buffers, earlier: Earlier) -> None:
     outputs, inputs = stack.shape(operation.weight)
     steps, images = earlier.inputs.shape[1:3]
     side = 64 if stack.dtype is torch.bfloat16 else 32
-    kernels.rank_update[(triton.cdiv(outputs, side) * triton.cdiv(inputs, side), stack.positions)](
+    stack.launch(
+        kernels.rank_update,
+        triton.cdiv(outputs, side) * triton.cdiv(inputs, side),
         stack.parameter(operation.weight),
         earlier.inputs,
         earlier.gradients,
-        stack.rows,
-        stack.count,
-        stack.rate,
-        stack.stride,
-        images,
-        inputs,
-        outputs,
-        steps,
+        *(images, inputs, outputs, steps),
         ALIGNED=stack.alignment(operation.weight),
-        PRECISION=stack.precision,
         BLOCK_B=power_of_two(images, 16, LARGEST_BATCH),
         BLOCK_O=side,
         BLOCK_I=side,

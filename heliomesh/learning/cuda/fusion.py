@@ -9,6 +9,7 @@ from heliomesh.learning.stacked_graph import (
     Convolution,
     GroupNorm,
     Instruction,
+    Operation,
     Program,
     is_kind,
     only_producer,
@@ -41,12 +42,7 @@ class PooledConvolution:
 def fuse(program: Program) -> Program:
     """Merge layers; raises ScenarioError for what the kernels do not know."""
     _check_layers(program)
-    steps = [
-        replace(step, operation=FusedNorm(step.operation, residual=False, relu=False))
-        if isinstance(step.operation, GroupNorm)
-        else step
-        for step in program.instructions
-    ]
+    steps = [replace(step, operation=_alone(step.operation)) for step in program.instructions]
     for kind, merge in (("add", _with_residual), ("relu", _with_relu)):
         for step in list(steps):
             if is_kind(step, kind):
@@ -54,6 +50,16 @@ def fuse(program: Program) -> Program:
     for pool in [step for step in steps if is_kind(step, "max_pool")]:
         steps = _with_pooling(steps, pool, program)
     return replace(program, instructions=tuple(steps))
+
+
+def _alone(operation: Operation) -> Operation | FusedNorm | PooledConvolution:
+    """A layer as its kernel takes it, not yet merged with others."""
+    match operation:
+        case GroupNorm():
+            return FusedNorm(operation, residual=False, relu=False)
+        case Convolution():
+            return PooledConvolution(operation, window=1, flat=False)
+    return operation
 
 
 def _check_layers(program: Program) -> None:
@@ -92,9 +98,10 @@ def _with_pooling(steps: list[Instruction], pool: Instruction, program: Program)
     if pool.operation.window not in (2, 4) or relu is None or not is_kind(relu, "relu"):
         return steps
     before = only_producer(steps, relu.inputs[0], program)
-    if before is None or not isinstance(before.operation, Convolution):
+    if before is None or not isinstance(before.operation, PooledConvolution):
         return steps
     users = [step for step in steps if pool.output in step.inputs]
     flat = len(users) == 1 and is_kind(users[0], "flatten") and pool.output != program.result
-    merged = Instruction(pool.output, PooledConvolution(before.operation, pool.operation.window, flat), before.inputs)
+    pooled = replace(before.operation, window=pool.operation.window, flat=flat)
+    merged = Instruction(pool.output, pooled, before.inputs)
     return [merged if step is pool else step for step in steps if step not in (relu, before)]

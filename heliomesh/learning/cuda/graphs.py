@@ -1,7 +1,15 @@
 """The fused strategy: K steps of all active devices on fixed memory, captured once as a CUDA graph and replayed.
 
 Positions beyond the number of active devices cost nothing, so one graph serves every number up to its own.
+
+A layer reads its weights from the flat (row, parameter) matrix and, when its gradient arrives, computes the gradient
+of its input and then moves its own weights: w ← w − η ∂f/∂w. Autograd carries activations only. During a slot,
+convolutions keep their weights in another order, and wide dense layers keep what they met. Only import this module
+where Triton is installed.
 """
+
+# PyTorch's autograd functions have no types.
+# mypy: allow-untyped-calls
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,12 +18,14 @@ import torch
 from torch import Tensor
 
 from heliomesh.learning.cuda.buffers import Buffers
-from heliomesh.learning.cuda.dense_layer import LARGEST_BATCH
-from heliomesh.learning.cuda.layers import begin, end, executors
+from heliomesh.learning.cuda.convolution_layer import ConvolutionStep, move_filters
+from heliomesh.learning.cuda.dense_layer import LARGEST_BATCH, DenseStep, earlier_steps
+from heliomesh.learning.cuda.fusion import FusedNorm, PooledConvolution
+from heliomesh.learning.cuda.norm_layer import NormStep
 from heliomesh.learning.precision import Precision, activation_type
 from heliomesh.learning.scoring import evaluate_together, mean_losses
 from heliomesh.learning.stacked import Layout, Samples, Scores
-from heliomesh.learning.stacked_graph import Dense, Program, refuse
+from heliomesh.learning.stacked_graph import Dense, Executors, Program, refuse
 
 _GRAPHS_KEPT = 8
 _WARM_UPS = 2  # rounds before a capture: kernels are compiled in the first, libraries set up in both
@@ -73,7 +83,8 @@ class Fused:
         return self._slots[key]
 
     def _new_slot(self, weights: Tensor, samples: Samples, room: int, steps: int, batch: int) -> _Slot:
-        self._check(batch)
+        if batch > LARGEST_BATCH and self._layers(Dense):
+            raise refuse("fused", f"learning.batch = {batch}, more than {LARGEST_BATCH} samples for a dense layer")
         device = weights.device
         slot = _Slot(
             torch.zeros(room, dtype=torch.int64, device=device),
@@ -87,7 +98,7 @@ class Fused:
         return slot
 
     def _captured(self, slot: _Slot, weights: Tensor, samples: Samples) -> Any:
-        stream = torch.cuda.Stream(weights.device)  # type: ignore[no-untyped-call]
+        stream = torch.cuda.Stream(weights.device)
         stream.wait_stream(torch.cuda.current_stream(weights.device))
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UPS):
@@ -100,12 +111,9 @@ class Fused:
             self._steps(slot, weights, samples)
         return graph
 
-    def _check(self, batch: int) -> None:
-        if batch > LARGEST_BATCH and any(isinstance(step.operation, Dense) for step in self.program.instructions):
-            raise refuse("fused", f"learning.batch = {batch}, more than {LARGEST_BATCH} samples for a dense layer")
-
-    def _stack(self, weights: Tensor, slot: _Slot) -> Buffers:
-        return Buffers(
+    def _begun(self, weights: Tensor, slot: _Slot, steps: int = 1, images: int = 0) -> Buffers:
+        """What layers share in ``steps`` steps of ``images`` samples; networks are evaluated in one step."""
+        stack = Buffers(
             weights,
             self.layout,
             slot.rows,
@@ -115,23 +123,38 @@ class Fused:
             "tf32" if self.precision == "tf32" else "ieee",
             torch.zeros(1, device=weights.device, requires_grad=True),
         )
+        for operation in self._layers(PooledConvolution):
+            move_filters(stack, operation.convolution, back=False)
+        for operation in self._layers(Dense):
+            earlier = earlier_steps(stack, operation, steps, images)
+            if earlier is not None:
+                stack.earlier[operation.weight] = earlier
+        return stack
+
+    def _layers(self, kind: type) -> list[Any]:
+        return [step.operation for step in self.program.instructions if isinstance(step.operation, kind)]
 
     def _steps(self, slot: _Slot, weights: Tensor, samples: Samples) -> None:
         """All K steps; layers move their weights when their gradients arrive."""
-        stack = self._stack(weights, slot)
         steps, batch = slot.batches.shape[1:]
-        begin(stack, self.program, steps, batch)
+        stack = self._begun(weights, slot, steps, batch)
         slot.losses.zero_()
         for step in range(steps):
             picked = slot.batches[:, step]
             losses = mean_losses(self._logits(stack, samples.inputs[picked], step), samples.labels[picked])
-            losses.sum().backward()  # type: ignore[no-untyped-call]
+            losses.sum().backward()
             slot.losses += losses.detach() / steps
-        end(stack, self.program)
+        for operation in self._layers(PooledConvolution):
+            move_filters(stack, operation.convolution, back=True)
 
     def _logits(self, stack: Buffers, inputs: Tensor, step: int = 0) -> Tensor:
         """(position, batch, class) of inputs (position, batch, …)."""
-        folded = self.program.run(executors(stack, step), inputs.flatten(0, 1).to(stack.dtype))
+        executors: Executors = {
+            Dense: lambda operation, x: DenseStep.apply(x, stack.anchor, operation, stack, step),
+            PooledConvolution: lambda operation, x: ConvolutionStep.apply(x, stack.anchor, operation, stack),
+            FusedNorm: lambda operation, x, *residual: NormStep.apply(x, stack.anchor, operation, stack, *residual),
+        }
+        folded = self.program.run(executors, inputs.flatten(0, 1).to(stack.dtype))
         return folded.view(*inputs.shape[:2], -1)
 
     def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
@@ -140,8 +163,6 @@ class Fused:
         def logits(part: Tensor, inputs: Tensor) -> Tensor:
             count = torch.full((1,), len(part), dtype=torch.int32, device=weights.device)
             slot = _Slot(part, count, count, part, part)
-            stack = self._stack(weights, slot)
-            begin(stack, self.program)
-            return self._logits(stack, inputs)
+            return self._logits(self._begun(weights, slot), inputs)
 
         return evaluate_together(logits, rows, samples, picked)

@@ -1,4 +1,4 @@
-"""Triton kernels of group norms, of sums over pixels, and of parameters that are vectors: biases, scales and shifts.
+"""Triton kernels of group norms, and of parameters that are vectors: biases, scales and shifts.
 
 Axes and positions are those of `convolution_kernels.py`. Only import this module where Triton is installed.
 """
@@ -10,41 +10,19 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["positions", "splits"])
-def channel_sums(
-    dy, partial, count, positions, pixels, channels, splits, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr
-):
-    """Σ over one of several ranges of pixels: partial (split, position, channel) of dy (position, pixel, channel)."""
-    position = tl.program_id(1)
-    if position >= tl.load(count):
-        return
-    place = position.to(tl.int64)
-    split = tl.program_id(0) % splits
-    channel = tl.program_id(0) // splits * BLOCK_C + tl.arange(0, BLOCK_C)
-    dy += place * (pixels * channels)
-    steps = tl.cdiv(tl.cdiv(pixels, BLOCK_P), splits)
-    total = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
-    for step in range(split * steps, (split + 1) * steps):
-        pixel = step * BLOCK_P + tl.arange(0, BLOCK_P)
-        known = (pixel < pixels)[:, None] & (channel < channels)[None, :]
-        total += tl.load(dy + pixel[:, None] * channels + channel[None, :], mask=known, other=0.0).to(tl.float32)
-    partial += (split * positions + place) * channels
-    tl.store(partial + channel, tl.sum(total, 0), mask=channel < channels)
-
-
 @triton.jit(do_not_specialize=["splits"])
 def vector_update(
     weights,
     partial,
-    rows,
-    count,
-    rate,
-    weights_stride,
     split_stride,
     position_stride,
     length,
     distance,
     splits,
+    rows,
+    count,
+    rate,
+    weights_stride,
     VECTORS: tl.constexpr,
     BLOCK_S: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -85,11 +63,11 @@ def group_norm_forward(
     shift,
     y,
     moments,
+    images,
+    epsilon,
     rows,
     count,
     weights_stride,
-    images,
-    epsilon,
     PIXELS: tl.constexpr,
     CHANNELS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -162,10 +140,10 @@ def group_norm_backward(
     dx,
     residual_gradient,
     partial,
+    images,
     rows,
     count,
     weights_stride,
-    images,
     PIXELS: tl.constexpr,
     CHANNELS: tl.constexpr,
     GROUP: tl.constexpr,

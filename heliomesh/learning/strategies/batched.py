@@ -4,7 +4,7 @@ A perceptron's step is shorter than PyTorch's way to it, so several rows share e
 between slots. A device's K steps are computed in float64, so that the order of sums hardly shows. Averaging stays
 float32: PyTorch without vector units rounds it otherwise, which moved losses by up to 2e-7 and no accuracy.
 
-Autograd carries activations, and a layer's backward pass is its SGD step, as in `moving_layers.py`. Pieces of the
+Autograd carries activations, and a layer's backward pass is its SGD step: see `moving_layers.py`. Pieces of the
 rows go to as many threads as PyTorch has. Products of a row are rounded alike whoever is beside it.
 """
 
@@ -13,12 +13,11 @@ rows go to as many threads as PyTorch has. Products of a row are rounded alike w
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from heliomesh.learning.on_cores import on_all_cores, program_on_a_cpu
+from heliomesh.learning.moving_layers import MovingLayers, on_all_cores, program_on_a_cpu
 from heliomesh.learning.precision import Precision
 from heliomesh.learning.scoring import LEAST_ROWS, evaluate_together, mean_losses
 from heliomesh.learning.stacked import Layout, Samples, Scores, joined, layout_of
@@ -70,15 +69,8 @@ class Batched:
 
     def _logits(self, own: Mapping[str, Tensor], inputs: Tensor, learning_rate: float = 0.0) -> Tensor:
         """(row, sample, class) for inputs (row, sample, …)."""
-        rows, samples = inputs.shape[:2]
-
-        def dense(operation: Dense, x: Tensor) -> Tensor:
-            bias = None if operation.bias is None else own[operation.bias]
-            stacked = x.reshape(rows, -1, x.shape[-1])
-            y: Tensor = _MovingDense.apply(stacked, own[operation.weight], bias, learning_rate)
-            return y.view(*x.shape[:-1], -1)
-
-        return self.program.run({Dense: dense}, inputs.double().flatten(0, 1)).view(rows, samples, -1)
+        layers = MovingLayers(own, learning_rate).executors()
+        return self.program.run(layers, inputs.double().flatten(0, 1)).view(*inputs.shape[:2], -1)
 
     def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
         """Scores of ``weights[rows]``; see `Strategy.evaluate`."""
@@ -99,25 +91,6 @@ class Batched:
 def _filled(rows: Tensor) -> Tensor:
     """Places of the rows, one of them twice where it would be alone."""
     return torch.arange(max(len(rows), LEAST_ROWS)) % len(rows)
-
-
-class _MovingDense(torch.autograd.Function):
-    """y = x wᵀ + b of every row, x (row, sample, input); the backward pass moves w and b: w ← w − η ∂f/∂w."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, learning_rate: float) -> Tensor:
-        ctx.x, ctx.weight, ctx.bias, ctx.learning_rate = x, weight, bias, learning_rate
-        inputs = weight.transpose(1, 2)
-        return torch.bmm(x, inputs) if bias is None else torch.baddbmm(bias[:, None], x, inputs)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        below = torch.bmm(gradient, ctx.weight) if ctx.needs_input_grad[0] else None
-        if ctx.needs_input_grad[1]:
-            ctx.weight.data.baddbmm_(gradient.transpose(1, 2), ctx.x, alpha=-ctx.learning_rate)
-        if ctx.needs_input_grad[2]:
-            ctx.bias.data.add_(gradient.sum(1), alpha=-ctx.learning_rate)
-        return below, None, None, None
 
 
 def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Batched:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from heliomesh.learning.moving_layers import MovingLayers, channels_last
-from heliomesh.learning.on_cores import on_all_cores, program_on_a_cpu
+from heliomesh.learning.moving_layers import MovingLayers, channels_last, on_all_cores, program_on_a_cpu
 from heliomesh.learning.precision import Precision
-from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of, sample_chunks
+from heliomesh.learning.scoring import evaluate_by_row
+from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of
 from heliomesh.learning.stacked_graph import Program, with_fused_pools
 
 _EVALUATED_AT_ONCE = 250  # samples; few, so that activations stay in a processor's cache
@@ -55,26 +55,12 @@ class Cores:
 
     def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
         """Scores of ``weights[rows]``; pieces of the samples are scored side by side. See `Strategy.evaluate`."""
-        met = [samples] * len(rows) if picked is None else [samples.at(places) for places in picked]
-        tasks = [
-            (place, row, part)
-            for place, row in enumerate(rows.tolist())
-            for part in sample_chunks(met[place], _EVALUATED_AT_ONCE)
-        ]
 
-        def score(place: int, row: int, part: Samples) -> tuple[int, Tensor, Tensor]:
+        def logits(row: int, inputs: Tensor) -> Tensor:
             own = {name: _copy(value) for name, value in self.layout.views(weights[row]).items()}
-            with torch.no_grad():
-                logits = self.program.run(MovingLayers(own).executors(), channels_last(part.inputs))
-                loss = cross_entropy(logits, part.labels, reduction="sum")
-            return place, loss, (logits.argmax(-1) == part.labels).sum()
+            return self.program.run(MovingLayers(own).executors(), channels_last(inputs))
 
-        loss, right = (weights.new_zeros(len(rows)) for _ in range(2))
-        for place, part_loss, part_right in on_all_cores(score, tasks):  # in order, so that sums are rounded alike
-            loss[place] += part_loss
-            right[place] += part_right
-        count = len(samples.labels) if picked is None else picked.shape[1]
-        return Scores(loss / count, right / count)
+        return evaluate_by_row(logits, rows, samples, picked, _EVALUATED_AT_ONCE, on_all_cores)
 
 
 def _copy(value: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from heliomesh.learning.precision import Precision, activation_type, arithmetic, check_precision, widened
-from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of, sample_chunks
+from heliomesh.learning.scoring import evaluate_by_row
+from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of
 from heliomesh.learning.stacked_graph import refuse, trace
 from heliomesh.scenario.errors import ScenarioError
 
@@ -82,17 +83,14 @@ class Loop:
     def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
         """Scores row by row; see `Strategy.evaluate`."""
         self.model.to(weights.device, activation_type(self.precision, weights.dtype)).eval()
-        loss, right = (weights.new_zeros(len(rows)) for _ in range(2))
-        with torch.no_grad(), arithmetic(self.precision, weights.device):
-            for position, row in enumerate(rows.tolist()):
-                parameters = self._load(list(self.layout.views(weights[row]).values()))
-                met = samples if picked is None else samples.at(picked[position])
-                for part in sample_chunks(met, _EVALUATED_AT_ONCE.get(weights.device.type, 250)):
-                    logits = widened(self.model(part.inputs.to(parameters[0].dtype)))
-                    loss[position] += cross_entropy(logits, part.labels, reduction="sum")
-                    right[position] += (logits.argmax(-1) == part.labels).sum()
-        count = len(samples.labels) if picked is None else picked.shape[1]
-        return Scores(loss / count, right / count)
+        size = _EVALUATED_AT_ONCE.get(weights.device.type, 250)
+
+        def logits(row: int, inputs: Tensor) -> Tensor:
+            parameters = self._load(list(self.layout.views(weights[row]).values()))
+            return self.model(inputs.to(parameters[0].dtype))  # type: ignore[no-any-return]
+
+        with arithmetic(self.precision, weights.device):
+            return evaluate_by_row(logits, rows, samples, picked, size)
 
 
 def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Loop:

@@ -5,6 +5,7 @@ Active rows are copied side by side, trained together with PyTorch's own operati
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -75,10 +76,7 @@ class Vectorised:
         """(row, batch, class) by parameters (row, …) and inputs (row, batch, …)."""
         dtype = activation_type(self.precision, next(iter(parameters.values())).dtype)
         given = {name: value.to(dtype) for name, value in parameters.items()}
-        return torch.func.vmap(self._one_row)(given, inputs.to(dtype))
-
-    def _one_row(self, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        return functional_call(self.model, parameters, (inputs,))  # type: ignore[no-any-return]
+        return torch.func.vmap(partial(functional_call, self.model))(given, inputs.to(dtype))  # type: ignore[no-any-return]
 
     def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
         """Scores of several rows at once; see `Strategy.evaluate`."""
