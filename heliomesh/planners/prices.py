@@ -118,8 +118,6 @@ class Coordinated(ActionPolicy):
         if few is not None:
             return few
         batch = self.coordination.batch(self.coordination.shares_tables(self.messages))
-        if seen.weather.shape[0] <= batch:
-            return self._decide(slot, seen)
         return torch.cat([self._decide(slot, piece) for piece in seen.pieces(batch)])
 
     def _decide(self, slot: int, seen: Observation) -> Tensor:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -78,6 +78,14 @@ class Options(EndlessOptions):
     )
 
 
+class Stored(NamedTuple):
+    """The tables of a group's receivers, and how they are read."""
+
+    table: JointTable  # by kind, stored slot and channel state
+    first_row: Tensor  # (stored slot, receiver) rows of channels at their lowest levels
+    sites: list[Tensor]  # the sites into every receiver, one after the other; (receiver,) each
+
+
 @dataclass(frozen=True)
 class ReceiverTables(ActionPolicy):
     """Joint decisions on the receivers' tables, or at the devices' own values."""
@@ -98,8 +106,6 @@ class ReceiverTables(ActionPolicy):
         few = self.action_ahead(slot, seen)
         if few is not None:
             return few
-        if seen.weather.shape[0] <= self._batch:
-            return self._decide(slot, seen)
         return torch.cat([self._decide(slot, piece) for piece in seen.pieces(self._batch)])
 
     def _decide(self, slot: int, seen: Observation) -> Tensor:
@@ -118,19 +124,18 @@ class ReceiverTables(ActionPolicy):
 
     def values_left(self, slot: int, group: Group, seen: Observation) -> Tensor:
         """W_i for all joint actions of a group; (batch, receiver, joint action)."""
-        table = self._tables[group.offset]
         row = self._rows([slot], group, seen.channel_level.unsqueeze(0))[0]
+        table = self._stored[group.offset].table
         return EnergyAfterAction(self.grids[group.heard], seen).joint_values(table.values, row, group.actors)
 
     def _rows(self, slots: Sequence[int], group: Group, channel_level: Tensor) -> Tensor:
         """Rows of receivers' tables, by channels (slot, batch, site); (slot, batch, receiver)."""
-        first, *others = self._sites[group.offset]
+        _, first_row, (first, *others) = self._stored[group.offset]
         state = channel_level[..., first]
         for sites in others:
             state = state * self.problem.channel.levels + channel_level[..., sites]
-        first_row, grid = self._first_rows[group.offset], self.grids[group.heard]
-        stored = [min(grid.slots - 1 - slot, len(first_row) - 1) for slot in slots]
-        return first_row[stored].unsqueeze(1) + state
+        last = self.grids[group.heard].slots - 1
+        return first_row[[min(last - slot, len(first_row) - 1) for slot in slots]].unsqueeze(1) + state
 
     def ahead(self, slots: Sequence[int], channel_level: Tensor, weather: Tensor) -> Ahead | None:
         """Decisions by NumPy, for few devices."""
@@ -139,7 +144,7 @@ class ReceiverTables(ActionPolicy):
         coordination, left = self.coordination, self._numpy_lookups
         groups = coordination.groups if self.futures is None else ()
         now = [coordination.costs_ahead(group, channel_level) for group in coordination.groups]
-        tables = [self._tables[group.offset] for group in groups]
+        tables = [self._stored[group.offset].table for group in groups]
         entries = [self._first_entries(slots, group, channel_level, weather) for group in groups]
         idle, alone = left[0].idle_cost, left[0].first_entries(weather)
         futures = None if self.futures is None else self.futures.numpy()
@@ -159,7 +164,7 @@ class ReceiverTables(ActionPolicy):
     def _first_entries(self, slots: Sequence[int], group: Group, channel_level: Tensor, weather: Tensor) -> Ints:
         """Where a group's tables are read in several slots, as `JointTable` has them."""
         row = self._rows(slots, group, channel_level)
-        return self._tables[group.offset].first_entries(row, weather * self.grids[group.heard].battery.levels)
+        return self._stored[group.offset].table.first_entries(row, weather * self.grids[group.heard].battery.levels)
 
     @cached_property
     def _numpy_lookups(self) -> dict[int, NumpyEnergyLookup]:
@@ -167,35 +172,24 @@ class ReceiverTables(ActionPolicy):
         return {heard: NumpyEnergyLookup(grid) for heard, grid in {0: self.problem, **self.grids}.items()}
 
     @cached_property
-    def _tables(self) -> dict[int, JointTable]:
-        """Per group offset: tables by kind, stored slot and channel state; short ones are continued."""
-        found = {}
+    def _stored(self) -> dict[int, Stored]:
+        """Tables per group offset; those with fewer slots than others of the group are continued."""
+        channel, found = self.problem.channel, {}
+        one = self.problem.scenario.channel.state == "receiver"
         for group in self.coordination.groups:
-            tables = [self.tables[kind] for kind in torch.unique(self.kind_of[group.offset]).tolist()]
+            used, kinds = torch.unique(self.kind_of[group.offset], return_inverse=True)
+            tables = [self.tables[kind] for kind in used.tolist()]
             longest, grid = max(map(len, tables)), self.grids[group.heard]
             whole = [torch.cat([table, table[-1:].expand(longest - len(table), -1)]) for table in tables]
             values = torch.stack(whole).reshape(-1, grid.num_energy**group.heard)
-            found[group.offset] = JointTable(values, group.actors, grid.num_energy, len(grid.actions))
+            sites = channel.site_of_edge[group.edges[:, :1] if one else group.edges].T.contiguous()
+            slot = torch.arange(longest, device=kinds.device).unsqueeze(1)
+            found[group.offset] = Stored(
+                JointTable(values, group.actors, grid.num_energy, len(grid.actions)),
+                (kinds * longest + slot) * channel.levels ** len(sites),
+                list(sites),
+            )
         return found
-
-    @cached_property
-    def _first_rows(self) -> dict[int, Tensor]:
-        """Per group offset: rows of channels at their lowest levels; (stored slot, receiver)."""
-        found = {}
-        for group in self.coordination.groups:
-            used, kinds = torch.unique(self.kind_of[group.offset], return_inverse=True)
-            states = self.problem.channel.levels ** len(self._sites[group.offset])
-            slots = len(self._tables[group.offset].values) // (len(used) * states)
-            found[group.offset] = (kinds * slots + torch.arange(slots, device=kinds.device).unsqueeze(1)) * states
-        return found
-
-    @cached_property
-    def _sites(self) -> dict[int, list[Tensor]]:
-        """Per group offset: the sites into every receiver, one after the other; (receiver,) each."""
-        channel, groups = self.problem.channel, self.coordination.groups
-        one = self.problem.scenario.channel.state == "receiver"
-        sites = {group.offset: channel.site_of_edge[group.edges[:, :1] if one else group.edges] for group in groups}
-        return {offset: list(into.T.contiguous()) for offset, into in sites.items()}
 
     @cached_property
     def _batch(self) -> int:
@@ -216,22 +210,26 @@ def plan(context: PlannerContext[Options]) -> Plan:
 
 
 def _plan(context: PlannerContext[Options]) -> Plan:
+    coordination = Coordination(context.problem)
+    coordination.check_fits(context.options.memory_gib)
+    messages = coordination.message_rounds(context.options.messages)
+    made = _by_tables(context, coordination, messages) if context.options.largest_table != 0 else None
+    return made if made is not None else _by_values(context, coordination, messages)
+
+
+def _by_tables(context: PlannerContext[Options], coordination: Coordination, messages: int) -> Plan | None:
+    """A dynamic program per kind of surroundings; None where tables would be coarse or larger than asked for."""
     problem, options = context.problem, context.options
-    coordination = Coordination(problem)
-    coordination.check_fits(options.memory_gib)
-    layout = _layout(problem, coordination, options)
-    messages = coordination.message_rounds(options.messages)
-    if layout is None:
-        return _by_values(context, coordination, messages)
-    solve = partial(_futures, options, layout.grids)
-    solved = list(
-        context.track(context.parallel_map(solve, layout.clusters), "receiver tables", len(layout.clusters))
-    )
-    tables = tuple(table for table, _ in solved)
-    policy = ReceiverTables(
-        layout.problem, coordination, layout.grids, tables, layout.kind_of, None, options.rounds, messages
-    )
-    levels = ", ".join(f"{grid.battery.levels} for {heard}" for heard, grid in sorted(layout.grids.items()))
+    clusters, kind_of = surroundings(problem, coordination)
+    grids = _grids(problem, clusters, options)
+    if grids is None:
+        return None
+    check_fits("receiver tables", _table_bytes(grids, clusters), options.memory_gib, _REMEDY)
+    solving = context.parallel_map(partial(_futures, options, grids), clusters)
+    solved = list(context.track(solving, "receiver tables", len(clusters)))
+    tables, own = tuple(table for table, _ in solved), next(iter(grids.values()), problem)
+    policy = ReceiverTables(own, coordination, grids, tables, kind_of, None, options.rounds, messages)
+    levels = ", ".join(f"{grid.battery.levels} for {heard}" for heard, grid in sorted(grids.items()))
     note = f"{len(tables)} different tables; battery levels by devices heard: {levels or 'none'}"
     made = _as_plan(policy, note, max((table.numel() for table in tables), default=0))
     return replace(made, converged=all(settled for _, settled in solved))
@@ -268,21 +266,8 @@ def _by_values(context: PlannerContext[Options], coordination: Coordination, mes
 _OWN_LEVELS = 41
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Which tables there are, and on which grids."""
-
-    problem: Problem
-    grids: dict[int, Problem]  # by number of devices heard
-    clusters: list[Part]  # one receiver and what it hears, per kind of surroundings
-    kind_of: dict[int, Tensor]  # per group offset: (receiver,)
-
-
-def _layout(problem: Problem, coordination: Coordination, options: Options) -> Layout | None:
-    """Grids as fine as work and memory allow; None where tables would be coarse or larger than asked for."""
-    if options.largest_table == 0:
-        return None
-    clusters, kind_of = surroundings(problem, coordination)
+def _grids(problem: Problem, clusters: list[Part], options: Options) -> dict[int, Problem] | None:
+    """Problems by number of devices heard, on grids as fine as work and memory allow; None as `_by_tables`."""
     named = options.levels or problem.scenario.energy.battery_levels or not options.interpolate
     grids: dict[int, Problem] = {}
     for cluster in clusters:
@@ -292,16 +277,11 @@ def _layout(problem: Problem, coordination: Coordination, options: Options) -> L
             if most < _FEWEST_LEVELS and not named and options.largest_table is None:
                 return None
             grids[heard] = plan_grid(problem, options.levels, options.interpolate, most)
-    sizes = _table_sizes(grids, clusters)
+    sizes = [table_size(grids[len(cluster.devices)], cluster) for cluster in clusters]
     if options.largest_table is not None:
-        fits = max(sizes, default=0) <= options.largest_table
-    else:
-        fits = sum(sizes) <= _NAMED_WORK and _table_bytes(grids, clusters) <= options.memory_gib * 2**30
-    if not fits:
-        return None
-    needed = _table_bytes(grids, clusters)
-    check_fits("receiver tables", needed, options.memory_gib, _REMEDY)
-    return Layout(next(iter(grids.values()), problem), grids, clusters, kind_of)
+        return grids if max(sizes, default=0) <= options.largest_table else None
+    fits = sum(sizes) <= _NAMED_WORK and _table_bytes(grids, clusters) <= options.memory_gib * 2**30
+    return grids if fits else None
 
 
 _TABLE_WORK = 20_000_000  # states × joint actions of all tables
@@ -324,16 +304,6 @@ def _table_bytes(grids: Mapping[int, Problem], clusters: list[Part]) -> float:
         stored += grid.dtype.itemsize * grid.slots * float(entries(grid.sizes(cluster.states)))
         search = max(search, induction_bytes(grid.wide, cluster, with_code=False))
     return 2 * stored + search
-
-
-def _table_sizes(grids: Mapping[int, Problem], clusters: list[Part]) -> list[int]:
-    """`table_size` of every cluster; those with as many devices and sites have the same."""
-    found: dict[tuple[int, int], int] = {}
-    for cluster in clusters:
-        shape = len(cluster.devices), len(cluster.sites)
-        if shape not in found:
-            found[shape] = table_size(grids[len(cluster.devices)], cluster)
-    return [found[len(cluster.devices), len(cluster.sites)] for cluster in clusters]
 
 
 def table_size(problem: Problem, cluster: Part) -> int:

@@ -15,11 +15,9 @@ In the first two episodes are the last axis, so that rows of edges, devices and 
 times faster, and so is ``index_select`` than indexing. What does not change from round to round is gathered once.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,12 +26,11 @@ import torch
 from torch import Tensor
 
 from heliomesh.physics.link import Radio
-from heliomesh.slot.ties import TIE, first_least, first_least_of
+from heliomesh.slot.ties import first_least, first_least_of
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.int64]
 _FEW_CHANGED = 1 / 32  # share of tables below which only devices near them are asked
-_DOUBT = 0.1  # of a tie: sums in any order differ by less
 
 
 def by_colour(colour: Sequence[int], device: torch.device) -> list[Tensor]:
@@ -166,8 +163,11 @@ class TableTurn:
     heard: Tensor  # (mover, heard by) bool: whether there is such a pair
 
 
-def table_turn(devices: Tensor, table: Tensor, place: Tensor, stride: Tensor) -> TableTurn:
-    """A turn with its pairs listed."""
+def table_turn(devices: Tensor, count: int, table: Tensor, actor: Tensor, stride: Tensor) -> TableTurn:
+    """The turn of some of ``count`` devices; every table's actors, and the strides of their actions, (pair,) each."""
+    places = place_among(devices, count)[actor]
+    which = (places >= 0).nonzero().squeeze(1)
+    table, place, stride = table[which], places[which], stride[which]
     counts = torch.bincount(place, minlength=len(devices))
     order = torch.argsort(place, stable=True)
     column = torch.arange(len(place), device=place.device) - (torch.cumsum(counts, 0) - counts)[place[order]]
@@ -285,17 +285,12 @@ class ListedResponses:
         return tuple((device, self.count ** (len(devices) - 1 - place)) for place, device in enumerate(devices))
 
     @cached_property
-    def _tables(self) -> list[tuple[int, Strides]]:
-        """Start of every receiver's table, and the strides of the devices that it hears."""
-        return [(start, self._strides(actors)) for start, actors in self.heard]
-
-    @cached_property
     def _hearing(self) -> list[list[tuple[int, Strides]]]:
-        """Tables of the receivers that hear each device."""
+        """By device: starts of the tables of receivers that hear it, and the strides of all that these hear."""
         found: list[list[tuple[int, Strides]]] = [[] for _ in self.colour]
-        for table in self._tables:
-            for device, _ in table[1]:
-                found[device].append(table)
+        for start, actors in self.heard:
+            for device in actors:
+                found[device].append((start, self._strides(actors)))
         return found
 
     @cached_property
@@ -310,60 +305,32 @@ class ListedResponses:
         Prices are counted through (device × action). A device that fewer receivers hear than another has the entry
         −1 in their place.
         """
-        most = max(map(len, self._hearing), default=0)
-        rows = list[list[list[int]]]()  # (response, action, term)
+        most, found = max(map(len, self._hearing)), []
         for device, _, others in self.listed:
-            for doings in product(range(self.count), repeat=len(others)):
-                doing = dict(zip((other for other, _ in others), doings, strict=True))
-                rows.append([self._row(device, doing | {device: own}, most) for own in range(self.count)])
-        price, *terms = np.array(rows, dtype=np.int64).reshape(-1, self.count, 1 + most).T.copy()
-        return price, terms
+            number = self.count ** len(others)
+            joint = np.indices((self.count,) * len(others)).reshape(-1, 1, number)
+            doing = dict(zip((other for other, _ in others), joint, strict=True))
+            doing[device] = np.arange(self.count).reshape(-1, 1)
+            terms = np.full((1 + most, self.count, number), -1)
+            terms[0] = device * self.count + doing[device]
+            for row, (start, strides) in enumerate(self._hearing[device], 1):
+                terms[row] = start + sum(doing[other] * stride for other, stride in strides)
+            found.append(terms)
+        price, *heard = np.concatenate(found, 2)
+        return price, heard
 
     @cached_property
     def _are_unlike(self) -> bool:
         """Whether more receivers hear some device than another."""
         return len(set(map(len, self._hearing))) > 1
 
-    def _row(self, device: int, doing: dict[int, int], most: int) -> list[int]:
-        """Where a device's price is and those tables' entries that matter to it, when devices do as given."""
-        heard = [self._entry(one, doing) for one in self._hearing[device]]
-        return [device * self.count + doing[device], *heard, *[-1] * (most - len(heard))]
+    def ends(self, tables: Floats, price: Floats, starts: Sequence[Ints], rounds: int) -> Ints:
+        """Where rounds from several starts (batch, device) end; tables (batch, entry), price (batch, device, action).
 
-    @staticmethod
-    def _entry(table: tuple[int, Strides], doing: Mapping[int, int] | Sequence[int]) -> int:
-        """Where a receiver's table is read in the flat buffer, by what devices do."""
-        place, strides = table
-        for device, stride in strides:
-            place += doing[device] * stride
-        return place
-
-    def decide(self, tables: Floats, price: Floats, starts: Sequence[Ints], rounds: int) -> Ints:
-        """The best result of rounds from several starts; tables (batch, entry), price (batch, device, action)."""
-        best, first = self.best(tables, price).tolist(), [start.tolist() for start in starts]
-        found = []
-        for episode, responses in enumerate(best):
-            ends = [self.rounds(responses, start[episode], rounds) for start in first]
-            alike = all(end == ends[0] for end in ends)
-            found.append(ends[0] if alike else ends[self._least(tables[episode], price[episode], ends)])
-        return np.array(found)
-
-    def _least(self, tables: Floats, price: Floats, ends: Sequence[Sequence[int]]) -> int:
-        """Which joint actions cost least, the first of equal ones; tables (entry,), price (device, action)."""
-        missed, paid = tables.tolist(), price.tolist()
-        places = [[self._entry(one, end) for one in self._tables] for end in ends]
-        costs = [
-            sum([missed[place] for place in heard])
-            + sum([own[action] for own, action in zip(paid, end, strict=True)])
-            for heard, end in zip(places, ends, strict=True)
-        ]
-        least = min(costs)
-        tie = 0.0 if self.exact else (abs(least) + 1) * TIE
-        doubt = _DOUBT if tables.dtype == np.float64 else math.inf
-        if tie and min(abs(cost - least - tie) for cost in costs) < doubt * tie:
-            # the order of the sums might decide: that of `Coordination.total` does
-            lost, own = tables[np.array(places)], price[np.arange(len(price)), np.array(ends)]
-            return int(first_least(torch.from_numpy(lost).sum(-1) + torch.from_numpy(own).sum(-1)))
-        return next((number for number, cost in enumerate(costs) if cost <= least + tie), 0)
+        (start, batch, device)
+        """
+        best, first = self.best(tables, price).tolist(), np.array(starts).tolist()
+        return np.array([[self.rounds(*known, rounds) for known in zip(best, row, strict=True)] for row in first])
 
     def best(self, tables: Floats, price: Floats) -> Ints:
         """The responses, (batch, response)."""

@@ -16,16 +16,7 @@ from torch import Tensor
 from heliomesh.common.memory_limit import check_fits
 from heliomesh.model.problem import Problem
 from heliomesh.model.threads import is_small
-from heliomesh.slot.colour_rounds import (
-    Floats,
-    Ints,
-    ListedResponses,
-    TableRounds,
-    TableTurn,
-    by_colour,
-    place_among,
-    table_turn,
-)
+from heliomesh.slot.colour_rounds import Floats, Ints, ListedResponses, TableRounds, TableTurn, by_colour, table_turn
 from heliomesh.slot.ties import first_least
 
 FORBIDDEN = 1e6  # stands for an infinite price where differences are taken
@@ -134,31 +125,27 @@ class Coordination:
         """f_i of a group for observed channels; (batch, receiver, joint action)."""
         problem = self.problem
         if problem.scenario.channel.state == "receiver":
-            table = self._by_level[group.offset]  # (level × receiver, joint action)
-            number = group.receivers.shape[0]
-            return table[channel_level[:, group.receivers] * number + self._counted[:number]]
+            level = channel_level[:, group.receivers]
+            row = torch.arange(level.shape[1], device=problem.device) * problem.channel.levels + level
+            return self._by_level[group.offset][row]
         fading = problem.channel.gain[channel_level[:, problem.channel.site_of_edge[group.edges]]]
         return self.missed(group, fading)
 
     @cached_property
     def _level_entries(self) -> Tensor:
-        """f_i by the level of a receiver's own channel, group after group: (level, receiver, joint action) each."""
+        """f_i by the level of a receiver's own channel, group after group: (receiver, level, joint action) each."""
         gain = self.problem.channel.gain.reshape(-1, 1, 1)
-        found = [self.missed(group, gain.expand(-1, *group.edges.shape)).flatten() for group in self.groups]
-        return torch.cat([torch.zeros(0, dtype=self.problem.dtype, device=self.problem.device), *found])
+        found = (self.missed(group, gain.expand(-1, *group.edges.shape)) for group in self.groups)
+        none = torch.zeros(0, dtype=self.problem.dtype, device=self.problem.device)
+        return torch.cat([none, *(missed.transpose(0, 1).flatten() for missed in found)])
 
     @cached_property
     def _by_level(self) -> dict[int, Tensor]:
-        """The same per group offset; (level × receiver, joint action)."""
+        """The same per group offset; (receiver × level, joint action)."""
         levels, count = self.problem.channel.levels, len(self.problem.actions)
         sizes = [levels * len(group.receivers) * count**group.heard for group in self.groups]
-        pieces = torch.split(self._level_entries, sizes) if sizes else ()
+        pieces = torch.split(self._level_entries, sizes)
         return {g.offset: piece.view(-1, count**g.heard) for g, piece in zip(self.groups, pieces, strict=True)}
-
-    @cached_property
-    def _counted(self) -> Tensor:
-        """0, 1, 2, … (device,)."""
-        return torch.arange(self.problem.num_devices, device=self.problem.device)
 
     def missed(self, group: Group, fading: Tensor) -> Tensor:
         """Σ_j a_ij q_ij for all joint actions; fading (batch, receiver, neighbour) → (batch, receiver, joint)."""
@@ -168,9 +155,7 @@ class Coordination:
         watt = watt.to(problem.dtype)  # (batch, receiver, neighbour, action)
         axes = group.edges.shape[1]
         each = [self._on_axis(watt[..., k, :], k, group.heard) for k in range(axes)]
-        everyone = torch.zeros((), dtype=problem.dtype, device=problem.device)
-        for term in each:
-            everyone = everyone + term
+        everyone = sum(each, torch.zeros((), dtype=problem.dtype, device=problem.device))
         noise = self._on_axis(problem.link.noise_watt[group.receivers].unsqueeze(-1), 0, group.heard)
         missed = torch.zeros((), dtype=problem.dtype, device=problem.device)
         for k, signal in enumerate(each):
@@ -195,29 +180,22 @@ class Coordination:
         """Devices by colour, with the tables that hear them."""
         problem, count = self.problem, len(self.problem.actions)
         none = torch.zeros(0, dtype=torch.long, device=problem.device)
-        slot_of_table, actors, strides = [none], [none], [none]
-        number = 0
-        for group in self.groups:
-            size, heard = group.actors.shape
-            slot_of_table.append(torch.arange(number, number + size, device=problem.device).repeat_interleave(heard))
-            actors.append(group.actors.flatten())
-            stride = count ** torch.arange(heard - 1, -1, -1, device=problem.device)
-            strides.append(stride.repeat(size))
-            number += size
-        table, actor, stride = torch.cat(slot_of_table), torch.cat(actors), torch.cat(strides)
-        turns = []
-        for movers in by_colour(problem.colour, problem.device):
-            place = place_among(movers, problem.num_devices)[actor]
-            which = place >= 0
-            turns.append(table_turn(movers, table[which], place[which], stride[which]))
-        return turns
+        heard = torch.cat([none, *(torch.full_like(g.receivers, g.heard) for g in self.groups)])
+        actor = torch.cat([none, *(g.actors.flatten() for g in self.groups)])
+        powers = [count ** torch.arange(g.heard - 1, -1, -1, device=problem.device) for g in self.groups]
+        stride = torch.cat([none, *(p.repeat(len(g.receivers)) for p, g in zip(powers, self.groups, strict=True))])
+        table = torch.arange(len(heard), device=problem.device).repeat_interleave(heard)
+        colours = by_colour(problem.colour, problem.device)
+        return [table_turn(movers, problem.num_devices, table, actor, stride) for movers in colours]
 
     @cached_property
-    def _starts(self) -> Tensor:
-        """Start of every receiver's table in the flat buffer."""
-        count, place = len(self.problem.actions), self.problem.device
-        starts = [g.offset + torch.arange(len(g.receivers), device=place) * count**g.heard for g in self.groups]
-        return torch.cat([torch.zeros(0, dtype=torch.long, device=place), *starts])
+    def _places(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Of every table: its receiver, its start in the flat buffer, and its entries; (receiver,) each."""
+        none = torch.zeros(0, dtype=torch.long, device=self.problem.device)
+        receivers = torch.cat([none, *(g.receivers for g in self.groups)])
+        sizes = [torch.full_like(g.receivers, len(self.problem.actions) ** g.heard) for g in self.groups]
+        size = torch.cat([none, *sizes])
+        return receivers, torch.cumsum(size, 0) - size, size
 
     @staticmethod
     def flat(tables: Iterable[Tensor], price: Tensor) -> Tensor:
@@ -233,25 +211,10 @@ class Coordination:
         """f_i of all receivers for observed channels; price (batch, device, action)."""
         if not self.shares_tables(messages):
             return Tables(self.flat((self.observed(g, channel_level) for g in self.groups), price))
-        receivers, first, step = self._level_places
+        receivers, start, size = self._places
         level = channel_level.T.index_select(0, receivers)
-        return Tables(self._level_entries.unsqueeze(0), first + step * level)
-
-    @cached_property
-    def _level_places(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Receiver of every table, where that of level 0 begins, and how far the next level is; (receiver, 1) each.
-
-        The receivers themselves are (receiver,).
-        """
-        levels, count = self.problem.channel.levels, len(self.problem.actions)
-        none = torch.zeros(0, dtype=torch.long, device=self.problem.device)
-        receivers, first, step = [none], [none], [none]
-        for group in self.groups:
-            size, number = count**group.heard, len(group.receivers)
-            receivers.append(group.receivers)
-            first.append(levels * group.offset + self._counted[:number] * size)
-            step.append(torch.full_like(group.receivers, number * size))
-        return torch.cat(receivers), torch.cat(first).unsqueeze(1), torch.cat(step).unsqueeze(1)
+        first = (self.problem.channel.levels * start).unsqueeze(1)
+        return Tables(self._level_entries.unsqueeze(0), first + size.unsqueeze(1) * level)
 
     def message_rounds(self, asked: int | None) -> int:
         """Min-sum rounds: as asked, or where coordinate moves alone get stuck, when sending and hearing compete."""
@@ -276,16 +239,9 @@ class Coordination:
                 joint = own.reshape(batch, len(group.receivers), *(count,) * group.heard)
                 for k in range(group.heard):
                     joint = joint + self._on_axis(wish[:, :, k], k, group.heard)
-                answer = (
-                    torch.stack(
-                        [
-                            joint.movedim(2 + k, -1).reshape(batch, len(group.receivers), -1, count).amin(2)
-                            for k in range(group.heard)
-                        ],
-                        dim=2,
-                    )
-                    - wish
-                )
+                shape = (batch, len(group.receivers), -1, count)
+                least = [joint.movedim(2 + k, -1).reshape(shape).amin(2) for k in range(group.heard)]
+                answer = torch.stack(least, dim=2) - wish
                 advice[number] = (advice[number] + answer - answer.amin(-1, keepdim=True)) / 2
         return first_least(self._belief(finite, advice) + price, exact=self.exact)
 
@@ -306,29 +262,30 @@ class Coordination:
             parts.append(joint)
         return torch.cat(parts)
 
-    def _begins(self, tables: Tables, batch: int) -> Tensor:
-        """Where every receiver's table begins; (receiver, batch)."""
-        if tables.begins is not None:
-            return tables.begins
-        rows = torch.arange(batch, device=self.problem.device) * tables.entries.shape[1]
-        return self._starts.unsqueeze(1) + rows
-
     def decide(self, tables: Tables, price: Tensor, starts: Sequence[Tensor], rounds: int, messages: int) -> Tensor:
         """The best result, per episode, of coordinate rounds from several starts and from the messages' advice.
 
         Infeasible actions carry an infinite price; price (batch, device, action), starts (batch, device).
         """
         starts = [*starts, self.min_sum(tables.entries, price, messages)] if messages else starts
-        batch = len(price)
+        batch, entries, begins = len(price), tables.entries.reshape(-1), tables.begins
+        if begins is None:
+            rows = torch.arange(batch, device=price.device) * tables.entries.shape[1]
+            begins = self._places[1].unsqueeze(1) + rows
+        begins = begins.repeat(1, len(starts))
         if self._looks_up(batch):
             first = [start.numpy() for start in starts]
-            return torch.from_numpy(self._responses.decide(tables.entries.numpy(), price.numpy(), first, rounds))
-        entries = tables.entries.reshape(-1)
-        chosen = torch.cat(list(starts)).T.contiguous()  # (device, start × batch)
-        position = self._joint(chosen).add_(self._begins(tables, batch).repeat(1, len(starts)))
-        repeated = price.permute(1, 2, 0).repeat(1, 1, len(starts))
-        under_way = TableRounds(entries, repeated, chosen, position, self.exact)
-        ends = under_way.run(self._turns, rounds).T.reshape(len(starts), batch, -1)
+            found = self._responses.ends(tables.entries.numpy(), price.numpy(), first, rounds)
+            ends = torch.from_numpy(found)
+            if (found == found[0]).all():
+                return ends[0]
+            position = self._joint(ends.flatten(0, 1).T).add_(begins)
+        else:
+            chosen = torch.cat(list(starts)).T.contiguous()  # (device, start × batch)
+            position = self._joint(chosen).add_(begins)
+            repeated = price.permute(1, 2, 0).repeat(1, 1, len(starts))
+            under_way = TableRounds(entries, repeated, chosen, position, self.exact)
+            ends = under_way.run(self._turns, rounds).T.reshape(len(starts), batch, -1)
         missed = entries.index_select(0, position.T.reshape(-1)).view(len(starts), batch, -1)
         paid = price.expand(len(starts), -1, -1, -1).gather(3, ends.unsqueeze(-1)).squeeze(-1)
         best = first_least(missed.sum(2) + paid.sum(2), 0, self.exact)
@@ -339,14 +296,11 @@ class Coordination:
 
         Tables (batch, receiver, joint action) by group, price (batch, device, action), start (batch, device).
         """
-        starts = [start, np.zeros_like(start)]
         flat = [table.reshape(len(price), -1) for table in tables]
         joined = flat[0] if len(flat) == 1 else np.concatenate([price[:, 0, :0], *flat], 1)
-        if self._looks_up(len(price)) and not messages:
-            return self._responses.decide(joined, price, starts, rounds)
-        first = [torch.from_numpy(start) for start in starts]
-        whole = Tables(torch.from_numpy(joined))
-        found: Ints = self.decide(whole, torch.from_numpy(price), first, rounds, messages).numpy()
+        whole, first = Tables(torch.from_numpy(joined)), torch.from_numpy(start)
+        starts = [first, torch.zeros_like(first)]
+        found: Ints = self.decide(whole, torch.from_numpy(price), starts, rounds, messages).numpy()
         return found
 
     def _looks_up(self, episodes: int) -> bool:
@@ -357,7 +311,7 @@ class Coordination:
     def _responses(self) -> ListedResponses:
         """Best responses to look up, for networks that are small enough."""
         actors = [tuple(row) for group in self.groups for row in group.actors.tolist()]
-        heard = tuple(zip(self._starts.tolist(), actors, strict=True))
+        heard = tuple(zip(self._places[1].tolist(), actors, strict=True))
         return ListedResponses(len(self.problem.actions), self.problem.colour, heard, self.exact)
 
     def batch(self, shared: bool = False) -> int:

@@ -11,7 +11,7 @@ from heliomesh.grid import numpy_lookup as few
 from heliomesh.simulation import blocks
 from heliomesh.simulation.slot_loop import run_slots
 from heliomesh.simulation.trace import Recorder
-from heliomesh.slot import colour_rounds, coordination
+from heliomesh.slot import coordination
 
 WEATHER = {
     "source": "markov",
@@ -44,19 +44,17 @@ def recorded(problem, steps, episodes):
 
 
 def check_equal(problem, policy, monkeypatch):
-    """Record three episodes in blocks with all that is fast, with sums of one order besides, and slot by slot."""
+    """Record three episodes in blocks with all that is fast, and slot by slot."""
     monkeypatch.setattr(blocks, "_BLOCK_SLOTS", 7)
     assert blocks.block_slots(problem, policy, 3) == 7
     fast = recorded(problem, blocks.run_blocks(problem, policy, [0, 4, 2], 6), 3)
-    monkeypatch.setattr(colour_rounds, "_DOUBT", float("inf"))
-    doubtful = recorded(problem, blocks.run_blocks(problem, policy, [0, 4, 2], 6), 3)
     alone = recorded(problem, run_slots(problem, policy, [0, 4, 2], 6), 3)
     for module, limit in ((coordination, "_MOST_RESPONSES"), (few, "_MOST_DEVICES"), (blocks, "_FEW_STEPS")):
         monkeypatch.setattr(module, limit, 0)
     torches = recorded(problem, blocks.run_blocks(problem, policy, [0, 4, 2], 6), 3)
     slow = recorded(problem, run_slots(problem, policy, [0, 4, 2], 6), 3)
     for name, array in slow.items():
-        for found in (fast, doubtful, alone, torches):
+        for found in (fast, alone, torches):
             np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
