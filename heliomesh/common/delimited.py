@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"\s*[+-]?\d+(?:([.,])\d+)?(?:[eE][+-]?\d+)?\s*")
 
 
 class TableError(ValueError):
-    """A text is no table: what was expected in it and what was found, in one line."""
+    """A text holds no table, or no places: what was expected in it and what was found, in one line."""
 
 
 def table_rows(text: str) -> dict[int, list[str]]:

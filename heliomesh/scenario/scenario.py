@@ -18,7 +18,7 @@ from heliomesh.scenario import parts
 from heliomesh.scenario.checks import check_together
 from heliomesh.scenario.errors import ScenarioError, explained, one_of, refuse, shortened
 from heliomesh.scenario.files import FILE_FIELDS, find_files, read_scenario
-from heliomesh.scenario.network_places import OF_GRAPH, placed
+from heliomesh.scenario.places import OF_GRAPH, placed
 from heliomesh.scenario.schema import (
     PER_DEVICE,
     SOURCES,
