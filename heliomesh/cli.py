@@ -169,10 +169,12 @@ def main() -> None:
         tell(f"error: {_by_flag(error)}", lines=True)  # some list ways to mend it
         sys.exit(2)
     except OSError as error:
-        tell(f"error: {_file(error)}: expected to be usable, actual: {error.strerror}")
+        file = "file" if error.filename is None else os.fsdecode(error.filename)  # its name may be in bytes
+        tell(f"error: {file}: expected to be usable, actual: {error.strerror}")
         sys.exit(2)
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+        from_torch = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+        if not (isinstance(error, MemoryError) or from_torch):
             raise
         tell("error: memory: expected enough for this work, actual: an allocation failed")
         sys.exit(2)
@@ -199,11 +201,6 @@ def _by_flag(error: MistakeError) -> str:
     return f"{first}{_FLAGS[field]}{re.sub(r'target_[a-z]+', lambda name: _FLAGS.get(name[0], name[0]), rest)}"
 
 
-def _file(error: OSError) -> str:
-    """The file that an error is about; its name may be in bytes."""
-    return "file" if error.filename is None else os.fsdecode(error.filename)
-
-
 @contextmanager
 def _signals_that_end() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the program as Ctrl-C does, with exit code 128 + their number.
@@ -211,9 +208,8 @@ def _signals_that_end() -> Iterator[None]:
     One that is ignored, as SIGHUP is under nohup, stays ignored. Signals reach the main thread only.
     """
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has one
-    if threading.current_thread() is not threading.main_thread():
-        numbers = []
-    before = {number: signal.getsignal(number) for number in numbers}
+    in_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in numbers if in_main}
     before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
     for number in before:
         signal.signal(number, _leave)
@@ -226,10 +222,3 @@ def _signals_that_end() -> Iterator[None]:
 
 def _leave(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether Python, or torch on a processor or a GPU, found no room."""
-    if isinstance(error, MemoryError):
-        return True
-    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from heliomesh.common.delimited import TableError
 from heliomesh.jobs.job import Job
 from heliomesh.physics.topology import build_topology
 from heliomesh.scenario.errors import ScenarioError
-from heliomesh.scenario.places import Places, PlacesError, read_places
+from heliomesh.scenario.places import Places, read_places
 from heliomesh.scenario.scenario import Scenario
 
 CSV = "name,x_metre,y_metre\nroof,0,0\ngate,100,0\nbarn,100,120.5\n"
@@ -175,7 +176,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("suffix", "text", "said"), WRONG, ids=lambda part: str(part)[:40])
 def test_every_wrong_file_is_one_sentence(suffix, text, said):
-    with pytest.raises(PlacesError) as caught:
+    with pytest.raises(TableError) as caught:
         read_places(text, suffix)
     assert said in str(caught.value)
     assert str(caught.value).startswith("expected ")

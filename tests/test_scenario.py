@@ -14,8 +14,8 @@ from heliomesh.common import catalog
 from heliomesh.physics.channels import rayleigh, table
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.files import shipped
-from heliomesh.scenario.scenario import Scenario, parse_override
-from heliomesh.scenario.schema import HARVEST_CATALOG, Energy, Link, sections
+from heliomesh.scenario.scenario import Scenario, parse_override, sections
+from heliomesh.scenario.schema import HARVEST_CATALOG, Energy, Link
 from heliomesh.scenario.section import per_device
 
 SECTIONS = {"network", "channel", "link", "energy", "harvest", "cost", "learning"}

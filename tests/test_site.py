@@ -11,8 +11,7 @@ import pytest
 
 import heliomesh as hm
 from heliomesh.cli import COMMANDS
-from heliomesh.scenario.scenario import Scenario
-from heliomesh.scenario.schema import sections
+from heliomesh.scenario.scenario import Scenario, sections
 from heliomesh.studies.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from heliomesh.scenario.scenario import Scenario
-from heliomesh.scenario.schema import sections
+from heliomesh.scenario.scenario import Scenario, sections
 
 _UNITS = {  # by the end of a field's name; longer ends first
     "bit_per_second": "bit/s",

@@ -11,23 +11,10 @@ import math
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, reduce, wraps
+from functools import reduce, wraps
 from numbers import Real
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    ParamSpec,
-    TypeVar,
-    Union,
-    Unpack,
-    cast,
-    get_args,
-    get_origin,
-    is_typeddict,
-    overload,
-)
+from typing import Annotated, Any, Literal, TypeVar, Union, Unpack, cast, get_args, get_origin, is_typeddict
 
 from heliomesh.common.mistakes import ArgumentError
 
@@ -79,43 +66,30 @@ class NotEmpty:
 Index = Annotated[int, AtLeast(0)]  # counts from 0: an episode, a seed
 Count = Annotated[int, AtLeast(1)]
 Probability = Annotated[float, Between(0, 1)]  # neither impossible nor certain
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
+_Checked = TypeVar("_Checked", bound=Callable[..., Any])
 
 
-@overload
-def checked(function: type[Result]) -> type[Result]: ...
-
-
-@overload
-def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]: ...
-
-
-def checked(function: Any) -> Any:
+def checked(function: _Checked) -> _Checked:
     """The same function, or class, with arguments that are checked against its annotations; raises ArgumentError."""
     if isinstance(function, type):
         function.__init__ = checked(function.__init__)  # type: ignore[misc]
         return function
+    signature = inspect.signature(function)
 
     @wraps(function)
     def call(*given: Any, **named: Any) -> Any:
-        bound = _signature(function).bind(*given, **named)  # raises TypeError as Python does
-        for name, value, expected in _arguments(function, bound):
-            _refuse_other(name, value, expected)
+        bound = signature.bind(*given, **named)  # raises TypeError as Python does
+        for name, value, expected in _arguments(bound):
+            if not _fits(value, expected):
+                raise ArgumentError(name, _in_words(expected), _described(value))
             if name in bound.arguments:
                 bound.arguments[name] = _plain(value, expected)
         return function(*bound.args, **bound.kwargs)
 
-    return call
+    return cast(_Checked, call)
 
 
-@cache
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    """Read once: it takes longer than the checks."""
-    return inspect.signature(function)
-
-
-def _arguments(function: Callable[..., Any], bound: inspect.BoundArguments) -> Iterator[tuple[str, object, object]]:
+def _arguments(bound: inspect.BoundArguments) -> Iterator[tuple[str, object, object]]:
     """Name, value and annotation of all that was given."""
     for name, value in bound.arguments.items():
         parameter = bound.signature.parameters[name]
@@ -128,11 +102,6 @@ def _arguments(function: Callable[..., Any], bound: inspect.BoundArguments) -> I
         known = table.__annotations__ if table is not None and is_typeddict(table) else {}
         for key, one in value.items():
             yield key, one, known.get(key, parameter.annotation if table is None else object)
-
-
-def _refuse_other(name: str, value: object, expected: object) -> None:
-    if not _fits(value, expected):
-        raise ArgumentError(name, f"{_in_words(expected)}", f"{_described(value)}")
 
 
 def _fits(value: object, expected: object) -> bool:
@@ -154,11 +123,14 @@ def _fits(value: object, expected: object) -> bool:
     if kind is float:
         return isinstance(value, Real) and not isinstance(value, bool)
     if kind is Mapping:
-        return isinstance(value, Mapping) and all(map(_fits_pair(parts), value.items()))
-    if kind in _LISTS:
-        return _is_list(value) and _all_fit(cast(Collection[object], value), kind, parts)
+        key, entry = parts or (object, object)
+        return isinstance(value, Mapping) and all(_fits(k, key) and _fits(v, entry) for k, v in value.items())
+    if kind in _LISTS:  # several things that can be counted, but no text and no table of names
+        countable = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+        return countable and _all_fit(cast(Collection[object], value), kind, parts)
     if getattr(kind, "_is_protocol", False):
-        return all(hasattr(value, name) for name in _members(kind))
+        members = (name for name in vars(kind) if not name.startswith("_") or name == "__call__")
+        return all(hasattr(value, name) for name in members)
     return isinstance(value, kind)
 
 
@@ -182,22 +154,6 @@ def _takes(expected: object, kind: type) -> bool:
     if get_origin(expected) in (Union, types.UnionType, Annotated):
         return any(_takes(part, kind) for part in get_args(expected))
     return expected is kind
-
-
-def _members(protocol: type) -> list[str]:
-    """What an object must have to be one."""
-    return [name for name in vars(protocol) if not name.startswith("_") or name == "__call__"]
-
-
-def _is_list(value: object) -> bool:
-    """A list, a tuple, a set, an array: several things that can be counted, but no text and no table of names."""
-    return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
-
-
-def _fits_pair(kinds: tuple[object, ...]) -> Callable[[tuple[object, object]], bool]:
-    if len(kinds) != 2:
-        return lambda pair: True
-    return lambda pair: _fits(pair[0], kinds[0]) and _fits(pair[1], kinds[1])
 
 
 def _all_fit(values: Collection[object], kind: type, parts: tuple[object, ...]) -> bool:

@@ -13,7 +13,7 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -138,18 +138,12 @@ def spelled(variant: object) -> str:
         return f"{parent}:{own}" if parent else f"{own}:"
     module, name = getattr(variant, "__module__", None), getattr(variant, "__qualname__", None)
     text = f"{module}:{name}"
-    if module is None or name is None or not _is(variant, text):
-        raise UnknownVariantError(
-            f"expected a function, class or module that Python can import by its name, actual value {variant!r:.80}"
-        )
-    return text
-
-
-def _is(variant: object, text: str) -> bool:
-    try:
-        return _imported(text) is variant
-    except UnknownVariantError:
-        return False
+    with suppress(UnknownVariantError):
+        if module is not None and name is not None and _imported(text) is variant:
+            return text
+    raise UnknownVariantError(
+        f"expected a function, class or module that Python can import by its name, actual value {variant!r:.80}"
+    )
 
 
 def _imported(text: str) -> Any:

@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"\s*[+-]?\d+(?:([.,])\d+)?(?:[eE][+-]?\d+)?\s*")
 
 
 class TableError(ValueError):
-    """A text is no table: what was expected in it and what was found, in one line."""
+    """A text holds no table, or no places: what was expected in it and what was found, in one line."""
 
 
 def table_rows(text: str) -> dict[int, list[str]]:
@@ -23,19 +23,14 @@ def table_rows(text: str) -> dict[int, list[str]]:
     rows = {}
     try:
         for cells in reader:
-            if any(cell.strip() for cell in cells):
-                rows[reader.line_num] = _filled(cells)
+            while cells and not cells[-1].strip():  # spreadsheets leave empty ones at the end
+                cells.pop()
+            if cells:
+                rows[reader.line_num] = cells
     except csv.Error as error:
         raise TableError(f"expected a table of comma-separated values, actual: {error}") from None
     _check_widths(rows, separator)
     return rows if separator == "," else _with_points(rows)
-
-
-def _filled(cells: list[str]) -> list[str]:
-    """Cells without the empty ones that spreadsheets leave at the end."""
-    while not cells[-1].strip():
-        cells = cells[:-1]
-    return cells
 
 
 def _check_widths(rows: dict[int, list[str]], separator: str) -> None:

@@ -46,8 +46,10 @@ def written_whole(target: Path) -> Iterator[Path]:
     """
     check_held()
     with _locked(target.with_name(f".{target.name}.lock"), wait=True):
-        for left_behind in _temporaries(target):
-            left_behind.unlink()
+        left_behind = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.part")  # by killed processes
+        for path in target.parent.iterdir():
+            if left_behind.fullmatch(path.name):
+                path.unlink()
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
         try:
             temporary.touch(exist_ok=False)
@@ -56,18 +58,16 @@ def written_whole(target: Path) -> Iterator[Path]:
                 os.fsync(file.fileno())
             check_held()
             temporary.replace(target)
-            _sync_folder(target.parent)
+            descriptor = os.open(target.parent, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)  # a rename is lost with the power otherwise
+            finally:
+                os.close(descriptor)
         except OSError as error:
             error.filename = error.filename or str(target)  # a write that fails does not say where
             raise
         finally:
             temporary.unlink(missing_ok=True)
-
-
-def _temporaries(target: Path) -> list[Path]:
-    """Temporary files of a target, as only a killed process leaves them."""
-    own = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.part")
-    return [path for path in target.parent.iterdir() if own.fullmatch(path.name)]
 
 
 def unlinked(path: str, flags: int) -> int:
@@ -157,19 +157,9 @@ def _is_open_file(place: Path, descriptor: int) -> bool:
         return False
 
 
-def _sync_folder(folder: Path) -> None:
-    """Force a folder's names to the disk: a rename is lost with the power otherwise."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def write_text(target: Path, text: str) -> None:
     """Write a UTF-8 file whole; names of files that are no UTF-8 stand in it with escapes."""
-    with written_whole(target) as path:
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    write_bytes(target, text.encode("utf-8", "backslashreplace"))
 
 
 def write_bytes(target: Path, content: bytes) -> None:

@@ -7,15 +7,21 @@ and laws of ∫ GHI dt [J/m²]. A law has one table per time of day, not per slo
 probability e^{−1/(τ n)}, n slots a day, and else drawn anew from the shares of days.
 """
 
+import re
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from heliomesh.physics.harvesting import marginal_atoms
+from heliomesh.scenario.errors import ScenarioError
 
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+TimeLabel = Literal["begin", "middle", "end"]
+FileFormat = Literal["auto", "tmy3", "pvgis", "nsrdb", "midc", "csv"]
 Atoms = tuple[Array, Array]  # energies [J/m²] and their probabilities
 
 _TINY = 1e-6  # seconds; above the rounding of clock times, below any slot
@@ -23,6 +29,7 @@ _MIN_BIN_SECOND = 900.0  # clock bins of laws by time of day
 _LEAST_COVERED = 0.5  # share of a slot that samples must cover
 _MEANS_ROUNDS = 100
 _WEATHER_DAYS = (0.5, 10.0)  # of fitted τ: weather is one of days, and a month tells of no longer ones
+_START = re.compile(r"((?:\d{4}-)?\d\d-\d\d)?(?:(?:^|T)(\d\d:\d\d))?")
 
 
 @dataclass(frozen=True)
@@ -95,20 +102,17 @@ def is_within_steps(samples: Samples, window: Window) -> bool:
     return abs(slots - round(slots)) < 1e-9 and round(slots) >= 1
 
 
-def bin_second(samples: Samples, window: Window) -> float:
-    """Length of the clock bins with a law each: about a quarter of an hour, and at least a sample and a slot."""
-    if samples.step_second == window.slot_second:
-        return window.slot_second * max(1.0, _MIN_BIN_SECOND // window.slot_second)
-    return max(samples.step_second, _MIN_BIN_SECOND, window.slot_second)
-
-
 def laws_by_clock(
-    samples: Samples, level: Integers, width_second: float, window: Window, slots: int
+    samples: Samples, level: Integers, window: Window, slots: int, by_clock: bool
 ) -> tuple[list[list[Atoms]], Integers]:
     """Energies [J/m²] and probabilities by clock bin and weather level, and the bin of each slot of the horizon.
 
-    A bin without samples of every level takes those of the bin before.
+    Bins are about a quarter of an hour, and at least a sample and a slot; all the day is one if not ``by_clock``. A
+    bin without samples of every level takes those of the bin before.
     """
+    width_second = max(samples.step_second, _MIN_BIN_SECOND, window.slot_second) if by_clock else np.inf
+    if by_clock and samples.step_second == window.slot_second:
+        width_second = window.slot_second * max(1.0, _MIN_BIN_SECOND // window.slot_second)
     weathers = int(level.max()) + 1
     sample_bin = (samples.second % 86400 - window.first_second + _TINY) // width_second
     filled = np.unique(sample_bin)
@@ -126,24 +130,21 @@ def laws_by_clock(
     return laws, phase_of_slot.astype(np.int64)
 
 
-def tables(laws: list[list[Atoms]]) -> tuple[Array, Array]:
-    """Energies and probabilities (phase, weather, atom); rows of unequal length are filled with impossible values."""
+def tables(laws: list[list[Atoms]], phase_of_slot: Integers) -> tuple[Array, Array, Integers]:
+    """Energies and probabilities (phase, weather, atom), and the phase of each slot.
+
+    Rows of unequal length are filled with impossible values. Equal phases, such as all of the night, are kept once.
+    """
     width = max(len(atoms) for row in laws for atoms, _ in row)
-    joule, prob = np.zeros((2, len(laws), len(laws[0]), width))
+    both = np.zeros((2, len(laws), len(laws[0]), width))
     for phase, row in enumerate(laws):
-        for weather, (atoms, share) in enumerate(row):
-            joule[phase, weather, : len(atoms)] = atoms
-            prob[phase, weather, : len(atoms)] = share
-    return joule, prob
-
-
-def without_copies(joule: Array, prob: Array, phase_of_slot: Integers) -> tuple[Array, Array, Integers]:
-    """The same law with equal phases, such as all of the night, kept once; tables (phase, ...)."""
-    looks = np.concatenate([joule.reshape(len(joule), -1), prob.reshape(len(prob), -1)], axis=1)
+        for weather, law in enumerate(row):
+            both[:, phase, weather, : len(law[0])] = law
+    looks = np.swapaxes(both, 0, 1).reshape(len(laws), -1)
     _, kept, copy_of = np.unique(looks, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(kept)  # phases stay in the order of the clock
-    place = np.argsort(order)
-    return joule[kept[order]], prob[kept[order]], place[copy_of.ravel()][phase_of_slot]
+    joule, prob = both.take(kept[order], axis=1)
+    return joule, prob, np.argsort(order)[copy_of.ravel()][phase_of_slot]
 
 
 def fitted_weather(samples: Samples, levels: int, days: float | None) -> Weather | None:
@@ -185,3 +186,43 @@ def _fitted_days(day: Array, level: Integers, chance: float) -> float:
     same = float((level[1:] == level[:-1])[following].mean())
     kept = (same - chance) / (1 - chance)
     return float(np.clip(-1 / np.log(kept), low, high)) if 0 < kept < 1 else (high if kept >= 1 else low)
+
+
+def step_of(second: Array) -> float:
+    """The step of samples in order: the median distance of those at different times [s]; 0 for a single time."""
+    steps = np.diff(second)
+    return float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
+
+
+def day_and_clock(start: str) -> tuple[str | None, float]:
+    """Day of a start such as 06-08T06:00, 2023-06-08 or 06:00, None where it has none, and seconds since midnight."""
+    expected = "a day such as 06-08 or 2023-06-08T06:00, or a time such as 06:00"
+    found = _START.fullmatch(start)
+    if not found or not start:
+        raise ScenarioError("harvest.start", expected, f"value {start!r}")
+    day, clock = found[1], found[2] or "00:00"
+    try:
+        whole = day if day and len(day) > len("06-08") else f"2000-{day or '01-01'}"  # 2000 has all days
+        time = datetime.fromisoformat(f"{whole}T{clock}")
+    except ValueError as error:
+        raise ScenarioError("harvest.start", expected, f"value {start!r}: {error}") from None
+    return day, time.hour * 3600.0 + time.minute * 60
+
+
+def position_of(second: Array, day: str | None, since_midnight: float) -> int:
+    """Position of the first time of a day, with or without a year, at or after a time of it; times [s] in order."""
+    text = np.datetime_as_string(second.astype("datetime64[s]"), unit="D")
+    same_day = np.char.endswith(text, day or "")
+    found = np.flatnonzero(same_day & (second % 86400 >= since_midnight))
+    if not len(found):
+        asked = f"{day}T{clock_time(since_midnight / 3600)}"
+        raise ScenarioError(
+            "harvest.start", f"a day and time of the data, {text[0]} to {text[-1]}", f"value {asked!r}"
+        )
+    return int(found[0])
+
+
+def clock_time(hour: float) -> str:
+    """An hour of the day as a clock shows it."""
+    minute = round(hour * 60) % 1440
+    return f"{minute // 60:02d}:{minute % 60:02d}"

@@ -1,11 +1,13 @@
 """What every harvest source delivers: a finite law for planners, a sampled step for the simulator.
 
-A source file in `physics/harvest/` turns its settings into one of the two classes here.
+A source file in `physics/harvest/` turns its settings into one of the two classes here. Their ``law`` is the exact
+face. The sampled face has a hidden state: ``start`` and ``following`` draw it from uniform numbers (..., device) and
+(..., device, 2), ``weather`` is the part of it that devices see, and ``harvested`` the harvest [J] of a slot.
 """
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,29 +20,6 @@ Sky = Literal["independent", "mixed", "common"]
 Slots = int | range  # one slot, or several whose tensors have a leading slot axis before that of episodes
 
 _MAX_ATOMS = 64
-
-
-class Harvest(Protocol):
-    """A harvest model: ``law`` is its exact face, ``start`` and ``step`` are its sampled face."""
-
-    @property
-    def law(self) -> "HarvestLaw":
-        """The law that planners use."""
-
-    def start(self, uniform: Tensor) -> Tensor:
-        """First hidden state from uniform numbers (..., device)."""
-
-    def weather(self, state: Tensor) -> Tensor:
-        """The part of the hidden state that devices see and plans may use: the weather level."""
-
-    def step(self, slot: int, state: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-        """Harvest [J] in a slot and the next hidden state; state (..., device), uniform (..., device, 2)."""
-
-    def harvested(self, slot: Slots, state: Tensor, uniform: Tensor) -> Tensor:
-        """Harvest [J] in a slot, or in several: (slot, episode, device)."""
-
-    def following(self, state: Tensor, uniform: Tensor) -> Tensor:
-        """The next hidden state."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +140,9 @@ class HarvestReplay:
         return (state + 1) % len(self.series_joule)
 
 
+Harvest = HarvestLaw | HarvestReplay
+
+
 def in_slots(by_slot: npt.NDArray[Any], slot: Slots, device: torch.device) -> Any:
     """The slot's entry of an array (slot,), or those of several slots; (slot, 1, 1)."""
     if isinstance(slot, int):
@@ -234,12 +216,7 @@ def rescaled(harvest: Harvest, factor: Tensor) -> Harvest:
 
 def with_law(harvest: Harvest, law: HarvestLaw) -> Harvest:
     """The same harvest model with another law."""
-    match harvest:
-        case HarvestLaw():
-            return law
-        case HarvestReplay():
-            return replace(harvest, law=law)
-    raise TypeError(f"harvest: expected a HarvestLaw or a HarvestReplay, actual type {type(harvest).__name__}")
+    return law if isinstance(harvest, HarvestLaw) else replace(harvest, law=law)
 
 
 def memoryless(

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from heliomesh.common.delimited import TableError, table_rows
-from heliomesh.physics.path_loss import path_gain
 from heliomesh.physics.piecewise import linear
+from heliomesh.physics.reach import path_gain
 from heliomesh.physics.topology import Topology
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.files import read_text

@@ -1,4 +1,4 @@
-"""Who is linked where devices stand at given places: within a radius, or as a link budget allows.
+"""Path loss, and who is linked where devices stand at given places: within a radius, or as a link budget allows.
 
 A *link budget* asks for a packet error rate of at most ε in both directions, at the largest power p, the mean gain g
 of the channel and without interference. By the waterfall equation that is a least ratio of signal to noise:
@@ -13,17 +13,29 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from heliomesh.physics.chain import Floats
 from heliomesh.physics.fading import mean_fading
-from heliomesh.physics.path_loss import path_gain
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import Link
 from heliomesh.scenario.section import per_device
 
 _USUAL_ERROR = 0.1  # ε
+_NEAREST_METRE = 1.0  # the far field begins beyond
 MOST_LINKS = 20_000_000  # some gigabytes while a graph is built
 
-Floats = npt.NDArray[np.float64]
 Pairs = npt.NDArray[np.int64]  # (link, 2)
+
+
+def path_gain(link: Link, metre: Floats) -> Floats:
+    """Mean power gain over distances [m], of any shape: 10^(−(148 + 40 log10(d_km)) / 10), or 1 without path loss."""
+    if link.path_loss == "none":
+        return np.ones_like(metre)
+    distance_km = np.maximum(metre, _NEAREST_METRE) / 1000
+    loss_db = link.loss_at_km_db + link.loss_per_decade_db * np.log10(distance_km)
+    with np.errstate(over="ignore"):  # `build` refuses what overflows
+        gain: Floats = 10 ** (-loss_db / 10)
+    return gain
 
 
 def pairs_within(position: Floats, metre: float, field: str) -> Pairs:
@@ -40,9 +52,8 @@ def pairs_within(position: Floats, metre: float, field: str) -> Pairs:
 def pairs_by_budget(scenario: Scenario, position: Floats) -> Pairs:
     """All pairs that hear each other well enough."""
     link = scenario.link
-    refuse(
-        link.path_loss == "none", "network.links", "link.path_loss = 'log-distance' for a link budget", "value 'none'"
-    )
+    expected = "link.path_loss = 'log-distance' for a link budget"
+    refuse(link.path_loss == "none", "network.links", expected, "value 'none'")
     error = scenario.network.budget_error or _USUAL_ERROR
     power, noise = _watt_and_noise(scenario, len(position))
     # (device,) least path gain at which a receiver hears its neighbours

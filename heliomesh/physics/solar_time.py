@@ -4,22 +4,15 @@ A series has one value [W/m²] per sample. Times without a zone are local standa
 """
 
 import math
-import re
-from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+import pandas as pd
 
+from heliomesh.physics.daylight import Array, TimeLabel, clock_time, step_of
 from heliomesh.scenario.errors import ScenarioError
 
-if TYPE_CHECKING:  # pandas is slow to import: the functions that need it do so
-    import pandas as pd
-
-Array = npt.NDArray[np.float64]
-TimeLabel = Literal["begin", "middle", "end"]
-
-_START = re.compile(r"((?:\d{4}-)?\d\d-\d\d)?(?:(?:^|T)(\d\d:\d\d))?")
+Ghi: TypeAlias = "pd.Series[float]"  # W/m² by time
 _TYPICAL_YEAR = 2001  # has no leap day, as typical years have none
 _SHIFT = {"begin": 0.0, "middle": 0.5, "end": 1.0}  # of a sample, from its label back to its begin
 _SUNNY = 0.3  # least length of the day's mean direction: a sun gives 0.5 to 1, the same value all day 0
@@ -27,38 +20,23 @@ _OFF_NOON_HOUR = {True: 2.0, False: 3.0}  # most, by whether the sun's noon is k
 _GAP = 1.5  # steps between two samples that are a gap
 
 
-def wrong(field: str, expected: str, actual: object) -> ScenarioError:
-    """The error of a harvest setting."""
-    return ScenarioError(f"harvest.{field}", expected, actual)
-
-
-def step_of(second: Array) -> float:
-    """The step of samples in order: the median distance of those at different times [s]; 0 for a single time."""
-    steps = np.diff(second)
-    return float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
-
-
-def seconds(ghi: "pd.Series[float]") -> Array:
+def seconds(ghi: Ghi) -> Array:
     """Times of samples [s] since 1970; a time with a zone in UTC."""
     return ghi.index.to_numpy(dtype="datetime64[s]").astype(np.float64)
 
 
-def from_begin(ghi: "pd.Series[float]", label: TimeLabel) -> "pd.Series[float]":
+def from_begin(ghi: Ghi, label: TimeLabel) -> Ghi:
     """Samples in order, by the time they begin at instead of by their label."""
-    import pandas as pd
-
     ghi = ghi.sort_index(kind="stable")
     step = pd.Timedelta(seconds=_SHIFT[label] * step_of(seconds(ghi)))
     return ghi.set_axis(pd.DatetimeIndex(ghi.index) - step)
 
 
-def in_one_year(ghi: "pd.Series[float]") -> "pd.Series[float]":
+def in_one_year(ghi: Ghi) -> Ghi:
     """A typical year, whose months are of different years, in one year; other samples as they are, in order.
 
     Typical is what spans more than a year and has every month once, but for less than a day at its ends.
     """
-    import pandas as pd
-
     time = pd.DatetimeIndex(ghi.index)
     days = pd.Series(1.0, index=ghi.index).groupby([time.year, time.month]).count() * step_of(seconds(ghi)) / 86400
     months = [month for _, month in days[days > 1].index]
@@ -70,16 +48,12 @@ def in_one_year(ghi: "pd.Series[float]") -> "pd.Series[float]":
     return ghi.set_axis(pd.DatetimeIndex(moved)).sort_index(kind="stable")
 
 
-def on_local_clock(
-    ghi: "pd.Series[float]", timezone: str | None, longitude: float | None
-) -> tuple["pd.Series[float]", float | None]:
+def on_local_clock(ghi: Ghi, timezone: str | None, longitude: float | None) -> tuple[Ghi, float | None]:
     """Samples by local standard time without a zone, and its hours east of UTC where they are known.
 
     ``timezone`` takes the place of the file's own. Standard time is that of the zone, or of the nearest whole hour
     at the longitude [° east] where the file reads UTC. Without any zone times are taken as local standard time.
     """
-    import pandas as pd
-
     time = pd.DatetimeIndex(ghi.index)
     if timezone is not None:
         time = _localized(time.tz_localize(None), timezone)
@@ -93,17 +67,17 @@ def on_local_clock(
     return ghi.set_axis(clock), east_hour
 
 
-def _localized(time: "pd.DatetimeIndex", timezone: str) -> "pd.DatetimeIndex":
+def _localized(time: pd.DatetimeIndex, timezone: str) -> pd.DatetimeIndex:
     """Times of a zone; of those that occur twice in autumn a single one is standard time."""
     try:
         return time.tz_localize(timezone, ambiguous="infer" if time.has_duplicates else False)
     except Exception as error:  # pandas raises its zone library's own kinds
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:100]
         expected = "a time zone that the file's times can be in, such as 'America/Denver' or 'UTC-07:00'"
-        raise wrong("timezone", expected, f"value {timezone!r}: {reason}") from None
+        raise ScenarioError("harvest.timezone", expected, f"value {timezone!r}: {reason}") from None
 
 
-def check_noon(ghi: "pd.Series[float]", east_hour: float | None, longitude: float | None) -> str | None:
+def check_noon(ghi: Ghi, east_hour: float | None, longitude: float | None) -> str | None:
     """Refuse irradiance whose daily middle is far from noon: its times are in another zone than the file says.
 
     The middle is the direction of the mean of e^{2πi t / 24 h} weighted by irradiance; it needs samples all day.
@@ -123,56 +97,28 @@ def check_noon(ghi: "pd.Series[float]", east_hour: float | None, longitude: floa
     middle = math.atan2(direction.imag, direction.real) * 12 / math.pi
     most = _OFF_NOON_HOUR[where != "noon"]
     if abs((middle - noon + 12) % 24 - 12) > most:
-        expected = f"the middle of the day's irradiance within {most:g} hours of {_clock(noon)}, {where}"
-        raise wrong("timezone", expected, f"middle {_clock(middle)}; the file's times are in another zone")
-    return _clock(middle)
+        expected = f"the middle of the day's irradiance within {most:g} hours of {clock_time(noon)}, {where}"
+        actual = f"middle {clock_time(middle)}; the file's times are in another zone"
+        raise ScenarioError("harvest.timezone", expected, actual)
+    return clock_time(middle)
 
 
-def _clock(hour: float) -> str:
-    minute = round(hour * 60) % 1440
-    return f"{minute // 60:02d}:{minute % 60:02d}"
-
-
-def day_and_clock(start: str) -> tuple[str | None, float]:
-    """Day of a start such as 06-08T06:00, 2023-06-08 or 06:00, None where it has none, and seconds since midnight."""
-    expected = "a day such as 06-08 or 2023-06-08T06:00, or a time such as 06:00"
-    found = _START.fullmatch(start)
-    if not found or not start:
-        raise wrong("start", expected, f"value {start!r}")
-    day, clock = found[1], found[2] or "00:00"
-    try:
-        whole = day if day and len(day) > len("06-08") else f"2000-{day or '01-01'}"  # 2000 has all days
-        time = datetime.fromisoformat(f"{whole}T{clock}")
-    except ValueError as error:
-        raise wrong("start", expected, f"value {start!r}: {error}") from None
-    return day, time.hour * 3600.0 + time.minute * 60
-
-
-def position_of(second: Array, day: str | None, since_midnight: float) -> int:
-    """Position of the first time of a day, with or without a year, at or after a time of it; times [s] in order."""
-    text = np.datetime_as_string(second.astype("datetime64[s]"), unit="D")
-    same_day = np.char.endswith(text, day or "")
-    found = np.flatnonzero(same_day & (second % 86400 >= since_midnight))
-    if not len(found):
-        clock = _clock(since_midnight / 3600)
-        raise wrong("start", f"a day and time of the data, {text[0]} to {text[-1]}", f"value {f'{day}T{clock}'!r}")
-    return int(found[0])
-
-
-def without_gaps(
-    ghi: "pd.Series[float]", months: tuple[int, ...], most_minute: float
-) -> tuple["pd.Series[float]", list[str]]:
+def without_gaps(ghi: Ghi, months: tuple[int, ...], most_minute: float) -> tuple[Ghi, list[str]]:
     """Samples with short gaps within the months interpolated, and remarks on them; a long gap is refused."""
-    import pandas as pd
-
     second, step = seconds(ghi), step_of(seconds(ghi))
     before = np.flatnonzero(np.diff(second) > _GAP * step)
     begin, end = second[before] + step, second[before + 1]
-    asked = np.isin(_month(begin), months) | np.isin(_month(end - 1), months)
-    begin, end = begin[asked], end[asked]
-    _refuse_long(begin, end, most_minute)
+    asked = [np.isin(pd.to_datetime(at, unit="s").month, months) for at in (begin, end - 1)]
+    begin, end = begin[asked[0] | asked[1]], end[asked[0] | asked[1]]
     if not len(begin):
         return ghi, []
+    for first, last in zip(begin, end, strict=True):
+        if last - first > most_minute * 60:
+            times = [f"{pd.Timestamp(at, unit='s'):%Y-%m-%d %H:%M}" for at in (first, last)]
+            actual = f"first gap from {times[0]} to {times[1]}, {(last - first) / 60:g} minutes"
+            raise ScenarioError(
+                "harvest.file", f"gaps of at most {most_minute:g} minutes (harvest.gap_minute)", actual
+            )
     counts = np.rint((end - begin) / step).astype(int).clip(1)
     number = np.concatenate([np.arange(count) for count in counts])
     missing = np.repeat(begin, counts) + number * np.repeat((end - begin) / counts, counts)
@@ -181,17 +127,3 @@ def without_gaps(
     gaps = "1 gap" if len(begin) == 1 else f"{len(begin)} gaps"
     remark = f"harvest.file: {(end - begin).sum() / 60:g} minutes of irradiance in {gaps} were interpolated"
     return pd.concat([ghi, filled]).sort_index(kind="stable"), [remark]
-
-
-def _refuse_long(begin: Array, end: Array, most_minute: float) -> None:
-    """Refuse gaps [s] that are too long for interpolation."""
-    for first, last in zip(begin, end, strict=True):
-        if last - first > most_minute * 60:
-            times = [str(np.datetime64(int(at), "s"))[:16].replace("T", " ") for at in (first, last)]
-            actual = f"first gap from {times[0]} to {times[1]}, {(last - first) / 60:g} minutes"
-            raise wrong("file", f"gaps of at most {most_minute:g} minutes (harvest.gap_minute)", actual)
-
-
-def _month(second: Array) -> npt.NDArray[np.int64]:
-    months: npt.NDArray[np.int64] = second.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64) % 12 + 1
-    return months

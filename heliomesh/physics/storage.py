@@ -18,7 +18,7 @@ from torch import Tensor
 from heliomesh.physics.piecewise import linear
 from heliomesh.physics.sending import Sending
 from heliomesh.scenario import parts
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.section import MOST_JOULE, per_device
 
@@ -92,7 +92,7 @@ class Consumption:
     drain_joule: Tensor  # (device,) D, drawn for that
     wake_joule: Tensor  # (device,) delivered in a slot with sending; zero where the radio wakes to listen
     sending: Sending
-    factor: Tensor | None = None  # (device,) on all that is drawn for training and sending; None: 1
+    factor: Tensor  # (device,) on all that is drawn for training and sending
 
     def scaled(self, factor: Tensor) -> "Consumption":
         """Devices that draw ``factor`` (device,) times as much, whatever they do."""
@@ -106,22 +106,18 @@ class Consumption:
         """e, drawn for training and sending; (..., device) → (..., device)."""
         load_watt = self.sending.drawn_watt(power_watt)
         sending = self.sending_joule(power_watt) * self.converter.per_joule(load_watt)
-        return trained * self.training_drawn_joule + self._times_factor(sending)
+        return trained * self.training_drawn_joule + sending * self.factor
 
     @cached_property
     def training_drawn_joule(self) -> Tensor:
         """Drawn in a slot with training; (device,)."""
-        return self._times_factor(self.training_joule * self.converter.per_joule(self.training_watt))
-
-    def _times_factor(self, joule: Tensor) -> Tensor:
-        return joule if self.factor is None else joule * self.factor
+        return self.training_joule * self.converter.per_joule(self.training_watt) * self.factor
 
     def most_watt(self, joule: Tensor) -> Tensor:
         """The largest power [W] whose sending draws at most so much [J]; (..., device)."""
         # waking is charged at the table's least efficiency, so that the sum is never more than asked
         dearest = (self.converter.drawn_watt / self.converter.load_watt).max()
-        drawn = joule if self.factor is None else joule / self.factor
-        left = (drawn - self.wake_joule * dearest).clamp_min(0)
+        left = (joule / self.factor - self.wake_joule * dearest).clamp_min(0)
         return self.sending.radiated_watt(self.converter.delivered_watt(left / self.sending.second))
 
 
@@ -135,9 +131,8 @@ def build_consumption(scenario: Scenario, sending: Sending, compute_joule: list[
     listening = receive * listen + torch.where(listen > 0, wake, 0.0)
     sleeping = sleep * (energy.slot_second - listen)
     drain = listening * converter.per_joule(receive) + sleeping * converter.per_joule(sleep)
-    if not float(drain.max()) <= MOST_JOULE:
-        expected = f"listening and sleeping to draw at most {MOST_JOULE:g} J"
-        raise ScenarioError("energy.sleep_watt", expected, f"value {float(drain.max()):g}")
+    largest, expected = float(drain.max()), f"listening and sleeping to draw at most {MOST_JOULE:g} J"
+    refuse(not largest <= MOST_JOULE, "energy.sleep_watt", expected, f"value {largest:g}")
     training = torch.tensor(compute_joule, dtype=torch.float64)
     computing = energy.compute_watt  # where it is not known, training is spread over the slot
     return Consumption(
@@ -148,6 +143,7 @@ def build_consumption(scenario: Scenario, sending: Sending, compute_joule: list[
         drain_joule=drain,
         wake_joule=torch.where(listen > 0, 0.0, wake),
         sending=sending,
+        factor=torch.ones_like(training),
     )
 
 

@@ -1,6 +1,7 @@
 """The graph: who hears whom, k-hop sets, positions and the mixing matrix."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -9,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from heliomesh.common.streams import stream
+from heliomesh.physics.chain import Floats
 from heliomesh.physics.reach import MOST_LINKS, crowded_sinr, pairs_by_budget, pairs_within
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import Network
 
-Links = list[tuple[int, int]] | npt.NDArray[np.int64]  # pairs of devices, in any order
+Integers = npt.NDArray[np.int64]
+Links = list[tuple[int, int]] | Integers  # pairs of devices, in any order
 
 _TRIES = 1000  # draws of a random graph
 _PLACED = ("ring", "grid", "star", "geometric", "places")  # whose positions give the links their lengths
@@ -29,12 +32,12 @@ class Topology:
     """
 
     num_devices: int
-    edge_receiver: npt.NDArray[np.int64]  # (edge,)
-    edge_sender: npt.NDArray[np.int64]  # (edge,)
-    edge_weight: npt.NDArray[np.float64]  # (edge,)
-    self_weight: npt.NDArray[np.float64]  # (device,)
-    position_metre: npt.NDArray[np.float64]  # (device, 2), for drawing
-    edge_metre: npt.NDArray[np.float64]  # (edge,) distance of sender and receiver, for path loss
+    edge_receiver: Integers  # (edge,)
+    edge_sender: Integers  # (edge,)
+    edge_weight: Floats  # (edge,)
+    self_weight: Floats  # (device,)
+    position_metre: Floats  # (device, 2), for drawing
+    edge_metre: Floats  # (edge,) distance of sender and receiver, for path loss
 
     @property
     def num_edges(self) -> int:
@@ -48,13 +51,13 @@ class Topology:
         return tuple(tuple(part.tolist()) for part in splits)
 
     @cached_property
-    def edge_start(self) -> npt.NDArray[np.int64]:
+    def edge_start(self) -> Integers:
         """Edges into receiver i are ``edge_start[i]:edge_start[i + 1]``; shape (device + 1,)."""
         counts = np.bincount(self.edge_receiver, minlength=self.num_devices)
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
     @cached_property
-    def reverse_edge(self) -> npt.NDArray[np.int64]:
+    def reverse_edge(self) -> Integers:
         """Index of the edge in the other direction; shape (edge,)."""
         return np.lexsort((self.edge_receiver, self.edge_sender))
 
@@ -67,7 +70,7 @@ class Topology:
         return graph
 
     @property
-    def mixing(self) -> npt.NDArray[np.float64]:
+    def mixing(self) -> Floats:
         """Dense mixing matrix A; shape (device, device)."""
         dense = np.diag(self.self_weight)
         dense[self.edge_receiver, self.edge_sender] = self.edge_weight
@@ -104,7 +107,11 @@ class Topology:
 def build_topology(scenario: Scenario) -> Topology:
     """The scenario's graph with positions and mixing weights."""
     network = scenario.network
-    _check_links(network)
+    degree = {"complete": math.inf, "regular": network.degree}
+    degree |= dict.fromkeys(("geometric", "erdos-renyi"), network.mean_degree)
+    most = network.devices * min(degree.get(network.topology, 2), network.devices - 1) / 2  # which memory must hold
+    expected = f"a {network.topology} graph of at most {MOST_LINKS} links"
+    refuse(most > MOST_LINKS, "network.devices", expected, f"value {network.devices} gives {most:.0f}")
     links, position = _links_and_positions(scenario)
     topology = with_mixing(network, _directed(links, network.devices), position)
     if topology.num_components > 1 and not network.allow_disconnected:
@@ -133,20 +140,20 @@ def _pruned(scenario: Scenario, topology: Topology, keep_gap: float) -> Topology
     return reweighted(topology, weight)
 
 
-def spectral_gap(mixing: npt.NDArray[np.float64]) -> float:
+def spectral_gap(mixing: Floats) -> float:
     """1 − λ, λ the second largest absolute eigenvalue of a symmetric mixing matrix: how fast models agree."""
     eigenvalues = np.sort(np.abs(np.linalg.eigvalsh(mixing)))
     return 1 - (float(eigenvalues[-2]) if len(mixing) > 1 else 0.0)
 
 
-def _directed(links: Links, devices: int) -> npt.NDArray[np.int64]:
+def _directed(links: Links, devices: int) -> Integers:
     """Both directions of every link, each once, sorted; (edge, 2)."""
     ends = np.array(links, dtype=np.int64).reshape(-1, 2)
     number = np.unique(np.concatenate([ends, ends[:, ::-1]]) @ np.array([devices, 1]))
     return np.stack(np.divmod(number, devices), axis=1)
 
 
-def with_mixing(network: Network, pairs: npt.NDArray[np.int64], position: npt.NDArray[np.float64]) -> Topology:
+def with_mixing(network: Network, pairs: Integers, position: Floats) -> Topology:
     """A graph of sorted directed pairs (receiver, sender) with Metropolis weights.
 
     a_ij = 1 / (1 + max(d_i, d_j)), halved when lazy: A = (I + W) / 2. Where positions follow the devices' numbers
@@ -164,23 +171,13 @@ def with_mixing(network: Network, pairs: npt.NDArray[np.int64], position: npt.ND
     return Topology(network.devices, receiver, sender, weight, self_weight, position, metre)
 
 
-def reweighted(topology: Topology, edge_weight: npt.NDArray[np.float64]) -> Topology:
+def reweighted(topology: Topology, edge_weight: Floats) -> Topology:
     """The same graph with other symmetric mixing weights (edge,); what they leave of one is a device's own."""
     given = np.bincount(topology.edge_receiver, weights=edge_weight, minlength=topology.num_devices)
     return replace(topology, edge_weight=edge_weight, self_weight=(1.0 - given).astype(np.float64))
 
 
-def _check_links(network: Network) -> None:
-    """Refuse a graph that would not fit into memory, before it is drawn."""
-    degree = {"complete": math.inf, "regular": network.degree}
-    degree |= dict.fromkeys(("geometric", "erdos-renyi"), network.mean_degree)
-    most = network.devices - 1
-    links = network.devices * min(degree.get(network.topology, 2), most) / 2
-    expected = f"a {network.topology} graph of at most {MOST_LINKS} links"
-    refuse(links > MOST_LINKS, "network.devices", expected, f"value {network.devices} gives {links:.0f}")
-
-
-def _links_and_positions(scenario: Scenario) -> tuple[Links, npt.NDArray[np.float64]]:
+def _links_and_positions(scenario: Scenario) -> tuple[Links, Floats]:
     network, seed = scenario.network, scenario.seed
     m, spacing = network.devices, network.link_metre
     match network.topology:
@@ -196,29 +193,33 @@ def _links_and_positions(scenario: Scenario) -> tuple[Links, npt.NDArray[np.floa
         case "regular":
             return _regular(network, seed), _circle(m, spacing)
         case "geometric":
-            return _geometric(network, seed)
+            return _redrawn(network, seed, _geometric)
         case "erdos-renyi":
-            return _erdos_renyi(network, seed), _circle(m, spacing)
+            return _redrawn(network, seed, _erdos_renyi)
         case "places":
             position = np.array(network.positions_metre, dtype=np.float64)
-            return _between_places(scenario, position), position
+            if network.edges is not None:
+                return _explicit(network), position
+            if network.links == "budget":
+                return pairs_by_budget(scenario, position), position
+            return pairs_within(position, spacing, "network.link_metre"), position
         case "edges":
             return _explicit(network), _circle(m, spacing)
 
 
-def _circle(devices: int, spacing_metre: float) -> npt.NDArray[np.float64]:
+def _circle(devices: int, spacing_metre: float) -> Floats:
     """Points on a circle, neighbours ``spacing_metre`` apart; shape (device, 2)."""
     radius = spacing_metre / (2 * math.sin(math.pi / devices)) if devices > 1 else 0.0
     return radius * _unit_circle(devices)
 
 
-def _unit_circle(points: int) -> npt.NDArray[np.float64]:
+def _unit_circle(points: int) -> Floats:
     """Points at equal angles, the first at (1, 0); shape (point, 2)."""
     angle = 2 * np.pi * np.arange(points) / max(points, 1)
     return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
 
-def _grid(network: Network) -> tuple[list[tuple[int, int]], npt.NDArray[np.float64]]:
+def _grid(network: Network) -> tuple[list[tuple[int, int]], Floats]:
     m = network.devices
     rows = network.rows or max(r for r in range(1, math.isqrt(m) + 1) if m % r == 0)
     refuse(m % rows, "network.rows", f"a divisor of network.devices = {m}", f"value {rows}")
@@ -241,83 +242,58 @@ def _regular(network: Network, seed: int) -> list[tuple[int, int]]:
     return list(graph.edges)
 
 
-def _geometric(network: Network, seed: int) -> tuple[Links, npt.NDArray[np.float64]]:
-    """Uniform points in a square sized for the mean degree, joined within ``link_metre``; redrawn until fit."""
+def _redrawn(
+    network: Network, seed: int, draw: Callable[[Network, np.random.Generator], tuple[Links, Floats]]
+) -> tuple[Links, Floats]:
+    """The first random graph that is connected, where it must be, with no degree above the largest allowed."""
+    for attempt in range(_TRIES):
+        links, position = draw(network, stream(seed, "topology", attempt))
+        pairs = _directed(links, network.devices)
+        degree = np.bincount(pairs[:, 0], minlength=network.devices)
+        few = network.max_degree is None or degree.max() <= network.max_degree
+        if few and (network.allow_disconnected or with_mixing(network, pairs, position).num_components == 1):
+            return links, position
+    limit = "" if network.max_degree is None else f" within network.max_degree = {network.max_degree}"
+    expected = f"a value at which {network.devices} random devices are connected{limit}"
+    actual = f"value {network.mean_degree:g} fails in {_TRIES} draws"
+    raise ScenarioError("network.mean_degree", expected, actual)
+
+
+def _geometric(network: Network, rng: np.random.Generator) -> tuple[Links, Floats]:
+    """Uniform points in a square sized for the mean degree, joined within ``link_metre``.
+
+    Jittered ones, one in each cell of a lattice, leave fewer holes, so sparse networks stay connected.
+    """
     from scipy.spatial import cKDTree  # slow to import and needed here only
 
     m, radius = network.devices, network.link_metre
-    side = radius * math.sqrt(math.pi * max(m - 1, 1) / network.mean_degree)
-    for attempt in range(_TRIES):
-        # points near the border have fewer neighbours: shrink the square until the mean degree is met
-        unit = _unit_square(network.placement, m, stream(seed, "topology", attempt))
-        position, pairs = unit * side, np.empty((0, 2), dtype=np.int64)
-        for _ in range(60):
-            pairs = cKDTree(position).query_pairs(radius, output_type="ndarray")
-            if 2 * len(pairs) >= network.mean_degree * m or m * (m - 1) == 2 * len(pairs):
-                break
-            position = position * 0.98
-        if _is_fit(network, pairs):
-            return pairs, position
-    raise _never_fit(network)
+    unit = rng.random((m, 2))
+    if network.placement == "jittered":
+        columns = math.ceil(math.sqrt(m))
+        cells = rng.permutation(columns * columns)[:m]
+        unit = (np.stack(np.divmod(cells, columns), axis=1) + unit) / columns
+    position = unit * (radius * math.sqrt(math.pi * max(m - 1, 1) / network.mean_degree))
+    # points near the border have fewer neighbours: shrink the square until the mean degree is met
+    for _ in range(60):
+        pairs = cKDTree(position).query_pairs(radius, output_type="ndarray")
+        if 2 * len(pairs) >= network.mean_degree * m or m * (m - 1) == 2 * len(pairs):
+            break
+        position = position * 0.98
+    return pairs, position
 
 
-def _erdos_renyi(network: Network, seed: int) -> list[tuple[int, int]]:
-    """Every pair is linked with the same probability, mean_degree / (m − 1); redrawn until fit."""
+def _erdos_renyi(network: Network, rng: np.random.Generator) -> tuple[Links, Floats]:
+    """Every pair is linked with the same probability, mean_degree / (m − 1)."""
     m = network.devices
     prob = min(network.mean_degree / max(m - 1, 1), 1.0)
-    for attempt in range(_TRIES):
-        drawn = int(stream(seed, "topology", attempt).integers(2**32))
-        links = list(nx.fast_gnp_random_graph(m, prob, seed=drawn).edges)
-        if _is_fit(network, links):
-            return links
-    raise _never_fit(network)
-
-
-def _is_fit(network: Network, links: Links) -> bool:
-    """Whether a random graph is connected, where it must be, and has no degree above the largest allowed."""
-    pairs = _directed(links, network.devices)
-    largest = np.bincount(pairs[:, 0], minlength=network.devices).max()
-    if network.max_degree is not None and largest > network.max_degree:
-        return False
-    nowhere = np.zeros((network.devices, 2))
-    return network.allow_disconnected or with_mixing(network, pairs, nowhere).num_components == 1
-
-
-def _never_fit(network: Network) -> ScenarioError:
-    limit = "" if network.max_degree is None else f" within network.max_degree = {network.max_degree}"
-    return ScenarioError(
-        "network.mean_degree",
-        f"expected a value at which {network.devices} random devices are connected{limit}, "
-        f"actual value {network.mean_degree:g} fails in {_TRIES} draws",
-    )
-
-
-def _between_places(scenario: Scenario, position: npt.NDArray[np.float64]) -> Links:
-    """Links of devices at given positions (device, 2)."""
-    network = scenario.network
-    if network.edges is not None:
-        return _explicit(network)
-    if network.links == "budget":
-        return pairs_by_budget(scenario, position)
-    return pairs_within(position, network.link_metre, "network.link_metre")
-
-
-def _unit_square(placement: str, devices: int, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """Points in the unit square; jittered ones leave fewer holes, so sparse networks stay connected."""
-    points = rng.random((devices, 2))
-    if placement == "uniform":
-        return points
-    columns = math.ceil(math.sqrt(devices))
-    cells = rng.permutation(columns * columns)[:devices]
-    corner = np.stack(np.divmod(cells, columns), axis=1).astype(np.float64)
-    spread: npt.NDArray[np.float64] = (corner + points) / columns
-    return spread
+    drawn = nx.fast_gnp_random_graph(m, prob, seed=int(rng.integers(2**32)))
+    return list(drawn.edges), _circle(m, network.link_metre)
 
 
 def _explicit(network: Network) -> list[tuple[int, int]]:
     links = list(network.edges or ())
+    expected = f"two different devices in 0..{network.devices - 1}"
     for index, (a, b) in enumerate(links):
         if a == b or not (0 <= a < network.devices and 0 <= b < network.devices):
-            expected = f"two different devices in 0..{network.devices - 1}"
             raise ScenarioError(f"network.edges.{index}", expected, f"value {[a, b]}")
     return links

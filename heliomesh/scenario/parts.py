@@ -16,13 +16,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from heliomesh.common import catalog
-from heliomesh.scenario.errors import ScenarioError
-from heliomesh.scenario.files import read_text
-from heliomesh.scenario.schema import Energy, Link
+from heliomesh.scenario.errors import ScenarioError, refuse
+from heliomesh.scenario.files import PART_FIELDS, read_text
 from heliomesh.scenario.section import ConverterEfficiency, Decay, Positive, Section, Share, Vector, validated
 
 Dbm = Annotated[float, Field(ge=-300, le=100)]
-_SECTIONS: dict[str, type[Section]] = {"energy": Energy, "link": Link}
 
 
 class Sheet(Section):
@@ -64,7 +62,6 @@ class StorageSheet(Sheet):
 
 
 _KINDS: dict[str, type[Sheet]] = {"radio": RadioSheet, "board": BoardSheet, "storage": StorageSheet}
-_FILLED = ("radio", "board")  # whose numbers a scenario takes over
 
 
 def names(kind: str) -> list[str]:
@@ -99,15 +96,15 @@ def _folder(kind: str) -> Any:
 
 def _check(radio: RadioSheet) -> None:
     powers, currents = radio.send_dbm, radio.send_milliampere
-    if len(currents) != len(powers):
-        expected = f"one value for each of the {len(powers)} in send_dbm"
-        raise ScenarioError("energy.radio.send_milliampere", expected, f"number of values {len(currents)}")
-    if any(low >= high for low, high in pairwise(powers)):
-        raise ScenarioError("energy.radio.send_dbm", "rising powers", f"value {list(powers)}")
-    if (radio.sensitivity_dbm is None) != (radio.sensitivity_error is None):
-        missing = "sensitivity_dbm" if radio.sensitivity_dbm is None else "sensitivity_error"
+    expected = f"one value for each of the {len(powers)} in send_dbm"
+    actual = f"number of values {len(currents)}"
+    refuse(len(currents) != len(powers), "energy.radio.send_milliampere", expected, actual)
+    falling = any(low >= high for low, high in pairwise(powers))
+    refuse(falling, "energy.radio.send_dbm", "rising powers", f"value {list(powers)}")
+    missing = [name for name in ("sensitivity_dbm", "sensitivity_error") if getattr(radio, name) is None]
+    if len(missing) == 1:
         expected = "sensitivity_dbm and sensitivity_error together"
-        raise ScenarioError(f"energy.radio.{missing}", expected, "value missing")
+        raise ScenarioError(f"energy.radio.{missing[0]}", expected, "value missing")
 
 
 def radio_numbers(radio: RadioSheet) -> dict[str, dict[str, Any]]:
@@ -127,40 +124,24 @@ def radio_numbers(radio: RadioSheet) -> dict[str, dict[str, Any]]:
         energy["sleep_watt"] = radio.supply_volt * radio.sleep_microampere / 1e6
     if radio.wake_microjoule is not None:
         energy["wake_joule"] = radio.wake_microjoule / 1e6
-    noise = _noise_watt(radio)
-    return {"energy": energy, "link": {} if noise is None else {"noise_watt": noise}}
+    link = {}
+    if radio.sensitivity_dbm is not None and radio.sensitivity_error is not None:
+        # σ² at which the waterfall of φ = 1 meets the sensitivity S: −S ln(1 − error)
+        link["noise_watt"] = -_watt(radio.sensitivity_dbm) * math.log1p(-radio.sensitivity_error)
+    return {"energy": energy, "link": link}
 
 
 def _watt(dbm: float) -> float:
     return float(10 ** (dbm / 10) / 1e3)
 
 
-def _noise_watt(radio: RadioSheet) -> float | None:
-    """The noise σ² at which the waterfall of φ = 1 meets the sensitivity S: σ² = −S ln(1 − error) [W]."""
-    if radio.sensitivity_dbm is None or radio.sensitivity_error is None:
-        return None
-    return -_watt(radio.sensitivity_dbm) * math.log1p(-radio.sensitivity_error)
-
-
-def board_numbers(board: BoardSheet) -> dict[str, dict[str, Any]]:
-    """Fields of a scenario, by section, that a board sets; an energy given before does not count any more."""
-    return {
-        "energy": {
-            "compute_joule": None,
-            "compute_watt": board.active_watt,
-            "compute_second": "flop",
-            "flop_per_second": board.flop_per_second,
-        }
-    }
-
-
 def _numbers(kind: str, name: object) -> dict[str, dict[str, Any]]:
+    """Fields of a scenario, by section, that a radio or board sets."""
     part = read(kind, name)
-    found = radio_numbers(part) if kind == "radio" else board_numbers(part)
-    return {
-        section: {field: value for field, value in numbers.items() if field in _SECTIONS[section].model_fields}
-        for section, numbers in found.items()
-    }
+    if kind == "radio":
+        return radio_numbers(part)
+    computing = {"compute_watt": part.active_watt, "flop_per_second": part.flop_per_second, "compute_second": "flop"}
+    return {"energy": {"compute_joule": None, **computing}}  # an energy given before does not count any more
 
 
 def filled(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,7 +149,7 @@ def filled(data: Mapping[str, Any]) -> dict[str, Any]:
     whole = dict(data)
     if not isinstance(whole.get("energy"), Mapping):
         return whole
-    for kind in _FILLED:
+    for kind in PART_FIELDS:
         energy = dict(whole["energy"])
         name, whole["energy"] = energy.pop(kind, None), energy
         for section, numbers in ({} if name is None else _numbers(kind, name)).items():
@@ -179,7 +160,7 @@ def filled(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def forget(data: dict[str, Any], changes: Mapping[str, Any]) -> None:
     """Take the numbers out of a scenario's data that a new radio or board among the changes brings."""
-    for kind in _FILLED:
+    for kind in PART_FIELDS:
         if f"energy.{kind}" in changes:
             for section, numbers in _numbers(kind, changes[f"energy.{kind}"]).items():
                 for field in numbers:

@@ -1,4 +1,4 @@
-"""Files of places: where devices stand, what they are called, and who is linked.
+"""Places in a scenario, and files of them: where devices stand, what they are called, and who is linked.
 
     .csv               columns x_metre and y_metre, or latitude and longitude, and perhaps name; others are ignored
     .geojson, .json    a FeatureCollection of Points, with the property name where a place has one
@@ -15,20 +15,50 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from heliomesh.common.delimited import TableError, table_rows
+from heliomesh.scenario.errors import ScenarioError, refuse
+from heliomesh.scenario.files import read_text
 
 _EARTH_METRE = 6_371_008.8  # mean radius of the earth, (2a + b) / 3 of WGS 84
 _METRES, _DEGREES = ("x_metre", "y_metre"), ("latitude", "longitude")
 _LARGEST = {"x_metre": 1e9, "y_metre": 1e9, "latitude": 90.0, "longitude": 180.0}
 _ENDINGS = ".csv, .geojson, .json or .graphml"
 
+OF_GRAPH = ("topology", "devices", "edges", "positions_metre", "names", "links")  # what new places replace
+
 Pair = tuple[float, float]
 
 
-class PlacesError(ValueError):
-    """A file of places is wrong: what was expected in it and what was found, in one line."""
+def placed(network: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a network with the content of its file of places, and with what positions imply."""
+    given = dict(network)
+    if isinstance(given.get("places_file"), str):
+        given = _with_file(given)
+    positions = given.get("positions_metre")
+    if isinstance(positions, list | tuple) and positions:
+        return {"topology": "places", "devices": len(positions), **given}
+    return given
+
+
+def _with_file(network: dict[str, Any]) -> dict[str, Any]:
+    """The settings with what the file of places holds in place of its name."""
+    field, file = "network.places_file", network.pop("places_file")
+    try:
+        read = read_places(read_text(field, file), Path(file).suffix)
+    except TableError as error:
+        raise ScenarioError(field, str(error)) from None
+    found: dict[str, Any] = {"positions_metre": read.positions_metre}
+    if read.names is not None:
+        found["names"] = read.names
+    if read.links is not None and network.get("links") in (None, "list"):
+        found["edges"] = read.links
+    expected = f"a value here or in {field}, not in both"
+    for name in found:
+        refuse(network.get(name) is not None, f"network.{name}", expected, "number 2")
+    return network | found
 
 
 @dataclass(frozen=True)
@@ -50,7 +80,7 @@ class _Row:
 
 
 def read_places(text: str, suffix: str) -> Places:
-    """The places that the text of a file describes; ``suffix`` is the end of its name. Raises PlacesError."""
+    """The places that the text of a file describes; ``suffix`` is the end of its name. Raises TableError."""
     match suffix.lower():
         case ".csv":
             return _places(*_table(text))
@@ -58,7 +88,7 @@ def read_places(text: str, suffix: str) -> Places:
             return _places(_features(text), _DEGREES)
         case ".graphml":
             return _graph(text)
-    raise PlacesError(f"expected a name that ends in {_ENDINGS}, actual ending {suffix!r}")
+    raise TableError(f"expected a name that ends in {_ENDINGS}, actual ending {suffix!r}")
 
 
 def _places(
@@ -66,7 +96,7 @@ def _places(
 ) -> Places:
     """Rows checked, in metres."""
     if not rows:
-        raise PlacesError("expected at least one place, actual number 0")
+        raise TableError("expected at least one place, actual number 0")
     pairs = [(_number(row, columns[0]), _number(row, columns[1])) for row in rows]
     _check_distinct(pairs, [row.where for row in rows])
     # JSON may escape halves of characters, which no file of ours could hold
@@ -82,10 +112,10 @@ def _number(row: _Row, column: str) -> float:
         number = math.nan
     if not math.isfinite(number):
         actual = "missing" if value is None else f"{value!r:.60}"
-        raise PlacesError(f"expected a number for {column} in {row.where}, actual value {actual}")
+        raise TableError(f"expected a number for {column} in {row.where}, actual value {actual}")
     if abs(number) > largest:
         swapped = "; are latitude and longitude swapped?" if column == "latitude" and abs(number) <= 180 else ""
-        raise PlacesError(
+        raise TableError(
             f"expected a number from {-largest:g} to {largest:g} for {column} in {row.where}, "
             f"actual value {number:g}{swapped}"
         )
@@ -98,7 +128,7 @@ def _check_distinct(pairs: Sequence[Pair], where: Sequence[str]) -> None:
         if first.setdefault(pair, index) != index:
             kind, one = where[first[pair]].split(" ", 1)
             other = where[index].split(" ", 1)[1]
-            raise PlacesError(f"expected places that differ, actual: {kind}s {one} and {other} are the same")
+            raise TableError(f"expected places that differ, actual: {kind}s {one} and {other} are the same")
 
 
 def _metres(degrees: Sequence[Pair]) -> list[Pair]:
@@ -120,7 +150,7 @@ def _columns(known: Sequence[str], kind: str, where: str = "") -> tuple[str, str
     there = [pair for pair in (_METRES, _DEGREES) if set(pair) <= set(known)]
     if len(there) != 1:
         only = "not both, " if there else ""
-        raise PlacesError(
+        raise TableError(
             f"expected {kind} x_metre and y_metre, or latitude and longitude{where}, {only}"
             f"actual {kind} {', '.join(known)[:80] or 'none'}"
         )
@@ -129,15 +159,12 @@ def _columns(known: Sequence[str], kind: str, where: str = "") -> tuple[str, str
 
 def _table(text: str) -> tuple[list[_Row], tuple[str, str]]:
     """Rows of a table, and which columns say where they are."""
-    try:
-        lines = list(table_rows(text).items())
-    except TableError as error:
-        raise PlacesError(str(error)) from None
+    lines = list(table_rows(text).items())
     if not lines:
         return [], _METRES
     heading = [cell.strip() for cell in lines[0][1]]
     if len(set(heading)) < len(heading):
-        raise PlacesError(f"expected every column once, actual columns {', '.join(heading)[:80]}")
+        raise TableError(f"expected every column once, actual columns {', '.join(heading)[:80]}")
     named = [(number, dict(zip(heading, cells, strict=False))) for number, cells in lines[1:]]
     return [_Row(f"line {line}", values, values.get("name")) for line, values in named], _columns(heading, "columns")
 
@@ -147,13 +174,13 @@ def _features(text: str) -> list[_Row]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise PlacesError(f"expected GeoJSON, actual: {error}") from None
+        raise TableError(f"expected GeoJSON, actual: {error}") from None
     if not isinstance(data, dict) or data.get("type") != "FeatureCollection":
-        raise PlacesError(f"expected a FeatureCollection, actual {_kind(data)}")
+        raise TableError(f"expected a FeatureCollection, actual {_kind(data)}")
     features = data.get("features")
     if not isinstance(features, list):
         actual = "missing" if features is None else f"{features!r:.60}"
-        raise PlacesError(f"expected a list of features, actual value {actual}")
+        raise TableError(f"expected a list of features, actual value {actual}")
     return [_feature(index, feature) for index, feature in enumerate(features)]
 
 
@@ -161,10 +188,10 @@ def _feature(index: int, feature: object) -> _Row:
     where = f"feature {index}"
     geometry = feature.get("geometry") if isinstance(feature, dict) else feature
     if not isinstance(feature, dict) or not isinstance(geometry, dict) or geometry.get("type") != "Point":
-        raise PlacesError(f"expected a Point in {where}, actual {_kind(geometry)}")
+        raise TableError(f"expected a Point in {where}, actual {_kind(geometry)}")
     position = geometry.get("coordinates")
     if not isinstance(position, list) or len(position) < 2:
-        raise PlacesError(f"expected longitude and latitude in {where}, actual value {position!r:.60}")
+        raise TableError(f"expected longitude and latitude in {where}, actual value {position!r:.60}")
     properties = feature.get("properties")
     name = properties.get("name") if isinstance(properties, dict) else None
     return _Row(where, {"longitude": position[0], "latitude": position[1]}, name)
@@ -184,14 +211,14 @@ def _graph(text: str) -> Places:
         graph: Any = nx.parse_graphml(text)
     except Exception as error:  # a damaged file may raise anything, even StopIteration
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise PlacesError(f"expected GraphML, actual: {reason:.100}") from None
+        raise TableError(f"expected GraphML, actual: {reason:.100}") from None
     nodes = list(graph.nodes(data=True))
     number = {node: index for index, (node, _) in enumerate(nodes)}
     ends = ((number[a], number[b]) for a, b in graph.edges())
     links = tuple(sorted({(min(pair), max(pair)) for pair in ends}))
     loop = next((nodes[a][0] for a, b in links if a == b), None)
     if loop is not None:
-        raise PlacesError(f"expected links between two devices, actual: one from {loop!r} to itself")
+        raise TableError(f"expected links between two devices, actual: one from {loop!r} to itself")
     rows = [_Row(f"node {node!r}", values, values.get("name", node)) for node, values in nodes]
     columns = _columns(list(rows[0].values), "attributes", f" of {rows[0].where}") if rows else _METRES
     return _places(rows, columns, links)

@@ -18,7 +18,7 @@ from heliomesh.scenario import parts
 from heliomesh.scenario.checks import check_together
 from heliomesh.scenario.errors import ScenarioError, explained, one_of, refuse, shortened
 from heliomesh.scenario.files import FILE_FIELDS, find_files, read_scenario
-from heliomesh.scenario.network_places import OF_GRAPH, placed
+from heliomesh.scenario.places import OF_GRAPH, placed
 from heliomesh.scenario.schema import (
     PER_DEVICE,
     SOURCES,
@@ -28,7 +28,7 @@ from heliomesh.scenario.schema import (
     Learning,
     Link,
     Network,
-    section_class,
+    of_sources,
     source_settings,
 )
 from heliomesh.scenario.section import Count, Section, validated
@@ -81,21 +81,18 @@ class Scenario(Section):
 
     @classmethod
     def _validated(cls, data: Mapping[str, Any]) -> Self:
-        data = parts.filled(data)
-        plain = {key: value for key, value in data.items() if key in ("name", "seed", "slots")}
-        sections = ("network", "channel", "link", "energy", "harvest", "cost", "learning")
-        for key in data:
-            if key not in plain and key not in sections:
-                raise ScenarioError(key, one_of(["name", "seed", "slots", *sections], "key", key))
-        checked_sections: dict[str, Section] = {}
-        for name in sections:
-            raw = data.get(name, {})
+        fields = parts.filled(data)
+        for key in fields:
+            if key not in cls.model_fields:
+                raise ScenarioError(key, one_of(list(cls.model_fields), "key", key))
+        for name, fixed in _tables().items():
+            raw = fields.get(name, {})
             if isinstance(raw, Mapping):
                 raw = {key: _as_text(f"{name}.{key}", value) for key, value in raw.items()}
                 raw = placed(raw) if name == "network" else raw
-            model = section_class(name, raw if isinstance(raw, Mapping) else {})
-            checked_sections[name] = validated(model, raw, name)
-        scenario = cls(**plain, **checked_sections)
+            model = _source_class(name, raw if isinstance(raw, Mapping) else {}) if name in SOURCES else fixed
+            fields[name] = validated(model, raw, name)
+        scenario = cls(**fields)
         check_together(scenario)
         return scenario
 
@@ -186,15 +183,33 @@ class Scenario(Section):
         """JSON schema of the TOML file, for editors; lists every channel and harvest source of the catalogs."""
         schema = cls.model_json_schema()
         del schema["required"]  # `parse` has a default for every section
-        for section, (package, _, _) in SOURCES.items():
-            sources = {}
-            for name in catalog.names(package):
-                source = source_settings(section, name).model_json_schema()
-                schema["$defs"].update(source.pop("$defs", {}))
-                sources[f"{section.capitalize()}_{name}"] = source
-            schema["$defs"].update(sources)
-            schema["properties"][section] = {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in sources]}
+        schema["properties"] |= {section: {"oneOf": []} for section in SOURCES}
+        for section, name, settings in of_sources():
+            source, title = settings.model_json_schema(), f"{section.capitalize()}_{name}"
+            schema["$defs"] |= source.pop("$defs", {}) | {title: source}
+            schema["properties"][section]["oneOf"].append({"$ref": f"#/$defs/{title}"})
         return schema
+
+
+def _tables() -> dict[str, type[Section]]:
+    """The settings of every table of a scenario; of those with sources, what all sources have."""
+    fields = {name: field.annotation for name, field in Scenario.model_fields.items()}
+    return {name: kind for name, kind in fields.items() if isinstance(kind, type) and issubclass(kind, Section)}
+
+
+def _source_class(section: str, data: Mapping[str, Any]) -> type[Section]:
+    """The settings of the source that a table names, or of the default one."""
+    package, _, default = SOURCES[section]
+    source = data.get("source", default)
+    if not isinstance(source, str):
+        raise ScenarioError(f"{section}.source", one_of(catalog.names(package), "value", source))
+    return source_settings(section, source)
+
+
+def sections() -> dict[str, type[Section]]:
+    """The settings of every table by its heading: ``network``, or ``harvest, source = "solar"``."""
+    fixed = {name: settings for name, settings in _tables().items() if name not in SOURCES}
+    return fixed | {f'{section}, source = "{name}"': settings for section, name, settings in of_sources()}
 
 
 def _toml(text: str, actual: str) -> dict[str, Any]:

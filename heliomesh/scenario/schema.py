@@ -4,13 +4,12 @@ A harvest or channel source brings its own settings in its own file, class ``Set
 `physics/channels/*.py`, so that a new source is one new file.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from heliomesh.common import catalog
-from heliomesh.scenario.errors import ScenarioError, one_of
+from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.on_air import Format
 from heliomesh.scenario.section import (
     MOST_WATT,
@@ -310,13 +309,6 @@ class Learning(Section):
     )
 
 
-FIXED_SECTIONS: dict[str, type[Section]] = {
-    "network": Network,
-    "link": Link,
-    "energy": Energy,
-    "cost": Cost,
-    "learning": Learning,
-}
 SOURCES: dict[str, tuple[str, type[Section], str]] = {  # catalog, what all settings have, default
     "channel": (CHANNEL_CATALOG, ChannelSettings, "rayleigh"),
     "harvest": (HARVEST_CATALOG, HarvestSettings, "solar"),
@@ -338,28 +330,10 @@ def variant(package: str, name: str, field: str) -> Any:
         raise ScenarioError(field, str(error)) from None
 
 
-def section_class(name: str, data: Mapping[str, Any]) -> type[Section]:
-    """The settings of a table, by its name and, where it has sources, by the one that it names."""
-    if name in FIXED_SECTIONS:
-        return FIXED_SECTIONS[name]
-    package, _, default = SOURCES[name]
-    source = data.get("source", default)
-    if not isinstance(source, str):
-        raise ScenarioError(f"{name}.source", one_of(catalog.names(package), "value", source))
-    return source_settings(name, source)
-
-
-def sections() -> dict[str, type[Section]]:
-    """The settings of every table of a scenario file; a table with sources has one entry for each.
-
-    Keys are headings: ``network``, or ``harvest, source = "solar"``.
-    """
-    of_sources = {
-        f'{section}, source = "{name}"': source_settings(section, name)
-        for section, (package, _, _) in SOURCES.items()
-        for name in catalog.names(package)
-    }
-    return FIXED_SECTIONS | of_sources
+def of_sources() -> list[tuple[str, str, type[Section]]]:
+    """Section, name and settings of all sources of the catalogs."""
+    named = [(section, name) for section, (package, _, _) in SOURCES.items() for name in catalog.names(package)]
+    return [(section, name, source_settings(section, name)) for section, name in named]
 
 
 PER_DEVICE = ("channel", "link", "energy", "harvest")  # sections that may have a number for each device

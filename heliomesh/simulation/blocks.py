@@ -97,7 +97,7 @@ class _Blocks(Episodes):
     def advance_block(self, slots: range) -> Slot:
         """What happens in the next slots."""
         problem, now = self.problem, self._numbers.block(len(slots))
-        channel, harvest = problem.channel, cast(HarvestLaw | HarvestReplay, problem.harvest)
+        channel, harvest = problem.channel, problem.harvest
         channel_level, self.channel_level = _chain(channel.step, channel.levels, self.channel_level, now.channel)
         hidden, self._hidden = _chain(harvest.following, harvest.num_states, self._hidden, now.harvest)
         weather, harvested = harvest.weather(hidden), harvest.harvested(slots, hidden, now.harvest)

@@ -12,6 +12,7 @@ import torch
 import heliomesh as hm
 from heliomesh.physics.daylight import Samples, Window, fitted_weather, slot_means
 from heliomesh.physics.harvest import solar
+from heliomesh.physics.irradiance import greensboro
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.scenario import Scenario
 
@@ -91,7 +92,7 @@ def test_every_law_keeps_the_mean_energy(law, slot_second):
     """Slots shorter and longer than the data's hour, in June, in which a day is a whole number of slots."""
     slots = int(86400 / slot_second)
     harvest = build(law=law, hours=[0, 24], slots=slots, slot_second=slot_second, devices=1)
-    year = solar.greensboro()
+    year = greensboro()
     june = year[pd.DatetimeIndex(year.index).month == 6]
     expected = 25e-4 * 0.2 * slot_second * june.mean()
     assert harvest.mean_joule().item() == pytest.approx(expected, rel=1e-9)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from heliomesh.physics.daylight import tables
 from heliomesh.physics.harvesting import HarvestLaw
 from heliomesh.scenario.checks import check_kernel, check_law
 from heliomesh.scenario.errors import refuse
@@ -26,26 +27,26 @@ class Settings(HarvestSettings):
 
 
 def build(settings: Settings, scenario: Scenario) -> HarvestLaw:
-    """Law by weather; rows of unequal length are filled with impossible values."""
+    """Law by weather, of one phase."""
     weathers = len(settings.kernel)
     check_kernel("harvest.kernel", settings.kernel, weathers)
     for field in ("joule", "prob"):
         rows = getattr(settings, field)
         expected = f"{weathers} rows, one per weather"
         refuse(len(rows) != weathers, f"harvest.{field}", expected, f"number of rows {len(rows)}")
-    width = max(len(row) for row in settings.joule)
-    joule, prob = np.zeros((2, 1, weathers, width))
     for index, (values, shares) in enumerate(zip(settings.joule, settings.prob, strict=True)):
         expected = f"one probability per value of harvest.joule.{index}, that is {len(values)}"
         refuse(len(values) != len(shares), f"harvest.prob.{index}", expected, f"number of values {len(shares)}")
         refuse(min(values) < 0, f"harvest.joule.{index}", "energies of at least 0", f"value {list(values)}")
         check_law(f"harvest.prob.{index}", shares)
-        joule[0, index, : len(values)] = values
-        prob[0, index, : len(values)] = shares
+    laws = [
+        (np.array(values), np.array(shares)) for values, shares in zip(settings.joule, settings.prob, strict=True)
+    ]
+    joule, prob, phase_of_slot = tables([laws], np.zeros(scenario.slots, dtype=np.int64))
     return HarvestLaw(
         joule=torch.from_numpy(joule),
         prob=torch.from_numpy(prob),
         scale=torch.tensor(per_device(settings.scale, scenario.network.devices), dtype=torch.float64),
         kernel=torch.tensor(settings.kernel, dtype=torch.float64),
-        phase_of_slot=np.zeros(scenario.slots, dtype=np.int64),
+        phase_of_slot=phase_of_slot,
     )

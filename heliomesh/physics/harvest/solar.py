@@ -11,58 +11,49 @@ from datetime import date
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from pydantic import BeforeValidator, Field
 
 from heliomesh.common.streams import stream
 from heliomesh.physics.daylight import (
+    Array,
     Atoms,
+    FileFormat,
     Samples,
+    TimeLabel,
     Weather,
     Window,
-    bin_second,
+    day_and_clock,
     fitted_weather,
     is_within_steps,
     laws_by_clock,
+    position_of,
     slot_means,
+    step_of,
     tables,
-    without_copies,
 )
 from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay, replay
-from heliomesh.physics.irradiance import FileFormat, clear_sky, greensboro, irradiance_file, midc_file, midc_site
-from heliomesh.physics.solar_time import (
-    TimeLabel,
-    day_and_clock,
-    position_of,
-    seconds,
-    step_of,
-    without_gaps,
-    wrong,
-)
 from heliomesh.scenario.checks import check_law
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import HarvestSettings
 from heliomesh.scenario.section import Fraction, NonNegative, PerDeviceNonNegative, Positive, Vector, per_device
 
-if TYPE_CHECKING:  # pandas and pvlib are slow to import: the functions that need them do so
-    import pandas as pd
+if TYPE_CHECKING:
+    from heliomesh.physics.solar_time import Ghi
 
-Array = npt.NDArray[np.float64]
 Month = Annotated[int, Field(ge=1, le=12)]
 
 _MAX_TRACE = 50_000_000  # values
 _TINY = 1e-6  # seconds; above the rounding of clock times, below any slot
 _CLEAR_SKY_DAYS = 1.0  # over which a clear-sky model's weather is remembered, where none is given
-_NEEDED = {
-    "file": ("file",),
-    "midc-file": ("file",),
-    "midc-site": ("site", "first_day", "last_day"),
-    "clear-sky": ("latitude", "longitude"),
+_DATA_OF = {  # by field: the data that need it, and those that may have it
+    "file": (("file", "midc-file"), ()),
+    **dict.fromkeys(("site", "first_day", "last_day"), (("midc-site",), ())),
+    "latitude": (("clear-sky",), ()),
+    "longitude": (("clear-sky",), ("file",)),
+    **dict.fromkeys(("timezone", "time_label"), ((), ("file",))),
 }
-_ALLOWED = {"file": ("timezone", "time_label", "longitude")}  # besides those needed
-_OPTIONAL = ("file", "site", "first_day", "last_day", "latitude", "longitude", "timezone", "time_label")
 
 
 def _as_text(value: object) -> object:
@@ -137,35 +128,52 @@ def build(settings: Settings, scenario: Scenario) -> HarvestLaw | HarvestReplay:
     _check(settings)
     ghi, doubts = _irradiance(settings)
     samples, gaps = _samples(ghi, settings)
-    remarks = (*doubts, *gaps)
-    devices = scenario.network.devices
+    remarks, slots, devices = (*doubts, *gaps), scenario.slots, scenario.network.devices
     panels = zip(per_device(settings.panel_cm2, devices), per_device(settings.efficiency, devices), strict=True)
     scale = [area_cm2 * 1e-4 * efficiency for area_cm2, efficiency in panels]
     window = _window(settings, scenario)
     if settings.law == "trace":
-        return _replay(samples, window, scale, settings, scenario, remarks)
+        if settings.data == "clear-sky":  # its clouds are drawn once; slots within gaps of measured data are left out
+            factors, size = settings.cloudiness_values, len(samples.ghi)
+            clouds = stream(scenario.seed, "harvest").choice(factors, size=size, p=settings.cloudiness_prob)
+            samples = replace(samples, ghi=samples.ghi * clouds)
+        means = _by_slot(samples, window, settings)
+        start = settings.start if isinstance(settings.start, int) else None
+        if isinstance(settings.start, str) and settings.start != "random":
+            start = position_of(means.second, *day_and_clock(settings.start))
+        return replay(means.ghi * window.slot_second, scale, slots, start, remarks)
     if not is_within_steps(samples, window):
         samples = _by_slot(samples, window, settings)
-    return _law(samples, window, scale, settings, scenario, remarks)
+    weather = _weather(samples, settings)
+    laws, phase_of_slot = laws_by_clock(samples, weather.level, window, slots, by_clock=settings.law != "iid")
+    if settings.data == "clear-sky":
+        laws = [_under_clouds(*row[0], settings) for row in laws]
+    joule, prob, phase_of_slot = tables(laws, phase_of_slot)
+    return HarvestLaw(
+        joule=torch.from_numpy(joule),
+        prob=torch.from_numpy(prob),
+        scale=torch.tensor(scale, dtype=torch.float64),
+        kernel=torch.from_numpy(weather.kernel(window)),
+        phase_of_slot=phase_of_slot,
+        remarks=remarks,
+        period=None if settings.law == "iid" else window.num_slots,
+    )
 
 
 def _check(settings: Settings) -> None:
-    for field in _OPTIONAL:
-        users = [data for data, fields in _NEEDED.items() if field in fields]
-        needed = settings.data in users
-        given = getattr(settings, field) is not None
-        allowed = needed or field in _ALLOWED.get(settings.data, ())
-        if given > allowed or needed > given:
-            users += [data for data, fields in _ALLOWED.items() if field in fields]
-            known = " or ".join(map(repr, dict.fromkeys(users)))
-            actual = f"data {settings.data!r}" if given else "value missing"
-            raise wrong(field, f"a value with data = {known}, and none with other data", actual)
+    for field, (needing, allowing) in _DATA_OF.items():
+        needed, given = settings.data in needing, getattr(settings, field) is not None
+        known = " or ".join(map(repr, needing + allowing))
+        expected = f"a value with data = {known}, and none with other data"
+        actual = f"data {settings.data!r}" if given else "value missing"
+        missing, unused = needed and not given, given and settings.data not in needing + allowing
+        refuse(missing or unused, f"harvest.{field}", expected, actual)
     if settings.first_day and settings.last_day and settings.first_day > settings.last_day:
-        raise wrong("last_day", f"{settings.first_day} or later", f"value {settings.last_day}")
+        raise ScenarioError("harvest.last_day", f"{settings.first_day} or later", f"value {settings.last_day}")
     if not 0 <= settings.hours[0] < settings.hours[1] <= 24:
-        raise wrong("hours", "0 ≤ first < end ≤ 24", f"value {list(settings.hours)}")
+        raise ScenarioError("harvest.hours", "0 ≤ first < end ≤ 24", f"value {list(settings.hours)}")
     if max(per_device(settings.efficiency, 1)) > 1:
-        raise wrong("efficiency", "at most 1", f"value {settings.efficiency}")
+        raise ScenarioError("harvest.efficiency", "at most 1", f"value {settings.efficiency}")
     wanted, found = len(settings.cloudiness_values), len(settings.cloudiness_prob)
     refuse(wanted != found, "harvest.cloudiness_prob", f"{wanted} values", f"number of values {found}")
     check_law("harvest.cloudiness_prob", settings.cloudiness_prob)
@@ -180,39 +188,37 @@ def _check_start(settings: Settings) -> None:
     refuse(law == "iid", "harvest.start", "'random' with law 'iid'", f"value {start}")
     day = day_and_clock(start)[0] if isinstance(start, str) else "none"
     if law == "trace" and day is None:
-        raise wrong("start", "a slot or a day such as 06-08 with law 'trace'", f"value {start!r}")
+        raise ScenarioError("harvest.start", "a slot or a day such as 06-08 with law 'trace'", f"value {start!r}")
     if law != "trace" and day is not None:
-        raise wrong("start", f"a clock time such as 06:00 with law {law!r}", f"value {start!r}")
+        raise ScenarioError("harvest.start", f"a clock time such as 06:00 with law {law!r}", f"value {start!r}")
 
 
-def _irradiance(settings: Settings) -> tuple["pd.Series[float]", list[str]]:
+def _irradiance(settings: Settings) -> tuple["Ghi", list[str]]:
     """All irradiance of the chosen data by local standard time, and remarks on it."""
+    from heliomesh.physics import irradiance  # with pandas, which is slow to import
+
     match settings.data:
         case "file":
             place = settings.timezone, settings.time_label, settings.longitude
-            return irradiance_file(str(settings.file), settings.format, *place)
+            return irradiance.irradiance_file(str(settings.file), settings.format, *place)
         case "midc-file":
-            return midc_file(str(settings.file)), []
+            return irradiance.midc_file(str(settings.file)), []
         case "midc-site" if settings.first_day and settings.last_day:
-            return midc_site(str(settings.site), settings.first_day, settings.last_day), []
+            return irradiance.midc_site(str(settings.site), settings.first_day, settings.last_day), []
         case "clear-sky":
-            latitude, longitude = settings.latitude or 0.0, settings.longitude or 0.0
-            ghi = clear_sky(latitude, longitude, settings.months)
-            return ghi, [_sky_in_words(ghi, latitude, longitude)]
-    return greensboro(), []
+            north, east = settings.latitude or 0.0, settings.longitude or 0.0
+            ghi = irradiance.clear_sky(north, east, settings.months)
+            hours = f"{24 * float((ghi > 0).mean()):.1f} hours a day, and local time is UTC{round(east / 15):+d}"
+            # a reader sees whether the two numbers are swapped
+            return ghi, [f"harvest.latitude: at {north:g}° north and {east:g}° east the sun is up for {hours}"]
+    return irradiance.greensboro(), []
 
 
-def _sky_in_words(ghi: "pd.Series[float]", latitude: float, longitude: float) -> str:
-    """What a place amounts to: a reader sees whether its two numbers are swapped."""
-    return (
-        f"harvest.latitude: at {latitude:g}° north and {longitude:g}° east the sun is up for "
-        f"{24 * float((ghi > 0).mean()):.1f} hours a day, and local time is UTC{round(longitude / 15):+d}"
-    )
-
-
-def _samples(ghi: "pd.Series[float]", settings: Settings) -> tuple[Samples, list[str]]:
+def _samples(ghi: "Ghi", settings: Settings) -> tuple[Samples, list[str]]:
     """Irradiance of the months and daily hours, in order, and remarks on what was filled in."""
     import pandas as pd
+
+    from heliomesh.physics.solar_time import seconds, without_gaps
 
     ghi = ghi.set_axis(pd.DatetimeIndex(ghi.index).tz_localize(None)).sort_index(kind="stable")
     remarks: list[str] = []
@@ -225,12 +231,11 @@ def _samples(ghi: "pd.Series[float]", settings: Settings) -> tuple[Samples, list
     if not step_second:
         known = sorted(months.unique().tolist())
         expected = f"a month with samples at two times or more; the data have months {known}"
-        raise wrong("month", expected, f"value {settings.month}")
+        raise ScenarioError("harvest.month", expected, f"value {settings.month}")
     hour = (second % 86400 + _TINY) / 3600
     inside = (settings.hours[0] <= hour) & (hour < settings.hours[1])
-    if not inside.any():
-        expected = f"a window with samples of the data, which come every {step_second / 60:g} minutes"
-        raise wrong("hours", expected, f"value {list(settings.hours)}")
+    expected = f"a window with samples of the data, which come every {step_second / 60:g} minutes"
+    refuse(not inside.any(), "harvest.hours", expected, f"value {list(settings.hours)}")
     return Samples(second[inside], np.asarray(chosen, dtype=np.float64)[inside], step_second), remarks
 
 
@@ -243,7 +248,8 @@ def _window(settings: Settings, scenario: Scenario) -> Window:
         return Window(first, end - first, slots, slot_second)
     _, clock = day_and_clock(str(settings.start))
     if not first <= clock < end:
-        raise wrong("start", f"a time within harvest.hours = {list(settings.hours)}", f"value {settings.start!r}")
+        expected = f"a time within harvest.hours = {list(settings.hours)}"
+        raise ScenarioError("harvest.start", expected, f"value {settings.start!r}")
     return Window(first, end - first, slots, slot_second, int((clock - first + _TINY) // slot_second))
 
 
@@ -256,76 +262,16 @@ def _by_slot(samples: Samples, window: Window, settings: Settings) -> Samples:
     found = slot_means(samples, window)
     if not len(found.ghi):
         expected = f"a window where slots of {window.slot_second:g} s meet samples"
-        raise wrong("hours", expected, f"value {list(settings.hours)}")
+        raise ScenarioError("harvest.hours", expected, f"value {list(settings.hours)}")
     return found
 
 
-def _replay(
-    samples: Samples,
-    window: Window,
-    scale: list[float],
-    settings: Settings,
-    scenario: Scenario,
-    remarks: tuple[str, ...],
-) -> HarvestReplay:
-    """The recorded series slot by slot, clouds drawn once for a clear sky; slots within gaps are left out."""
-    if settings.data == "clear-sky":
-        values, prob = settings.cloudiness_values, settings.cloudiness_prob
-        clouds = stream(scenario.seed, "harvest").choice(values, size=len(samples.ghi), p=prob)
-        samples = replace(samples, ghi=samples.ghi * clouds)
-    slots = _by_slot(samples, window, settings)
-    start = _first_slot(slots.second, settings)
-    return replay(slots.ghi * window.slot_second, scale, scenario.slots, start, remarks)
-
-
-def _first_slot(second: Array, settings: Settings) -> int | None:
-    """Position of the start in a series of slots that begin at ``second``; None: anywhere."""
-    if not isinstance(settings.start, str):
-        return settings.start
-    if settings.start == "random":
-        return None
-    return position_of(second, *day_and_clock(settings.start))
-
-
-def _law(
-    samples: Samples,
-    window: Window,
-    scale: list[float],
-    settings: Settings,
-    scenario: Scenario,
-    remarks: tuple[str, ...],
-) -> HarvestLaw:
-    """Law of each slot by its clock bin, and by weather with law 'weather'."""
-    weather = _weather(samples, settings)
-    width = math.inf if settings.law == "iid" else bin_second(samples, window)
-    laws, phase_of_slot = laws_by_clock(samples, weather.level, width, window, scenario.slots)
-    if settings.data == "clear-sky":
-        laws = [
-            [_clouded(row[0], settings)] if settings.law != "weather" else _dimmed(row[0], settings) for row in laws
-        ]
-    joule, prob, phase_of_slot = without_copies(*tables(laws), phase_of_slot)
-    return HarvestLaw(
-        joule=torch.from_numpy(joule),
-        prob=torch.from_numpy(prob),
-        scale=torch.tensor(scale, dtype=torch.float64),
-        kernel=torch.from_numpy(weather.kernel(window)),
-        phase_of_slot=phase_of_slot,
-        remarks=remarks,
-        period=None if settings.law == "iid" else window.num_slots,
-    )
-
-
-def _clouded(law: Atoms, settings: Settings) -> Atoms:
-    """A clear sky's law with clouds drawn anew in every slot."""
-    joule, prob = law
-    clouds = np.array(settings.cloudiness_values), np.array(settings.cloudiness_prob)
-    return np.outer(clouds[0], joule).ravel(), np.outer(clouds[1], prob).ravel()
-
-
-def _dimmed(law: Atoms, settings: Settings) -> list[Atoms]:
-    """A clear sky's laws by weather: a factor each."""
-    joule, prob = law
-    return [(factor * joule, prob) for factor in settings.cloudiness_values]
+def _under_clouds(joule: Array, prob: Array, settings: Settings) -> list[Atoms]:
+    """A clear sky's law by weather, a factor each, or with clouds drawn anew in every slot."""
+    dimmed = np.outer(settings.cloudiness_values, joule)
+    if settings.law == "weather":
+        return [(row, prob) for row in dimmed]
+    return [(dimmed.ravel(), np.outer(settings.cloudiness_prob, prob).ravel())]
 
 
 def _weather(samples: Samples, settings: Settings) -> Weather:
@@ -338,5 +284,5 @@ def _weather(samples: Samples, settings: Settings) -> Weather:
     found = fitted_weather(samples, settings.weather_levels, settings.weather_day)
     if found is None:
         expected = f"months with days of at least {settings.weather_levels} brightnesses (harvest.weather_levels)"
-        raise wrong("month", expected, f"value {settings.month} has fewer")
+        raise ScenarioError("harvest.month", expected, f"value {settings.month} has fewer")
     return found
