@@ -13,9 +13,8 @@ from heliomesh.common.catalog import trusting, vouch
 from heliomesh.common.durable import write_text
 from heliomesh.learning.trainer import Execution
 from heliomesh.pages.leaderboard import leaderboard_text, overall_text
-from heliomesh.scenario.errors import ScenarioError, refuse
+from heliomesh.scenario.errors import refuse
 from heliomesh.studies.bench.bench import Planner, add_line, bench, leaderboard
-from heliomesh.studies.bench.board import Leaderboard
 from heliomesh.studies.bench.line import read_line
 from heliomesh.studies.bench.scenarios import BENCH
 from heliomesh.studies.bench.verifying import TOLERANCE, verify
@@ -45,18 +44,16 @@ def bench_command(
     if context.invoked_subcommand is not None:
         _refuse_options(context)
         return
-    missing = {"again": again, **_watched(quiet or as_json)}
-    board = leaderboard(folder) if only_print else bench(folder, only, planner or None, **missing)
-    _publish(board, folder, as_json)
+    if not only_print:
+        bench(folder, only, planner or None, again=again, **_watched(quiet or as_json))
+    _publish(folder, as_json)
 
 
 def _refuse_options(context: typer.Context) -> None:
     """Options belong behind the name of the command that they are for."""
-    for name in context.params:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            command = f"heliomesh bench {context.invoked_subcommand}"
-            raise ScenarioError("bench", f"options behind `{command}`", ": some stand before its end")
+    sources = filter(None, map(context.get_parameter_source, context.params))
+    early, command = any(source.name == "COMMANDLINE" for source in sources), context.invoked_subcommand
+    refuse(early, "bench", f"options behind `heliomesh bench {command}`", ": some stand before its end")
 
 
 def _watched(silent: bool) -> dict[str, Any]:
@@ -64,8 +61,9 @@ def _watched(silent: bool) -> dict[str, Any]:
     return {"track": track_unless(silent), "notify": note, "report": (lambda _: None) if silent else tell}
 
 
-def _publish(board: Leaderboard, folder: Path, as_json: bool) -> None:
+def _publish(folder: Path, as_json: bool = False) -> None:
     """Write the page, and print its first table."""
+    board = leaderboard(folder)
     write_text(folder / PAGE, leaderboard_text(board))
     if as_json:
         show(True, board.table().to_dict("records"))
@@ -104,13 +102,14 @@ def add_command(
     if what.endswith(".json"):
         line = add_line(what, folder)
         say(f"{line.label}: added with {len(line.entries)} scenarios; `heliomesh bench verify` checks its costs")
-        _publish(leaderboard(folder), folder, as_json=False)
+        _publish(folder)
         return
     chosen = planner_options(options)
     planner: Planner | str = (what, chosen) if chosen else what
     with trusting(None):
         vouch(what)  # who calls names the code, no file does
-        _publish(bench(folder, only, [planner], **_watched(quiet)), folder, as_json=False)
+        bench(folder, only, [planner], **_watched(quiet))
+        _publish(folder)
 
 
 @app.command("verify")

@@ -30,38 +30,8 @@ from heliomesh.studies.gap_ledger import GapLedger
 
 
 @dataclass(frozen=True)
-class KeepOptions:
-    """What a comparison leaves behind."""
-
-    svg: Annotated[Path | None, option("Draw cost over planning time and bytes here.")] = None
-    report: Annotated[Path | None, option("Write a page of the trained runs here.")] = None
-    runs: Annotated[Path | None, option("Keep the trained runs in this empty folder.")] = None
-    store: shared.StoreOption = None
-    ledger: shared.LedgerOption = False
-
-    def check(self, train: int) -> None:
-        """Refuse what could not be kept before any work is done."""
-        shared.check_target(self.svg, "--svg")
-        shared.check_target(self.report, "--report")
-        for wanted, flag in ((self.report, "--report"), (self.runs, "--runs"), (self.ledger, "--ledger")):
-            refuse(wanted and not train, flag, "--train with a number of episodes", "value 0")
-        runs = self.runs
-        if runs is not None and runs.exists() and (not runs.is_dir() or any(runs.iterdir())):
-            raise ScenarioError("--runs", "an empty or new folder", f"value {str(runs)!r}")
-
-    def keep(self, result: Comparison, scenario: str) -> None:
-        """Write the picture, the runs' folders and their page."""
-        if self.svg is not None:
-            write_text(self.svg, pareto_svg(result, f"{scenario}: cost against computation and messages"))
-        if self.runs is not None:
-            result.save_runs(self.runs)
-        if self.report is not None:
-            report(result, self.report)  # a comparison knows which planners refused, folders do not
-
-
-@dataclass(frozen=True)
-class ComparingOptions(shared.OutputOptions, shared.SamplingOptions, shared.Changes):
-    """Under what planners are compared, and what is printed of it."""
+class CompareOptions(shared.OutputOptions, shared.SamplingOptions, shared.Changes):
+    """Under what planners are compared, what is printed of it and what is left behind."""
 
     memory_gib: Annotated[float | None, option("Memory limit of each plan.")] = None
     certify: Annotated[bool | None, option("Certify a lower bound; default: if quick.", "--certify/--no-certify")] = (
@@ -72,17 +42,23 @@ class ComparingOptions(shared.OutputOptions, shared.SamplingOptions, shared.Chan
     dtype: shared.TypeOption = "float64"
     processes: shared.ProcessesOption = 1
     evaluate_every: shared.EvaluateOption = 5
+    svg: Annotated[Path | None, option("Draw cost over planning time and bytes here.")] = None
+    report: Annotated[Path | None, option("Write a page of the trained runs here.")] = None
+    runs: Annotated[Path | None, option("Keep the trained runs in this empty folder.")] = None
+    store: shared.StoreOption = None
+    ledger: shared.LedgerOption = False
 
     def check(self) -> None:
-        """Refuse a limit that no plan keeps."""
+        """Refuse a limit that no plan keeps, and what could not be kept, before any work is done."""
         if self.memory_gib is not None and not self.memory_gib > 0:
             raise ScenarioError("--memory-gib", "a number above 0", f"value {self.memory_gib:g}")
-
-    @property
-    def limits(self) -> dict[str, Any]:
-        """The same for the study."""
-        own = {name: getattr(self, name) for name in ("memory_gib", "train", "certify", "evaluate_every", "track")}
-        return own | shared.process_maps(self.processes) | {"notify": note}
+        shared.check_target(self.svg, "--svg")
+        shared.check_target(self.report, "--report")
+        for wanted, flag in ((self.report, "--report"), (self.runs, "--runs"), (self.ledger, "--ledger")):
+            refuse(wanted and not self.train, flag, "--train with a number of episodes", "value 0")
+        runs = self.runs
+        if runs is not None and runs.exists() and (not runs.is_dir() or any(runs.iterdir())):
+            raise ScenarioError("--runs", "an empty or new folder", f"value {str(runs)!r}")
 
 
 _TABLE_WIDTH = 118  # the comparison table is cut below it
@@ -94,27 +70,33 @@ def compare_command(
     scenario: shared.ScenarioArgument,
     names: Annotated[list[str] | None, typer.Argument(help="Planners; all if none is named.")] = None,
     *,
-    asked: ComparingOptions,
-    keep: KeepOptions,
+    asked: CompareOptions,
 ) -> None:
     """All planners on one scenario, with common random numbers."""
     asked.check()
-    keep.check(asked.train)
     make = build_noted if asked.as_json else build  # the table has remarks of its own
     problem = make(asked.scenario(scenario), asked.device, asked.dtype)
+    same = ("memory_gib", "train", "certify", "evaluate_every", "track")
+    own: dict[str, Any] = {name: getattr(asked, name) for name in same} | shared.process_maps(asked.processes)
     with TemporaryDirectory() as scratch:
-        store = keep.store or (Store(Path(scratch), scratch=True) if asked.train else None)
-        result = compare(problem, names, asked.episodes, asked.seed, store=store, **asked.limits)
+        store = asked.store or (Store(Path(scratch), scratch=True) if asked.train else None)
+        result = compare(problem, names, asked.episodes, asked.seed, store=store, notify=note, **own)
         fits = any(row.runs for row in result.rows)
-        ledgers = result.gap_ledgers(track=asked.track, notify=note) if keep.ledger and fits else {}
+        ledgers = result.gap_ledgers(track=asked.track, notify=note) if asked.ledger and fits else {}
         title = f"{scenario}: cost per slot, {asked.episodes} episodes, 95 % intervals; gap to {result.reference}"
         parts = [] if asked.as_json else _parts(problem, result, ledgers, title)
         show(asked.as_json, _facts(problem, result, ledgers), *parts, width=_TABLE_WIDTH)
-        if not asked.silent:
-            _tell_seconds(result)
-        keep.keep(result, scenario)
-    if keep.report is not None and not asked.as_json:
-        say(f"{keep.report}: open it in a browser")
+        if not asked.silent:  # on standard error: no two runs take the same time
+            planned = [f"{row.planner} {row.plan.seconds:.2f}" for row in result.rows if row.plan is not None]
+            tell(f"Seconds of planning: {', '.join(planned)}.")
+        if asked.svg is not None:
+            write_text(asked.svg, pareto_svg(result, f"{scenario}: cost against computation and messages"))
+        if asked.runs is not None:
+            result.save_runs(asked.runs)
+        if asked.report is not None:
+            report(result, asked.report)  # a comparison knows which planners refused, folders do not
+    if asked.report is not None and not asked.as_json:
+        say(f"{asked.report}: open it in a browser")
     if result.failures():
         raise typer.Exit(_SOME_FAILED)
 
@@ -123,12 +105,6 @@ def _facts(problem: Problem, result: Comparison, ledgers: Mapping[str, GapLedger
     bounds = {"reference": result.reference, "lower bound": result.lower_bound}
     rows = [_row_facts(row, ledgers.get(row.planner)) for row in result.rows]
     return network_facts(problem) | bounds | {"rows": rows}
-
-
-def _tell_seconds(result: Comparison) -> None:
-    """Seconds of planning on standard error: no two runs have the same."""
-    planned = [f"{row.planner} {row.plan.seconds:.2f}" for row in result.rows if row.plan is not None]
-    tell(f"Seconds of planning: {', '.join(planned)}.")
 
 
 def _parts(
@@ -199,17 +175,13 @@ def _row_facts(row: Row, ledger: GapLedger | None) -> dict[str, Any]:
 
 def _cost_cells(row: Row) -> dict[str, Any]:
     """A planner's line in the table of costs."""
-    cells: dict[str, Any] = dict.fromkeys(
-        ("planner", "cost", "gap %", "trains %", "arrived %", "offline", "online/slot")
-    )
-    if row.plan is None or row.summary is None:
-        return cells | {"planner": row.planner, "cost": "refused" if row.refusal else "failed"}
-    return cells | {
-        "planner": row.planner + ("" if row.plan.converged else " *"),
-        "cost": row.summary.cost,
+    plan, summary = row.plan, row.summary
+    return {
+        "planner": row.planner + (" *" if plan and not plan.converged else ""),
+        "cost": summary.cost if summary else "refused" if row.refusal else "failed",
         "gap %": row.gap,
-        "trains %": row.summary.participation,
-        "arrived %": row.summary.delivery,
-        "offline": row.plan.overhead.offline_bytes,
-        "online/slot": row.plan.overhead.online_bytes_per_slot,
+        "trains %": summary and summary.participation,
+        "arrived %": summary and summary.delivery,
+        "offline": plan and plan.overhead.offline_bytes,
+        "online/slot": plan and plan.overhead.online_bytes_per_slot,
     }

@@ -41,27 +41,25 @@ def get_command(
     quiet: shared.QuietOption = False,
 ) -> None:
     """Get datasets by the first way that works, and say which one it was."""
-    sources = [(name, _source(name)) for name in names]
-    bundled = [name for name, source in sources if source is None]
-    if bundled and way is not None:
-        raise DatasetError("--from", f"no value for {bundled[0]!r}, which has no files", f"value {way!r}")
+    bundled = next((name for name in names if _found(name)[0] is None), None)
+    if bundled is not None and way is not None:
+        raise DatasetError("--from", f"no value for {bundled!r}, which has no files", f"value {way!r}")
 
     def got(source: Source) -> Found:
         with downloads(hidden=quiet or as_json) as shown:
             return retrieve(source, way, shown)
 
-    _say_each((_facts(name, source, got) for name, source in sources), as_json)
+    _say_each(names, got, as_json)
 
 
-def _say_each(found: Iterable[dict[str, Any]], as_json: bool) -> list[dict[str, Any]]:
+def _say_each(names: Iterable[str], get: Callable[[Source], Found], as_json: bool) -> None:
     """A sentence for every dataset as soon as it is dealt with, or all facts as JSON."""
     facts = []
-    for fact in found:
-        facts.append(fact)
+    for name in names:
+        facts.append(_facts(name, get))
         if not as_json:
-            say(_sentence(fact))
+            say(_sentence(facts[-1]))
     show(as_json, facts)
-    return facts
 
 
 @app.command("split")
@@ -101,45 +99,38 @@ def verify_command(
     as_json: shared.JsonOption = False,
 ) -> None:
     """Check cached files against their checksums; exit code 2 and the file's name if one is wrong."""
-    sources = [(name, _source(name)) for name in names or catalog.names(DATASET_CATALOG)]
-    if not names:
-        sources = [(name, source) for name, source in sources if source is not None and is_started(source)]
-    found = _say_each((_facts(name, source, verify) for name, source in sources), as_json)
-    if not found and not as_json:
+    files = {name: _found(name)[0] for name in catalog.names(DATASET_CATALOG)}
+    here = names or [name for name, source in files.items() if source and is_started(source)]
+    _say_each(here, verify, as_json)
+    if not here and not as_json:
         say(f"nothing to verify in {cache_folder()}")
 
 
-def _module(name: str) -> Any:
+def _found(name: str) -> tuple[Source | None, str]:
+    """The files of a dataset that has some, and where it comes from, in words."""
     try:
-        return catalog.find(DATASET_CATALOG, name)
+        module: Any = catalog.find(DATASET_CATALOG, name)
     except catalog.UnknownVariantError as error:
         raise DatasetError(f"dataset: {error}") from None
-
-
-def _origin(name: str) -> str:
-    """Where a dataset comes from, in words."""
-    return str(getattr(_module(name), "ORIGIN", "said by another package"))
-
-
-def _source(name: str) -> Source | None:
-    return getattr(_module(name), "SOURCE", None)
+    return getattr(module, "SOURCE", None), str(getattr(module, "ORIGIN", "said by another package"))
 
 
 def _row(name: str) -> dict[str, Any]:
-    source = _source(name)
-    cached = source if source is not None and is_cached(source) else None
+    source, origin_text = _found(name)
+    cached = source if source and is_cached(source) else None
     return {
         "name": name,
         "bytes": source and source.num_bytes,
         "present": source is None or cached is not None,
-        "where": str(cache_folder() / name) if cached else _origin(name),
+        "where": str(cache_folder() / name) if cached else origin_text,
         "way": cached and origin(cached),
     }
 
 
-def _facts(name: str, source: Source | None, get: Callable[[Source], Found]) -> dict[str, Any]:
+def _facts(name: str, get: Callable[[Source], Found]) -> dict[str, Any]:
+    source, origin_text = _found(name)
     if source is None:
-        return {"name": name, "origin": _origin(name)}  # nothing to fetch
+        return {"name": name, "origin": origin_text}  # nothing to fetch
     found = get(source)
     return {
         "name": name,

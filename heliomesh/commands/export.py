@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 from heliomesh.commands import options as shared
 from heliomesh.commands.facts import build_noted, print_facts
@@ -24,25 +23,6 @@ from heliomesh.planning import find_planner, make_plan
 from heliomesh.simulation.trace import simulate
 from heliomesh.tasks.dataset import load_dataset
 
-
-class Format(StrEnum):
-    """What to write."""
-
-    JSON = "json"
-    NPZ = "npz"
-    C = "c"
-    FLOWER = "flower"
-    FLOWER_APP = "flower-app"
-
-
-class TableBits(StrEnum):
-    """Bits of an entry of a receiver's table."""
-
-    EIGHT = "8"
-    SIXTEEN = "16"
-    THIRTY_TWO = "32"
-
-
 _MOST_LISTED = 10  # files by name; of more the table shows the number
 
 
@@ -51,16 +31,16 @@ class FormOptions(shared.OutputOptions, shared.Settings):
     """What is written, and what is printed of it."""
 
     kind: Annotated[
-        Format,
+        Literal["json", "npz", "c", "flower", "flower-app"],
         option(
             "json or npz: tables; c: a firmware kit in C99; flower: a schedule to replay; "
             "flower-app: an app for `flwr run` with the schedule and every client's data.",
             "--format",
         ),
-    ] = Format.JSON
-    table_bits: Annotated[TableBits, option("c, receiver: bits of an entry of the tables of values.")] = (
-        TableBits.SIXTEEN
-    )
+    ] = "json"
+    table_bits: Annotated[
+        Literal["8", "16", "32"], option("c, receiver: bits of an entry of the tables of values.")
+    ] = "16"
     finite: shared.FiniteOption = False
     seed: shared.SeedOption = 0
     episode: Annotated[int, option("flower, flower-app: episode of the schedule.", min=0)] = 0
@@ -68,7 +48,7 @@ class FormOptions(shared.OutputOptions, shared.Settings):
     @property
     def replayed(self) -> bool:
         """Whether other software replays one episode."""
-        return self.kind in (Format.FLOWER, Format.FLOWER_APP)
+        return self.kind.startswith("flower")
 
     def options_of(self, planner: str) -> dict[str, Any]:
         """A planner's options: no end, and tables that are looked up by integers; a schedule is one episode."""
@@ -92,8 +72,8 @@ def export_command(
     policy = one_cycle(made.policy)
     if form.replayed:
         trace = simulate(problem, made, [form.episode], form.seed, track=form.track)
-        facts = _schedule(TrainJob(problem.scenario, trace, 0, form.seed), out, form.kind is Format.FLOWER_APP)
-    elif form.kind is Format.C and isinstance(policy, Coordinated | ReceiverTables):
+        facts = _schedule(TrainJob(problem.scenario, trace, 0, form.seed), out, form.kind == "flower-app")
+    elif form.kind == "c" and isinstance(policy, Coordinated | ReceiverTables):
         kit = write_round_headers(policy.problem, policy, made.planner, out, cast(ValueWidth, int(form.table_bits)))
         facts = {"after the last slot": beyond(policy.problem.slots, policy.problem.cycle_slots)} | _kit_facts(*kit)
     else:
@@ -104,7 +84,7 @@ def export_command(
     print_facts({"planner": made.planner} | facts, form.as_json)
 
 
-def _tables(plan: PlanTables, problem: Problem, out: Path, kind: Format) -> dict[str, Any]:
+def _tables(plan: PlanTables, problem: Problem, out: Path, kind: str) -> dict[str, Any]:
     different = max(len(device.tables) for device in plan.devices)
     facts: dict[str, Any] = {
         "devices": len(plan.devices),
@@ -112,9 +92,9 @@ def _tables(plan: PlanTables, problem: Problem, out: Path, kind: Format) -> dict
         "states of the largest table": max(len(device.tables[0]) for device in plan.devices),
         "different tables, most of a device": different,
     }
-    if kind is Format.C:
+    if kind == "c":
         return facts | _kit_facts(*write_headers(plan, problem, out))
-    files = write_tables(plan, out, "json" if kind is Format.JSON else "npz")
+    files = write_tables(plan, out, "json" if kind == "json" else "npz")
     return facts | {"file bytes": files[0].stat().st_size, "files": [str(file) for file in files]}
 
 

@@ -5,14 +5,13 @@ Each is declared once: alone as ``…Option``, or with others in a dataclass tha
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial, wraps
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -24,13 +23,6 @@ from heliomesh.model.policy import ParallelMap, Track
 from heliomesh.planning import find_planner
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario, parse_override
-
-
-class Engine(StrEnum):
-    """What carries the work out."""
-
-    local = "local"
-    ray = "ray"
 
 
 def option(meaning: str, *flags: str, **limits: Any) -> Any:
@@ -68,7 +60,7 @@ class Changes:
 
     def scenario(self, name: str) -> Scenario:
         """The named scenario with the values of --set."""
-        return load(name, self.overrides)
+        return Scenario.load(name).override(dict(parse_override(text, "--set") for text in self.overrides))
 
 
 @dataclass(frozen=True)
@@ -139,12 +131,12 @@ class TrainingOptions(StackOptions):
 class SpreadOptions:
     """Who does the work."""
 
-    engine: Annotated[Engine, option("local, or ray: many cores or machines.")] = Engine.local
+    engine: Annotated[Literal["local", "ray"], option("local, or ray: many cores or machines.")] = "local"
     address: AddressOption = None
 
     def maps(self, device: str = "cpu") -> dict[str, ParallelMap]:
         """How the engine spreads work, as fields of `Execution`: nothing to say for this process."""
-        if self.engine is Engine.ray:
+        if self.engine == "ray":
             ray = start_ray(self.address)
             gpus = 1 if device.startswith("cuda") else 0
             return {"parallel_map": ray.parallel_map, "train_map": partial(ray.parallel_map, num_gpus=gpus)}
@@ -168,7 +160,7 @@ class EngineOptions(SpreadOptions):
 
     def make_stack(self) -> MakeStack:
         """Who will hold the weights: this process, or actors of a Ray that is started now."""
-        if self.engine is not Engine.ray:
+        if self.engine != "ray":
             self.check_local()
             return Replay
         start_ray(self.address)
@@ -179,15 +171,17 @@ class EngineOptions(SpreadOptions):
 
 def flattened(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the fields of its option groups as parameters of their own, as typer wants them."""
-    own = inspect.signature(command)
-    groups: dict[str, Any] = {
-        name: one.annotation for name, one in own.parameters.items() if is_dataclass(one.annotation)
-    }
-    spread = [
-        part.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, one in own.parameters.items()
-        for part in (_parameters(groups[name]) if name in groups else [one])
-    ]
+    own = inspect.signature(command).parameters
+    groups: dict[str, Any] = {name: one.annotation for name, one in own.items() if is_dataclass(one.annotation)}
+    keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+    spread: list[inspect.Parameter] = []
+    for name, one in own.items():
+        if name not in groups:
+            spread.append(keyword(name, default=one.default, annotation=one.annotation))
+            continue
+        usual = groups[name]()
+        for part in fields(usual):
+            spread.append(keyword(part.name, default=getattr(usual, part.name), annotation=part.type))
 
     @wraps(command)
     def call(**given: Any) -> None:
@@ -197,23 +191,8 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(**given, **made)
 
-    call.__signature__ = own.replace(parameters=spread)  # type: ignore[attr-defined]
+    call.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
     return call
-
-
-def _parameters(group: Any) -> list[inspect.Parameter]:
-    defaults = {
-        one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(group)
-    }
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return [
-        inspect.Parameter(one.name, kind, default=defaults[one.name], annotation=one.type) for one in fields(group)
-    ]
-
-
-def load(scenario: str, overrides: list[str]) -> Scenario:
-    """The named scenario with the values of --set."""
-    return Scenario.load(scenario).override(dict(parse_override(text, "--set") for text in overrides))
 
 
 def planner_options(texts: list[str]) -> dict[str, Any]:

@@ -35,28 +35,18 @@ def track_unless(quiet: bool) -> Track:
 
 def _tracked(items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
     """Show a bar after two seconds on a terminal, a plain line a minute elsewhere."""
-    screen = console(stderr=True)
-    return _bar(screen, items, description, total) if screen.is_terminal else _lines(items, description, total)
-
-
-def _lines(items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
-    last_second = time.monotonic()
-    for done, item in enumerate(items):
-        if time.monotonic() - last_second >= _LINE_SECOND:
-            tell(f"{description}: {done} of {total}")
-            last_second = time.monotonic()
-        yield item
-
-
-def _bar(screen: Console, items: Iterable[_Item], description: str, total: int) -> Iterator[_Item]:
-    progress = _progress(screen, bars.MofNCompleteColumn(), bars.TimeRemainingColumn())
-    started = time.monotonic()
+    screen, started = console(stderr=True), time.monotonic()
+    progress, told = _progress(screen, bars.MofNCompleteColumn(), bars.TimeRemainingColumn()), started
     task = progress.add_task(description, total=total)
     try:
         for done, item in enumerate(items):
-            if time.monotonic() - started > _BAR_SECOND:
+            now = time.monotonic()
+            if screen.is_terminal and now - started > _BAR_SECOND:
                 progress.start()  # once; later calls change nothing
                 progress.update(task, completed=done)
+            elif not screen.is_terminal and now - told >= _LINE_SECOND:
+                tell(f"{description}: {done} of {total}")
+                told = now
             yield item
     finally:
         if progress.live.is_started:

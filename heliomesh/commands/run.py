@@ -92,7 +92,7 @@ def _run(job: Job, out: Path, asked: RunOptions) -> None:
     build_noted(job.scenario, asked.device)
     store = Store(out, single=True)
     was_finished = store.has(job) and (not asked.ledger or (out / LEDGER).exists())
-    if asked.engine is shared.Engine.ray and not was_finished:
+    if asked.engine == "ray" and not was_finished:
         check_trainable(job.scenario, job.training, job.training_seed, here=False)  # before Ray is started
     make_stack = asked.make_stack()
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,27 +17,22 @@ from heliomesh.pages.contour import border_notes, contour_svg, in_words
 from heliomesh.pages.sizing_page import sizing_page
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.scenario import Scenario
-from heliomesh.studies.sizing import EPISODES, MOST_DARK, BatteryPanel, Measurement, Prices, Sizing, size
+from heliomesh.studies.sizing import EPISODES, MOST_DARK, BatteryPanel, Prices, Sizing, size
 
-_ASKED = ("target_loss", "target_accuracy", "most_dark", "by_slot", "planner")
-_OPTION = {"update loss": "--target-loss", "accuracy": "--target-accuracy"}
+# options that the study takes as they are
+_SAME = ("target_loss", "target_accuracy", "most_dark", "by_slot", "planner")
+_SAME += ("episodes", "seed", "every_pair", "store", "device", "strategy")
 
 
 @dataclass(frozen=True)
-class AskedOptions(shared.OutputOptions, shared.Settings):
-    """What must be reached, by which planner, and what is printed of it."""
+class SizeOptions(shared.OutputOptions, shared.Settings):
+    """What must be reached, with which parts, how pairs are measured, and what is printed of it."""
 
     target_loss: Annotated[float | None, option("Largest mean update loss per device and slot, 0 to 1.")] = None
     target_accuracy: Annotated[float | None, option("Least mean accuracy of the devices, 0 to 1.")] = None
     most_dark: Annotated[float, option("Largest mean share of device slots without standby power.")] = MOST_DARK
     by_slot: Annotated[int | None, option("When the accuracy counts; default: after the last slot.", min=1)] = None
     planner: shared.PlannerNameOption = "receiver"
-
-
-@dataclass(frozen=True)
-class PartsOptions:
-    """Batteries and panels to try, and their prices."""
-
     capacity: Annotated[
         str | None, option("Capacities in J, such as 1,2,4; default: ¼ to 4 times the scenario's.")
     ] = None
@@ -47,11 +42,15 @@ class PartsOptions:
     ] = None
     price_battery: Annotated[float | None, option("Price per joule of battery.")] = None
     price_panel: Annotated[float | None, option("Price per cm² of panel.")] = None
-
-    @property
-    def axes(self) -> dict[str, list[float] | None]:
-        """Values to try."""
-        return {"capacity_joule": _numbers(self.capacity, "--capacity"), "panel": _numbers(self.panel, "--panel")}
+    episodes: Annotated[int | None, option("Episodes of a pair; default: 16, or 5 to train in.", min=2)] = None
+    seed: shared.SeedOption = 0
+    every_pair: Annotated[bool, option("Train also where the outcome follows from other pairs.", "--every-pair")] = (
+        False
+    )
+    store: shared.StoreOption = None
+    device: shared.DeviceOption = "cpu"
+    strategy: shared.StrategyOption = "auto"
+    out: Annotated[Path | None, option("Write a page (.html) or the picture (.svg) here.")] = None
 
     @property
     def prices(self) -> Prices | None:
@@ -62,43 +61,29 @@ class PartsOptions:
                 raise ScenarioError(flag, "a number of at least 0", f"value {value:g}")
         return None if battery is None and panel is None else Prices(battery or 0.0, panel or 0.0)
 
-
-@dataclass(frozen=True)
-class SweepOptions:
-    """How pairs are measured, and on what."""
-
-    episodes: Annotated[int | None, option("Episodes of a pair; default: 16, or 5 to train in.", min=2)] = None
-    seed: shared.SeedOption = 0
-    every_pair: Annotated[bool, option("Train also where the outcome follows from other pairs.", "--every-pair")] = (
-        False
-    )
-    store: shared.StoreOption = None
-    device: shared.DeviceOption = "cpu"
-    strategy: shared.StrategyOption = "auto"
+    def measured(self, sizing: Sizing, base: Scenario) -> tuple[int, int]:
+        """Episodes of a pair, and the slot after which an accuracy counts."""
+        return self.episodes or EPISODES[sizing.target.measure], self.by_slot or base.slots
 
 
 @flattened
-def size_command(
-    scenario: shared.ScenarioArgument,
-    *,
-    asked: AskedOptions,
-    parts: PartsOptions,
-    sweep: SweepOptions,
-    out: Annotated[Path | None, option("Write a page (.html) or the picture (.svg) here.")] = None,
-) -> None:
+def size_command(scenario: shared.ScenarioArgument, *, asked: SizeOptions) -> None:
     """Sweep battery capacity and panel area for the smallest pairs that meet a target."""
-    prices, axes = parts.prices, parts.axes
-    _check_out(out)
+    prices, out = asked.prices, asked.out
+    axes = {"capacity_joule": _numbers(asked.capacity, "--capacity"), "panel": _numbers(asked.panel, "--panel")}
+    if out is not None and out.suffix not in (".html", ".svg"):
+        raise ScenarioError("--out", "a name that ends in .html or .svg", f"value {str(out)!r}")
+    shared.check_target(out)
     base = asked.scenario(scenario)
     build_noted(base)  # what it says holds for every pair
-    own: dict[str, Any] = axes | asdict(sweep) | {name: getattr(asked, name) for name in _ASKED}
+    own: dict[str, Any] = axes | {name: getattr(asked, name) for name in _SAME}
     sizing = size(base, **own, options=asked.of_planner, track=asked.track, notify=note)
-    episodes = sweep.episodes or EPISODES[sizing.target.measure]
-    trial = Measurement(sizing.target.measure, asked.planner, episodes=episodes, by_slot=asked.by_slot)
     if out is not None:
-        _write(out, sizing, base, prices, trial.planner)
+        title = f"{base.name}: {sizing.target.measure} by battery and panel, planner {asked.planner}"
+        is_page = out.suffix == ".html"
+        write_text(out, sizing_page(sizing, base, title, prices) if is_page else contour_svg(sizing, title, prices))
     _check_reached(sizing)
-    show(asked.as_json, _facts(sizing, base, trial, prices), *_parts(sizing, base, trial, prices))
+    show(asked.as_json, _facts(sizing, base, asked), *_parts(sizing, base, asked))
     if out is not None and not asked.as_json:
         say(f"{out}: written")
 
@@ -107,50 +92,33 @@ def _check_reached(sizing: Sizing) -> None:
     target = sizing.target
     if sizing.smallest:
         return
-    if not sizing.too_dark:
-        raise ScenarioError(
-            _OPTION[target.measure],
-            f"expected a target that some pair reaches, actual value {target.value:g} is missed by all "
-            f"{len(sizing.axes.pairs)}, the best being {in_words(sizing, sizing.best)}",
-        )
-    least = min(sizing.too_dark, key=lambda pair: sizing.found[pair].dark.mean)
-    raise ScenarioError(
-        "--most-dark",
-        f"expected a limit that some pair keeps, actual value {target.most_dark:g} is exceeded by all "
-        f"{len(sizing.too_dark)} that reach the target, the least dark being {in_words(sizing, least)}",
-    )
+    if sizing.too_dark:
+        pair = min(sizing.too_dark, key=lambda pair: sizing.found[pair].dark.mean)
+        flag, wanted, least = "--most-dark", "a limit that some pair keeps", "the least dark"
+        missed = f"{target.most_dark:g} is exceeded by all {len(sizing.too_dark)} that reach the target"
+    else:
+        pair, flag = sizing.best, f"--target-{target.measure.split()[-1]}"
+        wanted, least = "a target that some pair reaches", "the best"
+        missed = f"{target.value:g} is missed by all {len(sizing.axes.pairs)}"
+    raise ScenarioError(flag, wanted, f"value {missed}, {least} being {in_words(sizing, pair)}")
 
 
 def _numbers(text: str | None, flag: str) -> list[float] | None:
-    if text is None:
-        return None
     try:
-        return [float(word) for word in text.split(",")]
+        return None if text is None else [float(word) for word in text.split(",")]
     except ValueError:
         raise ScenarioError(flag, "numbers with commas between", f"value {text!r}") from None
 
 
-def _check_out(out: Path | None) -> None:
-    if out is not None and out.suffix not in (".html", ".svg"):
-        raise ScenarioError("--out", "a name that ends in .html or .svg", f"value {str(out)!r}")
-    shared.check_target(out)
-
-
-def _write(out: Path, sizing: Sizing, base: Scenario, prices: Prices | None, planner: str) -> None:
-    title = f"{base.name}: {sizing.target.measure} by battery and panel, planner {planner}"
-    page = sizing_page(sizing, base, title, prices) if out.suffix == ".html" else contour_svg(sizing, title, prices)
-    write_text(out, page)
-
-
-def _facts(sizing: Sizing, base: Scenario, trial: Measurement, prices: Prices | None) -> dict[str, Any]:
-    target = sizing.target
+def _facts(sizing: Sizing, base: Scenario, asked: SizeOptions) -> dict[str, Any]:
+    target, prices, (episodes, slot) = sizing.target, asked.prices, asked.measured(sizing, base)
     facts = {
         "scenario": base.name,
         "hash": base.content_hash[:12],
-        "planner": trial.planner,
-        "target": {"measure": target.measure, "value": target.value, "slot": trial.by_slot or base.slots},
+        "planner": asked.planner,
+        "target": {"measure": target.measure, "value": target.value, "slot": slot},
         "most dark": target.most_dark,
-        "episodes": trial.episodes,
+        "episodes": episodes,
         "panel setting": sizing.axes.panel_field,
         "smallest": [_pair_facts(sizing, pair, prices) for pair in sizing.smallest],
         "tried": [_pair_facts(sizing, pair, prices) for pair in sorted(sizing.found)],
@@ -160,7 +128,7 @@ def _facts(sizing: Sizing, base: Scenario, trial: Measurement, prices: Prices | 
 
 
 def _pair_facts(sizing: Sizing, pair: BatteryPanel, prices: Prices | None) -> dict[str, Any]:
-    facts: dict[str, Any] = {"capacity_joule": pair.capacity_joule, "panel": pair.panel, "meets": sizing.meets(pair)}
+    facts: dict[str, Any] = {**pair._asdict(), "meets": sizing.meets(pair)}
     if pair in sizing.found:
         found = sizing.found[pair]
         facts |= {"mean": found.mean, "half_width": found.half_width, "dark": found.dark.mean}
@@ -168,23 +136,28 @@ def _pair_facts(sizing: Sizing, pair: BatteryPanel, prices: Prices | None) -> di
     return facts if prices is None else facts | {"price": sizing.axes.price(pair, prices)}
 
 
-def _parts(sizing: Sizing, base: Scenario, trial: Measurement, prices: Prices | None) -> Iterator[Table | str]:
-    target = sizing.target
-    accuracy = target.measure == "accuracy"
-    when = f" after {trial.by_slot or base.slots} slots" if accuracy else " per device and slot"
-    yield f"{base.name}, {trial.planner}: mean {target.measure}{when}, {trial.episodes} episodes"
-    yield _grid(sizing)
+def _parts(sizing: Sizing, base: Scenario, asked: SizeOptions) -> Iterator[Table | str]:
+    target, axes, prices, (episodes, slot) = sizing.target, sizing.axes, asked.prices, asked.measured(sizing, base)
+    is_accuracy = target.measure == "accuracy"
+    when, sign = (f"after {slot} slots", "at least") if is_accuracy else ("per device and slot", "at most")
+    yield f"{base.name}, {asked.planner}: mean {target.measure} {when}, {episodes} episodes"
+    yield table(
+        [
+            {axes.panel_unit: f"{panel:.4g}"}
+            | {f"{joule:g} J": _marked(sizing, BatteryPanel(joule, panel)) for joule in axes.capacity_joule}
+            for panel in reversed(axes.panel)
+        ]
+    )
     dark = f", d more than {100 * target.most_dark:g} % of device slots dark" if sizing.is_drained else ""
     yield f"+ meets the target at 95 % confidence, - does not, * smallest that meet it{dark}\n"
-    sign = "at least" if accuracy else "at most"
     yield f"Smallest pairs with {target.measure} {sign} {target.value:g} at 95 % confidence:"
     for pair in sizing.smallest:
-        price = "" if prices is None else f", price {sizing.axes.price(pair, prices):g}"
+        price = "" if prices is None else f", price {axes.price(pair, prices):g}"
         yield f"  {in_words(sizing, pair)}{price}"
     if prices is not None:
         yield f"Cheapest: {in_words(sizing, sizing.cheapest(prices))}"
     if sizing.skipped:
-        number = f"{len(sizing.skipped)} of {len(sizing.axes.pairs)}"
+        number = f"{len(sizing.skipped)} of {len(axes.pairs)}"
         yield f"Pairs not tried: {number}, since a smaller one meets the target or a larger one does not."
     yield from (f"Note: {sentence}" for sentence in border_notes(sizing))
     if isinstance(base.energy.initial, str):
@@ -192,17 +165,6 @@ def _parts(sizing: Sizing, base: Scenario, trial: Measurement, prices: Prices | 
             f"Note: batteries start filled at random (energy.initial = {base.energy.initial!r}), so larger ones hold "
             "more at first; --set energy.initial=0.0 starts them empty."
         )
-
-
-def _grid(sizing: Sizing) -> Table:
-    """Means by panel (rows) and capacity (columns)."""
-    axes = sizing.axes
-    rows: list[dict[str, Any]] = [
-        {axes.panel_unit: f"{panel:.4g}"}
-        | {f"{joule:g} J": _marked(sizing, BatteryPanel(joule, panel)) for joule in axes.capacity_joule}
-        for panel in reversed(axes.panel)
-    ]
-    return table(rows)
 
 
 def _marked(sizing: Sizing, pair: BatteryPanel) -> str:

@@ -1,6 +1,5 @@
 """`heliomesh store`: what folders of runs and stores of results hold, whether it is whole, and what may go."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ from heliomesh.commands.facts import print_facts, show, table
 from heliomesh.commands.options import JsonOption, check_folder, option
 from heliomesh.commands.terminal import say
 from heliomesh.common.memory_limit import readable
-from heliomesh.interop.weights import write_weights
+from heliomesh.interop.weights import WeightFormat, write_weights
 from heliomesh.jobs.result_files import PLAN, TRACE
 from heliomesh.learning.run import MANIFEST, Run
 from heliomesh.pages.inventory import COLUMNS, clean, lines, run_line, states, walk
@@ -48,26 +47,16 @@ def show_command(
 @app.command("verify")
 def verify_command(folders: FoldersArgument) -> None:
     """Compare every file of runs and stores with its sums; exit code 2 if any is wrong."""
-    wrong = dict.fromkeys(("runs", "stored results"), 0)
-    total = dict(wrong)
+    found: dict[str, list[bool]] = {"runs": [], "stored results": []}
     for path in walk(folders):
-        kind = "runs" if is_run(path) else "stored results"
         for place, state, is_whole in states(path):
-            total[kind] += 1
-            wrong[kind] += not is_whole
+            found["runs" if is_run(path) else "stored results"].append(is_whole)
             say(f"{place}: {state}")
-    for kind, number in total.items():
-        if number or kind == "runs":
-            say(f"{number - wrong[kind]} of {number} {kind} are whole")
-    if any(wrong.values()):
+    for kind, whole in found.items():
+        if whole or kind == "runs":
+            say(f"{sum(whole)} of {len(whole)} {kind} are whole")
+    if not all(map(all, found.values())):
         raise typer.Exit(2)
-
-
-class WeightForm(StrEnum):
-    """How a device's model is written."""
-
-    SAFETENSORS = "safetensors"
-    ONNX = "onnx"
 
 
 @app.command("export")
@@ -75,14 +64,14 @@ def export_command(
     folder: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     out: Annotated[Path, option("Folder for the files.")],
     form: Annotated[
-        WeightForm, option("safetensors: a named state_dict; onnx: a graph.", "--format")
-    ] = WeightForm.SAFETENSORS,
+        WeightFormat, option("safetensors: a named state_dict; onnx: a graph.", "--format")
+    ] = "safetensors",
     as_json: JsonOption = False,
 ) -> None:
     """Write every device's trained model as a file of its own."""
     check_folder(out)
     run = Run.load(folder)
-    files = write_weights(run, out, "onnx" if form is WeightForm.ONNX else "safetensors")
+    files = write_weights(run, out, form)
     facts = {"devices": len(files), "parameters": run.weights.shape[1], "files": [str(file) for file in files]}
     print_facts(facts, as_json)
 

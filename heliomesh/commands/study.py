@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -83,21 +83,6 @@ def pilot_command(
     print_facts({name.replace("_", " "): value for name, value in asdict(found).items()}, as_json)
 
 
-@dataclass(frozen=True)
-class ModelOptions(shared.StackOptions):
-    """What is trained, and where it is kept."""
-
-    train: Annotated[int, option("Paired seeds to train; 0: costs only.", min=0)] = 5
-    evaluate_every: shared.EvaluateOption = 10
-    out: Annotated[Path | None, option("Folder of results, curves and a picture; no run is repeated.")] = None
-
-    def settings(self) -> dict[str, Any]:
-        """The same for the study; refused where nobody trains the models to keep."""
-        refuse(self.out is not None and not self.train, "--out", "--train with a number of seeds", "value 0")
-        own = asdict(self)
-        return own | {"folder": own.pop("out")}
-
-
 @app.command("change")
 @flattened
 def change_command(
@@ -115,24 +100,28 @@ def change_command(
     settings: shared.Settings,
     false_alarm_prob: Annotated[float, option("Of an alarm if nothing changes.")] = USUAL_FALSE_ALARM_PROB,
     sampling: shared.SamplingOptions,
-    models: ModelOptions,
+    training: shared.StackOptions,
+    train: Annotated[int, option("Paired seeds to train; 0: costs only.", min=0)] = 5,
+    evaluate_every: shared.EvaluateOption = 10,
+    out: Annotated[Path | None, option("Folder of results, curves and a picture; no run is repeated.")] = None,
     output: shared.OutputOptions,
 ) -> None:
     """A world that changes: costs and models of the stale plan, a re-planned one, and one that was told."""
-    own: dict[str, Any] = models.settings() | asdict(sampling) | {"track": output.track, "notify": note}
+    refuse(out is not None and not train, "--out", "--train with a number of seeds", "value 0")
     problem = build_noted(settings.scenario(scenario))
-    own |= {"options": settings.of_planner, "false_alarm_prob": false_alarm_prob}
-    result = live(problem, changes, planner, **own)
+    own: dict[str, Any] = asdict(training) | asdict(sampling) | {"track": output.track, "notify": note}
+    own |= {"train": train, "evaluate_every": evaluate_every, "folder": out, "false_alarm_prob": false_alarm_prob}
+    result = live(problem, changes, planner, options=settings.of_planner, **own)
     title = f"{scenario}, {planner}: {', '.join(changes)}"
-    if models.out is not None and result.models is not None:
-        result.models.save(models.out)
-        draw_survivors(result.models, problem.scenario, title, models.out / CURVES)
+    if out is not None and result.models is not None:
+        result.models.save(out)
+        draw_survivors(result.models, problem.scenario, title, out / CURVES)
     asked = {"planner": planner, "changes": list(changes), "episodes": sampling.episodes}
     facts = result.facts()
     parts = [] if output.as_json else _trial_parts(result, facts, title, problem.scenario)
     show(output.as_json, network_facts(problem) | asked | facts, *parts)
-    if models.out is not None and not output.as_json:
-        say(f"{models.out / CURVES}: accuracy over slots")
+    if out is not None and not output.as_json:
+        say(f"{out / CURVES}: accuracy over slots")
 
 
 def _trial_parts(result: Trial, facts: dict[str, Any], title: str, scenario: Scenario) -> Iterator[Table | str]:

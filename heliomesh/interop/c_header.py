@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import networkx as nx
-
 from heliomesh.interop.c_kit import Constants, Head, bits_of, check_limits, write_kit
 from heliomesh.interop.c_levels import Measuring
 from heliomesh.interop.export_tables import DeviceTables, PlanTables
@@ -52,13 +50,14 @@ class Header:
     def constants(self) -> list[Constants]:
         """All arrays."""
         device = self.device
-        sources = [self._source(place) for place in range(len(device.scope))]
+        # the smallest whole numbers of units that reach the cuts
+        cuts = [self.measuring.units(cut * (1 - TOLERANCE)) for cut in device.reports.battery_cuts_joule]
         actions = [action for table in device.tables for action in table]
         arrays = [
-            Constants("cut", 32, self.cut_units, "battery cells begin here, in units of energy"),
+            Constants("cut", 32, cuts, "battery cells begin here, in units of energy"),
             Constants("size", 8, [seen.size for seen in device.scope], "values of each variable of the view"),
-            Constants("from", 16, [source for source, _ in sources], "device whose message holds the variable"),
-            Constants("byte", 8, [byte for _, byte in sources], "where in that message"),
+            Constants("from", 16, [source for source, _ in self._sources], "device whose message holds the variable"),
+            Constants("byte", 8, [byte for _, byte in self._sources], "where in that message"),
             Constants("action", min(bits_of(len(self.plan.actions)), 8), actions, "actions by table and view"),
         ]
         if len(device.table_of_slot) > 1:
@@ -83,33 +82,29 @@ class Header:
             "ROOM": max(len(device.scope), 1),
         }
 
-    @property
-    def cut_units(self) -> list[int]:
-        """The smallest whole numbers of units that reach the cuts."""
-        return [self.measuring.units(cut * (1 - TOLERANCE)) for cut in self.device.reports.battery_cuts_joule]
-
-    def _source(self, place: int) -> tuple[int, int]:
-        """Device that measures a variable of the view, the nearest of them, and the byte of its message."""
-        seen = self.device.scope[place]
-        if seen.kind == "energy":
-            return seen.owner, len(self.plan.devices[seen.owner].reports.sites)
-        measuring = [d for d in self.plan.devices if seen.owner in d.reports.sites]
-        nearest = min(measuring, key=lambda d: (self._distances.get(d.device, len(self.plan.devices)), d.device))
-        return nearest.device, nearest.reports.sites.index(seen.owner)
+    @cached_property
+    def _sources(self) -> list[tuple[int, int]]:
+        """Device that measures each variable of the view, the nearest of them, and the byte of its message."""
+        devices = self.plan.devices
+        found = []
+        for seen in self.device.scope:
+            if seen.kind == "energy":
+                found.append((seen.owner, len(devices[seen.owner].reports.sites)))
+                continue
+            measuring = [d for d in devices if seen.owner in d.reports.sites]
+            nearest = min(measuring, key=lambda d: (self._distances.get(d.device, len(devices)), d.device))
+            found.append((nearest.device, nearest.reports.sites.index(seen.owner)))
+        return found
 
     @cached_property
     def _distances(self) -> dict[int, int]:
         """Links from the device to every device that it can reach."""
-        graph: nx.Graph[int] = nx.Graph()
-        graph.add_edges_from((d.device, other) for d in self.plan.devices for other in d.neighbours)
-        graph.add_node(self.number)
-        return dict(nx.single_source_shortest_path_length(graph, self.number))
+        return self.problem.topology.within(self.number, len(self.plan.devices))
 
     @property
     def hops(self) -> int:
         """Links that messages travel until all that the device sees has reached it."""
-        sources = (self._source(place)[0] for place in range(len(self.device.scope)))
-        return max((self._distances[source] for source in sources), default=0)
+        return max((self._distances[source] for source, _ in self._sources), default=0)
 
 
 def write_headers(plan: PlanTables, problem: Problem, folder: Path) -> tuple[list[Header], list[Path]]:
@@ -117,21 +112,18 @@ def write_headers(plan: PlanTables, problem: Problem, folder: Path) -> tuple[lis
     travel = max(Header(plan, device, problem).hops for device in plan.devices)
     headers = [Header(plan, device, problem, travel) for device in plan.devices]
     for header in headers:
-        _check(header)
+        device = header.device
+        check_limits(
+            (
+                ("energy.battery_levels", 255, max((seen.size for seen in device.scope), default=1)),
+                ("channel.levels", 255, plan.channel_levels),
+                ("network.devices", 65535, len(headers)),
+                ("variables that a device sees", 254, len(device.scope)),
+                ("channels into a device", 254, len(device.reports.sites)),
+                ("hops", 255, header.hops),
+                ("table entries", 2**32 - 1, len(device.tables) * len(device.tables[0])),
+            )
+        )
     actions = [(action.power_watt, action.trained) for action in plan.actions]
     head = Head(plan.planner, plan.scenario, plan.scenario_sha256, len(headers), actions, plan.slots, plan.period)
     return headers, write_kit(folder, "lookup", head, headers)
-
-
-def _check(header: Header) -> None:
-    device = header.device
-    limits = (
-        ("energy.battery_levels", 255, max((seen.size for seen in device.scope), default=1)),
-        ("channel.levels", 255, header.plan.channel_levels),
-        ("network.devices", 65535, len(header.plan.devices)),
-        ("variables that a device sees", 254, len(device.scope)),
-        ("channels into a device", 254, len(device.reports.sites)),
-        ("hops", 255, header.hops),
-        ("table entries", 2**32 - 1, len(device.tables) * len(device.tables[0])),
-    )
-    check_limits(limits)

@@ -10,8 +10,7 @@ Energies are whole numbers of a unit in 32 bits: microjoules up to 4,295 J, then
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from itertools import count
 
 import numpy as np
 
@@ -24,29 +23,30 @@ _MOST = 2**32 - 1
 _FINEST_EXPONENT = -6  # microjoules
 _LOSS_ZERO = 1 << 15  # stored for 0 dB, so that no stored number is negative
 _NOTHING_TELLS = _MOST  # first cut of a slot whose harvest is the same in any weather
+_SAME = 1e-9  # of the mean harvest: weathers that differ by less are not told apart
 
 
-@dataclass(frozen=True)
 class Measuring:
     """Units and thresholds of one device."""
 
-    problem: Problem
-    device: int
-
-    @cached_property
-    def unit_exponent(self) -> int:
-        """Of ten, of the unit of energy [J]: the finest that holds the battery and every cut of the harvest."""
-        cuts = self._harvest_cuts[np.isfinite(self._harvest_cuts)]
-        largest = max(float(self.problem.battery.capacity_joule[self.device]), float(cuts.max(initial=0.0)))
-        exponent = _FINEST_EXPONENT
-        while largest * 10.0**-exponent > _MOST:
-            exponent += 3
-        return exponent
-
-    @property
-    def unit_joule(self) -> str:
-        """The unit of energy, as C and people write it."""
-        return f"1e{self.unit_exponent}"
+    def __init__(self, problem: Problem, device: int) -> None:
+        law, capacity_joule = problem.harvest.law, float(problem.battery.capacity_joule[device])
+        self._problem, self._device = problem, device
+        self._edges = range(*problem.topology.edge_start[device : device + 2].tolist())  # links into the device
+        self._num_channel_cuts = problem.channel.levels - 1 if self._edges else 0
+        told = getattr(problem.scenario.harvest, "forecast", None) is not None  # by nothing that can be measured
+        self._num_weathers = math.isqrt(law.num_weather) if told else law.num_weather
+        self._num_forecasts = law.num_weather // self._num_weathers  # that go with each weather
+        mean_joule = (law.scale[device] * (law.joule * law.prob).sum(-1)).cpu().numpy()[:, :: self._num_forecasts]
+        self._phase_of_slot = law.phase_of_slot[: law.period or (1 if len(mean_joule) == 1 else None)]
+        self._weather_by_rank = np.argsort(mean_joule[self._phase_of_slot].mean(0), kind="stable")
+        self._harvest_cuts = _between(mean_joule[:, self._weather_by_rank])
+        finite = self._harvest_cuts[np.isfinite(self._harvest_cuts)]
+        largest = max(capacity_joule, float(finite.max(initial=0.0)))
+        # of ten, of the unit of energy [J]: the finest that holds the battery and every cut of the harvest
+        self.unit_exponent = next(one for one in count(_FINEST_EXPONENT, 3) if largest * 10.0**-one <= _MOST)
+        self.unit_joule = f"1e{self.unit_exponent}"  # as C and people write it
+        self._capacity = self.units(capacity_joule)
 
     def units(self, joule: float) -> int:
         """The smallest whole number of units that is not less."""
@@ -61,11 +61,18 @@ class Measuring:
         return channels + (self._weather_constants() if self._num_weathers > 1 else [])
 
     def _channel_constants(self) -> list[Constants]:
-        losses = [_stored_loss(loss) for loss in self._loss_db.ravel().tolist()]
+        """A level's largest loss, from the second level on, and the levels' places among those of the device."""
+        problem, edges = self._problem, list(self._edges)
+        gain: Floats = np.outer(problem.link.path_gain.cpu().numpy()[edges], level_cuts(problem.scenario))
+        hundredths = np.floor(100 * (-10 * np.log10(np.maximum(gain, 1e-300)))).clip(-_LOSS_ZERO, _LOSS_ZERO - 1)
+        losses = (hundredths.astype(int) + _LOSS_ZERO).ravel().tolist()
+        neighbours = [int(problem.topology.edge_sender[edge]) for edge in edges]
+        own = problem.sites_into(self._device)
+        sites = [own.index(int(problem.channel.site_of_edge[edge])) for edge in edges]
         return [
             Constants("loss_cut", 16, losses, "channel levels by neighbour: 32768 + loss in 0.01 dB"),
-            Constants("neighbour", 16, self._neighbours, "neighbours, in the order of their losses"),
-            Constants("neighbour_site", 8, self._sites, "which of the levels a neighbour's loss tells"),
+            Constants("neighbour", 16, neighbours, "neighbours, in the order of their losses"),
+            Constants("neighbour_site", 8, sites, "which of the levels a neighbour's loss tells"),
         ]
 
     def _weather_constants(self) -> list[Constants]:
@@ -84,7 +91,7 @@ class Measuring:
     def macros(self) -> Mapping[str, int | str]:
         """Numbers by name."""
         found: dict[str, int | str] = {
-            "CAPACITY": self.units(float(self.problem.battery.capacity_joule[self.device])),
+            "CAPACITY": self._capacity,
             "CHANNEL_CUTS": self._num_channel_cuts,
             "WEATHER_CUTS": self._num_weathers - 1,
         }
@@ -94,79 +101,9 @@ class Measuring:
             found |= {"WEATHER_SLOTS": len(self._phase_of_slot), "FORECASTS": self._num_forecasts}
         return found
 
-    @property
-    def _edges(self) -> range:
-        """Links into the device."""
-        start, stop = self.problem.topology.edge_start[self.device : self.device + 2]
-        return range(int(start), int(stop))
 
-    @property
-    def _neighbours(self) -> list[int]:
-        return [int(self.problem.topology.edge_sender[edge]) for edge in self._edges]
-
-    @property
-    def _sites(self) -> list[int]:
-        """Place of each link's site among the levels that the device measures."""
-        own = self.problem.sites_into(self.device)
-        return [own.index(int(self.problem.channel.site_of_edge[edge])) for edge in self._edges]
-
-    @property
-    def _num_channel_cuts(self) -> int:
-        return self.problem.channel.levels - 1 if self._edges else 0
-
-    @property
-    def _loss_db(self) -> Floats:
-        """Largest loss of a level, from the second on; (neighbour, cut)."""
-        path_gain = self.problem.link.path_gain.cpu().numpy()[list(self._edges)]
-        gain: Floats = np.outer(path_gain, level_cuts(self.problem.scenario))
-        return -10 * np.log10(np.maximum(gain, 1e-300))
-
-    @cached_property
-    def _num_weathers(self) -> int:
-        """Weathers that a harvest can tell: a forecast is told by nothing."""
-        weathers = self.problem.harvest.law.num_weather
-        forecast = getattr(self.problem.scenario.harvest, "forecast", None) is not None
-        return math.isqrt(weathers) if forecast else weathers
-
-    @property
-    def _num_forecasts(self) -> int:
-        """Forecasts that go with each weather."""
-        return self.problem.harvest.law.num_weather // self._num_weathers
-
-    @cached_property
-    def _mean_joule(self) -> Floats:
-        """Mean harvest by time of the day and weather; (phase, weather)."""
-        law = self.problem.harvest.law
-        mean = law.scale[self.device] * (law.joule * law.prob).sum(-1)
-        found: Floats = mean[:, :: self._num_forecasts].cpu().numpy()
-        return found
-
-    @property
-    def _phase_of_slot(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Row of the harvest's cuts in each slot, as far as they do not repeat."""
-        law = self.problem.harvest.law
-        if self._num_weathers == 1:
-            return np.zeros(1, dtype=np.int64)
-        return law.phase_of_slot[: law.period or (1 if len(self._mean_joule) == 1 else None)]
-
-    @property
-    def _weather_by_rank(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Weathers by rising mean harvest."""
-        return np.argsort(self._mean_joule[self._phase_of_slot].mean(0), kind="stable")
-
-    @cached_property
-    def _harvest_cuts(self) -> Floats:
-        """Least harvest [J] of each rank but the first; infinite where no harvest tells; (phase, cut)."""
-        if self._num_weathers == 1:
-            return np.zeros((0, 0))
-        ranked = self._mean_joule[:, self._weather_by_rank]
-        middle = np.maximum.accumulate((ranked[:, 1:] + ranked[:, :-1]) / 2, axis=1)
-        same = np.ptp(ranked, axis=1) <= _SAME * ranked.max(1)
-        return np.where(same[:, None], np.inf, middle)
-
-
-_SAME = 1e-9  # of the mean harvest: weathers that differ by less are not told apart
-
-
-def _stored_loss(loss_db: float) -> int:
-    return min(max(math.floor(100 * loss_db) + _LOSS_ZERO, 0), (1 << 16) - 1)
+def _between(ranked_joule: Floats) -> Floats:
+    """Least harvest [J] of each rank but the first, infinite where no harvest tells; (phase, rank) → (phase, cut)."""
+    middle = np.maximum.accumulate((ranked_joule[:, 1:] + ranked_joule[:, :-1]) / 2, axis=1)
+    same = np.ptp(ranked_joule, axis=1) <= _SAME * ranked_joule.max(1)
+    return np.where(same[:, None], np.inf, middle)

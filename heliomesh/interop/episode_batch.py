@@ -5,15 +5,15 @@ actions, losses are those of that simulation to the last bit. All episodes have 
 and end together.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from numbers import Integral
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from heliomesh.interop.sight import Array, Sight
+from heliomesh.interop.sight import Array, Sights, network_state, whole_number
 from heliomesh.model import policy_checks as guard
 from heliomesh.model.policy import Decision, Policy, decided
 from heliomesh.model.problem import Problem, build
@@ -22,46 +22,30 @@ from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.slot_loop import Episodes
 
 Reward = Literal["own", "nearby", "shared"]
-_REACH_HOPS = 2  # a device disturbs packets of those with whom it shares a receiver
-
-
-@dataclass(frozen=True)
-class Played:
-    """What came of a slot; (episode, controlled device) each but for the last."""
-
-    reward: Array  # minus the update loss of the device, of all within two hops, or of the network
-    update_loss: Array  # x_j
-    infeasible: Array  # the battery does not pay for what was asked: the device idles
-    cost: Array  # Σ_j x_j; (episode,)
+_REACH_HOPS = {"own": 0, "nearby": 2}  # a device disturbs packets of those with whom it shares a receiver
 
 
 class EpisodeBatch:
-    """Episodes side by side, in which some devices are told what to do and the others follow a policy."""
+    """Episodes side by side, in which devices with ``sights`` are told what to do and the others follow a policy."""
 
     def __init__(
-        self,
-        problem: Problem,
-        episodes: int,
-        reward: Reward,
-        seed: int,
-        controlled: tuple[int, ...] | None = None,
-        others: Policy | None = None,
+        self, sights: Sights, episodes: int, reward: Reward, seed: int, others: Policy | None = None
     ) -> None:
-        self.problem, self.num_episodes = problem, episodes
-        self.controlled = tuple(range(problem.num_devices)) if controlled is None else controlled
-        self._others = others
-        self._counted = None if reward == "own" else self._within_reach(reward)
+        refuse(reward not in get_args(Reward), "reward", f"{', '.join(get_args(Reward))}", f"value {reward!r}")
+        self.problem, self.sights, self.controlled = sights.problem, sights, list(sights.devices)
+        self.num_episodes = whole_number("episodes", episodes, least=1)
+        self._others, self._counted = others, self._within_reach(reward)
         self._seed, self.first_episode = seed, -episodes
         self._under_way: Episodes | None = None
         self._memory: tuple[Tensor, ...] = ()
 
     def _within_reach(self, reward: Reward) -> Tensor:
         """1 where a device's loss counts in a controlled device's reward; (device, controlled device)."""
-        counted = torch.ones(self.problem.num_devices, len(self.controlled), dtype=torch.float64)
-        if reward == "nearby":
-            counted.zero_()
-            for column, device in enumerate(self.controlled):
-                counted[list(self.problem.topology.within(device, _REACH_HOPS)), column] = 1
+        hops, everybody = _REACH_HOPS.get(reward), range(self.problem.num_devices)
+        counted = torch.zeros(len(everybody), len(self.controlled), dtype=torch.float64)
+        for column, device in enumerate(self.controlled):
+            near = everybody if hops is None else self.problem.topology.within(device, hops)
+            counted[list(near), column] = 1
         return counted.to(self.problem.device)
 
     def begin(self, seed: object = None, options: object = None) -> None:
@@ -91,27 +75,32 @@ class EpisodeBatch:
         """Whether the last slot was played."""
         return self.under_way.slot == self.problem.slots
 
-    def affordable(self) -> Array:
-        """Whether batteries pay for actions; (episode, controlled device, action)."""
-        payable: Array = self.problem.affordable(self.under_way.battery_joule).cpu().numpy()
-        return payable[:, self.controlled]
+    def state(self) -> Array:
+        """The whole network; (episode, column)."""
+        return network_state(self.problem, self.under_way.slot, self.under_way)
 
-    def play(self, asked: Array) -> Played:
-        """One slot: devices do what is asked, (episode, controlled device), or idle where they cannot pay for it."""
-        under_way, devices = self.under_way, list(self.controlled)
+    def masks(self) -> Array:
+        """1 where batteries pay for actions; (episode, controlled device, action)."""
+        payable: Array = self.problem.affordable(self.under_way.battery_joule).cpu().numpy()
+        return payable[:, self.controlled].astype(np.int8)
+
+    def play(self, asked: Array) -> tuple[Array, dict[str, Array]]:
+        """One slot: devices do what is asked, (episode, controlled device), or idle where they cannot pay for it.
+
+        Returns rewards, minus the update loss of the device, of all within two hops, or of the network; the device's
+        update loss x_j and whether it could not pay, (episode, controlled device) each; and Σ_j x_j, (episode,).
+        """
         if self.over:
             raise RuntimeError("step: the episode has ended. Call reset() first.")
         told = torch.as_tensor(asked, device=self.problem.device)
-        guard.check_actions("actions", told, (self.num_episodes, len(devices)), len(self.problem.actions))
-        payable = self.problem.affordable(under_way.battery_joule)[:, devices]
+        guard.check_actions("actions", told, (self.num_episodes, len(self.controlled)), len(self.problem.actions))
+        payable = self.problem.affordable(self.under_way.battery_joule)[:, self.controlled]
         infeasible = ~payable.gather(-1, told.long().unsqueeze(-1)).squeeze(-1)
         decision, memory = self._decision(torch.where(infeasible, 0, told.long()))
-        loss = under_way.advance(decision, "actions").update_loss
+        loss = self.under_way.advance(decision, "actions").update_loss
         self._memory = memory
-        cost = loss.sum(1)
-        own = loss[:, devices]
-        reward = -own if self._counted is None else -(loss @ self._counted)
-        return Played(*(part.cpu().numpy() for part in (reward, own, infeasible, cost)))
+        told_of = {"update_loss": loss[:, self.controlled], "infeasible": infeasible, "cost": loss.sum(1)}
+        return -(loss @ self._counted).cpu().numpy(), {name: part.cpu().numpy() for name, part in told_of.items()}
 
     def _decision(self, chosen: Tensor) -> tuple[Decision, tuple[Tensor, ...]]:
         """What all do where controlled devices do as told, (episode, controlled device); the policy's new memory."""
@@ -120,9 +109,9 @@ class EpisodeBatch:
         if policy is None:
             return Decision(power_watt, trained), ()
         seen = replace(self.under_way.see(), memory=self._memory).recalled_by(policy)
-        planned, devices = decided(self.problem, policy, self.under_way.slot, seen), list(self.controlled)
+        planned = decided(self.problem, policy, self.under_way.slot, seen)
         all_watt, all_trained = planned.power_watt.clone(), planned.trained.clone()
-        all_watt[:, devices], all_trained[:, devices] = power_watt, trained
+        all_watt[:, self.controlled], all_trained[:, self.controlled] = power_watt, trained
         return Decision(all_watt, all_trained, planned.weights), seen.memory
 
 
@@ -130,21 +119,3 @@ def opened(scenario: Scenario | str, seed: int | None) -> tuple[Problem, int]:
     """The problem of a scenario, or of that with a name or at a path, and the seed of its first episodes."""
     loaded = Scenario.load(scenario) if isinstance(scenario, str) else scenario
     return build(loaded), loaded.seed if seed is None else whole_number("seed", seed)
-
-
-def sights_of(problem: Problem, devices: Sequence[int], hops: int) -> tuple[Sight, ...]:
-    """What these devices see within so many hops."""
-    reach = whole_number("hops", hops)
-    return tuple(Sight(problem, device, reach) for device in devices)
-
-
-def whole_number(name: str, value: object, least: int = 0) -> int:
-    """An integer of at least ``least``; raises ScenarioError for anything else."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
-        raise ScenarioError(name, f"a whole number of at least {least}", f"value {value!r:.40}")
-    return int(value)
-
-
-def check_reward(reward: Any) -> None:
-    """Refuse unknown rewards."""
-    refuse(reward not in get_args(Reward), "reward", f"{', '.join(get_args(Reward))}", f"value {reward!r}")

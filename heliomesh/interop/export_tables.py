@@ -34,8 +34,6 @@ from heliomesh.physics.battery import PAID, TOLERANCE
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.section import Section
 
-FORMAT, VERSION = "heliomesh-plan", 1
-
 _BATCH_STATES = 1 << 16  # asked at a time
 _CHECKED_STATES, _CHECKED_SLOTS = 256, 8  # random ones, on which tables and policy must agree
 
@@ -132,8 +130,7 @@ class Tabulated(ActionPolicy):
 
     def energy_state(self, seen: Observation) -> Tensor:
         """Energies in cells, weather × cells + cell; (batch, device)."""
-        joule = seen.battery_joule * (1 + TOLERANCE)
-        cells = []
+        joule, cells = seen.battery_joule * (1 + TOLERANCE), []
         for number, device in enumerate(self.plan.devices):
             cuts = torch.tensor(device.reports.battery_cuts_joule, dtype=torch.float64, device=self.problem.device)
             cell = torch.searchsorted(cuts, joule[:, number].contiguous(), right=True)
@@ -178,57 +175,38 @@ def tabulate(plan: Plan, memory_gib: float = DEFAULT_LIMIT_GIB, track: Track = u
 
 def refused(planner: str, actual: str) -> ScenarioError:
     """The sentence for plans that are no tables."""
-    return ScenarioError(
-        "planner",
-        "expected a plan whose devices look their actions up, such as decentralized, prices with coordinate=false, "
-        f"battery_threshold or uncoordinated, actual plan {planner!r} {actual}",
-    )
+    examples = "decentralized, prices with coordinate=false, battery_threshold or uncoordinated"
+    expected = f"a plan whose devices look their actions up, such as {examples}"
+    return ScenarioError("planner", expected, f"plan {planner!r} {actual}")
 
 
 _JOINT = "decides for several devices together in every slot"
 
 
-@dataclass(frozen=True)
 class _Asking:
     """A policy that is asked for the action of every device in every state that it sees."""
 
-    policy: ActionPolicy
-    planner: str
+    def __init__(self, policy: ActionPolicy, planner: str) -> None:
+        problem, numbers = policy.problem, range(policy.problem.num_devices)
+        self.policy, self.planner, self.problem = policy, planner, problem
+        self.slots = policy.period or problem.slots  # that differ
+        self.weathers = problem.harvest.law.num_weather
+        self.scopes = [self._scope(device) for device in numbers]
+        self.cuts = [_cuts(problem, device) for device in numbers]  # batteries [J] at which the policy may change
+        self.sizes = [[self._size(seen) for seen in scope] for scope in self.scopes]
 
-    @property
-    def problem(self) -> Problem:
-        """What was planned for."""
-        return self.policy.problem
+    def _scope(self, device: int) -> list[Variable]:
+        """What a device sees: sites, then energies, each in rising order."""
+        seen = self.policy.visible(device)
+        if seen is None:
+            raise refused(self.planner, _JOINT)
+        return sorted(seen, key=lambda variable: (variable.kind == "energy", variable.owner))
 
-    @property
-    def slots(self) -> int:
-        """Slots that differ."""
-        return self.policy.period or self.problem.slots
-
-    @cached_property
-    def scopes(self) -> list[tuple[Variable, ...]]:
-        """What every device sees: sites, then energies, each in rising order."""
-        scopes, order = [], {"site": 0, "energy": 1}
-        for device in range(self.problem.num_devices):
-            seen = self.policy.visible(device)
-            if seen is None:
-                raise refused(self.planner, _JOINT)
-            scopes.append(tuple(sorted(seen, key=lambda v: (order[v.kind], v.owner))))
-        return scopes
-
-    @cached_property
-    def cuts(self) -> list[list[float]]:
-        """All batteries [J] of each device at which the policy may change: grid levels and what actions need."""
-        return [_cuts(self.problem, device) for device in range(self.problem.num_devices)]
-
-    @cached_property
-    def sizes(self) -> list[list[int]]:
-        """Values of each variable of each scope."""
-        levels, weathers = self.problem.channel.levels, self.problem.harvest.law.num_weather
-        return [
-            [levels if v.kind == "site" else weathers * (len(self.cuts[v.owner]) + 1) for v in scope]
-            for scope in self.scopes
-        ]
+    def _size(self, seen: Variable) -> int:
+        """Values of a variable."""
+        if seen.kind == "site":
+            return self.problem.channel.levels
+        return self.weathers * (len(self.cuts[seen.owner]) + 1)
 
     def answers(self, device: int) -> Levels:
         """The device's action in every slot and state it sees; (slot, state...)."""
@@ -263,31 +241,31 @@ class _Asking:
 
     def needed_cuts(self, device: int, whole: list[Levels]) -> list[int]:
         """Numbers of the cuts of a device's battery at which some table changes."""
-        weathers, cells = self.problem.harvest.law.num_weather, len(self.cuts[device]) + 1
+        cells = len(self.cuts[device]) + 1
         changes = np.zeros(cells - 1, dtype=np.bool_)
         for scope, table in zip(self.scopes, whole, strict=True):
             if energy(device) in scope:
                 axis = 1 + scope.index(energy(device))
-                by_cell = np.moveaxis(table, axis, 0).reshape(weathers, cells, -1)
+                by_cell = np.moveaxis(table, axis, 0).reshape(self.weathers, cells, -1)
                 changes |= (by_cell[:, 1:] != by_cell[:, :-1]).any((0, 2))
         return np.flatnonzero(changes).tolist()
 
     def packed(self, device: int, kept: list[list[int]], table: Levels) -> DeviceTables:
         """Tables with needed cells only, each different one once."""
-        scope, weathers = self.scopes[device], self.problem.harvest.law.num_weather
+        scope = self.scopes[device]
         for axis, variable in enumerate(scope, 1):
             if variable.kind == "energy":
                 cells = len(self.cuts[variable.owner]) + 1
                 first = np.array([0, *(cut + 1 for cut in kept[variable.owner])])  # a cell of each that stays
-                table = table.take((np.arange(weathers)[:, None] * cells + first).reshape(-1), axis=axis)
+                table = table.take((np.arange(self.weathers)[:, None] * cells + first).reshape(-1), axis=axis)
         flat = np.ascontiguousarray(table.reshape(len(table), -1))
         number: dict[bytes, int] = {}
         order = tuple(number.setdefault(row.tobytes(), len(number)) for row in flat)
-        cuts_joule = tuple(self.cuts[device][cut] for cut in kept[device])
+        own_cuts = tuple(self.cuts[device][cut] for cut in kept[device])
         return DeviceTables(
             device=device,
             neighbours=self.problem.topology.neighbours[device],
-            reports=Reports(sites=self.problem.sites_into(device), battery_cuts_joule=cuts_joule),
+            reports=Reports(sites=self.problem.sites_into(device), battery_cuts_joule=own_cuts),
             scope=tuple(
                 Seen(kind=v.kind, owner=v.owner, size=size)  # type: ignore[arg-type]
                 for v, size in zip(scope, table.shape[1:], strict=True)
@@ -310,9 +288,8 @@ def _cuts(problem: Problem, device: int) -> list[float]:
 
 def _checked(problem: Problem, policy: ActionPolicy, plan: PlanTables) -> PlanTables:
     """Refuse tables that are not the policy: it may look at more of a battery than its cell."""
-    rng, copy = np.random.default_rng(0), Tabulated(problem, plan)
+    rng, copy, place = np.random.default_rng(0), Tabulated(problem, plan), problem.device
     shape = (_CHECKED_STATES, problem.num_devices)
-    place = problem.device
     for slot in rng.integers(problem.slots, size=_CHECKED_SLOTS).tolist():
         level = rng.integers(problem.channel.levels, size=(_CHECKED_STATES, problem.channel.num_sites))
         seen = Observation(
@@ -334,11 +311,9 @@ def write_tables(plan: PlanTables, folder: Path, kind: Literal["json", "npz"]) -
             write_json(schema, PlanTables.model_json_schema())
             write_text(target, plan.model_dump_json() + "\n")
         return [target, schema]
-    target = folder / "plan.npz"
-    meta = plan.model_dump()
-    arrays: dict[str, Any] = {}
-    for device in meta["devices"]:
-        arrays[f"tables_{device['device']}"] = np.array(device.pop("tables"), dtype=np.int8)
+    target, meta = folder / "plan.npz", plan.model_dump()
+    own = {f"tables_{device['device']}": device.pop("tables") for device in meta["devices"]}
+    arrays: dict[str, Any] = {name: np.array(tables, dtype=np.int8) for name, tables in own.items()}
     with alone_in(folder), written_whole(target) as path, path.open("wb") as file:
         np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
     return [target]
@@ -362,10 +337,8 @@ def read_tables(path: str | Path) -> PlanTables:
         return PlanTables.model_validate_json(json.dumps(meta))
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "file"
-        raise ScenarioError(
-            str(path), f"expected a plan of format {FORMAT} {VERSION}, {place}: {first['msg']}"
-        ) from None
+        wrong = f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}"
+        raise ScenarioError(str(path), f"expected a plan of format heliomesh-plan 1, {wrong}") from None
     except (OSError, TooLargeError):
         raise
     except Exception as error:  # a damaged archive may raise anything, even zlib.error

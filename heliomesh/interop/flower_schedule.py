@@ -19,13 +19,13 @@ from heliomesh.learning.aggregation import check_contraction
 from heliomesh.learning.members import check_trace
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.learning.settings import TrainJob
-from heliomesh.physics.topology import Topology, build_topology
+from heliomesh.physics.topology import build_topology
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.schema import BUILT_IN_RULES
 from heliomesh.scenario.section import Section
 from heliomesh.simulation.trace import Trace
 from heliomesh.tasks.dataset import Dataset, load_dataset
-from heliomesh.tasks.partition import Partition, split
+from heliomesh.tasks.partition import split
 
 Index = Annotated[int, Field(ge=0)]
 
@@ -98,22 +98,17 @@ def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
         batch=settings.batch,
         learning_rate=settings.learning_rate,
         learning_rates=None if settings.schedule in (None, "constant") else learning_rates(scenario),
-        clients=_clients(topology, partition),
+        clients=tuple(
+            Client(
+                client=device,
+                samples=tuple(partition.of(device).tolist()),
+                neighbours=topology.neighbours[device],
+                weights=tuple(topology.edge_weight[slice(*topology.edge_start[device : device + 2])].tolist()),
+                self_weight=float(topology.self_weight[device]),
+            )
+            for device in range(topology.num_devices)
+        ),
         rounds=_rounds(job.trace.episode(job.episode)),
-    )
-
-
-def _clients(topology: Topology, partition: Partition) -> tuple[Client, ...]:
-    start, weight = topology.edge_start, topology.edge_weight
-    return tuple(
-        Client(
-            client=device,
-            samples=tuple(partition.of(device).tolist()),
-            neighbours=topology.neighbours[device],
-            weights=tuple(weight[start[device] : start[device + 1]].tolist()),
-            self_weight=float(topology.self_weight[device]),
-        )
-        for device in range(topology.num_devices)
     )
 
 

@@ -18,8 +18,8 @@ from typing import Any, Literal, SupportsFloat
 
 import numpy as np
 
-from heliomesh.interop.episode_batch import EpisodeBatch, Reward, check_reward, opened, sights_of, whole_number
-from heliomesh.interop.sight import Array, EqualSight, network_state, state_size
+from heliomesh.interop.episode_batch import EpisodeBatch, Reward, opened
+from heliomesh.interop.sight import Array, Sights, whole_number
 from heliomesh.model.policy import Plan
 from heliomesh.planning import make_plan
 from heliomesh.scenario.errors import ScenarioError, refuse
@@ -37,58 +37,22 @@ except ImportError as error:
 View = Literal["device", "network"]
 
 
-class Agents:
-    """The deciding agents of a batch of episodes, a row for each: its devices, or one controller per episode."""
-
-    def __init__(self, batch: EpisodeBatch, seen: EqualSight | None, seed: int) -> None:
-        """``seen``: what each controlled device sees; None for central controllers."""
-        self.batch, self.seen = batch, seen
-        devices, actions = len(batch.controlled), len(batch.problem.actions)
-        self._rows = devices if seen else 1  # of an episode
-        self.count = batch.num_episodes * self._rows
-        size = seen.size if seen else state_size(batch.problem)
-        self.observation_space = spaces.Box(0.0, 1.0, (size,), np.float32, seed)
-        self._asked_shape = (self.count,) if seen else (self.count, devices)
-        self.action_space: spaces.Space[Any] = (  # seeded, else copies sample different actions
-            spaces.Discrete(actions, seed) if seen else spaces.MultiDiscrete([actions] * devices, seed=seed)
-        )
-
-    def begin(self, seed: object, options: Mapping[str, Any] | None) -> tuple[Array, dict[str, Any]]:
-        """Begin episodes, as `EpisodeBatch.begin` does: observations and infos."""
-        self.batch.begin(seed, options)
-        return self._observations(), {"action_mask": self.masks()}
-
-    def play(self, actions: Array) -> tuple[Array, Array, dict[str, Any]]:
-        """One slot: observations, rewards and infos; actions (agent,) or, of controllers, (episode, device)."""
-        if actions.shape != self._asked_shape:
-            raise ScenarioError("actions", f"the shape {self._asked_shape}", f"shape {actions.shape}")
-        played = self.batch.play(actions.reshape(self.batch.num_episodes, -1))
-        own = {"update_loss": played.update_loss, "infeasible": played.infeasible}
-        if self.seen:
-            own = {name: part.reshape(-1) for name, part in own.items()}
-        reward = played.reward.reshape(-1) if self.seen else -played.cost
-        infos = {"action_mask": self.masks(), **own, "cost": np.repeat(played.cost, self._rows)}
-        return self._observations(), reward, infos
-
-    def masks(self) -> Array:
-        """1 where batteries pay for actions; (agent, action), of controllers (episode, device, action)."""
-        mask = self.batch.affordable().astype(np.int8)
-        return mask.reshape(self.count, -1) if self.seen else mask
-
-    def _observations(self) -> Array:
-        now = self.batch.under_way
-        state = network_state(now)
-        return self.seen.of(state, now.slot).reshape(self.count, -1) if self.seen else state.astype(np.float32)
-
-
 class HarvestingVectorEnv(VectorEnv[Array, Array, Array]):
-    """Many episodes at once; see the module's docstring."""
+    """Many episodes at once, with an agent per device of every episode, or a central one per episode."""
 
     metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 (as in its base)
 
-    def __init__(self, agents: Agents, seed: int) -> None:
-        self.agents, self.num_envs = agents, agents.count
-        self.single_observation_space, self.single_action_space = agents.observation_space, agents.action_space
+    def __init__(self, batch: EpisodeBatch, seed: int, *, central: bool) -> None:
+        self.batch, self.central = batch, central
+        problem, episodes, devices = batch.problem, batch.num_episodes, len(batch.controlled)
+        actions, width = len(problem.actions), 1 + 2 * problem.num_devices + problem.channel.num_sites
+        self.num_envs = episodes if central else episodes * devices
+        self._asked_shape = (episodes, devices) if central else (self.num_envs,)
+        size = width if central else batch.sights.size
+        self.single_observation_space = spaces.Box(0.0, 1.0, (size,), np.float32, seed)
+        self.single_action_space: spaces.Space[Any] = (  # seeded, else copies sample different actions
+            spaces.MultiDiscrete([actions] * devices, seed=seed) if central else spaces.Discrete(actions, seed)
+        )
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.observation_space.seed(seed)
@@ -101,25 +65,41 @@ class HarvestingVectorEnv(VectorEnv[Array, Array, Array]):
 
         They are the episodes of the same numbers in ``simulate(problem, plan, seed=seed)``.
         """
-        return self.agents.begin(seed, options)
+        self.batch.begin(seed, options)
+        return self._observations(), {"action_mask": self.masks()}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """One slot of every episode; actions (sub-environment,) or, of controllers, (episode, device)."""
-        seen, reward, infos = self.agents.play(np.asarray(actions))
-        over = self.agents.batch.over
+        seen, reward, infos = self.play(np.asarray(actions))
+        over = self.batch.over
         ended = np.full(self.num_envs, over)
         if over:
-            final = {"final_obs": _unbatched(seen), "_final_obs": ended, "final_info": infos, "_final_info": ended}
-            seen, infos = self.agents.begin(None, None)
+            apart = np.empty(self.num_envs, dtype=object)  # an array of arrays, as Gymnasium has them
+            apart[:] = list(seen)
+            final = {"final_obs": apart, "_final_obs": ended, "final_info": infos, "_final_info": ended}
+            seen, infos = self.reset()
             infos |= final
         return seen, reward, ended, np.zeros(self.num_envs, bool), infos
 
+    def play(self, actions: Array) -> tuple[Array, Array, dict[str, Any]]:
+        """One slot, the last one too: observations, rewards and infos; actions as in `step`."""
+        if actions.shape != self._asked_shape:
+            raise ScenarioError("actions", f"the shape {self._asked_shape}", f"shape {actions.shape}")
+        reward, infos = self.batch.play(actions.reshape(self.batch.num_episodes, -1))
+        cost = infos.pop("cost")
+        by_agent = {name: part.reshape(self._asked_shape) for name, part in infos.items()}
+        by_agent |= {"action_mask": self.masks(), "cost": cost.repeat(self.num_envs // len(cost))}
+        return self._observations(), -cost if self.central else reward.reshape(-1), by_agent
 
-def _unbatched(rows: Array) -> Array:
-    """Final observations as Gymnasium has them: an array of arrays."""
-    apart = np.empty(len(rows), dtype=object)
-    apart[:] = list(rows)
-    return apart
+    def masks(self) -> Array:
+        """1 where batteries pay for actions; (agent, action), of controllers (episode, device, action)."""
+        mask = self.batch.masks()
+        return mask.reshape(*self._asked_shape, mask.shape[-1])
+
+    def _observations(self) -> Array:
+        state = self.batch.state().astype(np.float32)
+        rows = state if self.central else self.batch.sights.of(state, self.batch.under_way.slot)
+        return rows.reshape(self.num_envs, -1)
 
 
 class HarvestingSingleEnv(Env[Array, Any]):
@@ -127,23 +107,22 @@ class HarvestingSingleEnv(Env[Array, Any]):
 
     metadata = {"render_modes": []}  # noqa: RUF012 (as in its base)
 
-    def __init__(self, agents: Agents) -> None:
-        self._agents = agents
-        self.observation_space, self.action_space = agents.observation_space, agents.action_space
+    def __init__(self, env: HarvestingVectorEnv) -> None:
+        self._env = env
+        self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Begin the next episode, or the first one of ``seed``, or that in ``options["episode"]``."""
-        seen, infos = self._agents.begin(seed, options)
+        seen, infos = self._env.reset(seed=seed, options=options)
         super().reset(seed=seed)
         return seen[0], {name: value[0] for name, value in infos.items()}
 
     def step(self, action: Any) -> tuple[Array, SupportsFloat, bool, bool, dict[str, Any]]:
         """One slot."""
-        seen, reward, infos = self._agents.play(np.asarray(action)[None])
-        over = self._agents.batch.over
-        return seen[0], float(reward[0]), over, False, {name: value[0] for name, value in infos.items()}
+        seen, reward, infos = self._env.play(np.asarray(action)[None])
+        return seen[0], float(reward[0]), self._env.batch.over, False, {n: value[0] for n, value in infos.items()}
 
 
 def vector_env(
@@ -164,13 +143,10 @@ def vector_env(
     ``agent_id`` adds the device's number, one-hot, to what it sees; ``clock`` adds the slot modulo that number.
     """
     problem, first_seed = opened(scenario, seed)
-    check_reward(reward)
     refuse(view not in ("device", "network"), "view", "device or network", f"value {view!r}")
-    batch = EpisodeBatch(problem, whole_number("episodes", episodes, least=1), reward, first_seed)
-    seen = None
-    if view == "device":
-        seen = EqualSight(sights_of(problem, batch.controlled, hops), agent_id, whole_number("clock", clock))
-    return HarvestingVectorEnv(Agents(batch, seen, first_seed), first_seed)
+    everybody, central = tuple(range(problem.num_devices)), view == "network"
+    sights = Sights(problem, everybody) if central else Sights(problem, everybody, hops, agent_id, clock)
+    return HarvestingVectorEnv(EpisodeBatch(sights, episodes, reward, first_seed), first_seed, central=central)
 
 
 def single_env(
@@ -188,11 +164,11 @@ def single_env(
     With one it controls that device and sees ``hops`` around it, while ``others`` follow a plan.
     """
     problem, first_seed = opened(scenario, seed)
-    check_reward(reward)
     if device is None:
-        return HarvestingSingleEnv(Agents(EpisodeBatch(problem, 1, "shared", first_seed), None, first_seed))
-    if whole_number("device", device) >= problem.num_devices:
+        batch = EpisodeBatch(Sights(problem, tuple(range(problem.num_devices))), 1, reward, first_seed)
+    elif whole_number("device", device) < problem.num_devices:
+        plan = make_plan(problem, others, {}, bound=False) if isinstance(others, str) else others
+        batch = EpisodeBatch(Sights(problem, (device,), hops), 1, reward, first_seed, plan.policy)
+    else:
         raise ScenarioError("device", f"0 to {problem.num_devices - 1}", f"value {device}")
-    plan = make_plan(problem, others, {}, bound=False) if isinstance(others, str) else others
-    batch = EpisodeBatch(problem, 1, reward, first_seed, (device,), plan.policy)
-    return HarvestingSingleEnv(Agents(batch, EqualSight(sights_of(problem, (device,), hops)), first_seed))
+    return HarvestingSingleEnv(HarvestingVectorEnv(batch, first_seed, central=device is None))

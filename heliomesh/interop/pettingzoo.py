@@ -23,9 +23,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from heliomesh.interop.episode_batch import EpisodeBatch, Reward, check_reward, opened, sights_of, whole_number
-from heliomesh.interop.sight import Array, EqualSight, Sight, network_state
-from heliomesh.model.problem import Problem
+from heliomesh.interop.episode_batch import EpisodeBatch, Reward, opened
+from heliomesh.interop.sight import Array, Sights
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.scenario import Scenario
 
@@ -47,28 +46,21 @@ class HarvestingEnv(ParallelEnv[str, Seen, int]):  # type: ignore[misc]
     metadata: ClassVar[dict[str, Any]] = {"name": "heliomesh_v0", "render_modes": [], "is_parallelizable": True}
     render_mode = None
 
-    def __init__(
-        self, problem: Problem, sights: tuple[Sight, ...], reward: Reward, seed: int, equal: EqualSight | None = None
-    ) -> None:
-        self.problem, self.sights, self._equal = problem, sights, equal
-        self.possible_agents = [f"device_{device}" for device in range(problem.num_devices)]
+    def __init__(self, batch: EpisodeBatch, seed: int, form: Form) -> None:
+        self.problem, self.sights, self._batch, self._form = batch.problem, batch.sights, batch, form
+        self.possible_agents = [f"device_{device}" for device in range(self.problem.num_devices)]
         self.agents: list[str] = []
-        self.observation_spaces = {
-            agent: self._space(sight) for agent, sight in zip(self.possible_agents, self.sights, strict=True)
-        }
-        self.action_spaces: dict[str, spaces.Space[Any]] = {
-            agent: spaces.Discrete(len(problem.actions)) for agent in self.possible_agents
-        }
-        for number, agent in enumerate(self.possible_agents):  # else copies sample different actions
-            self.observation_spaces[agent].seed(seed + number)
-            self.action_spaces[agent].seed(seed + number)
-        self._batch = EpisodeBatch(problem, 1, reward, seed)
-
-    def _space(self, sight: Sight) -> spaces.Space[Any]:
-        if self._equal is not None:
-            return spaces.Box(0.0, 1.0, (self._equal.size,), np.float32)
-        mask = spaces.Box(0, 1, (len(self.problem.actions),), np.int8)
-        return spaces.Dict({"observation": spaces.Box(0.0, 1.0, (sight.size,), np.float64), "action_mask": mask})
+        actions = len(self.problem.actions)
+        self.observation_spaces: dict[str, spaces.Space[Any]] = {}
+        self.action_spaces: dict[str, spaces.Space[Any]] = {}
+        for number, agent in enumerate(self.possible_agents):
+            space: spaces.Space[Any] = spaces.Box(0.0, 1.0, (self.sights.size,), np.float32)
+            if form == "dict":
+                values = spaces.Box(0.0, 1.0, (len(self.sights.columns[number]),), np.float64)
+                space = spaces.Dict({"observation": values, "action_mask": spaces.Box(0, 1, (actions,), np.int8)})
+            space.seed(seed + number)  # else copies sample different actions
+            self.observation_spaces[agent] = space
+            self.action_spaces[agent] = spaces.Discrete(actions, seed + number)
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         """The agent's observation space, always the same object."""
@@ -101,16 +93,16 @@ class HarvestingEnv(ParallelEnv[str, Seen, int]):  # type: ignore[misc]
         silent = [agent for agent in agents if agent not in actions]
         if silent:
             raise ScenarioError("actions", "an action of every agent", f": none of {silent[0]}")
-        played = self._batch.play(np.array([[actions[agent] for agent in agents]]))
+        reward, told = self._batch.play(np.array([[actions[agent] for agent in agents]]))
         over = self._batch.over
-        observations, infos = self._observations(), self._infos(played.update_loss[0], played.infeasible[0])
+        observations, infos = self._observations(), self._infos(told["update_loss"][0], told["infeasible"][0])
         self.agents = [] if over else agents
-        rewards = dict(zip(agents, played.reward[0].tolist(), strict=True))
+        rewards = dict(zip(agents, reward[0].tolist(), strict=True))
         return observations, rewards, dict.fromkeys(agents, over), dict.fromkeys(agents, False), infos
 
     def state(self) -> Array:
         """The whole network: the slot, all batteries and weathers by device, all channel sites; in [0, 1]."""
-        whole: Array = network_state(self._batch.under_way)[0]
+        whole: Array = self._batch.state()[0]
         return whole
 
     def close(self) -> None:
@@ -121,24 +113,18 @@ class HarvestingEnv(ParallelEnv[str, Seen, int]):  # type: ignore[misc]
         """Number of the episode under way."""
         return self._batch.first_episode
 
-    def _mask(self) -> Array:
-        """1 where the battery pays for an action; (device, action)."""
-        mask: Array = self._batch.affordable()[0].astype(np.int8)
-        return mask
-
     def _observations(self) -> dict[str, Seen]:
-        now = self._batch.under_way
-        state = network_state(now)
-        if self._equal is not None:
-            return dict(zip(self.agents, self._equal.of(state, now.slot)[0], strict=True))
-        mask = self._mask()
+        state, mask = self._batch.state(), self._batch.masks()[0]
+        if self._form == "box":
+            rows = self.sights.of(state.astype(np.float32), self._batch.under_way.slot)[0]
+            return dict(zip(self.agents, rows, strict=True))
         return {
-            agent: {"observation": state[0, list(self.sights[device].columns)], "action_mask": mask[device]}
-            for device, agent in enumerate(self.agents)
+            agent: {"observation": state[0, columns], "action_mask": own}
+            for agent, columns, own in zip(self.agents, self.sights.columns, mask, strict=True)
         }
 
     def _infos(self, loss: Array, infeasible: Array) -> dict[str, dict[str, Any]]:
-        mask, battery = self._mask(), self._batch.under_way.battery_joule[0].tolist()
+        mask, battery = self._batch.masks()[0], self._batch.under_way.battery_joule[0].tolist()
         return {
             agent: {
                 "action_mask": mask[device],
@@ -168,10 +154,8 @@ def parallel_env(
     ``clock`` the slot modulo that number.
     """
     problem, first_seed = opened(scenario, seed)
-    check_reward(reward)
     refuse(observations not in ("dict", "box"), "observations", "dict or box", f"value {observations!r}")
     if (agent_id or clock) and observations != "box":
         raise ScenarioError("agent_id, clock", "observations='box' with them", "value 'dict'")
-    sights = sights_of(problem, range(problem.num_devices), hops)
-    equal = EqualSight(sights, agent_id, whole_number("clock", clock)) if observations == "box" else None
-    return HarvestingEnv(problem, sights, reward, first_seed, equal)
+    sights = Sights(problem, tuple(range(problem.num_devices)), hops, agent_id, clock)
+    return HarvestingEnv(EpisodeBatch(sights, 1, reward, first_seed), first_seed, observations)

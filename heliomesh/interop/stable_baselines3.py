@@ -8,7 +8,6 @@ episodes, their summed reward and length among it; `env_method("action_masks")` 
 sb3-contrib. `learned_plan` makes a plan of what was learned, for `simulate`, `compare` and the trainer.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.interop.gymnasium import HarvestingVectorEnv, vector_env
-from heliomesh.interop.sight import Array, EqualSight, observed_state
+from heliomesh.interop.sight import Array, Sights, network_state
 from heliomesh.model.policy import ActionPolicy, Observation, Plan
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.scenario import Scenario
@@ -60,7 +59,7 @@ class HarvestingVecEnv(VecEnv):
         self._collected += reward
         if not ended[0]:
             return seen, reward, ended, [{} for _ in range(self.num_envs)]
-        slots = self.env.agents.batch.problem.slots
+        slots = self.env.batch.problem.slots
         told = [
             {"terminal_observation": last, "episode": {"r": total, "l": slots, "t": 0.0}}
             for last, total in zip(infos["final_obs"], self._collected.tolist(), strict=True)
@@ -73,7 +72,7 @@ class HarvestingVecEnv(VecEnv):
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """An attribute of the batch, once per asked sub-environment."""
-        return [getattr(self.env, attr_name)] * len(self._asked_for(indices))
+        return [getattr(self.env, attr_name) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Refused: sub-environments have no attributes of their own."""
@@ -83,8 +82,8 @@ class HarvestingVecEnv(VecEnv):
         """Only ``action_masks``: whether batteries pay for actions, for each asked sub-environment."""
         if method_name != "action_masks":
             raise AttributeError(f"env_method: expected action_masks, actual value {method_name!r}")
-        masks = self.env.agents.masks().astype(bool).reshape(self.num_envs, -1)
-        return [masks[index] for index in self._asked_for(indices)]
+        masks = self.env.masks().astype(bool).reshape(self.num_envs, -1)
+        return [masks[index] for index in self._get_indices(indices)]
 
     def has_attr(self, attr_name: str) -> bool:
         """Whether sub-environments have an attribute or a method."""
@@ -92,10 +91,7 @@ class HarvestingVecEnv(VecEnv):
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
         """No wrappers; `infos` has what a monitor would write."""
-        return [False] * len(self._asked_for(indices))
-
-    def _asked_for(self, indices: int | Iterable[int] | None) -> Sequence[int]:
-        return list(self._get_indices(indices))
+        return [False for _ in self._get_indices(indices)]
 
 
 def vec_env(scenario: Scenario | str, episodes: int = 64, **settings: Any) -> HarvestingVecEnv:
@@ -109,11 +105,11 @@ class Learned(ActionPolicy):
 
     problem: Problem
     model: BaseAlgorithm
-    seen: EqualSight
+    sights: Sights
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Action of every device; (batch, device)."""
-        rows = self.seen.of(observed_state(self.problem, slot, seen), slot)
+        rows = self.sights.of(network_state(self.problem, slot, seen).astype(np.float32), slot)
         chosen, _ = self.model.predict(rows.reshape(-1, rows.shape[-1]), deterministic=True)
         asked = torch.from_numpy(chosen).to(self.problem.device).reshape(rows.shape[:2])
         payable = self.problem.affordable(seen.battery_joule).gather(-1, asked.unsqueeze(-1)).squeeze(-1)
@@ -122,7 +118,7 @@ class Learned(ActionPolicy):
 
 def learned_plan(env: HarvestingVecEnv, model: BaseAlgorithm, name: str = "learned") -> Plan:
     """What a model learned in ``env``, whose agents are devices, as a plan."""
-    agents = env.env.agents
-    if agents.seen is None:
+    batch = env.env.batch
+    if env.env.central:
         raise ValueError("env: expected the view 'device', actual value 'network'")
-    return Plan(name, Learned(agents.batch.problem, model, agents.seen))
+    return Plan(name, Learned(batch.problem, model, batch.sights))

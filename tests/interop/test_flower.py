@@ -114,8 +114,8 @@ def replayed(app):
     inputs, labels = replay.load_data(app / "data" / "test.npz")
     models = np.stack([replay.first_weights(inputs.shape[1], 10)] * schedule.num_clients)
     lines = []
-    for number in range(schedule.num_rounds):
-        for client in schedule.trains(number):
+    for number, one in enumerate(schedule.content["rounds"]):
+        for client in one["trains"]:
             rng = np.random.default_rng([client, number])
             models[client] = replay.local_steps(models[client], *data[client], 5, 32, 0.1, rng)
         models = schedule.mixed(number, models)

@@ -85,7 +85,7 @@ def test_the_end_begins_the_next_episodes(scenario):
     for _ in range(15):
         seen, _, ended, _, infos = env.step(np.zeros(20, int))
     assert ended.all()
-    assert env.agents.batch.first_episode == 4
+    assert env.batch.first_episode == 4
     next_seen, next_infos = fresh.reset(options={"episode": 4})
     np.testing.assert_array_equal(seen, next_seen)
     np.testing.assert_array_equal(infos["action_mask"], next_infos["action_mask"])
@@ -192,7 +192,7 @@ class TestStableBaselines3:
         np.testing.assert_array_equal(infos[4]["terminal_observation"], told["final_obs"][4])
         assert [info["episode"]["r"] for info in infos] == pytest.approx(total.tolist())
         masks = np.stack(env.env_method("action_masks"))
-        np.testing.assert_array_equal(masks, plain.agents.masks().astype(bool))
+        np.testing.assert_array_equal(masks, plain.masks().astype(bool))
 
     def test_ppo_learns_and_its_plan_is_simulated(self, made, library, scenario):
         env = made.vec_env(scenario, 8)

@@ -37,20 +37,6 @@ class ReplayedSchedule:
         """Number of devices."""
         return len(self.content["clients"])
 
-    @property
-    def num_classes(self) -> int:
-        """Number of classes in the data."""
-        return int(self.content["num_classes"])
-
-    @property
-    def num_rounds(self) -> int:
-        """Number of slots."""
-        return len(self.content["rounds"])
-
-    def trains(self, number: int) -> list[int]:
-        """Clients that train in a round."""
-        return list(self.content["rounds"][number]["trains"])
-
     def learning_rate(self, number: int) -> float:
         """Learning rate of a round."""
         by_round = self.content.get("learning_rates")

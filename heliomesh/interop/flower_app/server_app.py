@@ -22,10 +22,11 @@ def main(grid: Grid, context: Context) -> None:
     schedule = ReplayedSchedule.load(Path(__file__).with_name("schedule.json"))
     inputs, labels = load_data(Path(str(context.run_config["data"])) / "test.npz")
     node_of = _nodes(grid, schedule.num_clients)
-    models = np.stack([first_weights(inputs.shape[1], schedule.num_classes)] * schedule.num_clients)
-    for number in range(schedule.num_rounds):
-        models = schedule.mixed(number, _trained(grid, node_of, number, models, schedule.trains(number)))
-        if (number + 1) % max(schedule.num_rounds // 10, 1) == 0:
+    models = np.stack([first_weights(inputs.shape[1], schedule.content["num_classes"])] * schedule.num_clients)
+    rounds = schedule.content["rounds"]
+    for number, one in enumerate(rounds):
+        models = schedule.mixed(number, _trained(grid, node_of, number, models, one["trains"]))
+        if (number + 1) % max(len(rounds) // 10, 1) == 0:
             scores = [accuracy(model, inputs, labels) for model in models]
             print(f"round {number + 1}: accuracy {np.mean(scores):.4f}", flush=True)
 
