@@ -17,8 +17,8 @@ from heliomesh.field.living.replanning import USUAL_FALSE_ALARM_PROB
 from heliomesh.jobs.steps import network_facts
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings
+from heliomesh.pages.figures import draw_survivors
 from heliomesh.pages.intervals import interval_text, seeds_title
-from heliomesh.pages.survivors_figure import draw_survivors
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import interval
@@ -126,7 +126,7 @@ def change_command(
     title = f"{scenario}, {planner}: {', '.join(changes)}"
     if models.out is not None and result.models is not None:
         result.models.save(models.out)
-        draw_survivors(result.models, problem.scenario, title, models.out / CURVES)
+        draw_survivors(result.models, title, models.out / CURVES)
     asked = {"planner": planner, "changes": list(changes), "episodes": sampling.episodes}
     facts = result.facts()
     parts = [] if output.as_json else _trial_parts(result, facts, title, problem.scenario)
