@@ -27,16 +27,15 @@ if hasattr(os, "register_at_fork"):  # not on Windows, where nothing is forked
 # Where each public name lives; `__init__.pyi` says the same to type checkers, and a test compares the two.
 _HOMES = {
     "heliomesh.jobs.job": ("Job",),
-    "heliomesh.jobs.run": ("run",),
     "heliomesh.jobs.store": ("Store",),
-    "heliomesh.jobs.training": ("train", "train_many"),
+    "heliomesh.jobs.training": ("run", "train", "train_many"),
     "heliomesh.tasks.dataset": ("Dataset", "DatasetError", "dataset_from_arrays"),
     "heliomesh.learning.run": ("Run", "TrainingError"),
     "heliomesh.learning.settings": ("TrainJob", "TrainSettings"),
     "heliomesh.learning.theorem1": ("diagnose",),
     "heliomesh.learning.trainer": ("Execution", "TrainingInterrupted"),
     "heliomesh.common.mistakes": ("MistakeError",),
-    "heliomesh.pages.report": ("report",),
+    "heliomesh.pages.page": ("report",),
     "heliomesh.planning": ("average_bound", "lower_bound", "plan", "planner_names"),
     "heliomesh.grid.evaluation": ("exact_cost",),
     "heliomesh.model.policy": ("Plan",),

@@ -30,8 +30,8 @@ from heliomesh.jobs.pack import Packs
 from heliomesh.pages.run_folder import read_run
 from heliomesh.studies.bench.bench import leaderboard
 from heliomesh.studies.bench.line import Entry, new_line, write_line
+from heliomesh.studies.bench.measuring import verify
 from heliomesh.studies.bench.scenarios import BENCH
-from heliomesh.studies.bench.verifying import verify
 from tests.conftest import Call
 
 EVIL = "evilmod:build"

@@ -17,8 +17,8 @@ from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.studies.bench.bench import Planner, add_line, bench, leaderboard
 from heliomesh.studies.bench.board import Leaderboard
 from heliomesh.studies.bench.line import read_line
+from heliomesh.studies.bench.measuring import TOLERANCE, verify
 from heliomesh.studies.bench.scenarios import BENCH
-from heliomesh.studies.bench.verifying import TOLERANCE, verify
 
 app = typer.Typer(
     invoke_without_command=True, add_completion=False, help="Every planner on ten fixed scenarios: the leaderboard."

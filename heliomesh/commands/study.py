@@ -23,9 +23,8 @@ from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.gain import Gain, gain
-from heliomesh.studies.live import Trial, live
+from heliomesh.studies.live import UNCHANGED, Survivors, Trial, live
 from heliomesh.studies.pilot import pilot
-from heliomesh.studies.survivors import UNCHANGED, Survivors
 
 app = typer.Typer(no_args_is_help=True, help="Compare plans for learning, in a changing world, and pilot the data.")
 

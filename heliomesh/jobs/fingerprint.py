@@ -12,6 +12,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import CodeType
@@ -104,7 +105,7 @@ def _module_of(value: Any) -> str:
     return str(value.__name__ if inspect.ismodule(value) else getattr(inspect.unwrap(value), "__module__", ""))
 
 
-def _of_notebook(value: Any) -> Parts:
+def _of_notebook(code: Any) -> Parts:
     """The same for code of a notebook, which has no file: its source, and that of all of the notebook that it names.
 
     Functions, classes and plain constants count by what they say, modules and what comes from them as elsewhere.
@@ -112,19 +113,22 @@ def _of_notebook(value: Any) -> Parts:
     main = vars(sys.modules["__main__"])
     said: Parts = {}
     modules: set[str] = set()
-    waiting = {"": value}
+    waiting = {"": code}
     while waiting:
         name, one = waiting.popitem()
         if not _is_of_notebook(one):
             modules.add(_module_of(one))
             continue
-        said[name] = text = repr(one) if isinstance(one, _CONSTANT) else _source(one)
-        tree = None if isinstance(one, _CONSTANT) else _tree(text)
-        if tree is not None:
+        if isinstance(one, _CONSTANT):
+            said[name] = repr(one)
+            continue
+        said[name] = text = _source(one)
+        with suppress(SyntaxError):  # where it is no source
+            tree = ast.parse(textwrap.dedent(text))
             modules |= set(imports_of(tree, ""))
             used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-            waiting |= {other: main[other] for other in used if other in main and other not in said}
-        waiting = {other: found for other, found in waiting.items() if _decides(found)}
+            found = {other: main[other] for other in used if other in main and other not in said}
+            waiting |= {other: value for other, value in found.items() if _decides(value)}
     files = named_files("notebook", main.get(FILES, []), Path.cwd())
     own = {f"__main__.{name}": _sha256(text) for name, text in said.items()}
     return own | _parts(modules) | {f"__main__: {name}": of_path(path) for name, path in files.items()}
@@ -141,14 +145,6 @@ def _is_of_notebook(value: Any) -> bool:
 def _decides(value: Any) -> bool:
     """Whether a global of a notebook counts: one that was made there, a module, or a function or class of one."""
     return _is_of_notebook(value) or inspect.ismodule(value) or inspect.isroutine(value) or inspect.isclass(value)
-
-
-def _tree(source: str) -> ast.AST | None:
-    """The syntax tree of a source; none where it is no source."""
-    try:
-        return ast.parse(textwrap.dedent(source))
-    except SyntaxError:
-        return None
 
 
 def _source(value: Any) -> str:

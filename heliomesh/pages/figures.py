@@ -17,8 +17,8 @@ from heliomesh.jobs.job import IDEAL
 from heliomesh.pages.colours import LINES, OTHER, SCHEMES
 from heliomesh.pages.drawing import drawing, svg_text
 from heliomesh.simulation.diagnostics import interval
+from heliomesh.studies.live import UNCHANGED, Survivors
 from heliomesh.studies.results import Result, num_common_seeds
-from heliomesh.studies.survivors import UNCHANGED, Survivors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,7 +19,7 @@ from heliomesh.jobs.steps import job_of
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_settings
 from heliomesh.learning.preflight import check_trainable
-from heliomesh.learning.run import Run, TrainingError
+from heliomesh.learning.run import Run
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.model.policy import Plan, Track
@@ -87,19 +87,14 @@ class Comparison:
 
     def save_runs(self, folder: str | Path) -> list[Path]:
         """Copy every trained run with its plan and trace to a folder of its own, as `heliomesh run` leaves them."""
-        return [
-            self._view(row, job, Path(folder) / f"{row.planner.replace(' ', '-')}-{job.episode}")
-            for row in self.rows
-            for job in row.jobs
-        ]
-
-    def _view(self, row: Row, job: Job, folder: Path) -> Path:
-        """A run's folder, with the costs of all episodes of its plan."""
-        path = self._kept().view(job, folder)
-        if row.plan is not None and row.cost is not None and row.summary is not None:
-            bound = self.lower_bound if row.plan.picks_actions else None
-            write_episodes(path, job.key(), episodes_of(job.seed, row.cost, row.summary, bound))
-        return path
+        found = []
+        for row, job in [(one, job) for one in self.rows for job in one.jobs]:
+            path = self._kept().view(job, Path(folder) / f"{row.planner.replace(' ', '-')}-{job.episode}")
+            if row.plan is not None and row.cost is not None and row.summary is not None:
+                bound = self.lower_bound if row.plan.picks_actions else None
+                write_episodes(path, job.key(), episodes_of(job.seed, row.cost, row.summary, bound))
+            found.append(path)
+        return found
 
     def gap_ledgers(self, **work: Any) -> dict[str, GapLedger]:
         """What every trained planner loses against the lossless ideal, and through what, over common seeds.
@@ -118,16 +113,6 @@ class Comparison:
         if self.store is None:
             raise ScenarioError("store", "a store given to compare", "value None")
         return self.store
-
-
-@dataclass(frozen=True)
-class Comparing:
-    """Under what planners are compared: the same episodes for all."""
-
-    episodes: int = 64
-    seed: int = 0
-    memory_gib: float | None = None  # of each plan; default: the planner's own limit
-    kept: int = 0  # first episodes whose traces are kept, to train under them
 
 
 def _line(row: Row) -> dict[str, Any]:
@@ -190,9 +175,8 @@ def compare(
     training, work = split_settings({"evaluate_every": 5, **settings})
     if train:
         check_trainable(problem.scenario, training, seed)
-    under = Comparing(episodes, seed, memory_gib, train)
     with opened(store) as kept, kept.alone():
-        asked = Asked(problem, under, work, kept if store else None)
+        asked = Asked(problem, episodes, seed, work, kept if store else None, memory_gib, train)
         by_default = [name for name in planner_names() if find_planner(name).objective == "update-loss"]
         planners = by_default if names is None else names
         begun = asked.every_row(in_variants(planners))
@@ -200,10 +184,9 @@ def compare(
         rows = list(begun)
         if all(row.failure for row in rows):
             raise rows[0].error or ScenarioError(rows[0].planner, rows[0].failure)
-        result = _with_gaps(rows, _with_optimum(bound, problem, rows))
+        result = _with_gaps(rows, bound, problem)
         if train:
-            with_jobs = [replace(row, jobs=jobs_of(problem, row, under, train, training)) for row in result.rows]
-            result = replace(result, rows=trained_rows(with_jobs, kept, work))
+            result = replace(result, rows=asked.trained(result.rows, train, training, kept))
         return replace(result, store=kept) if store else result
 
 
@@ -212,42 +195,39 @@ def in_variants(planners: Iterable[_Item]) -> list[tuple[_Item, dict[str, Any]]]
     return [(planner, options) for planner in planners for options in find_planner(planner).variants]
 
 
-def jobs_of(problem: Problem, row: Row, under: Comparing, train: int, training: TrainSettings) -> tuple[Job, ...]:
-    """The trainings of a row, one per episode: episode e is trained with seed + e."""
-    if row.plan is None:
-        return ()
-    base = replace(job_of(problem, row.name, row.options), seed=under.seed, training=training)
-    return tuple(by_episode(base, train))
-
-
-def trained_rows(rows: Sequence[Row], store: Store, work: Execution) -> tuple[Row, ...]:
-    """Rows with their runs: with common random numbers, data and first weights."""
-    for row in rows:
-        if row.plan is not None and not store.has(row.jobs[0], "plan"):
-            store.put_plan(row.jobs[0], row.plan)
-        for job, trace in zip(row.jobs, row.traces, strict=False):  # later episodes were not simulated
-            if not store.has(job, "trace"):
-                store.put_trace(job, trace)
-    failed = store.train([job for row in rows for job in row.jobs], work)
-    return tuple(_trained_row(row, store, failed) for row in rows)
-
-
-def _trained_row(row: Row, store: Store, failed: Mapping[str, TrainingError]) -> Row:
-    """A row with its runs, or with why one failed: seeds are paired, so that the others would not serve."""
-    errors = [failed[job.key()] for job in row.jobs if job.key() in failed]
-    if errors:
-        return replace(row, traces=(), jobs=(), failure=str(errors[0]))
-    return replace(row, traces=(), runs=tuple(store.runs(row.jobs)))
-
-
 @dataclass(frozen=True)
 class Asked:
-    """What all planners are asked."""
+    """What all planners are asked, under the same episodes."""
 
     problem: Problem
-    under: Comparing
+    episodes: int
+    seed: int
     work: Execution
-    store: Store | None  # of plans, where they are kept
+    store: Store | None = None  # of plans, where they are kept
+    memory_gib: float | None = None  # of each plan; default: the planner's own limit
+    kept: int = 0  # first episodes whose traces are kept, to train under them
+
+    def trained(self, rows: Sequence[Row], train: int, training: TrainSettings, store: Store) -> tuple[Row, ...]:
+        """Rows with runs under the first episodes, or with why one failed: others of its planner would not serve.
+
+        Episode e is trained with seed + e: with common random numbers, data and first weights.
+        """
+        jobs: list[list[Job]] = []
+        for row in rows:
+            base = replace(job_of(self.problem, row.name, row.options), seed=self.seed, training=training)
+            jobs.append([] if row.plan is None else by_episode(base, train))
+            if row.plan is not None and not store.has(base, "plan"):
+                store.put_plan(base, row.plan)
+            for job, trace in zip(jobs[-1], row.traces, strict=False):  # later episodes were not simulated
+                if not store.has(job, "trace"):
+                    store.put_trace(job, trace)
+        failed = store.train([job for own in jobs for job in own], self.work)
+        found = []
+        for row, own in zip(rows, jobs, strict=True):
+            errors = [failed[job.key()] for job in own if job.key() in failed]
+            done = {"failure": str(errors[0])} if errors else {"jobs": tuple(own), "runs": tuple(store.runs(own))}
+            found.append(replace(row, traces=(), **done))
+        return tuple(found)
 
     def every_row(self, todo: Sequence[tuple[object, Mapping[str, Any]]]) -> Iterator[Row]:
         """The rows of all planners, each with its options, in order; others begin at once where the work spreads."""
@@ -258,7 +238,7 @@ class Asked:
         if self.store is not None:
             jobs = [job_of(self.problem, planner, self._limited(planner, options)) for planner, options in absent]
             self.store.tell_changed(jobs, "plan", self.work)
-        elsewhere = spread(partial(_rows_elsewhere, self.problem, self.under), absent)
+        elsewhere = spread(partial(_rows_elsewhere, replace(self, work=ALONE, store=None)), absent)
         tracked = iter(self.work.track(elsewhere, "plan and simulate", len(absent)))
         found = (self.tried(*one) if self._has(*one) else next(tracked) for one in todo)
         return (self._kept(row) for rows in found for row in rows)
@@ -276,8 +256,8 @@ class Asked:
 
     def _limited(self, planner: object, options: Mapping[str, Any]) -> dict[str, Any]:
         """Options with the limit of memory, where there is one and the planner takes it."""
-        known = self.under.memory_gib is not None and "memory_gib" in find_planner(planner).options.model_fields
-        return {**options, "memory_gib": self.under.memory_gib} if known else dict(options)
+        known = self.memory_gib is not None and "memory_gib" in find_planner(planner).options.model_fields
+        return {**options, "memory_gib": self.memory_gib} if known else dict(options)
 
     def tried(self, planner: object, options: Mapping[str, Any]) -> list[Row]:
         """The planner's rows, the last of which says how it failed; what ``track`` raises to cancel is raised."""
@@ -295,7 +275,7 @@ class Asked:
 
     def rows(self, planner: object, options: Mapping[str, Any]) -> Iterator[Row]:
         """The planner's row; where it does not fit, its refusal and then the next smaller variant it offers."""
-        under, asked = self.under, self._limited(planner, options)
+        asked = self._limited(planner, options)
         try:
             made = self._plan(planner, asked)
         except TooLargeError as error:
@@ -304,8 +284,8 @@ class Asked:
             if smaller is not None:
                 yield from self.rows(planner, smaller)
             return
-        trace = simulate(self.problem, made, under.episodes, under.seed, track=self.work.track)
-        kept = tuple(trace.episode(number) for number in range(min(under.kept, under.episodes)))
+        trace = simulate(self.problem, made, self.episodes, self.seed, track=self.work.track)
+        kept = tuple(trace.episode(number) for number in range(min(self.kept, self.episodes)))
         yield Row(made.planner, planner, asked, made, summarise(trace), trace.cost, traces=kept)
 
     def _plan(self, planner: object, options: Mapping[str, Any]) -> Plan:
@@ -318,9 +298,9 @@ class Asked:
         return make_plan(self.problem, planner, options, bound=False, parallel_map=spread, track=track)
 
 
-def _rows_elsewhere(problem: Problem, under: Comparing, one: tuple[object, Mapping[str, Any]]) -> list[Row]:
+def _rows_elsewhere(asked: Asked, one: tuple[object, Mapping[str, Any]]) -> list[Row]:
     """A planner's rows, made by another process; not every error can be sent from there."""
-    return [replace(row, error=None) for row in Asked(problem, under, ALONE, None).tried(*one)]
+    return [replace(row, error=None) for row in asked.tried(*one)]
 
 
 def _label(planner: object, options: Mapping[str, Any]) -> str:
@@ -357,19 +337,15 @@ def _noting(
         raise
 
 
-def _with_optimum(bound: float | None, problem: Problem, rows: Sequence[Row]) -> float | None:
-    """The certified bound; where batteries never leave the grid, the exact optimum is one too."""
-    if bound is None or not problem.grid_is_exact:
-        return bound
-    exact = [row.plan.expected_cost for row in rows if row.plan is not None and row.planner == "centralized"]
-    return max([bound, *(cost for cost in exact if cost is not None)])
-
-
-def _with_gaps(rows: list[Row], bound: float | None) -> Comparison:
+def _with_gaps(rows: list[Row], bound: float | None, problem: Problem) -> Comparison:
     """Relative gaps to the certified bound, else to the best planner.
 
-    The bound speaks of the problem's action set, so plans with other powers have no gap to it.
+    Where batteries never leave the grid, the exact optimum is a bound too. The bound speaks of the problem's action
+    set, so plans with other powers have no gap to it.
     """
+    if bound is not None and problem.grid_is_exact:
+        exact = [row.plan.expected_cost for row in rows if row.plan is not None and row.planner == "centralized"]
+        bound = max([bound, *(cost for cost in exact if cost is not None)])
     costs = [(row.planner, row.cost) for row in rows if row.cost is not None]
     if not costs:
         return Comparison(tuple(rows), "nothing: no planner fits", bound)

@@ -15,10 +15,9 @@ from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.bench import bench as running
 from heliomesh.studies.bench import measuring
 from heliomesh.studies.bench.bench import add_line, bench, leaderboard
-from heliomesh.studies.bench.limit import TooSlowError, processor_limit
 from heliomesh.studies.bench.line import BenchError, BenchLine, place_of, read_line
+from heliomesh.studies.bench.measuring import TooSlowError, processor_limit, verify
 from heliomesh.studies.bench.scenarios import BENCH, Bench, BenchScenario
-from heliomesh.studies.bench.verifying import verify
 
 PINNED = {
     "tiny5": "ce9adb31cfd9",

@@ -1,7 +1,6 @@
 """Run the benchmark: every planner on every scenario, kept as it is finished and never measured twice."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -11,7 +10,7 @@ from heliomesh.common.durable import alone_in
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, readable
 from heliomesh.jobs.job import RESULTS_VERSION
 from heliomesh.learning.trainer import Execution
-from heliomesh.model.problem import Problem, build
+from heliomesh.model.problem import build
 from heliomesh.planning import chosen_options, planner_names
 from heliomesh.simulation.trace import estimate_bytes
 from heliomesh.studies.bench.board import Leaderboard
@@ -75,10 +74,11 @@ def bench(
     for one in planner_names() if planners is None else planners:
         given += in_variants([one]) if isinstance(one, str) else [one]
     asked = [(name, chosen_options(name, options)) for name, options in given]  # refuses wrong ones before any work
+    how = Execution(**work)
     with alone_in(place):
-        running = _Running(place, version, Execution(**work), report)
-        todo = [(one, planner) for one in chosen for planner in asked if again or not running.has(one, planner)]
-        running.run(chosen, todo)
+        for scenario in chosen:  # from small to large
+            absent = [planner for planner in asked if again or not _has(place, version, scenario, planner)]
+            _measure(place, version, scenario, absent, how, report)
     return leaderboard(place, version)
 
 
@@ -88,54 +88,36 @@ def leaderboard(folder: str | Path, version: Bench = BENCH) -> Leaderboard:
     return Leaderboard(version, tuple(read_lines(place, version)), read_bounds(place, version))
 
 
-@dataclass(frozen=True)
-class _Running:
-    """Measurements into one folder."""
+def _has(folder: Path, version: Bench, one: BenchScenario, planner: Planner) -> bool:
+    """Whether an entry is there that was measured as it would be now."""
+    line = known_line(folder, version, label_of(*planner))
+    entry = None if line is None else line.entries.get(one.name)
+    return entry is not None and entry.key == key_of(version, one, *planner)
 
-    folder: Path
-    version: Bench
-    work: Execution
-    report: Report
 
-    def has(self, one: BenchScenario, planner: Planner) -> bool:
-        """Whether an entry is there that was measured as it would be now."""
-        line = known_line(self.folder, self.version, label_of(*planner))
-        entry = None if line is None else line.entries.get(one.name)
-        return entry is not None and entry.key == key_of(self.version, one, *planner)
-
-    def run(self, chosen: Sequence[BenchScenario], todo: Sequence[tuple[BenchScenario, Planner]]) -> None:
-        """Measure from small to large, the bound of every scenario first."""
-        for one in chosen:
-            own = [planner for other, planner in todo if other is one]
-            bounds = read_bounds(self.folder, self.version)
-            if not own and one.name in bounds:
-                continue
-            problem = build(one.scenario)
-            trace = readable(estimate_bytes(problem, one.episodes))
-            self.report(
-                f"{one.name}: {len(own)} to measure; traces take {trace}, a plan at most {DEFAULT_LIMIT_GIB:g} GiB"
-            )
-            if one.name not in bounds:
-                self._bound(one, problem)
-            for planner in own:
-                self._measure(one, problem, planner)
-
-    def _bound(self, one: BenchScenario, problem: Problem) -> None:
-        found = bound_of(one, problem, self.work)
-        if found is not None:
-            write_bounds(self.folder, self.version, read_bounds(self.folder, self.version) | {one.name: found})
-            self.report(f"{one.name}: no policy on its powers costs less than {found.per_slot:.4f} per slot")
-
-    def _measure(self, one: BenchScenario, problem: Problem, planner: Planner) -> None:
-        """Add an entry to the planner's line, with where its code comes from now."""
-        line = new_line(self.version, *planner)
-        known = known_line(self.folder, self.version, line.label)
-        if known is not None and one.name in known.entries and not self.has(one, planner):
-            self.work.notify(f"{one.name}: {line.label}: measured again: {_changed(known, line, one.name)}")
-        entry = measured(self.version, one, problem, line, self.work)
+def _measure(
+    folder: Path, version: Bench, one: BenchScenario, planners: Sequence[Planner], work: Execution, report: Report
+) -> None:
+    """The bound of a scenario, then an entry in each planner's line, with where its code comes from now."""
+    bounds = read_bounds(folder, version)
+    if not planners and one.name in bounds:
+        return
+    problem = build(one.scenario)
+    trace = readable(estimate_bytes(problem, one.episodes))
+    report(f"{one.name}: {len(planners)} to measure; traces take {trace}, a plan at most {DEFAULT_LIMIT_GIB:g} GiB")
+    found = None if one.name in bounds else bound_of(one, problem, work)
+    if found is not None:
+        write_bounds(folder, version, bounds | {one.name: found})
+        report(f"{one.name}: no policy on its powers costs less than {found.per_slot:.4f} per slot")
+    for planner in planners:
+        line = new_line(version, *planner)
+        known = known_line(folder, version, line.label)
+        if known is not None and one.name in known.entries and not _has(folder, version, one, planner):
+            work.notify(f"{one.name}: {line.label}: measured again: {_changed(known, line, one.name)}")
+        entry = measured(version, one, problem, line, work)
         line = line.model_copy(update={"entries": {one.name: entry}})
-        write_line(self.folder, self.version, line.beside(known))
-        self.report(f"{one.name}: {line.label}: {_in_words(entry)}")
+        write_line(folder, version, line.beside(known))
+        report(f"{one.name}: {line.label}: {_in_words(entry)}")
 
 
 def _changed(known: BenchLine, line: BenchLine, scenario: str) -> str:

@@ -1,28 +1,32 @@
-"""Measure a planner on a scenario of the benchmark: plan, simulate, train; and the bound of its gaps."""
+"""Measure a planner on a scenario of the benchmark: plan, simulate, train; bound its gaps; and verify its costs."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from statistics import fmean
+from types import FrameType
 from typing import Any
 
 from pydantic import Field
 
 from heliomesh.bounds.sampled_bound import sampled_bound
+from heliomesh.common.catalog import check_trusted
 from heliomesh.common.durable import Sealed, json_sha256, make_folder
 from heliomesh.common.mistakes import MistakeError
 from heliomesh.jobs.job import RESULTS_VERSION, VERSIONS, Job
-from heliomesh.jobs.store import Store
+from heliomesh.jobs.store import opened
 from heliomesh.learning.run import TrainingError, machine, versions
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.learning.trainer import Execution
-from heliomesh.model.problem import Problem
+from heliomesh.learning.trainer import ALONE, Execution
+from heliomesh.model.problem import Problem, build
 from heliomesh.planning import lower_bound
 from heliomesh.scenario.section import Section, validated
-from heliomesh.studies.bench.limit import TooSlowError, processor_limit
 from heliomesh.studies.bench.line import BenchError, BenchLine, Entry
 from heliomesh.studies.bench.scenarios import Bench, BenchScenario
-from heliomesh.studies.compare import Asked, Comparing, Row, jobs_of, trained_rows
+from heliomesh.studies.compare import Asked, Row
 
 PLANNING_SECONDS = 300.0  # of processors, to plan and to simulate all episodes
 # Nobody looks at the curves. The plain loop is the strategy whose rounding will not change.
@@ -37,9 +41,36 @@ def key_of(bench: Bench, one: BenchScenario, planner: str, options: Mapping[str,
     return json_sha256({"bench": bench.version, "scenario": one.sha256, "job": decides})
 
 
+class TooSlowError(MistakeError):
+    """A planner took more processor time than it is allowed."""
+
+
+@contextmanager
+def processor_limit(seconds: float) -> Iterator[None]:
+    """Raise TooSlowError once the block has used so much processor time [s], all threads of this process together.
+
+    The operating system's timer does it, which Windows lacks, and which reaches the main thread only: elsewhere there
+    is no limit.
+    """
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise TooSlowError("time", f"at most {seconds:g} s of processors to plan and simulate", ": more")
+
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
 def measured(bench: Bench, one: BenchScenario, problem: Problem, line: BenchLine, work: Execution) -> Entry:
     """Plan, simulate all episodes and train under the first of them; a refusal is an entry too."""
-    under = Comparing(one.episodes, line.seed)
+    asked = Asked(problem, one.episodes, line.seed, work)
     known: dict[str, Any] = {
         "scenario_sha256": one.sha256,
         "key": key_of(bench, one, line.planner, line.options, line.seed),
@@ -48,7 +79,7 @@ def measured(bench: Bench, one: BenchScenario, problem: Problem, line: BenchLine
     }
     try:
         with processor_limit(PLANNING_SECONDS):
-            *_, row = Asked(problem, under, work, None).rows(line.planner, line.options)
+            *_, row = asked.rows(line.planner, line.options)
     except TooSlowError as refusal:
         return Entry(**known, refused_for="time", refusal=str(refusal))
     except MistakeError as refusal:
@@ -56,18 +87,12 @@ def measured(bench: Bench, one: BenchScenario, problem: Problem, line: BenchLine
     if row.plan is None:
         return Entry(**known, refused_for="memory", refusal=row.refusal)
     used = {name: value for name, value in row.options.items() if line.options.get(name) != value}
-    numbers = _numbers(_trained(problem, row, under, one.seeds, work) if one.seeds else row)
-    return Entry(**known, **numbers, fell_back_to=used)
-
-
-def _trained(problem: Problem, row: Row, under: Comparing, seeds: int, work: Execution) -> Row:
-    with TemporaryDirectory() as folder:
-        jobs = jobs_of(problem, row, under, seeds, _TRAINING)
-        store = Store(Path(folder), scratch=True)
-        (found,) = trained_rows([replace(row, jobs=jobs)], store, replace(work, keep_weights=False))
-    if found.failure:
-        raise TrainingError(found.failure)
-    return found
+    if one.seeds:
+        with opened(None) as store:
+            lean = replace(asked, work=replace(work, keep_weights=False))
+            (row,) = lean.trained([row], one.seeds, _TRAINING, store)
+        TrainingError.when(row.failure, row.failure, "")
+    return Entry(**known, **_numbers(row), fell_back_to=used)
 
 
 def _numbers(row: Row) -> dict[str, Any]:
@@ -127,3 +152,45 @@ def write_bounds(folder: Path, bench: Bench, bounds: Mapping[str, Bound]) -> Non
     make_folder(place.parent)
     content = {name: bound.model_dump(mode="json") for name, bound in bounds.items()}
     _BOUNDS.write(place, {"bench": bench.version, "bounds": content})
+
+
+TOLERANCE = 1e-3  # of the mean cost: another processor rounds differently, and may settle a tie differently
+
+
+@dataclass(frozen=True)
+class CostCheck:
+    """A stored cost beside the one found now, both per slot and over the same few episodes."""
+
+    label: str
+    scenario: str
+    stored: float
+    found: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the two differ by rounding only."""
+        return abs(self.found - self.stored) <= TOLERANCE * abs(self.stored)
+
+
+def verify(
+    lines: Sequence[BenchLine],
+    bench: Bench,
+    only: Sequence[str] | None = None,
+    episodes: int = 4,
+    work: Execution = ALONE,
+) -> Iterator[CostCheck]:
+    """Every entry with a cost; raises MistakeError where a planner is not installed or refuses now."""
+    for one in bench.named(only):
+        claimed = [line for line in lines if one.name in line.entries and not line.entries[one.name].refusal]
+        if claimed:
+            problem = build(one.scenario)
+            yield from (_verdict(one, problem, line, min(episodes, one.episodes), work) for line in claimed)
+
+
+def _verdict(one: BenchScenario, problem: Problem, line: BenchLine, episodes: int, work: Execution) -> CostCheck:
+    check_trusted(line.planner)
+    *_, row = Asked(problem, episodes, line.seed, work).rows(line.planner, line.options)
+    if row.cost is None:
+        raise BenchError(line.label, f"a plan for {one.name}", f": refused. {row.refusal}")
+    stored = fmean(line.entries[one.name].cost[:episodes])
+    return CostCheck(line.label, one.name, stored, float(row.cost.mean()))
