@@ -19,7 +19,7 @@ from types import CodeType
 from typing import Any
 
 from heliomesh.common import catalog
-from heliomesh.jobs.imports import FILES, Module, find_module, imports_of, named_files
+from heliomesh.jobs.imports import FILES, find_module, imports_of, named_files
 
 Parts = dict[str, str]  # sha256 of modules and of data files, versions of distributions, by their names
 COMPUTING = ("numpy", "torch")  # distributions that compute every result, whoever names them
@@ -65,8 +65,8 @@ def of_code(named: str | Callable[..., Any] | Any) -> Parts | None:
     return _parts([module, f"{module}.{path}".rstrip(".")], found.distributions.difference(COMPUTING))
 
 
-def _parts(names: Iterable[str], own: frozenset[str] = frozenset()) -> Parts:
-    """What modules say, and all that they import; of distributions other than ``own`` the version."""
+def _parts(names: Iterable[str], own_distributions: frozenset[str] = frozenset()) -> Parts:
+    """What modules say, their data files, and all that they import; of other distributions the version."""
     parts: Parts = {}
     seen = {""}
     waiting = set(names) - seen
@@ -78,18 +78,14 @@ def _parts(names: Iterable[str], own: frozenset[str] = frozenset()) -> Parts:
         if found is None or found.is_standard:
             continue
         brought_by = found.distributions if found.is_installed else frozenset()
-        if brought_by - own:
+        if brought_by - own_distributions:
             parts |= {one: minor(version(one)) for one in brought_by.difference(COMPUTING)}
         else:
-            parts |= _own_parts(found)
+            if found.file is not None:
+                parts[name] = hashlib.sha256(found.content).hexdigest()
+            parts |= {f"{name}: {own}": of_path(path) for own, path in found.files.items()}
             waiting |= found.imports - seen
     return dict(sorted(parts.items()))
-
-
-def _own_parts(module: Module) -> Parts:
-    """A module's content and that of the data files that it names."""
-    own = {} if module.file is None else {module.name: hashlib.sha256(module.content).hexdigest()}
-    return own | {f"{module.name}: {name}": of_path(path) for name, path in module.files.items()}
 
 
 def of_variant(package: str, variant: object) -> Parts | None:

@@ -15,7 +15,6 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -27,7 +26,7 @@ import numpy as np
 from heliomesh.common.arguments import checked
 from heliomesh.common.catalog import spelled
 from heliomesh.common.durable import alone_in, file_sha256, make_folder, only_writer, write_text
-from heliomesh.jobs.job import RESULTS_VERSION, STEPS, Job, Step, request, trace_key
+from heliomesh.jobs.job import IDEAL, RESULTS_VERSION, STEPS, Job, Step, request, trace_key
 from heliomesh.jobs.pack import Packs
 from heliomesh.jobs.result_files import (
     BEFORE_TRAINING,
@@ -43,7 +42,7 @@ from heliomesh.jobs.result_files import (
     read_result,
 )
 from heliomesh.jobs.stacks import train_stacks
-from heliomesh.jobs.steps import needs_plan, plan_facts, planned, simulated, simulated_means
+from heliomesh.jobs.steps import plan_facts, planned, simulated, simulated_means
 from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.run import CHECKPOINTS, MANIFEST, Run, TrainingError
 from heliomesh.learning.same_run import check_same, told_difference
@@ -57,7 +56,6 @@ from heliomesh.simulation.trace import Trace
 PACKS = "packs"
 
 
-@dataclass(frozen=True, init=False)
 class Store:
     """A folder of results, each computed once.
 
@@ -71,14 +69,9 @@ class Store:
         Whether it goes with the process: then runs have no checkpoints.
     """
 
-    folder: Path
-    single: bool = False
-    scratch: bool = False
-
     @checked
     def __init__(self, folder: str | Path, single: bool = False, scratch: bool = False) -> None:
-        for name, value in (("folder", Path(folder)), ("single", single), ("scratch", scratch)):
-            object.__setattr__(self, name, value)
+        self.folder, self.single, self.scratch = Path(folder), single, scratch
 
     @checked
     def place(self, job: Job, step: Step) -> Path:
@@ -381,7 +374,7 @@ def _prepared(
 ) -> tuple[Sequence[Job], Plan | None, list[Trace]]:
     """Plan where that is needed, and simulate: jobs of one plan with it and their traces."""
     jobs, plan = todo
-    if plan is None and needs_plan(jobs[0]):
+    if plan is None and jobs[0].planner != IDEAL and jobs[0].trace is None:
         plan = planned(jobs[0], work)
     return jobs, plan, simulated(jobs, plan, work)
 

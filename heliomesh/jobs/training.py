@@ -230,8 +230,18 @@ def split_fields(given: Mapping[str, Any], first: type, second: type) -> tuple[d
 
 
 def given_job(task: TrainJob, settings: TrainSettings, dataset: Dataset | None = None) -> Job:
-    """The job of a training under a trace that is at hand; raises TraceError where it is of another world."""
-    check_world(task)
+    """The job of a training under a trace that is at hand.
+
+    Raises TraceError where that was simulated under another scenario; only what is learned may differ.
+    """
+    try:
+        simulated = Scenario.from_toml(task.trace.scenario_toml)
+    except ScenarioError as error:
+        raise TraceError("trace", "a scenario of this version", f": {error}") from None
+    found = first_difference("", world_of(simulated), world_of(task.scenario))
+    if found is not None:
+        field, expected, actual = found
+        raise TraceError(f"trace: {field}", f"{expected!r:.60} as it was simulated with", f"{actual!r:.60}")
     return Job(
         task.scenario,
         task.trace.planner,
@@ -243,18 +253,6 @@ def given_job(task: TrainJob, settings: TrainSettings, dataset: Dataset | None =
     )
 
 
-def check_world(task: TrainJob) -> None:
-    """Refuse a trace that was simulated under another scenario; only what is learned may differ."""
-    try:
-        simulated = Scenario.from_toml(task.trace.scenario_toml)
-    except ScenarioError as error:
-        raise TraceError("trace", "a scenario of this version", f": {error}") from None
-    found = first_difference("", world_of(simulated), world_of(task.scenario))
-    if found is not None:
-        field, expected, actual = found
-        raise TraceError(f"trace: {field}", f"{expected!r:.60} as it was simulated with", f"{actual!r:.60}")
-
-
 def train_in(store: Store, job: Job, work: Execution, resume: bool) -> Run:
     """Train in a run's folder, or go on there, or return what is finished."""
     with store.alone():
@@ -264,9 +262,7 @@ def train_in(store: Store, job: Job, work: Execution, resume: bool) -> Run:
 
 def _check_resumable(store: Store, job: Job, resume: bool) -> None:
     """Refuse a folder that holds something unless that is wanted."""
-    if store.has(job) and not resume:
-        raise TrainingError(f"{store.folder}: this folder holds a finished run. Resume it or choose an empty folder.")
     slots = Checkpoints(store.folder / CHECKPOINTS, None).slots()
-    if slots and not resume:
-        held = f"a run that stopped after slot {slots[-1]}"
+    held = "a finished run" if store.has(job) else f"a run that stopped after slot {slots[-1]}" if slots else ""
+    if held and not resume:
         raise TrainingError(f"{store.folder}: this folder holds {held}. Resume it or choose an empty folder.")

@@ -132,8 +132,8 @@ def _run_facts(run: RunFolder, scenario: int, every: int, blobs: Blobs) -> Facts
         "missing": list(run.missing),
         "curves": _curve_facts(run.curves, blobs),
         "trace": None if run.trace is None else _trace_facts(run.trace, run.episode, run, every, blobs),
-        "live": live and {"slot": blobs.integers_of(live.slots), "heard": blobs.bits_of(live.heard)},
-        "labels": None if mix is None else blobs.integers_of(mix),
+        "live": live and {"slot": blobs.numbers_of(live.slots, "u4"), "heard": blobs.bits_of(live.heard)},
+        "labels": None if mix is None else blobs.numbers_of(mix, "u4"),
         "why_no_labels": why_no_mix,
         "provenance": {name: run.provenance[name] for name in _PROVENANCE.split() if name in run.provenance},
     }
@@ -141,8 +141,8 @@ def _run_facts(run: RunFolder, scenario: int, every: int, blobs: Blobs) -> Facts
 
 def _curve_facts(curves: Curves, blobs: Blobs) -> Facts:
     names = ("slot", "accuracy_mean", "accuracy_min", "accuracy_max", "average_accuracy", "consensus_distance")
-    facts: Facts = {name: blobs.floats_of(curves.metrics[name]) for name in (*names, "train_loss", "loss_mean")}
-    return facts | {"device_accuracy": blobs.words_of(curves.accuracy, 1.0)}
+    facts: Facts = {name: blobs.numbers_of(curves.metrics[name]) for name in (*names, "train_loss", "loss_mean")}
+    return facts | {"device_accuracy": blobs.steps_of(curves.accuracy, 1.0, "u2")}
 
 
 def _trace_facts(trace: Trace, episode: int, run: RunFolder, every: int, blobs: Blobs) -> Facts:
@@ -156,21 +156,21 @@ def _trace_facts(trace: Trace, episode: int, run: RunFolder, every: int, blobs: 
     powers, action = _actions(trace.power_watt[episode], trace.scheduled[episode])
     cost = trace.update_loss[episode].sum(1)
     return {
-        "slot": blobs.integers_of(kept),  # first of the slots a frame stands for
-        "battery": blobs.bytes_of(battery[[*kept, slots]], full),
-        "spent": blobs.bytes_of(spent[kept], float(spent.max())),
-        "harvested": blobs.bytes_of(harvested[kept], float(harvested.max())),
-        "update_loss": blobs.bytes_of(trace.update_loss[episode][kept], 1.0),
-        "action": blobs.codes_of(action[kept]),
+        "slot": blobs.numbers_of(kept, "u4"),  # first of the slots a frame stands for
+        "battery": blobs.steps_of(battery[[*kept, slots]], full),
+        "spent": blobs.steps_of(spent[kept], float(spent.max())),
+        "harvested": blobs.steps_of(harvested[kept], float(harvested.max())),
+        "update_loss": blobs.steps_of(trace.update_loss[episode][kept], 1.0),
+        "action": blobs.numbers_of(action[kept], "u1"),
         "delivered": blobs.bits_of(trace.delivered[episode][kept]),
         "powers_watt": powers,
         "capacity_joule": capacity.tolist(),
-        "cost_so_far": blobs.floats_of((np.cumsum(cost) / np.arange(1, slots + 1))[kept]),
-        "cost_recent": blobs.floats_of(_moving_mean(cost)[kept]),
-        "mean_battery": blobs.floats_of(battery.mean(1)[kept]),
-        "spent_so_far": blobs.floats_of(np.cumsum(spent.sum(1))[kept]),
-        "harvested_so_far": blobs.floats_of(np.cumsum(harvested.sum(1))[kept]),
-        "overflow_so_far": blobs.floats_of(np.cumsum(overflow.sum(1))[kept]),
+        "cost_so_far": blobs.numbers_of((np.cumsum(cost) / np.arange(1, slots + 1))[kept]),
+        "cost_recent": blobs.numbers_of(_moving_mean(cost)[kept]),
+        "mean_battery": blobs.numbers_of(battery.mean(1)[kept]),
+        "spent_so_far": blobs.numbers_of(np.cumsum(spent.sum(1))[kept]),
+        "harvested_so_far": blobs.numbers_of(np.cumsum(harvested.sum(1))[kept]),
+        "overflow_so_far": blobs.numbers_of(np.cumsum(overflow.sum(1))[kept]),
         "cost": float(cost.mean()),
         "ledger": ledger_totals(trace.episode(episode), run.scenario),
     }
@@ -202,9 +202,9 @@ def _network(run: RunFolder, blobs: Blobs) -> Facts:
     return {
         "devices": topology.num_devices,
         "names": list(run.scenario.network.names or ()),
-        "position_metre": blobs.floats_of(topology.position_metre),
-        "receiver": blobs.integers_of(topology.edge_receiver),
-        "sender": blobs.integers_of(topology.edge_sender),
+        "position_metre": blobs.numbers_of(topology.position_metre),
+        "receiver": blobs.numbers_of(topology.edge_receiver, "u4"),
+        "sender": blobs.numbers_of(topology.edge_sender, "u4"),
     }
 
 

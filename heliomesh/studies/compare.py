@@ -28,7 +28,7 @@ from heliomesh.planning import find_planner, lower_bound, make_plan, planner_nam
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.simulation.diagnostics import Interval, Summary, columns, interval, summarise
 from heliomesh.simulation.trace import Trace, simulate
-from heliomesh.studies.episodes import episodes_of, write_episodes
+from heliomesh.studies.episodes import write_episodes
 from heliomesh.studies.gap_ledger import GapLedger, joined, ledgers_in
 from heliomesh.studies.line import by_episode
 
@@ -92,7 +92,7 @@ class Comparison:
             path = self._kept().view(job, Path(folder) / f"{row.planner.replace(' ', '-')}-{job.episode}")
             if row.plan is not None and row.cost is not None and row.summary is not None:
                 bound = self.lower_bound if row.plan.picks_actions else None
-                write_episodes(path, job.key(), episodes_of(job.seed, row.cost, row.summary, bound))
+                write_episodes(path, job, row.cost, row.summary, bound)
             found.append(path)
         return found
 
