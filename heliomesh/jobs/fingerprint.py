@@ -83,8 +83,9 @@ def _parts(names: Iterable[str], own_distributions: frozenset[str] = frozenset()
         else:
             if found.file is not None:
                 parts[name] = hashlib.sha256(found.content).hexdigest()
-            parts |= {f"{name}: {own}": of_path(path) for own, path in found.files.items()}
-            waiting |= found.imports - seen
+            imports, files = found.read
+            parts |= {f"{name}: {own}": of_path(path) for own, path in files.items()}
+            waiting |= imports - seen
     return dict(sorted(parts.items()))
 
 

@@ -49,22 +49,15 @@ class Module:
         return frozenset(_distributions(tuple(sys.path)).get(self.name.partition(".")[0], ()))
 
     @property
-    def imports(self) -> frozenset[str]:
-        """Names of all that it may import, and of what it takes from there: these may be modules too."""
-        return self._read[0]
+    def read(self) -> tuple[frozenset[str], dict[str, Path]]:
+        """Names of all that it may import, with what it takes from there, which may be modules; data files by name.
 
-    @property
-    def files(self) -> dict[str, Path]:
-        """The data files and folders that it names, by name; raises ScenarioError where one is not there."""
-        if self.file is None or self._read[1] is None:
-            return {}
-        return named_files(str(self.file), self._read[1], self.file.parent)
-
-    @property
-    def _read(self) -> tuple[frozenset[str], object]:
+        Raises ScenarioError where a file that it names is not there.
+        """
         if self.file is None or self.file.suffix != ".py":
-            return frozenset(), None
-        return _read(self.content, self.name if self.locations else self.name.rpartition(".")[0])
+            return frozenset(), {}
+        imports, listed = _read(self.content, self.name if self.locations else self.name.rpartition(".")[0])
+        return imports, {} if listed is None else named_files(str(self.file), listed, self.file.parent)
 
 
 @cache

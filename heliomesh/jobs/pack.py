@@ -35,11 +35,6 @@ class Packs:
         exact, others = json_sha256(identity), self._alike.get(_without(identity, VERSIONS), [])
         return exact if exact in self._where else next(reversed(others), None)
 
-    def unused_name(self, name: str) -> str:
-        """The name, with a number where a pack has it already."""
-        names = (name, *(f"{name}-{number}" for number in range(2, len(self._contents) + 3)))
-        return next(one for one in names if one not in self._contents)
-
     def run(self, key: str) -> Run:
         """A packed run: its metrics and provenance, without devices' accuracies and weights."""
         name, provenance = self._where[key]
@@ -65,9 +60,11 @@ class Packs:
         return [self.run(key) for key in self._alike.get(_without(identity, *MACHINE), ())]
 
     def write(self, name: str, runs: Sequence[Run]) -> None:
-        """Write a pack of finished runs."""
+        """Write a pack of finished runs, under the name with a number where a pack has it already."""
         import pandas as pd
 
+        names = (name, *(f"{name}-{number}" for number in range(2, len(self._contents) + 3)))
+        name = next(one for one in names if one not in self._contents)
         make_folder(self.folder)
         frames = [pd.DataFrame({"key": run.provenance["key"], **table_columns(run)}) for run in runs]
         table = self.folder / f"{name}.parquet"

@@ -125,15 +125,14 @@ def _trained(task: _Task) -> _Outcome:
     """Train a stack to its end; where nobody waits for it any more, FileNotFoundError stops it."""
     slots, done = _surviving(task.jobs, task.traces, ALONE, task.checkpoints), 0
     with closing(slots):
-        while True:
-            if task.mark is not None:
-                os.truncate(task.mark, done)
-            try:
+        try:
+            while True:
+                if task.mark is not None:
+                    os.truncate(task.mark, done)
                 next(slots)
-            except StopIteration as end:
-                outcome: _Outcome = end.value
-                return outcome
-            done += 1
+                done += 1
+        except StopIteration as end:
+            return _Outcome(end.value)
 
 
 def _elsewhere(

@@ -235,7 +235,7 @@ class Store:
         loose = [job for job in _distinct(jobs, "run") if (self.place(job, "run") / MANIFEST).exists()]
         new = [self._read_run(job) for job in loose if self._packed(job) is None]
         if new:
-            self.packs.write(self.packs.unused_name(name), new)
+            self.packs.write(name, new)
             del self.__dict__["packs"]  # it is read anew
         for job in loose:
             place = self.place(job, "run")
@@ -278,8 +278,7 @@ class Store:
         place = self.place(job, step)
         content = read_result(place, step)
         check_same(place, content["identity"], job.identity(step), TrainingError)
-        found: dict[str, Any] = content["facts"]
-        return found
+        return dict(content["facts"])
 
     @checked
     def view(self, job: Job, folder: Path) -> Path:

@@ -46,17 +46,13 @@ def grouped(runs: Sequence[RunFolder], names: Mapping[str, str]) -> list[SchemeR
 
 def scheme_label(run: RunFolder, where: str) -> str:
     """The planner, its options, and what else must be known."""
-    said = _said_by_name(run.planner)
-    options = [f"{name}={value}" for name, value in run.options.items() if (name, value) not in said]
+    name, *words = run.planner.split()
+    # the name of a plan may say options already: "decentralized literal" needs no form=literal
+    variants = find_planner(name).variants if words and name in planner_names() else ()
+    said = [item for options in variants for item in options.items()]
+    options = [f"{item[0]}={item[1]}" for item in run.options.items() if item not in said]
     state = ["(unfinished)"] * (not run.finished) + ["(no trace)"] * (run.trace is None)
     return " ".join([run.planner, *options, *([where] if where else []), *state])
-
-
-def _said_by_name(planner: str) -> list[tuple[str, Any]]:
-    """Options that the name of a plan says already: "decentralized literal" needs no form=literal."""
-    name, *words = planner.split()
-    known = find_planner(name).variants if words and name in planner_names() else ()
-    return [item for options in known for item in options.items()]
 
 
 def scenario_hash(run: RunFolder) -> str:

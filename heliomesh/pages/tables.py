@@ -13,7 +13,7 @@ from heliomesh.pages.intervals import interval_text
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.line import BASELINE, Line
 from heliomesh.studies.reproduce import Figure
-from heliomesh.studies.results import Estimate, Paired, Trend
+from heliomesh.studies.results import Estimate, Paired
 
 
 def publish(figure: Figure, folder: Path) -> str:
@@ -26,15 +26,10 @@ def publish(figure: Figure, folder: Path) -> str:
         return text
     absent = list(dict.fromkeys(line.scheme.label for line in figure.absent))
     title = f"{figure.title}\nnot run yet: {', '.join(absent)}" if absent else figure.title
-    draw(figure.results, title, figure.place, _reference(figure), picture)
+    named = isinstance(figure.against, str | int | float)
+    reference = figure.against if isinstance(figure.against, str) else None if named else BASELINE
+    draw(figure.results, title, figure.place, reference, picture)  # places are compared by the table alone
     return text
-
-
-def _reference(figure: Figure) -> str | None:
-    """The scheme over which the figure draws gains; places are compared by the table alone."""
-    if isinstance(figure.against, str):
-        return figure.against
-    return None if isinstance(figure.against, int | float) else BASELINE
 
 
 def figure_text(figure: Figure) -> str:
@@ -42,16 +37,12 @@ def figure_text(figure: Figure) -> str:
     lines = [f"## {figure.title}", ""]
     if figure.absent:
         lines += [f"{len(figure.absent)} of {figure.num_lines} lines are not there yet.", ""]
-    return (
-        "\n".join([*lines, *_table(figure), *_comparisons(figure), *_radio(figure), *_computed_with(figure)]) + "\n"
-    )
-
-
-def _computed_with(figure: Figure) -> list[str]:
-    """Versions and processors that the runs say they were computed with, in letters that no page obeys."""
+    lines += [*_table(figure), *_comparisons(figure), *_radio(figure)]
     made = sorted({result.computed_with for result in figure.results} - {""})
+    # in letters that no page obeys
     plain = ["".join(letter for letter in one if letter.isalnum() or letter in " .,+-_") for one in made]
-    return [f"Computed with {'; '.join(plain)}.", ""] if plain else []
+    lines += [f"Computed with {'; '.join(plain)}.", ""] if plain else []
+    return "\n".join(lines) + "\n"
 
 
 def markdown_table(head: str, rows: Iterable[Sequence[str]], rule: str = "---") -> list[str]:
@@ -86,7 +77,10 @@ def _words(line: Line) -> tuple[str, str, str]:
 def _comparisons(figure: Figure) -> list[str]:
     """What the figure is about, paired by seed; bold where the interval excludes zero."""
     rows = [(_where(pair), pair.at_end, pair.over_run) for pair in figure.comparisons]
-    rows += [(f"{_trend_name(one)}, per unit of {figure.place}", one.at_end, one.over_run) for one in figure.trends]
+    for one in figure.trends:
+        name = one.first if one.second is None else f"{one.first} against {one.second}"
+        where = f"{one.setting}: {name}" if one.setting else name
+        rows.append((f"{where}, per unit of {figure.place}", one.at_end, one.over_run))
     cells = [[where, *_tested(at_end), *_tested(over_run)] for where, at_end, over_run in rows]
     return markdown_table("points, paired by seed | at the end | p | over the run | p", cells) if rows else []
 
@@ -112,11 +106,6 @@ def _tested(estimate: Estimate) -> tuple[str, str]:
     """An estimate and its p-value, as two cells."""
     text = interval_text(estimate.points, "+.2f")
     return f"**{text}**" if estimate.sign else text, f"{estimate.p_value:.2g}"
-
-
-def _trend_name(trend: Trend) -> str:
-    name = trend.first if trend.second is None else f"{trend.first} against {trend.second}"
-    return f"{trend.setting}: {name}" if trend.setting else name
 
 
 def _where(pair: Paired) -> str:

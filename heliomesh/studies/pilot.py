@@ -68,11 +68,12 @@ def pilot(scenario: Scenario, *, seed: Index | None = None, **settings: Any) -> 
     distance = label_distance(scenario, dataset, seed)
     slots = _TOGETHER + _AGREEING + 1
     short = scenario.override({"slots": slots, "learning.aggregation": "model", "cost.deadline": "end"})
+    scored = replace(dataset, test_inputs=dataset.train_inputs[:_SCORED], test_labels=dataset.train_labels[:_SCORED])
     run = train(
         short,
         _pilot_trace(short),
         seed=seed,
-        dataset=_scored_on_training(dataset),
+        dataset=scored,
         **{"evaluate_every": _TOGETHER + _AGREEING, "device_samples": _SCORED, **settings},
     )
     agreed, average, devices = (float(run.metrics[name][at]) for name, at in _READ)
@@ -94,11 +95,6 @@ def label_distance(scenario: Scenario, dataset: Dataset, seed: int | None = None
     laws = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     everyone = counts.sum(0) / max(counts.sum(), 1)
     return float(((laws - everyone) ** 2).sum(1).mean())
-
-
-def _scored_on_training(dataset: Dataset) -> Dataset:
-    """The dataset with some of its training samples in place of the test samples."""
-    return replace(dataset, test_inputs=dataset.train_inputs[:_SCORED], test_labels=dataset.train_labels[:_SCORED])
 
 
 def _pilot_trace(short: Scenario) -> Trace:

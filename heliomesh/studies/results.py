@@ -119,8 +119,7 @@ def stored_runs(store: Store, jobs: Sequence[Job]) -> list[Run] | None:
 
 def _way(run: Run) -> tuple[str, ...]:
     """On what a run was trained, and with which versions where its identity has them."""
-    identity = run.provenance["identity"]
-    return tuple(str(identity.get(part)) for part in MACHINE)
+    return tuple(str(run.provenance["identity"].get(part)) for part in MACHINE)
 
 
 @dataclass(frozen=True)

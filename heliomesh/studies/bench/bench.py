@@ -39,7 +39,6 @@ from heliomesh.studies.bench.line import (
     place_of,
     read_bounds,
     read_line,
-    read_lines,
     write_bounds,
     write_line,
 )
@@ -105,8 +104,8 @@ def bench(
 
 def leaderboard(folder: str | Path, version: Bench = BENCH) -> Leaderboard:
     """What a folder holds; raises BenchError for a file that is no result of this version."""
-    place = Path(folder)
-    return Leaderboard(version, tuple(read_lines(place, version)), read_bounds(place, version))
+    lines = [read_line(place, version) for place in sorted((Path(folder) / str(version.version)).glob("*.json"))]
+    return Leaderboard(version, tuple(sorted(lines, key=lambda one: one.label)), read_bounds(Path(folder), version))
 
 
 def _has(folder: Path, version: Bench, one: BenchScenario, planner: Planner) -> bool:
@@ -164,20 +163,15 @@ def add_line(file: str | Path, folder: str | Path, version: Bench = BENCH) -> Be
     line, target = read_line(Path(file), version), Path(folder)
     with alone_in(target):
         known = known_line(target, version, line.label)
-        if known is not None:
-            _check_adds(line, known, place_of(target, version, line.label))
+        place = place_of(target, version, line.label)
+        if known is not None and line.planner_source != known.planner_source:
+            raise BenchError(place, "a line of the same code", "code is another; remove this file first")
+        for name, entry in line.entries.items():
+            if known is not None and known.entries.get(name, entry) != entry:
+                actual = "entry is another; remove this file first"
+                raise BenchError(f"{place}: {name}", "no entry or the same one", actual)
         write_line(target, version, line.beside(known))
     return line
-
-
-def _check_adds(line: BenchLine, known: BenchLine, place: Path) -> None:
-    """Refuse a line that says other things than a known one: nobody measured here what it says."""
-    if line.planner_source != known.planner_source:
-        raise BenchError(place, "a line of the same code", "code is another; remove this file first")
-    for name, entry in line.entries.items():
-        if known.entries.get(name, entry) != entry:
-            expected = "no entry or the same one"
-            raise BenchError(f"{place}: {name}", expected, "entry is another; remove this file first")
 
 
 def key_of(bench: Bench, one: BenchScenario, planner: str, options: Mapping[str, Any], seed: int = 0) -> str:
@@ -291,15 +285,13 @@ def verify(
     """Every entry with a cost; raises MistakeError where a planner is not installed or refuses now."""
     for one in bench.named(only):
         claimed = [line for line in lines if one.name in line.entries and not line.entries[one.name].refusal]
-        if claimed:
-            problem = build(one.scenario)
-            yield from (_verdict(one, problem, line, min(episodes, one.episodes), work) for line in claimed)
-
-
-def _verdict(one: BenchScenario, problem: Problem, line: BenchLine, episodes: int, work: Execution) -> CostCheck:
-    check_trusted(line.planner)
-    *_, row = Asked(problem, episodes, line.seed, work).rows(line.planner, line.options)
-    if row.cost is None:
-        raise BenchError(line.label, f"a plan for {one.name}", f": refused. {row.refusal}")
-    stored = fmean(line.entries[one.name].cost[:episodes])
-    return CostCheck(line.label, one.name, stored, float(row.cost.mean()))
+        if not claimed:
+            continue
+        problem, few = build(one.scenario), min(episodes, one.episodes)
+        for line in claimed:
+            check_trusted(line.planner)
+            *_, row = Asked(problem, few, line.seed, work).rows(line.planner, line.options)
+            if row.cost is None:
+                raise BenchError(line.label, f"a plan for {one.name}", f": refused. {row.refusal}")
+            stored = fmean(line.entries[one.name].cost[:few])
+            yield CostCheck(line.label, one.name, stored, float(row.cost.mean()))

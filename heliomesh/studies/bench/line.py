@@ -3,6 +3,7 @@
 import hashlib
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -80,23 +81,18 @@ def new_line(bench: Bench, planner: str, options: Mapping[str, Any]) -> BenchLin
     outside = planner if ":" in planner else catalog.offered(PLANNER_CATALOG, planner)
     top = "heliomesh" if outside is None else outside.partition(":")[0].partition(".")[0]
     package = next(iter(packages_distributions().get(top, [])), "heliomesh" if outside is None else None)
-    source = of_variant(PLANNER_CATALOG, planner)
+    source, package_version = of_variant(PLANNER_CATALOG, planner), None
+    with suppress(PackageNotFoundError):  # used from its folder
+        package_version = None if package is None else version(package)
     return BenchLine(
         bench=bench.version,
         planner=planner,
         options=dict(options),
         package=package,
-        package_version=_version(package),
+        package_version=package_version,
         planner_source=None if source is None else json_sha256(source),
         entries={},
     )
-
-
-def _version(package: str | None) -> str | None:
-    try:
-        return None if package is None else version(package)
-    except PackageNotFoundError:  # used from its folder
-        return None
 
 
 _PLAIN = set("abcdefghijklmnopqrstuvwxyz0123456789._")  # what every file system keeps apart
@@ -147,12 +143,6 @@ def known_line(folder: Path, bench: Bench, label: str) -> BenchLine | None:
     """The line that a folder has under a label."""
     place = place_of(folder, bench, label)
     return read_line(place, bench) if place.exists() else None
-
-
-def read_lines(folder: Path, bench: Bench) -> list[BenchLine]:
-    """All lines of a folder of results, by label."""
-    places = sorted((folder / str(bench.version)).glob("*.json"))
-    return sorted((read_line(place, bench) for place in places), key=lambda one: one.label)
 
 
 class Bound(Section):
