@@ -46,10 +46,9 @@ def main() -> None:
     for result in figure.results:
         if result.line.setting == SETTING and result.line.scheme != LOSSLESS:
             trained, reached = simulated(result.line)
-            last = result.curves.sort_values("slot").groupby("seed").last()
-            rows.append((reached, 100 * float(last["average_accuracy"].mean())))
+            rows.append((reached, float(result.average_accuracy.mean())))
             print(
-                f"{result.line.scheme.label:15s} {trained:4.0f} slots trained, progress {reached:4.0f}, "
+                f"{result.label:15s} {trained:4.0f} slots trained, progress {reached:4.0f}, "
                 f"average model {rows[-1][1]:.2f} %",
                 flush=True,
             )

@@ -4,9 +4,9 @@ from heliomesh.common.memory_limit import TooLargeError as TooLargeError
 from heliomesh.common.mistakes import MistakeError as MistakeError
 from heliomesh.grid.evaluation import exact_cost as exact_cost
 from heliomesh.jobs.job import Job as Job
-from heliomesh.jobs.run import run as run
 from heliomesh.jobs.scheme import Scheme as Scheme
 from heliomesh.jobs.store import Store as Store
+from heliomesh.jobs.training import run as run
 from heliomesh.jobs.training import train as train
 from heliomesh.jobs.training import train_many as train_many
 from heliomesh.learning.run import Run as Run
@@ -23,7 +23,7 @@ from heliomesh.learning.trainer import (
 from heliomesh.model.policy import Plan as Plan
 from heliomesh.model.problem import Problem as Problem
 from heliomesh.model.problem import build as build
-from heliomesh.pages.report import report as report
+from heliomesh.pages.page import report as report
 from heliomesh.planning import (
     average_bound as average_bound,
 )

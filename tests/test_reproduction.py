@@ -33,7 +33,7 @@ STORE = store_of(ROOT / "results", quick=False)
 def test_every_line_of_every_figure_is_published(experiment):
     (figure,) = figures([experiment], STORE, False, TrainSettings())
     assert [line.name for line in figure.absent] == []
-    assert [result.line.name for result in figure.results if result.missing] == []
+    assert [result.line.name for result in figure.results if len(result.runs) < result.line.num_seeds] == []
     text = figure_text(figure)
     assert (ROOT / "results" / f"{experiment.name}.md").read_text(encoding="utf-8") == text
     assert (ROOT / "results" / f"{experiment.name}.svg").exists() == bool(figure.results)

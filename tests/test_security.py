@@ -48,7 +48,7 @@ RENAMED_LATER = {
     ("tasks/retrieval/search.py", "_fetch"),
     ("learning/run.py", "_write_parquet"),
     ("pages/drawing.py", "svg_text"),  # to memory
-    ("studies/survivors.py", "save"),  # to memory, then by `write_text`
+    ("studies/live.py", "save"),  # to memory, then by `write_text`
 }
 
 

@@ -28,10 +28,9 @@ from heliomesh.interop.export_tables import read_tables
 from heliomesh.interop.weights import write_weights
 from heliomesh.jobs.pack import Packs
 from heliomesh.pages.run_folder import read_run
-from heliomesh.studies.bench.bench import leaderboard
+from heliomesh.studies.bench.bench import leaderboard, verify
 from heliomesh.studies.bench.line import Entry, new_line, write_line
 from heliomesh.studies.bench.scenarios import BENCH
-from heliomesh.studies.bench.verifying import verify
 from tests.conftest import Call
 
 EVIL = "evilmod:build"

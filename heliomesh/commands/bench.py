@@ -14,10 +14,9 @@ from heliomesh.common.durable import write_text
 from heliomesh.learning.trainer import Execution
 from heliomesh.pages.leaderboard import leaderboard_text, overall_text
 from heliomesh.scenario.errors import refuse
-from heliomesh.studies.bench.bench import Planner, add_line, bench, leaderboard
+from heliomesh.studies.bench.bench import TOLERANCE, Planner, add_line, bench, leaderboard, verify
 from heliomesh.studies.bench.line import read_line
 from heliomesh.studies.bench.scenarios import BENCH
-from heliomesh.studies.bench.verifying import TOLERANCE, verify
 
 app = typer.Typer(
     invoke_without_command=True, add_completion=False, help="Every planner on ten fixed scenarios: the leaderboard."

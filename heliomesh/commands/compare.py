@@ -22,8 +22,8 @@ from heliomesh.learning.run import Run
 from heliomesh.model.doubts import remarks
 from heliomesh.model.problem import Problem, build
 from heliomesh.pages.intervals import seeds_title
+from heliomesh.pages.page import report
 from heliomesh.pages.pareto import pareto_svg
-from heliomesh.pages.report import report
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.studies.compare import Comparison, Row, compare
 from heliomesh.studies.gap_ledger import GapLedger

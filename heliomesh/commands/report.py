@@ -8,7 +8,7 @@ import typer
 from heliomesh.commands.options import check_target, option
 from heliomesh.commands.terminal import say
 from heliomesh.common.memory_limit import readable
-from heliomesh.pages.report import report
+from heliomesh.pages.page import report
 
 
 def report_command(

@@ -9,7 +9,7 @@ import typer
 from heliomesh.commands.options import QuietOption, SpreadOptions, StackOptions, check_folder, flattened, option
 from heliomesh.commands.progress import track_unless
 from heliomesh.commands.terminal import note, say
-from heliomesh.pages.publishing import publish
+from heliomesh.pages.tables import publish
 from heliomesh.studies.experiments import EXPERIMENTS, experiments
 from heliomesh.studies.reproduce import reproduce, store_of
 

@@ -13,9 +13,8 @@ from heliomesh.commands.progress import TrainingProgress
 from heliomesh.commands.terminal import note, tell
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB
 from heliomesh.jobs.job import Job
-from heliomesh.jobs.run import run_in
 from heliomesh.jobs.store import Store
-from heliomesh.jobs.training import given_job, train_in
+from heliomesh.jobs.training import given_job, run_in, train_in
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.run import MANIFEST, Run, TrainingError
 from heliomesh.learning.settings import TrainJob

@@ -17,15 +17,14 @@ from heliomesh.field.living.detector import USUAL_FALSE_ALARM_PROB
 from heliomesh.jobs.steps import network_facts
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings
+from heliomesh.pages.figures import draw_survivors
 from heliomesh.pages.intervals import interval_text, seeds_title
-from heliomesh.pages.survivors_figure import draw_survivors
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.gain import Gain, gain
-from heliomesh.studies.live import Trial, live
+from heliomesh.studies.live import UNCHANGED, Survivors, Trial, live
 from heliomesh.studies.pilot import pilot
-from heliomesh.studies.survivors import UNCHANGED, Survivors
 
 app = typer.Typer(no_args_is_help=True, help="Compare plans for learning, in a changing world, and pilot the data.")
 
@@ -115,7 +114,7 @@ def change_command(
     title = f"{scenario}, {planner}: {', '.join(changes)}"
     if out is not None and result.models is not None:
         result.models.save(out)
-        draw_survivors(result.models, problem.scenario, title, out / CURVES)
+        draw_survivors(result.models, title, out / CURVES)
     asked = {"planner": planner, "changes": list(changes), "episodes": sampling.episodes}
     facts = result.facts()
     parts = [] if output.as_json else _trial_parts(result, facts, title, problem.scenario)

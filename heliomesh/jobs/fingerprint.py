@@ -12,13 +12,14 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 from heliomesh.common import catalog
-from heliomesh.jobs.imports import FILES, Module, find_module, imports_of, named_files
+from heliomesh.jobs.imports import FILES, find_module, imports_of, named_files
 
 Parts = dict[str, str]  # sha256 of modules and of data files, versions of distributions, by their names
 COMPUTING = ("numpy", "torch")  # distributions that compute every result, whoever names them
@@ -64,8 +65,8 @@ def of_code(named: str | Callable[..., Any] | Any) -> Parts | None:
     return _parts([module, f"{module}.{path}".rstrip(".")], found.distributions.difference(COMPUTING))
 
 
-def _parts(names: Iterable[str], own: frozenset[str] = frozenset()) -> Parts:
-    """What modules say, and all that they import; of distributions other than ``own`` the version."""
+def _parts(names: Iterable[str], own_distributions: frozenset[str] = frozenset()) -> Parts:
+    """What modules say, their data files, and all that they import; of other distributions the version."""
     parts: Parts = {}
     seen = {""}
     waiting = set(names) - seen
@@ -77,18 +78,15 @@ def _parts(names: Iterable[str], own: frozenset[str] = frozenset()) -> Parts:
         if found is None or found.is_standard:
             continue
         brought_by = found.distributions if found.is_installed else frozenset()
-        if brought_by - own:
+        if brought_by - own_distributions:
             parts |= {one: minor(version(one)) for one in brought_by.difference(COMPUTING)}
         else:
-            parts |= _own_parts(found)
-            waiting |= found.imports - seen
+            if found.file is not None:
+                parts[name] = hashlib.sha256(found.content).hexdigest()
+            imports, files = found.read
+            parts |= {f"{name}: {own}": of_path(path) for own, path in files.items()}
+            waiting |= imports - seen
     return dict(sorted(parts.items()))
-
-
-def _own_parts(module: Module) -> Parts:
-    """A module's content and that of the data files that it names."""
-    own = {} if module.file is None else {module.name: hashlib.sha256(module.content).hexdigest()}
-    return own | {f"{module.name}: {name}": of_path(path) for name, path in module.files.items()}
 
 
 def of_variant(package: str, variant: object) -> Parts | None:
@@ -104,7 +102,7 @@ def _module_of(value: Any) -> str:
     return str(value.__name__ if inspect.ismodule(value) else getattr(inspect.unwrap(value), "__module__", ""))
 
 
-def _of_notebook(value: Any) -> Parts:
+def _of_notebook(code: Any) -> Parts:
     """The same for code of a notebook, which has no file: its source, and that of all of the notebook that it names.
 
     Functions, classes and plain constants count by what they say, modules and what comes from them as elsewhere.
@@ -112,19 +110,22 @@ def _of_notebook(value: Any) -> Parts:
     main = vars(sys.modules["__main__"])
     said: Parts = {}
     modules: set[str] = set()
-    waiting = {"": value}
+    waiting = {"": code}
     while waiting:
         name, one = waiting.popitem()
         if not _is_of_notebook(one):
             modules.add(_module_of(one))
             continue
-        said[name] = text = repr(one) if isinstance(one, _CONSTANT) else _source(one)
-        tree = None if isinstance(one, _CONSTANT) else _tree(text)
-        if tree is not None:
+        if isinstance(one, _CONSTANT):
+            said[name] = repr(one)
+            continue
+        said[name] = text = _source(one)
+        with suppress(SyntaxError):  # where it is no source
+            tree = ast.parse(textwrap.dedent(text))
             modules |= set(imports_of(tree, ""))
             used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-            waiting |= {other: main[other] for other in used if other in main and other not in said}
-        waiting = {other: found for other, found in waiting.items() if _decides(found)}
+            found = {other: main[other] for other in used if other in main and other not in said}
+            waiting |= {other: value for other, value in found.items() if _decides(value)}
     files = named_files("notebook", main.get(FILES, []), Path.cwd())
     own = {f"__main__.{name}": _sha256(text) for name, text in said.items()}
     return own | _parts(modules) | {f"__main__: {name}": of_path(path) for name, path in files.items()}
@@ -141,14 +142,6 @@ def _is_of_notebook(value: Any) -> bool:
 def _decides(value: Any) -> bool:
     """Whether a global of a notebook counts: one that was made there, a module, or a function or class of one."""
     return _is_of_notebook(value) or inspect.ismodule(value) or inspect.isroutine(value) or inspect.isclass(value)
-
-
-def _tree(source: str) -> ast.AST | None:
-    """The syntax tree of a source; none where it is no source."""
-    try:
-        return ast.parse(textwrap.dedent(source))
-    except SyntaxError:
-        return None
 
 
 def _source(value: Any) -> str:

@@ -49,22 +49,15 @@ class Module:
         return frozenset(_distributions(tuple(sys.path)).get(self.name.partition(".")[0], ()))
 
     @property
-    def imports(self) -> frozenset[str]:
-        """Names of all that it may import, and of what it takes from there: these may be modules too."""
-        return self._read[0]
+    def read(self) -> tuple[frozenset[str], dict[str, Path]]:
+        """Names of all that it may import, with what it takes from there, which may be modules; data files by name.
 
-    @property
-    def files(self) -> dict[str, Path]:
-        """The data files and folders that it names, by name; raises ScenarioError where one is not there."""
-        if self.file is None or self._read[1] is None:
-            return {}
-        return named_files(str(self.file), self._read[1], self.file.parent)
-
-    @property
-    def _read(self) -> tuple[frozenset[str], object]:
+        Raises ScenarioError where a file that it names is not there.
+        """
         if self.file is None or self.file.suffix != ".py":
-            return frozenset(), None
-        return _read(self.content, self.name if self.locations else self.name.rpartition(".")[0])
+            return frozenset(), {}
+        imports, listed = _read(self.content, self.name if self.locations else self.name.rpartition(".")[0])
+        return imports, {} if listed is None else named_files(str(self.file), listed, self.file.parent)
 
 
 @cache
@@ -75,21 +68,18 @@ def _distributions(path: tuple[str, ...]) -> Any:
 
 def find_module(name: str) -> Module | None:
     """The module of a dotted name; None where Python would find none, or made it itself."""
-    if name == "__main__":
-        return _main()
+    if name == "__main__":  # a script; a notebook has no file
+        script = getattr(sys.modules["__main__"], "__file__", None)
+        return None if script is None else Module("__main__", Path(script).read_bytes(), Path(script), ())
     spec = _spec(name)
     if spec is None:
         return None
     locations = tuple(spec.submodule_search_locations or ())
     if not spec.has_location or spec.origin is None:
         return Module(name, b"", None, locations) if locations else None
-    return Module(name, _content(spec), Path(spec.origin), locations)
-
-
-def _main() -> Module | None:
-    """The script that runs; None in a notebook."""
-    file = getattr(sys.modules["__main__"], "__file__", None)
-    return None if file is None else Module("__main__", Path(file).read_bytes(), Path(file), ())
+    file = Path(spec.origin)
+    in_archive: Any = getattr(spec.loader, "get_data", None)
+    return Module(name, in_archive(spec.origin) if in_archive else file.read_bytes(), file, locations)
 
 
 def _spec(name: str) -> ModuleSpec | None:
@@ -102,13 +92,6 @@ def _spec(name: str) -> ModuleSpec | None:
     finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
     found = (finder(name, None) for finder in finders if finder is not None)
     return next((spec for spec in found if spec is not None), None)
-
-
-def _content(spec: ModuleSpec) -> bytes:
-    """The bytes of a module's file, which may be in an archive."""
-    get: Any = getattr(spec.loader, "get_data", lambda origin: Path(origin).read_bytes())
-    content: bytes = get(spec.origin)
-    return content
 
 
 @lru_cache(maxsize=1024)

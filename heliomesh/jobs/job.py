@@ -130,6 +130,10 @@ class Job:
         if self.trace is not None:
             return made | {"planner": self.trace.planner}
         known = self.planner == IDEAL
+        learning = self.scenario.chosen().get("learning", {})
+        # what the planner reads of the learning, beside what sets energies; most read nothing
+        reads = () if known else find_planner(self.planner).reads_learning
+        read = {name: learning[name] for name in reads if name in learning}
         return made | {
             "scenario": _world(self.scenario, self.scenario.chosen()),
             "planner": IDEAL if known else planner_text(self.planner),
@@ -137,16 +141,9 @@ class Job:
             "options": {} if known else chosen_options(self.planner, self.options),
             "planned on": self.plan_device.partition(":")[0],
             "planned in": self.plan_dtype,
-            **({} if known else self._planned_for),
+            **({"planned for": read} if read else {}),
             **({"agree": self.agree} if self.agree else {}),
         }
-
-    @property
-    def _planned_for(self) -> dict[str, Any]:
-        """What the planner reads of the learning, beside what sets energies; most read nothing."""
-        learning = self.scenario.chosen().get("learning", {})
-        read = {name: learning[name] for name in find_planner(self.planner).reads_learning if name in learning}
-        return {"planned for": read} if read else {}
 
     @cached_property
     def _trace(self) -> dict[str, Any]:
@@ -154,24 +151,25 @@ class Job:
             content = self.train_job(self.trace).trace_hash
             return self._plan | {"seed": self.trace.seed, "episode": self.episode, "trace": content}
         drawn = {"seed": self.seed, "episode": self.episode, "changes": list(self.changes)}
-        return self._plan | drawn | self._reacting
-
-    @property
-    def _reacting(self) -> dict[str, Any]:
-        """How devices react to changes, where they do."""
-        if self.reaction is None:
-            return {}
-        watches = self.reaction == "re-planned" and self.false_alarm_prob != USUAL_FALSE_ALARM_PROB
-        return {"reaction": self.reaction} | ({"false alarm prob": float(self.false_alarm_prob)} if watches else {})
+        if self.reaction is not None:
+            drawn["reaction"] = self.reaction
+        if self.reaction == "re-planned" and self.false_alarm_prob != USUAL_FALSE_ALARM_PROB:
+            drawn["false alarm prob"] = float(self.false_alarm_prob)
+        return self._plan | drawn
 
     @cached_property
     def _run(self) -> dict[str, Any]:
-        learning, training = self.scenario.chosen().get("learning", {}), self.training
-        path = learning.pop("path", None)
+        chosen, training = self.scenario.chosen(), self.training
+        learning = chosen.get("learning", {})
+        path = learning.pop("path", None)  # its content counts; data of the catalog are pinned by their code
+        data = None if path is None else of_path(Path(path).expanduser())
+        mixing = chosen.get("network", {}).get("mixing")
+        # arrays of a trace that was handed in name the links of averaging, not their weights
+        handed_in = {} if self.trace is None or mixing is None else {"mixing": mixing}
         return self._trace | {
-            **self._mixing_of_trace,
+            **handed_in,
             "learning": learning,
-            "data": _data(self.dataset, path),
+            "data": data if self.dataset is None else self.dataset.sha256,
             "code": _learning_code(self.scenario),
             "training seed": self.scenario.seed if self.training_seed is None else self.training_seed,
             "train until": self.num_slots,
@@ -181,12 +179,6 @@ class Job:
             "precision": training.precision,
             "strategy": known_strategy(self.scenario.learning, training, self.dataset),
         }
-
-    @property
-    def _mixing_of_trace(self) -> dict[str, Any]:
-        """How a trace that was handed in is averaged: its arrays name the links, not their weights."""
-        mixing = self.scenario.chosen().get("network", {}).get("mixing")
-        return {} if self.trace is None or mixing is None else {"mixing": mixing}
 
     def train_job(self, trace: Trace) -> TrainJob:
         """The training as the trainer takes it; a trace that was simulated for the job has one episode."""
@@ -220,13 +212,6 @@ def trace_key(identity: Mapping[str, Any]) -> str:
 _OF_PLAN = ("scenario", "planner", "planner source", "options", "planned on", "planned in", "planned for")
 _OF_EPISODE = ("seed", "episode", "changes", "reaction", "false alarm prob", "trace")
 _OF_TRACE = ("results version", VERSIONS, *_OF_PLAN, *_OF_EPISODE)
-
-
-def _data(dataset: Dataset | None, path: str | None) -> str | None:
-    """The content of data that the user gives; the catalog's own are pinned by their code."""
-    if dataset is not None:
-        return dataset.sha256
-    return None if path is None else of_path(Path(path).expanduser())
 
 
 def world_of(scenario: Scenario) -> dict[str, Any]:

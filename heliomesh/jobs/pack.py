@@ -5,7 +5,7 @@ differ by episode and training seed only. The JSON is written last and has the t
 whichever versions of numpy and torch computed it, unlike a loose one: nobody trains for days again unasked.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,13 +32,8 @@ class Packs:
 
     def key_of(self, identity: Mapping[str, Any]) -> str | None:
         """The key of a packed run of an identity, whichever versions of numpy and torch computed it; None without."""
-        exact = json_sha256(identity)
-        return exact if exact in self._where else self._by_request.get(_without(identity, VERSIONS))
-
-    def unused_name(self, name: str) -> str:
-        """The name, with a number where a pack has it already."""
-        names = (name, *(f"{name}-{number}" for number in range(2, len(self._contents) + 3)))
-        return next(one for one in names if one not in self._contents)
+        exact, others = json_sha256(identity), self._alike.get(_without(identity, VERSIONS), [])
+        return exact if exact in self._where else next(reversed(others), None)
 
     def run(self, key: str) -> Run:
         """A packed run: its metrics and provenance, without devices' accuracies and weights."""
@@ -65,9 +60,11 @@ class Packs:
         return [self.run(key) for key in self._alike.get(_without(identity, *MACHINE), ())]
 
     def write(self, name: str, runs: Sequence[Run]) -> None:
-        """Write a pack of finished runs."""
+        """Write a pack of finished runs, under the name with a number where a pack has it already."""
         import pandas as pd
 
+        names = (name, *(f"{name}-{number}" for number in range(2, len(self._contents) + 3)))
+        name = next(one for one in names if one not in self._contents)
         make_folder(self.folder)
         frames = [pd.DataFrame({"key": run.provenance["key"], **table_columns(run)}) for run in runs]
         table = self.folder / f"{name}.parquet"
@@ -93,31 +90,17 @@ class Packs:
         return {
             provenance["key"]: (name, provenance)
             for name, content in self._contents.items()
-            for provenance in self._provenances(name, content["lines"])
+            for provenance in _provenances(self.folder / f"{name}.json", content["lines"])
         }
-
-    def _provenances(self, name: str, lines: Sequence[Any]) -> list[dict[str, Any]]:
-        """What a pack says of its runs; a key that is not that of the identity beside it tells of damage."""
-        try:
-            found = list(_provenances(lines))
-            wrong = [one["key"] for one in found if one["key"] != json_sha256(one["identity"])]
-        except _MALFORMED as error:
-            raise TrainingError(f"{self.folder / name}.json", "lines of runs", f": {error}") from None
-        if wrong:
-            raise TrainingError(f"{self.folder / name}.json", "the key of each identity", f"{wrong[0]!r}")
-        return found
 
     @cached_property
     def _alike(self) -> dict[str, list[str]]:
+        """Keys by all of an identity but its versions, and by all but what the run was trained on."""
         found: dict[str, list[str]] = {}
         for key, (_, provenance) in self._where.items():
-            found.setdefault(_without(provenance["identity"], *MACHINE), []).append(key)
+            for parts in ((VERSIONS,), MACHINE):
+                found.setdefault(_without(provenance["identity"], *parts), []).append(key)
         return found
-
-    @cached_property
-    def _by_request(self) -> dict[str, str]:
-        """Keys by all of an identity but its versions."""
-        return {_without(provenance["identity"], VERSIONS): key for key, (_, provenance) in self._where.items()}
 
     @cached_property
     def _tables(self) -> dict[str, Any]:
@@ -140,21 +123,27 @@ def _lines(provenances: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         line = lines.setdefault(json_sha256(identity), {"identity": identity, "runs": []})
         facts = {name: value for name, value in provenance.items() if name not in ("identity", "key")}
         line["runs"].append({"key": provenance["key"], "identity": own, "facts": facts})
-    return [_shared(line) for line in lines.values()]
+    for line in lines.values():
+        every = [run["facts"] for run in line["runs"]]
+        same = {name: value for name, value in every[0].items() if all(own.get(name) == value for own in every)}
+        for own in every:
+            for name in same:
+                own.pop(name, None)
+        line["facts"] = same
+    return list(lines.values())
 
 
-def _shared(line: dict[str, Any]) -> dict[str, Any]:
-    """A line whose runs' equal facts are said once."""
-    runs = line["runs"]
-    first = runs[0]["facts"]
-    same = {name: value for name, value in first.items() if all(run["facts"].get(name) == value for run in runs)}
-    for run in runs:
-        run["facts"] = {name: value for name, value in run["facts"].items() if name not in same}
-    return line | {"facts": same}
-
-
-def _provenances(lines: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        for run in line["runs"]:
-            identity = {**line["identity"], **run["identity"]}
-            yield {**line["facts"], **run["facts"], "key": run["key"], "identity": identity}
+def _provenances(place: Path, lines: Sequence[Any]) -> list[dict[str, Any]]:
+    """What a pack says of its runs; a key that is not that of the identity beside it tells of damage."""
+    try:
+        found = [
+            {**line["facts"], **run["facts"], "key": run["key"], "identity": {**line["identity"], **run["identity"]}}
+            for line in lines
+            for run in line["runs"]
+        ]
+        wrong = [one["key"] for one in found if one["key"] != json_sha256(one["identity"])]
+    except _MALFORMED as error:
+        raise TrainingError(place, "lines of runs", f": {error}") from None
+    if wrong:
+        raise TrainingError(place, "the key of each identity", f"{wrong[0]!r}")
+    return found

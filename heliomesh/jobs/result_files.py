@@ -26,8 +26,7 @@ def _last_file(place: Path, step: Step) -> dict[str, Any]:
 def identity_of(place: Path, step: Step) -> dict[str, Any]:
     """What decided a result; raises TrainingError where its sealed file is damaged."""
     content = _last_file(place, step)
-    found: dict[str, Any] = content["provenance"].get("identity", {}) if step == "run" else content["identity"]
-    return found
+    return dict(content["provenance"].get("identity", {}) if step == "run" else content["identity"])
 
 
 def is_whole(place: Path, step: Step) -> bool:

@@ -7,13 +7,13 @@ import math
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.steps import begun
@@ -23,29 +23,20 @@ from heliomesh.learning.run import Run, TrainingError
 from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.simulation.trace import Trace
 
+if TYPE_CHECKING:
+    from heliomesh.jobs.store import Store
+
 _Item = TypeVar("_Item")
+_Outcome = dict[int, Run | DivergedError]  # what became of a stack's runs, by their place in it
 _POLL_SECOND = 0.5  # between looks at how far other processes are
 
 
-class Shelf(Protocol):
-    """Where traces come from, and where runs go."""
-
-    def read_trace(self, job: Job) -> Trace:
-        """What a job is trained under."""
-
-    def checkpoints(self, jobs: Sequence[Job]) -> list[Checkpoints]:
-        """Of the jobs' runs; none where none are to be written."""
-
-    def keep_run(self, job: Job, run: Run, work: Execution) -> None:
-        """Take a finished run; its checkpoints may go."""
-
-
-def train_stacks(jobs: Sequence[Job], shelf: Shelf, work: Execution) -> dict[str, TrainingError]:
-    """Train jobs, those of one dataset and model together; returns why runs failed, by key."""
-    stacks, failed = _stacks(jobs, shelf, work), dict[str, TrainingError]()
+def train_stacks(jobs: Sequence[Job], store: "Store", work: Execution) -> dict[str, TrainingError]:
+    """Train jobs whose traces are stored, of one dataset and model together; returns why runs failed, by key."""
+    stacks, failed = _stacks(jobs, store, work), dict[str, TrainingError]()
     alone = len(stacks) < 2 or (work.train_map or work.parallel_map) is map
-    with closing((_here if alone else _elsewhere)(stacks, shelf, work, failed)) as slots:
-        done = (max(common_slots(shelf.checkpoints(stack)), default=0) for stack in stacks)
+    with closing((_here if alone else _elsewhere)(stacks, store, work, failed)) as slots:
+        done = (max(common_slots(store.checkpoints(stack)), default=0) for stack in stacks)
         left = sum(stack[0].num_slots - slot for stack, slot in zip(stacks, done, strict=True))
         for _ in work.track(slots, "train", left):
             pass
@@ -58,11 +49,11 @@ def train_stacks(jobs: Sequence[Job], shelf: Shelf, work: Execution) -> dict[str
     }
 
 
-def _stacks(jobs: Sequence[Job], shelf: Shelf, work: Execution) -> list[list[Job]]:
+def _stacks(jobs: Sequence[Job], store: "Store", work: Execution) -> list[list[Job]]:
     """Jobs that train together: of one dataset, model and horizon, and equally far."""
     found = []
     for _, alike in groupby(sorted(jobs, key=_kind), key=_kind):
-        for members in _equally_far(list(alike), shelf):
+        for members in _equally_far(list(alike), store):
             size = min(work.runs_at_once, math.ceil(len(members) / work.stacks_at_once))
             found += [members[start : start + size] for start in range(0, len(members), size)]
     return found
@@ -74,56 +65,50 @@ def _kind(job: Job) -> str:
     return f"{shared} {job.num_slots} {job.training} {id(job.dataset)}"
 
 
-def _equally_far(jobs: Sequence[Job], shelf: Shelf) -> list[list[Job]]:
+def _equally_far(jobs: Sequence[Job], store: "Store") -> list[list[Job]]:
     """All jobs where they have a checkpoint in common, else those with the same newest one."""
-    if common_slots(shelf.checkpoints(jobs)):
+    if common_slots(store.checkpoints(jobs)):
         return [list(jobs)]
-    newest = {job.key(): max(common_slots(shelf.checkpoints([job])), default=0) for job in jobs}
+    newest = {job.key(): max(common_slots(store.checkpoints([job])), default=0) for job in jobs}
     ordered = sorted(jobs, key=lambda job: newest[job.key()])
     return [list(group) for _, group in groupby(ordered, key=lambda job: newest[job.key()])]
 
 
 def _here(
-    stacks: Sequence[Sequence[Job]], shelf: Shelf, work: Execution, failed: dict[str, TrainingError]
+    stacks: Sequence[Sequence[Job]], store: "Store", work: Execution, failed: dict[str, TrainingError]
 ) -> Generator[int, None, None]:
     """Train stacks one after the other; gives a number for every slot."""
     for stack in stacks:
-        traces = [shelf.read_trace(job) for job in stack]
-        done = yield from _surviving(stack, traces, work, shelf.checkpoints(stack))
-        _keep(stack, done, shelf, work, failed)
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """What became of a stack's runs, by their place in it."""
-
-    runs: dict[int, Run]
-    errors: dict[int, DivergedError]
+        traces = [store.read_trace(job) for job in stack]
+        done = yield from _surviving(stack, traces, work, store.checkpoints(stack))
+        _keep(stack, done, store, work, failed)
 
 
 def _surviving(
     jobs: Sequence[Job], traces: Sequence[Trace], work: Execution, checkpoints: Sequence[Checkpoints]
 ) -> Generator[int, None, _Outcome]:
     """Train a stack without the runs that diverge; gives a number for every slot."""
-    left, errors = list(range(len(jobs))), dict[int, DivergedError]()
+    left, found = list(range(len(jobs))), _Outcome()
     while left:
         own = [checkpoints[number] for number in left] if checkpoints else []
         training = begun([jobs[number] for number in left], [traces[number] for number in left], work, own)
         try:
             yield from training.slots()
         except DivergedError as error:
-            errors[left.pop(error.run)] = error
+            found[left.pop(error.run)] = error
             continue
-        return _Outcome(dict(zip(left, training.runs(), strict=True)), errors)
-    return _Outcome({}, errors)
+        return found | dict(zip(left, training.runs(), strict=True))
+    return found
 
 
 def _keep(
-    stack: Sequence[Job], done: _Outcome, shelf: Shelf, work: Execution, failed: dict[str, TrainingError]
+    stack: Sequence[Job], done: _Outcome, store: "Store", work: Execution, failed: dict[str, TrainingError]
 ) -> None:
-    for number, run in done.runs.items():
-        shelf.keep_run(stack[number], run, work)
-    failed |= {stack[number].key(): error for number, error in done.errors.items()}
+    for number, found in done.items():
+        if isinstance(found, Run):
+            store.keep_run(stack[number], found, work)
+        else:
+            failed[stack[number].key()] = found
 
 
 @dataclass(frozen=True)
@@ -132,48 +117,48 @@ class _Task:
 
     jobs: Sequence[Job]
     traces: Sequence[Trace]
-    checkpoints: Sequence[Checkpoints] = ()
-    mark: Path | None = None  # a file whose size tells how many slots are done; where it is gone, nobody waits
+    checkpoints: Sequence[Checkpoints]
+    mark: Path | None  # a file whose size tells how many slots are done; where it is gone, nobody waits
 
 
 def _trained(task: _Task) -> _Outcome:
     """Train a stack to its end; where nobody waits for it any more, FileNotFoundError stops it."""
     slots, done = _surviving(task.jobs, task.traces, ALONE, task.checkpoints), 0
     with closing(slots):
-        while True:
-            if task.mark is not None:
-                os.truncate(task.mark, done)
-            try:
+        try:
+            while True:
+                if task.mark is not None:
+                    os.truncate(task.mark, done)
                 next(slots)
-            except StopIteration as end:
-                outcome: _Outcome = end.value
-                return outcome
-            done += 1
+                done += 1
+        except StopIteration as end:
+            return _Outcome(end.value)
 
 
 def _elsewhere(
-    stacks: Sequence[Sequence[Job]], shelf: Shelf, work: Execution, failed: dict[str, TrainingError]
+    stacks: Sequence[Sequence[Job]], store: "Store", work: Execution, failed: dict[str, TrainingError]
 ) -> Generator[int, None, None]:
     """Train stacks side by side; gives a number for every slot, as far as other processes tell of it."""
-    spread = work.train_map or work.parallel_map
-    tasks = (_Task(stack, [shelf.read_trace(job) for job in stack]) for stack in stacks)
-    if not work.same_disk:
-        for stack, done in zip(stacks, spread(_trained, tasks), strict=True):
-            _keep(stack, done, shelf, work, failed)
-            yield from range(stack[0].num_slots)
-        return
     with TemporaryDirectory() as folder:
         marks = [Path(folder) / str(number) for number in range(len(stacks))]
         for mark in marks:
             mark.touch()
-        marked = (
-            replace(task, checkpoints=shelf.checkpoints(task.jobs), mark=mark)
-            for task, mark in zip(tasks, marks, strict=True)
+        tasks = (
+            _Task(
+                stack,
+                [store.read_trace(job) for job in stack],
+                store.checkpoints(stack) if work.same_disk else (),
+                mark if work.same_disk else None,
+            )
+            for stack, mark in zip(stacks, marks, strict=True)
         )
-        waiting, shown = iter(stacks), 0
-        for done in _awaited(spread(_trained, marked)):
+        waiting, shown = zip(stacks, marks, strict=True), 0
+        for done in _awaited((work.train_map or work.parallel_map)(_trained, tasks)):
             if done is not None:
-                _keep(next(waiting), done, shelf, work, failed)
+                stack, mark = next(waiting)
+                _keep(stack, done, store, work, failed)
+                if not work.same_disk:
+                    os.truncate(mark, stack[0].num_slots)
             total = sum(mark.stat().st_size for mark in marks)
             yield from range(shown, total)
             shown = max(shown, total)

@@ -109,11 +109,6 @@ def origin(job: Job, trace: Trace) -> dict[str, Any]:
     return {"key": job.key(), "identity": job.identity(), **facts}
 
 
-def needs_plan(job: Job) -> bool:
-    """Whether there is something to plan."""
-    return job.planner != IDEAL and job.trace is None
-
-
 def network_facts(problem: Problem) -> dict[str, Any]:
     """What a scenario amounts to."""
     scarcity = problem.scarcity()

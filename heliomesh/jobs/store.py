@@ -12,9 +12,9 @@ is a store of one job, whose files lie side by side.
 """
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -26,8 +26,7 @@ import numpy as np
 from heliomesh.common.arguments import checked
 from heliomesh.common.catalog import spelled
 from heliomesh.common.durable import alone_in, file_sha256, make_folder, only_writer, write_text
-from heliomesh.jobs.changed import Earlier
-from heliomesh.jobs.job import RESULTS_VERSION, Job, Step, trace_key
+from heliomesh.jobs.job import IDEAL, RESULTS_VERSION, STEPS, Job, Step, request, trace_key
 from heliomesh.jobs.pack import Packs
 from heliomesh.jobs.result_files import (
     BEFORE_TRAINING,
@@ -43,10 +42,10 @@ from heliomesh.jobs.result_files import (
     read_result,
 )
 from heliomesh.jobs.stacks import train_stacks
-from heliomesh.jobs.steps import needs_plan, plan_facts, planned, simulated, simulated_means
+from heliomesh.jobs.steps import plan_facts, planned, simulated, simulated_means
 from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.run import CHECKPOINTS, MANIFEST, Run, TrainingError
-from heliomesh.learning.same_run import check_same
+from heliomesh.learning.same_run import check_same, told_difference
 from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.model.plan_file import PlanError, load_plan, save_plan
 from heliomesh.model.policy import Plan
@@ -57,7 +56,6 @@ from heliomesh.simulation.trace import Trace
 PACKS = "packs"
 
 
-@dataclass(frozen=True, init=False)
 class Store:
     """A folder of results, each computed once.
 
@@ -71,14 +69,9 @@ class Store:
         Whether it goes with the process: then runs have no checkpoints.
     """
 
-    folder: Path
-    single: bool = False
-    scratch: bool = False
-
     @checked
     def __init__(self, folder: str | Path, single: bool = False, scratch: bool = False) -> None:
-        for name, value in (("folder", Path(folder)), ("single", single), ("scratch", scratch)):
-            object.__setattr__(self, name, value)
+        self.folder, self.single, self.scratch = Path(folder), single, scratch
 
     @checked
     def place(self, job: Job, step: Step) -> Path:
@@ -242,7 +235,7 @@ class Store:
         loose = [job for job in _distinct(jobs, "run") if (self.place(job, "run") / MANIFEST).exists()]
         new = [self._read_run(job) for job in loose if self._packed(job) is None]
         if new:
-            self.packs.write(self.packs.unused_name(name), new)
+            self.packs.write(name, new)
             del self.__dict__["packs"]  # it is read anew
         for job in loose:
             place = self.place(job, "run")
@@ -251,12 +244,25 @@ class Store:
                 place.parent.rmdir()
 
     def tell_changed(self, absent: Sequence[Job], step: Step, work: Execution) -> None:
-        """Say why stored results of the same requests do not serve."""
-        self._earlier.tell_changed(absent, step, work.notify)
+        """Say in one line which part changed of results that were stored for the same requests; each part once."""
+        pairs = [(self._earlier[step].get(request(job.identity(step))), job.identity(step)) for job in absent]
+        found = Counter(told_difference(before, now) for before, now in pairs if before is not None)
+        for difference, count in found.items():
+            if difference is not None and difference not in self._told:
+                self._told.add(difference)
+                part, before, now = difference
+                noun = f"{step} is" if count == 1 else f"{step}s are"
+                work.notify(f"{self.folder}: {count} stored {noun} not used: {part} was {before}, now {now}")
 
     @cached_property
-    def _earlier(self) -> Earlier:
-        return Earlier(self.folder, self._identities)
+    def _told(self) -> set[tuple[str, str, str]]:
+        """Differences that were told."""
+        return set()
+
+    @cached_property
+    def _earlier(self) -> dict[Step, dict[str, dict[str, Any]]]:
+        """What decided results by what was asked for, the newest of several, when one was first found absent."""
+        return {step: {request(one): one for one in self._identities(step)} for step in STEPS}
 
     def _identities(self, step: Step) -> Iterator[dict[str, Any]]:
         """Of stored results from old to new; what is damaged is left out, and a run's folder has none but its own."""
@@ -272,8 +278,7 @@ class Store:
         place = self.place(job, step)
         content = read_result(place, step)
         check_same(place, content["identity"], job.identity(step), TrainingError)
-        found: dict[str, Any] = content["facts"]
-        return found
+        return dict(content["facts"])
 
     @checked
     def view(self, job: Job, folder: Path) -> Path:
@@ -304,9 +309,12 @@ class Store:
         Plans and costs stay, also those without a run: they are dear, and may be all that was asked for.
         """
         served = {trace_key(run["identity"]) for run in self.packs.provenances()}
-        steps: tuple[Step, ...] = ("plan", "trace")
-        found = [(one.parent, step) for step in steps for one in sorted(self._sealed(step))]
-        return [place for place, step in found if place.name in served or _is_outdated(place, step)]
+        found = [(one.parent, step) for step in STEPS[:2] for one in sorted(self._sealed(step))]
+        return [
+            place
+            for place, step in found
+            if place.name in served or identity_of(place, step).get("results version") != RESULTS_VERSION
+        ]
 
     def _sealed(self, step: Step) -> Iterator[Path]:
         """The sealed files of all results of a step."""
@@ -335,8 +343,7 @@ class Store:
 
     def check_same(self, job: Job) -> None:
         """Refuse a run's folder that holds another job, with the first thing in which the two differ."""
-        steps: tuple[Step, ...] = ("plan", "trace")
-        for step in steps:
+        for step in STEPS[:2]:
             if (self.folder / LAST_FILE[step]).exists():
                 self.facts(job, step)
         if (self.folder / MANIFEST).exists():
@@ -366,14 +373,9 @@ def _prepared(
 ) -> tuple[Sequence[Job], Plan | None, list[Trace]]:
     """Plan where that is needed, and simulate: jobs of one plan with it and their traces."""
     jobs, plan = todo
-    if plan is None and needs_plan(jobs[0]):
+    if plan is None and jobs[0].planner != IDEAL and jobs[0].trace is None:
         plan = planned(jobs[0], work)
     return jobs, plan, simulated(jobs, plan, work)
-
-
-def _is_outdated(place: Path, step: Step) -> bool:
-    """Whether a result was computed under another version of the results, so that no job asks for it."""
-    return bool(identity_of(place, step).get("results version") != RESULTS_VERSION)
 
 
 def _distinct(jobs: Sequence[Job], step: Step) -> list[Job]:

@@ -1,17 +1,19 @@
-"""Train under a trace that is at hand: `hm.train` for one run, `hm.train_many` for several in one stack."""
+"""Train: `hm.run` from a scenario on; under a trace at hand `hm.train`, and `hm.train_many` runs in one stack."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from heliomesh.common.arguments import Count, checked
+from heliomesh.common.arguments import Count, Index, checked
 from heliomesh.common.mistakes import ArgumentError
 from heliomesh.jobs.job import Job, world_of
 from heliomesh.jobs.steps import begun
-from heliomesh.jobs.store import Store
+from heliomesh.jobs.store import Store, opened
 from heliomesh.learning.checkpoint import Checkpoints
 from heliomesh.learning.precision import Precision
+from heliomesh.learning.preflight import check_trainable
+from heliomesh.learning.replay import Replay
 from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError
 from heliomesh.learning.same_run import first_difference
 from heliomesh.learning.settings import TrainJob, TrainSettings
@@ -45,6 +47,66 @@ class Settings(TypedDict, total=False):
     keep_weights: bool
     runs_at_once: int
     stacks_at_once: int
+
+
+@checked
+def run(
+    scenario: Scenario | str | Path,
+    planner: str = "receiver",
+    *,
+    options: Mapping[str, Any] | None = None,
+    seed: Index | None = None,
+    episode: Index = 0,
+    changes: Sequence[str] = (),
+    folder: str | Path | None = None,
+    **settings: Unpack[Settings],
+) -> Run:
+    """Plan, simulate an episode and train under it.
+
+    Parameters
+    ----------
+    scenario
+        A scenario, a shipped scenario's name, or the path of a ``.toml`` file.
+    planner
+        A name of `planner_names`.
+    options
+        Options of the planner.
+    seed
+        Draws the simulation and the training; by default the scenario's.
+    episode
+        Number of the episode.
+    changes
+        Changes of the world, such as ``"harvest=0.5@50"``.
+    folder
+        Where everything is saved. The same call again resumes, or returns what is finished.
+    **settings
+        Fields of `TrainSettings` and of `Execution`, such as ``device``, ``track`` or ``observer``.
+
+    Returns
+    -------
+    Run
+        Accuracy, loss and energy by evaluated slot, and the final weights.
+    """
+    loaded = scenario if isinstance(scenario, Scenario) else Scenario.load(scenario)
+    seed = loaded.seed if seed is None else seed
+    training, work = split_settings(settings)
+    job = Job(loaded, planner, options or {}, seed, episode, tuple(changes), training_seed=seed, training=training)
+    with opened(folder, single=True) as store:
+        return run_in(store, job, work)
+
+
+def run_in(store: Store, job: Job, work: Execution, watch: Callable[[Trace], Execution] | None = None) -> Run:
+    """Plan, simulate and train in a store; what cannot be trained is refused before anything is planned.
+
+    ``watch`` gives the work of the training, once its trace is there.
+    """
+    with store.alone(), store.unclaimed():
+        if not store.has(job):
+            here = work.make_stack is Replay
+            check_trainable(job.scenario, job.training, job.training_seed, here=here)
+        if watch is not None:
+            work = watch(store.trace(job, work))
+        return store.run(job, work)
 
 
 @checked
@@ -168,8 +230,18 @@ def split_fields(given: Mapping[str, Any], first: type, second: type) -> tuple[d
 
 
 def given_job(task: TrainJob, settings: TrainSettings, dataset: Dataset | None = None) -> Job:
-    """The job of a training under a trace that is at hand; raises TraceError where it is of another world."""
-    check_world(task)
+    """The job of a training under a trace that is at hand.
+
+    Raises TraceError where that was simulated under another scenario; only what is learned may differ.
+    """
+    try:
+        simulated = Scenario.from_toml(task.trace.scenario_toml)
+    except ScenarioError as error:
+        raise TraceError("trace", "a scenario of this version", f": {error}") from None
+    found = first_difference("", world_of(simulated), world_of(task.scenario))
+    if found is not None:
+        field, expected, actual = found
+        raise TraceError(f"trace: {field}", f"{expected!r:.60} as it was simulated with", f"{actual!r:.60}")
     return Job(
         task.scenario,
         task.trace.planner,
@@ -181,18 +253,6 @@ def given_job(task: TrainJob, settings: TrainSettings, dataset: Dataset | None =
     )
 
 
-def check_world(task: TrainJob) -> None:
-    """Refuse a trace that was simulated under another scenario; only what is learned may differ."""
-    try:
-        simulated = Scenario.from_toml(task.trace.scenario_toml)
-    except ScenarioError as error:
-        raise TraceError("trace", "a scenario of this version", f": {error}") from None
-    found = first_difference("", world_of(simulated), world_of(task.scenario))
-    if found is not None:
-        field, expected, actual = found
-        raise TraceError(f"trace: {field}", f"{expected!r:.60} as it was simulated with", f"{actual!r:.60}")
-
-
 def train_in(store: Store, job: Job, work: Execution, resume: bool) -> Run:
     """Train in a run's folder, or go on there, or return what is finished."""
     with store.alone():
@@ -202,9 +262,7 @@ def train_in(store: Store, job: Job, work: Execution, resume: bool) -> Run:
 
 def _check_resumable(store: Store, job: Job, resume: bool) -> None:
     """Refuse a folder that holds something unless that is wanted."""
-    if store.has(job) and not resume:
-        raise TrainingError(f"{store.folder}: this folder holds a finished run. Resume it or choose an empty folder.")
     slots = Checkpoints(store.folder / CHECKPOINTS, None).slots()
-    if slots and not resume:
-        held = f"a run that stopped after slot {slots[-1]}"
+    held = "a finished run" if store.has(job) else f"a run that stopped after slot {slots[-1]}" if slots else ""
+    if held and not resume:
         raise TrainingError(f"{store.folder}: this folder holds {held}. Resume it or choose an empty folder.")

@@ -5,7 +5,7 @@ intervals show what the comparison shows.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,8 @@ from heliomesh.jobs.job import IDEAL
 from heliomesh.pages.colours import LINES, OTHER, SCHEMES
 from heliomesh.pages.drawing import drawing, svg_text
 from heliomesh.simulation.diagnostics import interval
-from heliomesh.studies.results import Result, accuracy_curve, final, num_common_seeds, seeds_of
+from heliomesh.studies.live import UNCHANGED, Survivors
+from heliomesh.studies.results import Result, num_common_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,24 +41,38 @@ Numbers = npt.NDArray[np.float64]
 Lines = dict[str, tuple[Numbers, Numbers]]  # by label: places on the horizontal axis (place,), percent (place, seed)
 
 
-def draw(
-    results: Sequence[Result],
+def draw(results: Sequence[Result], title: str, place: str | None, reference: str | None, target: Path) -> None:
+    """Write a figure with 95 % intervals over seeds as SVG.
+
+    One panel per setting; below it the gain over the scheme ``reference``, where it is given and there.
+    """
+    panels = {}
+    for setting in dict.fromkeys(result.line.setting for result in results):
+        own = [result for result in results if result.line.setting == setting]
+        panels[setting] = _lines(own, place)
+        if reference in panels[setting]:
+            num_common_seeds(own)  # refuses others, which make no pairs
+    _write(panels, title, place, reference, target)
+
+
+def draw_survivors(models: Survivors, title: str, target: Path) -> None:
+    """Write the curves of all plans in a changing world likewise, with a mark at the first change."""
+    lines = {plan: (models.slots, models.accuracy(plan).T) for plan in models.runs}
+    _write({"": lines}, title, None, UNCHANGED, target, [models.change_slot])
+
+
+def _write(
+    panels: Mapping[str, Lines],
     title: str,
     place: str | None,
     reference: str | None,
     target: Path,
-    *,
     marks: Sequence[float] = (),
 ) -> None:
-    """Write a figure with 95 % intervals over seeds as SVG.
-
-    One panel per setting; below it the gain over the scheme ``reference``, where it is given and there. ``marks``
-    are places on the horizontal axis where something happens.
-    """
-    labels = dict.fromkeys(result.line.scheme.label for result in results)
+    labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
     told = f"Mean device accuracy over {place or 'slots'} with 95 % intervals over seeds, of {', '.join(labels)}."
     with drawing():
-        figure = _figure(results, title, place, reference)
+        figure = _figure(panels, _looks(labels), title, place, reference)
         for panel in figure.axes:
             for mark in marks:
                 panel.axvline(mark, color=OTHER.light, linewidth=1, linestyle=":")
@@ -66,32 +81,27 @@ def draw(
     write_text(target, text)
 
 
-def _figure(results: Sequence[Result], title: str, place: str | None, reference: str | None) -> "Figure":
+def _figure(
+    panels: Mapping[str, Lines], looks: dict[str, Look], title: str, place: str | None, reference: str | None
+) -> "Figure":
     from matplotlib.figure import Figure
 
-    settings = list(dict.fromkeys(result.line.setting for result in results))
-    looks = _looks(list(dict.fromkeys(result.line.scheme.label for result in results)))
-    gains = any(result.line.scheme.label == reference for result in results)
-    columns = min(len(settings), _MOST_COLUMNS)
-    rows = math.ceil(len(settings) / columns)
-    heights = [3.6, 2.4] if gains else [3.6]
+    columns = min(len(panels), _MOST_COLUMNS)
+    rows = math.ceil(len(panels) / columns)
+    heights = [3.6, 2.4] if reference in looks else [3.6]
     figure = Figure(figsize=(1.2 + 4.4 * columns, 0.4 + rows * sum(heights)), layout="constrained")
     grid = figure.subplots(
         rows * len(heights), columns, sharex="col", sharey="row", squeeze=False, height_ratios=heights * rows
     )
     for empty in grid.ravel():
         empty.set_visible(False)
-    for number, setting in enumerate(settings):
-        above, *below = grid[len(heights) * (number // columns) :, number % columns][: len(heights)]
-        own = [result for result in results if result.line.setting == setting]
-        lines = _lines(own, place)
-        _fill(above, lines, looks, place is not None)
-        above.set_title(setting)
-        lowest = above
+    for number, (setting, lines) in enumerate(panels.items()):
+        lowest, *below = grid[len(heights) * (number // columns) :, number % columns][: len(heights)]
+        _fill(lowest, lines, looks, place is not None)
+        lowest.set_title(setting)
         if below and reference in lines:
             (lowest,) = below
-            common = num_common_seeds((result.line.name, seeds_of(result)) for result in own)
-            _fill(lowest, _gains(lines, reference, common), looks, place is not None)
+            _fill(lowest, _gains(lines, reference), looks, place is not None)
             lowest.axhline(0, linewidth=1, **(looks[reference] | {"label": None}))
         lowest.set_xlabel(place or "slot")
         lowest.tick_params(labelbottom=True)  # hidden by the shared axis of a lower row
@@ -104,20 +114,21 @@ def _figure(results: Sequence[Result], title: str, place: str | None, reference:
 
 def _lines(results: Sequence[Result], place: str | None) -> Lines:
     if place is None:
-        return {result.line.scheme.label: accuracy_curve(result) for result in results}
-    finals = sorted(map(final, results), key=lambda one: one.place or 0.0)
+        return {result.label: result.curve for result in results}
+    by_place = sorted(results, key=lambda one: one.line.place or 0.0)
     return {
         label: (
-            np.array([one.place or 0.0 for one in finals if one.scheme == label]),
-            np.stack([one.accuracy for one in finals if one.scheme == label]),
+            np.array([one.line.place or 0.0 for one in by_place if one.label == label]),
+            np.stack([one.accuracy for one in by_place if one.label == label]),
         )
-        for label in dict.fromkeys(result.line.scheme.label for result in results)
+        for label in dict.fromkeys(result.label for result in results)
     }
 
 
-def _gains(lines: Lines, reference: str, num_seeds: int) -> Lines:
+def _gains(lines: Lines, reference: str) -> Lines:
     """Differences to the reference, seed by seed; without the ideal, whose gain would hide the others'."""
     places, base = lines[reference]
+    num_seeds = min(percent.shape[1] for _, percent in lines.values())
     gains = {}
     for label, (own, percent) in lines.items():
         common, mine, theirs = np.intersect1d(own, places, return_indices=True)

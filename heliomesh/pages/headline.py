@@ -20,7 +20,7 @@ from heliomesh.pages.run_folder import RunFolder
 from heliomesh.pages.schemes import SchemeRuns, scenario_hash
 from heliomesh.planning import lower_bound
 from heliomesh.scenario.scenario import Scenario
-from heliomesh.simulation.diagnostics import interval
+from heliomesh.simulation.diagnostics import interval, summarise
 from heliomesh.simulation.ledger import energy_ledger
 from heliomesh.simulation.trace import Trace
 from heliomesh.studies.episodes import EpisodeCosts
@@ -28,6 +28,7 @@ from heliomesh.studies.gap_ledger import GapLedger, joined
 
 Facts = dict[str, Any]
 _JOULES = ("spent_joule", "harvested_joule", "overflow_joule")
+_SHARES = ("participation", "sending", "delivery")  # the last one NaN where nothing was sent
 
 
 def scheme_facts(
@@ -63,8 +64,8 @@ def shared_episodes(runs: Sequence[RunFolder]) -> EpisodeCosts | None:
 def _of_episodes(episodes: EpisodeCosts) -> dict[str, Facts | None]:
     """Headline numbers of all episodes, as `heliomesh compare` prints them."""
     bound = episodes.lower_bound
-    gap = None if bound is None or bound <= 0 else _interval((episodes.costs / bound - 1).tolist())
-    shares = {name: getattr(episodes, name) for name in ("participation", "sending", "delivery")}
+    gap = None if bound is None or bound <= 0 else _interval((np.array(episodes.cost) / bound - 1).tolist())
+    shares = {name: getattr(episodes, name) for name in _SHARES}
     alone = {name: _interval([value]) for name, value in (shares | {"bound": bound}).items()}
     return {"cost": _interval(episodes.cost), "gap": gap, **alone}
 
@@ -139,9 +140,11 @@ def _headline(run: RunFolder, bounds: Mapping[str, float]) -> dict[str, float | 
     rows = len(run.curves.metrics["slot"])
     names = ("accuracy_mean", "accuracy_min", "accuracy_max", "average_accuracy", "consensus_distance")
     facts: dict[str, float | None] = {name: float(run.curves.metrics[name][-1]) if rows else None for name in names}
-    facts |= dict.fromkeys(("cost", *_JOULES, "participation", "sending", "delivery"))
+    facts |= dict.fromkeys(("cost", *_JOULES, *_SHARES))
     if run.trace is not None:
-        facts |= _trace_headline(run.trace, run.episode)
+        told = summarise(run.trace.episode(run.episode))
+        facts |= {"cost": told.cost.mean} | {name: getattr(told, name) for name in _SHARES}
+        facts |= {name: float(getattr(run.trace, name)[run.episode].sum()) for name in _JOULES}
     bound, cost = bounds.get(scenario_hash(run)) if _picks_actions(run) else None, facts["cost"]
     facts["bound"] = bound
     facts["gap"] = cost / bound - 1 if cost is not None and bound is not None and bound > 0 else None
@@ -156,16 +159,3 @@ def _picks_actions(run: RunFolder) -> bool:
     seen, scheduled = run.trace.power_watt[run.episode], run.trace.scheduled[run.episode]
     known = [np.isin(seen, powers[trained == with_training].numpy()) for with_training in (False, True)]
     return bool(np.where(scheduled, known[1], known[0]).all())
-
-
-def _trace_headline(trace: Trace, episode: int) -> dict[str, float | None]:
-    sends = trace.power_watt[episode] > 0  # (slot, device)
-    sent = sends[:, trace.edge_sender]
-    joules = {name: float(getattr(trace, name)[episode].sum()) for name in _JOULES}
-    return {
-        "cost": float(trace.cost[episode]),
-        **joules,
-        "participation": float(trace.scheduled[episode].mean()),
-        "sending": float(sends.mean()),
-        "delivery": float(trace.delivered[episode][sent].mean()) if sent.any() else None,
-    }

@@ -1,7 +1,7 @@
 """What folders of runs and stores of results hold, whether it is whole, and what may go."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from glob import escape as glob_escape
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,12 @@ from typing import Any
 from heliomesh.common.durable import alone_in
 from heliomesh.common.memory_limit import readable
 from heliomesh.jobs.pack import Packs
-from heliomesh.jobs.result_files import PLAN, TRACE, TRACE_ARRAYS, read_cost, read_result
+from heliomesh.jobs.result_files import PLAN, TRACE, read_cost, read_result
 from heliomesh.jobs.store import PACKS, Store
 from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError, is_finished
-from heliomesh.pages.run_folder import RunFolder, is_run, read_run
+from heliomesh.pages.run_folder import is_run, read_run, read_trace
 from heliomesh.scenario.errors import ScenarioError
-from heliomesh.simulation.trace import Trace, TraceError
+from heliomesh.simulation.trace import TraceError
 
 COLUMNS = ("scenario", "planner", "seed", "slots", "accuracy", "size")
 _MOST_FOLDERS = 100_000  # looked at before giving up
@@ -25,9 +25,8 @@ _ERRORS = (TrainingError, TraceError, ScenarioError)
 def walk(folders: list[Path]) -> Iterator[Path]:
     """The given folders and all below them, in order of their names; what is inside a run is part of it."""
     for folder in folders:
-        TrainingError.when(
-            not folder.is_dir(), folder, "a folder", f": {'a file' if folder.exists() else 'nothing there'}"
-        )
+        actual = "a file" if folder.exists() else "nothing there"
+        TrainingError.when(not folder.is_dir(), folder, "a folder", f": {actual}")
         yield from (path for path, _ in zip(_below(folder), range(_MOST_FOLDERS), strict=False))
 
 
@@ -63,7 +62,7 @@ def _stored(path: Path) -> Iterator[tuple[Path, Callable[[Path], object]]]:
     if (path / PLAN).exists():
         yield path / PLAN, lambda place: read_result(place.parent, "plan")
     if (path / TRACE).exists():
-        yield path / TRACE, _read_trace
+        yield path / TRACE, lambda place: read_trace(place.parent)
     for place in sorted(path.glob("*.json")):
         if path.name == PACKS:
             yield place, lambda place: Packs(place.parent).content(place.stem)
@@ -71,63 +70,55 @@ def _stored(path: Path) -> Iterator[tuple[Path, Callable[[Path], object]]]:
             yield place, read_cost
 
 
-def _read_trace(place: Path) -> None:
-    read_result(place.parent, "trace")
-    Trace.load(place.with_name(TRACE_ARRAYS))
-
-
 def lines(path: Path) -> Iterator[dict[str, Any]]:
     """What is known of the run or of the packed runs in a folder."""
     if is_run(path):
         yield run_line(path)
     elif path.name == PACKS:
-        yield from (_pack_line(place) for place in sorted(path.glob("*.json")))
+        for place in sorted(path.glob("*.json")):
+            yield _line(place, path.glob(f"{glob_escape(place.stem)}.*"), _pack_facts)
 
 
 def run_line(path: Path) -> dict[str, Any]:
     """What is known of a run."""
-    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return _line(path, path.rglob("*"), _run_facts)
+
+
+def _line(place: Path, files: Iterable[Path], read: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """What is read of a place, or why it cannot be."""
     try:
-        found = read_run(path)
+        facts = read(place)
     except _ERRORS as error:
-        return _unknown(path, size, error)
+        facts = dict.fromkeys(COLUMNS, "?") | {"wrong": str(error)}
+    size = readable(sum(file.stat().st_size for file in files if file.is_file()))
+    return {"folder": str(place)} | facts | {"size": size}
+
+
+def _run_facts(path: Path) -> dict[str, Any]:
+    found = read_run(path)
+    accuracy = found.curves.metrics["accuracy_mean"]
     return {
-        "folder": str(path),
         "scenario": found.scenario.name,
         "planner": found.planner,
         "seed": found.seed,
         "slots": f"{found.curves.done} of {found.scenario.slots}",
-        "accuracy": _accuracy(found),
-        "size": readable(size),
+        "accuracy": f"{accuracy[-1]:.4f}" if len(accuracy) else "none yet",
     }
 
 
-def _pack_line(place: Path) -> dict[str, Any]:
-    size = sum(file.stat().st_size for file in place.parent.glob(f"{glob_escape(place.stem)}.*"))
-    try:
-        runs = Packs(place.parent).runs(place.stem)
-    except _ERRORS as error:
-        return _unknown(place, size, error)
-    origins = [run.provenance for run in runs]
+def _pack_facts(place: Path) -> dict[str, Any]:
+    runs = Packs(place.parent).runs(place.stem)
+    names = {
+        name: ", ".join(sorted({str(run.provenance.get(own, "?")) for run in runs}))
+        for name, own in (("scenario", "name"), ("planner", "planner"))
+    }
     return {
         "folder": str(place.with_suffix("")),
-        "scenario": ", ".join(sorted({str(one.get("name", "?")) for one in origins})),
-        "planner": ", ".join(sorted({str(one.get("planner", "?")) for one in origins})),
+        **names,
         "seed": f"{len(runs)} runs",
         "slots": int(max(run.final["slot"] for run in runs)),
         "accuracy": f"{sum(run.final['accuracy_mean'] for run in runs) / len(runs):.4f}",
-        "size": readable(size),
     }
-
-
-def _unknown(path: Path, size: int, error: Exception) -> dict[str, Any]:
-    row = dict.fromkeys(COLUMNS, "?")
-    return {"folder": str(path)} | row | {"size": readable(size), "wrong": str(error)}
-
-
-def _accuracy(found: RunFolder) -> str:
-    column = found.curves.metrics["accuracy_mean"]
-    return f"{column[-1]:.4f}" if len(column) else "none yet"
 
 
 def clean(folders: list[Path], *, really: bool) -> Iterator[tuple[Path, int]]:

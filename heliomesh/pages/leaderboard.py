@@ -7,9 +7,9 @@ from heliomesh.common.memory_limit import readable
 from heliomesh.pages.intervals import interval_text
 from heliomesh.pages.tables import markdown_table
 from heliomesh.simulation.diagnostics import Interval
+from heliomesh.studies.bench.bench import PLANNING_SECONDS
 from heliomesh.studies.bench.board import Leaderboard, Overall, Placement
 from heliomesh.studies.bench.line import BenchLine, label_of
-from heliomesh.studies.bench.measuring import PLANNING_SECONDS
 from heliomesh.studies.bench.scenarios import BenchScenario
 
 _ABOUT = """Ten fixed scenarios, every planner, common random numbers. `heliomesh bench` measures what is missing and

@@ -20,36 +20,21 @@ class Blobs:
         self.texts: list[str] = []
         self._index: dict[bytes, int] = {}
 
-    def bytes_of(self, array: npt.ArrayLike, top: float) -> dict[str, Any]:
-        """Numbers in 0 … ``top`` in steps of ``top / 255``."""
-        return self._quantised(array, top, "u1")
+    def steps_of(self, array: npt.ArrayLike, top: float, kind: str = "u1") -> dict[str, Any]:
+        """Numbers in 0 … ``top``, in 255 steps or, of kind ``u2``, in 65535."""
+        largest = np.iinfo(kind).max
+        scale = top / largest if top > 0 else 1.0
+        raw = np.clip(np.rint(np.asarray(array, np.float64) / scale), 0, largest)
+        return self._stored(raw.astype(f"<{kind}"), kind, scale)
 
-    def words_of(self, array: npt.ArrayLike, top: float) -> dict[str, Any]:
-        """Numbers in 0 … ``top`` in steps of ``top / 65535``."""
-        return self._quantised(array, top, "u2")
-
-    def floats_of(self, array: npt.ArrayLike) -> dict[str, Any]:
-        """Any numbers, NaN included, to seven digits."""
-        return self._stored(np.asarray(array, "<f4"), "f4", 1.0)
-
-    def integers_of(self, array: npt.ArrayLike) -> dict[str, Any]:
-        """Whole numbers below 2³²."""
-        return self._stored(np.asarray(array).astype("<u4"), "u4", 1.0)
-
-    def codes_of(self, array: npt.NDArray[np.uint8]) -> dict[str, Any]:
-        """Bytes as they are."""
-        return self._stored(array, "u1", 1.0)
+    def numbers_of(self, array: npt.ArrayLike, kind: str = "f4") -> dict[str, Any]:
+        """Any numbers to seven digits, NaN included; of kind ``u4`` whole ones below 2³², of ``u1`` below 2⁸."""
+        return self._stored(np.asarray(array).astype(f"<{kind}"), kind, 1.0)
 
     def bits_of(self, array: npt.NDArray[np.bool_]) -> dict[str, Any]:
         """Truth values, eight in a byte, the first in the lowest bit."""
         packed = np.packbits(array.ravel(), bitorder="little")
         return self._stored(packed, "bits", 1.0) | {"shape": list(array.shape)}
-
-    def _quantised(self, array: npt.ArrayLike, top: float, kind: str) -> dict[str, Any]:
-        largest = np.iinfo(kind).max
-        scale = top / largest if top > 0 else 1.0
-        raw = np.clip(np.rint(np.asarray(array, np.float64) / scale), 0, largest)
-        return self._stored(raw.astype(f"<{kind}"), kind, scale)
 
     def _stored(self, array: npt.NDArray[Any], kind: str, scale: float) -> dict[str, Any]:
         content = np.ascontiguousarray(array).tobytes()

@@ -22,7 +22,7 @@ from heliomesh.learning.run import TrainingError
 from heliomesh.pages.headline import certified_bounds, ledger_totals, scheme_facts
 from heliomesh.pages.intervals import LEAST_PAIRS
 from heliomesh.pages.packing import Blobs, estimated_characters
-from heliomesh.pages.run_folder import Curves, RunFolder, read_run
+from heliomesh.pages.run_folder import RunFolder, read_run
 from heliomesh.pages.schemes import grouped, scenario_hash, scenario_names, short_title
 from heliomesh.pages.seed_by_seed import differences, seeds_of
 from heliomesh.pages.verdict import answer
@@ -37,6 +37,7 @@ LIMIT_MIB = 16  # of slot data in one page
 _WINDOW = 10  # slots of a moving mean
 _POWERS = 127  # most powers a page tells apart; one bit of a byte says whether the device trained
 _TRAINED = 128
+_CURVES = "slot accuracy_mean accuracy_min accuracy_max average_accuracy consensus_distance train_loss loss_mean"
 _PROVENANCE = "trace simulation_seed dataset strategy precision device duration_second versions"
 
 Facts = dict[str, Any]
@@ -70,13 +71,15 @@ def described(runs: Sequence[RunFolder], title: str | None = None, every: int = 
     order = list(scenarios)
     facts = [scheme_facts(scheme, runs, bounds, schemes) for scheme in schemes]
     paired = differences([[runs[index] for index in scheme.runs] for scheme in schemes])
+    most_runs = max(len(scheme.runs) for scheme in schemes)
     data: Facts = {
         "title": title or short_title(runs),
         "answer": answer(facts, paired)._asdict(),
         "every": every,
         "window": _WINDOW,
         "least_pairs": LEAST_PAIRS,
-        "student": _student_quantiles(max(len(scheme.runs) for scheme in schemes)),
+        # Student's quantile of 95 % intervals, by the number of samples, from 0
+        "student": [None, None, *(float(stdtrit(count - 1, 0.975)) for count in range(2, most_runs + 1))],
         "schemes": facts,
         "differences": paired,
         "runs": [_run_facts(run, order.index(scenario_hash(run)), every, blobs) for run in runs],
@@ -87,11 +90,6 @@ def described(runs: Sequence[RunFolder], title: str | None = None, every: int = 
         for index in scheme.runs:
             data["runs"][index] |= {"scheme": number, "seeds": common.index(seeds_of(runs[index]))}
     return without_nan(data | {"blobs": blobs.texts})  # type: ignore[no-any-return]
-
-
-def _student_quantiles(most: int) -> list[float | None]:
-    """Student's quantile of 95 % intervals, by the number of samples, 0 to ``most``."""
-    return [None, None, *(float(stdtrit(count - 1, 0.975)) for count in range(2, most + 1))]
 
 
 def _check_distinct(folders: Sequence[str | Path]) -> None:
@@ -121,6 +119,7 @@ def _check_size(runs: Sequence[RunFolder], every: int) -> None:
 
 def _run_facts(run: RunFolder, scenario: int, every: int, blobs: Blobs) -> Facts:
     (mix, why_no_mix), live = _label_mix(run), run.live
+    curves = {name: blobs.numbers_of(run.curves.metrics[name]) for name in _CURVES.split()}
     return {
         "name": run.path.resolve().name.encode("utf-8", "replace").decode(),
         "planner": run.planner,
@@ -130,19 +129,13 @@ def _run_facts(run: RunFolder, scenario: int, every: int, blobs: Blobs) -> Facts
         "finished": run.finished,
         "done": run.curves.done,
         "missing": list(run.missing),
-        "curves": _curve_facts(run.curves, blobs),
+        "curves": curves | {"device_accuracy": blobs.steps_of(run.curves.accuracy, 1.0, "u2")},
         "trace": None if run.trace is None else _trace_facts(run.trace, run.episode, run, every, blobs),
-        "live": live and {"slot": blobs.integers_of(live.slots), "heard": blobs.bits_of(live.heard)},
-        "labels": None if mix is None else blobs.integers_of(mix),
+        "live": live and {"slot": blobs.numbers_of(live.slots, "u4"), "heard": blobs.bits_of(live.heard)},
+        "labels": None if mix is None else blobs.numbers_of(mix, "u4"),
         "why_no_labels": why_no_mix,
         "provenance": {name: run.provenance[name] for name in _PROVENANCE.split() if name in run.provenance},
     }
-
-
-def _curve_facts(curves: Curves, blobs: Blobs) -> Facts:
-    names = ("slot", "accuracy_mean", "accuracy_min", "accuracy_max", "average_accuracy", "consensus_distance")
-    facts: Facts = {name: blobs.floats_of(curves.metrics[name]) for name in (*names, "train_loss", "loss_mean")}
-    return facts | {"device_accuracy": blobs.words_of(curves.accuracy, 1.0)}
 
 
 def _trace_facts(trace: Trace, episode: int, run: RunFolder, every: int, blobs: Blobs) -> Facts:
@@ -156,21 +149,21 @@ def _trace_facts(trace: Trace, episode: int, run: RunFolder, every: int, blobs: 
     powers, action = _actions(trace.power_watt[episode], trace.scheduled[episode])
     cost = trace.update_loss[episode].sum(1)
     return {
-        "slot": blobs.integers_of(kept),  # first of the slots a frame stands for
-        "battery": blobs.bytes_of(battery[[*kept, slots]], full),
-        "spent": blobs.bytes_of(spent[kept], float(spent.max())),
-        "harvested": blobs.bytes_of(harvested[kept], float(harvested.max())),
-        "update_loss": blobs.bytes_of(trace.update_loss[episode][kept], 1.0),
-        "action": blobs.codes_of(action[kept]),
+        "slot": blobs.numbers_of(kept, "u4"),  # first of the slots a frame stands for
+        "battery": blobs.steps_of(battery[[*kept, slots]], full),
+        "spent": blobs.steps_of(spent[kept], float(spent.max())),
+        "harvested": blobs.steps_of(harvested[kept], float(harvested.max())),
+        "update_loss": blobs.steps_of(trace.update_loss[episode][kept], 1.0),
+        "action": blobs.numbers_of(action[kept], "u1"),
         "delivered": blobs.bits_of(trace.delivered[episode][kept]),
         "powers_watt": powers,
         "capacity_joule": capacity.tolist(),
-        "cost_so_far": blobs.floats_of((np.cumsum(cost) / np.arange(1, slots + 1))[kept]),
-        "cost_recent": blobs.floats_of(_moving_mean(cost)[kept]),
-        "mean_battery": blobs.floats_of(battery.mean(1)[kept]),
-        "spent_so_far": blobs.floats_of(np.cumsum(spent.sum(1))[kept]),
-        "harvested_so_far": blobs.floats_of(np.cumsum(harvested.sum(1))[kept]),
-        "overflow_so_far": blobs.floats_of(np.cumsum(overflow.sum(1))[kept]),
+        "cost_so_far": blobs.numbers_of((np.cumsum(cost) / np.arange(1, slots + 1))[kept]),
+        "cost_recent": blobs.numbers_of(_moving_mean(cost)[kept]),
+        "mean_battery": blobs.numbers_of(battery.mean(1)[kept]),
+        "spent_so_far": blobs.numbers_of(np.cumsum(spent.sum(1))[kept]),
+        "harvested_so_far": blobs.numbers_of(np.cumsum(harvested.sum(1))[kept]),
+        "overflow_so_far": blobs.numbers_of(np.cumsum(overflow.sum(1))[kept]),
         "cost": float(cost.mean()),
         "ledger": ledger_totals(trace.episode(episode), run.scenario),
     }
@@ -202,9 +195,9 @@ def _network(run: RunFolder, blobs: Blobs) -> Facts:
     return {
         "devices": topology.num_devices,
         "names": list(run.scenario.network.names or ()),
-        "position_metre": blobs.floats_of(topology.position_metre),
-        "receiver": blobs.integers_of(topology.edge_receiver),
-        "sender": blobs.integers_of(topology.edge_sender),
+        "position_metre": blobs.numbers_of(topology.position_metre),
+        "receiver": blobs.numbers_of(topology.edge_receiver, "u4"),
+        "sender": blobs.numbers_of(topology.edge_sender, "u4"),
     }
 
 

@@ -23,7 +23,8 @@ _HOLLOW: Any = {"markersize": 8, "fillstyle": "none", "markeredgewidth": 1.8, "c
 def pareto_svg(comparison: Comparison, title: str) -> str:
     """SVG text with two panels: gap over planning time, and gap over online control bytes per slot."""
     each = "; ".join(
-        f"{plan.planner} {100 * gap.mean:.2f} %, {plan.seconds:.2g} s, {_bytes(plan):.0f} bytes a slot"
+        f"{plan.planner} {100 * gap.mean:.2f} %, {plan.seconds:.2g} s, "
+        f"{plan.overhead.online_bytes_per_slot:.0f} bytes a slot"
         for plan, gap in _drawn(comparison)
     )
     told = f"Cost above {comparison.reference}, planning time and online control bytes per slot: {each}."
@@ -38,7 +39,7 @@ def pareto(comparison: Comparison, title: str) -> "Figure":
     figure, drawn = Figure(figsize=(11, 4.6), layout="constrained"), _drawn(comparison)
     left, right = figure.subplots(1, 2, sharey=True)
     _fill(left, drawn, [plan.seconds for plan, _ in drawn])
-    _fill(right, drawn, [_bytes(plan) for plan, _ in drawn])
+    _fill(right, drawn, [plan.overhead.online_bytes_per_slot for plan, _ in drawn])
     left.set(title=title, xlabel="planning time [s]", ylabel=f"cost above {comparison.reference} [%]")
     right.set_xlabel("control bytes a slot")
     if drawn:
@@ -49,10 +50,6 @@ def pareto(comparison: Comparison, title: str) -> "Figure":
 def _drawn(comparison: Comparison) -> list[tuple[Plan, Interval]]:
     """Plans with their gaps."""
     return [(row.plan, row.gap) for row in comparison.rows if row.plan is not None and row.gap is not None]
-
-
-def _bytes(plan: Plan) -> float:
-    return plan.overhead.online_bytes_per_slot if plan.overhead else 0.0
 
 
 def _fill(panel: "Axes", drawn: list[tuple[Plan, Interval]], places: list[float]) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from heliomesh.common.mistakes import in_one_line
 from heliomesh.jobs.result_files import PLAN, TRACE, TRACE_ARRAYS, read_result
-from heliomesh.learning.checkpoint import Checkpoint, Checkpoints, newest_whole
+from heliomesh.learning.checkpoint import Checkpoints, newest_whole
 from heliomesh.learning.evaluation import COLUMNS
 from heliomesh.learning.members import check_trace
 from heliomesh.learning.run import (
@@ -93,20 +93,15 @@ def read_run(folder: str | Path) -> RunFolder:
     """Read a run's folder; raises TrainingError or TraceError with one sentence where it holds none."""
     path = Path(folder)
     _check_is_run(path)
-    trace = _read_trace(path)
-    wanted, plan = _read_plan(path)
-    missing = []
+    trace = read_trace(path) if (path / TRACE).exists() else None
+    options, plan = _read_plan(path)
+    known = (_finished if is_finished(path) else _half_finished)(path, trace)
+    missing = list(known.pop("remarks", ()))
     if trace is None:
         missing.append("There is no trace.npz: batteries, packets and update loss cannot be shown.")
     if not plan:
         missing.append("There is no plan.json: bound, control overhead and planning time are unknown.")
-    known: dict[str, Any] = {"path": path, "trace": trace, "plan": plan, "missing": tuple(missing)}
-    known["options"] = _chosen_options(path, wanted)
-    if is_finished(path):
-        return _finished(path, trace, known)
-    if trace is None:
-        raise TrainingError(f"{path}: this run is not finished and has no trace.npz. Finish the run first.")
-    return _half_finished(path, trace, known)
+    return RunFolder(path=path, trace=trace, plan=plan, options=options, missing=tuple(missing), **known)
 
 
 def is_run(path: Path) -> bool:
@@ -131,14 +126,13 @@ def _check_is_run(path: Path) -> None:
     raise TrainingError(path, "the folder of a run, with manifest.json or trace.json", f": {actual}")
 
 
-def _read_trace(path: Path) -> Trace | None:
-    if not (path / TRACE).exists():
-        return None
+def read_trace(path: Path) -> Trace:
+    """The trace in a folder, after its sums."""
     read_result(path, "trace")
     return Trace.load(path / TRACE_ARRAYS)
 
 
-def _finished(path: Path, trace: Trace | None, known: Mapping[str, Any]) -> RunFolder:
+def _finished(path: Path, trace: Trace | None) -> dict[str, Any]:
     provenance = read_manifest(path, [METRICS])["provenance"]
     try:
         scenario = _scenario(path / MANIFEST, str(provenance["scenario_toml"]))
@@ -150,86 +144,63 @@ def _finished(path: Path, trace: Trace | None, known: Mapping[str, Any]) -> RunF
     if trace is not None and TrainJob(scenario, trace, episode, seed).trace_hash != expected_trace:
         raise TrainingError(f"{path / TRACE_ARRAYS}: this is not the trace that the run was trained under.")
     key = str(provenance.get("key"))
-    return RunFolder(
-        **known,
-        scenario=scenario,
-        topology=topology,
-        planner=planner,
-        seed=seed,
-        episode=episode,
-        finished=True,
-        curves=_read_curves(path / METRICS, scenario),
-        provenance=provenance,
-        gap_ledger=read_ledger(path / LEDGER, key) if (path / LEDGER).exists() else None,
-        episodes=read_episodes(path, key),
-    )
+    metrics, accuracy, _ = read_metrics(path / METRICS)
+    known = {"scenario": scenario, "topology": topology, "planner": planner, "seed": seed, "episode": episode}
+    return known | {
+        "finished": True,
+        "curves": _curves(path / METRICS, metrics, accuracy, scenario),
+        "provenance": provenance,
+        "gap_ledger": read_ledger(path / LEDGER, key) if (path / LEDGER).exists() else None,
+        "episodes": read_episodes(path, key),
+    }
 
 
-def _half_finished(path: Path, trace: Trace, known: Mapping[str, Any]) -> RunFolder:
+def _half_finished(path: Path, trace: Trace | None) -> dict[str, Any]:
+    if trace is None:
+        raise TrainingError(f"{path}: this run is not finished and has no trace.npz. Finish the run first.")
     scenario = _scenario(path / TRACE_ARRAYS, trace.scenario_toml)
     whole, damage = newest_whole([Checkpoints(path / CHECKPOINTS, None)])  # changes no file
     found = next(iter(whole), None)
     seed = int(found.identity.get("training seed", trace.seed)) if found else trace.seed
     topology = _topology(path, scenario, trace, 0, seed)
-    curves = _curves(path / CHECKPOINTS, found, scenario)
+    curves = no_curves(scenario)
+    if found is not None:
+        metrics = dict(zip(COLUMNS, found.tensors.get("metrics 0", ()), strict=False))
+        curves = _curves(path / CHECKPOINTS, metrics, found.tensors.get("accuracy 0"), scenario)
     evaluated = f"only the first {curves.done} of {scenario.slots} slots are evaluated"
     remarks = [f"The training is not finished (no manifest.json): {evaluated if curves.done else 'no curve yet'}."]
     remarks += [f"A checkpoint was passed over: {sentence}." for sentence in damage]
-    return RunFolder(
-        **{**known, "missing": (*remarks, *known["missing"])},
-        scenario=scenario,
-        topology=topology,
-        planner=trace.planner,
-        seed=seed,
-        episode=0,
-        finished=False,
-        curves=curves,
-        provenance={},
-    )
+    known = {"scenario": scenario, "topology": topology, "planner": trace.planner, "seed": seed, "episode": 0}
+    return known | {"finished": False, "curves": curves, "provenance": {}, "remarks": remarks}
 
 
 def _read_plan(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """What was asked for, and the facts of the plan; both empty where there is no such file."""
+    """Options that are not the planner's defaults, and facts of the plan; both empty where there is no such file.
+
+    All options count where the planner is a user's own.
+    """
     if not (path / PLAN).exists():
         return {}, {}
     content = read_result(path, "plan")
-    return content["identity"], content["facts"]
-
-
-def _chosen_options(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The planner's options that are not its defaults; all of them where the planner is a user's own."""
-    options, planner = wanted.get("options", {}), wanted.get("planner")
+    options, planner = content["identity"].get("options", {}), content["identity"].get("planner")
     if not isinstance(options, Mapping):
         raise TrainingError(path / PLAN, "options of a planner", f"value {options!r:.40}")
     defaults = resolved_options(planner, {}) if planner in planner_names() else {}
-    return {name: value for name, value in options.items() if name not in defaults or defaults[name] != value}
+    own = {name: value for name, value in options.items() if name not in defaults or defaults[name] != value}
+    return own, content["facts"]
 
 
-def _read_curves(path: Path, scenario: Scenario) -> Curves:
-    metrics, accuracy, _ = read_metrics(path)
+def _curves(source: Path, metrics: Mapping[str, Any], accuracy: Any, scenario: Scenario) -> Curves:
+    """What a file says by evaluated slot, in arrays that fit together."""
     try:
-        return _checked({name: metrics[name] for name in COLUMNS}, accuracy, scenario)
+        columns = {name: np.asarray(metrics[name]) for name in COLUMNS}
+        rows, devices = len(columns["slot"]), scenario.network.devices
+        by_device = np.asarray(accuracy) if np.size(accuracy) else np.empty((rows, devices))
+        if by_device.shape != (rows, devices) or any(column.shape != (rows,) for column in columns.values()):
+            raise ValueError(f"expected {rows} rows of {devices} devices, actual shape {by_device.shape}")
+        return Curves(columns, by_device)
     except _MALFORMED as error:
-        raise TrainingError(path, "the metrics of a run", f": {in_one_line(error)}") from None
-
-
-def _checked(metrics: dict[str, Floats], accuracy: Floats, scenario: Scenario) -> Curves:
-    rows, devices = len(metrics["slot"]), scenario.network.devices
-    accuracy = accuracy.reshape(-1, devices) if not accuracy.size else accuracy
-    if accuracy.shape != (rows, devices) or any(column.shape != (rows,) for column in metrics.values()):
-        raise ValueError(f"expected {rows} rows of {devices} devices, actual shape {accuracy.shape}")
-    return Curves(metrics, accuracy)
-
-
-def _curves(folder: Path, found: Checkpoint | None, scenario: Scenario) -> Curves:
-    """What a checkpoint knows so far."""
-    if found is None:
-        return no_curves(scenario)
-    try:
-        metrics = dict(zip(COLUMNS, found.tensors["metrics 0"].numpy(), strict=True))
-        return _checked(metrics, found.tensors["accuracy 0"].numpy(), scenario)
-    except _MALFORMED as error:
-        raise TrainingError(folder, "the curves of a run", f": {in_one_line(error)}") from None
+        raise TrainingError(source, "the metrics of a run", f": {in_one_line(error)}") from None
 
 
 def _scenario(source: Path, toml: str) -> Scenario:
@@ -241,8 +212,10 @@ def _scenario(source: Path, toml: str) -> Scenario:
 
 def _topology(path: Path, scenario: Scenario, trace: Trace | None, episode: int, seed: int) -> Topology:
     """The scenario's network, if the trace is of it."""
-    if trace is not None:
-        _check_arrays(path / TRACE_ARRAYS, trace, scenario)  # before a network of any size is built
+    shape = (scenario.slots, scenario.network.devices)
+    if trace is not None and trace.scheduled.shape[1:] != shape:  # told before a network of any size is built
+        expected = f"scheduled of shape (episode, {shape[0]}, {shape[1]})"
+        raise TraceError(path / TRACE_ARRAYS, expected, f"{trace.scheduled.shape}")
     try:
         topology = build_topology(scenario)
         if trace is not None:
@@ -250,15 +223,3 @@ def _topology(path: Path, scenario: Scenario, trace: Trace | None, episode: int,
     except (ScenarioError, TraceError) as error:
         raise TrainingError(f"{path}: {error}") from None
     return topology
-
-
-def _check_arrays(path: Path, trace: Trace, scenario: Scenario) -> None:
-    """Refuse a trace whose arrays do not fit together or hold what is no number."""
-    sizes = {"slot": scenario.slots, "moment": scenario.slots + 1, "device": scenario.network.devices}
-    sizes |= {"edge": len(np.atleast_1d(trace.edge_receiver)), "site": trace.channel_level.shape[-1]}
-    for column in trace.recorded:
-        name, array = column.name, getattr(trace, column.name)
-        shape = column.shape(sizes | {"episode": len(array)})[1:]
-        if array.ndim != 3 or array.shape[1:] != shape or not len(array):
-            raise TraceError(path, f"{name} of shape (episode, {shape[0]}, {shape[1]})", f"{array.shape}")
-        TraceError.when(not np.isfinite(array).all(), path, f"finite numbers in {name}", ": NaN or infinity")

@@ -37,33 +37,22 @@ def grouped(runs: Sequence[RunFolder], names: Mapping[str, str]) -> list[SchemeR
             schemes.append(SchemeRuns(label, tuple(indices)))
         else:  # the same seeds twice would make intervals too narrow
             schemes += [SchemeRuns(f"{label} ({runs[index].path.name})", (index,)) for index in indices]
-    return _told_apart(schemes, runs)
+    times = Counter(scheme.label for scheme in schemes)
+    return [
+        one if times[one.label] == 1 else one._replace(label=f"{one.label}, {runs[one.runs[0]].path.name}")
+        for one in schemes
+    ]
 
 
 def scheme_label(run: RunFolder, where: str) -> str:
     """The planner, its options, and what else must be known."""
-    said = _said_by_name(run.planner)
-    options = [f"{name}={value}" for name, value in run.options.items() if (name, value) not in said]
+    name, *words = run.planner.split()
+    # the name of a plan may say options already: "decentralized literal" needs no form=literal
+    variants = find_planner(name).variants if words and name in planner_names() else ()
+    said = [item for options in variants for item in options.items()]
+    options = [f"{item[0]}={item[1]}" for item in run.options.items() if item not in said]
     state = ["(unfinished)"] * (not run.finished) + ["(no trace)"] * (run.trace is None)
     return " ".join([run.planner, *options, *([where] if where else []), *state])
-
-
-def _said_by_name(planner: str) -> list[tuple[str, Any]]:
-    """Options that the name of a plan says already: "decentralized literal" needs no form=literal."""
-    name, *words = planner.split()
-    known = find_planner(name).variants if words and name in planner_names() else ()
-    return [item for options in known for item in options.items()]
-
-
-def _told_apart(schemes: list[SchemeRuns], runs: Sequence[RunFolder]) -> list[SchemeRuns]:
-    """Add the first run's folder where labels are equal."""
-    times = Counter(scheme.label for scheme in schemes)
-    return [
-        scheme._replace(label=f"{scheme.label}, {runs[scheme.runs[0]].path.name}")
-        if times[scheme.label] > 1
-        else scheme
-        for scheme in schemes
-    ]
 
 
 def scenario_hash(run: RunFolder) -> str:

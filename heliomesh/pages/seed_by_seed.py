@@ -65,12 +65,9 @@ def _difference(own: RunFolder, reference: RunFolder) -> dict[str, float]:
     mine, theirs = own.curves.metrics, reference.curves.metrics
     _, here, there = np.intersect1d(mine["slot"], theirs["slot"], return_indices=True)
     gain = np.asarray(mine["accuracy_mean"])[here] - np.asarray(theirs["accuracy_mean"])[there]
+    costs = [np.nan if run.trace is None else run.trace.cost[run.episode] for run in (own, reference)]
     return {
         "accuracy": float(gain[-1]) if len(gain) else np.nan,
         "accuracy_over_run": float(gain.mean()) if len(gain) else np.nan,
-        "cost": _cost(own) - _cost(reference),
+        "cost": float(costs[0] - costs[1]),
     }
-
-
-def _cost(run: RunFolder) -> float:
-    return np.nan if run.trace is None else float(run.trace.cost[run.episode])

@@ -1,11 +1,35 @@
-"""Results of the experiments as Markdown: every line with 95 % intervals, and the comparisons paired by seed."""
+"""Results of the experiments as Markdown: every line with 95 % intervals, and the comparisons paired by seed.
+
+`publish` writes them with their picture.
+"""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean
 
+from heliomesh.common.durable import make_folder, write_text
+from heliomesh.pages.figures import draw
 from heliomesh.pages.intervals import interval_text
 from heliomesh.simulation.diagnostics import interval
+from heliomesh.studies.line import BASELINE, Line
 from heliomesh.studies.reproduce import Figure
-from heliomesh.studies.results import Estimate, Paired, Trend
+from heliomesh.studies.results import Estimate, Paired
+
+
+def publish(figure: Figure, folder: Path) -> str:
+    """Write NAME.md and NAME.svg, or take away an old picture where nothing is there to draw; returns the table."""
+    text, picture = figure_text(figure), folder / f"{figure.name}.svg"
+    make_folder(folder)
+    write_text(folder / f"{figure.name}.md", text)
+    if not figure.results:
+        picture.unlink(missing_ok=True)
+        return text
+    absent = list(dict.fromkeys(line.scheme.label for line in figure.absent))
+    title = f"{figure.title}\nnot run yet: {', '.join(absent)}" if absent else figure.title
+    named = isinstance(figure.against, str | int | float)
+    reference = figure.against if isinstance(figure.against, str) else None if named else BASELINE
+    draw(figure.results, title, figure.place, reference, picture)  # places are compared by the table alone
+    return text
 
 
 def figure_text(figure: Figure) -> str:
@@ -13,16 +37,12 @@ def figure_text(figure: Figure) -> str:
     lines = [f"## {figure.title}", ""]
     if figure.absent:
         lines += [f"{len(figure.absent)} of {figure.num_lines} lines are not there yet.", ""]
-    return (
-        "\n".join([*lines, *_table(figure), *_comparisons(figure), *_radio(figure), *_computed_with(figure)]) + "\n"
-    )
-
-
-def _computed_with(figure: Figure) -> list[str]:
-    """Versions and processors that the runs say they were computed with, in letters that no page obeys."""
+    lines += [*_table(figure), *_comparisons(figure), *_radio(figure)]
     made = sorted({result.computed_with for result in figure.results} - {""})
+    # in letters that no page obeys
     plain = ["".join(letter for letter in one if letter.isalnum() or letter in " .,+-_") for one in made]
-    return [f"Computed with {'; '.join(plain)}.", ""] if plain else []
+    lines += [f"Computed with {'; '.join(plain)}.", ""] if plain else []
+    return "\n".join(lines) + "\n"
 
 
 def markdown_table(head: str, rows: Iterable[Sequence[str]], rule: str = "---") -> list[str]:
@@ -39,37 +59,43 @@ _COLUMNS = (
 
 def _table(figure: Figure) -> list[str]:
     rows = []
-    for result, one in zip(figure.results, figure.finals, strict=True):
-        cells = [one.setting, one.scheme, "" if one.place is None else f"{one.place:g}"]
+    for one in figure.results:
         percents = (one.accuracy, one.accuracy_over_run, one.average_accuracy)
-        cells += [interval_text(interval(percent), ".2f") for percent in percents]
+        cells = [interval_text(interval(percent), ".2f") for percent in percents]
         cells += [interval_text(interval(one.cost), ".3f")]
-        cells += [f"{100 * result.facts[name]:.1f}" for name in ("participation", "delivery")]
-        rows.append([*cells, f"{one.spent_joule.mean():.0f}", str(len(one.accuracy))])
-    for line in figure.absent:
-        cells = [line.setting, line.scheme.label, "" if line.place is None else f"{line.place:g}"]
-        rows.append([*cells, "not run yet", *[""] * 7])
+        cells += [f"{100 * fmean(one.noted(name)):.1f}" for name in ("participation", "delivery")]
+        rows.append([*_words(one.line), *cells, f"{one.final('spent_joule').mean():.0f}", str(len(one.runs))])
+    rows += [[*_words(line), "not run yet", *[""] * 7] for line in figure.absent]
     return markdown_table(_COLUMNS, rows)
+
+
+def _words(line: Line) -> tuple[str, str, str]:
+    """Setting, scheme and place."""
+    return line.setting, line.scheme.label, "" if line.place is None else f"{line.place:g}"
 
 
 def _comparisons(figure: Figure) -> list[str]:
     """What the figure is about, paired by seed; bold where the interval excludes zero."""
     rows = [(_where(pair), pair.at_end, pair.over_run) for pair in figure.comparisons]
-    rows += [(f"{_trend_name(one)}, per unit of {figure.place}", one.at_end, one.over_run) for one in figure.trends]
+    for one in figure.trends:
+        name = one.first if one.second is None else f"{one.first} against {one.second}"
+        where = f"{one.setting}: {name}" if one.setting else name
+        rows.append((f"{where}, per unit of {figure.place}", one.at_end, one.over_run))
     cells = [[where, *_tested(at_end), *_tested(over_run)] for where, at_end, over_run in rows]
     return markdown_table("points, paired by seed | at the end | p | over the run | p", cells) if rows else []
 
 
 def _radio(figure: Figure) -> list[str]:
     """Joules spent on sending and accuracy per joule of them, also against that of the figure's reference."""
-    joules = [(one, one.radio_joule) for one in figure.finals if one.radio_joule is not None]
+    joules = [(one, joule) for one in figure.results if (joule := one.radio_joule) is not None]
     if not (figure.radio and joules):
         return []
     rows = []
-    per_joule = {(one.setting, one.scheme): one.accuracy / joule for one, joule in joules}
+    per_joule = {(one.line.setting, one.label): one.accuracy / joule for one, joule in joules}
     for one, joule in joules:
-        own, reference = per_joule[one.setting, one.scheme], per_joule.get((one.setting, str(figure.against)))
-        cells = [one.setting, one.scheme, interval_text(interval(joule), ".1f"), interval_text(interval(own), ".3f")]
+        setting = one.line.setting
+        own, reference = per_joule[setting, one.label], per_joule.get((setting, str(figure.against)))
+        cells = [setting, one.label, interval_text(interval(joule), ".1f"), interval_text(interval(own), ".3f")]
         cells += ["" if reference is None else f"{interval_text(interval(own / reference), '.2f')} times"]
         rows.append(cells)
     head = f"setting | scheme | joule on radio | accuracy % per joule on radio | against {figure.against}"
@@ -82,18 +108,11 @@ def _tested(estimate: Estimate) -> tuple[str, str]:
     return f"**{text}**" if estimate.sign else text, f"{estimate.p_value:.2g}"
 
 
-def _trend_name(trend: Trend) -> str:
-    name = trend.first if trend.second is None else f"{trend.first} against {trend.second}"
-    return f"{trend.setting}: {name}" if trend.setting else name
-
-
 def _where(pair: Paired) -> str:
     """The two lines that a comparison names, and the panel they share."""
-    first, second = pair.first, pair.second
-    if first.scheme == second.scheme:
-        shared, names = [first.setting, first.scheme], (f"{first.place:g}", f"{second.place:g}")
-    else:
-        place = "" if first.place is None else f"{first.place:g}"
-        shared, names = [first.setting, place], (first.scheme, second.scheme)
+    (setting, first, place), (_, second, other_place) = _words(pair.first), _words(pair.second)
+    shared = (setting, place)
+    if first == second:
+        shared, first, second = (setting, first), place, other_place
     where = ", ".join(word for word in shared if word)
-    return f"{where}: {names[0]} against {names[1]}" if where else f"{names[0]} against {names[1]}"
+    return f"{where}: {first} against {second}" if where else f"{first} against {second}"

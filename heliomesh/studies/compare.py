@@ -1,7 +1,7 @@
 """All planners on one scenario, with common random numbers, and the models they lead to."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from heliomesh.jobs.steps import job_of
 from heliomesh.jobs.store import Store, opened
 from heliomesh.jobs.training import split_settings
 from heliomesh.learning.preflight import check_trainable
-from heliomesh.learning.run import Run, TrainingError
+from heliomesh.learning.run import Run
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.model.policy import Plan, Track
@@ -31,7 +31,7 @@ from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.simulation.diagnostics import Interval, Summary, columns, interval, summarise
 from heliomesh.simulation.trace import Trace, simulate
 from heliomesh.slot.agreement import agreed
-from heliomesh.studies.episodes import episodes_of, write_episodes
+from heliomesh.studies.episodes import write_episodes
 from heliomesh.studies.gap_ledger import GapLedger, joined, ledgers_in
 from heliomesh.studies.line import by_episode
 from heliomesh.studies.scores import Scores, scores
@@ -115,20 +115,14 @@ class Comparison:
 
     def save_runs(self, folder: str | Path) -> list[Path]:
         """Copy every trained run with its plan and trace to a folder of its own, as `heliomesh run` leaves them."""
-        return [
-            self._view(row, job, Path(folder) / f"{name}-{job.episode}")
-            for row in self.rows
-            for name in [re.sub(r"[^\w.=+-]+", "-", row.planner)]
-            for job in row.jobs
-        ]
-
-    def _view(self, row: Row, job: Job, folder: Path) -> Path:
-        """A run's folder, with the costs of all episodes of its plan."""
-        path = self._kept().view(job, folder)
-        if row.plan is not None and row.cost is not None and row.summary is not None:
-            bound = self.lower_bound if row.is_bounded else None
-            write_episodes(path, job.key(), episodes_of(job.seed, row.cost, row.summary, bound))
-        return path
+        found = []
+        for row, job in [(one, job) for one in self.rows for job in one.jobs]:
+            name = re.sub(r"[^\w.=+-]+", "-", row.planner)
+            path = self._kept().view(job, Path(folder) / f"{name}-{job.episode}")
+            if row.plan is not None and row.cost is not None and row.summary is not None:
+                write_episodes(path, job, row.cost, row.summary, self.lower_bound if row.is_bounded else None)
+            found.append(path)
+        return found
 
     def gap_ledgers(self, **work: Any) -> dict[str, GapLedger]:
         """What every trained planner loses against the lossless ideal, and through what, over common seeds.
@@ -147,16 +141,6 @@ class Comparison:
         if self.store is None:
             raise ScenarioError("store", "a store given to compare", "value None")
         return self.store
-
-
-@dataclass(frozen=True)
-class Comparing:
-    """Under what planners are compared: the same episodes for all."""
-
-    episodes: int = 64
-    seed: int = 0
-    memory_gib: float | None = None  # of each plan; default: the planner's own limit
-    kept: int = 0  # first episodes whose traces are kept, to train under them
 
 
 def _line(row: Row, own: Scores, base: Scores) -> dict[str, Any]:
@@ -222,18 +206,16 @@ def compare(
     schemes = in_variants(by_default if names is None else names)
     for scenario in [scheme.scenario(problem.scenario) for scheme in schemes] if train else []:
         check_trainable(scenario, training, seed)
-    under = Comparing(episodes, seed, memory_gib, train)
     with opened(store) as kept, kept.alone():
-        asked = Asked(problem, under, work, kept if store else None)
+        asked = Asked(problem, episodes, seed, work, kept if store else None, memory_gib, train)
         begun = asked.every_row(schemes)
         bound = lower_bound(problem, work.track) if certify or (certify is None and is_quick(problem)) else None
         rows = list(begun)
         if all(row.failure for row in rows):
             raise rows[0].error or ScenarioError(rows[0].planner, rows[0].failure)
-        result = _with_gaps(rows, _with_optimum(bound, problem, rows))
+        result = _with_gaps(rows, bound, problem)
         if train:
-            with_jobs = [replace(row, jobs=jobs_of(problem, row, under, train, training)) for row in result.rows]
-            result = replace(result, rows=trained_rows(with_jobs, kept, work))
+            result = replace(result, rows=asked.trained(result.rows, train, training, kept))
         return replace(result, store=kept) if store else result
 
 
@@ -246,47 +228,44 @@ def in_variants(given: Iterable[CodeOrName | Scheme]) -> list[Scheme]:
     ]
 
 
-def jobs_of(problem: Problem, row: Row, under: Comparing, train: int, training: TrainSettings) -> tuple[Job, ...]:
-    """The trainings of a row, one per episode: episode e is trained with seed + e."""
-    if row.plan is None:
-        return ()
-    base = replace(scheme_job(problem, row.scheme), seed=under.seed, training=training)
-    return tuple(by_episode(base, train))
-
-
 def scheme_job(problem: Problem, scheme: Scheme) -> Job:
     """The job of a scheme that plans as the problem is computed."""
     return scheme.job(job_of(problem, scheme.planner, scheme.options))
 
 
-def trained_rows(rows: Sequence[Row], store: Store, work: Execution) -> tuple[Row, ...]:
-    """Rows with their runs: with common random numbers, data and first weights."""
-    for row in rows:
-        if row.plan is not None and not store.has(row.jobs[0], "plan"):
-            store.put_plan(row.jobs[0], row.plan)
-        for job, trace in zip(row.jobs, row.traces, strict=False):  # later episodes were not simulated
-            if not store.has(job, "trace"):
-                store.put_trace(job, trace)
-    failed = store.train([job for row in rows for job in row.jobs], work)
-    return tuple(_trained_row(row, store, failed) for row in rows)
-
-
-def _trained_row(row: Row, store: Store, failed: Mapping[str, TrainingError]) -> Row:
-    """A row with its runs, or with why one failed: seeds are paired, so that the others would not serve."""
-    errors = [failed[job.key()] for job in row.jobs if job.key() in failed]
-    if errors:
-        return replace(row, traces=(), jobs=(), failure=str(errors[0]))
-    return replace(row, traces=(), runs=tuple(store.runs(row.jobs)))
-
-
 @dataclass(frozen=True)
 class Asked:
-    """What all planners are asked."""
+    """What all planners are asked, under the same episodes."""
 
     problem: Problem
-    under: Comparing
+    episodes: int
+    seed: int
     work: Execution
-    store: Store | None  # of plans, where they are kept
+    store: Store | None = None  # of plans, where they are kept
+    memory_gib: float | None = None  # of each plan; default: the planner's own limit
+    kept: int = 0  # first episodes whose traces are kept, to train under them
+
+    def trained(self, rows: Sequence[Row], train: int, training: TrainSettings, store: Store) -> tuple[Row, ...]:
+        """Rows with runs under the first episodes, or with why one failed: others of its planner would not serve.
+
+        Episode e is trained with seed + e: with common random numbers, data and first weights.
+        """
+        jobs: list[list[Job]] = []
+        for row in rows:
+            base = replace(scheme_job(self.problem, row.scheme), seed=self.seed, training=training)
+            jobs.append([] if row.plan is None else by_episode(base, train))
+            if row.plan is not None and not store.has(base, "plan"):
+                store.put_plan(base, row.plan)
+            for job, trace in zip(jobs[-1], row.traces, strict=False):  # later episodes were not simulated
+                if not store.has(job, "trace"):
+                    store.put_trace(job, trace)
+        failed = store.train([job for own in jobs for job in own], self.work)
+        found = []
+        for row, own in zip(rows, jobs, strict=True):
+            errors = [failed[job.key()] for job in own if job.key() in failed]
+            done = {"failure": str(errors[0])} if errors else {"jobs": tuple(own), "runs": tuple(store.runs(own))}
+            found.append(replace(row, traces=(), **done))
+        return tuple(found)
 
     def every_row(self, todo: Sequence[Scheme]) -> Iterator[Row]:
         """The rows of all schemes, in order; others begin at once where the work spreads."""
@@ -297,7 +276,7 @@ class Asked:
         if self.store is not None:
             jobs = [scheme_job(self.problem, self._limited(scheme)) for scheme in absent]
             self.store.tell_changed(jobs, "plan", self.work)
-        elsewhere = spread(partial(_rows_elsewhere, self.problem, self.under), absent)
+        elsewhere = spread(partial(_rows_elsewhere, replace(self, work=ALONE, store=None)), absent)
         tracked = iter(self.work.track(elsewhere, "plan and simulate", len(absent)))
         found = (self.tried(one) if self._has(one) else next(tracked) for one in todo)
         return (self._kept(row) for rows in found for row in rows)
@@ -314,11 +293,9 @@ class Asked:
 
     def _limited(self, scheme: Scheme) -> Scheme:
         """The scheme with the limit of memory, where there is one and the planner takes it."""
-        known = (
-            self.under.memory_gib is not None and "memory_gib" in find_planner(scheme.planner).options.model_fields
-        )
-        more = {"memory_gib": self.under.memory_gib} if known else {}
-        return replace(scheme, options={**scheme.options, **more})
+        if self.memory_gib is None or "memory_gib" not in find_planner(scheme.planner).options.model_fields:
+            return scheme
+        return replace(scheme, options={**scheme.options, "memory_gib": self.memory_gib})
 
     def tried(self, scheme: Scheme) -> list[Row]:
         """The scheme's rows, the last of which says how it failed; what ``track`` raises to cancel is raised."""
@@ -335,8 +312,7 @@ class Asked:
 
     def rows(self, scheme: Scheme) -> Iterator[Row]:
         """The scheme's row; where it does not fit, its refusal and then the next smaller variant it offers."""
-        under, asked = self.under, self._limited(scheme)
-        problem = self._problem(scheme)
+        problem, asked = self._problem(scheme), self._limited(scheme)
         try:
             made = self._plan(problem, asked)
         except TooLargeError as error:
@@ -345,8 +321,8 @@ class Asked:
             if smaller is not None:
                 yield from self.rows(replace(scheme, options=smaller))
             return
-        trace = simulate(problem, made, under.episodes, under.seed, track=self.work.track)
-        kept = tuple(trace.episode(number) for number in range(min(under.kept, under.episodes)))
+        trace = simulate(problem, made, self.episodes, self.seed, track=self.work.track)
+        kept = tuple(trace.episode(number) for number in range(min(self.kept, self.episodes)))
         label = made.planner if scheme.label == find_planner(scheme.planner).name else scheme.label
         yield Row(label, asked, made, summarise(trace), trace.cost, traces=kept)
 
@@ -368,9 +344,9 @@ class Asked:
         return agreed(problem, made, scheme.agree)
 
 
-def _rows_elsewhere(problem: Problem, under: Comparing, one: Scheme) -> list[Row]:
+def _rows_elsewhere(asked: Asked, one: Scheme) -> list[Row]:
     """A scheme's rows, made by another process; not every error can be sent from there."""
-    return [replace(row, error=None) for row in Asked(problem, under, ALONE, None).tried(one)]
+    return [replace(row, error=None) for row in asked.tried(one)]
 
 
 def _label(scheme: Scheme) -> str:
@@ -409,20 +385,16 @@ def _noting(
         raise
 
 
-def _with_optimum(bound: float | None, problem: Problem, rows: Sequence[Row]) -> float | None:
-    """The certified bound; where batteries never leave the grid, the exact optimum is one too."""
-    if bound is None or not problem.grid_is_exact:
-        return bound
-    planned = [row.plan for row in rows if row.planner == "centralized" and row.is_bounded]
-    exact = [plan.expected_cost for plan in planned if plan is not None]
-    return max([bound, *(cost for cost in exact if cost is not None)])
-
-
-def _with_gaps(rows: list[Row], bound: float | None) -> Comparison:
+def _with_gaps(rows: list[Row], bound: float | None, problem: Problem) -> Comparison:
     """Relative gaps to the certified bound, else to the best planner.
 
-    The bound speaks of the problem's action set, so plans with others have no gap to it.
+    Where batteries never leave the grid, the exact optimum is a bound too. The bound speaks of the problem's action
+    set, so plans with others have no gap to it.
     """
+    if bound is not None and problem.grid_is_exact:
+        optima = [row.plan for row in rows if row.planner == "centralized" and row.is_bounded]
+        exact = [plan.expected_cost for plan in optima if plan is not None]
+        bound = max([bound, *(cost for cost in exact if cost is not None)])
     costs = [(row.planner, row.cost) for row in rows if row.cost is not None]
     if not costs:
         return Comparison(tuple(rows), "nothing: no planner fits", bound)
@@ -431,10 +403,7 @@ def _with_gaps(rows: list[Row], bound: float | None) -> Comparison:
     else:
         planner, base = min(costs, key=lambda entry: float(np.mean(entry[1])))
         reference = f"the best planner ({planner})"
-    bounded = [
-        row.plan is not None and (bound is None or (row.plan.picks_actions and row.scheme.keeps_bound))
-        for row in rows
-    ]
+    bounded = [row.plan is not None and (bound is None or row.is_bounded) for row in rows]
     per_slot = abs(float(base.mean())) or 1.0
     with_gap = [
         replace(row, gap=interval((row.cost - base) / per_slot)) if whether and row.cost is not None else row

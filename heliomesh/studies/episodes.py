@@ -1,6 +1,6 @@
 """All episodes that a plan was simulated under, noted beside a trained run, which knows only one of them."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heliomesh.common.durable import Sealed, without_nan
+from heliomesh.jobs.job import Job
 from heliomesh.learning.run import TrainingError
 from heliomesh.simulation.diagnostics import Summary
 
@@ -27,25 +28,14 @@ class EpisodeCosts:
     delivery: float | None  # share of sent packets that arrive; None where nothing is sent
     lower_bound: float | None  # certified, per slot, where the comparison has one for the plan's actions
 
-    @property
-    def costs(self) -> npt.NDArray[np.float64]:
-        """(episode,)."""
-        return np.array(self.cost)
 
-
-def episodes_of(
-    seed: int, cost: npt.NDArray[np.float64], summary: Summary, lower_bound: float | None = None
-) -> EpisodeCosts:
-    """What is kept of a simulated plan; ``cost`` is (episode,)."""
-    shares = without_nan({name: getattr(summary, name) for name in _SHARES})
-    return EpisodeCosts(seed, tuple(cost.tolist()), **shares, lower_bound=lower_bound)
-
-
-def write_episodes(folder: Path, key: str, episodes: EpisodeCosts) -> None:
-    """Keep them in the folder of the run that has this key."""
-    facts = asdict(episodes)
-    shares = {name: facts.pop(name) for name in (*_SHARES, "lower_bound")}
-    _FILE.write(folder / EPISODES, {"key": key, **facts, "shares": shares})
+def write_episodes(
+    folder: Path, job: Job, cost: npt.NDArray[np.float64], summary: Summary, lower_bound: float | None
+) -> None:
+    """Keep those of the job's plan in the folder of its run; ``cost`` is (episode,)."""
+    shares = {name: getattr(summary, name) for name in _SHARES}
+    content = {"key": job.key(), "seed": job.seed, "cost": cost.tolist()}
+    _FILE.write(folder / EPISODES, content | {"shares": without_nan(shares | {"lower_bound": lower_bound})})
 
 
 def read_episodes(folder: Path, key: str) -> EpisodeCosts | None:

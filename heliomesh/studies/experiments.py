@@ -56,10 +56,6 @@ class Task:
             merged |= more
         return Scenario.load(network).override(merged)
 
-    def seeds(self, quick: bool, factor: int = 1) -> int:
-        """Number of paired seeds; quick versions have three."""
-        return 3 if quick else factor * self.full_seeds
-
     def line(
         self,
         quick: bool,
@@ -70,9 +66,9 @@ class Task:
         factor: int = 1,
         place: float | None = None,
     ) -> Line:
-        """One scheme on a network with this task and further changes."""
+        """One scheme on a network with this task and further changes; quick versions have three paired seeds."""
         scenario = self.scenario(quick, *changes, network=network)
-        return Line("", scheme, scenario, self.seeds(quick, factor), setting, place)
+        return Line("", scheme, scenario, 3 if quick else factor * self.full_seeds, setting, place)
 
     def grid(
         self,
@@ -222,18 +218,13 @@ _FORMATS: tuple[Format, ...] = ("float32", "float16", "int8", "top-k")
 _FLOAT32_SECOND = 2.0  # the paper's transmission time
 
 
-def _transmit_second(dataset: str, on_air: Format) -> float:
-    """Transmission time [s] of the dataset's model, in proportion to its bits."""
-    sent, whole = (update_bits(Learning(dataset=dataset, on_air=one)) for one in (on_air, "float32"))
-    return _FLOAT32_SECOND * sent / whole
-
-
 def _on_air(quick: bool) -> list[Line]:
     """Every format in its own share of two seconds, and two of them in the time of float32, under its very traces."""
     dataset = FASHION_MNIST.scenario(quick).learning.dataset
+    bits = {on_air: update_bits(Learning(dataset=dataset, on_air=on_air)) for on_air in _FORMATS}
     sent: dict[str, Changes] = {
-        on_air: {"learning.on_air": on_air, "energy.transmit_second": _transmit_second(dataset, on_air)}
-        for on_air in _FORMATS
+        on_air: {"learning.on_air": on_air, "energy.transmit_second": _FLOAT32_SECOND * own / bits["float32"]}
+        for on_air, own in bits.items()
     }
     sent |= {f"{on_air}, in 2 s": {"learning.on_air": on_air} for on_air in ("int8", "top-k")}
     line = partial(FASHION_MNIST.line, quick, network="geometric30")

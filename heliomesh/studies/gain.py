@@ -11,10 +11,10 @@ import numpy.typing as npt
 from heliomesh.common.arguments import Count, NotEmpty, checked
 from heliomesh.jobs.store import opened
 from heliomesh.jobs.training import Settings, split_settings
-from heliomesh.learning.run import Run
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.studies.line import LOSSLESS, Line, Scheme, grouped_runs
+from heliomesh.studies.results import Result
 
 # The paper's devices train and send in one action, and keep the weight of packets that are lost. Both rules are
 # named, since a scenario may name another than the default.
@@ -40,43 +40,16 @@ RIVALS: Schemes = (
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One scheme's runs over common seeds."""
-
-    label: str
-    runs: tuple[Run, ...]
-
-    def final(self, name: str) -> npt.NDArray[np.float64]:
-        """A metric at the end of every run; (seed,)."""
-        return np.array([run.final[name] for run in self.runs])
-
-    @property
-    def accuracy(self) -> npt.NDArray[np.float64]:
-        """Mean over devices at the end, in percent; (seed,)."""
-        return 100 * self.final("accuracy_mean")
-
-    @property
-    def accuracy_over_run(self) -> npt.NDArray[np.float64]:
-        """Mean over devices and evaluated slots, in percent; (seed,)."""
-        return np.array([100 * run.metrics["accuracy_mean"].mean() for run in self.runs])
-
-    def facts(self) -> dict[str, list[float]]:
-        """Accuracies in percent and the energy spent [J], by seed, as commands print them."""
-        own = {"accuracy": self.accuracy, "accuracy over the run": self.accuracy_over_run}
-        return {name: values.tolist() for name, values in {**own, "spent_joule": self.final("spent_joule")}.items()}
-
-
-@dataclass(frozen=True)
 class Gain:
     """All schemes; the first is what the others are compared with."""
 
-    arms: tuple[Arm, ...]
+    arms: tuple[Result, ...]
 
-    def over(self, arm: Arm) -> Interval:
+    def over(self, arm: Result) -> Interval:
         """How many points the first scheme is better than another at the end, paired by seed."""
         return interval(self.gained(arm))
 
-    def gained(self, arm: Arm) -> npt.NDArray[np.float64]:
+    def gained(self, arm: Result) -> npt.NDArray[np.float64]:
         """The same by seed; (seed,)."""
         return self.arms[0].accuracy - arm.accuracy
 
@@ -115,4 +88,4 @@ def gain(
     lines = [Line("gain", scheme, scenario.override(changes), seeds) for scheme, changes in schemes]
     with opened(folder) as store:
         runs = grouped_runs(store, [line.jobs(training) for line in lines], work)
-    return Gain(tuple(Arm(line.scheme.label, own) for line, own in zip(lines, runs, strict=True)))
+    return Gain(tuple(map(Result, lines, runs)))

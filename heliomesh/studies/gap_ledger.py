@@ -16,7 +16,7 @@ and the three sum to the gap. A part below zero is a gain.
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -139,8 +139,18 @@ def ledgers_in(store: Store, jobs: Sequence[Job], work: Execution = ALONE) -> li
     places = [store.place(job, "run") / LEDGER for job in jobs]
     absent = [number for number, place in enumerate(places) if not place.exists()]
     pairs = _counterfactual_runs(store, [jobs[number] for number in absent], work)
-    for number, pair in zip(absent, pairs, strict=True):
-        _write(places[number], jobs[number], _accuracies(runs[number], *pair))
+    for number, (ideal, arrived) in zip(absent, pairs, strict=True):
+        run, place = runs[number], places[number]
+        accuracies = {
+            "ideal": ideal.final["accuracy_mean"],
+            "all_arrive": arrived.final["accuracy_mean"],
+            "all_arrive_average": arrived.final["average_accuracy"],
+            "average": run.final["average_accuracy"],
+            "accuracy": run.final["accuracy_mean"],
+        }
+        make_folder(place.parent)
+        _LEDGER_FILE.write(place, {"key": jobs[number].key(), "accuracies": accuracies})
+        shutil.rmtree(place.parent / COUNTERFACTUALS, ignore_errors=True)
     return [read_ledger(place, job.key()) for place, job in zip(places, jobs, strict=True)]
 
 
@@ -175,23 +185,6 @@ def all_arrive(trace: Trace) -> Trace:
         error_prob=np.zeros_like(trace.error_prob),
         update_loss=np.where(trace.scheduled, 0.0, trace.update_loss),
     )
-
-
-def _accuracies(run: Run, ideal: Run, arrived: Run) -> dict[str, float]:
-    """The fields of a ledger of one seed."""
-    return {
-        "ideal": ideal.final["accuracy_mean"],
-        "all_arrive": arrived.final["accuracy_mean"],
-        "all_arrive_average": arrived.final["average_accuracy"],
-        "average": run.final["average_accuracy"],
-        "accuracy": run.final["accuracy_mean"],
-    }
-
-
-def _write(place: Path, job: Job, accuracies: Mapping[str, float]) -> None:
-    make_folder(place.parent)
-    _LEDGER_FILE.write(place, {"key": job.key(), "accuracies": accuracies})
-    shutil.rmtree(place.parent / COUNTERFACTUALS, ignore_errors=True)
 
 
 def read_ledger(place: Path, key: str) -> GapLedger:

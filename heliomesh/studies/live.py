@@ -6,8 +6,13 @@ the devices that are there, and
 
     recovered share = (stale − re-planned) / (stale − fresh),
 
-whose interval is that of a ratio of means (delta method), paired by episode. Models are trained under the first
-episodes of all three, and under the first plan in a world that does not change (`studies/survivors.py`).
+whose interval is that of a ratio of means (delta method), paired by episode.
+
+Models are trained under the first episodes of all three, and under the first plan in a world that does not change:
+*unchanged*. These four runs of a seed have common random numbers, data and first weights, so they are the same until
+the first change. Accuracy is the mean over the devices that are there at the end, in all four. A device that is gone
+neither trains nor sends nor hears, so its model stays as it was: it serves nobody, and no plan can do anything about
+it. It counts in no mean, not even in the unchanged run, so that all runs are judged by the same devices.
 """
 
 import math
@@ -22,25 +27,96 @@ import numpy.typing as npt
 
 from heliomesh.common.arguments import Count, Index, Probability, checked
 from heliomesh.common.catalog import CodeOrName
+from heliomesh.common.durable import make_folder, write_text
 from heliomesh.field.living.change import Era, eras
 from heliomesh.field.living.conditional_plan import Answering, ConditionalPlan
 from heliomesh.field.living.conditions import Conditions
 from heliomesh.field.living.detector import USUAL_FALSE_ALARM_PROB, Watch
-from heliomesh.field.living.reaction import Sampling, costs_by_slot, first_answer, reacting
+from heliomesh.field.living.reaction import REACTIONS, Sampling, costs_by_slot, first_answer, reacting
 from heliomesh.field.living.replanning import Alarm, Replanning
 from heliomesh.jobs.steps import job_of, planned
 from heliomesh.jobs.store import opened
 from heliomesh.jobs.training import Settings, split_settings
 from heliomesh.learning.preflight import check_trainable
+from heliomesh.learning.run import Run
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.errors import refuse
 from heliomesh.simulation.diagnostics import Interval, columns, interval, ratio_interval
-from heliomesh.studies.survivors import Survivors, survivors, there_at_the_end
+from heliomesh.studies.line import by_episode, grouped_runs
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Array = npt.NDArray[np.float64]
+
+
+UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True)
+class Survivors:
+    """Runs by plan and seed: unchanged, stale, re-planned, fresh."""
+
+    devices: tuple[int, ...]  # that are there at the end
+    change_slot: int
+    runs: Mapping[str, Sequence[Run]]  # by plan, one per seed
+
+    def accuracy(self, plan: str) -> Array:
+        """Mean over the devices that are left, in percent; (seed, evaluated slot)."""
+        return np.stack([100 * run.accuracy[:, self.devices].mean(1) for run in self.runs[plan]])
+
+    def final(self, plan: str) -> Array:
+        """The same at the end; (seed,)."""
+        last: Array = self.accuracy(plan)[:, -1]
+        return last
+
+    def since_change(self, plan: str) -> Array:
+        """Mean over the evaluations after the first change; (seed,)."""
+        after: Array = self.accuracy(plan)[:, self.slots > self.change_slot].mean(1)
+        return after
+
+    def facts(self) -> dict[str, Any]:
+        """Who is left, and their accuracies by plan and seed, as commands print them."""
+        return {
+            "devices at the end": list(self.devices),
+            "accuracy": {plan: self.final(plan).tolist() for plan in self.runs},
+            "accuracy since the change": {plan: self.since_change(plan).tolist() for plan in self.runs},
+        }
+
+    @property
+    def slots(self) -> Array:
+        """Slots done at each evaluation; (evaluated slot,)."""
+        return next(iter(self.runs.values()))[0].metrics["slot"]
+
+    def table(self) -> "pd.DataFrame":
+        """One line per plan: accuracies in percent, and differences in points, paired by seed; 95 % half-widths."""
+        import pandas as pd
+
+        lines = []
+        for plan in self.runs:
+            own = {"accuracy": self.final(plan), "since_change": self.since_change(plan)}
+            own |= {f"against_{other}": self.final(plan) - self.final(other) for other in (UNCHANGED, "stale")}
+            lines.append({"plan": plan, **columns(**{name: interval(values) for name, values in own.items()})})
+        return pd.DataFrame(lines)
+
+    def curves(self) -> "pd.DataFrame":
+        """One line per plan, seed and evaluated slot: accuracy in percent over the devices that are left."""
+        import pandas as pd
+
+        parts = [
+            pd.DataFrame({"plan": plan, "seed": seed, "slot": self.slots.astype(int), "accuracy": row})
+            for plan in self.runs
+            for seed, row in enumerate(self.accuracy(plan))
+        ]
+        return pd.concat(parts, ignore_index=True)
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write both tables as CSV, ``accuracy.csv`` and ``curves.csv``; returns the files."""
+        make_folder(Path(folder))
+        tables = {"accuracy.csv": self.table(), "curves.csv": self.curves()}
+        for name, table in tables.items():
+            write_text(Path(folder) / name, table.to_csv(index=False))
+        return [Path(folder) / name for name in tables]
 
 
 @dataclass(frozen=True)
@@ -156,7 +232,8 @@ def live(
     ScenarioError
         Where a change is wrong; else as `run` does.
     """
-    truth = _truth(problem, changes)
+    truth = eras(problem, changes)
+    refuse(len(truth) < 2, "changes", "a change after slot 0", f"value {', '.join(changes)!r}")
     training, work = split_settings({"keep_weights": False, **settings})
     there = there_at_the_end(problem, truth)
     if train:
@@ -171,14 +248,17 @@ def live(
         if not train:
             return trial
         changing = replace(asked, changes=tuple(changes), false_alarm_prob=false_alarm_prob)
-        return replace(trial, models=survivors(store, changing, train, there, trial.change_slot, work))
+        jobs = {UNCHANGED: asked} | {reaction: replace(changing, reaction=reaction) for reaction in REACTIONS}
+        runs = grouped_runs(store, [by_episode(job, train) for job in jobs.values()], work)
+        return replace(trial, models=Survivors(there, trial.change_slot, dict(zip(jobs, runs, strict=True))))
 
 
-def _truth(problem: Problem, changes: Sequence[str]) -> tuple[Era, ...]:
-    """The truth over time, after a check of what was asked."""
-    truth = eras(problem, changes)
-    refuse(len(truth) < 2, "changes", "a change after slot 0", f"value {', '.join(changes)!r}")
-    return truth
+def there_at_the_end(problem: Problem, truth: Sequence[Era]) -> tuple[int, ...]:
+    """Devices that are there after the last change; raises ScenarioError where nobody is."""
+    away = truth[-1].conditions.away
+    there = tuple(device for device in range(problem.num_devices) if device not in away)
+    refuse(not there, "changes", "at least one device alive at the end", "number 0")
+    return there
 
 
 def _costs(

@@ -18,12 +18,12 @@ import numpy as np
 
 from heliomesh.common.arguments import Index, checked
 from heliomesh.common.streams import stream
+from heliomesh.jobs.steps import lossless
 from heliomesh.jobs.training import train
-from heliomesh.model.policy import Decision, Observation
 from heliomesh.model.problem import build
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
-from heliomesh.simulation.trace import Trace, simulate
+from heliomesh.simulation.trace import Trace
 from heliomesh.slot.learning_model import guessed_unlikeness
 from heliomesh.tasks.dataset import Dataset, load_dataset
 from heliomesh.tasks.partition import split
@@ -66,18 +66,14 @@ def pilot(scenario: Scenario, *, seed: Index | None = None, **settings: Any) -> 
     started = time.perf_counter()
     dataset = load_dataset(scenario.learning)
     distance = label_distance(scenario, dataset, seed)
-    short = scenario.override(
-        {
-            "slots": _TOGETHER + _AGREEING + 1,
-            "learning.aggregation": "model",
-            "cost.deadline": "end",
-        }
-    )
+    slots = _TOGETHER + _AGREEING + 1
+    short = scenario.override({"slots": slots, "learning.aggregation": "model", "cost.deadline": "end"})
+    scored = replace(dataset, test_inputs=dataset.train_inputs[:_SCORED], test_labels=dataset.train_labels[:_SCORED])
     run = train(
         short,
         _pilot_trace(short),
         seed=seed,
-        dataset=_scored_on_training(dataset),
+        dataset=scored,
         **{"evaluate_every": _TOGETHER + _AGREEING, "device_samples": _SCORED, **settings},
     )
     agreed, average, devices = (float(run.metrics[name][at]) for name, at in _READ)
@@ -101,26 +97,14 @@ def label_distance(scenario: Scenario, dataset: Dataset, seed: int | None = None
     return float(((laws - everyone) ** 2).sum(1).mean())
 
 
-def _scored_on_training(dataset: Dataset) -> Dataset:
-    """The dataset with some of its training samples in place of the test samples."""
-    return replace(dataset, test_inputs=dataset.train_inputs[:_SCORED], test_labels=dataset.train_labels[:_SCORED])
-
-
-class _Idle:
-    """Nobody does anything."""
-
-    def decide(self, slot: int, seen: Observation) -> Decision:
-        """No power and no training."""
-        return Decision(seen.battery_joule * 0, seen.battery_joule < 0)
-
-
 def _pilot_trace(short: Scenario) -> Trace:
     """All train and all arrive, then all only average, and in the last slot all train alone."""
-    quiet = simulate(build(short), _Idle(), 1)
+    quiet = lossless(build(short), 1)
     slots = np.arange(short.slots).reshape(1, -1, 1)
     alone = slots == short.slots - 1
     return replace(
         quiet,
+        power_watt=np.zeros_like(quiet.power_watt),
         scheduled=np.broadcast_to((slots < _TOGETHER) | alone, quiet.scheduled.shape).copy(),
         delivered=np.broadcast_to(~alone, quiet.delivered.shape).copy(),
     )

@@ -20,18 +20,7 @@ from heliomesh.learning.trainer import Execution
 from heliomesh.model.problem import torch_device
 from heliomesh.studies.experiments import Experiment, experiments
 from heliomesh.studies.line import Line
-from heliomesh.studies.results import (
-    Against,
-    Final,
-    Paired,
-    Result,
-    Trend,
-    compared,
-    final,
-    result_of,
-    stored_runs,
-    trends,
-)
+from heliomesh.studies.results import Against, Paired, Result, Trend, compared, result_of, stored_runs, trends
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,21 +44,16 @@ class Figure:
         return len(self.results) + len(self.absent)
 
     @property
-    def finals(self) -> list[Final]:
-        """The ends of all lines."""
-        return [final(result) for result in self.results]
-
-    @property
     def comparisons(self) -> list[Paired]:
         """What the figure is about, paired by seed."""
-        return compared(self.finals, self.against)
+        return compared(self.results, self.against)
 
     @property
     def trends(self) -> list[Trend]:
         """Slopes along the horizontal axis, where there is one and pairs are compared."""
         if not self.place or isinstance(self.against, str | int | float):
             return []
-        return trends(self.finals, self.against)
+        return trends(self.results, self.against)
 
     def table(self) -> "pd.DataFrame":
         """One row per line and seed: setting, scheme, place, accuracies in percent, cost."""
@@ -77,9 +61,9 @@ class Figure:
 
         numbers = ("accuracy", "accuracy_over_run", "average_accuracy", "cost")
         return pd.DataFrame(
-            {"setting": one.setting, "scheme": one.scheme, "place": one.place, "seed": seed}
+            {"setting": one.line.setting, "scheme": one.label, "place": one.line.place, "seed": seed}
             | {name: getattr(one, name)[number] for name in numbers}
-            for one in self.finals
+            for one in self.results
             for number, seed in enumerate(one.seeds)
         )
 
@@ -136,7 +120,7 @@ def reproduce(
 def _tell_other_versions(found: Sequence[Figure], work: Execution) -> None:
     """Say which packed runs were computed with other versions than a run would be now."""
     here = versions()
-    stored = [result.facts.get("versions") for figure in found for result in figure.results]
+    stored = [result.runs[0].provenance.get("versions") for figure in found for result in figure.results]
     texts = [_versions_text(one) for one in stored if isinstance(one, dict)]
     for text, count in Counter(texts).items():
         if text != _versions_text(here):

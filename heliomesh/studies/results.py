@@ -2,12 +2,9 @@
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
-from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from heliomesh.jobs.job import MACHINE, Job
 from heliomesh.jobs.store import Store
@@ -16,63 +13,98 @@ from heliomesh.model.problem import compute_joule
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.studies.line import Line
 
-_SHOWN = ("accuracy_mean", "average_accuracy", "spent_joule")  # columns of the curves
+_SHOWN = ("slot", "accuracy_mean", "average_accuracy", "spent_joule")  # metrics
+_NOTED = ("cost", "participation", "delivery")  # facts of provenance
 Against = Sequence[tuple[str, str]] | str | float
 _LARGEST = 1e100  # squares must stay numbers
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Result:
-    """The runs of a line."""
+    """The runs of a line, one per seed; accuracies in percent."""
 
     line: Line
-    curves: pd.DataFrame  # one row per seed and evaluated slot: the trainer's columns and ``seed``
-    facts: dict[str, Any]  # cost by seed, mean shares, and what the first run says of itself
+    runs: tuple[Run, ...]
+
+    @property
+    def label(self) -> str:
+        """The scheme's."""
+        return self.line.scheme.label
+
+    def final(self, name: str) -> Floats:
+        """A metric at the end of every run; (seed,)."""
+        return np.array([run.final[name] for run in self.runs])
+
+    def noted(self, fact: str) -> Floats:
+        """A fact of every run's provenance; (seed,)."""
+        return np.array([run.provenance[fact] for run in self.runs])
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Training seeds; (seed,)."""
+        return tuple(run.provenance["seed"] for run in self.runs)
+
+    @property
+    def accuracy(self) -> Floats:
+        """Mean over devices at the end; (seed,)."""
+        return 100 * self.final("accuracy_mean")
+
+    @property
+    def accuracy_over_run(self) -> Floats:
+        """Mean over devices and evaluated slots; (seed,)."""
+        return np.array([100 * run.metrics["accuracy_mean"].mean() for run in self.runs])
+
+    @property
+    def average_accuracy(self) -> Floats:
+        """Of the average model at the end; (seed,)."""
+        return 100 * self.final("average_accuracy")
+
+    @property
+    def curve(self) -> tuple[Floats, Floats]:
+        """Evaluated slots (slot,) and the devices' mean accuracy (slot, seed)."""
+        return self.runs[0].metrics["slot"], 100 * np.stack([run.metrics["accuracy_mean"] for run in self.runs], 1)
+
+    @property
+    def cost(self) -> Floats:
+        """Update loss per slot, summed over devices; (seed,)."""
+        return self.noted("cost")
+
+    @property
+    def radio_joule(self) -> Floats | None:
+        """What devices spent on sending [J]: all but training; (seed,). None where training differs by device."""
+        compute = compute_joule(self.line.scenario)
+        if len(set(compute)) > 1:
+            return None
+        slots_trained = self.noted("participation") * self.line.scenario.slots * len(compute)
+        return self.final("spent_joule") - slots_trained * compute[0]
 
     @property
     def computed_with(self) -> str:
         """Versions of what computed the runs, and the processor; an empty text where they do not say it."""
-        versions, machine = (self.facts.get(name) for name in ("versions", "machine"))
+        versions, machine = (self.runs[0].provenance.get(name) for name in ("versions", "machine"))
         if not isinstance(versions, dict) or not isinstance(machine, dict):
             return ""
         chip = machine.get("gpu") or machine.get("processor") or machine.get("machine")  # as the first runs name it
         return f"numpy {versions.get('numpy')}, torch {versions.get('torch')}, {chip}"
 
-    @property
-    def missing(self) -> int:
-        """Seeds that have no run."""
-        return self.line.num_seeds - int(self.curves["seed"].nunique())
+    def facts(self) -> dict[str, list[float]]:
+        """Accuracies and the energy spent [J], by seed, as commands print them."""
+        own = {"accuracy": self.accuracy, "accuracy over the run": self.accuracy_over_run}
+        return {name: values.tolist() for name, values in {**own, "spent_joule": self.final("spent_joule")}.items()}
 
 
 def result_of(line: Line, runs: Sequence[Run]) -> Result:
     """Runs of a line in the order of their seeds; raises TrainingError where stored numbers are none."""
-    by_run = [pd.DataFrame({"seed": seed, **run.metrics}) for seed, run in enumerate(runs)]
-    curves = pd.concat(by_run, ignore_index=True)
-    for column in ("slot", *_SHOWN):
-        if column not in curves or not curves[column].abs().le(_LARGEST).all():
+    for column in _SHOWN:
+        if not all(column in run.metrics and (abs(run.metrics[column]) <= _LARGEST).all() for run in runs):
             raise TrainingError(line.name, f"finite numbers in column {column}", ": others")
-    by_seed = {name: _numbers(line, runs, name) for name in ("cost", "participation", "delivery")}
-    means = {name: fmean(by_seed[name]) for name in ("participation", "delivery")}
-    radio_joule = _radio_joule(line, runs, by_seed["participation"])
-    facts = {**runs[0].provenance, "cost": by_seed["cost"], **means, "radio_joule": radio_joule}
-    return Result(line, curves, facts)
-
-
-def _radio_joule(line: Line, runs: Sequence[Run], participation: Sequence[float]) -> list[float] | None:
-    """What devices spent on sending [J], of every seed: all but training; None where training differs by device."""
-    compute = compute_joule(line.scenario)
-    if len(set(compute)) > 1:
-        return None
-    slots_trained = [share * line.scenario.slots * len(compute) for share in participation]
-    return [run.final["spent_joule"] - slots * compute[0] for run, slots in zip(runs, slots_trained, strict=True)]
-
-
-def _numbers(line: Line, runs: Sequence[Run], fact: str) -> list[float]:
-    """A fact of every seed; raises TrainingError where one is no number."""
-    stored = [run.provenance.get(fact) for run in runs]
-    if not all(_is_number(value) for value in stored):
-        raise TrainingError(line.name, f"{fact} of {len(runs)} seeds in numbers", f"value {stored!r:.60}")
-    return [float(value) for value in stored if _is_number(value)]
+    for fact in _NOTED:
+        stored = [run.provenance.get(fact) for run in runs]
+        if not all(isinstance(value, int | float) and abs(value) <= _LARGEST for value in stored):
+            raise TrainingError(line.name, f"{fact} of {len(runs)} seeds in numbers", f"value {stored!r:.60}")
+    return Result(line, tuple(runs))
 
 
 def stored_runs(store: Store, jobs: Sequence[Job]) -> list[Run] | None:
@@ -87,24 +119,7 @@ def stored_runs(store: Store, jobs: Sequence[Job]) -> list[Run] | None:
 
 def _way(run: Run) -> tuple[str, ...]:
     """On what a run was trained, and with which versions where its identity has them."""
-    identity = run.provenance["identity"]
-    return tuple(str(identity.get(part)) for part in MACHINE)
-
-
-@dataclass(frozen=True)
-class Final:
-    """One line over its horizon; accuracies in percent."""
-
-    setting: str
-    scheme: str
-    place: float | None
-    accuracy: npt.NDArray[np.float64]  # (seed,) mean over devices, at the end
-    accuracy_over_run: npt.NDArray[np.float64]  # (seed,) mean over devices and evaluated slots
-    average_accuracy: npt.NDArray[np.float64]  # (seed,) of the average model, at the end
-    cost: npt.NDArray[np.float64]  # (seed,) update loss per slot, summed over devices
-    spent_joule: npt.NDArray[np.float64]  # (seed,) by all devices in all slots
-    seeds: tuple[int, ...]  # (seed,) rising: what the entries above belong to
-    radio_joule: npt.NDArray[np.float64] | None = None  # (seed,) of it on sending; None where that is not known
+    return tuple(str(run.provenance["identity"].get(part)) for part in MACHINE)
 
 
 @dataclass(frozen=True)
@@ -129,8 +144,8 @@ class Paired:
     One evaluation is noisy, as SGD is; the mean over a run's evaluations tells smaller differences apart.
     """
 
-    first: Final
-    second: Final
+    first: Line
+    second: Line
     at_end: Estimate
     over_run: Estimate
 
@@ -149,46 +164,24 @@ class Trend:
     over_run: Estimate
 
 
-def final(result: Result) -> Final:
-    """The last row of every seed and their mean."""
-    by_seed = result.curves.sort_values(["seed", "slot"]).groupby("seed")
-    last = by_seed.last()
-    return Final(
-        result.line.setting,
-        result.line.scheme.label,
-        result.line.place,
-        100 * last["accuracy_mean"].to_numpy(),
-        100 * by_seed["accuracy_mean"].mean().to_numpy(),
-        100 * last["average_accuracy"].to_numpy(),
-        np.array(result.facts["cost"]),
-        last["spent_joule"].to_numpy(),
-        seeds_of(result),
-        None if result.facts["radio_joule"] is None else np.array(result.facts["radio_joule"]),
-    )
-
-
-def seeds_of(result: Result) -> tuple[int, ...]:
-    """The seeds of a result, rising."""
-    return tuple(sorted(result.curves["seed"].unique().tolist()))
-
-
-def num_common_seeds(seeds_by_name: Iterable[tuple[str, tuple[int, ...]]]) -> int:
+def num_common_seeds(results: Iterable[Result]) -> int:
     """How many seeds all lines begin with, the shortest line's number; others would have met other random numbers.
 
     Raises TrainingError where a line's seeds are not the first of a longer line's.
     """
-    (first, expected), *others = seeds_by_name
-    for name, actual in others:
-        if any(one != other for one, other in zip(expected, actual, strict=False)):
-            raise TrainingError(name, f"the seeds {list(expected)} of {first}, to pair them by", f"{list(actual)}")
-    return min([len(expected), *(len(actual) for _, actual in others)])
+    first, *others = results
+    for other in others:
+        if any(one != its for one, its in zip(first.seeds, other.seeds, strict=False)):
+            expected = f"the seeds {list(first.seeds)} of {_named(first.line)}, to pair them by"
+            raise TrainingError(_named(other.line), expected, f"{list(other.seeds)}")
+    return min(len(one.seeds) for one in (first, *others))
 
 
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and abs(value) <= _LARGEST
+def _named(line: Line) -> str:
+    return " ".join(str(word) for word in (line.setting, line.scheme.label, line.place) if word not in ("", None))
 
 
-def estimate(points: npt.NDArray[np.float64]) -> Estimate:
+def estimate(points: Floats) -> Estimate:
     """From one number per seed."""
     from scipy.stats import ttest_1samp  # slow to import and needed here only
 
@@ -196,25 +189,15 @@ def estimate(points: npt.NDArray[np.float64]) -> Estimate:
     return Estimate(interval(points), float("nan") if alike else float(ttest_1samp(points, 0).pvalue))
 
 
-def paired(first: Final, second: Final) -> Paired:
+def paired(first: Result, second: Result) -> Paired:
     """Compare two lines over the seeds that both have; raises TrainingError where their seeds differ."""
-    common = num_common_seeds((_named(one), one.seeds) for one in (first, second))
+    common = num_common_seeds((first, second))
     at_end = first.accuracy[:common] - second.accuracy[:common]
     over_run = first.accuracy_over_run[:common] - second.accuracy_over_run[:common]
-    return Paired(first, second, estimate(at_end), estimate(over_run))
+    return Paired(first.line, second.line, estimate(at_end), estimate(over_run))
 
 
-def _named(one: Final) -> str:
-    return " ".join(str(word) for word in (one.setting, one.scheme, one.place) if word not in ("", None))
-
-
-def accuracy_curve(result: Result) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Evaluated slots (slot,) and the devices' mean accuracy in percent (slot, seed)."""
-    table = result.curves.pivot(index="slot", columns="seed", values="accuracy_mean")
-    return table.index.to_numpy(dtype=np.float64), 100 * table.to_numpy(dtype=np.float64)
-
-
-def compared(finals: Sequence[Final], against: Against) -> list[Paired]:
+def compared(results: Sequence[Result], against: Against) -> list[Paired]:
     """Paired comparisons of what a figure is about, panel by panel.
 
     ``against`` lists pairs of schemes; or is one scheme, or one place on the horizontal axis, with which all others
@@ -222,46 +205,44 @@ def compared(finals: Sequence[Final], against: Against) -> list[Paired]:
     """
     places = isinstance(against, int | float)  # of one scheme, else schemes at one place
     found = []
-    for own in _grouped(finals, lambda one: (one.setting, one.scheme if places else one.place)):
+    for own in _grouped(results, lambda one: (one.line.setting, one.label if places else one.line.place)):
         if isinstance(against, str | int | float):
-            references = [one for one in own if against == (one.place if places else one.scheme)]
+            references = [one for one in own if against == (one.line.place if places else one.label)]
             found += [paired(one, other) for other in references for one in own if one is not other]
         else:
-            by_name = {one.scheme: one for one in own}
+            by_name = {one.label: one for one in own}
             found += [paired(by_name[a], by_name[b]) for a, b in against if a in by_name and b in by_name]
     return found
 
 
-def _grouped(finals: Sequence[Final], key: Callable[[Final], Hashable]) -> list[list[Final]]:
-    return [[one for one in finals if key(one) == panel] for panel in dict.fromkeys(map(key, finals))]
+def _grouped(results: Sequence[Result], key: Callable[[Result], Hashable]) -> list[list[Result]]:
+    return [[one for one in results if key(one) == panel] for panel in dict.fromkeys(map(key, results))]
 
 
-def trends(finals: Sequence[Final], pairs: Sequence[tuple[str, str]]) -> list[Trend]:
+def trends(results: Sequence[Result], pairs: Sequence[tuple[str, str]]) -> list[Trend]:
     """Whether accuracies, and gains of each pair's first, grow with the place, panel by panel."""
     found = []
-    for own in _grouped(finals, lambda one: one.setting):
-        schemes = dict.fromkeys(one.scheme for one in own)
-        named: list[tuple[str, str | None]] = [(scheme, None) for scheme in schemes]
+    for own in _grouped(results, lambda one: one.line.setting):
+        named: list[tuple[str, str | None]] = [(scheme, None) for scheme in dict.fromkeys(one.label for one in own)]
         for first, second in [*named, *pairs]:
             slopes = [_slopes(own, first, second, name) for name in ("accuracy", "accuracy_over_run")]
             estimates = [estimate(slope) for slope in slopes if slope is not None]
             if estimates:
-                found.append(Trend(own[0].setting, first, second, *estimates))
+                found.append(Trend(own[0].line.setting, first, second, *estimates))
     return found
 
 
-def _slopes(own: Sequence[Final], first: str, second: str | None, measure: str) -> npt.NDArray[np.float64] | None:
+def _slopes(own: Sequence[Result], first: str, second: str | None, measure: str) -> Floats | None:
     """Each seed's least-squares slope over the place, (seed,); none where fewer than two places have all it needs."""
-    above = {one.place or 0.0: one for one in own if one.scheme == first}
-    below = {one.place or 0.0: one for one in own if one.scheme == second}
+    above, below = ({one.line.place or 0.0: one for one in own if one.label == name} for name in (first, second))
     places = [place for place in above if second is None or place in below]
     if len(places) < 2:
         return None
     used = [side[place] for place in places for side in (above, below) if place in side]
-    common = num_common_seeds((_named(one), one.seeds) for one in used)
+    common = num_common_seeds(used)
     first_ones, seconds = (
         np.array([getattr(side[place], measure)[:common] if place in side else np.zeros(common) for place in places])
         for side in (above, below)
     )
-    slopes: npt.NDArray[np.float64] = np.polyfit(places, first_ones - seconds, 1)[0]
+    slopes: Floats = np.polyfit(places, first_ones - seconds, 1)[0]
     return slopes

@@ -257,10 +257,8 @@ def search(
     """
     found: dict[BatteryPanel, Outcome] = {}
     sizing = Sizing(axes, target, found)
-    pairs, total = axes.pairs, len(axes.pairs)
-    if not every_pair:
-        total = len(axes.capacity_joule) + len(axes.panel) - 1
-    for pair in track(pairs if every_pair else _staircase(sizing), "size", total):
+    most = len(axes.pairs) if every_pair else len(axes.capacity_joule) + len(axes.panel) - 1
+    for pair in track(axes.pairs if every_pair else _staircase(sizing), "size", most):
         measure, dark = map(interval, samples(pair))
         found[pair] = Outcome(measure.mean, measure.half_width, dark)
     return sizing

@@ -93,7 +93,8 @@ def test_a_figure_is_equal(local_ray: None, tmp_path: Path) -> None:
     )
     assert ours.num_lines == len(ours.results) == len(theirs.results) == 2
     for mine, other in zip(ours.results, theirs.results, strict=True):
-        pd.testing.assert_frame_equal(mine.curves, other.curves, check_exact=True)
+        for run, same in zip(mine.runs, other.runs, strict=True):
+            pd.testing.assert_frame_equal(pd.DataFrame(run.metrics), pd.DataFrame(same.metrics), check_exact=True)
     assert figure_text(ours) == figure_text(theirs)
 
 

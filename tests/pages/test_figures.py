@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
+import torch
 
 import heliomesh as hm
+from heliomesh.learning.run import Run
 from heliomesh.pages.figures import _gains, draw
 from heliomesh.studies.line import LOSSLESS, Line, Scheme
 from heliomesh.studies.results import Result
@@ -17,14 +18,11 @@ SEEDS = 3
 def result(label: str, gain_percent: float, place: float | None = None, setting: str = "i.i.d.") -> Result:
     """Two evaluated slots; seeds differ far more than schemes."""
     scheme = LOSSLESS if label == "ideal" else Scheme(label, "receiver")
-    rows = [
-        {"seed": seed, "slot": slot, "accuracy_mean": 0.1 * seed + slot / 1000 + gain_percent / 100}
-        for seed in range(SEEDS)
-        for slot in (10, 20)
-    ]
-    curves = pd.DataFrame(rows).assign(average_accuracy=0.5, spent_joule=1.0)
-    facts = {"cost": [1.0] * SEEDS, "participation": 0.5, "delivery": 0.5, "radio_joule": None}
-    return Result(Line("figure", scheme, hm.Scenario.load("tiny"), SEEDS, setting, place), curves, facts)
+    slots = np.array([10.0, 20.0])
+    gained = slots / 1000 + gain_percent / 100
+    curves = [{"slot": slots, "accuracy_mean": 0.1 * seed + gained} for seed in range(SEEDS)]
+    runs = [Run(metrics, *[np.empty(0)] * 2, torch.empty(0), {"seed": seed}) for seed, metrics in enumerate(curves)]
+    return Result(Line("figure", scheme, hm.Scenario.load("tiny"), SEEDS, setting, place), tuple(runs))
 
 
 RESULTS = [result("receiver", 2.0), result("uncoordinated", 0.0), result("ideal", 9.0)]
@@ -34,7 +32,7 @@ def test_gains_are_paired_and_leave_the_ideal_out():
     places = np.array([2.0, 4.0])
     base = np.array([[10.0, 20.0], [11.0, 21.0]])
     lines = {"receiver": (places, base + 2), "ideal": (places, base + 9), "uncoordinated": (places[1:], base[1:])}
-    (label, (common, points)), *others = _gains(lines, "uncoordinated", SEEDS).items()
+    (label, (common, points)), *others = _gains(lines, "uncoordinated").items()
     assert (label, others) == ("receiver", [])
     np.testing.assert_array_equal(common, [4.0])
     np.testing.assert_array_equal(points, [[2.0, 2.0]])
@@ -50,7 +48,8 @@ def test_gains_are_drawn_over_a_scheme_that_is_there(tmp_path, reference, shown)
 
 def test_gains_over_other_seeds_are_not_drawn(tmp_path):
     first, second = RESULTS[:2]
-    later = replace(second, curves=second.curves.assign(seed=second.curves["seed"] + SEEDS))
+    runs = [replace(run, provenance={"seed": run.provenance["seed"] + SEEDS}) for run in second.runs]
+    later = replace(second, runs=tuple(runs))
     with pytest.raises(hm.TrainingError, match=r"expected the seeds \[0, 1, 2\] of .*, actual \[3, 4, 5\]"):
         draw([first, later], "A figure", None, "uncoordinated", tmp_path / "a.svg")
     assert list(tmp_path.iterdir()) == []

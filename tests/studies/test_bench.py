@@ -13,12 +13,9 @@ from heliomesh.pages.leaderboard import leaderboard_text
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.bench import bench as running
-from heliomesh.studies.bench import measuring
-from heliomesh.studies.bench.bench import add_line, bench, leaderboard
-from heliomesh.studies.bench.limit import TooSlowError, processor_limit
+from heliomesh.studies.bench.bench import TooSlowError, add_line, bench, leaderboard, processor_limit, verify
 from heliomesh.studies.bench.line import BenchError, BenchLine, place_of, read_line
 from heliomesh.studies.bench.scenarios import BENCH, Bench, BenchScenario
-from heliomesh.studies.bench.verifying import verify
 
 PINNED = {
     "tiny5": "ce9adb31cfd9",
@@ -104,7 +101,7 @@ def test_measures_every_planner_once(small: Bench, tmp_path: Path, monkeypatch: 
 
 
 def test_goes_on_after_an_interruption(small: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, original, calls = tmp_path / "results", measuring.measured, []
+    folder, original, calls = tmp_path / "results", running.measured, []
 
     def interrupted(*arguments: object) -> object:
         calls.append(arguments)
@@ -125,8 +122,7 @@ def test_a_changed_planner_is_measured_again(small: Bench, tmp_path: Path, monke
 
     def measured(results_version: int) -> BenchLine:
         monkeypatch.setattr("heliomesh.jobs.job.RESULTS_VERSION", results_version)
-        for module in (measuring, running):
-            monkeypatch.setattr(module, "RESULTS_VERSION", results_version)
+        monkeypatch.setattr(running, "RESULTS_VERSION", results_version)
         again = {"version": small, "notify": told.append}
         return bench(tmp_path / "results", ["pair"], ["uncoordinated"], **again).lines[0]
 
@@ -137,7 +133,7 @@ def test_a_changed_planner_is_measured_again(small: Bench, tmp_path: Path, monke
 
 
 def test_a_refusal_is_a_result(small: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "PLANNING_SECONDS", 1e-6)
+    monkeypatch.setattr(running, "PLANNING_SECONDS", 1e-6)
     board = bench(tmp_path, ["pair"], [("centralized", {"memory_gib": 1e-9}), "prices"], version=small)
     kinds = {line.label: line.entries["pair"].refused_for for line in board.lines}
     assert kinds["centralized memory_gib=1e-09"] in ("memory", "time")

@@ -11,7 +11,7 @@ import heliomesh as hm
 from heliomesh.field.living.change import eras
 from heliomesh.jobs.steps import job_of
 from heliomesh.jobs.store import opened
-from heliomesh.studies.survivors import there_at_the_end
+from heliomesh.studies.live import there_at_the_end
 
 DEATH = "device.1=dead@10"
 # two rows of three devices, each with two of ten kinds of digits: who dies takes its kinds along

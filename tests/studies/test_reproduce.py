@@ -16,15 +16,15 @@ from heliomesh.jobs import stacks
 from heliomesh.jobs import store as store_module
 from heliomesh.jobs.steps import lossless
 from heliomesh.jobs.store import Store
+from heliomesh.learning.run import Run
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import Execution
 from heliomesh.studies.experiments import experiments
 from heliomesh.studies.line import LOSSLESS, Line, Scheme
 from heliomesh.studies.results import (
-    Final,
+    Result,
     compared,
     estimate,
-    final,
     num_common_seeds,
     paired,
     result_of,
@@ -68,9 +68,23 @@ def result(store, line):
     return result_of(line, stored_runs(store, line.jobs(TRAINING)))
 
 
+def curves(found):
+    """One row per seed and evaluated slot."""
+    return pd.concat([pd.DataFrame({"seed": seed, **run.metrics}) for seed, run in enumerate(found.runs)])
+
+
+def made(setting, label, place, accuracy, over_run=None, seeds=None):
+    """A result whose runs have these accuracies in percent, each evaluated twice."""
+    seeds, end = seeds or range(len(accuracy)), np.array(accuracy) / 100
+    start = end if over_run is None else 2 * np.array(over_run) / 100 - end
+    metrics = [{"accuracy_mean": np.array(pair)} for pair in zip(start, end, strict=True)]
+    runs = [Run(own, *[np.empty(0)] * 3, {"seed": seed}) for own, seed in zip(metrics, seeds, strict=True)]
+    return Result(Line("", Scheme(label, label), SMALL, len(runs), setting, place), tuple(runs))
+
+
 def assert_same(one, other):
     for line in LINES:
-        pd.testing.assert_frame_equal(result(one, line).curves, result(other, line).curves)
+        pd.testing.assert_frame_equal(curves(result(one, line)), curves(result(other, line)))
 
 
 def test_nothing_is_done_twice(done, monkeypatch):
@@ -93,8 +107,8 @@ def test_figures_share_what_is_trained(done, monkeypatch):
     done.runs([job for line in again for job in line.jobs(TRAINING)], PAIRWISE)
     assert trained == []
     for line, equal in zip(LINES, again, strict=False):
-        pd.testing.assert_frame_equal(result(done, line).curves, result(done, equal).curves)
-        assert final(result(done, equal)).place == 1.0
+        pd.testing.assert_frame_equal(curves(result(done, line)), curves(result(done, equal)))
+        assert result(done, equal).line.place == 1.0
 
 
 def test_a_result_is_what_the_trainer_gives(done):
@@ -104,9 +118,8 @@ def test_a_result_is_what_the_trainer_gives(done):
     found = result(done, line)
     for seed in range(2):
         run = hm.train(line.scenario, trace, seed, seed=seed, strategy="loop")
-        own = found.curves[found.curves["seed"] == seed]
-        np.testing.assert_array_equal(own["accuracy_mean"], run.metrics["accuracy_mean"])
-    np.testing.assert_allclose(found.facts["cost"], trace.cost)
+        np.testing.assert_array_equal(found.runs[seed].metrics["accuracy_mean"], run.metrics["accuracy_mean"])
+    np.testing.assert_allclose(found.cost, trace.cost)
 
 
 @pytest.mark.parametrize("runs_at_once", [1, 4, 100])
@@ -148,7 +161,7 @@ def test_the_ideal_loses_nothing():
 
 
 def test_runs_say_where_they_come_from(done):
-    facts = result(done, LINES[0]).facts
+    facts = result(done, LINES[0]).runs[0].provenance
     assert facts["scenario"] == LINES[0].scenario.content_hash
     assert hm.Scenario.parse(tomllib.loads(facts["scenario_toml"])) == LINES[0].scenario
     assert facts["identity"] == LINES[0].jobs(TRAINING)[0].identity()
@@ -158,13 +171,13 @@ def test_runs_say_where_they_come_from(done):
 
 
 def test_pairs_are_compared_by_seed(done):
-    finals = [final(result(done, line)) for line in LINES[:3]]
-    pairs = compared(finals, [("ideal", "receiver"), ("receiver", "greedy"), ("greedy", "absent")])
-    assert [(pair.first.scheme, pair.second.scheme) for pair in pairs] == [
+    results = [result(done, line) for line in LINES[:3]]
+    pairs = compared(results, [("ideal", "receiver"), ("receiver", "greedy"), ("greedy", "absent")])
+    assert [(pair.first.scheme.label, pair.second.scheme.label) for pair in pairs] == [
         ("ideal", "receiver"),
         ("receiver", "greedy"),
     ]
-    expected = (finals[2].accuracy - finals[0].accuracy).mean()
+    expected = (results[2].accuracy - results[0].accuracy).mean()
     assert pairs[0].at_end.points.mean == pytest.approx(expected)
 
 
@@ -176,9 +189,11 @@ def test_pairs_are_compared_by_seed(done):
     ],
 )
 def test_all_are_compared_with_one_scheme_or_one_place(against, pairs):
-    seeds = np.array([1.0, 2.0])
-    finals = [Final("", name, place, *[seeds] * 5, (0, 1)) for name in ("one", "other") for place in (0.0, 1.0)]
-    found = [(p.first.scheme, p.first.place, p.second.scheme, p.second.place) for p in compared(finals, against)]
+    results = [made("", name, place, [1.0, 2.0]) for name in ("one", "other") for place in (0.0, 1.0)]
+    found = [
+        (pair.first.scheme.label, pair.first.place, pair.second.scheme.label, pair.second.place)
+        for pair in compared(results, against)
+    ]
     assert found == pairs
 
 
@@ -249,10 +264,13 @@ def test_an_estimate_is_told_from_zero_where_its_interval_excludes_it(points, si
 
 def test_the_run_counts_every_evaluation(done):
     stored = result(done, LINES[0])
-    earlier = stored.curves.assign(slot=stored.curves["slot"] - 1, accuracy_mean=0.0)
-    twice = final(replace(stored, curves=pd.concat([stored.curves, earlier])))
-    np.testing.assert_allclose(twice.accuracy, final(stored).accuracy)
-    np.testing.assert_allclose(twice.accuracy_over_run, final(stored).accuracy / 2)
+    earlier = [
+        replace(run, metrics=run.metrics | {"accuracy_mean": np.append(0.0, run.metrics["accuracy_mean"])})
+        for run in stored.runs
+    ]
+    twice = replace(stored, runs=tuple(earlier))
+    np.testing.assert_allclose(twice.accuracy, stored.accuracy)
+    np.testing.assert_allclose(twice.accuracy_over_run, stored.accuracy / 2)
 
 
 @pytest.mark.parametrize(
@@ -260,12 +278,12 @@ def test_the_run_counts_every_evaluation(done):
 )
 def test_a_gain_that_grows_along_the_axis_is_told(gain_per_joule, sign):
     base, slope = np.array([70.0, 71.0, 72.0]), np.array(gain_per_joule)
-    finals = [
-        Final("Dir", name, place, accuracy, base, *[accuracy] * 3, (0, 1, 2))
+    results = [
+        made("Dir", name, place, accuracy, base)
         for place in (2.0, 3.0, 8.0)
         for name, accuracy in (("one", base + 1 + slope * place), ("other", base))
     ]
-    one, other, trend = trends(finals, [("one", "other"), ("other", "absent")])
+    one, other, trend = trends(results, [("one", "other"), ("other", "absent")])
     assert (one.first, one.second, other.first, other.second) == ("one", None, "other", None)
     assert one.at_end.points.mean == pytest.approx(slope.mean())
     assert other.at_end.points.mean == pytest.approx(0)
@@ -276,40 +294,38 @@ def test_a_gain_that_grows_along_the_axis_is_told(gain_per_joule, sign):
 
 def test_different_seeds_are_not_paired():
     """Equally many seeds, but others: differences by position would compare other random numbers."""
-    accuracy = np.array([70.0, 71.0])
-    finals = [
-        Final("Dir", name, place, *[accuracy] * 5, seeds)
+    results = [
+        made("Dir", name, place, [70.0, 71.0], seeds=seeds)
         for place in (2.0, 3.0)
         for name, seeds in (("one", (0, 1)), ("other", (1, 2)))
     ]
     sentence = r"Dir other 2.0: expected the seeds \[0, 1\] of Dir one 2.0, to pair them by, actual \[1, 2\]"
     with pytest.raises(hm.TrainingError, match=sentence):
-        paired(finals[0], finals[1])
+        paired(results[0], results[1])
     with pytest.raises(hm.TrainingError, match=sentence):
-        compared(finals, "other")
+        compared(results, "other")
     with pytest.raises(hm.TrainingError, match="to pair them by"):
-        trends(finals, [("one", "other")])
+        trends(results, [("one", "other")])
 
 
 def test_a_line_of_more_seeds_is_compared_over_those_of_the_other():
-    assert num_common_seeds([("one", (0, 1))]) == 2
-    few = Final("Dir", "few", None, *[np.array([70.0, 71.0])] * 5, (0, 1))
-    many = Final("Dir", "many", None, *[np.array([73.0, 76.0, 0.0])] * 5, (0, 1, 2))
+    few = made("Dir", "few", None, [70.0, 71.0])
+    many = made("Dir", "many", None, [73.0, 76.0, 0.0])
+    assert num_common_seeds([few]) == 2
     assert paired(many, few).at_end.points.mean == pytest.approx(4)
     assert paired(few, many).over_run.points.mean == pytest.approx(-4)
 
 
 def test_results_know_their_seeds(done):
     stored = result(done, LINES[0])
-    other = replace(stored, curves=stored.curves.assign(seed=stored.curves["seed"] + 5))
-    assert final(stored).seeds == (0, 1)
-    assert final(other).seeds == (5, 6)
+    later = [replace(run, provenance={**run.provenance, "seed": run.provenance["seed"] + 5}) for run in stored.runs]
+    assert stored.seeds == (0, 1)
+    assert replace(stored, runs=tuple(later)).seeds == (5, 6)
 
 
 def test_one_place_has_no_trend():
-    accuracy = np.array([70.0, 71.0])
-    finals = [Final("", name, 2.0, *[accuracy] * 5, (0, 1)) for name in ("one", "other")]
-    assert trends(finals, [("one", "other")]) == []
+    results = [made("", name, 2.0, [70.0, 71.0]) for name in ("one", "other")]
+    assert trends(results, [("one", "other")]) == []
 
 
 def test_runs_of_another_machine_count_where_a_line_has_no_own(tmp_path):

@@ -1,35 +1,55 @@
-"""Run the benchmark: every planner on every scenario, kept as it is finished and never measured twice."""
+"""Run the benchmark: every planner on every scenario, kept as it is finished and never measured twice; verify costs.
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+To measure is to plan, simulate and train; gaps are to a bound for all policies.
+"""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from types import FrameType
 from typing import Any
 
+from heliomesh.bounds.sampled_bound import sampled_bound
 from heliomesh.common.arguments import checked
-from heliomesh.common.durable import alone_in
+from heliomesh.common.catalog import check_trusted
+from heliomesh.common.durable import alone_in, json_sha256
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, readable
-from heliomesh.jobs.job import RESULTS_VERSION
-from heliomesh.learning.trainer import Execution
+from heliomesh.common.mistakes import MistakeError
+from heliomesh.jobs.job import RESULTS_VERSION, VERSIONS, Job
+from heliomesh.jobs.scheme import Scheme
+from heliomesh.jobs.store import opened
+from heliomesh.learning.run import TrainingError, machine, versions
+from heliomesh.learning.settings import TrainSettings
+from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.model.problem import Problem, build
-from heliomesh.planning import chosen_options, planner_names
+from heliomesh.planning import chosen_options, lower_bound, planner_names
 from heliomesh.simulation.trace import estimate_bytes
 from heliomesh.studies.bench.board import Leaderboard
 from heliomesh.studies.bench.line import (
     BenchError,
     BenchLine,
+    Bound,
     Entry,
     known_line,
     label_of,
     new_line,
     place_of,
+    read_bounds,
     read_line,
-    read_lines,
+    write_bounds,
     write_line,
 )
-from heliomesh.studies.bench.measuring import bound_of, key_of, measured, read_bounds, write_bounds
 from heliomesh.studies.bench.scenarios import BENCH, Bench, BenchScenario
-from heliomesh.studies.compare import in_variants
+from heliomesh.studies.compare import Asked, Row, in_variants
+
+PLANNING_SECONDS = 300.0  # of processors, to plan and to simulate all episodes
+# Nobody looks at the curves. The plain loop is the strategy whose rounding will not change.
+_TRAINING = TrainSettings(evaluate_every=1000, strategy="loop")
+TOLERANCE = 1e-3  # of the mean cost: another processor rounds differently, and may settle a tie differently
 
 Report = Callable[[str], None]
 Planner = tuple[str, Mapping[str, Any]]  # its name and options
@@ -75,67 +95,50 @@ def bench(
     for one in planner_names() if planners is None else planners:
         given += [(one, scheme.options) for scheme in in_variants([one])] if isinstance(one, str) else [one]
     asked = [(name, chosen_options(name, options)) for name, options in given]  # refuses wrong ones before any work
+    how = Execution(**work)
     with alone_in(place):
-        running = _Running(place, version, Execution(**work), report)
-        todo = [(one, planner) for one in chosen for planner in asked if again or not running.has(one, planner)]
-        running.run(chosen, todo)
+        for scenario in chosen:  # from small to large
+            absent = [planner for planner in asked if again or not _has(place, version, scenario, planner)]
+            _measure(place, version, scenario, absent, how, report)
     return leaderboard(place, version)
 
 
 def leaderboard(folder: str | Path, version: Bench = BENCH) -> Leaderboard:
     """What a folder holds; raises BenchError for a file that is no result of this version."""
-    place = Path(folder)
-    return Leaderboard(version, tuple(read_lines(place, version)), read_bounds(place, version))
+    lines = [read_line(place, version) for place in sorted((Path(folder) / str(version.version)).glob("*.json"))]
+    return Leaderboard(version, tuple(sorted(lines, key=lambda one: one.label)), read_bounds(Path(folder), version))
 
 
-@dataclass(frozen=True)
-class _Running:
-    """Measurements into one folder."""
+def _has(folder: Path, version: Bench, one: BenchScenario, planner: Planner) -> bool:
+    """Whether an entry is there that was measured as it would be now."""
+    line = known_line(folder, version, label_of(*planner))
+    entry = None if line is None else line.entries.get(one.name)
+    return entry is not None and entry.key == key_of(version, one, *planner)
 
-    folder: Path
-    version: Bench
-    work: Execution
-    report: Report
 
-    def has(self, one: BenchScenario, planner: Planner) -> bool:
-        """Whether an entry is there that was measured as it would be now."""
-        line = known_line(self.folder, self.version, label_of(*planner))
-        entry = None if line is None else line.entries.get(one.name)
-        return entry is not None and entry.key == key_of(self.version, one, *planner)
-
-    def run(self, chosen: Sequence[BenchScenario], todo: Sequence[tuple[BenchScenario, Planner]]) -> None:
-        """Measure from small to large, the bound of every scenario first."""
-        for one in chosen:
-            own = [planner for other, planner in todo if other is one]
-            bounds = read_bounds(self.folder, self.version)
-            if not own and one.name in bounds:
-                continue
-            problem = build(one.scenario)
-            trace = readable(estimate_bytes(problem, one.episodes))
-            self.report(
-                f"{one.name}: {len(own)} to measure; traces take {trace}, a plan at most {DEFAULT_LIMIT_GIB:g} GiB"
-            )
-            if one.name not in bounds:
-                self._bound(one, problem)
-            for planner in own:
-                self._measure(one, problem, planner)
-
-    def _bound(self, one: BenchScenario, problem: Problem) -> None:
-        found = bound_of(one, problem, self.work)
-        if found is not None:
-            write_bounds(self.folder, self.version, read_bounds(self.folder, self.version) | {one.name: found})
-            self.report(f"{one.name}: no policy on its powers costs less than {found.per_slot:.4f} per slot")
-
-    def _measure(self, one: BenchScenario, problem: Problem, planner: Planner) -> None:
-        """Add an entry to the planner's line, with where its code comes from now."""
-        line = new_line(self.version, *planner)
-        known = known_line(self.folder, self.version, line.label)
-        if known is not None and one.name in known.entries and not self.has(one, planner):
-            self.work.notify(f"{one.name}: {line.label}: measured again: {_changed(known, line, one.name)}")
-        entry = measured(self.version, one, problem, line, self.work)
+def _measure(
+    folder: Path, version: Bench, one: BenchScenario, planners: Sequence[Planner], work: Execution, report: Report
+) -> None:
+    """The bound of a scenario, then an entry in each planner's line, with where its code comes from now."""
+    bounds = read_bounds(folder, version)
+    if not planners and one.name in bounds:
+        return
+    problem = build(one.scenario)
+    trace = readable(estimate_bytes(problem, one.episodes))
+    report(f"{one.name}: {len(planners)} to measure; traces take {trace}, a plan at most {DEFAULT_LIMIT_GIB:g} GiB")
+    found = None if one.name in bounds else bound_of(one, problem, work)
+    if found is not None:
+        write_bounds(folder, version, bounds | {one.name: found})
+        report(f"{one.name}: no policy on its powers costs less than {found.per_slot:.4f} per slot")
+    for planner in planners:
+        line = new_line(version, *planner)
+        known = known_line(folder, version, line.label)
+        if known is not None and one.name in known.entries and not _has(folder, version, one, planner):
+            work.notify(f"{one.name}: {line.label}: measured again: {_changed(known, line, one.name)}")
+        entry = measured(version, one, problem, line, work)
         line = line.model_copy(update={"entries": {one.name: entry}})
-        write_line(self.folder, self.version, line.beside(known))
-        self.report(f"{one.name}: {line.label}: {_in_words(entry)}")
+        write_line(folder, version, line.beside(known))
+        report(f"{one.name}: {line.label}: {_in_words(entry)}")
 
 
 def _changed(known: BenchLine, line: BenchLine, scenario: str) -> str:
@@ -161,17 +164,135 @@ def add_line(file: str | Path, folder: str | Path, version: Bench = BENCH) -> Be
     line, target = read_line(Path(file), version), Path(folder)
     with alone_in(target):
         known = known_line(target, version, line.label)
-        if known is not None:
-            _check_adds(line, known, place_of(target, version, line.label))
+        place = place_of(target, version, line.label)
+        if known is not None and line.planner_source != known.planner_source:
+            raise BenchError(place, "a line of the same code", "code is another; remove this file first")
+        for name, entry in line.entries.items():
+            if known is not None and known.entries.get(name, entry) != entry:
+                actual = "entry is another; remove this file first"
+                raise BenchError(f"{place}: {name}", "no entry or the same one", actual)
         write_line(target, version, line.beside(known))
     return line
 
 
-def _check_adds(line: BenchLine, known: BenchLine, place: Path) -> None:
-    """Refuse a line that says other things than a known one: nobody measured here what it says."""
-    if line.planner_source != known.planner_source:
-        raise BenchError(place, "a line of the same code", "code is another; remove this file first")
-    for name, entry in line.entries.items():
-        if known.entries.get(name, entry) != entry:
-            expected = "no entry or the same one"
-            raise BenchError(f"{place}: {name}", expected, "entry is another; remove this file first")
+def key_of(bench: Bench, one: BenchScenario, planner: str, options: Mapping[str, Any], seed: int = 0) -> str:
+    """The sha256 of all that decides an entry: another one means that it has to be measured again."""
+    job = Job(one.scenario, planner, options, seed=seed, training=_TRAINING)
+    said = job.identity("run" if one.seeds else "trace")
+    decides = {name: part for name, part in said.items() if name != VERSIONS}  # an entry says what it was made with
+    return json_sha256({"bench": bench.version, "scenario": one.sha256, "job": decides})
+
+
+class TooSlowError(MistakeError):
+    """A planner took more processor time than it is allowed."""
+
+
+@contextmanager
+def processor_limit(seconds: float) -> Iterator[None]:
+    """Raise TooSlowError once the block has used so much processor time [s], all threads of this process together.
+
+    The operating system's timer does it, which Windows lacks, and which reaches the main thread only: elsewhere there
+    is no limit.
+    """
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise TooSlowError("time", f"at most {seconds:g} s of processors to plan and simulate", ": more")
+
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def measured(bench: Bench, one: BenchScenario, problem: Problem, line: BenchLine, work: Execution) -> Entry:
+    """Plan, simulate all episodes and train under the first of them; a refusal is an entry too."""
+    asked = Asked(problem, one.episodes, line.seed, work)
+    known: dict[str, Any] = {
+        "scenario_sha256": one.sha256,
+        "key": key_of(bench, one, line.planner, line.options, line.seed),
+        "results_version": RESULTS_VERSION,
+        "made_with": versions() | machine("cpu"),
+    }
+    try:
+        with processor_limit(PLANNING_SECONDS):
+            *_, row = asked.rows(Scheme(line.planner, line.planner, line.options))
+    except TooSlowError as refusal:
+        return Entry(**known, refused_for="time", refusal=str(refusal))
+    except MistakeError as refusal:
+        return Entry(**known, refused_for="scenario", refusal=str(refusal))
+    if row.plan is None:
+        return Entry(**known, refused_for="memory", refusal=row.refusal)
+    used = {name: value for name, value in row.scheme.options.items() if line.options.get(name) != value}
+    if one.seeds:
+        with opened(None) as store:
+            lean = replace(asked, work=replace(work, keep_weights=False))
+            (row,) = lean.trained([row], one.seeds, _TRAINING, store)
+        TrainingError.when(row.failure, row.failure, "")
+    return Entry(**known, **_numbers(row), fell_back_to=used)
+
+
+def _numbers(row: Row) -> dict[str, Any]:
+    if row.plan is None or row.summary is None or row.cost is None:
+        return {}
+    return {
+        "converged": row.plan.converged,
+        "picks_actions": row.plan.picks_actions,
+        "cost": tuple(row.cost.tolist()),
+        "spent_joule": tuple(row.summary.spent_joule.tolist()),
+        "accuracy": tuple(run.final["accuracy_mean"] for run in row.runs),
+        "process_seconds": row.plan.process_seconds,
+        "offline_bytes": row.plan.overhead.offline_bytes,
+        "online_bytes_per_slot": float(row.plan.overhead.online_bytes_per_slot),
+    }
+
+
+def bound_of(one: BenchScenario, problem: Problem, work: Execution) -> Bound | None:
+    """The bound that the benchmark measures gaps by; None where the scenario has none."""
+    known: dict[str, Any] = {"scenario_sha256": one.sha256, "paths": one.paths}
+    if one.paths:
+        return Bound(**known, per_slot=sampled_bound(problem, paths=one.paths, track=work.track).lower)
+    found = lower_bound(problem, work.track)
+    return None if found is None else Bound(**known, per_slot=found)
+
+
+@dataclass(frozen=True)
+class CostCheck:
+    """A stored cost beside the one found now, both per slot and over the same few episodes."""
+
+    label: str
+    scenario: str
+    stored: float
+    found: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the two differ by rounding only."""
+        return abs(self.found - self.stored) <= TOLERANCE * abs(self.stored)
+
+
+def verify(
+    lines: Sequence[BenchLine],
+    bench: Bench,
+    only: Sequence[str] | None = None,
+    episodes: int = 4,
+    work: Execution = ALONE,
+) -> Iterator[CostCheck]:
+    """Every entry with a cost; raises MistakeError where a planner is not installed or refuses now."""
+    for one in bench.named(only):
+        claimed = [line for line in lines if one.name in line.entries and not line.entries[one.name].refusal]
+        if not claimed:
+            continue
+        problem, few = build(one.scenario), min(episodes, one.episodes)
+        for line in claimed:
+            check_trusted(line.planner)
+            *_, row = Asked(problem, few, line.seed, work).rows(Scheme(line.planner, line.planner, line.options))
+            if row.cost is None:
+                raise BenchError(line.label, f"a plan for {one.name}", f": refused. {row.refusal}")
+            stored = fmean(line.entries[one.name].cost[:few])
+            yield CostCheck(line.label, one.name, stored, float(row.cost.mean()))

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heliomesh.simulation.diagnostics import Interval, columns, interval
-from heliomesh.studies.bench.line import BenchLine, Entry
-from heliomesh.studies.bench.measuring import Bound
+from heliomesh.studies.bench.line import BenchLine, Bound, Entry
 from heliomesh.studies.bench.scenarios import Bench, BenchScenario
 
 if TYPE_CHECKING:
@@ -70,7 +69,9 @@ class Leaderboard:
                 gap=_gap(entry, bound),
                 accuracy=_interval(entry.accuracy),
                 behind_accuracy=_interval(entry.accuracy, sharpest.accuracy if sharpest else 0.0),
-                joule=_per_device_and_slot(entry, one),
+                joule=fmean(entry.spent_joule) / one.scenario.slots / one.scenario.network.devices
+                if entry.spent_joule
+                else None,
                 rank=ranks[label],
                 accuracy_rank=accuracy_ranks.get(label),
             )
@@ -80,11 +81,21 @@ class Leaderboard:
 
     def overall(self) -> list[Overall]:
         """Every planner over its scenarios, the one with the best mean rank by cost first."""
-        by_label: dict[str, list[Placement]] = {line.label: [] for line in self.lines}
-        for one in self.bench.scenarios:
-            for standing in self.standings(one):
-                by_label[standing.label].append(standing)
-        found = [_overall(label, own) for label, own in by_label.items() if own]
+        standings = [own for one in self.bench.scenarios for own in self.standings(one)]
+        found = []
+        for label in dict.fromkeys(one.label for one in standings):
+            own = [one for one in standings if one.label == label]
+            gaps = [one.gap.mean for one in own if one.gap is not None]
+            places = [one.accuracy_rank for one in own if one.accuracy_rank is not None]
+            overall = Overall(
+                label,
+                measured=len(own),
+                taken=sum(not one.entry.refusal for one in own),
+                rank=fmean(one.rank for one in own),
+                gap=fmean(gaps) if gaps else None,
+                accuracy_rank=fmean(places) if places else None,
+            )
+            found.append(overall)
         return sorted(found, key=lambda one: (-one.measured, one.rank, one.label))
 
     def missing(self, one: BenchScenario) -> list[str]:
@@ -103,11 +114,6 @@ def _interval(numbers: Sequence[float], of_best: Sequence[float] | float = 0.0) 
     return interval(np.array(numbers) - np.array(of_best)) if numbers else None
 
 
-def _per_device_and_slot(entry: Entry, one: BenchScenario) -> float | None:
-    scenario = one.scenario
-    return fmean(entry.spent_joule) / scenario.slots / scenario.network.devices if entry.spent_joule else None
-
-
 def _ranks(labels: Mapping[str, Entry], scores: Mapping[str, float]) -> dict[str, float]:
     """Places from 1 by rising score, equal scores sharing theirs; who has no score shares those behind."""
     worst = (len(scores) + 1 + len(labels)) / 2
@@ -120,19 +126,6 @@ def _gap(entry: Entry, bound: Bound | None) -> Interval | None:
     if bound is None or entry.refusal or not entry.picks_actions or bound.per_slot <= 0:
         return None
     return interval(np.array(entry.cost) / bound.per_slot - 1)
-
-
-def _overall(label: str, own: Sequence[Placement]) -> Overall:
-    gaps = [one.gap.mean for one in own if one.gap is not None]
-    places = [one.accuracy_rank for one in own if one.accuracy_rank is not None]
-    return Overall(
-        label,
-        len(own),
-        sum(not one.entry.refusal for one in own),
-        fmean(one.rank for one in own),
-        fmean(gaps) if gaps else None,
-        fmean(places) if places else None,
-    )
 
 
 _INTERVALS = ("cost", "behind", "gap", "accuracy", "behind_accuracy")

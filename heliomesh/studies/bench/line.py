@@ -1,8 +1,9 @@
-"""A line of the benchmark: one planner on its scenarios, as a file that says all that decided its numbers."""
+"""Files of the benchmark: lines, of one planner on its scenarios, with all that decided its numbers; and bounds."""
 
 import hashlib
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -80,23 +81,18 @@ def new_line(bench: Bench, planner: str, options: Mapping[str, Any]) -> BenchLin
     outside = planner if ":" in planner else catalog.offered(PLANNER_CATALOG, planner)
     top = "heliomesh" if outside is None else outside.partition(":")[0].partition(".")[0]
     package = next(iter(packages_distributions().get(top, [])), "heliomesh" if outside is None else None)
-    source = of_variant(PLANNER_CATALOG, planner)
+    source, package_version = of_variant(PLANNER_CATALOG, planner), None
+    with suppress(PackageNotFoundError):  # used from its folder
+        package_version = None if package is None else version(package)
     return BenchLine(
         bench=bench.version,
         planner=planner,
         options=dict(options),
         package=package,
-        package_version=_version(package),
+        package_version=package_version,
         planner_source=None if source is None else json_sha256(source),
         entries={},
     )
-
-
-def _version(package: str | None) -> str | None:
-    try:
-        return None if package is None else version(package)
-    except PackageNotFoundError:  # used from its folder
-        return None
 
 
 _PLAIN = set("abcdefghijklmnopqrstuvwxyz0123456789._")  # what every file system keeps apart
@@ -109,12 +105,11 @@ def place_of(folder: Path, bench: Bench, label: str) -> Path:
     return folder / str(bench.version) / f"{own}.json"
 
 
-def write_line(folder: Path, bench: Bench, line: BenchLine) -> Path:
-    """Write a line whole; returns its file."""
+def write_line(folder: Path, bench: Bench, line: BenchLine) -> None:
+    """Write a line whole."""
     place = place_of(folder, bench, line.label)
     make_folder(place.parent)
     _FILE.write(place, line.model_dump(mode="json"))
-    return place
 
 
 def read_line(path: Path, bench: Bench) -> BenchLine:
@@ -150,7 +145,36 @@ def known_line(folder: Path, bench: Bench, label: str) -> BenchLine | None:
     return read_line(place, bench) if place.exists() else None
 
 
-def read_lines(folder: Path, bench: Bench) -> list[BenchLine]:
-    """All lines of a folder of results, by label."""
-    places = sorted((folder / str(bench.version)).glob("*.json"))
-    return sorted((read_line(place, bench) for place in places), key=lambda one: one.label)
+class Bound(Section):
+    """No policy that picks the scenario's actions is expected to cost less."""
+
+    scenario_sha256: str = Field(description="of the scenario and of how it is measured")
+    per_slot: float = Field(description="updates lost per slot; of a sampled bound the lower end of its interval")
+    paths: int = Field(0, ge=0, description="sampled paths, confidence 97.5 %; 0: certified")
+
+
+_BOUNDS = Sealed("bounds of the benchmark", 1, (("bench", int), ("bounds", dict)))
+
+
+def _place(folder: Path, bench: Bench) -> Path:
+    """Not among the lines, one of which may have any name."""
+    return folder / f"bounds-{bench.version}.json"
+
+
+def read_bounds(folder: Path, bench: Bench) -> dict[str, Bound]:
+    """Bounds by scenario, as far as they are there and of these scenarios; raises BenchError for a damaged file."""
+    place = _place(folder, bench)
+    if not place.exists():
+        return {}
+    content = _BOUNDS.read(place, BenchError)
+    found = {name: validated(Bound, bound, f"{place}: {name}") for name, bound in content["bounds"].items()}
+    current = {one.name: one.sha256 for one in bench.scenarios}
+    return {name: bound for name, bound in found.items() if current.get(name) == bound.scenario_sha256}
+
+
+def write_bounds(folder: Path, bench: Bench, bounds: Mapping[str, Bound]) -> None:
+    """Write all bounds whole."""
+    place = _place(folder, bench)
+    make_folder(place.parent)
+    content = {name: bound.model_dump(mode="json") for name, bound in bounds.items()}
+    _BOUNDS.write(place, {"bench": bench.version, "bounds": content})
