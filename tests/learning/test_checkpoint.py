@@ -306,8 +306,8 @@ def test_tensors_that_the_system_does_not_take(tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device without space is found on Linux only")
 def test_facts_that_a_full_device_does_not_take(tmp_path, monkeypatch):
-    write = Path.write_text
-    monkeypatch.setattr(Path, "write_text", lambda path, *words, **more: write(Path("/dev/full"), *words, **more))
+    write = Path.write_bytes
+    monkeypatch.setattr(Path, "write_bytes", lambda path, content: write(Path("/dev/full"), content))
     checkpoints = Checkpoints(tmp_path, {})
     with pytest.raises(CheckpointError, match="actual: No space left on device; no earlier one is there"):
         checkpoints.write(Checkpoint(4, {"x": torch.zeros(10)}, {}))

@@ -148,7 +148,7 @@ def _stored(job, spent_joule=0.0):
     columns = dict.fromkeys(COLUMNS, 0.0) | {"spent_joule": spent_joule}
     columns |= {"slot": job.scenario.slots, "accuracy_mean": 0.5, "average_accuracy": 0.625}
     metrics = {name: np.array([value], dtype=np.float64) for name, value in columns.items()}
-    facts = {"cost": 1.0, "participation": 0.5, "delivery": 0.25}
+    facts = {"cost": 1.0, "participation": 0.5, "delivery": 0.25, "seed": job.training_seed}
     nothing = np.empty((1, 0))
     return hm.Run(
         metrics, nothing, nothing, torch.empty(0, 0), {"key": job.key(), "identity": job.identity(), **facts}
