@@ -186,8 +186,7 @@ def _moving_mean(values: Floats) -> Floats:
     sums = np.concatenate([[0.0], np.cumsum(values)])
     end = np.arange(1, len(values) + 1)
     start = np.maximum(end - _WINDOW, 0)
-    mean: Floats = (sums[end] - sums[start]) / (end - start)
-    return mean
+    return np.asarray((sums[end] - sums[start]) / (end - start))
 
 
 def _network(run: RunFolder, blobs: Blobs) -> Facts:

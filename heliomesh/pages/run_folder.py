@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heliomesh.common.mistakes import in_one_line
-from heliomesh.jobs.result_files import PLAN, TRACE, TRACE_ARRAYS, read_result
+from heliomesh.jobs.store import PLAN, TRACE, TRACE_ARRAYS, read_result
 from heliomesh.learning.checkpoint import Checkpoints, newest_whole
 from heliomesh.learning.evaluation import COLUMNS
 from heliomesh.learning.members import check_trace

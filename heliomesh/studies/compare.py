@@ -45,9 +45,9 @@ class Row:
     planner: str  # with what tells its variants apart
     name: object  # the planner itself: its name, function or module
     options: Mapping[str, Any]  # with which it was asked
-    plan: Plan | None
-    summary: Summary | None
-    cost: np.ndarray[tuple[int], np.dtype[np.float64]] | None  # (episode,)
+    plan: Plan | None = None
+    summary: Summary | None = None
+    cost: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None  # (episode,)
     refusal: str = ""
     failure: str = ""  # of planning, simulating or training, in one sentence
     error: Exception | None = field(default=None, repr=False, compare=False)  # the same, where it happened here
@@ -234,30 +234,29 @@ class Asked:
         spread = self.work.parallel_map
         if spread is map or len(todo) == 1:  # the planner itself may work in parallel, and show how far it is
             return (self._kept(row) for one in todo for row in self.tried(*one))
-        absent = [one for one in todo if not self._has(*one)]
+        absent = [one for one in todo if not self._has(self._job(*one))]
         if self.store is not None:
-            jobs = [job_of(self.problem, planner, self._limited(planner, options)) for planner, options in absent]
-            self.store.tell_changed(jobs, "plan", self.work)
+            self.store.tell_changed([self._job(*one) for one in absent], "plan", self.work)
         elsewhere = spread(partial(_rows_elsewhere, replace(self, work=ALONE, store=None)), absent)
         tracked = iter(self.work.track(elsewhere, "plan and simulate", len(absent)))
-        found = (self.tried(*one) if self._has(*one) else next(tracked) for one in todo)
+        found = (self.tried(*one) if self._has(self._job(*one)) else next(tracked) for one in todo)
         return (self._kept(row) for rows in found for row in rows)
 
     def _kept(self, row: Row) -> Row:
         """The row, with its plan in the store."""
         if self.store is not None and row.plan is not None:
-            self.store.put_plan(job_of(self.problem, row.name, row.options), row.plan)
+            self.store.put_plan(self._job(row.name, row.options), row.plan)
         return row
 
-    def _has(self, planner: object, options: Mapping[str, Any]) -> bool:
+    def _has(self, job: Job) -> bool:
         """Whether the plan is stored."""
-        asked = self._limited(planner, options)
-        return self.store is not None and self.store.has(job_of(self.problem, planner, asked), "plan")
+        return self.store is not None and self.store.has(job, "plan")
 
-    def _limited(self, planner: object, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Options with the limit of memory, where there is one and the planner takes it."""
+    def _job(self, planner: object, options: Mapping[str, Any]) -> Job:
+        """What is planned, with the limit of memory where there is one and the planner takes it."""
         known = self.memory_gib is not None and "memory_gib" in find_planner(planner).options.model_fields
-        return {**options, "memory_gib": self.memory_gib} if known else dict(options)
+        own = {**options, "memory_gib": self.memory_gib} if known else options
+        return job_of(self.problem, planner, own)
 
     def tried(self, planner: object, options: Mapping[str, Any]) -> list[Row]:
         """The planner's rows, the last of which says how it failed; what ``track`` raises to cancel is raised."""
@@ -270,32 +269,31 @@ class Asked:
             if error in cancelled:
                 raise
             label, said = _label(planner, options), _sentence(error)
-            found.append(Row(label, planner, options, None, None, None, failure=said, error=error))
+            found.append(Row(label, planner, options, failure=said, error=error))
         return found
 
     def rows(self, planner: object, options: Mapping[str, Any]) -> Iterator[Row]:
         """The planner's row; where it does not fit, its refusal and then the next smaller variant it offers."""
-        asked = self._limited(planner, options)
+        job = self._job(planner, options)
         try:
-            made = self._plan(planner, asked)
+            made = self._plan(job)
         except TooLargeError as error:
-            yield Row(_label(planner, options), planner, asked, None, None, None, refusal=str(error))
+            yield Row(_label(planner, options), planner, job.options, refusal=str(error))
             smaller = find_planner(planner).smaller(dict(options))
             if smaller is not None:
                 yield from self.rows(planner, smaller)
             return
         trace = simulate(self.problem, made, self.episodes, self.seed, track=self.work.track)
         kept = tuple(trace.episode(number) for number in range(min(self.kept, self.episodes)))
-        yield Row(made.planner, planner, asked, made, summarise(trace), trace.cost, traces=kept)
+        yield Row(made.planner, planner, job.options, made, summarise(trace), trace.cost, traces=kept)
 
-    def _plan(self, planner: object, options: Mapping[str, Any]) -> Plan:
+    def _plan(self, job: Job) -> Plan:
         if self.store is not None:
-            job = job_of(self.problem, planner, options)
             if self.store.has(job, "plan"):
                 return self.store.plan(job, self.work)
             self.store.tell_changed([job], "plan", self.work)
         spread, track = self.work.parallel_map, self.work.track
-        return make_plan(self.problem, planner, options, bound=False, parallel_map=spread, track=track)
+        return make_plan(self.problem, job.planner, job.options, bound=False, parallel_map=spread, track=track)
 
 
 def _rows_elsewhere(asked: Asked, one: tuple[object, Mapping[str, Any]]) -> list[Row]:

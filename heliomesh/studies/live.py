@@ -67,13 +67,11 @@ class Survivors:
 
     def final(self, plan: str) -> Array:
         """The same at the end; (seed,)."""
-        last: Array = self.accuracy(plan)[:, -1]
-        return last
+        return np.asarray(self.accuracy(plan)[:, -1])
 
     def since_change(self, plan: str) -> Array:
         """Mean over the evaluations after the first change; (seed,)."""
-        after: Array = self.accuracy(plan)[:, self.slots > self.change_slot].mean(1)
-        return after
+        return np.asarray(self.accuracy(plan)[:, self.slots > self.change_slot].mean(1))
 
     def facts(self) -> dict[str, Any]:
         """Who is left, and their accuracies by plan and seed, as commands print them."""
