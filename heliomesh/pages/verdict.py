@@ -75,7 +75,7 @@ def _known(row: Facts | None, measure: _Measure) -> bool:
 
 def _best(paired: Paired, reference: int, measure: _Measure, without: int | None = None) -> int:
     """The best scheme by its paired difference to the reference, which itself differs by zero."""
-    gains = {reference: 0.0} | {
+    gains: dict[int, float] = {reference: 0.0} | {
         index: measure.sign * row[measure.name]["mean"]
         for index, row in enumerate(paired[reference])
         if row is not None and _known(row, measure)
