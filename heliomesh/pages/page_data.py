@@ -94,10 +94,8 @@ def described(runs: Sequence[RunFolder], title: str | None = None, every: int = 
 
 def _check_distinct(folders: Sequence[str | Path]) -> None:
     TrainingError.when(not folders, "runs", "at least one folder", "number 0")
-    resolved = Counter(Path(folder).resolve() for folder in folders)
-    repeated = next((path for path, times in resolved.items() if times > 1), None)
-    if repeated is not None:
-        raise TrainingError(repeated, "every run's folder once", f"number {resolved[repeated]}")
+    for path, times in Counter(Path(folder).resolve() for folder in folders).items():
+        TrainingError.when(times > 1, path, "every run's folder once", f"number {times}")
 
 
 def _check_size(runs: Sequence[RunFolder], every: int) -> None:
