@@ -13,7 +13,7 @@ from heliomesh.commands.terminal import console, tell
 from heliomesh.field.fleet.clock import run_fleet
 from heliomesh.field.fleet.scheme import WITH_OTHERS, FleetScheme, scheme_of
 from heliomesh.jobs.job import Job
-from heliomesh.jobs.result_files import PLAN
+from heliomesh.jobs.store import PLAN
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.run import TrainingError, is_finished
 from heliomesh.learning.settings import TrainSettings

@@ -10,7 +10,7 @@ from heliomesh.commands.options import JsonOption, check_folder, option
 from heliomesh.commands.terminal import say
 from heliomesh.common.memory_limit import readable
 from heliomesh.interop.weights import WeightFormat, write_weights
-from heliomesh.jobs.result_files import PLAN, TRACE
+from heliomesh.jobs.store import PLAN, TRACE
 from heliomesh.learning.run import MANIFEST, Run
 from heliomesh.pages.inventory import COLUMNS, clean, lines, run_line, states, walk
 from heliomesh.pages.run_folder import is_run, read_run

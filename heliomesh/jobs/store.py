@@ -13,7 +13,7 @@ is a store of one job, whose files lie side by side.
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from itertools import groupby
@@ -25,26 +25,13 @@ import numpy as np
 
 from heliomesh.common.arguments import checked
 from heliomesh.common.catalog import spelled
-from heliomesh.common.durable import alone_in, file_sha256, make_folder, only_writer, write_text
+from heliomesh.common.durable import Sealed, alone_in, file_sha256, make_folder, only_writer, write_text
 from heliomesh.jobs.job import IDEAL, RESULTS_VERSION, STEPS, Job, Step, request, trace_key
 from heliomesh.jobs.pack import Packs
-from heliomesh.jobs.result_files import (
-    BEFORE_TRAINING,
-    COST,
-    LAST_FILE,
-    PLAN_TABLES,
-    RESULT,
-    SCENARIO,
-    TRACE_ARRAYS,
-    identity_of,
-    is_whole,
-    read_means,
-    read_result,
-)
 from heliomesh.jobs.stacks import train_stacks
 from heliomesh.jobs.steps import plan_facts, planned, simulated, simulated_means
 from heliomesh.learning.checkpoint import Checkpoints
-from heliomesh.learning.run import CHECKPOINTS, MANIFEST, Run, TrainingError
+from heliomesh.learning.run import CHECKPOINTS, MANIFEST, Run, TrainingError, check_sum, read_manifest
 from heliomesh.learning.same_run import check_same, told_difference
 from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.model.plan_file import PlanError, load_plan, save_plan
@@ -53,6 +40,15 @@ from heliomesh.scenario.errors import ScenarioError
 from heliomesh.simulation.costs import EpisodeMeans
 from heliomesh.simulation.trace import Trace
 
+PLAN, PLAN_TABLES, SCENARIO = "plan.json", "plan.safetensors", "scenario.toml"
+TRACE, TRACE_ARRAYS = "trace.json", "trace.npz"
+BEFORE_TRAINING = (PLAN, PLAN_TABLES, TRACE, TRACE_ARRAYS, SCENARIO)
+LAST_FILE: dict[Step, str] = {"plan": PLAN, "trace": TRACE, "run": MANIFEST}
+RESULT: dict[Step, Sealed] = {
+    step: Sealed(f"the {step} of a job", 1, (("key", str), ("identity", dict), ("sha256", dict), ("facts", dict)))
+    for step in ("plan", "trace")
+}
+COST = Sealed("the cost of an episode", 1, (("key", str), ("cost", float)))
 PACKS = "packs"
 
 
@@ -133,19 +129,17 @@ class Store:
         absent = _distinct([job for job in jobs if job.trace is None and not self.has(job, "trace")], "trace")
         self.tell_changed(absent, "trace", work)
         groups = [list(alike) for _, alike in groupby(sorted(absent, key=_batch), key=_batch)]
-        if len(groups) == 1:  # the planner itself may work in parallel, and show how far it is
-            self._keep_traces(*_prepared((groups[0], self._stored_plan(groups[0][0])), work))
-        elif groups:
-            todo = ((group, self._stored_plan(group[0])) for group in groups)
-            for found in work.track(work.parallel_map(_prepared, todo), "plan and simulate", len(groups)):
-                self._keep_traces(*found)
+        todo = ((group, self._stored_plan(group[0])) for group in groups)
+        # a planner that is alone may itself work in parallel, and show how far it is
+        done: Iterable[Any] = (_prepared(one, work) for one in todo)
+        if len(groups) > 1:
+            done = work.track(work.parallel_map(_prepared, todo), "plan and simulate", len(groups))
+        for group, plan, traces in done:
+            if plan is not None and not self.has(group[0], "plan"):
+                self.put_plan(group[0], plan)
+            for job, trace in zip(group, traces, strict=True):
+                self.put_trace(job, trace)
         return [self.read_trace(job) for job in jobs]
-
-    def _keep_traces(self, jobs: Sequence[Job], plan: Plan | None, traces: Sequence[Trace]) -> None:
-        if plan is not None and not self.has(jobs[0], "plan"):
-            self.put_plan(jobs[0], plan)
-        for job, trace in zip(jobs, traces, strict=True):
-            self.put_trace(job, trace)
 
     def put_trace(self, job: Job, trace: Trace) -> None:
         """Keep the trace of an episode, unless one is there."""
@@ -211,7 +205,7 @@ class Store:
     @checked
     def means(self, jobs: Sequence[Job], work: Execution = ALONE) -> EpisodeMeans:
         """Cost and darkness of each job's episode, (job,) each; traces are not kept where nothing else needs them."""
-        found = {job.key("trace"): read_means(self._cost_file(job)) for job in jobs}
+        found = {job.key("trace"): self._read_means(job) for job in jobs}
         absent = _distinct([job for job in jobs if found[job.key("trace")] is None], "trace")
         for _, alike in groupby(sorted(absent, key=_batch), key=_batch):
             group = list(alike)
@@ -221,6 +215,12 @@ class Store:
                 COST.write(self._cost_file(job), {"key": job.key("trace"), "cost": cost, "dark": dark})
                 found[job.key("trace")] = cost, dark
         return EpisodeMeans(*np.reshape([found[job.key("trace")] for job in jobs], (-1, 2)).T)
+
+    def _read_means(self, job: Job) -> tuple[float, float] | None:
+        """None where there is nothing, or a cost of versions that noted no darkness."""
+        place = self._cost_file(job)
+        content = read_cost(place) if place.exists() else {}
+        return (content["cost"], content["dark"]) if "dark" in content else None
 
     def _cost_file(self, job: Job) -> Path:
         key = job.key("trace")
@@ -385,3 +385,37 @@ def _distinct(jobs: Sequence[Job], step: Step) -> list[Job]:
 def _batch(job: Job) -> str:
     """Jobs that may be simulated at once: of one plan, seed and truth, to which devices react in one way."""
     return f"{job.key('plan')} {job.seed} {job.changes} {job.reaction} {job.false_alarm_prob}"
+
+
+def _last_file(place: Path, step: Step) -> dict[str, Any]:
+    """The sealed file of a result, without a look at those beside it; raises TrainingError where it is damaged."""
+    return read_manifest(place, ()) if step == "run" else RESULT[step].read(place / LAST_FILE[step], TrainingError)
+
+
+def identity_of(place: Path, step: Step) -> dict[str, Any]:
+    """What decided a result; raises TrainingError where its sealed file is damaged."""
+    content = _last_file(place, step)
+    return dict(content["provenance"].get("identity", {}) if step == "run" else content["identity"])
+
+
+def is_whole(place: Path, step: Step) -> bool:
+    """Whether a result has its sealed file and all that this names."""
+    try:
+        return all((place / name).exists() for name in _last_file(place, step)["sha256"])
+    except TrainingError:
+        return False
+
+
+def read_result(place: Path, step: Step) -> dict[str, Any]:
+    """A plan's or trace's sealed file, after the sums of the files beside it; raises TrainingError."""
+    content = _last_file(place, step)
+    for name, expected in content["sha256"].items():
+        check_sum(place / name, expected)
+    return content
+
+
+def read_cost(place: Path) -> dict[str, Any]:
+    """A stored cost and what is noted with it; raises TrainingError where it is damaged or another's."""
+    content = COST.read(place, TrainingError)
+    TrainingError.when(content["key"] != place.stem, place, f"the cost of job {place.stem}", f"{content['key']}")
+    return content

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from heliomesh.pages.colours import GROUNDS, INKS
 from heliomesh.pages.drawing import INK, PAPER, drawing, svg_text
-from heliomesh.studies.sizing import Axes, BatteryPanel, Prices, Sizing
+from heliomesh.studies.sizing import BatteryPanel, Prices, Sizing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Panel
@@ -99,15 +99,10 @@ def border_notes(sizing: Sizing) -> list[str]:
     ]
 
 
-def _pairs(axes: Axes) -> list[list[BatteryPanel]]:
-    """(panel, capacity)."""
-    return [[BatteryPanel(capacity, panel) for capacity in axes.capacity_joule] for panel in axes.panel]
-
-
-def _means(sizing: Sizing) -> Matrix:
-    """NaN where nothing was tried."""
-    found = sizing.found
-    return np.array([[found[pair].mean if pair in found else np.nan for pair in row] for row in _pairs(sizing.axes)])
+def _grid(sizing: Sizing, column: str) -> Matrix:
+    """A column of the table of all pairs; NaN where nothing was tried."""
+    table = sizing.table().pivot(index="panel", columns="capacity_joule", values=column)
+    return table.to_numpy(dtype=np.float64)
 
 
 def _cells(panel: "Panel", sizing: Sizing, look: Look) -> None:
@@ -116,13 +111,13 @@ def _cells(panel: "Panel", sizing: Sizing, look: Look) -> None:
 
     quality = LinearSegmentedColormap.from_list("quality", (look.worst, look.best))
     colours = quality if sizing.target.measure == "accuracy" else quality.reversed()
-    means = _means(sizing)
+    means, meets = _grid(sizing, "mean"), _grid(sizing, "meets")
     columns, rows = (np.arange(size + 1) - 0.5 for size in reversed(means.shape))
     mesh = panel.pcolormesh(columns, rows, np.ma.masked_invalid(means), cmap=colours)
     grounds = np.asarray(colours(mesh.norm(means)))
     panel.patch.set(hatch="//", edgecolor=look.stripes)
     for (row, column), mean in np.ndenumerate(means):
-        follows = "meets" if sizing.meets(_pairs(sizing.axes)[row][column]) else "misses"
+        follows = "meets" if meets[row, column] else "misses"
         text, ground = (follows, look.worst) if np.isnan(mean) else (f"{mean:.3f}", grounds[row, column])
         margin = {"facecolor": ground, "edgecolor": "none", "pad": 1.5}  # keeps lines off the number
         panel.text(column, row, text, ha="center", va="center", fontsize=9, bbox=margin)
@@ -132,7 +127,7 @@ def _lines(panel: "Panel", sizing: Sizing, look: Look) -> None:
     """Where the mean, linear between pairs, has round values and where it is at the target."""
     from matplotlib.ticker import MaxNLocator
 
-    means, target = _means(sizing), sizing.target.value
+    means, target = _grid(sizing, "mean"), sizing.target.value
     low, high = np.nanmin(means), np.nanmax(means)
     levels = MaxNLocator(_NUM_LINES).tick_values(low, high)
     rounds = [level for level in levels if low < level < high and not math.isclose(level, target)]
@@ -143,7 +138,7 @@ def _lines(panel: "Panel", sizing: Sizing, look: Look) -> None:
 
 def _border(panel: "Panel", sizing: Sizing, look: Look) -> None:
     """The sides between cells that meet the target and cells that do not."""
-    meets = np.array([[sizing.meets(pair) for pair in row] for row in _pairs(sizing.axes)])
+    meets = _grid(sizing, "meets")
     for row, column in np.argwhere(meets[:, 1:] != meets[:, :-1]):
         panel.plot([column + 0.5] * 2, [row - 0.5, row + 0.5], color=look.border, linewidth=3)
     for row, column in np.argwhere(meets[1:] != meets[:-1]):

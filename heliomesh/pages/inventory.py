@@ -9,8 +9,7 @@ from typing import Any
 from heliomesh.common.durable import alone_in
 from heliomesh.common.memory_limit import readable
 from heliomesh.jobs.pack import Packs
-from heliomesh.jobs.result_files import PLAN, TRACE, read_cost, read_result
-from heliomesh.jobs.store import PACKS, Store
+from heliomesh.jobs.store import PACKS, PLAN, TRACE, Store, read_cost, read_result
 from heliomesh.learning.run import CHECKPOINTS, Run, TrainingError, is_finished
 from heliomesh.pages.run_folder import is_run, read_run, read_trace
 from heliomesh.scenario.errors import ScenarioError

@@ -1,14 +1,16 @@
 """The leaderboard as a page of Markdown: who leads overall, every scenario in full, and where numbers come from."""
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from heliomesh.common.memory_limit import readable
 from heliomesh.pages.intervals import interval_text
 from heliomesh.pages.tables import markdown_table
 from heliomesh.simulation.diagnostics import Interval
 from heliomesh.studies.bench.bench import PLANNING_SECONDS
-from heliomesh.studies.bench.board import Leaderboard, Overall, Placement
+from heliomesh.studies.bench.board import Leaderboard, Placement
 from heliomesh.studies.bench.line import BenchLine, label_of
 from heliomesh.studies.bench.scenarios import BenchScenario
 
@@ -41,16 +43,16 @@ def overall_text(board: Leaderboard) -> str:
     """One row per planner over all scenarios."""
     scenarios = len(board.bench.scenarios)
     head = "planner | mean rank by cost | mean gap % | mean rank by accuracy | scenarios"
-    return _table(head, [_overall(own, scenarios) for own in board.overall()])
+    return _table(head, [_overall(own, scenarios) for own in board.overall().to_dict("records")])
 
 
-def _overall(own: Overall, scenarios: int) -> list[str]:
-    gap = "" if own.gap is None else f"{100 * own.gap:.2f}"
-    refused, absent = own.measured - own.taken, scenarios - own.measured
-    notes = [f"{refused} refused"] * (refused > 0) + [f"{absent} not run yet"] * (absent > 0)
-    count = f"{own.taken}" + (f" ({', '.join(notes)})" if notes else "")
-    accuracy_rank = "" if own.accuracy_rank is None else f"{own.accuracy_rank:.2f}"
-    return [_code(own.label), f"{own.rank:.2f}", gap, accuracy_rank, count]
+def _overall(own: Mapping[Any, Any], scenarios: int) -> list[str]:
+    means = ["" if math.isnan(own[name]) else f"{own[name]:.2f}" for name in ("rank", "accuracy_rank")]
+    gap = "" if math.isnan(own["gap"]) else f"{100 * own['gap']:.2f}"
+    absent = scenarios - own["measured"]
+    notes = [f"{own['refused']} refused"] * (own["refused"] > 0) + [f"{absent} not run yet"] * (absent > 0)
+    count = f"{own['measured'] - own['refused']}" + (f" ({', '.join(notes)})" if notes else "")
+    return [_code(own["planner"]), means[0], gap, means[1], count]
 
 
 def _scenario(board: Leaderboard, one: BenchScenario) -> str:

@@ -94,10 +94,8 @@ def described(runs: Sequence[RunFolder], title: str | None = None, every: int = 
 
 def _check_distinct(folders: Sequence[str | Path]) -> None:
     TrainingError.when(not folders, "runs", "at least one folder", "number 0")
-    resolved = Counter(Path(folder).resolve() for folder in folders)
-    repeated = next((path for path, times in resolved.items() if times > 1), None)
-    if repeated is not None:
-        raise TrainingError(repeated, "every run's folder once", f"number {resolved[repeated]}")
+    for path, times in Counter(Path(folder).resolve() for folder in folders).items():
+        TrainingError.when(times > 1, path, "every run's folder once", f"number {times}")
 
 
 def _check_size(runs: Sequence[RunFolder], every: int) -> None:
@@ -186,8 +184,7 @@ def _moving_mean(values: Floats) -> Floats:
     sums = np.concatenate([[0.0], np.cumsum(values)])
     end = np.arange(1, len(values) + 1)
     start = np.maximum(end - _WINDOW, 0)
-    mean: Floats = (sums[end] - sums[start]) / (end - start)
-    return mean
+    return np.asarray((sums[end] - sums[start]) / (end - start))
 
 
 def _network(run: RunFolder, blobs: Blobs) -> Facts:

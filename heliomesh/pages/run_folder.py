@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heliomesh.common.mistakes import in_one_line
-from heliomesh.jobs.result_files import PLAN, TRACE, TRACE_ARRAYS, read_result
+from heliomesh.jobs.store import PLAN, TRACE, TRACE_ARRAYS, read_result
 from heliomesh.learning.checkpoint import Checkpoints, newest_whole
 from heliomesh.learning.evaluation import COLUMNS
 from heliomesh.learning.members import check_trace
@@ -195,7 +195,7 @@ def _curves(source: Path, metrics: Mapping[str, Any], accuracy: Any, scenario: S
     try:
         columns = {name: np.asarray(metrics[name]) for name in COLUMNS}
         rows, devices = len(columns["slot"]), scenario.network.devices
-        by_device = np.asarray(accuracy) if np.size(accuracy) else np.empty((rows, devices))
+        by_device = np.asarray(accuracy) if np.size(accuracy) else np.empty((0, devices))
         if by_device.shape != (rows, devices) or any(column.shape != (rows,) for column in columns.values()):
             raise ValueError(f"expected {rows} rows of {devices} devices, actual shape {by_device.shape}")
         return Curves(columns, by_device)

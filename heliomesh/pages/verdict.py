@@ -75,14 +75,12 @@ def _known(row: Facts | None, measure: _Measure) -> bool:
 
 def _best(paired: Paired, reference: int, measure: _Measure, without: int | None = None) -> int:
     """The best scheme by its paired difference to the reference, which itself differs by zero."""
-    gains = {
+    gains: dict[int, float] = {reference: 0.0} | {
         index: measure.sign * row[measure.name]["mean"]
         for index, row in enumerate(paired[reference])
         if row is not None and _known(row, measure)
     }
-    candidates = {reference: 0.0, **gains}
-    candidates.pop(without, None)  # type: ignore[arg-type]
-    return max(candidates, key=lambda index: candidates[index])
+    return max((index for index in gains if index != without), key=gains.__getitem__)
 
 
 def _spread(fact: Facts, measure: _Measure, *, signed: bool = True) -> str:

@@ -48,9 +48,9 @@ class Row:
 
     planner: str  # with what tells its variants apart
     scheme: Scheme  # as it was asked
-    plan: Plan | None
-    summary: Summary | None
-    cost: np.ndarray[tuple[int], np.dtype[np.float64]] | None  # (episode,)
+    plan: Plan | None = None
+    summary: Summary | None = None
+    cost: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None  # (episode,)
     refusal: str = ""
     failure: str = ""  # of planning, simulating or training, in one sentence
     error: Exception | None = field(default=None, repr=False, compare=False)  # the same, where it happened here
@@ -272,30 +272,29 @@ class Asked:
         spread = self.work.parallel_map
         if spread is map or len(todo) == 1:  # the planner itself may work in parallel, and show how far it is
             return (self._kept(row) for one in todo for row in self.tried(one))
-        absent = [one for one in todo if not self._has(one)]
+        absent = [one for one in todo if not self._has(self._job(one))]
         if self.store is not None:
-            jobs = [scheme_job(self.problem, self._limited(scheme)) for scheme in absent]
-            self.store.tell_changed(jobs, "plan", self.work)
+            self.store.tell_changed([self._job(one) for one in absent], "plan", self.work)
         elsewhere = spread(partial(_rows_elsewhere, replace(self, work=ALONE, store=None)), absent)
         tracked = iter(self.work.track(elsewhere, "plan and simulate", len(absent)))
-        found = (self.tried(one) if self._has(one) else next(tracked) for one in todo)
+        found = (self.tried(one) if self._has(self._job(one)) else next(tracked) for one in todo)
         return (self._kept(row) for rows in found for row in rows)
 
     def _kept(self, row: Row) -> Row:
         """The row, with its plan in the store."""
         if self.store is not None and row.plan is not None:
-            self.store.put_plan(scheme_job(self.problem, row.scheme), row.plan)
+            self.store.put_plan(self._job(row.scheme), row.plan)
         return row
 
-    def _has(self, scheme: Scheme) -> bool:
+    def _has(self, job: Job) -> bool:
         """Whether the plan is stored."""
-        return self.store is not None and self.store.has(scheme_job(self.problem, self._limited(scheme)), "plan")
+        return self.store is not None and self.store.has(job, "plan")
 
-    def _limited(self, scheme: Scheme) -> Scheme:
-        """The scheme with the limit of memory, where there is one and the planner takes it."""
-        if self.memory_gib is None or "memory_gib" not in find_planner(scheme.planner).options.model_fields:
-            return scheme
-        return replace(scheme, options={**scheme.options, "memory_gib": self.memory_gib})
+    def _job(self, scheme: Scheme) -> Job:
+        """What is planned, with the limit of memory where there is one and the planner takes it."""
+        known = self.memory_gib is not None and "memory_gib" in find_planner(scheme.planner).options.model_fields
+        own = {**scheme.options, "memory_gib": self.memory_gib} if known else scheme.options
+        return scheme_job(self.problem, replace(scheme, options=own))
 
     def tried(self, scheme: Scheme) -> list[Row]:
         """The scheme's rows, the last of which says how it failed; what ``track`` raises to cancel is raised."""
@@ -307,16 +306,17 @@ class Asked:
         except Exception as error:
             if error in cancelled:
                 raise
-            found.append(Row(_label(scheme), scheme, None, None, None, failure=_sentence(error), error=error))
+            found.append(Row(_label(scheme), scheme, failure=_sentence(error), error=error))
         return found
 
     def rows(self, scheme: Scheme) -> Iterator[Row]:
         """The scheme's row; where it does not fit, its refusal and then the next smaller variant it offers."""
-        problem, asked = self._problem(scheme), self._limited(scheme)
+        problem, job = self._problem(scheme), self._job(scheme)
+        asked = replace(scheme, options=job.options)
         try:
-            made = self._plan(problem, asked)
+            made = self._plan(problem, job)
         except TooLargeError as error:
-            yield Row(_label(scheme), asked, None, None, None, refusal=str(error))
+            yield Row(_label(scheme), asked, refusal=str(error))
             smaller = find_planner(scheme.planner).smaller(dict(scheme.options))
             if smaller is not None:
                 yield from self.rows(replace(scheme, options=smaller))
@@ -333,15 +333,14 @@ class Asked:
         dtype = str(self.problem.dtype).removeprefix("torch.")
         return build(scheme.scenario(self.problem.scenario), str(self.problem.device), dtype)
 
-    def _plan(self, problem: Problem, scheme: Scheme) -> Plan:
+    def _plan(self, problem: Problem, job: Job) -> Plan:
         if self.store is not None:
-            job = scheme_job(self.problem, scheme)
             if self.store.has(job, "plan"):
                 return self.store.plan(job, self.work)
             self.store.tell_changed([job], "plan", self.work)
         spread, track = self.work.parallel_map, self.work.track
-        made = make_plan(problem, scheme.planner, scheme.options, bound=False, parallel_map=spread, track=track)
-        return agreed(problem, made, scheme.agree)
+        made = make_plan(problem, job.planner, job.options, bound=False, parallel_map=spread, track=track)
+        return agreed(problem, made, job.agree)
 
 
 def _rows_elsewhere(asked: Asked, one: Scheme) -> list[Row]:

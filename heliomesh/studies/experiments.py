@@ -51,10 +51,8 @@ class Task:
 
     def scenario(self, quick: bool, *changes: Changes, network: str = "ring10") -> Scenario:
         """A network with this task and further changes."""
-        merged = dict(self.quick if quick else self.full)
-        for more in changes:
-            merged |= more
-        return Scenario.load(network).override(merged)
+        parts = (self.quick if quick else self.full, *changes)
+        return Scenario.load(network).override({name: value for part in parts for name, value in part.items()})
 
     def line(
         self,

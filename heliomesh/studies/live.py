@@ -29,7 +29,7 @@ from heliomesh.common.arguments import Count, Index, Probability, checked
 from heliomesh.common.catalog import CodeOrName
 from heliomesh.common.durable import make_folder, write_text
 from heliomesh.field.living.change import Era, eras
-from heliomesh.field.living.conditional_plan import Answering, ConditionalPlan
+from heliomesh.field.living.conditional_plan import Answering
 from heliomesh.field.living.conditions import Conditions
 from heliomesh.field.living.detector import USUAL_FALSE_ALARM_PROB, Watch
 from heliomesh.field.living.reaction import REACTIONS, Sampling, costs_by_slot, first_answer, reacting
@@ -67,13 +67,11 @@ class Survivors:
 
     def final(self, plan: str) -> Array:
         """The same at the end; (seed,)."""
-        last: Array = self.accuracy(plan)[:, -1]
-        return last
+        return np.asarray(self.accuracy(plan)[:, -1])
 
     def since_change(self, plan: str) -> Array:
         """Mean over the evaluations after the first change; (seed,)."""
-        after: Array = self.accuracy(plan)[:, self.slots > self.change_slot].mean(1)
-        return after
+        return np.asarray(self.accuracy(plan)[:, self.slots > self.change_slot].mean(1))
 
     def facts(self) -> dict[str, Any]:
         """Who is left, and their accuracies by plan and seed, as commands print them."""
@@ -244,13 +242,21 @@ def live(
         answering = Answering(problem, planner, asked.options)
         first = first_answer(answering, truth, plan)
         watch = Watch(false_alarm_prob, seed=seed)
-        trial = _costs(answering, truth, first, Sampling(episodes, seed, work.track), watch)
+        under, change = Sampling(episodes, seed, work.track), truth[1].first_slot
+        watching = Replanning(answering, first, watch)
+        stale, fresh = (reacting(answering, truth, first, name, watch) for name in ("stale", "fresh"))
+        replanned_cost, stale_cost, fresh_cost = (
+            costs_by_slot(problem, truth, policy, under, name)[:, change:].mean(1)
+            for name, policy in (("re-planned", watching), ("stale", stale), ("fresh", fresh))
+        )
+        alarms = tuple(tuple(raised) for raised in watching.alarms)
+        trial = Trial(change, stale_cost, replanned_cost, fresh_cost, alarms, tuple(watching.beliefs))
         if not train:
             return trial
         changing = replace(asked, changes=tuple(changes), false_alarm_prob=false_alarm_prob)
         jobs = {UNCHANGED: asked} | {reaction: replace(changing, reaction=reaction) for reaction in REACTIONS}
         runs = grouped_runs(store, [by_episode(job, train) for job in jobs.values()], work)
-        return replace(trial, models=Survivors(there, trial.change_slot, dict(zip(jobs, runs, strict=True))))
+        return replace(trial, models=Survivors(there, change, dict(zip(jobs, runs, strict=True))))
 
 
 def there_at_the_end(problem: Problem, truth: Sequence[Era]) -> tuple[int, ...]:
@@ -259,18 +265,3 @@ def there_at_the_end(problem: Problem, truth: Sequence[Era]) -> tuple[int, ...]:
     there = tuple(device for device in range(problem.num_devices) if device not in away)
     refuse(not there, "changes", "at least one device alive at the end", "number 0")
     return there
-
-
-def _costs(
-    answering: Answering, truth: Sequence[Era], first: ConditionalPlan, under: Sampling, watch: Watch
-) -> Trial:
-    """The trial without models."""
-    change, watching = truth[1].first_slot, Replanning(answering, first, watch)
-    stale, fresh = (reacting(answering, truth, first, name, watch) for name in ("stale", "fresh"))
-    named = (("re-planned", watching), ("stale", stale), ("fresh", fresh))
-    after = {
-        name: costs_by_slot(answering.problem, truth, policy, under, name)[:, change:].mean(1)
-        for name, policy in named
-    }
-    alarms = tuple(tuple(raised) for raised in watching.alarms)
-    return Trial(change, after["stale"], after["re-planned"], after["fresh"], alarms, tuple(watching.beliefs))

@@ -76,13 +76,12 @@ def pilot(scenario: Scenario, *, seed: Index | None = None, **settings: Any) -> 
         dataset=scored,
         **{"evaluate_every": _TOGETHER + _AGREEING, "device_samples": _SCORED, **settings},
     )
-    agreed, average, devices = (float(run.metrics[name][at]) for name, at in _READ)
+    (agreed, average), devices = run.metrics["average_loss"][-2:].tolist(), float(run.metrics["loss_mean"][-1])
     lag = max(devices - average, 0.0) / max(agreed - average, _LEAST_STEP)
     seconds = time.perf_counter() - started
     return Pilot(_ALIKE + _PER_LAG * min(lag, _MOST_LAG), lag, distance, guessed_unlikeness(distance), seconds)
 
 
-_READ = (("average_loss", -2), ("average_loss", -1), ("loss_mean", -1))
 _LEAST_STEP = 1e-3  # a slot that brings less says nothing of the ratio
 _MOST_LAG = 20.0  # beyond it training would hardly ever be worth it
 

@@ -119,14 +119,12 @@ def reproduce(
 
 def _tell_other_versions(found: Sequence[Figure], work: Execution) -> None:
     """Say which packed runs were computed with other versions than a run would be now."""
-    here = versions()
+    here = _versions_text(versions())
     stored = [result.runs[0].provenance.get("versions") for figure in found for result in figure.results]
-    texts = [_versions_text(one) for one in stored if isinstance(one, dict)]
-    for text, count in Counter(texts).items():
-        if text != _versions_text(here):
-            work.notify(
-                f"{count} lines were computed with {text}, not {_versions_text(here)}; they are used as they are"
-            )
+    texts = Counter(_versions_text(one) for one in stored if isinstance(one, dict))
+    for text, count in texts.items():
+        if text != here:
+            work.notify(f"{count} lines were computed with {text}, not {here}; they are used as they are")
 
 
 def _versions_text(known: Mapping[str, Any]) -> str:

@@ -132,9 +132,8 @@ class Estimate:
     @property
     def sign(self) -> int:
         """+1 or −1 where the interval excludes zero, else 0."""
-        if self.points.mean - self.points.half_width > 0:
-            return 1
-        return -1 if self.points.mean + self.points.half_width < 0 else 0
+        mean, half = self.points.mean, self.points.half_width
+        return (mean - half > 0) - (mean + half < 0)
 
 
 @dataclass(frozen=True)
@@ -244,5 +243,4 @@ def _slopes(own: Sequence[Result], first: str, second: str | None, measure: str)
         np.array([getattr(side[place], measure)[:common] if place in side else np.zeros(common) for place in places])
         for side in (above, below)
     )
-    slopes: Floats = np.polyfit(places, first_ones - seconds, 1)[0]
-    return slopes
+    return np.asarray(np.polyfit(places, first_ones - seconds, 1)[0])

@@ -163,7 +163,7 @@ def test_differences_are_paired_and_ranks_shared(small: Bench, tmp_path: Path) -
     assert last.behind == interval(difference)
     assert first.gap.mean == pytest.approx(first.cost.mean / board.bounds["path"].per_slot - 1)
     assert sum(own.rank for own in board.standings(small.scenarios[0])) == 1 + 2 + 3
-    assert board.overall()[0].label == first.label
+    assert board.overall()["planner"].iloc[0] == first.label
     assert set(board.table()["planner"]) == {line.label for line in board.lines}
 
 

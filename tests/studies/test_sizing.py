@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
-from heliomesh.jobs.result_files import COST
-from heliomesh.jobs.store import Store, opened
+from heliomesh.jobs.store import COST, Store, opened
 from heliomesh.simulation.diagnostics import Interval
 from heliomesh.simulation.ledger import dark_slots
 from heliomesh.studies.sizing import (

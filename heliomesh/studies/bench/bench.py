@@ -134,19 +134,13 @@ def _measure(
         line = new_line(version, *planner)
         known = known_line(folder, version, line.label)
         if known is not None and one.name in known.entries and not _has(folder, version, one, planner):
-            work.notify(f"{one.name}: {line.label}: measured again: {_changed(known, line, one.name)}")
+            why = f"results version was {known.entries[one.name].results_version}, now {RESULTS_VERSION}"
+            why = why if known.planner_source == line.planner_source else "its code has changed"
+            work.notify(f"{one.name}: {line.label}: measured again: {why}")
         entry = measured(version, one, problem, line, work)
         line = line.model_copy(update={"entries": {one.name: entry}})
         write_line(folder, version, line.beside(known))
         report(f"{one.name}: {line.label}: {_in_words(entry)}")
-
-
-def _changed(known: BenchLine, line: BenchLine, scenario: str) -> str:
-    """Why a stored entry does not serve: its code, or how heliomesh computes."""
-    if known.planner_source != line.planner_source:
-        return "its code has changed"
-    version = known.entries[scenario].results_version
-    return f"results version was {version}, now {RESULTS_VERSION}"
 
 
 def _in_words(entry: Entry) -> str:

@@ -32,18 +32,6 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Overall:
-    """One planner over all scenarios that it was measured on."""
-
-    label: str
-    measured: int  # scenarios with an entry
-    taken: int  # of these without a refusal
-    rank: float  # mean by cost
-    gap: float | None  # mean over scenarios where it has one
-    accuracy_rank: float | None  # mean over scenarios that are trained
-
-
-@dataclass(frozen=True)
 class Leaderboard:
     """All lines of a folder."""
 
@@ -79,24 +67,18 @@ class Leaderboard:
         ]
         return sorted(found, key=lambda own: (own.rank, own.label))
 
-    def overall(self) -> list[Overall]:
-        """Every planner over its scenarios, the one with the best mean rank by cost first."""
-        standings = [own for one in self.bench.scenarios for own in self.standings(one)]
-        found = []
-        for label in dict.fromkeys(one.label for one in standings):
-            own = [one for one in standings if one.label == label]
-            gaps = [one.gap.mean for one in own if one.gap is not None]
-            places = [one.accuracy_rank for one in own if one.accuracy_rank is not None]
-            overall = Overall(
-                label,
-                measured=len(own),
-                taken=sum(not one.entry.refusal for one in own),
-                rank=fmean(one.rank for one in own),
-                gap=fmean(gaps) if gaps else None,
-                accuracy_rank=fmean(places) if places else None,
-            )
-            found.append(overall)
-        return sorted(found, key=lambda one: (-one.measured, one.rank, one.label))
+    def overall(self) -> "pd.DataFrame":
+        """One row per planner over its scenarios, the one with the best mean rank by cost first.
+
+        How many were measured, how many of these refused, and means of the ranks and of the gap where it has some.
+        """
+        table = self.table()
+        if table.empty:
+            return table
+        by_planner = table.astype({"gap": float, "accuracy_rank": float}).groupby("planner")
+        found = by_planner[["rank", "gap", "accuracy_rank"]].mean()
+        found = found.assign(measured=by_planner.size(), refused=by_planner["refusal"].count()).reset_index()
+        return found.sort_values(["measured", "rank", "planner"], ascending=[False, True, True])
 
     def missing(self, one: BenchScenario) -> list[str]:
         """Labels of lines that were not run on a scenario."""
