@@ -6,25 +6,24 @@ Trains on digits over paired seeds. The last line is the gain of all parts over 
 """
 
 import argparse
-from typing import Any
 
 import heliomesh as hm
+from heliomesh.jobs.scheme import Scheme
 from heliomesh.pages.intervals import interval_text
 from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.gain import COUPLED, SEPARATE
-from heliomesh.studies.line import Scheme
 
-ARMS: tuple[tuple[Scheme, dict[str, Any]], ...] = (
-    (Scheme("all parts", "contributions"), SEPARATE),
-    (Scheme("but coupled actions", "contributions"), {**SEPARATE, "energy.actions": "coupled"}),
-    (Scheme("but renormalized", "contributions"), {**SEPARATE, "learning.aggregation": "renormalized"}),
-    (Scheme("but model", "contributions"), {**SEPARATE, "learning.aggregation": "model"}),
-    (Scheme("but no bias", "contributions"), {**SEPARATE, "cost.unlikeness": 0.0}),
-    (Scheme("but no planned energy", "contributions", {"passes": 0}), SEPARATE),
-    (Scheme("always good", "contributions"), {**SEPARATE, "cost.deadline": "always"}),
-    (Scheme("news", "news"), SEPARATE),
-    (Scheme("coupled, reassigned", "receiver"), {**COUPLED, "learning.aggregation": "reassigned"}),
-    (Scheme("coupled, model", "receiver"), COUPLED),
+ARMS = (
+    Scheme("all parts", "contributions", {}, SEPARATE),
+    Scheme("but coupled actions", "contributions", {}, {**SEPARATE, "energy.actions": "coupled"}),
+    Scheme("but renormalized", "contributions", {}, {**SEPARATE, "learning.aggregation": "renormalized"}),
+    Scheme("but model", "contributions", {}, {**SEPARATE, "learning.aggregation": "model"}),
+    Scheme("but no bias", "contributions", {}, {**SEPARATE, "cost.unlikeness": 0.0}),
+    Scheme("but no planned energy", "contributions", {"passes": 0}, SEPARATE),
+    Scheme("always good", "contributions", {}, {**SEPARATE, "cost.deadline": "always"}),
+    Scheme("news", "news", {}, SEPARATE),
+    Scheme("coupled, reassigned", "receiver", {}, {**COUPLED, "learning.aggregation": "reassigned"}),
+    Scheme("coupled, model", "receiver", {}, COUPLED),
 )
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 import heliomesh as hm
+from heliomesh.jobs.scheme import Scheme
 from heliomesh.slot.learning_model import unlikeness
 from heliomesh.studies.gain import SEPARATE
-from heliomesh.studies.line import Scheme
 
 PARTITIONS: dict[str, dict[str, Any]] = {
     "iid": {"learning.partition": "iid"},
@@ -38,7 +38,7 @@ def main() -> None:
         found = float(np.mean([pilot.unlikeness for pilot in pilots]))
         weights = {f"{weight:g}": weight for weight in GRID} | {"pilot": found, "guess": unlikeness(scenario)}
         schemes = [
-            (Scheme(label, "contributions"), {**SEPARATE, "cost.unlikeness": weight})
+            Scheme(label, "contributions", {}, {**SEPARATE, "cost.unlikeness": weight})
             for label, weight in weights.items()
         ]
         started = time.perf_counter()

@@ -3,9 +3,12 @@
 `publish` writes them with their picture.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+
+import numpy as np
+import numpy.typing as npt
 
 from heliomesh.common.durable import make_folder, write_text
 from heliomesh.pages.figures import draw
@@ -37,7 +40,7 @@ def figure_text(figure: Figure) -> str:
     lines = [f"## {figure.title}", ""]
     if figure.absent:
         lines += [f"{len(figure.absent)} of {figure.num_lines} lines are not there yet.", ""]
-    lines += [*_table(figure), *_comparisons(figure), *_radio(figure)]
+    lines += [*_table(figure), *_comparisons(figure), *_radio(figure), *_shares(figure)]
     made = sorted({result.computed_with for result in figure.results} - {""})
     # in letters that no page obeys
     plain = ["".join(letter for letter in one if letter.isalnum() or letter in " .,+-_") for one in made]
@@ -100,6 +103,23 @@ def _radio(figure: Figure) -> list[str]:
         rows.append(cells)
     head = f"setting | scheme | joule on radio | accuracy % per joule on radio | against {figure.against}"
     return markdown_table(head, rows)
+
+
+def _shares(figure: Figure) -> list[str]:
+    """What each of several changes is worth, averaged over all orders in which they can be made."""
+    found = figure.shares
+    if not found:
+        return []
+    changes = list(next(iter(found.values())))
+    rows = [
+        [setting, *(interval_text(interval(worth[name]), "+.2f") for name in changes), *_sum_of(worth)]
+        for setting, worth in found.items()
+    ]
+    return markdown_table(" | ".join(["points by change (Shapley)", *changes, "all together"]), rows)
+
+
+def _sum_of(worth: Mapping[str, npt.NDArray[np.float64]]) -> list[str]:
+    return [interval_text(interval(np.sum(list(worth.values()), axis=0)), "+.2f")]
 
 
 def _tested(estimate: Estimate) -> tuple[str, str]:

@@ -17,6 +17,17 @@ import numpy.typing as npt
 from heliomesh.scenario.errors import ScenarioError
 
 Scores = npt.NDArray[np.float64]
+_NONE = "none of them"
+
+
+def label_of(changes: frozenset[str]) -> str:
+    """How tables call a set of changes."""
+    return " + ".join(sorted(changes)) or _NONE
+
+
+def changes_of(label: str) -> frozenset[str]:
+    """The set that a label names."""
+    return frozenset() if label == _NONE else frozenset(label.split(" + "))
 
 
 def shapley_values(score: Mapping[frozenset[str], Scores]) -> dict[str, Scores]:
@@ -25,8 +36,8 @@ def shapley_values(score: Mapping[frozenset[str], Scores]) -> dict[str, Scores]:
     subsets = [frozenset(one) for size in range(len(changes) + 1) for one in combinations(changes, size)]
     missing = [subset for subset in subsets if subset not in score]
     if missing:
-        named = " with ".join(sorted(missing[0])) or "none of them"
-        raise ScenarioError("decomposition", f"scores of all {len(subsets)} sets of {', '.join(changes)}", named)
+        expected = f"scores of all {len(subsets)} sets of {', '.join(changes)}"
+        raise ScenarioError("decomposition", expected, f"none of {label_of(missing[0])}")
     found = {}
     for change in changes:
         others = [subset for subset in subsets if change not in subset]

@@ -8,15 +8,19 @@ for two cores, which trains digits or synthetic clusters for 60 slots.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 from heliomesh.common import catalog
+from heliomesh.jobs.job import IDEAL
+from heliomesh.jobs.scheme import Scheme
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.on_air import Format
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import Learning
-from heliomesh.studies.gain import COUPLED, RIVALS, SEPARATE, Schemes
-from heliomesh.studies.line import FORMS, LOSSLESS, OURS, PAIRS, PAPER, Line, Scheme
+from heliomesh.studies.decomposition import label_of
+from heliomesh.studies.gain import COUPLED, RIVALS, SEPARATE
+from heliomesh.studies.line import FORMS, LOSSLESS, OURS, PAIRS, PAPER, Line
 from heliomesh.studies.results import Against
 from heliomesh.tasks.footprint import update_bits
 
@@ -35,6 +39,7 @@ class Experiment:
     place: str | None = None  # what the horizontal axis shows; None: slots
     of_paper: str | None = None  # which of the paper's figures it is
     radio: bool = False  # whether it is about joules spent on sending
+    shared: bool = False  # whether lines named by their changes are all sets of these, see `decomposition.py`
 
     def lines(self, quick: bool) -> list[Line]:
         """All lines, under the experiment's name."""
@@ -65,24 +70,23 @@ class Task:
         place: float | None = None,
     ) -> Line:
         """One scheme on a network with this task and further changes; quick versions have three paired seeds."""
-        scenario = self.scenario(quick, *changes, network=network)
+        scenario = scheme.scenario(self.scenario(quick, *changes, network=network))
         return Line("", scheme, scenario, 3 if quick else factor * self.full_seeds, setting, place)
 
     def grid(
         self,
         quick: bool,
-        schemes: Iterable[Scheme | tuple[Scheme, Changes]],
+        schemes: Iterable[Scheme],
         settings: Mapping[str, Changes],
         places: Mapping[float | None, Changes] | None = None,
         factor: int = 1,
     ) -> list[Line]:
-        """Every scheme, perhaps with changes of its own, in every setting and at every place, on the paper's grid."""
-        rows = [scheme if isinstance(scheme, tuple) else (scheme, {}) for scheme in schemes]
+        """Every scheme in every setting and at every place, on the paper's grid."""
         return [
-            self.line(quick, scheme, setting, _PAPER, changes, at, own, factor=factor, place=place)
+            self.line(quick, scheme, setting, _PAPER, changes, at, factor=factor, place=place)
             for setting, changes in settings.items()
             for place, at in (places or {None: {}}).items()
-            for scheme, own in rows
+            for scheme in schemes
         ]
 
 
@@ -127,8 +131,8 @@ def _order_of_schemes(variants: Mapping[str, Changes]) -> Callable[[bool], list[
 _GOSSIP = {"learning.aggregation": "model", "network.mixing": "metropolis"}
 _UPDATE = {"learning.aggregation": "update", "network.mixing": "lazy-metropolis"}
 # the paper's rule diverges unless the mixing matrix has no negative eigenvalue, so it comes with lazy weights
-_RULES: Schemes = tuple(
-    (Scheme(label, "receiver"), rule)
+_RULES = tuple(
+    Scheme(label, "receiver", changes=rule)
     for label, rule in (
         ("model gossip", _GOSSIP),
         ("model gossip, lazy", {"learning.aggregation": "model", "network.mixing": "lazy-metropolis"}),
@@ -189,12 +193,12 @@ def _learning(quick: bool) -> list[Line]:
     Two hops of the paper's proposal fit into memory on `ring10` only.
     """
     return [
-        FASHION_MNIST.line(quick, scheme, f"{network}, {setting}", changes, partition, actions, network=name)
+        FASHION_MNIST.line(quick, scheme, f"{network}, {setting}", changes, partition, network=name)
         for network, (name, changes) in _NETWORKS.items()
         if network == "ring10" or not quick
         for setting, partition in THREE_PARTITIONS.items()
-        for scheme, actions in RIVALS
-        if (scheme is not LOSSLESS or not changes) and (scheme.planner != "decentralized" or name == "ring10")
+        for scheme in RIVALS
+        if (scheme.planner != IDEAL or not changes) and (scheme.planner != "decentralized" or name == "ring10")
     ]
 
 
@@ -205,11 +209,39 @@ def _learning_cifar10(quick: bool) -> list[Line]:
     """
     found = []
     for setting, partition in PARTITIONS.items():
-        for scheme, actions in RIVALS:
-            paper = _PAPER if scheme is LOSSLESS else {}
+        for scheme in RIVALS:
+            paper = _PAPER if scheme.planner == IDEAL else {}
             factor = 2 if scheme.label in ("coupled", "news", "contributions") else 1
-            found.append(CIFAR10.line(quick, scheme, setting, paper, partition, actions, factor=factor))
+            found.append(CIFAR10.line(quick, scheme, setting, paper, partition, factor=factor))
     return found
+
+
+_AGREE_SLOTS = 6
+# What planning for learning changes, as the headline has it all at once: from one to the other.
+_CHANGES: Mapping[str, tuple[str, str]] = {
+    "rule": ("model", "reassigned"),
+    "actions": ("coupled", "separate"),
+    "agreement": ("none", f"last {_AGREE_SLOTS} slots"),
+    "plan": ("receiver", "contributions"),
+}
+
+
+def _factorial(quick: bool) -> list[Line]:
+    """All sixteen sets of the four changes, on `ring10` with both panels under every partition."""
+    subsets = [frozenset(some) for size in range(len(_CHANGES) + 1) for some in combinations(_CHANGES, size)]
+    schemes = []
+    for made in subsets:
+        rule, actions, _, planner = (pair[name in made] for name, pair in _CHANGES.items())
+        changes = {"learning.aggregation": rule, "energy.actions": actions}
+        agree = _AGREE_SLOTS if "agreement" in made else 0
+        schemes.append(Scheme(label_of(made), planner, {}, changes, agree))
+    panels: dict[str, Changes] = {"": {}} if quick else {"": {}, ", 25 cm²": {"harvest.panel_cm2": 25.0}}
+    return [
+        FASHION_MNIST.line(quick, scheme, f"ring10{panel}, {setting}", own, partition)
+        for panel, own in panels.items()
+        for setting, partition in THREE_PARTITIONS.items()
+        for scheme in schemes
+    ]
 
 
 _FORMATS: tuple[Format, ...] = ("float32", "float16", "int8", "top-k")
@@ -247,9 +279,9 @@ def _weights(quick: bool) -> list[Line]:
             "guess": {},
             "always": {**pilot, "cost.deadline": "always"},
         }
-        schemes = [(Scheme("coupled", "receiver"), COUPLED)]
-        schemes += [(Scheme(label, "contributions"), {**SEPARATE, **own}) for label, own in variants.items()]
-        found += [FASHION_MNIST.line(quick, scheme, setting, partition, own) for scheme, own in schemes]
+        schemes = [Scheme("coupled", "receiver", changes=COUPLED)]
+        schemes += [Scheme(label, "contributions", {}, {**SEPARATE, **own}) for label, own in variants.items()]
+        found += [FASHION_MNIST.line(quick, scheme, setting, partition) for scheme in schemes]
     return found
 
 
@@ -316,6 +348,14 @@ EXPERIMENTS = (
         _defaults,
         "idle, full battery",
         of_paper="Section IV, the default state and action",
+    ),
+    Experiment(
+        "factorial",
+        "What are the aggregation rule, separate actions, an agreement phase and the plan worth, each on its own?",
+        "The parts of planning for learning, Fashion-MNIST",
+        _factorial,
+        label_of(frozenset()),
+        shared=True,
     ),
     Experiment(
         "hops",

@@ -1,6 +1,6 @@
 """What planning for learning gives: the same devices, weather and data under plans for packets and for learning."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Unpack
@@ -9,33 +9,34 @@ import numpy as np
 import numpy.typing as npt
 
 from heliomesh.common.arguments import Count, NotEmpty, checked
+from heliomesh.jobs.job import IDEAL
+from heliomesh.jobs.scheme import Scheme
 from heliomesh.jobs.store import opened
 from heliomesh.jobs.training import Settings, split_settings
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import Interval, interval
-from heliomesh.studies.line import LOSSLESS, Line, Scheme, grouped_runs
+from heliomesh.studies.line import Line, grouped_runs
 from heliomesh.studies.results import Result
 
 # The paper's devices train and send in one action, and keep the weight of packets that are lost. Both rules are
 # named, since a scenario may name another than the default.
 COUPLED: dict[str, Any] = {"energy.actions": "coupled", "learning.aggregation": "model"}
 SEPARATE: dict[str, Any] = {"energy.actions": "separate", "learning.aggregation": "reassigned"}
-Schemes = Sequence[tuple[Scheme, Mapping[str, Any]]]
-SCHEMES: Schemes = (
-    (Scheme("for learning", "contributions"), SEPARATE),
-    (Scheme("paper's proposal", "decentralized"), COUPLED),
-    (Scheme("uncoordinated", "uncoordinated"), COUPLED),
+SCHEMES = (
+    Scheme("for learning", "contributions", changes=SEPARATE),
+    Scheme("paper's proposal", "decentralized", changes=COUPLED),
+    Scheme("uncoordinated", "uncoordinated", changes=COUPLED),
 )
 # what experiments compare: plans for packets, rules that others use, plans for learning, and the ideal
-RIVALS: Schemes = (
-    (Scheme("coupled", "receiver"), COUPLED),
-    (Scheme("proposal", "decentralized", {"hops": 2}), COUPLED),
-    (Scheme("skiptrain", "skiptrain"), SEPARATE),
-    (Scheme("turns", "turns"), SEPARATE),
-    (Scheme("fixed fraction", "fixed_fraction"), SEPARATE),
-    (Scheme("news", "news"), SEPARATE),
-    (Scheme("contributions", "contributions"), SEPARATE),
-    (LOSSLESS, COUPLED),
+RIVALS = (
+    Scheme("coupled", "receiver", changes=COUPLED),
+    Scheme("proposal", "decentralized", {"hops": 2}, COUPLED),
+    Scheme("skiptrain", "skiptrain", changes=SEPARATE),
+    Scheme("turns", "turns", changes=SEPARATE),
+    Scheme("fixed fraction", "fixed_fraction", changes=SEPARATE),
+    Scheme("news", "news", changes=SEPARATE),
+    Scheme("contributions", "contributions", changes=SEPARATE),
+    Scheme(IDEAL, IDEAL, changes=COUPLED),
 )
 
 
@@ -59,7 +60,7 @@ def gain(
     scenario: Scenario,
     seeds: Count = 5,
     *,
-    schemes: Annotated[Schemes, NotEmpty()] = SCHEMES,
+    schemes: Annotated[Sequence[Scheme], NotEmpty()] = SCHEMES,
     folder: str | Path | None = None,
     **settings: Unpack[Settings],
 ) -> Gain:
@@ -72,8 +73,8 @@ def gain(
     seeds
         Runs of each scheme, paired by seed.
     schemes
-        Pairs of a scheme and its changes of the scenario; the first is what the others are compared with. By default
-        a plan for learning, the paper's proposal and no plan.
+        The first is what the others are compared with. By default a plan for learning, the paper's proposal and no
+        plan.
     folder
         Where plans, traces and runs are kept, so that nothing is computed twice.
     **settings
@@ -85,7 +86,7 @@ def gain(
         The runs of every scheme, and paired differences.
     """
     training, work = split_settings({"keep_weights": False, **settings})
-    lines = [Line("gain", scheme, scenario.override(changes), seeds) for scheme, changes in schemes]
+    lines = [Line("gain", scheme, scheme.scenario(scenario), seeds) for scheme in schemes]
     with opened(folder) as store:
         runs = grouped_runs(store, [line.jobs(training) for line in lines], work)
     return Gain(tuple(map(Result, lines, runs)))

@@ -4,26 +4,17 @@ The number of a seed is the episode that is simulated and the seed of the traini
 minibatches), so that all schemes of a figure have common random numbers: weather, packet losses and data.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heliomesh.jobs.job import IDEAL, Job
+from heliomesh.jobs.scheme import Scheme
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import Execution
 from heliomesh.scenario.scenario import Scenario
-
-
-@dataclass(frozen=True)
-class Scheme:
-    """A planner with options, under the name that figures give it."""
-
-    label: str
-    planner: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-
 
 FORMS: dict[str, dict[str, Any]] = {"proposal": {}, "proposal, literal": {"form": "literal"}}
 PAPER = (
@@ -61,8 +52,7 @@ class Line:
 
     def jobs(self, training: TrainSettings) -> list[Job]:
         """One job per seed."""
-        base = Job(self.scenario, self.scheme.planner, self.scheme.options, training=training)
-        return by_episode(base, self.num_seeds)
+        return by_episode(self.scheme.job(Job(self.scenario, training=training)), self.num_seeds)
 
     @property
     def name(self) -> str:

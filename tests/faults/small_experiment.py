@@ -1,8 +1,9 @@
 """An experiment so small that it can be disturbed often: two short lines of one figure."""
 
 import heliomesh as hm
+from heliomesh.jobs.scheme import Scheme
 from heliomesh.studies.experiments import Experiment
-from heliomesh.studies.line import PAIRS, Line, Scheme
+from heliomesh.studies.line import PAIRS, Line
 
 
 def _rows(quick: bool) -> list[Line]:

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import heliomesh as hm
+from heliomesh.jobs.scheme import Scheme
 from heliomesh.learning.run import Run
 from heliomesh.pages.figures import _gains, draw
-from heliomesh.studies.line import LOSSLESS, Line, Scheme
+from heliomesh.studies.line import LOSSLESS, Line
 from heliomesh.studies.results import Result
 
 SEEDS = 3

@@ -1,12 +1,19 @@
 """Shapley values against their definition by orders, and against games whose answer is known."""
 
+from dataclasses import replace
 from itertools import combinations, permutations
 
 import numpy as np
 import pytest
+import torch
 
 import heliomesh as hm
-from heliomesh.studies.decomposition import shapley_values
+from heliomesh.learning.evaluation import COLUMNS
+from heliomesh.pages.tables import figure_text
+from heliomesh.studies.decomposition import changes_of, label_of, shapley_values
+from heliomesh.studies.experiments import experiments
+from heliomesh.studies.reproduce import Figure
+from heliomesh.studies.results import Result
 
 NAMES = ("actions", "agreement", "plan", "rule")
 SUBSETS = [frozenset(one) for size in range(5) for one in combinations(NAMES, size)]
@@ -39,6 +46,33 @@ def test_what_two_bring_only_together_is_shared() -> None:
 
 def test_a_missing_set_is_one_sentence() -> None:
     score = {subset: np.zeros(1) for subset in SUBSETS if subset != {"plan", "rule"}}
-    sentence = r"decomposition: expected scores of all 16 sets of actions, .*plan with rule"
+    sentence = r"decomposition: expected scores of all 16 sets of actions, .* actual none of plan \+ rule"
     with pytest.raises(hm.ScenarioError, match=sentence):
         shapley_values(score)
+
+
+def test_a_label_names_its_changes() -> None:
+    assert [changes_of(label_of(subset)) for subset in SUBSETS] == SUBSETS
+    assert label_of(frozenset()) == "none of them"
+
+
+def test_a_figure_shares_what_its_lines_bring_and_prints_it() -> None:
+    """Lines worth 50 % and a point by change, over three seeds: each change is worth one point in every setting."""
+    lines = [line for line in experiments(["factorial"])[0].lines(True) if line.setting == "ring10, i.i.d."]
+    results = []
+    for line in lines:
+        share = 0.5 + 0.01 * len(changes_of(line.scheme.label))
+        numbers = dict.fromkeys(COLUMNS, 0.0) | {"accuracy_mean": share, "average_accuracy": share}
+        metrics = {name: np.array([value]) for name, value in numbers.items()}
+        facts = {"cost": 1.0, "participation": 0.5, "delivery": 0.5}
+        none = np.empty((1, 0))
+        runs = [hm.Run(metrics, none, none, torch.empty(0, 0), facts | {"seed": seed}) for seed in range(3)]
+        results.append(Result(line, tuple(runs)))
+    figure = Figure("factorial", "Parts", None, "none of them", tuple(results), shared=True)
+    for worth in figure.shares["ring10, i.i.d."].values():
+        assert worth == pytest.approx(np.ones(3))
+    row = next(one for one in figure_text(figure).splitlines() if one.startswith("| ring10, i.i.d. | +1.00"))
+    assert row.count("+1.00 ± 0.00") == 4
+    assert "+4.00 ± 0.00" in row
+    lost = replace(figure, results=tuple(results[1:]), absent=(lines[0],))
+    assert lost.shares == {}

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 import heliomesh as hm
+from heliomesh.jobs.scheme import Scheme
 from heliomesh.studies.gain import COUPLED, SCHEMES, SEPARATE
-from heliomesh.studies.line import Scheme
 from tests.conftest import Call
 
 SMALL = {"slots": 16, "network.devices": 3, "learning.local_steps": 2, "learning.dataset": "digits"}
 SCENARIO = hm.Scenario.load("tiny").override(SMALL)
 SETTINGS: dict[str, Any] = {"strategy": "loop", "evaluate_every": 8}
 QUICK = (
-    (Scheme("for learning", "news", {"last_slots": 4}), SEPARATE),
-    (Scheme("uncoordinated", "uncoordinated"), COUPLED),
+    Scheme("for learning", "news", {"last_slots": 4}, SEPARATE),
+    Scheme("uncoordinated", "uncoordinated", {}, COUPLED),
 )
 COMMAND = ["study", "learning", "tiny", "--train", "2", "--strategy", "loop", "--quiet"]
 COMMAND += [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
@@ -73,7 +73,7 @@ def test_the_command_prints_every_scheme_as_json(call: Call, tmp_path: Path) -> 
     code, printed, told = call(*COMMAND, "--json", "--out", tmp_path / "kept")
     assert (code, told) == (0, "")
     facts = json.loads(printed)
-    assert list(facts) == [scheme.label for scheme, _ in SCHEMES]
+    assert list(facts) == [scheme.label for scheme in SCHEMES]
     for arm in facts.values():
         assert set(arm) == {"accuracy", "accuracy over the run", "spent_joule"}
         assert all(len(values) == 2 for values in arm.values())

@@ -14,13 +14,14 @@ import heliomesh as hm
 from heliomesh.cli import app
 from heliomesh.jobs import stacks
 from heliomesh.jobs import store as store_module
+from heliomesh.jobs.scheme import Scheme
 from heliomesh.jobs.steps import lossless
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import Run
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import Execution
 from heliomesh.studies.experiments import experiments
-from heliomesh.studies.line import LOSSLESS, Line, Scheme
+from heliomesh.studies.line import LOSSLESS, Line
 from heliomesh.studies.results import (
     Result,
     compared,
