@@ -30,11 +30,8 @@ class Cores:
 
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps in place; see `Strategy.train`."""
-
-        def slot(row: int, own_batches: Tensor) -> Tensor:
-            return self._slot(weights[row], own_batches, samples, learning_rate)
-
-        losses = on_all_cores(slot, zip(rows.tolist(), batches, strict=True))
+        slots = [(weights[row], own, samples, learning_rate) for row, own in zip(rows.tolist(), batches, strict=True)]
+        losses = on_all_cores(self._slot, slots)
         return torch.stack(losses) / batches.shape[1] if losses else weights.new_zeros(0)
 
     def _slot(self, row: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
