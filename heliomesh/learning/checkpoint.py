@@ -70,9 +70,9 @@ class Checkpoints:
             expected = f"room for a checkpoint of {readable(size)} after slot {checkpoint.done}"
             raise CheckpointError(self._folder, expected, f": {error.strerror}; {kept}") from error
         # old checkpoints, and tensors that a killed process left without their JSON
-        kept = {self._json(done).stem for done in self.slots()[-_KEPT:]}
+        newest = {self._json(done).stem for done in self.slots()[-_KEPT:]}
         for path in sorted(self._folder.iterdir()):  # the JSON comes before its tensors
-            if path.stem not in kept:
+            if path.stem not in newest:
                 path.unlink()
 
     def newest(self, notify: Callable[[str], None]) -> Checkpoint | None:

@@ -17,8 +17,6 @@ from heliomesh.learning.scoring import evaluate_by_row
 from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of
 from heliomesh.learning.stacked_graph import Program, with_fused_pools
 
-_EVALUATED_AT_ONCE = 250  # samples; few, so that activations stay in a processor's cache
-
 
 @dataclass(frozen=True)
 class Cores:
@@ -57,7 +55,7 @@ class Cores:
             own = {name: _copy(value) for name, value in self.layout.views(weights[row]).items()}
             return self.program.run(MovingLayers(own).executors(), channels_last(inputs))
 
-        return evaluate_by_row(logits, rows, samples, picked, _EVALUATED_AT_ONCE, on_all_cores)
+        return evaluate_by_row(logits, rows, samples, picked, on_all_cores)
 
 
 def _copy(value: Tensor) -> Tensor:
