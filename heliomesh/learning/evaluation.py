@@ -67,8 +67,8 @@ def evaluate(stack: Stack, done: int, losses: Floats, num_samples: int) -> list[
         trained, spent = own_losses[~np.isnan(own_losses)], float(trace.spent_joule[episode, :done].sum())
         row = {
             "slot": done,
-            **{f"accuracy_{name}": value for name, value in _spread(accuracy).items()},
-            **{f"loss_{name}": value for name, value in _spread(loss).items()},
+            **{f"accuracy_{name}": float(getattr(accuracy, name)()) for name in ("mean", "min", "max")},
+            **{f"loss_{name}": float(getattr(loss, name)()) for name in ("mean", "min", "max")},
             "device_samples": num_samples,
             "average_accuracy": float(of_average.accuracy[run]),
             "average_loss": float(of_average.loss[run]),
@@ -89,7 +89,3 @@ def consensus_distance(weights: Tensor, average: Tensor) -> float:
         part = slice(start, start + columns)
         total += float((weights[:, part] - average[part]).square().sum(dtype=torch.float64))
     return total / len(weights)
-
-
-def _spread(values: Floats) -> dict[str, float]:
-    return {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())}
