@@ -46,7 +46,6 @@ RENAMED_LATER = {
     ("tasks/retrieval/archive.py", "copy"),
     ("tasks/retrieval/download.py", "_continue"),
     ("tasks/retrieval/search.py", "_fetch"),
-    ("learning/run.py", "_write_parquet"),
     ("pages/drawing.py", "svg_text"),  # to memory
     ("studies/live.py", "save"),  # to memory, then by `write_text`
 }

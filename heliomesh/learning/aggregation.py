@@ -204,15 +204,16 @@ def _mix_in_chunks(
     """Mix one range of parameters after the other; where ``out`` is read too, the range's results wait beside it."""
     parameters, num_rows = out.shape[1], len(terms.rows)
     mix, widest = _mix_for(terms, out, partial)
-    width = min(parameters, widest)
-    if out.data_ptr() not in (after.data_ptr(), reference.data_ptr()):
-        for columns in _ranges(parameters, width):
+    width, is_read = min(parameters, widest), out.data_ptr() in (after.data_ptr(), reference.data_ptr())
+    if is_read:
+        width = min(width, max(WORKSPACE_BYTES // (num_rows * out.element_size()), 1))
+        workspace, rows = out.new_empty(num_rows, width), torch.from_numpy(terms.rows).to(out.device)
+    for start in range(0, parameters, width):
+        columns = slice(start, min(start + width, parameters))
+        if not is_read:
             mix(after[:, columns], reference[:, columns], out[:, columns], terms.rows)
-        return
-    width = min(width, max(WORKSPACE_BYTES // (num_rows * out.element_size()), 1))
-    workspace, rows = out.new_empty(num_rows, width), torch.from_numpy(terms.rows).to(out.device)
-    for columns in _ranges(parameters, width):
-        waiting = workspace[:, : columns.stop - columns.start]
+            continue
+        waiting = workspace[:, : columns.stop - start]
         mix(after[:, columns], reference[:, columns], waiting, np.arange(num_rows))
         out[:, columns].index_copy_(0, rows, waiting)
 
@@ -225,10 +226,6 @@ def _mix_for(terms: _Terms, out: torch.Tensor, partial: bool) -> tuple[Mix, int]
 
     indices = (terms.rows, terms.start, terms.sender, terms.anchor)
     return kernel_mix(indices, terms.coefficient, out, partial), LARGEST_WIDTH
-
-
-def _ranges(total: int, width: int) -> list[slice]:
-    return [slice(start, min(start + width, total)) for start in range(0, total, width)]
 
 
 def _row_mix(terms: _Terms, partial: bool) -> Mix:
@@ -266,10 +263,6 @@ def smallest_eigenvalue(topology: Topology) -> float:
         return bound
     if topology.num_devices <= _DENSE_EIGENVALUES:
         return float(np.linalg.eigvalsh(topology.mixing)[0])
-    return _lanczos(topology)
-
-
-def _lanczos(topology: Topology) -> float:
     from scipy.sparse import coo_array, diags_array  # slow to import and needed here only
     from scipy.sparse.linalg import eigsh
 

@@ -51,28 +51,29 @@ class Checkpoints:
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Add a checkpoint and drop all but the newest two; on failure those that were there remain."""
+        target, sealed = self._tensors(checkpoint.done), self._json(checkpoint.done)
         try:
-            self._write(checkpoint)
+            make_folder(self._folder)
+            sealed.unlink(missing_ok=True)  # it would speak of other tensors
+            write_tensors(target, checkpoint.tensors)
+            content = {
+                "done": checkpoint.done,
+                "identity": dict(self._identity or {}),
+                "facts": dict(checkpoint.facts),
+                "tensors_sha256": file_sha256(target),
+            }
+            _CHECKPOINT.write(sealed, content)
         except OSError as error:
             size = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
             last = max(self.slots(), default=None)
             kept = "no earlier one is there" if last is None else f"the one after slot {last} is kept"
             expected = f"room for a checkpoint of {readable(size)} after slot {checkpoint.done}"
             raise CheckpointError(self._folder, expected, f": {error.strerror}; {kept}") from error
-        self._tidy()
-
-    def _write(self, checkpoint: Checkpoint) -> None:
-        make_folder(self._folder)
-        self._json(checkpoint.done).unlink(missing_ok=True)  # it would speak of other tensors
-        target = self._tensors(checkpoint.done)
-        write_tensors(target, checkpoint.tensors)
-        content = {
-            "done": checkpoint.done,
-            "identity": dict(self._identity or {}),
-            "facts": dict(checkpoint.facts),
-            "tensors_sha256": file_sha256(target),
-        }
-        _CHECKPOINT.write(self._json(checkpoint.done), content)
+        # old checkpoints, and tensors that a killed process left without their JSON
+        newest = {self._json(done).stem for done in self.slots()[-_KEPT:]}
+        for path in sorted(self._folder.iterdir()):  # the JSON comes before its tensors
+            if path.stem not in newest:
+                path.unlink()
 
     def newest(self, notify: Callable[[str], None]) -> Checkpoint | None:
         """The newest checkpoint that is whole, as `newest_of_all` finds it; None where there is none at all."""
@@ -94,13 +95,6 @@ class Checkpoints:
         if content["done"] != done:
             raise DamagedError(f"{path}: expected the checkpoint after slot {done}, actual slot {content['done']}")
         return Checkpoint(done, read_tensors(tensors, DamagedError), content["facts"], content["identity"])
-
-    def _tidy(self) -> None:
-        """Drop old checkpoints, and tensors that a killed process left without their JSON."""
-        kept = {self._json(done).stem for done in self.slots()[-_KEPT:]}
-        for path in sorted(self._folder.iterdir()):  # the JSON comes before its tensors
-            if path.stem not in kept:
-                path.unlink()
 
     def clear(self) -> None:
         """Drop all checkpoints: the run is finished."""

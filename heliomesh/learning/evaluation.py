@@ -3,6 +3,7 @@
 At the end of a run every device meets the whole test set; `replay.scored_part` says which part it is before.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh.learning.members import Member, diverged
+from heliomesh.learning.members import diverged
 from heliomesh.learning.replay import Stack
 
 # What is known of a run after a slot. Mean, least and largest are over devices; joules are sums over devices and
@@ -54,34 +55,31 @@ def evaluate(stack: Stack, done: int, losses: Floats, num_samples: int) -> list[
     """
     weights = stack.gather_state()["weights"]
     averages = torch.stack([weights[member.rows].mean(0) for member in stack.members])
-    scores = stack.score_models(averages)
-    every_accuracy, every_loss = _devices(stack, done)
+    of_average, of_devices = stack.score_models(averages), stack.score_devices(done)
+    every_accuracy, every_loss = of_devices.accuracy.double().cpu().numpy(), of_devices.loss.double().cpu().numpy()
+    if not np.isfinite(every_loss).all():
+        device = int(np.flatnonzero(~np.isfinite(every_loss))[0])
+        raise diverged(stack.members, device, done - 1, f"test loss {every_loss[device]:g}")
     evaluations = []
     for run, member in enumerate(stack.members):
         accuracy, loss = every_accuracy[member.rows], every_loss[member.rows]
+        trace, episode, own_losses = member.job.trace, member.job.episode, losses[:, member.rows]
+        trained, spent = own_losses[~np.isnan(own_losses)], float(trace.spent_joule[episode, :done].sum())
         row = {
             "slot": done,
-            **{f"accuracy_{name}": value for name, value in _spread(accuracy).items()},
-            **{f"loss_{name}": value for name, value in _spread(loss).items()},
+            **{f"accuracy_{name}": float(getattr(accuracy, name)()) for name in ("mean", "min", "max")},
+            **{f"loss_{name}": float(getattr(loss, name)()) for name in ("mean", "min", "max")},
             "device_samples": num_samples,
-            "average_accuracy": float(scores.accuracy[run]),
-            "average_loss": float(scores.loss[run]),
+            "average_accuracy": float(of_average.accuracy[run]),
+            "average_loss": float(of_average.loss[run]),
             "consensus_distance": consensus_distance(weights[member.rows], averages[run]),
-            "train_loss": _mean_of_trained(losses[:, member.rows]),
-            **_energy(member, done, float(accuracy.mean())),
+            "train_loss": float(trained.mean()) if len(trained) else math.nan,
+            "spent_joule": spent,
+            "harvested_joule": float(trace.harvested_joule[episode, :done].sum()),
+            "accuracy_per_joule": float(accuracy.mean()) / spent if spent > 0 else math.nan,
         }
         evaluations.append(Evaluation(row, accuracy, loss))
     return evaluations
-
-
-def _devices(stack: Stack, done: int) -> tuple[Floats, Floats]:
-    """Accuracy and loss of each device of all runs; (row,)."""
-    scores = stack.score_devices(done)
-    accuracy, loss = scores.accuracy.double().cpu().numpy(), scores.loss.double().cpu().numpy()
-    if not np.isfinite(loss).all():
-        row = int(np.flatnonzero(~np.isfinite(loss))[0])
-        raise diverged(stack.members, row, done - 1, f"test loss {loss[row]:g}")
-    return accuracy, loss
 
 
 def consensus_distance(weights: Tensor, average: Tensor) -> float:
@@ -91,22 +89,3 @@ def consensus_distance(weights: Tensor, average: Tensor) -> float:
         part = slice(start, start + columns)
         total += float((weights[:, part] - average[part]).square().sum(dtype=torch.float64))
     return total / len(weights)
-
-
-def _spread(values: Floats) -> dict[str, float]:
-    return {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())}
-
-
-def _mean_of_trained(losses: Floats) -> float:
-    trained = losses[~np.isnan(losses)]
-    return float(trained.mean()) if len(trained) else float("nan")
-
-
-def _energy(member: Member, done: int, accuracy: float) -> dict[str, float]:
-    trace, episode = member.job.trace, member.job.episode
-    spent = float(trace.spent_joule[episode, :done].sum())
-    return {
-        "spent_joule": spent,
-        "harvested_joule": float(trace.harvested_joule[episode, :done].sum()),
-        "accuracy_per_joule": accuracy / spent if spent > 0 else float("nan"),
-    }

@@ -99,14 +99,9 @@ class Replay:
         self.weights, self._before, self._packets = stacks["weights"], stacks.get("before"), stacks.get("packets")
         self._momentum, self._feedback = stacks.get("momentum"), stacks.get("feedback")
         self.strategy = choose_for(self.learning, model, self.samples, settings.precision, settings.strategy)
-        self.report = self.strategy.report
+        self.report, self.facts = self.strategy.report, {"device": str(device)}
         self._test = Samples(dataset.test_inputs.to(device), dataset.test_labels.to(device))
         self._num_scored = settings.device_samples  # test samples of a device before the end
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Where it trains, for a run's provenance."""
-        return {"device": str(self.device)}
 
     def step(self, slot: int) -> npt.NDArray[np.float64]:
         """Train and average in one slot; returns the training loss, NaN for idle devices; (row,)."""
@@ -116,36 +111,29 @@ class Replay:
 
     def train(self, slot: int) -> npt.NDArray[np.float64]:
         """Local steps of who is scheduled, then packets; returns the training loss, NaN for idle devices; (row,)."""
-        losses = self._trained(slot)
+        if self._before is not None:
+            self._before.copy_(self.weights)
+        losses = np.full(len(self.weights), np.nan)
+        active = np.flatnonzero(np.concatenate([member.scheduled[slot] for member in self.members]))
+        if len(active):
+            self._train_rows(slot, active, losses)
         if self._packets is not None:
             self._transmit(slot, self._packets)
         return losses
 
-    def _trained(self, slot: int) -> npt.NDArray[np.float64]:
-        """Local steps; returns the training loss, NaN for idle devices; (row,)."""
-        if self._before is not None:
-            self._before.copy_(self.weights)
-        active = np.concatenate([member.scheduled[slot] for member in self.members])
-        losses = np.full(len(active), np.nan)
-        if not active.any():
-            return losses
+    def _train_rows(self, slot: int, active: npt.NDArray[np.int64], losses: npt.NDArray[np.float64]) -> None:
+        """Local steps of rows (active,), whose training losses are noted among all (row,)."""
         if self._momentum is not None:
-            lean(self.weights, self._momentum, np.flatnonzero(active).tolist(), self._decay)
-        rows = torch.from_numpy(np.flatnonzero(active)).to(self.device)
+            lean(self.weights, self._momentum, active.tolist(), self._decay)
+        rows = torch.from_numpy(active).to(self.device)
         batches = torch.from_numpy(np.concatenate([member.batches(slot) for member in self.members]))
         learning_rate = self._learning_rates[slot]
         trained = self.strategy.train(self.weights, rows, batches.to(self.device), self.samples, learning_rate)
         losses[active] = trained.double().cpu().numpy()
-        self._check_finite(losses, active, slot)
-        return losses
-
-    def _check_finite(self, losses: npt.NDArray[np.float64], active: npt.NDArray[np.bool_], slot: int) -> None:
-        """Stop where a loss or, after the last step, a weight is no number: averaging would spread it."""
         sums = self.weights.sum(1).double().cpu().numpy()
-        wrong = np.flatnonzero(active & ~(np.isfinite(losses) & np.isfinite(sums)))
-        if len(wrong):
-            row = int(wrong[0])
-            raise diverged(self.members, row, slot, f"training loss {losses[row]:g}")
+        wrong = active[~(np.isfinite(losses) & np.isfinite(sums))[active]]
+        if len(wrong):  # a loss or, after the last step, a weight is no number: averaging would spread it
+            raise diverged(self.members, int(wrong[0]), slot, f"training loss {losses[wrong[0]]:g}")
 
     def _transmit(self, slot: int, packets: Tensor) -> None:
         """Write what senders put on the air into their rows of ``packets`` (row, parameter)."""
@@ -208,8 +196,7 @@ class Replay:
         # On a CPU a run shall be the same alone and in a stack, so devices of two runs do not share a product.
         groups = [self.members] if self.device.type == "cuda" else [(member,) for member in self.members]
         in_parts = done < self.num_slots and self._num_scored < len(self._test.labels)
-        scores = [self._scores(group, in_parts) for group in groups]
-        return joined(scores)
+        return joined([self._scores(group, in_parts) for group in groups])
 
     def _scores(self, members: Sequence[Member], in_parts: bool) -> Scores:
         """Own devices of some runs, on parts of the test set or on all of it; (own row,)."""
@@ -285,13 +272,11 @@ def _check_memory(
     stack = 4.0 * (len(names) + beside) * members[-1].rows.stop * layout.num_parameters
     samples = sum(inputs.nbytes for inputs in (dataset.train_inputs, dataset.test_inputs))
     if memory_gib is None:
-        memory_gib = (_host_bytes() + free_bytes(device)) / 2**30 if device.type == "cuda" else DEFAULT_LIMIT_GIB
+        memory_gib = DEFAULT_LIMIT_GIB
+        if device.type == "cuda":  # weights for which it has no room stay beside the CPU
+            host_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+            memory_gib = (host_bytes + free_bytes(device)) / 2**30
     remedy = "lower network.devices, take a smaller model, or train fewer runs at once"
     # small stacks are copied whole: differences, their sum, what evaluations gather, and the weights of the result
     workspace = min(4 * stack, WORKSPACE_BYTES)
     check_fits("training", stack + samples + workspace, memory_gib, remedy)
-
-
-def _host_bytes() -> int:
-    """Memory of the machine, where weights stay that a CUDA device has no room for."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -72,10 +72,15 @@ class Run:
     @checked
     def save(self, folder: str | Path, *, weights: bool = True) -> None:
         """Write Parquet metrics, safetensors weights (if wanted) and, last, a JSON manifest with their sha256."""
+        import pyarrow as pa  # here and below, because training itself does not need it
+        import pyarrow.parquet as pq
+
         target = Path(folder)
         make_folder(target)
-        with written_whole(target / METRICS) as path:
-            _write_parquet(path, self)
+        columns = table_columns(self)
+        columns |= {"device_accuracy": self.accuracy.tolist(), "device_loss": self.loss.tolist()}
+        with written_whole(target / METRICS) as path, path.open("wb") as file:  # pyarrow takes names in UTF-8 only
+            pq.write_table(pa.table(columns), file)
         files = (METRICS, WEIGHTS) if weights else (METRICS,)
         if weights:
             write_tensors(target / WEIGHTS, {"weights": self.weights.contiguous()})
@@ -153,19 +158,6 @@ def table_columns(run: Run) -> dict[str, Any]:
     metrics = {name: column.astype(np.int64) if name in _COUNTS else column for name, column in run.metrics.items()}
     rows = len(next(iter(metrics.values())))
     return {**{name: [run.provenance.get(name)] * rows for name in _ORIGIN}, **metrics}
-
-
-# pyarrow is imported where files are written or read: training itself does not need it.
-
-
-def _write_parquet(path: Path, run: Run) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    columns = table_columns(run)
-    columns |= {"device_accuracy": run.accuracy.tolist(), "device_loss": run.loss.tolist()}
-    with path.open("wb") as file:  # pyarrow itself takes names in UTF-8 only
-        pq.write_table(pa.table(columns), file)
 
 
 def read_metrics(path: Path) -> tuple[dict[str, Floats], Floats, Floats]:

@@ -15,6 +15,7 @@ from heliomesh.learning.stacked import Samples, Scores
 # on a CUDA device enough that its work takes longer than Python needs to ask for it.
 _SAMPLES_AT_ONCE = {"cpu": 250, "cuda": 1000}
 _EVALUATED_AT_ONCE = {"cpu": 500, "cuda": 16_384}
+_ONE_ROW_AT_ONCE = {"cpu": 250, "cuda": 4096}  # where rows are not side by side
 LEAST_ROWS = 2  # a product of one pair of matrices is rounded in another way than those of several
 
 
@@ -58,14 +59,14 @@ def evaluate_by_row(
     rows: Tensor,
     samples: Samples,
     picked: Tensor | None,
-    size: int,
     execute: Callable[..., Iterable[Any]] = starmap,
 ) -> Scores:
-    """Scores by ``logits(row, inputs (sample, …))`` → (sample, class) for ``size`` samples at once.
+    """Scores by ``logits(row, inputs (sample, …))`` → (sample, class), a bounded number of samples at once.
 
     ``execute`` calls a function with the arguments of each task; its results are in the order of the tasks.
     """
     count = len(samples.labels) if picked is None else picked.shape[1]
+    size = _ONE_ROW_AT_ONCE.get(samples.labels.device.type, 250)
     spans = [slice(first, first + size) for first in range(0, count, size)]
 
     def score(place: int, row: int, span: slice) -> tuple[int, Tensor, Tensor]:

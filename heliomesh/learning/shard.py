@@ -57,12 +57,8 @@ class Shard:
         """Train the own devices; their losses (own,), NaN where idle, and the rows to send to each other part."""
         losses = self._replay.train(slot)[: len(self._own)]
         targets = [target for source, target in self._border.pairs if source == self._number]
-        return losses, {target: self._sent(slot, target) for target in targets}
-
-    def _sent(self, slot: int, target: int) -> Rows:
-        rows = self._row[self._border.senders(slot, self._number, target)]
-        sent: Rows = self._replay.send(rows).cpu().numpy()
-        return sent
+        rows = {target: self._row[self._border.senders(slot, self._number, target)] for target in targets}
+        return losses, {target: self._replay.send(own).cpu().numpy() for target, own in rows.items()}
 
     def average(self, slot: int, received: Mapping[int, Rows]) -> None:
         """Average with what was delivered; ``received`` are the rows sent here, by the part that sent them."""

@@ -7,7 +7,7 @@ refused with the reason.
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,9 +112,7 @@ def refuse(strategy: str, reason: str) -> ScenarioError:
 
 def refuse_repeated_layers(program: Program, strategy: str) -> None:
     """For a strategy that moves a layer's weights as soon as it knows their gradient."""
-    layers = (Dense, Convolution, GroupNorm)
-    operations = [step.operation for step in program.instructions if isinstance(step.operation, layers)]
-    owners = [one.weight for one in operations if one.weight is not None]
+    owners = _weights(program.instructions)
     if len(set(owners)) < len(owners):
         raise refuse(strategy, "uses a layer twice, whose weights would move between its two gradients")
 
@@ -180,17 +178,17 @@ def trace(model: nn.Module, strategy: str) -> Program:
             result = node.args[0].name
         else:
             steps.append(_instruction(node, dict(graph.named_modules()), strategy))
-    _check_names(model, steps, strategy)
+    known = dict(model.named_parameters())
+    for name in _weights(steps):
+        if name not in known:  # what two layers share has the name of the first only, and rows hold it once
+            raise refuse(strategy, f"shares the parameter {name!r} between layers")
     return Program(source, tuple(steps), result)
 
 
-def _check_names(model: nn.Module, steps: list[Instruction], strategy: str) -> None:
-    """A parameter shared by two layers has the name of the first only, and rows hold it once."""
-    known = dict(model.named_parameters())
-    for step in steps:
-        name = getattr(step.operation, "weight", None)
-        if name is not None and name not in known:
-            raise refuse(strategy, f"shares the parameter {name!r} between layers")
+def _weights(steps: Iterable[Instruction]) -> list[str]:
+    """Names of the layers' weights."""
+    names = [getattr(step.operation, "weight", None) for step in steps]
+    return [name for name in names if name is not None]
 
 
 def _instruction(node: fx.Node, modules: Mapping[str, nn.Module], strategy: str) -> Instruction:

@@ -45,7 +45,8 @@ def tensorboard(folder: str | Path, name: str | None = None) -> Observer:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise _missing("tensorboard") from None
-    first = _unused_number(Path(folder)) if name is None else 0
+    numbers = [int(path.name) for path in Path(folder).glob("*") if path.name.isdigit()] if name is None else []
+    first = max(numbers, default=-1) + 1
     writers: dict[int, SummaryWriter] = {}
 
     def observe(run: int, row: Mapping[str, float]) -> None:
@@ -111,9 +112,3 @@ def _finite(row: Mapping[str, float]) -> dict[str, float]:
 
 def _numbered(name: str, run: int) -> str:
     return f"{name}-{run:03d}" if run else name
-
-
-def _unused_number(folder: Path) -> int:
-    """The first number above those that folders have for names."""
-    taken = [int(path.name) for path in folder.iterdir() if path.name.isdigit()] if folder.is_dir() else []
-    return max(taken, default=-1) + 1

@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -89,15 +89,6 @@ ALONE = Execution()
 _LEAST_BETWEEN = 20  # times as long as a checkpoint takes to write, between two of them
 
 
-@dataclass(frozen=True)
-class _Written:
-    """The last checkpoints, or the start of the training."""
-
-    done: int  # slots
-    second: float  # when, by the clock of this process
-    took_second: float
-
-
 class Training:
     """Runs in one stack with their metrics so far, begun anew or from the newest checkpoints that all of them have.
 
@@ -117,8 +108,13 @@ class Training:
     ) -> None:
         resumed = newest_of_all(checkpoints, work.notify)
         for one in resumed:
-            _check_facts(one.facts)
-        self._stack = work.make_stack(jobs, dataset, settings)
+            for name, kind in (("second", float), ("strategy", str), ("device", str)):
+                if not isinstance(one.facts.get(name), kind):
+                    raise CheckpointError("checkpoint", f"a fact {name}", f"value {one.facts.get(name)!r:.40}")
+        self._stack, self._state_names = (
+            work.make_stack(jobs, dataset, settings),
+            state_names(jobs[0].scenario.learning),
+        )
         self._dataset, self._settings, self._origins = dataset, settings, origins
         self._observer, self._checkpoints = work.observer, checkpoints
         self._done = 0
@@ -126,7 +122,8 @@ class Training:
         self._evaluations: list[list[Evaluation]] = []  # by evaluated slot and run
         self._second_before = 0.0  # spent before the last interruption
         self._started = time.monotonic()
-        self._written = _Written(0, self._started, 0.0)
+        # the last checkpoints, or the start of the training: slots done, when by this process, and for how long
+        self._written_done, self._written_second, self._write_second = 0, self._started, 0.0
         if resumed:
             self._restore(resumed)
 
@@ -178,23 +175,22 @@ class Training:
 
     def _is_due(self) -> bool:
         """Whether it is time for a checkpoint; those of a stack may be large: a twentieth of the time."""
-        every, written = self._settings.checkpoint_every, self._written
+        every, least = self._settings.checkpoint_every, self._settings.checkpoint_second
         if every is not None:
             return self._done % every == 0
-        least = self._settings.checkpoint_second
         if len(self._checkpoints) > 1:
-            least = max(least, _LEAST_BETWEEN * written.took_second)
-        return time.monotonic() - written.second >= least
+            least = max(least, _LEAST_BETWEEN * self._write_second)
+        return time.monotonic() - self._written_second >= least
 
     def _keep(self) -> None:
         """Write a checkpoint of every run, unless there is one or nothing to keep."""
-        if self._written.done == self._done or not self._checkpoints:
+        if self._written_done == self._done or not self._checkpoints:
             return
         started, state = time.monotonic(), self._stack.gather_state()
         for run, checkpoints in enumerate(self._checkpoints):
             checkpoints.write(self._checkpoint(run, state))
-        now = time.monotonic()
-        self._written = _Written(self._done, now, now - started)
+        self._written_done, self._written_second = self._done, time.monotonic()
+        self._write_second = self._written_second - started
 
     @contextmanager
     def _kept_if_cancelled(self) -> Iterator[None]:
@@ -224,17 +220,12 @@ class Training:
         parts = [one.tensors for one in found]
         joined = {name: torch.cat([part[name] for part in parts]) for name in self._state_names}
         self._stack.restore(joined, found[0].done)
-        self._done = found[0].done
+        self._done = self._written_done = found[0].done
         self._losses = list(torch.cat([part["losses"] for part in parts], 1).numpy())
         self._second_before = max(float(one.facts["second"]) for one in found)
-        self._written = replace(self._written, done=self._done)
         self._evaluations = [
             [_evaluation(part, number) for part in parts] for number in range(parts[0]["metrics 0"].shape[1])
         ]
-
-    @property
-    def _state_names(self) -> tuple[str, ...]:
-        return state_names(self._stack.members[0].job.scenario.learning)
 
     def _check_shapes(self, member: Member, tensors: Mapping[str, Tensor], first: Mapping[str, Tensor]) -> None:
         """Refuse a checkpoint that does not fit its run and the stack's first: its seal does not tell."""
@@ -294,12 +285,6 @@ class Training:
             "versions": versions(),
             "machine": machine(self._settings.device),
         }
-
-
-def _check_facts(facts: Mapping[str, Any]) -> None:
-    for name, kind in (("second", float), ("strategy", str), ("device", str)):
-        if not isinstance(facts.get(name), kind):
-            raise CheckpointError("checkpoint", f"a fact {name}", f"value {facts.get(name)!r:.40}")
 
 
 def _evaluation(tensors: Mapping[str, Tensor], number: int) -> Evaluation:

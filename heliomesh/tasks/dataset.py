@@ -155,11 +155,8 @@ def dataset_from_arrays(
     for field, labels in (("train_labels", train_classes), ("test_labels", test_classes)):
         right = (labels >= 0) & (labels < num_classes)
         _check_all(field, right, labels, f"labels 0 to {num_classes - 1}")
-    train_part, test_part = (
-        (torch.from_numpy(inputs), torch.from_numpy(labels))
-        for inputs, labels in ((train, train_classes), (test, test_classes))
-    )
-    return Dataset(name, *train_part, *test_part, num_classes=num_classes)
+    train_x, train_y, test_x, test_y = map(torch.from_numpy, (train, train_classes, test, test_classes))
+    return Dataset(name, train_x, train_y, test_x, test_y, num_classes)
 
 
 def normalised(

@@ -25,7 +25,7 @@ InputShape = tuple[int, ...]  # (channel, height, width) of an image, or (featur
 Factory = Callable[[InputShape, int], nn.Module]
 
 _FIELD = "learning.model"
-_AUTO = {(8, 8): "mlp", (28, 28): "cnn", (32, 32): "resnet18"}  # by height and width; vectors get an mlp
+_AUTO = {(): "mlp", (8, 8): "mlp", (28, 28): "cnn", (32, 32): "resnet18"}  # by height and width; vectors have none
 _PROBE_BATCH = 2
 _STATE_DEPTH = 4  # of containers and objects within an attribute that are compared
 
@@ -64,9 +64,12 @@ def _refused(expected: str, actual: str) -> ScenarioError:
 
 
 def _factory(name: str, input_shape: InputShape) -> Factory:
+    known, size = catalog.names(MODEL_CATALOG), input_shape[1:]
     if name == "auto":
-        name = _chosen_by_shape(input_shape)
-    known = catalog.names(MODEL_CATALOG)
+        if size not in _AUTO:
+            wanted = f"one of {', '.join(known)} or module:factory for inputs of {'×'.join(map(str, size))}"
+            raise _refused(f"{wanted}, which 'auto' has no model for", "value 'auto'")
+        name = _AUTO[size]
     if name not in known and ":" not in name:
         hint = catalog.nearest(name, known)
         raise _refused(f"auto, {', '.join(known)} or module:factory", f"value {name!r}{hint}")
@@ -76,22 +79,11 @@ def _factory(name: str, input_shape: InputShape) -> Factory:
     return factory  # type: ignore[no-any-return]
 
 
-def _chosen_by_shape(input_shape: InputShape) -> str:
-    """The model that 'auto' means for inputs of a shape."""
-    if len(input_shape) == 1:
-        return "mlp"
-    height, width = input_shape[1:]
-    if (height, width) not in _AUTO:
-        known = f"one of {', '.join(catalog.names(MODEL_CATALOG))} or module:factory"
-        raise _refused(f"{known} for inputs of {height}×{width}, which 'auto' has no model for", "value 'auto'")
-    return _AUTO[height, width]
-
-
 def is_perceptron(name: str, input_shape: InputShape | None) -> bool:
     """Whether a scenario's model is `mlp`, by its name or by the shape of inputs; None: a shape that is not known."""
     if name != "auto" or input_shape is None:
         return name == "mlp"
-    return len(input_shape) == 1 or _AUTO.get((input_shape[1], input_shape[2])) == "mlp"
+    return _AUTO.get(input_shape[1:]) == "mlp"
 
 
 def _called(factory: Factory, name: str, input_shape: InputShape, num_classes: int, buffers: str) -> nn.Module:

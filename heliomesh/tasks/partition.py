@@ -100,9 +100,12 @@ def _as_labels(labels: torch.Tensor | npt.NDArray[Any]) -> Indices:
 
 def _owned(owner: Indices, devices: int, num_moved: int = 0) -> Partition:
     """The partition in which sample s belongs to ``owner[s]``; lists in rising order."""
-    sizes = np.bincount(owner, minlength=devices)
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    offsets = _offsets(np.bincount(owner, minlength=devices))
     return Partition(np.argsort(owner, kind="stable"), offsets, len(owner), num_moved)
+
+
+def _offsets(sizes: npt.ArrayLike) -> Indices:
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
 def _even_sizes(samples: int, parts: int, rng: np.random.Generator) -> Indices:
@@ -199,5 +202,4 @@ def _explicit(lists: tuple[tuple[int, ...], ...] | None, samples: int, devices: 
             raise ScenarioError(place, f"samples in 0..{samples - 1}", f"value {outside[0]}")
         sample, times = Counter(own).most_common(1)[0]
         refuse(times > 1, place, "every sample once", f"value {sample} occurs {times} times")
-    offsets = np.concatenate([[0], np.cumsum([len(own) for own in lists])]).astype(np.int64)
-    return Partition(np.concatenate([np.asarray(own, dtype=np.int64) for own in lists]), offsets, samples)
+    return Partition(np.concatenate(lists).astype(np.int64), _offsets([len(own) for own in lists]), samples)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from heliomesh.learning import scoring
 from heliomesh.learning.moving_layers import MovingLayers, channels_last
 from heliomesh.learning.stacked import Samples, flat_weights
 from heliomesh.learning.stacked_graph import trace, with_fused_pools
@@ -125,7 +126,7 @@ def test_pieces_of_the_samples_add_up(monkeypatch):
     model, samples, weights, _ = _task("cnn", torch.float64)
     rows = torch.tensor([2, 0])
     whole = cores.build(model).evaluate(weights, rows, samples)
-    monkeypatch.setattr(cores, "_EVALUATED_AT_ONCE", 7)  # 7 + 7 + 6 samples
+    monkeypatch.setitem(scoring._ONE_ROW_AT_ONCE, "cpu", 7)  # 7 + 7 + 6 samples
     parts = cores.build(model).evaluate(weights, rows, samples)
     torch.testing.assert_close(parts.loss, whole.loss, rtol=1e-12, atol=0)
     torch.testing.assert_close(parts.accuracy, whole.accuracy, rtol=0, atol=0)

@@ -41,8 +41,8 @@ class PooledConvolution:
 
 def fuse(program: Program) -> Program:
     """Merge layers; raises ScenarioError for what the kernels do not know."""
-    _check_layers(program)
     steps = [replace(step, operation=_alone(step.operation)) for step in program.instructions]
+    refuse_repeated_layers(program, "fused")
     for kind, merge in (("add", _with_residual), ("relu", _with_relu)):
         for step in list(steps):
             if is_kind(step, kind):
@@ -53,26 +53,17 @@ def fuse(program: Program) -> Program:
 
 
 def _alone(operation: Operation) -> Operation | FusedNorm | PooledConvolution:
-    """A layer as its kernel takes it, not yet merged with others."""
+    """A layer as its kernel takes it, not yet merged with others; refuses what the kernels do not know."""
     match operation:
-        case GroupNorm():
-            return FusedNorm(operation, residual=False, relu=False)
-        case Convolution():
+        case Convolution(stride=stride, padding=padding, dilation=dilation, groups=groups):
+            if groups != 1 or dilation != (1, 1) or len(set(stride)) > 1 or len(set(padding)) > 1:
+                raise refuse("fused", "has a convolution that is grouped, dilated or not square in its steps")
             return PooledConvolution(operation, window=1, flat=False)
+        case GroupNorm(weight=weight, groups=groups, channels=channels):
+            if weight is None or groups & (groups - 1) or channels & (channels - 1):
+                raise refuse("fused", f"has a norm of {channels} channels in {groups} groups, not powers of two")
+            return FusedNorm(operation, residual=False, relu=False)
     return operation
-
-
-def _check_layers(program: Program) -> None:
-    """Refuse what the kernels do not know."""
-    for step in program.instructions:
-        match step.operation:
-            case Convolution(stride=stride, padding=padding, dilation=dilation, groups=groups):
-                if groups != 1 or dilation != (1, 1) or len(set(stride)) > 1 or len(set(padding)) > 1:
-                    raise refuse("fused", "has a convolution that is grouped, dilated or not square in its steps")
-            case GroupNorm(weight=weight, groups=groups, channels=channels):
-                if weight is None or groups & (groups - 1) or channels & (channels - 1):
-                    raise refuse("fused", f"has a norm of {channels} channels in {groups} groups, not powers of two")
-    refuse_repeated_layers(program, "fused")
 
 
 def _with_residual(steps: list[Instruction], add: Instruction, program: Program) -> list[Instruction]:
@@ -98,7 +89,7 @@ def _with_pooling(steps: list[Instruction], pool: Instruction, program: Program)
     if pool.operation.window not in (2, 4) or relu is None or not is_kind(relu, "relu"):
         return steps
     before = only_producer(steps, relu.inputs[0], program)
-    if before is None or not isinstance(before.operation, PooledConvolution):
+    if before is None or not isinstance(before.operation, PooledConvolution) or before.operation.window > 1:
         return steps
     users = [step for step in steps if pool.output in step.inputs]
     flat = len(users) == 1 and is_kind(users[0], "flatten") and pool.output != program.result

@@ -37,20 +37,17 @@ class Batched:
 
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps in place; see `Strategy.train`."""
-
-        def slot(some: Tensor, own_batches: Tensor) -> Tensor:
-            return self._slot(weights, some, own_batches, samples, learning_rate)
-
         pieces = zip(rows.split(_ROWS_AT_ONCE), batches.split(_ROWS_AT_ONCE), strict=True)
-        return torch.cat(on_all_cores(slot, pieces)).to(weights.dtype) if len(rows) else weights.new_zeros(0)
+        slots = [(weights, *piece, samples, learning_rate) for piece in pieces]
+        return torch.cat(on_all_cores(self._slot, slots)).to(weights.dtype) if len(rows) else weights.new_zeros(0)
 
     def _slot(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps of a few rows, in place; their mean losses (row,), float64."""
         active, filled = len(rows), _filled(rows)
         batches, losses = batches[filled], torch.zeros(len(filled), dtype=torch.float64)
         own = self._copies(weights, rows[filled])
-        for name, value in own.items():
-            value.requires_grad_(name not in self.layout.frozen)
+        for name in own.keys() - self.layout.frozen:
+            own[name].requires_grad_()
         with torch.enable_grad():
             for step in range(batches.shape[1]):
                 picked = batches[:, step]
@@ -79,13 +76,10 @@ class Batched:
             filled = _filled(part)
             return self._logits(self._copies(weights, part[filled]), inputs[filled])[: len(part)]
 
-        def score(some: Tensor, met: Tensor | None) -> Scores:
-            return evaluate_together(logits, some, samples, met)
-
         pieces = rows.split(_SCORED_AT_ONCE)
         places = [None] * len(pieces) if picked is None else picked.split(_SCORED_AT_ONCE)
-        scores = on_all_cores(score, zip(pieces, places, strict=True))
-        return joined(scores)
+        tasks = [(logits, piece, samples, met) for piece, met in zip(pieces, places, strict=True)]
+        return joined(on_all_cores(evaluate_together, tasks))
 
 
 def _filled(rows: Tensor) -> Tensor:

@@ -17,8 +17,6 @@ from heliomesh.learning.scoring import evaluate_by_row
 from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of
 from heliomesh.learning.stacked_graph import Program, with_fused_pools
 
-_EVALUATED_AT_ONCE = 250  # samples; few, so that activations stay in a processor's cache
-
 
 @dataclass(frozen=True)
 class Cores:
@@ -30,11 +28,8 @@ class Cores:
 
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps in place; see `Strategy.train`."""
-
-        def slot(row: int, own_batches: Tensor) -> Tensor:
-            return self._slot(weights[row], own_batches, samples, learning_rate)
-
-        losses = on_all_cores(slot, zip(rows.tolist(), batches, strict=True))
+        slots = [(weights[row], own, samples, learning_rate) for row, own in zip(rows.tolist(), batches, strict=True)]
+        losses = on_all_cores(self._slot, slots)
         return torch.stack(losses) / batches.shape[1] if losses else weights.new_zeros(0)
 
     def _slot(self, row: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
@@ -60,7 +55,7 @@ class Cores:
             own = {name: _copy(value) for name, value in self.layout.views(weights[row]).items()}
             return self.program.run(MovingLayers(own).executors(), channels_last(inputs))
 
-        return evaluate_by_row(logits, rows, samples, picked, _EVALUATED_AT_ONCE, on_all_cores)
+        return evaluate_by_row(logits, rows, samples, picked, on_all_cores)
 
 
 def _copy(value: Tensor) -> Tensor:

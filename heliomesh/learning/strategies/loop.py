@@ -15,8 +15,6 @@ from heliomesh.learning.stacked import Layout, Samples, Scores, layout_of
 from heliomesh.learning.stacked_graph import refuse, trace
 from heliomesh.scenario.errors import ScenarioError
 
-_EVALUATED_AT_ONCE = {"cpu": 250, "cuda": 4096}  # samples; few, so that activations stay in a processor's cache
-
 
 @dataclass(frozen=True)
 class Loop:
@@ -83,14 +81,13 @@ class Loop:
     def evaluate(self, weights: Tensor, rows: Tensor, samples: Samples, picked: Tensor | None = None) -> Scores:
         """Scores row by row; see `Strategy.evaluate`."""
         self.model.to(weights.device, activation_type(self.precision, weights.dtype)).eval()
-        size = _EVALUATED_AT_ONCE.get(weights.device.type, 250)
 
         def logits(row: int, inputs: Tensor) -> Tensor:
             parameters = self._load(list(self.layout.views(weights[row]).values()))
             return self.model(inputs.to(parameters[0].dtype))  # type: ignore[no-any-return]
 
         with arithmetic(self.precision, weights.device):
-            return evaluate_by_row(logits, rows, samples, picked, size)
+            return evaluate_by_row(logits, rows, samples, picked)
 
 
 def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = False) -> Loop:
@@ -98,17 +95,12 @@ def build(model: nn.Module, precision: Precision = "fp32", compiled: bool = Fals
     check_precision(precision)
     if compiled:
         raise refuse("loop", "compiled = true")
-    channels_last = _is_traceable(model)
+    try:
+        trace(model, "loop")
+        channels_last = True  # all its operations are known, and none depends on the order of activations in memory
+    except ScenarioError:
+        channels_last = False
     own = copy.deepcopy(model).to(activation_type(precision))
     if channels_last:
         own = own.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Loop(own, layout_of(model), precision, channels_last)
-
-
-def _is_traceable(model: nn.Module) -> bool:
-    """Whether all its operations are known, and none depends on the order of activations in memory."""
-    try:
-        trace(model, "loop")
-    except ScenarioError:
-        return False
-    return True

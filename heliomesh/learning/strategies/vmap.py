@@ -5,7 +5,7 @@ Active rows are copied side by side, trained together with PyTorch's own operati
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +28,11 @@ class Vectorised:
     precision: Precision
     compiled: bool
     name: str = "vmap"
-    _step: Callable[..., Tensor] = field(init=False)
     _capacity: int = field(init=False, default=0)
 
-    def __post_init__(self) -> None:
-        """Compile where asked to."""
-        self._step = torch.compile(self._one_step, dynamic=False) if self.compiled else self._one_step
+    @cached_property
+    def _step(self) -> Callable[..., Tensor]:
+        return torch.compile(self._one_step, dynamic=False) if self.compiled else self._one_step
 
     def train(self, weights: Tensor, rows: Tensor, batches: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         """K steps in place; see `Strategy.train`."""
@@ -60,17 +59,16 @@ class Vectorised:
         """Losses (row,) before the step, which happens in place."""
         frozen = {name: value for name, value in parameters.items() if name in self.layout.frozen}
         moving = {name: value for name, value in parameters.items() if name not in frozen}
-        gradients, losses = torch.func.grad(self._objective, has_aux=True)(moving, frozen, inputs, labels)
+
+        def objective(moving: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+            """Σ of the rows' losses, whose gradient holds each row's own; and the losses."""
+            losses = mean_losses(self._logits(moving | frozen, inputs), labels)
+            return losses.sum(), losses.detach()
+
+        gradients, losses = torch.func.grad(objective, has_aux=True)(moving)
         for name, value in moving.items():
             value.sub_(gradients[name].mul_(rate))
         return losses  # type: ignore[no-any-return]
-
-    def _objective(
-        self, moving: dict[str, Tensor], frozen: dict[str, Tensor], inputs: Tensor, labels: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Σ of the rows' losses, whose gradient holds each row's own; and the losses."""
-        losses = mean_losses(self._logits(moving | frozen, inputs), labels)
-        return losses.sum(), losses.detach()
 
     def _logits(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """(row, batch, class) by parameters (row, …) and inputs (row, batch, …)."""

@@ -1,7 +1,6 @@
 """Resumable downloads: bytes gather in a `.part` file, and the name appears only when all have arrived."""
 
 import http.client
-import re
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -56,7 +55,7 @@ def _continue(address: str, part: Path, max_bytes: int, progress: Progress) -> N
             if address.startswith("https:") and not answer.url.startswith("https:"):
                 raise DatasetError(address, "a redirect to https", f"address {answer.url}")
             resumed = answer.status == http.HTTPStatus.PARTIAL_CONTENT
-            if resumed and _first_byte(answer.headers.get("Content-Range", "")) != have:
+            if resumed and not answer.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
                 raise _TruncatedError("the server sent another range than it was asked for")
             # a server without ranges starts over
             with open(part, "ab" if resumed else "wb", opener=unlinked) as out:
@@ -84,11 +83,6 @@ def _receive(answer: http.client.HTTPResponse, out: IO[bytes], have: int, max_by
         out.write(chunk)
     if total is not None and have < total:
         raise _TruncatedError(f"truncated after {have} of {total} bytes")
-
-
-def _first_byte(content_range: str) -> int | None:
-    match = re.match(r"bytes (\d+)-", content_range)
-    return int(match[1]) if match else None
 
 
 def _size(path: Path) -> int:

@@ -8,8 +8,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,7 +98,12 @@ def retrieve(source: Source, way: str | None = None, progress: Progress = silent
     folder = _place(source)
     if way is None and _damage(source) is None:  # before the lock: a cache that is right may be read-only
         return _cached(source)
-    with _only_one_process(folder):
+    with ExitStack() as alone:  # other processes wait
+        try:
+            alone.enter_context(alone_in(folder, wait=True))
+        except OSError as error:
+            actual = f": {error.strerror}; choose another by the environment variable HELIOMESH_DATA"
+            raise DatasetError(folder, "a writable cache folder", actual) from None
         damage = _damage(source)
         if way is None and damage is None:  # another process was faster
             return _cached(source)
@@ -124,13 +128,10 @@ def _damage(source: Source) -> str | None:
 
 
 def _chosen(source: Source, way: str) -> Way:
-    for candidate in source.ways:
-        if candidate.name == way:
-            return candidate
-    if Path(way).exists():
-        return GivenPath(Path(way))
-    known = ", ".join(candidate.name for candidate in source.ways)
-    raise DatasetError("--from", f"one of {known} or an existing path", f"value {way!r}")
+    known = {candidate.name: candidate for candidate in source.ways}
+    if way not in known and not Path(way).exists():
+        raise DatasetError("--from", f"one of {', '.join(known)} or an existing path", f"value {way!r}")
+    return known.get(way) or GivenPath(Path(way))
 
 
 def _fetch(source: Source, way: Way, folder: Path, progress: Progress) -> None:
@@ -149,23 +150,12 @@ def _fetch(source: Source, way: Way, folder: Path, progress: Progress) -> None:
         (incoming / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         check_held()
         for name in (*(pinned.name for pinned in source.files), _MANIFEST):
-            _sync(incoming / name)
+            with (incoming / name).open("rb") as file:
+                os.fsync(file.fileno())
             (incoming / name).replace(folder / name)
         shutil.rmtree(folder / "downloads", ignore_errors=True)  # what other ways left unfinished
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
-
-
-@contextmanager
-def _only_one_process(folder: Path) -> Iterator[None]:
-    """Make a dataset's cache folder and let one process at a time work in it; others wait."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(alone_in(folder, wait=True))
-        except OSError as error:
-            actual = f": {error.strerror}; choose another by the environment variable HELIOMESH_DATA"
-            raise DatasetError(folder, "a writable cache folder", actual) from None
-        yield
 
 
 def _all_ways(source: Source, reasons: list[str]) -> str:
@@ -174,8 +164,3 @@ def _all_ways(source: Source, reasons: list[str]) -> str:
     archives = "".join(f", or with {archive.name}" for archive in source.archives)
     lines.append(f"heliomesh data get {source.name} --from FOLDER: a folder with {files}, plain or .gz{archives}")
     return "\n  - ".join(lines)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

