@@ -20,7 +20,7 @@ from heliomesh.field.agents.folder import AgentFolder, SentPlan
 from heliomesh.field.agents.inbox import Agreement, Inbox, Notify
 from heliomesh.field.agents.journal import journal_of, line_of, sentence_of
 from heliomesh.field.agents.link import SMALL_SHARE_BYTES, Link, LinkError
-from heliomesh.field.agents.sensors.sensor import Sensor, sensor_of
+from heliomesh.field.agents.sensors.sensor import sensor_of
 from heliomesh.field.agents.tables import OwnTables, fits
 from heliomesh.field.agents.waiting import Arrived
 from heliomesh.field.agents.wire import Mail, MailKind, Manifest, Sender
@@ -77,7 +77,7 @@ class Agent:
         settings, problem = folder.settings, folder.problem
         self._folder, self._notify, self._report, self._number = folder, notify, report, settings.device
         self._view = folder.view()
-        self._sensor: Sensor = sensor_of(folder, notify)
+        self._sensor = sensor_of(folder, notify)
         self._device, tables = installed(folder, self._view, self._sensor.first_battery_joule)
         self._clock = clock
         started = time.time_ns()
@@ -95,19 +95,14 @@ class Agent:
         self._done = self._sensed = self._recalled()
         self._inbox.enter(self._done)
         self._inbox.look()
-        two_models_bytes = 2 * self._codec.num_bytes  # of this slot and the next
-        share_bytes = SMALL_SHARE_BYTES + two_models_bytes
+        share_bytes = SMALL_SHARE_BYTES + 2 * self._codec.num_bytes  # models of this slot and the next
         self._joinable: dict[int, int] = {}  # the slot in which one can join each neighbour, as it has said
         self._link = Link(folder, started, self._inbox.isolated, share_bytes, clock.day_second, self._next_slot)
         self._told_days = _CERTIFICATE_DAYS
 
     def _agreement(self, tables: OwnTables) -> Agreement:
         """What messages must fit to under the plan in force."""
-        problem, settings = self._folder.problem, self._folder.settings
-        told_by = {
-            other: frozenset({energy(other), *map(site, problem.sites_into(other))}) for other in self._view.distance
-        }
-        powers = frozenset(problem.actions.power_watt.tolist())
+        problem, settings, view = self._folder.problem, self._folder.settings, self._view
         return Agreement(
             network=settings.network,
             device=self._number,
@@ -115,9 +110,9 @@ class Agent:
             plan=settings.plan,
             plan_second=settings.plan_second,
             codec=self._codec,
-            powers_watt=powers,
-            neighbours=frozenset(self._view.neighbours),
-            told_by=told_by,
+            powers_watt=frozenset(problem.actions.power_watt.tolist()),
+            neighbours=frozenset(view.neighbours),
+            told_by={one: frozenset({energy(one), *map(site, problem.sites_into(one))}) for one in view.distance},
             sizes=tables.sizes,
         )
 
