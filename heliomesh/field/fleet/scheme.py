@@ -14,7 +14,7 @@ from heliomesh.common import catalog
 from heliomesh.common.memory_limit import check_fits
 from heliomesh.field.fleet.device import Decider, OwnPolicy
 from heliomesh.field.fleet.planning import Partners, Timetable, partners_of, timetable
-from heliomesh.field.fleet.view import View, view_of
+from heliomesh.field.fleet.view import View
 from heliomesh.model.endless import TURN_SLOTS, cycle_of, repeated
 from heliomesh.model.overhead import Overhead
 from heliomesh.model.planner_context import PlannerContext
@@ -54,10 +54,6 @@ class FleetScheme:
     timetable: Timetable | None = None  # of those who plan with others
     partners: tuple[Partners, ...] = ()  # (device,)
     predicted: Overhead = field(default_factory=Overhead)
-
-    def view(self, device: int) -> View:
-        """What a device is told of the network."""
-        return view_of(self.planned, device, self.hops)
 
     def decider(self, view: View) -> Decider | Partners:
         """How a device acts: with its partners, or by a policy that it makes from its own view."""

@@ -49,8 +49,7 @@ class Window:
 
     first_slot: int
     again: int
-    devices: tuple[int, ...]
-    apart: bool  # each device its own factor
+    devices: tuple[int, ...]  # each with a factor of its own; none: all with one
 
 
 @dataclass
@@ -202,19 +201,19 @@ class Replanning:
     def _estimate(self, episode: int, alarm: Alarm) -> Conditions:
         """The belief after an alarm."""
         belief = self.beliefs[episode]
+        some = tuple(
+            sorted({member % self.problem.num_devices for member in alarm.members})
+        )  # where they are devices
         match alarm.cause:
             case "life":
                 return self._with_returned(episode, belief, alarm)
             case "harvest":
-                everyone = tuple(range(self.problem.num_devices))
-                belief = self._rescaled(episode, Window(alarm.since, 0, everyone, apart=False), alarm.in_force)
+                belief = self._rescaled(episode, Window(alarm.since, 0, ()), alarm.in_force)
             case "harvest of a device":
-                some = tuple(sorted({member % self.problem.num_devices for member in alarm.members}))
-                belief = self._rescaled(episode, Window(alarm.since, 0, some, apart=True), alarm.in_force)
+                belief = self._rescaled(episode, Window(alarm.since, 0, some), alarm.in_force)
             case "channel" | "channel of a site":
                 belief = replace(belief, kernel=self._kernel(episode, belief, alarm.since))
             case "spending of a device":
-                some = tuple(sorted({member % self.problem.num_devices for member in alarm.members}))
                 belief = belief.with_spending(self._spending(episode, some, alarm.since))
         silent = alarm.silent | self._dark_and_silent(episode, belief, alarm.since)
         return without_links(self.problem, belief, set(silent)) if silent else belief
@@ -236,12 +235,12 @@ class Replanning:
         by_slot = torch.cat([g.noticed.harvested_joule for g in seen])
         expected = torch.cat([harvest_moments(self.problem, g.slot, g.weather)[0] for g in seen])
         harvested, usual = by_slot.nansum(0), torch.where(by_slot.isnan(), 0.0, expected).sum(0)
-        if window.apart:
+        if window.devices:
             return belief.with_harvest({d: rounded_factor(float(harvested[d] / usual[d])) for d in window.devices})
         if not any(old):  # after total darkness all devices start from the scenario's law
             old = [1.0] * len(old)
         ratio = float(harvested.sum() / (usual * torch.tensor(old).to(usual)).sum())
-        return belief.with_harvest({d: rounded_factor(old[d] * ratio) for d in window.devices})
+        return belief.with_harvest({d: rounded_factor(factor * ratio) for d, factor in enumerate(old)})
 
     def _spending(self, episode: int, devices: tuple[int, ...], since: int) -> dict[int, float]:
         """Factors on what devices draw: the median of measured over planned joules since a slot, rounded."""
