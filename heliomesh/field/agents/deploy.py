@@ -25,7 +25,7 @@ from heliomesh.field.agents.identity import (
     new_member,
 )
 from heliomesh.field.agents.tables import hops_of
-from heliomesh.interop.export_tables import PlanTables, tabulate
+from heliomesh.interop.export_tables import tabulate
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.model.policy import Plan
@@ -96,7 +96,7 @@ def deploy(problem: Problem, plan: Plan, folder: Path, how: Deployment) -> list[
     places = {str(device): f"{how.host(device)}:{how.first_port + device}" for device in devices}
     alike: dict[str, Any] = {
         "network": network,
-        "plan": plan_name(problem, tables),
+        "plan": json_sha256([scenario.content_hash, tables.model_dump(mode="json")]),
         "hops": hops_of(tables, problem.topology),
         "training_seed": how.training_seed,
         "strategy": how.strategy,
@@ -149,11 +149,6 @@ def _write_members(root: Path, network: str, num_devices: int, how: Deployment) 
         write_bytes(folder.roster_file, roster)
         if name in members:
             members[name].write(folder.certificate, folder.key)
-
-
-def plan_name(problem: Problem, tables: PlanTables) -> str:
-    """A hash of a whole plan and its scenario."""
-    return json_sha256([problem.scenario.content_hash, tables.model_dump(mode="json")])
 
 
 def write_scenario(scenario: Scenario, folder: Path) -> None:

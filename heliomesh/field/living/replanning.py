@@ -95,7 +95,10 @@ class Replanning:
     def decide(self, slot: int, seen: Observation) -> Decision:
         """Look back on the slot before, then act by the plan of each episode's belief."""
         if slot == 0 or not self.beliefs:  # a watcher may come later than the first slot
-            self._begin(len(seen.battery_joule))
+            batch = len(seen.battery_joule)
+            self._answers.setdefault(self.first.conditions, self.first)
+            self.beliefs, self.alarms = [self.first.conditions] * batch, [[] for _ in range(batch)]
+            self._sums, self._history, self._windows = {}, [], {}
         elif seen.noticed is not None and self._before is not None:
             before = self._before
             levels = before.channel_level, seen.channel_level
@@ -103,12 +106,6 @@ class Replanning:
             self._take_force(slot)
         self._before = seen
         return self._act(slot, seen)
-
-    def _begin(self, batch: int) -> None:
-        self._answers.setdefault(self.first.conditions, self.first)
-        self.beliefs = [self.first.conditions] * batch
-        self.alarms = [[] for _ in range(batch)]
-        self._sums, self._history, self._windows = {}, [], {}
 
     def _seen_since(self, slot: int) -> list[Glimpse]:
         """What was noticed from a slot on."""
@@ -137,9 +134,11 @@ class Replanning:
         """Update all sums with one slot, and raise alarms."""
         self._history.append(seen)
         for belief, episodes in self._groups():
-            detector = self._detector(belief)
+            if belief not in self._detectors:
+                policy = Switching(self.problem, ((0, self._answers[belief]),))
+                self._detectors[belief] = calibrated(self.problem, belief, policy, self.watch)
             mine = seen.of(episodes)
-            for kind, increment in detector.expectation.increments(mine).items():
+            for kind, increment in self._detectors[belief].expectation.increments(mine).items():
                 if kind not in self._sums:
                     nothing = increment.new_zeros(len(self.beliefs), increment.shape[-1], dtype=torch.float64)
                     self._sums[kind] = Sums(nothing, nothing.long())
@@ -149,7 +148,7 @@ class Replanning:
     def _raise_alarms(self, belief: Conditions, episodes: Tensor, seen: Glimpse) -> None:
         """Alarms of the episodes of one belief after a slot."""
         sums = {kind: one.of(episodes) for kind, one in self._sums.items()}
-        ratios = self._detector(belief).ratios(sums)
+        ratios = self._detectors[belief].ratios(sums)
         kinds = [kind for kind, ratio in ratios.items() if ratio.shape[-1]]
         largest = torch.stack([ratios[kind].amax(-1) for kind in kinds])  # (kind, episode)
         returned = (seen.noticed.arrived & self._answers[belief].edge_lost).any(-1)
@@ -165,12 +164,6 @@ class Replanning:
             known = self.alarms[int(episodes[place])]
             if not known or known[-1].in_force <= seen.slot:  # else an earlier one is still on its way
                 known.append(Alarm(seen.slot, cause, since, members, lost, in_force))
-
-    def _detector(self, belief: Conditions) -> Detector:
-        if belief not in self._detectors:
-            policy = Switching(self.problem, ((0, self._answers[belief]),))
-            self._detectors[belief] = calibrated(self.problem, belief, policy, self.watch)
-        return self._detectors[belief]
 
     def _take_force(self, slot: int) -> None:
         """New beliefs of the episodes whose alarm has reached everybody, or whose window has doubled."""
