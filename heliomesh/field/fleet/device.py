@@ -146,18 +146,15 @@ class Device:
                 receipt = Receipt(sender, message.origin, message.kind, message.slot)
                 count, num_bytes = self._logbook.get(receipt, (0, 0))
                 self._logbook[receipt] = (count + 1, num_bytes + message.num_bytes)
-            if message.destination == self._number:
-                self._keep(message)
+            if message.destination != self._number:
+                continue
+            if isinstance(message.content, Packet):
+                self._packets[message.origin] = message.content
+            elif isinstance(message.content, dict):
+                self._heard |= message.content
+            else:
+                self._table_planner.hear(message)
         return self._posted([message for message in messages if message.destination in self._view.next_hop])
-
-    def _keep(self, message: Message) -> None:
-        content = message.content
-        if isinstance(content, Packet):
-            self._packets[message.origin] = content
-        elif isinstance(content, dict):
-            self._heard |= content
-        else:
-            self._table_planner.hear(message)
 
     def _posted(self, messages: Sequence[Message]) -> Outgoing:
         outgoing: Outgoing = {}

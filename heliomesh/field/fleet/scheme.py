@@ -25,7 +25,7 @@ from heliomesh.planners.decentralized.planner import LocalTables, Options, estim
 from heliomesh.planners.turns import Options as TurnsOptions
 from heliomesh.planners.turns import turns_of
 from heliomesh.planning import PLANNER_CATALOG, planner_names
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.section import validated
 
 WITH_OTHERS = "decentralized"
@@ -129,11 +129,8 @@ def _checked(options: Mapping[str, Any]) -> Options:
         ("grow", False, "since devices install views of one size"),
         ("levels", None, "whose devices share the scenario's grid"),
     ):
-        actual = getattr(settings, name)
-        if actual != expected:
-            raise ScenarioError(
-                f"{WITH_OTHERS} option.{name}", f"{expected!r} in a fleet, {reason}", f"value {actual!r}"
-            )
+        actual, place = getattr(settings, name), f"{WITH_OTHERS} option.{name}"
+        refuse(actual != expected, place, f"{expected!r} in a fleet, {reason}", f"value {actual!r}")
     if options.get("share_tables"):
         raise ScenarioError(
             f"{WITH_OTHERS} option.share_tables",
@@ -144,10 +141,8 @@ def _checked(options: Mapping[str, Any]) -> Options:
 
 def _refusal(planner: str) -> ScenarioError:
     fitting = sorted((WITH_OTHERS, IN_TURN, *ALONE))
+    sentence = f"expected one of {', '.join(fitting)}, actual value {planner!r}"
     if planner not in planner_names():
-        hint = catalog.nearest(planner, fitting)
-        return ScenarioError("planner", f"expected one of {', '.join(fitting)}, actual value {planner!r}{hint}")
+        return ScenarioError("planner", sentence + catalog.nearest(planner, fitting))
     need = _NEEDS.get(planner, "more than its neighbourhood can tell it")
-    return ScenarioError(
-        "planner", f"expected one of {', '.join(fitting)}, actual value {planner!r}: a device would need {need}"
-    )
+    return ScenarioError("planner", f"{sentence}: a device would need {need}")
