@@ -73,9 +73,9 @@ class Deployment:
         return self.hosts.get(device, "127.0.0.1")
 
 
-def device_folder(folder: Path, device: int) -> AgentFolder:
-    """The folder of one device."""
-    return AgentFolder(folder / f"device-{device}")
+def member_folder(root: Path, name: str) -> AgentFolder:
+    """The folder of the watcher, or of a device by its number."""
+    return AgentFolder(root / (name if name == WATCHER else f"device-{name}"))
 
 
 def deploy(problem: Problem, plan: Plan, folder: Path, how: Deployment) -> list[AgentFolder]:
@@ -92,7 +92,7 @@ def deploy(problem: Problem, plan: Plan, folder: Path, how: Deployment) -> list[
     # other letters mean something in Zenoh's keys
     plain = "".join(letter if letter.isalnum() else "-" for letter in scenario.name)
     network = f"{plain or 'network'}-{token_hex(4)}"
-    folders = [device_folder(folder, device) for device in devices]
+    folders = [member_folder(folder, str(device)) for device in devices]
     places = {str(device): f"{how.host(device)}:{how.first_port + device}" for device in devices}
     alike: dict[str, Any] = {
         "network": network,
@@ -141,9 +141,8 @@ def _write_members(root: Path, network: str, num_devices: int, how: Deployment) 
     members = {name: new_member(authority, name, host, how.valid_days) for name, host in hosts.items()}
     roster = Roster().admitting({name: member.public_key for name, member in members.items()}).signed(authority)
     write_bytes(root / ROSTER, roster)
-    folders = {str(device): device_folder(root, device) for device in range(num_devices)}
-    folders[WATCHER] = AgentFolder(root / WATCHER)
-    for name, folder in folders.items():
+    for name in (*map(str, range(num_devices)), WATCHER):
+        folder = member_folder(root, name)
         folder.path.mkdir(parents=True)
         write_bytes(folder.authority, certificate_pem(authority.certificate))
         write_bytes(folder.roster_file, roster)
