@@ -82,13 +82,8 @@ def fleet_command(
     finally:
         engine.stop()
     found.save(out)
-    facts = {
-        "scenario": job.scenario.name,
-        "planner": planner,
-        "seed": job.seed,
-        **found.run.final,
-        "folder": str(out),
-    }
+    named = {"scenario": job.scenario.name, "planner": planner, "seed": job.seed}
+    facts = named | found.run.final | {"folder": str(out)}
     print_facts(facts | summarise(found.trace).facts() | found.message_facts, output.as_json)
 
 
