@@ -132,18 +132,11 @@ class ActorNetwork:
         """What `state_names` lists, after the last step; (device, parameter) each."""
         if not self._state or self._gathered != self._done:
             parts = self._insist(lambda: self._all("state"))  # all of them, before any is taken over
-            whole = (self._joined(rows) for rows in zip(*parts, strict=True))
-            self._state = dict(zip(self._state_names, whole, strict=True))
+            whole = (np.concatenate(rows)[self._place] for rows in zip(*parts, strict=True))
+            self._state = dict(zip(self._state_names, map(torch.from_numpy, whole), strict=True))
             self._gathered = self._done
             self.gathered_bytes += sum(one.nbytes for one in self._state.values())
         return self._state
-
-    def _joined(self, parts: Sequence[Rows]) -> Tensor:
-        """Rows of all actors in the order of devices; (device, parameter)."""
-        whole = torch.empty(len(self._part), self.layout.num_parameters)
-        for own, part in zip(self._own, parts, strict=True):
-            whole.numpy()[own] = part
-        return whole
 
     def restore(self, state: Mapping[str, Tensor], done: int) -> None:
         """Go back to what `gather_state` gave after ``done`` slots."""

@@ -334,9 +334,7 @@ class Agent:
             return
         self._ahead[told.origin] = max(self._ahead.get(told.origin, 0), told.slot)
         self._unheard.discard(told.origin)
-        if told.destination != self._number:
-            self._let_in(mail)  # it is passed on at once
-        elif told.slot == self._open:
+        if told.destination != self._number or told.slot == self._open:  # what is others' is passed on at once
             self._let_in(mail)
         else:
             self._inbox.hold(mail)
