@@ -36,7 +36,6 @@ from heliomesh.model.problem import Problem
 from heliomesh.simulation.slot_loop import run_slots
 
 USUAL_FALSE_ALARM_PROB = 0.05
-HOPS_PER_SLOT = 8  # `prices` and `receiver` exchange messages with neighbours in up to eight rounds a slot
 _SLACK = 0.5  # k: half of a shift worth noticing, in standard deviations
 _LARGEST_SHOCK = 6.0  # one strange slot alone proves little
 _METER_DEVIATION = 0.2  # of the ratio of measured to planned joules, if nothing has changed
@@ -175,7 +174,6 @@ class Watch:
 
     false_alarm_prob: float = USUAL_FALSE_ALARM_PROB  # over the horizon, if nothing changes
     calibration_episodes: int = 200
-    hops_per_slot: int = HOPS_PER_SLOT  # how far an alarm travels in a slot
     seed: int = 0
     metered: bool = False  # whether devices measure what they spend
 

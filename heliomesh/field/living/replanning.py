@@ -23,6 +23,7 @@ from heliomesh.field.living.detector import Detector, Glimpse, Sums, Watch, cali
 from heliomesh.model.policy import Decision, Observation, Weights
 from heliomesh.model.problem import Problem
 
+_HOPS_PER_SLOT = 8  # of an alarm: `prices` and `receiver` exchange messages in up to eight rounds a slot
 _PER_OCTAVE = 6  # steps of estimated harvest factors per doubling
 _LEAST_FACTOR = 0.05  # below it a device is taken to harvest nothing
 _PER_UNIT = 20  # steps of estimated transition probabilities
@@ -159,7 +160,7 @@ class Replanning:
             since = int(sums[cause].since[place, members].min()) if members else seen.slot
             silent = (ratios["silence"][place] > _SUSPECT).nonzero().flatten().tolist()
             pairs = links(self.problem.topology)
-            crossing = math.ceil(self.problem.topology.diameter / self.watch.hops_per_slot)
+            crossing = math.ceil(self.problem.topology.diameter / _HOPS_PER_SLOT)
             lost, in_force = frozenset(pairs[number] for number in silent), seen.slot + 1 + crossing
             known = self.alarms[int(episodes[place])]
             if not known or known[-1].in_force <= seen.slot:  # else an earlier one is still on its way
