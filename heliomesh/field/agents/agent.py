@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from heliomesh.common.durable import alone_in, write_tensors
-from heliomesh.field.agents.clock import ReadyClock, WallClock
+from heliomesh.field.agents.clock import Clock, WallClock
 from heliomesh.field.agents.codec import Codec
 from heliomesh.field.agents.folder import AgentFolder, SentPlan
 from heliomesh.field.agents.inbox import Agreement, Inbox, Notify
@@ -42,7 +42,7 @@ def run_agent(
     notify: Notify,
     *,
     stop_after: int | None = None,
-    clock: ReadyClock | None = None,
+    clock: Clock | None = None,
     report: Notify = lambda _: None,
 ) -> int:
     """Run a device to its last slot, or for so many slots; returns how many it took part in.
@@ -53,7 +53,7 @@ def run_agent(
     torch.set_num_threads(1)
     with alone_in(folder.path):
         kept = folder.settings.clock
-        usual = ReadyClock(kept) if kept.kind == "ready" else WallClock(kept)
+        usual = Clock(kept) if kept.kind == "ready" else WallClock(kept)
         agent = Agent(folder, notify, clock or usual, report)
         try:
             return agent.run(stop_after)
@@ -73,7 +73,7 @@ def installed(folder: AgentFolder, view: View, first_battery_joule: float) -> tu
 class Agent:
     """A device and all that surrounds it."""
 
-    def __init__(self, folder: AgentFolder, notify: Notify, clock: ReadyClock, report: Notify) -> None:
+    def __init__(self, folder: AgentFolder, notify: Notify, clock: Clock, report: Notify) -> None:
         settings, problem = folder.settings, folder.problem
         self._folder, self._notify, self._report, self._number = folder, notify, report, settings.device
         self._view = folder.view()

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from heliomesh.field.agents.clock import ReadyClock
+from heliomesh.field.agents.clock import Clock
 from heliomesh.field.agents.codec import Codec
 from heliomesh.field.agents.identity import OPERATOR, Members
 from heliomesh.field.agents.wire import Assembly, Frame, Mail, MailKind, Manifest, RefusedError, manifest_of, verified
@@ -44,7 +44,7 @@ class Inbox:
 
     agreement: Agreement
     members: Members
-    clock: ReadyClock
+    clock: Clock
     notify: Notify
     isolated: set[int]  # devices that sent what no healthy device sends
     refused: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # by signer and reason
