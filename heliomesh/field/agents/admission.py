@@ -15,7 +15,7 @@ from heliomesh.field.agents.folder import read_settings
 from heliomesh.field.agents.identity import ROSTER, WATCHER, Identity, Roster
 from heliomesh.field.agents.link import delivered
 from heliomesh.field.agents.watch import WatchSettings
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 
 
 @dataclass
@@ -63,10 +63,8 @@ class Admission:
 
     def _requested(self, path: Path) -> tuple[str, str]:
         name, key = identity.read_request(path, self._settings.network)
-        if name not in self._settings.devices:
-            raise ScenarioError(str(path), f"expected one of the network's devices to ask, actual: {name!r:.20}")
-        if key in self.roster.revoked:
-            raise ScenarioError(str(path), "expected a key that was not revoked, actual: it was; make a new one")
+        refuse(name not in self._settings.devices, path, "one of the network's devices to ask", f": {name!r:.20}")
+        refuse(key in self.roster.revoked, path, "a key that was not revoked", ": it was; make a new one")
         return name, key
 
     def _issue(self, keys: Mapping[str, str], days: int) -> None:

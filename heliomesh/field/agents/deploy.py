@@ -30,7 +30,7 @@ from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.files import FILE_FIELDS
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.tasks.dataset import load_dataset
@@ -78,13 +78,12 @@ def member_folder(root: Path, name: str) -> AgentFolder:
 
 def deploy(problem: Problem, plan: Plan, folder: Path, how: Deployment) -> list[AgentFolder]:
     """Write the folders of all devices; raises ScenarioError for a plan that devices cannot look up."""
-    if folder.exists() and any(folder.iterdir()):
-        raise ScenarioError("--out", f"expected an empty folder, actual: {folder} has files")
+    used = folder.exists() and any(folder.iterdir())
+    refuse(used, "--out", "an empty folder", f": {folder} has files")
     scenario, devices = problem.scenario, range(problem.num_devices)
     check_trainable(scenario, TrainSettings(), how.training_seed, here=False)
-    strangers = sorted(set(how.hosts) - set(devices))
-    if strangers:
-        raise ScenarioError("--at", f"expected devices below {len(devices)}, actual value {strangers[0]}")
+    for device in sorted(how.hosts):
+        refuse(device not in devices, "--at", f"devices below {len(devices)}", f"value {device}")
     tables, dataset = tabulate(plan), load_dataset(scenario.learning)
     partition = split(dataset.train_labels, scenario.learning, len(devices), stream(how.training_seed, "partition"))
     # other letters mean something in Zenoh's keys

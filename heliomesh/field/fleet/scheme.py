@@ -131,11 +131,8 @@ def _checked(options: Mapping[str, Any]) -> Options:
     ):
         actual, place = getattr(settings, name), f"{WITH_OTHERS} option.{name}"
         refuse(actual != expected, place, f"{expected!r} in a fleet, {reason}", f"value {actual!r}")
-    if options.get("share_tables"):
-        raise ScenarioError(
-            f"{WITH_OTHERS} option.share_tables",
-            "expected false in a fleet, where every device computes its own table, actual value true",
-        )
+    alone = "false in a fleet, where every device computes its own table"
+    refuse(options.get("share_tables"), f"{WITH_OTHERS} option.share_tables", alone, "value true")
     return settings
 
 
