@@ -131,10 +131,9 @@ class Agent:
 
     def run(self, stop_after: int | None = None) -> int:
         """All slots that are left, or so many of them; returns in how many it took part."""
-        if self._link.twins():  # two processes with one identity would contradict each other: the later one ends
-            raise LinkError(
-                f"identity: expected no other agent of device {self._number}, actual: neighbours see one at work"
-            )
+        # two processes with one identity would contradict each other: the later one ends
+        expected = f"no other agent of device {self._number}"
+        LinkError.when(self._link.twins(), "identity", expected, ": neighbours see one at work")
         self._meet()
         count = 0
         for slot in self._slots_to_come():

@@ -97,8 +97,8 @@ class _Station(ABC):
         self._papers, self._identity = self._folder.papers(), self._folder.identity()
         self._processes: dict[int, set[int]] = {}  # when living processes of a device began, by device
         self._roster, roster = self._folder.roster_file.read_bytes(), self._folder.roster()
-        if roster.keys.get(self._own) != self._identity.public_key:
-            raise LinkError(f"own.pem: expected a member's certificate, actual: {self._own} was revoked or replaced")
+        gone = roster.keys.get(self._own) != self._identity.public_key
+        LinkError.when(gone, "own.pem", "a member's certificate", f": {self._own} was revoked or replaced")
         self._members = members_of(roster.keys)
         others = {*self._places, WATCHER} & set(roster.keys) - {self._own}
         names = {other: certificate_name(other, roster.keys[other]) for other in sorted(others)}
