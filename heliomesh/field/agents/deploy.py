@@ -62,6 +62,7 @@ class Deployment:
     hosts: Mapping[int, str] = field(default_factory=dict)  # of devices that are not on this machine
     first_port: int = 7447  # device i listens at this port + i
     training_seed: int = 0
+    strategy: str = "auto"
     options: Mapping[str, Any] = field(default_factory=dict)  # of the planner, for whoever plans anew
     keys_on_device: bool = False  # keys are made there, and certificates come later
     valid_days: int = VALID_DAYS  # of certificates
@@ -81,7 +82,7 @@ def deploy(problem: Problem, plan: Plan, folder: Path, how: Deployment) -> list[
     used = folder.exists() and any(folder.iterdir())
     refuse(used, "--out", "an empty folder", f": {folder} has files")
     scenario, devices = problem.scenario, range(problem.num_devices)
-    check_trainable(scenario, TrainSettings(), how.training_seed, here=False)
+    check_trainable(scenario, TrainSettings(strategy=how.strategy), how.training_seed, here=False)
     for device in sorted(how.hosts):
         refuse(device not in devices, "--at", f"devices below {len(devices)}", f"value {device}")
     tables, dataset = tabulate(plan), load_dataset(scenario.learning)
@@ -96,6 +97,7 @@ def deploy(problem: Problem, plan: Plan, folder: Path, how: Deployment) -> list[
         "plan": json_sha256([scenario.content_hash, tables.model_dump(mode="json")]),
         "hops": hops_of(tables, problem.topology),
         "training_seed": how.training_seed,
+        "strategy": how.strategy,
         "num_classes": dataset.num_classes,
         "clock": how.clock,
         "sensor": how.sensor,
