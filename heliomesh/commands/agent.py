@@ -15,7 +15,7 @@ from heliomesh.commands.facts import build_noted, print_facts
 from heliomesh.commands.options import flattened, option
 from heliomesh.commands.terminal import say, tell
 from heliomesh.planning import find_planner, make_plan
-from heliomesh.scenario.errors import ScenarioError, refuse
+from heliomesh.scenario.errors import refuse
 
 if TYPE_CHECKING:
     from heliomesh.field.agents.folder import ClockSettings
@@ -26,8 +26,8 @@ DaysOption = Annotated[int, option("Days until certificates end.", min=1, max=36
 
 def check_installed() -> None:
     """Refuse where the extra is not there."""
-    if find_spec("zenoh") is None or find_spec("cryptography") is None:
-        raise ScenarioError("agent", "Zenoh to be installed (pip install heliomesh[agent])", ": it is not")
+    missing = find_spec("zenoh") is None or find_spec("cryptography") is None
+    refuse(missing, "agent", "Zenoh to be installed (pip install heliomesh[agent])", ": it is not")
 
 
 @dataclass(frozen=True)

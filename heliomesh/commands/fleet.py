@@ -19,7 +19,7 @@ from heliomesh.learning.run import TrainingError, is_finished
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.tracking import unobserved
 from heliomesh.learning.trainer import Execution
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.simulation.diagnostics import summarise
 
 
@@ -65,8 +65,8 @@ def fleet_command(
     scheme = scheme_of(problem, planner, options)
     deaths = dict(_death(text, problem.num_devices, problem.slots) for text in asked.kill)
     shared.check_folder(out)
-    if is_finished(out) or (out / PLAN).exists():
-        raise TrainingError(f"--out: expected an empty folder, actual: {out} holds a run")
+    used = is_finished(out) or (out / PLAN).exists()
+    TrainingError.when(used, "--out", "an empty folder", f": {out} holds a run")
     job = asked.job(scheme)
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(problem.num_devices))  # else Ray warns
     engine = shared.start_ray(asked.address)
@@ -82,22 +82,17 @@ def fleet_command(
     finally:
         engine.stop()
     found.save(out)
-    facts = {
-        "scenario": job.scenario.name,
-        "planner": planner,
-        "seed": job.seed,
-        **found.run.final,
-        "folder": str(out),
-    }
+    named = {"scenario": job.scenario.name, "planner": planner, "seed": job.seed}
+    facts = named | found.run.final | {"folder": str(out)}
     print_facts(facts | summarise(found.trace).facts() | found.message_facts, output.as_json)
 
 
 def _death(text: str, devices: int, slots: int) -> tuple[int, int]:
     """A device and the slot in which it dies."""
     device, _, slot = text.partition("@")
-    if not (device.isdecimal() and slot.isdecimal() and int(device) < devices and int(slot) < slots):
-        expected = f"device@slot with a device below {devices} and a slot below {slots}"
-        raise ScenarioError("--kill", expected, f"value {text!r}")
+    fits = device.isdecimal() and slot.isdecimal() and int(device) < devices and int(slot) < slots
+    expected = f"device@slot with a device below {devices} and a slot below {slots}"
+    refuse(not fits, "--kill", expected, f"value {text!r}")
     return int(device), int(slot)
 
 

@@ -132,18 +132,11 @@ class ActorNetwork:
         """What `state_names` lists, after the last step; (device, parameter) each."""
         if not self._state or self._gathered != self._done:
             parts = self._insist(lambda: self._all("state"))  # all of them, before any is taken over
-            whole = (self._joined(rows) for rows in zip(*parts, strict=True))
-            self._state = dict(zip(self._state_names, whole, strict=True))
+            whole = (np.concatenate(rows)[self._place] for rows in zip(*parts, strict=True))
+            self._state = dict(zip(self._state_names, map(torch.from_numpy, whole), strict=True))
             self._gathered = self._done
             self.gathered_bytes += sum(one.nbytes for one in self._state.values())
         return self._state
-
-    def _joined(self, parts: Sequence[Rows]) -> Tensor:
-        """Rows of all actors in the order of devices; (device, parameter)."""
-        whole = torch.empty(len(self._part), self.layout.num_parameters)
-        for own, part in zip(self._own, parts, strict=True):
-            whole.numpy()[own] = part
-        return whole
 
     def restore(self, state: Mapping[str, Tensor], done: int) -> None:
         """Go back to what `gather_state` gave after ``done`` slots."""
@@ -234,14 +227,12 @@ def _gpus(device: str, gpus_per_actor: float | None) -> float:
     """GPUs that an actor reserves."""
     if device == "cpu":
         if gpus_per_actor:
-            expected = "expected device = 'cuda' with it"
-            raise ScenarioError("gpus_per_actor", f"{expected}, actual value {gpus_per_actor:g}")
+            raise ScenarioError("gpus_per_actor", "device = 'cuda' with it", f"value {gpus_per_actor:g}")
         return 0.0
     refuse(device != "cuda", "device", "cpu or cuda for actors, which Ray places", f"value {device!r}")
     wanted = 1.0 if gpus_per_actor is None else gpus_per_actor
-    if wanted <= 0 or (wanted > 1 and wanted != int(wanted)):
-        expected = "expected a fraction of a GPU or a whole number"
-        raise ScenarioError("gpus_per_actor", f"{expected}, actual value {wanted:g}")
+    wrong = wanted <= 0 or (wanted > 1 and wanted != int(wanted))
+    refuse(wrong, "gpus_per_actor", "a fraction of a GPU or a whole number", f"value {wanted:g}")
     return wanted
 
 
@@ -250,8 +241,8 @@ def _num_parts(num_actors: int | None, num_devices: int, num_gpus: float) -> int
     if num_actors is None:
         fitting = room()[1] if num_gpus == 0 else _fitting_gpus(num_gpus)
         return min(max(fitting, 1), num_devices)
-    if not 1 <= num_actors <= num_devices:
-        raise ScenarioError("actors", f"1 to {num_devices}, one device for each", f"value {num_actors}")
+    fits = 1 <= num_actors <= num_devices
+    refuse(not fits, "actors", f"1 to {num_devices}, one device for each", f"value {num_actors}")
     return num_actors
 
 

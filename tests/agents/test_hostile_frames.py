@@ -16,7 +16,7 @@ from heliomesh.model.factor import Variable, energy, site
 from tests.agents.network import READY
 
 from heliomesh.field.agents.agent import Agent  # isort: skip
-from heliomesh.field.agents.clock import ReadyClock, WallClock
+from heliomesh.field.agents.clock import Clock, WallClock
 from heliomesh.field.agents.codec import Codec
 from heliomesh.field.agents.folder import ClockSettings
 from heliomesh.field.agents.identity import OPERATOR, Identity, new_authority, new_member
@@ -29,7 +29,7 @@ PLAN_BYTES = 1 << 24
 
 
 @dataclass
-class Listening(ReadyClock):
+class Listening(Clock):
     heard_of: list[tuple[int, float]] = field(default_factory=list)
 
     def heard(self, device: int, day_second: float) -> None:

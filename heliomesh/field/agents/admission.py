@@ -10,12 +10,12 @@ from pathlib import Path
 
 from heliomesh.common.durable import make_folder, write_bytes
 from heliomesh.field.agents import identity
-from heliomesh.field.agents.deploy import device_folder
-from heliomesh.field.agents.folder import AgentFolder, read_settings
+from heliomesh.field.agents.deploy import member_folder
+from heliomesh.field.agents.folder import read_settings
 from heliomesh.field.agents.identity import ROSTER, WATCHER, Identity, Roster
 from heliomesh.field.agents.link import delivered
 from heliomesh.field.agents.watch import WatchSettings
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 
 
 @dataclass
@@ -57,15 +57,14 @@ class Admission:
 
     def hand_out(self, second: float) -> tuple[list[str], list[str]]:
         """Give papers to devices that are at work, within so many seconds; those reached, and those not."""
-        told = delivered(self._folder(WATCHER), self._settings.network, self._settings.devices, self._papers, second)
+        settings, own = self._settings, member_folder(self.root, WATCHER)
+        told = delivered(own, settings.network, settings.devices, self._papers, second)
         return sorted(told), sorted(set(self._papers) - told)
 
     def _requested(self, path: Path) -> tuple[str, str]:
         name, key = identity.read_request(path, self._settings.network)
-        if name not in self._settings.devices:
-            raise ScenarioError(str(path), f"expected one of the network's devices to ask, actual: {name!r:.20}")
-        if key in self.roster.revoked:
-            raise ScenarioError(str(path), "expected a key that was not revoked, actual: it was; make a new one")
+        refuse(name not in self._settings.devices, path, "one of the network's devices to ask", f": {name!r:.20}")
+        refuse(key in self.roster.revoked, path, "a key that was not revoked", ": it was; make a new one")
         return name, key
 
     def _issue(self, keys: Mapping[str, str], days: int) -> None:
@@ -73,7 +72,7 @@ class Admission:
         for name, key in keys.items():
             host = "127.0.0.1" if name == WATCHER else self._settings.devices[name].rpartition(":")[0]
             pem = identity.certificate_pem(identity.certified(self._authority, name, host, key, days))
-            folder = self._folder(name)
+            folder = member_folder(self.root, name)
             make_folder(folder.path)
             try:
                 folder.install(pem)
@@ -87,10 +86,8 @@ class Admission:
         content = roster.signed(self._authority)
         write_bytes(self.root / ROSTER, content)
         for name in (WATCHER, *self._settings.devices):
-            if self._folder(name).path.is_dir():
-                write_bytes(self._folder(name).roster_file, content)
+            folder = member_folder(self.root, name)
+            if folder.path.is_dir():
+                write_bytes(folder.roster_file, content)
         for name in set(roster.keys) - {WATCHER}:
             self._papers.setdefault(name, []).append(content)
-
-    def _folder(self, name: str) -> AgentFolder:
-        return AgentFolder(self.root / WATCHER) if name == WATCHER else device_folder(self.root, int(name))

@@ -14,13 +14,13 @@ from dataclasses import replace
 import torch
 
 from heliomesh.common.durable import alone_in, write_tensors
-from heliomesh.field.agents.clock import ReadyClock, WallClock
+from heliomesh.field.agents.clock import Clock, WallClock
 from heliomesh.field.agents.codec import Codec
 from heliomesh.field.agents.folder import AgentFolder, SentPlan
 from heliomesh.field.agents.inbox import Agreement, Inbox, Notify
 from heliomesh.field.agents.journal import journal_of, line_of, sentence_of
 from heliomesh.field.agents.link import SMALL_SHARE_BYTES, Link, LinkError
-from heliomesh.field.agents.sensors.sensor import Sensor, sensor_of
+from heliomesh.field.agents.sensors.sensor import sensor_of
 from heliomesh.field.agents.tables import OwnTables, fits
 from heliomesh.field.agents.waiting import Arrived
 from heliomesh.field.agents.wire import Mail, MailKind, Manifest, Sender
@@ -42,7 +42,7 @@ def run_agent(
     notify: Notify,
     *,
     stop_after: int | None = None,
-    clock: ReadyClock | None = None,
+    clock: Clock | None = None,
     report: Notify = lambda _: None,
 ) -> int:
     """Run a device to its last slot, or for so many slots; returns how many it took part in.
@@ -53,7 +53,7 @@ def run_agent(
     torch.set_num_threads(1)
     with alone_in(folder.path):
         kept = folder.settings.clock
-        usual = ReadyClock(kept) if kept.kind == "ready" else WallClock(kept)
+        usual = Clock(kept) if kept.kind == "ready" else WallClock(kept)
         agent = Agent(folder, notify, clock or usual, report)
         try:
             return agent.run(stop_after)
@@ -73,11 +73,11 @@ def installed(folder: AgentFolder, view: View, first_battery_joule: float) -> tu
 class Agent:
     """A device and all that surrounds it."""
 
-    def __init__(self, folder: AgentFolder, notify: Notify, clock: ReadyClock, report: Notify) -> None:
+    def __init__(self, folder: AgentFolder, notify: Notify, clock: Clock, report: Notify) -> None:
         settings, problem = folder.settings, folder.problem
         self._folder, self._notify, self._report, self._number = folder, notify, report, settings.device
         self._view = folder.view()
-        self._sensor: Sensor = sensor_of(folder, notify)
+        self._sensor = sensor_of(folder, notify)
         self._device, tables = installed(folder, self._view, self._sensor.first_battery_joule)
         self._clock = clock
         started = time.time_ns()
@@ -95,19 +95,14 @@ class Agent:
         self._done = self._sensed = self._recalled()
         self._inbox.enter(self._done)
         self._inbox.look()
-        two_models_bytes = 2 * self._codec.num_bytes  # of this slot and the next
-        share_bytes = SMALL_SHARE_BYTES + two_models_bytes
+        share_bytes = SMALL_SHARE_BYTES + 2 * self._codec.num_bytes  # models of this slot and the next
         self._joinable: dict[int, int] = {}  # the slot in which one can join each neighbour, as it has said
         self._link = Link(folder, started, self._inbox.isolated, share_bytes, clock.day_second, self._next_slot)
         self._told_days = _CERTIFICATE_DAYS
 
     def _agreement(self, tables: OwnTables) -> Agreement:
         """What messages must fit to under the plan in force."""
-        problem, settings = self._folder.problem, self._folder.settings
-        told_by = {
-            other: frozenset({energy(other), *map(site, problem.sites_into(other))}) for other in self._view.distance
-        }
-        powers = frozenset(problem.actions.power_watt.tolist())
+        problem, settings, view = self._folder.problem, self._folder.settings, self._view
         return Agreement(
             network=settings.network,
             device=self._number,
@@ -115,9 +110,9 @@ class Agent:
             plan=settings.plan,
             plan_second=settings.plan_second,
             codec=self._codec,
-            powers_watt=powers,
-            neighbours=frozenset(self._view.neighbours),
-            told_by=told_by,
+            powers_watt=frozenset(problem.actions.power_watt.tolist()),
+            neighbours=frozenset(view.neighbours),
+            told_by={one: frozenset({energy(one), *map(site, problem.sites_into(one))}) for one in view.distance},
             sizes=tables.sizes,
         )
 
@@ -136,10 +131,9 @@ class Agent:
 
     def run(self, stop_after: int | None = None) -> int:
         """All slots that are left, or so many of them; returns in how many it took part."""
-        if self._link.twins():  # two processes with one identity would contradict each other: the later one ends
-            raise LinkError(
-                f"identity: expected no other agent of device {self._number}, actual: neighbours see one at work"
-            )
+        # two processes with one identity would contradict each other: the later one ends
+        expected = f"no other agent of device {self._number}"
+        LinkError.when(self._link.twins(), "identity", expected, ": neighbours see one at work")
         self._meet()
         count = 0
         for slot in self._slots_to_come():
@@ -339,9 +333,7 @@ class Agent:
             return
         self._ahead[told.origin] = max(self._ahead.get(told.origin, 0), told.slot)
         self._unheard.discard(told.origin)
-        if told.destination != self._number:
-            self._let_in(mail)  # it is passed on at once
-        elif told.slot == self._open:
+        if told.destination != self._number or told.slot == self._open:  # what is others' is passed on at once
             self._let_in(mail)
         else:
             self._inbox.hold(mail)

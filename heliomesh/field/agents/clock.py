@@ -1,7 +1,7 @@
 """When slots begin and how long to wait in them.
 
 `WallClock` keeps slots by the time of day, with guard times at both ends. It is lost where most neighbours' time
-differs from its own by more than the guard time, or where the time of day jumps. `ReadyClock` waits for neighbours
+differs from its own by more than the guard time, or where the time of day jumps. A plain `Clock` waits for neighbours
 and for nothing else, so that a test runs as fast as its processes do.
 """
 
@@ -15,7 +15,7 @@ _STATE_SHARE = 0.25  # of a slot, for what devices measure; the rest is for trai
 
 
 @dataclass
-class ReadyClock:
+class Clock:
     """Slots follow one another as fast as neighbours allow; times are seconds of `time.monotonic`."""
 
     settings: ClockSettings
@@ -47,7 +47,7 @@ class ReadyClock:
 
 
 @dataclass
-class WallClock(ReadyClock):
+class WallClock(Clock):
     """Slots by the time of day."""
 
     by_time: bool = True

@@ -25,12 +25,12 @@ from heliomesh.field.agents.identity import (
     new_member,
 )
 from heliomesh.field.agents.tables import hops_of
-from heliomesh.interop.export_tables import PlanTables, tabulate
+from heliomesh.interop.export_tables import tabulate
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.files import FILE_FIELDS
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.tasks.dataset import load_dataset
@@ -63,7 +63,6 @@ class Deployment:
     first_port: int = 7447  # device i listens at this port + i
     training_seed: int = 0
     strategy: str = "auto"
-    checkpoint_slots: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)  # of the planner, for whoever plans anew
     keys_on_device: bool = False  # keys are made there, and certificates come later
     valid_days: int = VALID_DAYS  # of certificates
@@ -73,35 +72,33 @@ class Deployment:
         return self.hosts.get(device, "127.0.0.1")
 
 
-def device_folder(folder: Path, device: int) -> AgentFolder:
-    """The folder of one device."""
-    return AgentFolder(folder / f"device-{device}")
+def member_folder(root: Path, name: str) -> AgentFolder:
+    """The folder of the watcher, or of a device by its number."""
+    return AgentFolder(root / (name if name == WATCHER else f"device-{name}"))
 
 
 def deploy(problem: Problem, plan: Plan, folder: Path, how: Deployment) -> list[AgentFolder]:
     """Write the folders of all devices; raises ScenarioError for a plan that devices cannot look up."""
-    if folder.exists() and any(folder.iterdir()):
-        raise ScenarioError("--out", f"expected an empty folder, actual: {folder} has files")
+    used = folder.exists() and any(folder.iterdir())
+    refuse(used, "--out", "an empty folder", f": {folder} has files")
     scenario, devices = problem.scenario, range(problem.num_devices)
     check_trainable(scenario, TrainSettings(strategy=how.strategy), how.training_seed, here=False)
-    strangers = sorted(set(how.hosts) - set(devices))
-    if strangers:
-        raise ScenarioError("--at", f"expected devices below {len(devices)}, actual value {strangers[0]}")
+    for device in sorted(how.hosts):
+        refuse(device not in devices, "--at", f"devices below {len(devices)}", f"value {device}")
     tables, dataset = tabulate(plan), load_dataset(scenario.learning)
     partition = split(dataset.train_labels, scenario.learning, len(devices), stream(how.training_seed, "partition"))
     # other letters mean something in Zenoh's keys
     plain = "".join(letter if letter.isalnum() else "-" for letter in scenario.name)
     network = f"{plain or 'network'}-{token_hex(4)}"
-    folders = [device_folder(folder, device) for device in devices]
+    folders = [member_folder(folder, str(device)) for device in devices]
     places = {str(device): f"{how.host(device)}:{how.first_port + device}" for device in devices}
     alike: dict[str, Any] = {
         "network": network,
-        "plan": plan_name(problem, tables),
+        "plan": json_sha256([scenario.content_hash, tables.model_dump(mode="json")]),
         "hops": hops_of(tables, problem.topology),
         "training_seed": how.training_seed,
         "strategy": how.strategy,
         "num_classes": dataset.num_classes,
-        "checkpoint_slots": how.checkpoint_slots,
         "clock": how.clock,
         "sensor": how.sensor,
     }
@@ -141,19 +138,13 @@ def _write_members(root: Path, network: str, num_devices: int, how: Deployment) 
     members = {name: new_member(authority, name, host, how.valid_days) for name, host in hosts.items()}
     roster = Roster().admitting({name: member.public_key for name, member in members.items()}).signed(authority)
     write_bytes(root / ROSTER, roster)
-    folders = {str(device): device_folder(root, device) for device in range(num_devices)}
-    folders[WATCHER] = AgentFolder(root / WATCHER)
-    for name, folder in folders.items():
+    for name in (*map(str, range(num_devices)), WATCHER):
+        folder = member_folder(root, name)
         folder.path.mkdir(parents=True)
         write_bytes(folder.authority, certificate_pem(authority.certificate))
         write_bytes(folder.roster_file, roster)
         if name in members:
             members[name].write(folder.certificate, folder.key)
-
-
-def plan_name(problem: Problem, tables: PlanTables) -> str:
-    """A hash of a whole plan and its scenario."""
-    return json_sha256([problem.scenario.content_hash, tables.model_dump(mode="json")])
 
 
 def write_scenario(scenario: Scenario, folder: Path) -> None:

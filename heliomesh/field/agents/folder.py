@@ -32,7 +32,7 @@ from heliomesh.interop.export_tables import PlanTables, read_tables
 from heliomesh.learning.run import TrainingError
 from heliomesh.learning.stacked import Samples
 from heliomesh.model.problem import Problem, build
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.files import read_text
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.section import Edge, Fraction, NonNegative, Positive, Section, validated
@@ -168,12 +168,10 @@ class AgentFolder:
         """The device's own part of the plan; raises ScenarioError where the file was changed since."""
         source = self.path / self.settings.plan_file
         actual = file_sha256(source)
-        if actual != self.settings.plan_sha256:
-            raise ScenarioError(
-                self.settings.plan_file,
-                f"expected the plan of this deployment, sha256 {self.settings.plan_sha256[:12]}…, "
-                f"actual {actual[:12]}…; deploy the network again to change its plan",
-            )
+        wanted = self.settings.plan_sha256
+        expected = f"the plan of this deployment, sha256 {wanted[:12]}…"
+        remedy = "deploy the network again to change its plan"
+        refuse(actual != wanted, self.settings.plan_file, expected, f"{actual[:12]}…; {remedy}")
         found = read_tables(source)
         if [tables.device for tables in found.devices] != [self.settings.device]:
             raise ScenarioError(source.name, f"expected the tables of device {self.settings.device}, actual: others")

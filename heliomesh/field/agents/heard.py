@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from pydantic import ConfigDict, Field, ValidationError
 from torch import Tensor
@@ -244,18 +245,11 @@ class Heard:
 
 def _empty(problem: Problem) -> dict[str, npt.NDArray[Any]]:
     """Room for all slots, of which the system gives what is written; raises TooLargeError."""
-    sizes = {
-        "device": problem.num_devices,
-        "edge": problem.topology.num_edges,
-        "site": problem.channel.num_sites,
-    }
-    size = sum(sizes[axis] * np.dtype(kind).itemsize for axis, held in _HELD.items() for kind in held.values())
+    axes = {"device": problem.num_devices, "edge": problem.topology.num_edges, "site": problem.channel.num_sites}
+    held = {name: (axes[axis], kind) for axis, kinds in _HELD.items() for name, kind in kinds.items()}
+    size = sum(length * np.dtype(kind).itemsize for length, kind in held.values())
     check_fits("watch", problem.slots * size, DEFAULT_LIMIT_GIB, "lower slots or network.devices")
-    return {
-        name: np.zeros((problem.slots, sizes[axis]), kind)
-        for axis, held in _HELD.items()
-        for name, kind in held.items()
-    }
+    return {name: np.zeros((problem.slots, length), kind) for name, (length, kind) in held.items()}
 
 
 def _batteries(slots: Numbers, heard: Bools, before_joule: Floats, after_joule: Floats) -> tuple[Floats, Floats]:
@@ -267,11 +261,8 @@ def _batteries(slots: Numbers, heard: Bools, before_joule: Floats, after_joule: 
     moments[:-1][heard] = before_joule[heard]
     ends = np.where(heard, after_joule, np.nan)
     moments[1:] = np.where(np.isnan(moments[1:]), ends, moments[1:])
-    known = ~np.isnan(moments)
-    rank = np.arange(len(moments))[:, np.newaxis]
-    last = np.maximum.accumulate(np.where(known, rank, -1))
-    last = np.where(last < 0, known.argmax(0), last)  # the first that is known; a device never heard has none
-    moments = np.nan_to_num(np.take_along_axis(moments, last, 0))
+    # the first that is known stands for all before it; a device never heard has none
+    moments = pd.DataFrame(moments).ffill().bfill().fillna(0.0).to_numpy()
     followed = np.append(np.diff(slots) == 1, True)[:, np.newaxis]
     start = np.where(heard, after_joule, moments[:-1])
     return moments, np.where(heard & followed, 0.0, moments[1:] - start)

@@ -25,7 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from pydantic import Field
 
 from heliomesh.common.durable import write_bytes, written_whole
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.section import Section, validated
 
 OPERATOR = -1  # in place of a device's number: who may change the plan
@@ -139,16 +139,15 @@ def read_request(path: Path, network: str) -> tuple[str, str]:
     member = asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if not asked.is_signature_valid or not isinstance(key, Ed25519PublicKey) or not member:
         raise ScenarioError(str(path), "expected a request that its own Ed25519 key signed, actual: it is not")
-    if asked.subject != _named(str(member[0].value), network):
-        raise ScenarioError(str(path), f"expected a request of a device of {network}, actual: of another network")
+    foreign = asked.subject != _named(str(member[0].value), network)
+    refuse(foreign, path, f"a request of a device of {network}", ": of another network")
     return str(member[0].value), key.public_bytes_raw().hex()
 
 
 def read_identity(certificate: Path, key: Path) -> Identity:
     """Read what `Identity.write` wrote; raises ScenarioError."""
     found, own = _read_key(key), read_certificate(certificate)
-    if found.public_key() != own.public_key():
-        raise ScenarioError(str(key), f"expected the key of {certificate.name}, actual: another one")
+    refuse(found.public_key() != own.public_key(), key, f"the key of {certificate.name}", ": another one")
     return Identity(found, own)
 
 

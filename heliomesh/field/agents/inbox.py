@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from heliomesh.field.agents.clock import ReadyClock
+from heliomesh.field.agents.clock import Clock
 from heliomesh.field.agents.codec import Codec
 from heliomesh.field.agents.identity import OPERATOR, Members
 from heliomesh.field.agents.wire import Assembly, Frame, Mail, MailKind, Manifest, RefusedError, manifest_of, verified
@@ -44,7 +44,7 @@ class Inbox:
 
     agreement: Agreement
     members: Members
-    clock: ReadyClock
+    clock: Clock
     notify: Notify
     isolated: set[int]  # devices that sent what no healthy device sends
     refused: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # by signer and reason
@@ -102,13 +102,11 @@ class Inbox:
         """A message, where this was its last frame; raises RefusedError."""
         signer = frame.signer
         if signer in self.isolated:
-            raise RefusedError(signer, "isolated", f"device {signer}: isolated; nothing from it is heard any more")
+            raise RefusedError(signer, "isolated", "isolated; nothing from it is heard any more")
         if frame.kind == "chunk":
             mail = self._assembly.add(frame)
         elif (frame.kind == "plan") != (signer == OPERATOR):
-            raise RefusedError(
-                signer, "right", f"refused a {frame.kind} from {signer}: the operator sends plans alone"
-            )
+            raise RefusedError(signer, "right", f"refused a {frame.kind}: the operator sends plans alone")
         else:
             told = manifest_of(frame)
             self._check_right(told)
@@ -120,19 +118,19 @@ class Inbox:
 
     def _check_right(self, told: Manifest) -> None:
         """States come from devices within the hops, are for one of them or for this one; models for neighbours."""
-        own, origin, who = self.agreement, told.origin, f"device {told.origin}"
+        own, origin = self.agreement, told.origin
         if told.network != own.network:
-            raise RefusedError(origin, "network", f"{who}: refused a message of network {told.network!r:.40}")
+            raise RefusedError(origin, "network", f"refused a message of network {told.network!r:.40}")
         to_own = told.destination == own.device
         known = {"plan": True, "state": origin in own.told_by}.get(told.kind, origin in own.neighbours)
         passed_on = told.kind == "state" and told.destination in own.told_by and told.destination != origin
         if not known or not (to_own or passed_on):
-            raise RefusedError(origin, "right", f"{who}: refused a {told.kind} for device {told.destination}")
+            raise RefusedError(origin, "right", f"refused a {told.kind} for device {told.destination}")
         if told.kind != "plan" and told.plan != own.plan:
-            sentence = f"{who}: expected messages under plan {own.plan[:12]}, actual plan {told.plan[:12]}"
-            raise RefusedError(origin, "plan", sentence)
+            said = f"expected messages under plan {own.plan[:12]}, actual plan {told.plan[:12]}"
+            raise RefusedError(origin, "plan", said)
         if told.started < self._started.get(origin, 0):
-            raise RefusedError(origin, "twin", f"{who}: expected one process, actual: an earlier one still sends")
+            raise RefusedError(origin, "twin", "expected one process, actual: an earlier one still sends")
         self._started[origin] = told.started
 
     def _check_range(self, told: Manifest) -> None:
@@ -141,13 +139,11 @@ class Inbox:
         if fault is not None:
             raise self._isolated(told, fault)
         self._compare_clocks(told)
-        who = f"device {told.origin}"
+        message = f"refused a message of slot {told.slot}"
         if told.slot > self._last_slot:
-            sentence = f"{who}: refused a message of slot {told.slot} in slot {self._first_slot}"
-            raise RefusedError(told.origin, "early", sentence)
+            raise RefusedError(told.origin, "early", f"{message} in slot {self._first_slot}")
         if not self._is_open(told) or told.key in self._seen:
-            sentence = f"{who}: refused a message of slot {told.slot}: it is over, or the message came before"
-            raise RefusedError(told.origin, "replay", sentence)
+            raise RefusedError(told.origin, "replay", f"{message}: it is over, or the message came before")
         if told.slot > self._newest.get((told.origin, told.kind), -1):
             self._newest[told.origin, told.kind] = told.slot
             self._forget()
@@ -202,8 +198,7 @@ class Inbox:
     def _isolated(self, told: Manifest, fault: str) -> RefusedError:
         """Content that no healthy device sends isolates its origin."""
         self.isolated.add(told.origin)
-        sentence = f"device {told.origin}: sent {fault} in slot {told.slot}; it is isolated from now on"
-        return RefusedError(told.origin, "unfit", sentence)
+        return RefusedError(told.origin, "unfit", f"sent {fault} in slot {told.slot}; it is isolated from now on")
 
     def _fault(self, told: Manifest) -> str | None:
         """What no healthy device announces."""

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from heliomesh.common.durable import unlinked, without_nan
@@ -60,28 +61,21 @@ def line_of(
     """The line of a slot; ``away`` are neighbours without a sign of life."""
     device, problem = folder.settings.device, folder.problem
     weather = torch.full((1, problem.num_devices), sensed.weather)
+    books = asdict(happened)
+    books["planned_joule"] = books.pop("spent_joule")  # as a meter may say otherwise
     line: dict[str, Any] = without_nan(
         {
             "slot": slot,
             "device": device,
             "plan": folder.settings.plan,
-            "channel_level": {str(site): level for site, level in sensed.channel_level.items()},
+            "channel_level": sensed.channel_level,
             "weather": sensed.weather,
-            "battery_joule": happened.battery_joule,
-            "battery_after_joule": happened.battery_after_joule,
-            "power_watt": happened.power_watt,
-            "trained": happened.trained,
-            "planned_joule": happened.spent_joule,
+            **{name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in books.items()},
             "measured_joule": measured_joule,
             "expected_harvest_joule": float(harvest_moments(problem, slot, weather)[0][0, device]),
-            "harvested_joule": happened.harvested_joule,
-            "overflow_joule": happened.overflow_joule,
-            "error_prob": happened.error_prob.tolist(),
-            "delivered": happened.delivered.tolist(),
-            "loss": happened.loss,
-            "refused": {signer: dict(words) for signer, words in inbox.refused.items()},
+            "refused": inbox.refused,
             "isolated": sorted(inbox.isolated),
-            "away": list(away),
+            "away": away,
         }
     )
     return line

@@ -97,9 +97,9 @@ class _Station(ABC):
         self._papers, self._identity = self._folder.papers(), self._folder.identity()
         self._processes: dict[int, set[int]] = {}  # when living processes of a device began, by device
         self._roster, roster = self._folder.roster_file.read_bytes(), self._folder.roster()
-        if roster.keys.get(self._own) != self._identity.public_key:
-            raise LinkError(f"own.pem: expected a member's certificate, actual: {self._own} was revoked or replaced")
-        self._keys = roster.keys
+        gone = roster.keys.get(self._own) != self._identity.public_key
+        LinkError.when(gone, "own.pem", "a member's certificate", f": {self._own} was revoked or replaced")
+        self._members = members_of(roster.keys)
         others = {*self._places, WATCHER} & set(roster.keys) - {self._own}
         names = {other: certificate_name(other, roster.keys[other]) for other in sorted(others)}
         access = access_control(self._base, self._own, names)
@@ -211,8 +211,7 @@ class Link(_Station):
         """What a member has signed in answer to a fresh number; None for anything else."""
         found = b"" if reply.ok is None else reply.ok.payload.to_bytes()[:_MOST_PROOF_BYTES]
         signature, text = found[:SIGNATURE_BYTES], found[SIGNATURE_BYTES:]
-        key = self._keys.get(member)
-        if key is None or not signed_by(members_of({member: key}), int(member), nonce + text, signature):
+        if not signed_by(self._members, int(member), nonce + text, signature):
             return None
         words = text.split(b" ")
         if len(words) != 3 or not all(map(bytes.isdigit, words)):
@@ -308,7 +307,6 @@ class Overlook(_Station):
         super().__init__(folder, WATCHER, network, None, places)
 
     def _declared(self) -> Iterator[Any]:
-        self._members = members_of(self._folder.roster().keys)
         yield self._session.declare_subscriber(self._from_all("status"), self._arrived)
 
     def _arrived(self, sample: zenoh.Sample) -> None:

@@ -90,13 +90,13 @@ class LivePage:
         latest, now = self.heard.latest, self.heard.slot_now()
         if now is not None and min(now, self.heard.problem.slots) - latest > _SILENT_SLOTS:
             return [f"No device has been heard since slot {latest}; by the clock it is slot {now}."]
-        last = {device: int(slot) for device, slot in enumerate(self.heard.last_slot)}
-        silent = {device: slot for device, slot in last.items() if latest - slot >= _SILENT_SLOTS}
+        last = enumerate(self.heard.last_slot.tolist())
+        silent = [(device, slot) for device, slot in last if latest - slot >= _SILENT_SLOTS]
         sentences = [
             f"Device {device} has not been heard since slot {slot}; its battery is drawn as it was then."
             if slot >= 0
             else f"Device {device} has never been heard."
-            for device, slot in sorted(silent.items())[:_MOST_NAMED]
+            for device, slot in silent[:_MOST_NAMED]
         ]
         more = len(silent) - len(sentences)
         return [*sentences, f"{more} more devices have not been heard for some slots."] if more else sentences

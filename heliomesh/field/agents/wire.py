@@ -16,7 +16,7 @@ and nobody but its signer can claim or spoil one.
 import hashlib
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
@@ -68,10 +68,10 @@ class Manifest(Section):
 
 
 class RefusedError(Exception):
-    """What does not come in: who signed it (None: nobody known), a word and a sentence."""
+    """What does not come in: who signed it (None: nobody known), a word and what is said of it."""
 
-    def __init__(self, signer: int | None, reason: str, sentence: str) -> None:
-        super().__init__(sentence)
+    def __init__(self, signer: int | None, reason: str, said: str) -> None:
+        super().__init__(said if signer in (None, OPERATOR) else f"device {signer}: {said}")
         self.signer, self.reason = signer, reason
 
 
@@ -97,7 +97,7 @@ def verified(frame: bytes, members: Members) -> Frame:
         raise RefusedError(None, "unsigned", f"refused: signed by somebody else than device {signer}, whom it names")
     kind = _KINDS[letter]
     if kind != "chunk" and len(body) > _MOST_MANIFEST_BYTES:
-        raise RefusedError(signer, "size", f"device {signer}: refused a manifest of {len(body)} bytes")
+        raise RefusedError(signer, "size", f"refused a manifest of {len(body)} bytes")
     return Frame(kind, signer, body, frame)
 
 
@@ -108,9 +108,7 @@ def manifest_of(frame: Frame) -> Manifest:
     except ValidationError:
         told = None
     if told is None or (told.origin, told.kind) != (frame.signer, frame.kind):
-        raise RefusedError(
-            frame.signer, "unreadable", f"device {frame.signer}: refused a manifest that cannot be read"
-        )
+        raise RefusedError(frame.signer, "unreadable", "refused a manifest that cannot be read")
     return told
 
 
@@ -183,61 +181,43 @@ class Sender:
         return (self.signed(kind, text), *(self.signed("chunk", chunk) for chunk in chunks))
 
 
-@dataclass
-class _Coming:
-    """A message of which chunks are still missing."""
-
-    manifest: Manifest
-    digest: bytes  # sha256 of the manifest's body
-    pieces: dict[int, bytes] = field(default_factory=dict)
-
-    def add(self, number: int, piece: bytes) -> None:
-        """Keep a piece that has not come yet."""
-        told = self.manifest
-        left = told.num_bytes - number * _CONTENT_BYTES
-        if number in self.pieces or left <= 0 or len(piece) != min(left, _CONTENT_BYTES):
-            raise RefusedError(told.origin, "chunk", f"device {told.origin}: refused a chunk that does not fit")
-        self.pieces[number] = piece
-
-    @property
-    def whole(self) -> bool:
-        return len(self.pieces) == -(-self.manifest.num_bytes // _CONTENT_BYTES)
-
-
 class Assembly:
     """Messages in chunks, by signer; of two with one key the later sent one counts."""
 
     def __init__(self) -> None:
-        self._coming: dict[_Key, _Coming] = {}
+        # messages of which chunks are still missing: manifest, sha256 of the manifest's body, pieces by number
+        self._coming: dict[_Key, tuple[Manifest, bytes, dict[int, bytes]]] = {}
 
     def announce(self, told: Manifest, frame: Frame) -> Mail | None:
         """The message of a manifest, if it has no content; else it waits for chunks."""
         if not told.num_bytes:
             return Mail(told, b"", frame.whole)
-        before = self._coming.get(told.key)
-        if before is not None and before.manifest.sent_second >= told.sent_second:
-            raise RefusedError(told.origin, "replay", f"device {told.origin}: refused a message that is on its way")
-        self._coming[told.key] = _Coming(told, hashlib.sha256(frame.body).digest())
+        if told.key in self._coming and self._coming[told.key][0].sent_second >= told.sent_second:
+            raise RefusedError(told.origin, "replay", "refused a message that is on its way")
+        self._coming[told.key] = told, hashlib.sha256(frame.body).digest(), {}
         return None
 
     def add(self, frame: Frame) -> Mail | None:
         """The message that a chunk completes, if it does; raises RefusedError."""
         head = _DIGEST_BYTES + _INDEX_BYTES
         digest, number = frame.body[:_DIGEST_BYTES], int.from_bytes(frame.body[_DIGEST_BYTES:head], "big")
-        own = (one for one in self._coming.values() if one.manifest.origin == frame.signer and one.digest == digest)
+        own = (one for one in self._coming.values() if one[0].origin == frame.signer and one[1] == digest)
         coming = next(own, None)
         if coming is None:
-            raise RefusedError(frame.signer, "chunk", f"device {frame.signer}: refused a chunk that nobody announced")
-        coming.add(number, frame.body[head:])
-        if not coming.whole:
+            raise RefusedError(frame.signer, "chunk", "refused a chunk that nobody announced")
+        (told, _, pieces), piece = coming, frame.body[head:]
+        left = told.num_bytes - number * _CONTENT_BYTES
+        if number in pieces or left <= 0 or len(piece) != min(left, _CONTENT_BYTES):
+            raise RefusedError(frame.signer, "chunk", "refused a chunk that does not fit")
+        pieces[number] = piece
+        if len(pieces) * _CONTENT_BYTES < told.num_bytes:
             return None
-        told = coming.manifest
         del self._coming[told.key]
-        content = b"".join(coming.pieces[number] for number in range(len(coming.pieces)))
+        content = b"".join(pieces[number] for number in range(len(pieces)))
         if hashlib.sha256(content).hexdigest() != told.sha256:
-            raise RefusedError(told.origin, "chunk", f"device {told.origin}: its content is not what was signed")
+            raise RefusedError(frame.signer, "chunk", "its content is not what was signed")
         return Mail(told, content, frame.whole)
 
     def keep(self, is_open: Callable[[Manifest], bool]) -> None:
         """Drop all others."""
-        self._coming = {key: one for key, one in self._coming.items() if is_open(one.manifest)}
+        self._coming = {key: one for key, one in self._coming.items() if is_open(one[0])}

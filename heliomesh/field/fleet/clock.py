@@ -21,6 +21,7 @@ from heliomesh.field.fleet.device import Happened, Installation
 from heliomesh.field.fleet.learner import Lesson
 from heliomesh.field.fleet.messages import PLANNING, Kind, Logbook
 from heliomesh.field.fleet.scheme import FleetScheme
+from heliomesh.field.fleet.view import view_of
 from heliomesh.field.fleet.world import World
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.steps import origin
@@ -169,7 +170,8 @@ class FleetStack(Replay):
         partition = split(dataset.train_labels, self.learning, len(self._everyone), stream(seed, "partition"))
         given = []
         for device in self._everyone:
-            view, own = self._scheme.view(device), torch.from_numpy(partition.of(device))
+            view = view_of(self._scheme.planned, device, self._scheme.hops)
+            own = torch.from_numpy(partition.of(device))
             samples = Samples(dataset.train_inputs[own], dataset.train_labels[own])
             shape, classes, strategy = dataset.input_shape, dataset.num_classes, self.report.setting
             lesson = Lesson(samples, shape, classes, seed, strategy, settings.precision)

@@ -12,7 +12,7 @@ their weight stays with oneself.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -126,7 +126,8 @@ class Device:
         self._battery_joule = torch.tensor([given.battery_joule], dtype=torch.float64)
         self._heard: dict[Variable, int] = {}  # the last values of all that is seen
         self._packets: dict[int, Packet] = {}  # of this slot, by sender
-        self._now: _Now | None = None
+        self._sensed, self._power_watt, self._trained, self._loss = Sensed({}, 0, 0.0), 0.0, False, float("nan")
+        self._spent_joule = torch.zeros(1, dtype=torch.float64)  # these are of the slot that is going on
         self._logbook: Logbook | None = {} if given.observed else None
 
     def _look_at(self, view: View) -> Topology:
@@ -145,18 +146,15 @@ class Device:
                 receipt = Receipt(sender, message.origin, message.kind, message.slot)
                 count, num_bytes = self._logbook.get(receipt, (0, 0))
                 self._logbook[receipt] = (count + 1, num_bytes + message.num_bytes)
-            if message.destination == self._number:
-                self._keep(message)
+            if message.destination != self._number:
+                continue
+            if isinstance(message.content, Packet):
+                self._packets[message.origin] = message.content
+            elif isinstance(message.content, dict):
+                self._heard |= message.content
+            else:
+                self._table_planner.hear(message)
         return self._posted([message for message in messages if message.destination in self._view.next_hop])
-
-    def _keep(self, message: Message) -> None:
-        content = message.content
-        if isinstance(content, Packet):
-            self._packets[message.origin] = content
-        elif isinstance(content, dict):
-            self._heard |= content
-        else:
-            self._table_planner.hear(message)
 
     def _posted(self, messages: Sequence[Message]) -> Outgoing:
         outgoing: Outgoing = {}
@@ -193,8 +191,7 @@ class Device:
         measured = {site(number): found for number, found in sensed.channel_level.items()}
         measured[energy(self._number)] = self._decider.energy_state(sensed.weather, float(self._battery_joule))
         self._heard |= measured
-        self._packets = {}
-        self._now = _Now(slot, sensed)
+        self._sensed, self._packets = sensed, {}
         if not self._decider.coordinated:
             return {}
         # the battery's level and, where there is more than one, the weather are a byte each
@@ -205,65 +202,58 @@ class Device:
 
     def act(self, slot: int) -> Outgoing:
         """Decide, spend, train, transmit."""
-        now = self._present(slot)
         problem, actions = self._problem, self._problem.actions
-        chosen = self._decider.action(slot, self._heard, float(self._battery_joule), now.sensed.uniform)
+        chosen = self._decider.action(slot, self._heard, float(self._battery_joule), self._sensed.uniform)
         power_watt, trained = actions.power_watt[chosen], bool(actions.trained[chosen])
         drawn = problem.consumption.drawn_joule(power_watt, torch.tensor(trained))[[self._number]]
         drawn = drawn + self._battery.losses.drain_joule
         active = trained or bool(power_watt > 0)
         guard.check_spending(f"device {self._number}", drawn * active, self._battery_joule)
         self._learner.begin()
-        loss = self._learner.train(slot) if trained else float("nan")
-        self._now = replace(
-            now,
-            power_watt=float(power_watt),
-            trained=trained,
-            spent_joule=torch.minimum(drawn, self._battery_joule),
-            loss=loss,
-        )
+        self._loss = self._learner.train(slot) if trained else float("nan")
+        self._power_watt, self._trained = float(power_watt), trained
+        self._spent_joule = torch.minimum(drawn, self._battery_joule)
         if not power_watt > 0:
             return {}
-        packet = Packet(float(power_watt), *self._learner.sent(slot))
+        packet = Packet(self._power_watt, *self._learner.sent(slot))
         bits = self._learner.packet_bits
         return {other: [model_message(self._number, other, slot, packet, bits)] for other in self._view.neighbours}
 
     def close(self, slot: int, fate: Fate) -> Happened:
         """Receive, average, harvest."""
-        now, neighbours = self._present(slot), self._view.neighbours
-        error = self._error_prob(now)
+        neighbours, error = self._view.neighbours, self._error_prob()
         heard = np.array([other in self._packets for other in neighbours], dtype=np.bool_)
         delivered = (fate.uniform >= error) & heard
         arrived = {row: self._packets[other].row for row, other in enumerate(neighbours, 1) if delivered[row - 1]}
-        self._learner.average(arrived, delivered, now.trained)
+        self._learner.average(arrived, delivered, self._trained)
         before = float(self._battery_joule)
-        overflow = self._store(now.spent_joule, fate.harvested_joule)
+        overflow = self._store(self._spent_joule, fate.harvested_joule)
         return Happened(
             battery_joule=before,
             battery_after_joule=float(self._battery_joule),
-            power_watt=now.power_watt,
-            trained=now.trained,
-            spent_joule=float(now.spent_joule),
+            power_watt=self._power_watt,
+            trained=self._trained,
+            spent_joule=float(self._spent_joule),
             harvested_joule=fate.harvested_joule,
             overflow_joule=overflow,
             error_prob=error,
             delivered=delivered,
-            loss=now.loss,
+            loss=self._loss,
         )
 
-    def _error_prob(self, now: "_Now") -> npt.NDArray[np.float64]:
+    def _error_prob(self) -> npt.NDArray[np.float64]:
         """Packet error rate of every incoming edge: what reaches this device from its neighbours and from itself."""
         problem, topology = self._problem, self._problem.topology
         start, stop = topology.edge_start[self._number : self._number + 2]
         sites = problem.channel.site_of_edge[start:stop].tolist()
-        fading = problem.channel.gain[[now.sensed.channel_level[number] for number in sites]]
+        fading = problem.channel.gain[[self._sensed.channel_level[number] for number in sites]]
         noise = torch.full((self._star.num_devices,), torch.nan, dtype=torch.float64)
         noise[0] = problem.link.noise_watt[self._number]
         link = replace(problem.link, noise_watt=noise, path_gain=problem.link.path_gain[start:stop])
         heard = [
             self._packets[other].power_watt if other in self._packets else 0.0 for other in self._view.neighbours
         ]
-        power = torch.tensor([now.power_watt, *heard], dtype=torch.float64)
+        power = torch.tensor([self._power_watt, *heard], dtype=torch.float64)
         deaf = torch.full_like(power, bool(self._battery.dark(self._battery_joule)), dtype=torch.bool)
         found: npt.NDArray[np.float64] = error_prob(link, self._star, power, fading, deaf).numpy()
         return found
@@ -278,12 +268,6 @@ class Device:
         harvested = torch.tensor([harvested_joule], dtype=torch.float64)
         self._battery_joule, overflow = self._battery.step(self._battery_joule, spent_joule, harvested)
         return float(overflow)
-
-    def _present(self, slot: int) -> "_Now":
-        if self._now is None or self._now.slot != slot:
-            opened = "none" if self._now is None else self._now.slot
-            raise RuntimeError(f"expected slot {slot} to be open, actual: {opened}")
-        return self._now
 
     # between two slots
 
@@ -324,18 +308,6 @@ class Device:
     def logbook(self) -> Logbook:
         """Number and bytes of the messages received."""
         return self._logbook or {}
-
-
-@dataclass(frozen=True)
-class _Now:
-    """The slot that is going on."""
-
-    slot: int
-    sensed: Sensed
-    power_watt: float = 0.0
-    trained: bool = False
-    spent_joule: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.float64))
-    loss: float = float("nan")
 
 
 def _star(topology: Topology, device: int, neighbours: Sequence[int]) -> Topology:

@@ -126,8 +126,6 @@ class TablePlanner:
 
     def tell(self, slot: int, turn: int) -> list[Message]:
         """Shares for those who move in this turn."""
-        if slot != self._slot:
-            raise RuntimeError(f"planning goes slot by slot: expected {self._slot}, actual value {slot}")
         # a new round: own actions may have changed what is averaged in the own Q
         raw = self._refreshed() if turn == 0 or self._raw is None else self._raw
         messages = []

@@ -14,7 +14,7 @@ from heliomesh.common import catalog
 from heliomesh.common.memory_limit import check_fits
 from heliomesh.field.fleet.device import Decider, OwnPolicy
 from heliomesh.field.fleet.planning import Partners, Timetable, partners_of, timetable
-from heliomesh.field.fleet.view import View, view_of
+from heliomesh.field.fleet.view import View
 from heliomesh.model.endless import TURN_SLOTS, cycle_of, repeated
 from heliomesh.model.overhead import Overhead
 from heliomesh.model.planner_context import PlannerContext
@@ -25,7 +25,7 @@ from heliomesh.planners.decentralized.planner import LocalTables, Options, estim
 from heliomesh.planners.turns import Options as TurnsOptions
 from heliomesh.planners.turns import turns_of
 from heliomesh.planning import PLANNER_CATALOG, planner_names
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.scenario.section import validated
 
 WITH_OTHERS = "decentralized"
@@ -54,10 +54,6 @@ class FleetScheme:
     timetable: Timetable | None = None  # of those who plan with others
     partners: tuple[Partners, ...] = ()  # (device,)
     predicted: Overhead = field(default_factory=Overhead)
-
-    def view(self, device: int) -> View:
-        """What a device is told of the network."""
-        return view_of(self.planned, device, self.hops)
 
     def decider(self, view: View) -> Decider | Partners:
         """How a device acts: with its partners, or by a policy that it makes from its own view."""
@@ -133,25 +129,17 @@ def _checked(options: Mapping[str, Any]) -> Options:
         ("grow", False, "since devices install views of one size"),
         ("levels", None, "whose devices share the scenario's grid"),
     ):
-        actual = getattr(settings, name)
-        if actual != expected:
-            raise ScenarioError(
-                f"{WITH_OTHERS} option.{name}", f"{expected!r} in a fleet, {reason}", f"value {actual!r}"
-            )
-    if options.get("share_tables"):
-        raise ScenarioError(
-            f"{WITH_OTHERS} option.share_tables",
-            "expected false in a fleet, where every device computes its own table, actual value true",
-        )
+        actual, place = getattr(settings, name), f"{WITH_OTHERS} option.{name}"
+        refuse(actual != expected, place, f"{expected!r} in a fleet, {reason}", f"value {actual!r}")
+    alone = "false in a fleet, where every device computes its own table"
+    refuse(options.get("share_tables"), f"{WITH_OTHERS} option.share_tables", alone, "value true")
     return settings
 
 
 def _refusal(planner: str) -> ScenarioError:
     fitting = sorted((WITH_OTHERS, IN_TURN, *ALONE))
+    sentence = f"expected one of {', '.join(fitting)}, actual value {planner!r}"
     if planner not in planner_names():
-        hint = catalog.nearest(planner, fitting)
-        return ScenarioError("planner", f"expected one of {', '.join(fitting)}, actual value {planner!r}{hint}")
+        return ScenarioError("planner", sentence + catalog.nearest(planner, fitting))
     need = _NEEDS.get(planner, "more than its neighbourhood can tell it")
-    return ScenarioError(
-        "planner", f"expected one of {', '.join(fitting)}, actual value {planner!r}: a device would need {need}"
-    )
+    return ScenarioError("planner", f"{sentence}: a device would need {need}")

@@ -46,8 +46,8 @@ def _parsed(problem: Problem, text: str) -> tuple[int, str, str]:
     """Slot, what changes, and its new value in words."""
     body, at, slot = text.rpartition("@")
     what, sign, value = body.partition("=")
-    if not at or not sign or not slot.strip().isdecimal():
-        raise ScenarioError(_FIELD, f"WHAT=VALUE@SLOT with {_FORMS}", f"value {text!r}")
+    whole = at and sign and slot.strip().isdecimal()
+    refuse(not whole, _FIELD, f"WHAT=VALUE@SLOT with {_FORMS}", f"value {text!r}")
     number = int(slot)
     refuse(number >= problem.slots, _FIELD, f"a slot below slots = {problem.slots}", f"value {text!r}")
     return number, what.strip(), value.strip()
@@ -82,8 +82,8 @@ def _factor(text: str) -> float:
 
 
 def _device(problem: Problem, text: str) -> int:
-    if not text.isdecimal() or int(text) >= problem.num_devices:
-        raise ScenarioError(_FIELD, f"a device in 0..{problem.num_devices - 1}", f"value {text!r}")
+    known = text.isdecimal() and int(text) < problem.num_devices
+    refuse(not known, _FIELD, f"a device in 0..{problem.num_devices - 1}", f"value {text!r}")
     return int(text)
 
 

@@ -36,7 +36,6 @@ from heliomesh.model.problem import Problem
 from heliomesh.simulation.slot_loop import run_slots
 
 USUAL_FALSE_ALARM_PROB = 0.05
-HOPS_PER_SLOT = 8  # `prices` and `receiver` exchange messages with neighbours in up to eight rounds a slot
 _SLACK = 0.5  # k: half of a shift worth noticing, in standard deviations
 _LARGEST_SHOCK = 6.0  # one strange slot alone proves little
 _METER_DEVIATION = 0.2  # of the ratio of measured to planned joules, if nothing has changed
@@ -113,24 +112,20 @@ class Expectation:
         return shock.nan_to_num(0.0).clamp(-_LARGEST_SHOCK, _LARGEST_SHOCK)
 
     def _harvest_shocks(self, seen: Glimpse) -> tuple[Tensor, Tensor]:
-        """Of all devices together, and of each; (batch, 1), (batch, device).
+        """(u − E u) / σ given the weather, of all devices together and of each; (batch, 1), (batch, device).
 
         Under a common sky the median device shows the weather. What a device harvests beside that is its own.
         """
-        shock = self._harvest_shock(seen)
-        if self.problem.harvest.law.sky != "common":
-            return _pooled(shock), shock
-        everywhere = shock.median(-1, keepdim=True).values
-        return everywhere, shock - everywhere
-
-    def _harvest_shock(self, seen: Glimpse) -> Tensor:
-        """(u − E u) / σ given the weather; (batch, device)."""
         mean, deviation = harvest_moments(self.world, seen.slot, seen.weather)
         usual = harvest_moments(self.problem, seen.slot, seen.weather)[0]
         # a law without spread must not turn rounding into a shock
         floor = 1e-6 * usual + 1e-300
         shock = (seen.noticed.harvested_joule - mean) / torch.maximum(deviation, floor)
-        return shock.nan_to_num(0.0).clamp(-_LARGEST_SHOCK, _LARGEST_SHOCK)
+        shock = shock.nan_to_num(0.0).clamp(-_LARGEST_SHOCK, _LARGEST_SHOCK)
+        if self.problem.harvest.law.sky != "common":
+            return _pooled(shock), shock
+        everywhere = shock.median(-1, keepdim=True).values
+        return everywhere, shock - everywhere
 
     def _channel_shocks(self, seen: Glimpse) -> tuple[Tensor, Tensor]:
         """Standardised next level and standardised moving, given the level left; (batch, site) each."""
@@ -179,7 +174,6 @@ class Watch:
 
     false_alarm_prob: float = USUAL_FALSE_ALARM_PROB  # over the horizon, if nothing changes
     calibration_episodes: int = 200
-    hops_per_slot: int = HOPS_PER_SLOT  # how far an alarm travels in a slot
     seed: int = 0
     metered: bool = False  # whether devices measure what they spend
 
@@ -236,15 +230,12 @@ def _usual_ratio(world: Problem, noticed: Noticed, generator: np.random.Generato
 
 def _silence_evidence(problem: Problem, arrivals: list[Tensor]) -> Tensor:
     """−ln P(nothing arrives) per edge, by whether the sender was heard elsewhere; (edge, 2)."""
-    evidence = []
     arrived = torch.cat(arrivals)  # (slot and episode, edge)
     elsewhere = heard_elsewhere(problem, arrived)
-    for given in (~elsewhere, elsewhere):
-        count = given.sum(0)
-        silent = (given & ~arrived).sum(0)
-        # one half more on both sides: a rare case proves little
-        evidence.append(-torch.log((silent + 0.5) / (count + 0.5)))
-    return torch.stack(evidence, -1).double()
+    given = torch.stack([~elsewhere, elsewhere], -1)
+    silent = (given & ~arrived.unsqueeze(-1)).sum(0)
+    # one half more on both sides: a rare case proves little
+    return -torch.log((silent + 0.5) / (given.sum(0) + 0.5)).double()
 
 
 def _largest(expectation: Expectation, glimpses: Iterable[Glimpse]) -> dict[str, Tensor]:

@@ -23,6 +23,7 @@ from heliomesh.field.living.detector import Detector, Glimpse, Sums, Watch, cali
 from heliomesh.model.policy import Decision, Observation, Weights
 from heliomesh.model.problem import Problem
 
+_HOPS_PER_SLOT = 8  # of an alarm: `prices` and `receiver` exchange messages in up to eight rounds a slot
 _PER_OCTAVE = 6  # steps of estimated harvest factors per doubling
 _LEAST_FACTOR = 0.05  # below it a device is taken to harvest nothing
 _PER_UNIT = 20  # steps of estimated transition probabilities
@@ -49,8 +50,7 @@ class Window:
 
     first_slot: int
     again: int
-    devices: tuple[int, ...]
-    apart: bool  # each device its own factor
+    devices: tuple[int, ...]  # each with a factor of its own; none: all with one
 
 
 @dataclass
@@ -96,7 +96,10 @@ class Replanning:
     def decide(self, slot: int, seen: Observation) -> Decision:
         """Look back on the slot before, then act by the plan of each episode's belief."""
         if slot == 0 or not self.beliefs:  # a watcher may come later than the first slot
-            self._begin(len(seen.battery_joule))
+            batch = len(seen.battery_joule)
+            self._answers.setdefault(self.first.conditions, self.first)
+            self.beliefs, self.alarms = [self.first.conditions] * batch, [[] for _ in range(batch)]
+            self._sums, self._history, self._windows = {}, [], {}
         elif seen.noticed is not None and self._before is not None:
             before = self._before
             levels = before.channel_level, seen.channel_level
@@ -104,12 +107,6 @@ class Replanning:
             self._take_force(slot)
         self._before = seen
         return self._act(slot, seen)
-
-    def _begin(self, batch: int) -> None:
-        self._answers.setdefault(self.first.conditions, self.first)
-        self.beliefs = [self.first.conditions] * batch
-        self.alarms = [[] for _ in range(batch)]
-        self._sums, self._history, self._windows = {}, [], {}
 
     def _seen_since(self, slot: int) -> list[Glimpse]:
         """What was noticed from a slot on."""
@@ -138,9 +135,11 @@ class Replanning:
         """Update all sums with one slot, and raise alarms."""
         self._history.append(seen)
         for belief, episodes in self._groups():
-            detector = self._detector(belief)
+            if belief not in self._detectors:
+                policy = Switching(self.problem, ((0, self._answers[belief]),))
+                self._detectors[belief] = calibrated(self.problem, belief, policy, self.watch)
             mine = seen.of(episodes)
-            for kind, increment in detector.expectation.increments(mine).items():
+            for kind, increment in self._detectors[belief].expectation.increments(mine).items():
                 if kind not in self._sums:
                     nothing = increment.new_zeros(len(self.beliefs), increment.shape[-1], dtype=torch.float64)
                     self._sums[kind] = Sums(nothing, nothing.long())
@@ -150,7 +149,7 @@ class Replanning:
     def _raise_alarms(self, belief: Conditions, episodes: Tensor, seen: Glimpse) -> None:
         """Alarms of the episodes of one belief after a slot."""
         sums = {kind: one.of(episodes) for kind, one in self._sums.items()}
-        ratios = self._detector(belief).ratios(sums)
+        ratios = self._detectors[belief].ratios(sums)
         kinds = [kind for kind, ratio in ratios.items() if ratio.shape[-1]]
         largest = torch.stack([ratios[kind].amax(-1) for kind in kinds])  # (kind, episode)
         returned = (seen.noticed.arrived & self._answers[belief].edge_lost).any(-1)
@@ -161,17 +160,11 @@ class Replanning:
             since = int(sums[cause].since[place, members].min()) if members else seen.slot
             silent = (ratios["silence"][place] > _SUSPECT).nonzero().flatten().tolist()
             pairs = links(self.problem.topology)
-            crossing = math.ceil(self.problem.topology.diameter / self.watch.hops_per_slot)
+            crossing = math.ceil(self.problem.topology.diameter / _HOPS_PER_SLOT)
             lost, in_force = frozenset(pairs[number] for number in silent), seen.slot + 1 + crossing
             known = self.alarms[int(episodes[place])]
             if not known or known[-1].in_force <= seen.slot:  # else an earlier one is still on its way
                 known.append(Alarm(seen.slot, cause, since, members, lost, in_force))
-
-    def _detector(self, belief: Conditions) -> Detector:
-        if belief not in self._detectors:
-            policy = Switching(self.problem, ((0, self._answers[belief]),))
-            self._detectors[belief] = calibrated(self.problem, belief, policy, self.watch)
-        return self._detectors[belief]
 
     def _take_force(self, slot: int) -> None:
         """New beliefs of the episodes whose alarm has reached everybody, or whose window has doubled."""
@@ -202,19 +195,19 @@ class Replanning:
     def _estimate(self, episode: int, alarm: Alarm) -> Conditions:
         """The belief after an alarm."""
         belief = self.beliefs[episode]
+        some = tuple(
+            sorted({member % self.problem.num_devices for member in alarm.members})
+        )  # where they are devices
         match alarm.cause:
             case "life":
                 return self._with_returned(episode, belief, alarm)
             case "harvest":
-                everyone = tuple(range(self.problem.num_devices))
-                belief = self._rescaled(episode, Window(alarm.since, 0, everyone, apart=False), alarm.in_force)
+                belief = self._rescaled(episode, Window(alarm.since, 0, ()), alarm.in_force)
             case "harvest of a device":
-                some = tuple(sorted({member % self.problem.num_devices for member in alarm.members}))
-                belief = self._rescaled(episode, Window(alarm.since, 0, some, apart=True), alarm.in_force)
+                belief = self._rescaled(episode, Window(alarm.since, 0, some), alarm.in_force)
             case "channel" | "channel of a site":
                 belief = replace(belief, kernel=self._kernel(episode, belief, alarm.since))
             case "spending of a device":
-                some = tuple(sorted({member % self.problem.num_devices for member in alarm.members}))
                 belief = belief.with_spending(self._spending(episode, some, alarm.since))
         silent = alarm.silent | self._dark_and_silent(episode, belief, alarm.since)
         return without_links(self.problem, belief, set(silent)) if silent else belief
@@ -236,12 +229,12 @@ class Replanning:
         by_slot = torch.cat([g.noticed.harvested_joule for g in seen])
         expected = torch.cat([harvest_moments(self.problem, g.slot, g.weather)[0] for g in seen])
         harvested, usual = by_slot.nansum(0), torch.where(by_slot.isnan(), 0.0, expected).sum(0)
-        if window.apart:
+        if window.devices:
             return belief.with_harvest({d: rounded_factor(float(harvested[d] / usual[d])) for d in window.devices})
         if not any(old):  # after total darkness all devices start from the scenario's law
             old = [1.0] * len(old)
         ratio = float(harvested.sum() / (usual * torch.tensor(old).to(usual)).sum())
-        return belief.with_harvest({d: rounded_factor(old[d] * ratio) for d in window.devices})
+        return belief.with_harvest({d: rounded_factor(factor * ratio) for d, factor in enumerate(old)})
 
     def _spending(self, episode: int, devices: tuple[int, ...], since: int) -> dict[int, float]:
         """Factors on what devices draw: the median of measured over planned joules since a slot, rounded."""

@@ -111,15 +111,11 @@ def sensor_of(folder: AgentFolder, notify: Callable[[str], None]) -> Sensor:
             f"clock.slot_second: expected energy.slot_second = {counted_second:g}, for which the plan counts joules, "
             f"actual value {slot_second:g}"
         )
-    return Measured(problem, device, _meter(folder, notify), slot_second)
-
-
-def _meter(folder: AgentFolder, notify: Callable[[str], None]) -> Meter:
-    settings, battery = folder.settings.sensor, folder.problem.battery.of(torch.tensor([folder.settings.device]))
+    battery = problem.battery.of(torch.tensor([device]))
     capacity_joule = float(battery.capacity_joule)
-    if settings.kind == "power-supply":
-        return PowerSupply(settings.supply, capacity_joule)
-    state = StateOfCharge(
-        capacity_joule, folder.path / _STATE_FILE, VoltageCurve.of(settings), settings.correction_second
-    )
-    return Ina219Pair(settings, state, float(battery.losses.charge_efficiency), notify)
+    meter: Meter = PowerSupply(settings.supply, capacity_joule)
+    if settings.kind == "ina219":
+        curve, file = VoltageCurve.of(settings), folder.path / _STATE_FILE
+        state = StateOfCharge(capacity_joule, file, curve, settings.correction_second)
+        meter = Ina219Pair(settings, state, float(battery.losses.charge_efficiency), notify)
+    return Measured(problem, device, meter, slot_second)

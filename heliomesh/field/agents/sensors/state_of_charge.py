@@ -18,7 +18,7 @@ import numpy as np
 
 from heliomesh.common.durable import Sealed
 from heliomesh.field.agents.folder import SensorSettings
-from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.errors import refuse
 
 _KEPT = Sealed("the state of charge of a battery", 1, (("joule", float), ("second", float)))
 
@@ -38,12 +38,9 @@ class VoltageCurve:
             return None
         volt, share = (tuple(column) for column in zip(*points, strict=True)) if points else ((), ())
         rising = bool(np.all(np.diff(volt) > 0)) and bool(np.all(np.diff(share) >= 0))
-        if len(points) < 2 or not rising or (share[0], share[-1]) != (0.0, 1.0):
-            raise ScenarioError(
-                "sensor.voltage_curve",
-                "expected rising voltages with rising shares from 0 to 1, such as [[3.0, 0.0], [4.2, 1.0]], "
-                f"actual value {[list(point) for point in points]}",
-            )
+        wrong = len(points) < 2 or not rising or (share[0], share[-1]) != (0.0, 1.0)
+        expected = "rising voltages with rising shares from 0 to 1, such as [[3.0, 0.0], [4.2, 1.0]]"
+        refuse(wrong, "sensor.voltage_curve", expected, f"value {[list(point) for point in points]}")
         return cls(volt, share)
 
     def at(self, volt: float) -> float:
