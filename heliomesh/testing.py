@@ -44,10 +44,8 @@ def check_planner(planner: object, problem: Problem | None = None, **options: An
     _expect(len(_parameters(found.plan)) == 1, "planner", "a function plan(context)", _signature(found.plan))
     _check_section("planner", "Options", found.options)
     _without_error("planner", found.options, "defaults for all options")
-    plans = [
-        _without_error("planner", lambda: make_plan(problem, planner, options, bound=False), "a plan")
-        for _ in range(2)
-    ]
+    made = partial(make_plan, problem, planner, options, bound=False)
+    plans = [_without_error("planner", made, "a plan") for _ in range(2)]
     expected = "decisions that batteries pay for"
     first, second = (_without_error("planner", partial(simulate, problem, plan, 4), expected) for plan in plans)
     _expect(bool((first.cost == second.cost).all()), "planner", "the same plan for the same seed", "another")
@@ -97,10 +95,8 @@ def check_dataset(dataset: object, settings: Learning | None = None) -> None:
 
 def check_model(model: object, input_shape: InputShape = (1, 8, 8), num_classes: int = 10) -> None:
     """A model can be averaged and replayed: no buffers that change, no randomness, (batch, class) outputs."""
-    first, second = (
-        _without_error("model", lambda: build_model(_named("model", model), input_shape, num_classes, seed=0))
-        for _ in range(2)
-    )
+    built = partial(build_model, _named("model", model), input_shape, num_classes, seed=0)
+    first, second = (_without_error("model", built) for _ in range(2))
     for one, other in zip(first.parameters(), second.parameters(), strict=True):
         _expect(torch.equal(one, other), "model", "first weights from the default generator alone", "others")
 
