@@ -17,7 +17,7 @@ from heliomesh.common.arguments import checked
 from heliomesh.scenario import parts, schema
 from heliomesh.scenario.checks import check_together
 from heliomesh.scenario.errors import ScenarioError, explained, one_of, refuse, shortened
-from heliomesh.scenario.files import FILE_FIELDS, find_files, read_scenario
+from heliomesh.scenario.files import FILE_FIELDS, find_files, parsed, read_scenario
 from heliomesh.scenario.places import OF_GRAPH, placed
 from heliomesh.scenario.section import Count, Section, validated
 
@@ -92,14 +92,14 @@ class Scenario(Section):
         Code that the file names as ``module:name`` runs only with ``trust``.
         """
         text, name, folder = read_scenario(name_or_path)
-        data = _toml(text, f"file {str(name_or_path)!r}")
+        data = parsed("scenario", text, f"file {str(name_or_path)!r}")
         find_files(data, folder)
         return cls.parse({"name": name, **data}, trust=trust)
 
     @classmethod
     def from_toml(cls, text: str, *, trust: bool = False) -> Self:
         """Read what `to_toml` wrote, as plans, traces and runs keep it; raises ScenarioError."""
-        return cls.parse(_toml(text, f"text {shortened(text)}"), trust=trust)
+        return cls.parse(parsed("scenario", text, f"text {shortened(text)}"), trust=trust)
 
     @checked
     def override(self, changes: Mapping[str, Any]) -> Self:
@@ -198,13 +198,6 @@ def sections() -> dict[str, type[Section]]:
     """The settings of every table by its heading: ``network``, or ``harvest, source = "solar"``."""
     fixed = {name: settings for name, settings in _tables().items() if name not in schema.SOURCES}
     return fixed | {f'{section}, source = "{name}"': settings for section, name, settings in schema.of_sources()}
-
-
-def _toml(text: str, actual: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except (TypeError, ValueError, RecursionError) as error:  # numbers and nesting may exceed what Python reads
-        raise ScenarioError("scenario", "TOML", f"{actual}: {error}") from None
 
 
 def parse_override(text: str, flag: str) -> tuple[str, Any]:
