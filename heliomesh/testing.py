@@ -41,13 +41,11 @@ def check_planner(planner: object, problem: Problem | None = None, **options: An
     """A planner plans for a small network, twice the same, and its policy never overdraws a battery."""
     problem = problem or build(Scenario.load(_SCENARIO))
     found = _without_error("planner", lambda: find_planner(planner))
-    _expect(len(_parameters(found.plan)) == 1, "planner", "a function plan(context)", _signature(found.plan))
+    _takes(1, "planner", found.plan, "a function plan(context)")
     _check_section("planner", "Options", found.options)
     _without_error("planner", found.options, "defaults for all options")
-    plans = [
-        _without_error("planner", lambda: make_plan(problem, planner, options, bound=False), "a plan")
-        for _ in range(2)
-    ]
+    made = partial(make_plan, problem, planner, options, bound=False)
+    plans = [_without_error("planner", made, "a plan") for _ in range(2)]
     expected = "decisions that batteries pay for"
     first, second = (_without_error("planner", partial(simulate, problem, plan, 4), expected) for plan in plans)
     _expect(bool((first.cost == second.cost).all()), "planner", "the same plan for the same seed", "another")
@@ -97,10 +95,8 @@ def check_dataset(dataset: object, settings: Learning | None = None) -> None:
 
 def check_model(model: object, input_shape: InputShape = (1, 8, 8), num_classes: int = 10) -> None:
     """A model can be averaged and replayed: no buffers that change, no randomness, (batch, class) outputs."""
-    first, second = (
-        _without_error("model", lambda: build_model(_named("model", model), input_shape, num_classes, seed=0))
-        for _ in range(2)
-    )
+    built = partial(build_model, _named("model", model), input_shape, num_classes, seed=0)
+    first, second = (_without_error("model", built) for _ in range(2))
     for one, other in zip(first.parameters(), second.parameters(), strict=True):
         _expect(torch.equal(one, other), "model", "first weights from the default generator alone", "others")
 
@@ -165,16 +161,13 @@ def _function(kind: str, package: str, variant: object, name: str) -> Callable[[
         found = _without_error(kind, partial(catalog.find, package, _named(kind, variant)), "a known name")
     function: Callable[[Any], Any] = catalog.function(found, name)
     _expect(callable(function), kind, f"a function {name} or its module", repr(variant)[:80])
-    _expect(len(_parameters(function)) == 1, kind, f"{name} to take one argument", _signature(function))
+    _takes(1, kind, function, f"{name} to take one argument")
     return function
 
 
-def _parameters(function: Callable[..., Any]) -> list[str]:
-    return list(inspect.signature(function).parameters)
-
-
-def _signature(function: Callable[..., Any]) -> str:
-    return f"parameters ({', '.join(_parameters(function))})"
+def _takes(number: int, kind: str, function: Callable[..., Any], expected: str) -> None:
+    names = list(inspect.signature(function).parameters)
+    _expect(len(names) == number, kind, expected, f"parameters ({', '.join(names)})")
 
 
 def _check_section(kind: str, name: str, settings: object) -> None:
@@ -191,7 +184,7 @@ def _with_source(section: str, package: str, source: object, settings: dict[str,
         _expect("source" in found.Settings.model_fields, section, "Settings to have a field source", "none")
     build_function = catalog.function(found, "build")
     _expect(callable(build_function), section, "a function build(settings, scenario) or its module", repr(found)[:80])
-    _expect(len(_parameters(build_function)) == 2, section, "build(settings, scenario)", _signature(build_function))
+    _takes(2, section, build_function, "build(settings, scenario)")
     changes = {f"{section}.source": name, **{f"{section}.{field}": value for field, value in settings.items()}}
     scenario: Scenario = _without_error(section, lambda: Scenario.load(_SCENARIO).override(changes), "valid settings")
     return scenario

@@ -16,8 +16,7 @@ import numpy as np
 
 from heliomesh.interop.c_kit import Constants, bits_of
 from heliomesh.model.problem import Problem
-from heliomesh.physics.chain import Floats
-from heliomesh.physics.fading import level_cuts
+from heliomesh.physics.chain import Floats, level_cuts
 
 _MOST = 2**32 - 1
 _FINEST_EXPONENT = -6  # microjoules

@@ -57,17 +57,13 @@ class Battery:
     @property
     def drains(self) -> bool:
         """Whether some device draws energy in every slot, so that an empty battery leaves it dark."""
-        return self.given_losses is not None and bool((self.given_losses.drain_joule > 0).any())
+        return bool((self.losses.drain_joule > 0).any())
 
     def of(self, devices: Tensor) -> "Battery":
         """The batteries of some devices, by their numbers."""
         step = None if self.chosen_step_joule is None else self.chosen_step_joule[devices]
-        return replace(
-            self,
-            capacity_joule=self.capacity_joule[devices],
-            chosen_step_joule=step,
-            given_losses=self.losses.of(devices),
-        )
+        losses = Losses(*(numbers[devices] for numbers in vars(self.losses).values()))
+        return Battery(self.capacity_joule[devices], self.levels, self.rounding, step, losses)
 
     def on_grid(self, levels: int, rounding: Literal["up", "mean"], step_joule: Tensor | None = None) -> "Battery":
         """The same batteries on another grid."""

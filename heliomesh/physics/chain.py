@@ -1,10 +1,16 @@
-"""Finite Markov chains: sampling and the stationary law."""
+"""Finite Markov chains: sampling, the stationary law, and the chain that a channel source describes."""
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from heliomesh.common import catalog
+from heliomesh.scenario.errors import ScenarioError
+from heliomesh.scenario.scenario import Scenario
+from heliomesh.scenario.schema import CHANNEL_CATALOG, variant
+
 Floats = npt.NDArray[np.float64]
+_LAW_TOLERANCE = 1e-6
 
 
 def draw(prob: Tensor, uniform: Tensor) -> Tensor:
@@ -34,3 +40,46 @@ def stationary_law(kernel: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     law: npt.NDArray[np.float64] = power.mean(axis=0)
     law /= law.sum()
     return law
+
+
+def fading_chain(scenario: Scenario) -> tuple[Floats, Floats]:
+    """Gains (level,) and kernel (level, level) of the scenario's channel source; raises ScenarioError."""
+    settings = scenario.channel
+    source = variant(CHANNEL_CATALOG, settings.source, "channel.source")
+    return _checked(catalog.function(source, "build")(settings, scenario))
+
+
+def level_cuts(scenario: Scenario) -> Floats:
+    """The least gain of each level but the first, for whoever measures gains; (level − 1,).
+
+    A source may say by a function ``cuts(settings)``; else they lie midway between the gains of the levels.
+    """
+    source = variant(CHANNEL_CATALOG, scenario.channel.source, "channel.source")
+    if hasattr(source, "cuts"):
+        return np.asarray(source.cuts(scenario.channel), np.float64)
+    gain, _ = fading_chain(scenario)
+    return (gain[1:] + gain[:-1]) / 2
+
+
+def mean_fading(scenario: Scenario) -> float:
+    """Mean gain of the chain in its stationary law."""
+    gain, kernel = fading_chain(scenario)
+    return float(stationary_law(kernel) @ gain)
+
+
+def _checked(chain: tuple[npt.ArrayLike, npt.ArrayLike]) -> tuple[Floats, Floats]:
+    """Refuse a source whose chain is none: a user's own may have any fault."""
+    try:
+        gain, kernel = (np.asarray(part, np.float64) for part in chain)
+    except (TypeError, ValueError):
+        raise ScenarioError("channel.source", "gains and a kernel", f"value {chain!r:.60}") from None
+    if gain.ndim != 1 or not len(gain) or kernel.shape != (len(gain), len(gain)):
+        expected = "gains (level,) and a kernel (level, level)"
+        raise ScenarioError("channel.source", expected, f"shapes {gain.shape} and {kernel.shape}")
+    if not (np.isfinite(gain) & (gain >= 0)).all() or not (np.diff(gain) > 0).all():
+        raise ScenarioError("channel.source", "rising, finite gains of at least 0", f"value {gain.tolist()!s:.60}")
+    off = float(np.abs(kernel.sum(1) - 1).max())
+    if not off <= _LAW_TOLERANCE or not (kernel >= 0).all():
+        actual = f"lowest value {kernel.min():g} and sums off 1 by up to {off:g}"
+        raise ScenarioError("channel.source", "rows of the kernel to be at least 0 and sum to 1", actual)
+    return gain, kernel

@@ -13,8 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heliomesh.physics.chain import borders, draw, pick, stationary_law
-from heliomesh.physics.fading import fading_chain
+from heliomesh.physics.chain import borders, draw, fading_chain, pick, stationary_law
 from heliomesh.physics.topology import Topology
 from heliomesh.scenario.scenario import Scenario
 

@@ -96,12 +96,6 @@ def slot_means(samples: Samples, window: Window) -> Samples:
     return Samples(begin[known], mean[known], slot_second)
 
 
-def is_within_steps(samples: Samples, window: Window) -> bool:
-    """Whether a step of the data is a whole number of slots, so that each slot has the value of one sample."""
-    slots = samples.step_second / window.slot_second
-    return abs(slots - round(slots)) < 1e-9 and round(slots) >= 1
-
-
 def laws_by_clock(
     samples: Samples, level: Integers, window: Window, slots: int, by_clock: bool
 ) -> tuple[list[list[Atoms]], Integers]:

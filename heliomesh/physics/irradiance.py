@@ -43,24 +43,18 @@ def irradiance_file(
     remarks on what may not be meant.
     """
     text = read_text("harvest.file", file)
-    found = _recording(_recognised(text) if file_format == "auto" else file_format, file, text)
-    place = found.longitude if longitude is None else longitude
-    ghi, east_hour = on_local_clock(_measured("harvest.file", found.ghi), timezone, place)
-    ghi = in_one_year(from_begin(ghi, label or found.label))
-    middle = check_noon(ghi, east_hour, place)
-    return ghi, _doubts(ghi, east_hour, middle)
-
-
-def _doubts(ghi: Ghi, east_hour: float | None, middle: str | None) -> list[str]:
-    """Sentences on a missing time zone and on irradiance that no sun has."""
-    found, highest = [], float(ghi.max())
+    recording = _recording(_recognised(text) if file_format == "auto" else file_format, file, text)
+    place = recording.longitude if longitude is None else longitude
+    ghi, east_hour = on_local_clock(_measured("harvest.file", recording.ghi), timezone, place)
+    ghi = in_one_year(from_begin(ghi, label or recording.label))
+    middle, highest, doubts = check_noon(ghi, east_hour, place), float(ghi.max()), []
     if east_hour is None:
         days = "" if middle is None else f"; the middle of their days is {middle}"
-        found.append(f"harvest.timezone: the file's times name no zone and count as local standard time{days}")
+        doubts.append(f"harvest.timezone: the file's times name no zone and count as local standard time{days}")
     if highest < _LEAST_PEAK:
         measured = f"harvest.file: the largest irradiance is {highest:g} W/m²"
-        found.append(f"{measured}, and a clear noon has 1000; the file may be in kW/m²")
-    return found
+        doubts.append(f"{measured}, and a clear noon has 1000; the file may be in kW/m²")
+    return ghi, doubts
 
 
 def _recognised(text: str) -> str:
@@ -178,9 +172,8 @@ def _csv(file: str, text: str) -> Recording:
         names = [name.lower() for name in rows.pop(min(rows))]
         column = next((n for n, name in enumerate(names) if n and ("ghi" in name or "w/m" in name)), 1)
     elif len(first) > 2:  # the third may be the decimals of the second
-        raise ScenarioError(
-            "harvest.file", "two columns, or a first line that names them", f"number of columns {len(first)}"
-        )
+        expected = "two columns, or a first line that names them"
+        raise ScenarioError("harvest.file", expected, f"number of columns {len(first)}")
     clock = pd.Series({line: row[0].strip() for line, row in rows.items()}, dtype=object)
     zoned = clock.str.contains(_ZONED).astype(bool)
     if zoned.any():

@@ -13,8 +13,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from heliomesh.physics.chain import Floats
-from heliomesh.physics.fading import mean_fading
+from heliomesh.physics.chain import Floats, mean_fading
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import Link

@@ -33,10 +33,6 @@ class Losses:
     charge_efficiency: Tensor  # η_in
     drain_joule: Tensor  # D
 
-    def of(self, devices: Tensor) -> "Losses":
-        """Those of some devices, by their numbers."""
-        return Losses(self.retention[devices], self.charge_efficiency[devices], self.drain_joule[devices])
-
 
 @dataclass(frozen=True)
 class Converter:

@@ -4,17 +4,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from heliomesh.common import catalog
-from heliomesh.scenario import parts
+from heliomesh.scenario import parts, schema
 from heliomesh.scenario.errors import ScenarioError, one_of, refuse, shortened
-from heliomesh.scenario.schema import (
-    AGGREGATION_CATALOG,
-    BUILT_IN_RULES,
-    OPTIMISER_CATALOG,
-    PER_DEVICE,
-    Energy,
-    Learning,
-    Network,
-)
 from heliomesh.scenario.section import LEAST_JOULE, MOST_JOULE, per_device
 
 if TYPE_CHECKING:
@@ -24,7 +15,7 @@ if TYPE_CHECKING:
 def check_together(scenario: "Scenario") -> None:
     """Checks that need more than one field."""
     network, link, learning = scenario.network, scenario.link, scenario.learning
-    for section_name in PER_DEVICE:
+    for section_name in schema.PER_DEVICE:
         section = getattr(scenario, section_name)
         for field in section.per_device:
             value = getattr(section, field)
@@ -36,13 +27,13 @@ def check_together(scenario: "Scenario") -> None:
     actual = "missing" if link.table is None else shortened(link.table)
     refuse((link.table is None) == (link.error == "table"), "link.table", needed, f"value {actual}")
     _check_clouds(scenario)
-    _check_name("learning.aggregation", learning.aggregation, BUILT_IN_RULES, AGGREGATION_CATALOG)
-    _check_name("learning.optimizer", learning.optimizer or "sgd", ("sgd",), OPTIMISER_CATALOG)
+    _check_name("learning.aggregation", learning.aggregation, schema.BUILT_IN_RULES, schema.AGGREGATION_CATALOG)
+    _check_name("learning.optimizer", learning.optimizer or "sgd", ("sgd",), schema.OPTIMISER_CATALOG)
     _check_momentum(learning)
     _check_network(network)
 
 
-def _check_network(network: Network) -> None:
+def _check_network(network: schema.Network) -> None:
     """Settings that go with some graphs only, and with each other."""
     kind, positions, edges = network.topology, network.positions_metre, network.edges
     for field in ("positions_metre", "names", "links"):
@@ -59,7 +50,7 @@ def _check_network(network: Network) -> None:
         raise ScenarioError("network.devices", f"{len(positions)}, one per place", f"value {network.devices}")
 
 
-def _check_places(network: Network) -> None:
+def _check_places(network: schema.Network) -> None:
     positions, names, edges, links = network.positions_metre, network.names, network.edges, network.links
     if positions is None:
         expected = "[x, y] of every device, or network.places_file"
@@ -77,7 +68,7 @@ def _check_places(network: Network) -> None:
     refuse(unused, "network.edges", "a value with network.links = 'list' only", f"links {links!r}")
 
 
-def _check_momentum(learning: Learning) -> None:
+def _check_momentum(learning: schema.Learning) -> None:
     """Refuse momentum for plain SGD, which has none."""
     for name in ("momentum", "second_momentum"):
         value = getattr(learning, name)
@@ -94,7 +85,7 @@ def _check_name(field: str, name: str, built_in: tuple[str, ...], package: str) 
             raise ScenarioError(field, one_of(known, "value", name))
 
 
-def _check_energy(energy: Energy) -> None:
+def _check_energy(energy: schema.Energy) -> None:
     known, slot = parts.names("storage"), energy.slot_second
     refuse(energy.storage not in known, "energy.storage", one_of(known, "value", energy.storage))
     _check_powers("energy.powers_watt", energy.powers_watt)
@@ -118,7 +109,7 @@ def _check_powers(field: str, powers: tuple[float, ...]) -> None:
     refuse(wrong, field, "0 (idle) and then rising powers", f"value {shortened(list(powers))}")
 
 
-def _check_consumed(energy: Energy) -> None:
+def _check_consumed(energy: schema.Energy) -> None:
     """Refuse consumptions that are not one per power, or below what is radiated."""
     drawn, radiated = energy.consumed_watt, energy.powers_watt
     if drawn is None:
@@ -131,7 +122,7 @@ def _check_consumed(energy: Energy) -> None:
         refuse(watt < sent, f"energy.consumed_watt.{index}", expected, f"value {watt:g}")
 
 
-def _check_computing(energy: Energy) -> None:
+def _check_computing(energy: schema.Energy) -> None:
     """Refuse half of a product, and energies given twice."""
     watt, second, joule = energy.compute_watt, energy.compute_second, energy.compute_joule
     for missing, given in (("watt", "second"), ("second", "watt")):
@@ -179,3 +170,11 @@ def check_law(field: str, prob: tuple[float, ...]) -> None:
     total, lowest = sum(prob), min(prob)
     expected, actual = "probabilities of at least 0 that sum to 1", f"sum {total:.9g} and lowest value {lowest:.9g}"
     refuse(lowest < 0 or abs(total - 1) > 1e-9, field, expected, actual)
+
+
+def check_atoms(joule: tuple[float, ...], prob: tuple[float, ...], row: str = "") -> None:
+    """Refuse energies and probabilities of a harvest that are no law; ``row`` is their place in the scenario."""
+    expected = f"one probability per value of harvest.joule{row}, that is {len(joule)}"
+    refuse(len(joule) != len(prob), f"harvest.prob{row}", expected, f"number of values {len(prob)}")
+    refuse(min(joule) < 0, f"harvest.joule{row}", "energies of at least 0", f"value {list(joule)}")
+    check_law(f"harvest.prob{row}", prob)

@@ -1,5 +1,6 @@
 """Scenario files: where they lie, how they are read, and the files that they name."""
 
+import tomllib
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,14 @@ def read_text(field: str, path: str | Path) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ScenarioError(field, "a readable text file", f"file {str(path)!r}: {reason}") from None
+
+
+def parsed(field: str, text: str, what: str) -> dict[str, Any]:
+    """TOML as plain data; raises ScenarioError on ``field``, which says ``what`` the text is."""
+    try:
+        return tomllib.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:  # numbers and nesting may exceed what Python reads
+        raise ScenarioError(field, "TOML", f"{what}: {error}") from None
 
 
 def read_scenario(name_or_path: str | Path) -> tuple[str, str, Path]:

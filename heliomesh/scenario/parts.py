@@ -6,7 +6,6 @@ not set itself; the name is not kept, so that a scenario needs no other file. Th
 """
 
 import math
-import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
 from itertools import pairwise
@@ -17,7 +16,7 @@ from pydantic import Field
 
 from heliomesh.common import catalog
 from heliomesh.scenario.errors import ScenarioError, refuse
-from heliomesh.scenario.files import PART_FIELDS, read_text
+from heliomesh.scenario.files import PART_FIELDS, parsed, read_text
 from heliomesh.scenario.section import ConverterEfficiency, Decay, Positive, Section, Share, Vector, validated
 
 Dbm = Annotated[float, Field(ge=-300, le=100)]
@@ -80,11 +79,7 @@ def read(kind: str, name: object) -> Any:
     else:
         hint = catalog.nearest(str(name), known)
         raise ScenarioError(field, f"one of {', '.join(known)} or a .toml file", f"value {name!r:.60}{hint}")
-    try:
-        data = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ScenarioError(field, "TOML", f"file {name!r}: {error}") from None
-    part = validated(_KINDS[kind], data, field)
+    part = validated(_KINDS[kind], parsed(field, text, f"file {name!r}"), field)
     if isinstance(part, RadioSheet):
         _check(part)
     return part

@@ -34,31 +34,23 @@ Pair = tuple[float, float]
 
 def placed(network: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a network with the content of its file of places, and with what positions imply."""
-    given = dict(network)
-    if isinstance(given.get("places_file"), str):
-        given = _with_file(given)
+    given, field = dict(network), "network.places_file"
+    if isinstance(file := given.get("places_file"), str):
+        try:
+            read = read_places(read_text(field, file), Path(file).suffix)
+        except TableError as error:
+            raise ScenarioError(field, str(error)) from None
+        edges = read.links if given.get("links") in (None, "list") else None
+        found = {"positions_metre": read.positions_metre, "names": read.names, "edges": edges}
+        for name, value in found.items():
+            twice = value is not None and given.get(name) is not None
+            refuse(twice, f"network.{name}", f"a value here or in {field}, not in both", "number 2")
+        del given["places_file"]
+        given |= {name: value for name, value in found.items() if value is not None}
     positions = given.get("positions_metre")
     if isinstance(positions, list | tuple) and positions:
         return {"topology": "places", "devices": len(positions), **given}
     return given
-
-
-def _with_file(network: dict[str, Any]) -> dict[str, Any]:
-    """The settings with what the file of places holds in place of its name."""
-    field, file = "network.places_file", network.pop("places_file")
-    try:
-        read = read_places(read_text(field, file), Path(file).suffix)
-    except TableError as error:
-        raise ScenarioError(field, str(error)) from None
-    found: dict[str, Any] = {"positions_metre": read.positions_metre}
-    if read.names is not None:
-        found["names"] = read.names
-    if read.links is not None and network.get("links") in (None, "list"):
-        found["edges"] = read.links
-    expected = f"a value here or in {field}, not in both"
-    for name in found:
-        refuse(network.get(name) is not None, f"network.{name}", expected, "number 2")
-    return network | found
 
 
 @dataclass(frozen=True)

@@ -14,23 +14,11 @@ from pydantic import Field, SerializeAsAny, ValidationError
 
 from heliomesh.common import catalog
 from heliomesh.common.arguments import checked
-from heliomesh.scenario import parts
+from heliomesh.scenario import parts, schema
 from heliomesh.scenario.checks import check_together
 from heliomesh.scenario.errors import ScenarioError, explained, one_of, refuse, shortened
-from heliomesh.scenario.files import FILE_FIELDS, find_files, read_scenario
+from heliomesh.scenario.files import FILE_FIELDS, find_files, parsed, read_scenario
 from heliomesh.scenario.places import OF_GRAPH, placed
-from heliomesh.scenario.schema import (
-    PER_DEVICE,
-    SOURCES,
-    ChannelSettings,
-    Cost,
-    Energy,
-    Learning,
-    Link,
-    Network,
-    of_sources,
-    source_settings,
-)
 from heliomesh.scenario.section import Count, Section, validated
 
 
@@ -54,13 +42,13 @@ class Scenario(Section):
         0, description="draws random graphs and a clear sky's clouds, and serves planners; episodes have their own"
     )
     slots: Count = Field(200, description="length of an episode")
-    network: Network = Network()
-    channel: SerializeAsAny[ChannelSettings]
-    link: Link = Link()
-    energy: Energy = Energy()
+    network: schema.Network = schema.Network()
+    channel: SerializeAsAny[schema.ChannelSettings]
+    link: schema.Link = schema.Link()
+    energy: schema.Energy = schema.Energy()
     harvest: SerializeAsAny[Section]
-    cost: Cost = Cost()
-    learning: Learning = Learning()
+    cost: schema.Cost = schema.Cost()
+    learning: schema.Learning = schema.Learning()
 
     def __init__(self, **fields: Any) -> None:
         """Check the fields one by one; `parse` also checks them together. Raises ScenarioError."""
@@ -90,7 +78,7 @@ class Scenario(Section):
             if isinstance(raw, Mapping):
                 raw = {key: _as_text(f"{name}.{key}", value) for key, value in raw.items()}
                 raw = placed(raw) if name == "network" else raw
-            model = _source_class(name, raw if isinstance(raw, Mapping) else {}) if name in SOURCES else fixed
+            model = _source_class(name, raw if isinstance(raw, Mapping) else {}) if name in schema.SOURCES else fixed
             fields[name] = validated(model, raw, name)
         scenario = cls(**fields)
         check_together(scenario)
@@ -104,14 +92,14 @@ class Scenario(Section):
         Code that the file names as ``module:name`` runs only with ``trust``.
         """
         text, name, folder = read_scenario(name_or_path)
-        data = _toml(text, f"file {str(name_or_path)!r}")
+        data = parsed("scenario", text, f"file {str(name_or_path)!r}")
         find_files(data, folder)
         return cls.parse({"name": name, **data}, trust=trust)
 
     @classmethod
     def from_toml(cls, text: str, *, trust: bool = False) -> Self:
         """Read what `to_toml` wrote, as plans, traces and runs keep it; raises ScenarioError."""
-        return cls.parse(_toml(text, f"text {shortened(text)}"), trust=trust)
+        return cls.parse(parsed("scenario", text, f"text {shortened(text)}"), trust=trust)
 
     @checked
     def override(self, changes: Mapping[str, Any]) -> Self:
@@ -148,14 +136,14 @@ class Scenario(Section):
     def chosen(self) -> dict[str, Any]:
         """`as_dict` without what equals its default, sources named all the same; `parse` reads it back too."""
         data = self._collapsed().model_dump(mode="json", exclude_defaults=True)
-        sources = self.model_dump(mode="json", include={name: {"source"} for name in SOURCES})
+        sources = self.model_dump(mode="json", include={name: {"source"} for name in schema.SOURCES})
         named = {name: source | data.get(name, {}) for name, source in sources.items()}
         return {name: part for name, part in (data | named).items() if part != {}}
 
     def _collapsed(self) -> Self:
         """The same scenario with one number in place of a list in which all devices have it."""
         changed = {}
-        for name in PER_DEVICE:
+        for name in schema.PER_DEVICE:
             section: Section = getattr(self, name)
             values = {field: getattr(section, field) for field in section.per_device}
             equal = {field: one[0] for field, one in values.items() if isinstance(one, tuple) and len(set(one)) == 1}
@@ -181,14 +169,14 @@ class Scenario(Section):
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         """JSON schema of the TOML file, for editors; lists every channel and harvest source of the catalogs."""
-        schema = cls.model_json_schema()
-        del schema["required"]  # `parse` has a default for every section
-        schema["properties"] |= {section: {"oneOf": []} for section in SOURCES}
-        for section, name, settings in of_sources():
+        whole = cls.model_json_schema()
+        del whole["required"]  # `parse` has a default for every section
+        whole["properties"] |= {section: {"oneOf": []} for section in schema.SOURCES}
+        for section, name, settings in schema.of_sources():
             source, title = settings.model_json_schema(), f"{section.capitalize()}_{name}"
-            schema["$defs"] |= source.pop("$defs", {}) | {title: source}
-            schema["properties"][section]["oneOf"].append({"$ref": f"#/$defs/{title}"})
-        return schema
+            whole["$defs"] |= source.pop("$defs", {}) | {title: source}
+            whole["properties"][section]["oneOf"].append({"$ref": f"#/$defs/{title}"})
+        return whole
 
 
 def _tables() -> dict[str, type[Section]]:
@@ -199,24 +187,17 @@ def _tables() -> dict[str, type[Section]]:
 
 def _source_class(section: str, data: Mapping[str, Any]) -> type[Section]:
     """The settings of the source that a table names, or of the default one."""
-    package, _, default = SOURCES[section]
+    package, _, default = schema.SOURCES[section]
     source = data.get("source", default)
     if not isinstance(source, str):
         raise ScenarioError(f"{section}.source", one_of(catalog.names(package), "value", source))
-    return source_settings(section, source)
+    return schema.source_settings(section, source)
 
 
 def sections() -> dict[str, type[Section]]:
     """The settings of every table by its heading: ``network``, or ``harvest, source = "solar"``."""
-    fixed = {name: settings for name, settings in _tables().items() if name not in SOURCES}
-    return fixed | {f'{section}, source = "{name}"': settings for section, name, settings in of_sources()}
-
-
-def _toml(text: str, actual: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except (TypeError, ValueError, RecursionError) as error:  # numbers and nesting may exceed what Python reads
-        raise ScenarioError("scenario", "TOML", f"{actual}: {error}") from None
+    fixed = {name: settings for name, settings in _tables().items() if name not in schema.SOURCES}
+    return fixed | {f'{section}, source = "{name}"': settings for section, name, settings in schema.of_sources()}
 
 
 def parse_override(text: str, flag: str) -> tuple[str, Any]:

@@ -13,20 +13,15 @@ from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.on_air import Format
 from heliomesh.scenario.section import (
     MOST_WATT,
-    CloudyEvent,
     ConverterEfficiency,
     Count,
     Decay,
     Edge,
     Fraction,
     NonNegative,
-    PerDeviceDecay,
     PerDeviceNonNegative,
     PerDevicePositive,
-    PerDeviceShare,
-    Place,
     Positive,
-    Samples,
     Section,
     Share,
     Vector,
@@ -36,6 +31,17 @@ HARVEST_CATALOG = "heliomesh.physics.harvest"
 CHANNEL_CATALOG = "heliomesh.physics.channels"
 AGGREGATION_CATALOG = "heliomesh.learning.aggregations"
 OPTIMISER_CATALOG = "heliomesh.learning.optimisers"
+
+AtLeastOne = Annotated[int, Field(ge=1)]
+Part = Annotated[float, Field(gt=0, le=1)]
+Powers = Annotated[Vector, Field(max_length=1000)]
+PerDeviceShare = Share | Annotated[tuple[Share, ...], Field(strict=False)]
+PerDeviceDecay = Decay | Annotated[tuple[Decay, ...], Field(strict=False)]
+Metre = Annotated[float, Field(ge=-1e9, le=1e9)]
+Place = Annotated[tuple[Metre, Metre], Field(strict=False)]
+Samples = Annotated[tuple[int, ...], Field(strict=False)]
+# first slot, how many slots, and the factor on harvests in them
+CloudyEvent = Annotated[tuple[Annotated[int, Field(ge=0)], Count, Fraction], Field(strict=False)]
 
 
 class Network(Section):
@@ -68,14 +74,12 @@ class Network(Section):
         description="links = 'budget': largest packet error rate of a link, at the largest power, the mean channel "
         "gain and without interference; default: 0.1",
     )
-    rows: Annotated[int, Field(ge=1)] | None = Field(None, description="grid only; default: nearest to a square")
-    degree: Annotated[int, Field(ge=1)] = Field(4, description="degree of a random regular graph")
+    rows: AtLeastOne | None = Field(None, description="grid only; default: nearest to a square")
+    degree: AtLeastOne = Field(4, description="degree of a random regular graph")
     mean_degree: Annotated[float, Field(ge=1e-9)] = Field(
         4.0, description="target mean degree of a geometric graph; expected degree of an Erdős–Rényi graph"
     )
-    max_degree: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="refuse geometric and Erdős–Rényi draws above it"
-    )
+    max_degree: AtLeastOne | None = Field(None, description="refuse geometric and Erdős–Rényi draws above it")
     link_metre: Annotated[float, Field(gt=0, le=1e9)] = Field(
         150.0,
         description="distance of linked devices [m]; the radius of geometric graphs and places, "
@@ -105,7 +109,7 @@ class HarvestSettings(Section):
         "independent",
         description="weather and harvest of every device on its own, one weather for all, or one weather and harvest",
     )
-    forecast: Annotated[float, Field(ge=0, le=1)] | None = Field(
+    forecast: Fraction | None = Field(
         None, description="devices see a forecast of the next slot's weather that is right with this probability"
     )
     cloudy: Annotated[tuple[CloudyEvent, ...], Field(strict=False, min_length=1)] | None = Field(
@@ -161,10 +165,8 @@ class Energy(Section):
         "name and stand in every field that is not set",
     )
     board: str | None = Field(None, description="a computer of `heliomesh scenario boards`, likewise")
-    powers_watt: Annotated[Vector, Field(max_length=1000)] = Field(
-        (0.0, 0.1, 0.4), description="radiated powers [W]: 0, then rising"
-    )
-    consumed_watt: Annotated[Vector, Field(max_length=1000)] | None = Field(
+    powers_watt: Powers = Field((0.0, 0.1, 0.4), description="radiated powers [W]: 0, then rising")
+    consumed_watt: Powers | None = Field(
         None, description="power drawn while sending at each of powers_watt [W]; default: powers_watt"
     )
     transmit_second: Positive | Literal["bits"] = Field(
@@ -292,7 +294,7 @@ class Learning(Section):
     schedule: Literal["constant", "cosine", "inverse", "step"] | None = Field(
         None, description="how the learning rate falls; default: constant"
     )
-    final_rate: Annotated[float, Field(gt=0, le=1)] | None = Field(
+    final_rate: Part | None = Field(
         None, description="share of the first learning rate that is left at the end; default: 0.1"
     )
     schedule_slots: Count | None = Field(None, description="slots over which the rate falls; default: all")
@@ -304,9 +306,7 @@ class Learning(Section):
     on_air: Format = Field(
         "float32", description="in which models travel: float32, float16, int8, or top-k with error feedback"
     )
-    top_k_share: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.1, description="top-k: share of a model's entries that one packet carries"
-    )
+    top_k_share: Part = Field(0.1, description="top-k: share of a model's entries that one packet carries")
 
 
 SOURCES: dict[str, tuple[str, type[Section], str]] = {  # catalog, what all settings have, default

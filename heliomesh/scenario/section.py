@@ -40,17 +40,10 @@ Count = Annotated[int, Field(ge=1, le=10_000_000)]
 PerDevicePositive = Positive | Annotated[tuple[Positive, ...], Field(strict=False)]
 PerDeviceNonNegative = NonNegative | Annotated[tuple[NonNegative, ...], Field(strict=False)]
 Share = Annotated[float, Field(ge=0.001, le=1)]  # of energy that gets through; less would drown in rounding
-PerDeviceShare = Share | Annotated[tuple[Share, ...], Field(strict=False)]
-PerDeviceDecay = Decay | Annotated[tuple[Decay, ...], Field(strict=False)]
 # a load [W] and the share of what is drawn that reaches it
 LoadPoint = Annotated[tuple[Positive, Share], Field(strict=False)]
-ConverterEfficiency = Share | Annotated[tuple[LoadPoint, ...], Field(strict=False, min_length=1)]
 Edge = Annotated[tuple[int, int], Field(strict=False)]
-Metre = Annotated[float, Field(ge=-1e9, le=1e9)]
-Place = Annotated[tuple[Metre, Metre], Field(strict=False)]
-Samples = Annotated[tuple[int, ...], Field(strict=False)]
-# first slot, how many slots, and the factor on harvests in them
-CloudyEvent = Annotated[tuple[Annotated[int, Field(ge=0)], Count, Fraction], Field(strict=False)]
+ConverterEfficiency = Share | Annotated[tuple[LoadPoint, ...], Field(strict=False, min_length=1)]
 
 
 def validated(model: type[_Section], data: object, prefix: str) -> _Section:

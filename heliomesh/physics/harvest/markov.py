@@ -8,7 +8,7 @@ from pydantic import Field
 
 from heliomesh.physics.daylight import tables
 from heliomesh.physics.harvesting import HarvestLaw
-from heliomesh.scenario.checks import check_kernel, check_law
+from heliomesh.scenario.checks import check_atoms, check_kernel
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import HarvestSettings
@@ -35,10 +35,7 @@ def build(settings: Settings, scenario: Scenario) -> HarvestLaw:
         expected = f"{weathers} rows, one per weather"
         refuse(len(rows) != weathers, f"harvest.{field}", expected, f"number of rows {len(rows)}")
     for index, (values, shares) in enumerate(zip(settings.joule, settings.prob, strict=True)):
-        expected = f"one probability per value of harvest.joule.{index}, that is {len(values)}"
-        refuse(len(values) != len(shares), f"harvest.prob.{index}", expected, f"number of values {len(shares)}")
-        refuse(min(values) < 0, f"harvest.joule.{index}", "energies of at least 0", f"value {list(values)}")
-        check_law(f"harvest.prob.{index}", shares)
+        check_atoms(values, shares, f".{index}")
     laws = [
         (np.array(values), np.array(shares)) for values, shares in zip(settings.joule, settings.prob, strict=True)
     ]

@@ -15,23 +15,8 @@ import torch
 from pydantic import BeforeValidator, Field
 
 from heliomesh.common.streams import stream
-from heliomesh.physics.daylight import (
-    Array,
-    Atoms,
-    FileFormat,
-    Samples,
-    TimeLabel,
-    Weather,
-    Window,
-    day_and_clock,
-    fitted_weather,
-    is_within_steps,
-    laws_by_clock,
-    position_of,
-    slot_means,
-    step_of,
-    tables,
-)
+from heliomesh.physics import daylight
+from heliomesh.physics.daylight import Array, Atoms, FileFormat, Samples, TimeLabel, Weather, Window
 from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay, replay
 from heliomesh.scenario.checks import check_law
 from heliomesh.scenario.errors import ScenarioError, refuse
@@ -140,15 +125,17 @@ def build(settings: Settings, scenario: Scenario) -> HarvestLaw | HarvestReplay:
         means = _by_slot(samples, window, settings)
         start = settings.start if isinstance(settings.start, int) else None
         if isinstance(settings.start, str) and settings.start != "random":
-            start = position_of(means.second, *day_and_clock(settings.start))
+            start = daylight.position_of(means.second, *daylight.day_and_clock(settings.start))
         return replay(means.ghi * window.slot_second, scale, slots, start, remarks)
-    if not is_within_steps(samples, window):
-        samples = _by_slot(samples, window, settings)
+    slots_per_step = samples.step_second / window.slot_second
+    if abs(slots_per_step - round(slots_per_step)) >= 1e-9 or round(slots_per_step) < 1:
+        samples = _by_slot(samples, window, settings)  # else each slot has the value of one sample
     weather = _weather(samples, settings)
-    laws, phase_of_slot = laws_by_clock(samples, weather.level, window, slots, by_clock=settings.law != "iid")
+    by_clock = settings.law != "iid"
+    laws, phase_of_slot = daylight.laws_by_clock(samples, weather.level, window, slots, by_clock)
     if settings.data == "clear-sky":
         laws = [_under_clouds(*row[0], settings) for row in laws]
-    joule, prob, phase_of_slot = tables(laws, phase_of_slot)
+    joule, prob, phase_of_slot = daylight.tables(laws, phase_of_slot)
     return HarvestLaw(
         joule=torch.from_numpy(joule),
         prob=torch.from_numpy(prob),
@@ -156,7 +143,7 @@ def build(settings: Settings, scenario: Scenario) -> HarvestLaw | HarvestReplay:
         kernel=torch.from_numpy(weather.kernel(window)),
         phase_of_slot=phase_of_slot,
         remarks=remarks,
-        period=None if settings.law == "iid" else window.num_slots,
+        period=window.num_slots if by_clock else None,
     )
 
 
@@ -186,7 +173,7 @@ def _check_start(settings: Settings) -> None:
     if start == "random" or (law == "trace" and isinstance(start, int)):
         return
     refuse(law == "iid", "harvest.start", "'random' with law 'iid'", f"value {start}")
-    day = day_and_clock(start)[0] if isinstance(start, str) else "none"
+    day = daylight.day_and_clock(start)[0] if isinstance(start, str) else "none"
     if law == "trace" and day is None:
         raise ScenarioError("harvest.start", "a slot or a day such as 06-08 with law 'trace'", f"value {start!r}")
     if law != "trace" and day is not None:
@@ -227,7 +214,7 @@ def _samples(ghi: "Ghi", settings: Settings) -> tuple[Samples, list[str]]:
     months = pd.DatetimeIndex(ghi.index).month
     chosen = ghi[months.isin(settings.months)]
     second = seconds(chosen)
-    step_second = step_of(second)
+    step_second = daylight.step_of(second)
     if not step_second:
         known = sorted(months.unique().tolist())
         expected = f"a month with samples at two times or more; the data have months {known}"
@@ -246,7 +233,7 @@ def _window(settings: Settings, scenario: Scenario) -> Window:
     slots = max(1, math.ceil((end - first) / slot_second - _TINY))
     if settings.law == "trace" or settings.start == "random":
         return Window(first, end - first, slots, slot_second)
-    _, clock = day_and_clock(str(settings.start))
+    _, clock = daylight.day_and_clock(str(settings.start))
     if not first <= clock < end:
         expected = f"a time within harvest.hours = {list(settings.hours)}"
         raise ScenarioError("harvest.start", expected, f"value {settings.start!r}")
@@ -259,7 +246,7 @@ def _by_slot(samples: Samples, window: Window, settings: Settings) -> Samples:
     if values > _MAX_TRACE:
         expected = f"expected slots so long that the trace has at most {_MAX_TRACE} values"
         raise ScenarioError("energy.slot_second", f"{expected}, actual number {values}")
-    found = slot_means(samples, window)
+    found = daylight.slot_means(samples, window)
     if not len(found.ghi):
         expected = f"a window where slots of {window.slot_second:g} s meet samples"
         raise ScenarioError("harvest.hours", expected, f"value {list(settings.hours)}")
@@ -281,7 +268,7 @@ def _weather(samples: Samples, settings: Settings) -> Weather:
         return Weather(anywhere, np.ones(1), 1.0)
     if settings.data == "clear-sky":
         return Weather(anywhere, np.array(settings.cloudiness_prob), settings.weather_day or _CLEAR_SKY_DAYS)
-    found = fitted_weather(samples, settings.weather_levels, settings.weather_day)
+    found = daylight.fitted_weather(samples, settings.weather_levels, settings.weather_day)
     if found is None:
         expected = f"months with days of at least {settings.weather_levels} brightnesses (harvest.weather_levels)"
         raise ScenarioError("harvest.month", expected, f"value {settings.month} has fewer")

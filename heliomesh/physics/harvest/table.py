@@ -6,8 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from heliomesh.physics.harvesting import HarvestLaw, memoryless
-from heliomesh.scenario.checks import check_law
-from heliomesh.scenario.errors import ScenarioError, refuse
+from heliomesh.scenario.checks import check_atoms
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import HarvestSettings
 from heliomesh.scenario.section import PerDeviceNonNegative, Vector, per_device
@@ -25,11 +24,7 @@ class Settings(HarvestSettings):
 
 def build(settings: Settings, scenario: Scenario) -> HarvestLaw:
     """Law of the table, the same in every slot."""
-    if len(settings.joule) != len(settings.prob):
-        expected = f"one probability per value of harvest.joule, that is {len(settings.joule)}"
-        raise ScenarioError("harvest.prob", expected, f"number of values {len(settings.prob)}")
-    refuse(min(settings.joule) < 0, "harvest.joule", "energies of at least 0", f"value {list(settings.joule)}")
-    check_law("harvest.prob", settings.prob)
+    check_atoms(settings.joule, settings.prob)
     return memoryless(
         np.array([settings.joule]),
         np.array([settings.prob]),
