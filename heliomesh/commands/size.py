@@ -20,7 +20,7 @@ from heliomesh.scenario.scenario import Scenario
 from heliomesh.studies.sizing import EPISODES, MOST_DARK, BatteryPanel, Prices, Sizing, size
 
 # options that the study takes as they are
-_SAME = ("target_loss", "target_accuracy", "most_dark", "by_slot", "planner")
+_SAME: tuple[str, ...] = ("target_loss", "target_accuracy", "most_dark", "by_slot", "planner")
 _SAME += ("episodes", "seed", "every_pair", "store", "device", "strategy")
 
 

@@ -258,9 +258,8 @@ class _Asking:
                 cells = len(self.cuts[variable.owner]) + 1
                 first = np.array([0, *(cut + 1 for cut in kept[variable.owner])])  # a cell of each that stays
                 table = table.take((np.arange(self.weathers)[:, None] * cells + first).reshape(-1), axis=axis)
-        flat = np.ascontiguousarray(table.reshape(len(table), -1))
-        number: dict[bytes, int] = {}
-        order = tuple(number.setdefault(row.tobytes(), len(number)) for row in flat)
+        rows = [row.tobytes() for row in table.reshape(len(table), -1)]
+        different = list(dict.fromkeys(rows))
         own_cuts = tuple(self.cuts[device][cut] for cut in kept[device])
         return DeviceTables(
             device=device,
@@ -270,8 +269,8 @@ class _Asking:
                 Seen(kind=v.kind, owner=v.owner, size=size)  # type: ignore[arg-type]
                 for v, size in zip(scope, table.shape[1:], strict=True)
             ),
-            table_of_slot=order if len(number) > 1 else (0,),
-            tables=tuple(tuple(flat[order.index(index)].tolist()) for index in range(len(number))),
+            table_of_slot=tuple(map(different.index, rows)) if len(different) > 1 else (0,),
+            tables=tuple(tuple(np.frombuffer(one, dtype=np.int8).tolist()) for one in different),
         )
 
 

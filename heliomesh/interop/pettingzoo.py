@@ -102,8 +102,7 @@ class HarvestingEnv(ParallelEnv[str, Seen, int]):  # type: ignore[misc]
 
     def state(self) -> Array:
         """The whole network: the slot, all batteries and weathers by device, all channel sites; in [0, 1]."""
-        whole: Array = self._batch.state()[0]
-        return whole
+        return np.asarray(self._batch.state()[0])
 
     def close(self) -> None:
         """Nothing to release."""
