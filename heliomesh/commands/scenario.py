@@ -29,8 +29,7 @@ def list_command(as_json: JsonOption = False) -> None:
             "slots": scenario.slots,
             "harvest": scenario.as_dict()["harvest"]["source"],
         }
-        for name in shipped()
-        for scenario in [Scenario.load(name)]
+        for name, scenario in ((name, Scenario.load(name)) for name in shipped())
     ]
     show(as_json, rows, table(rows))
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 SOURCES = Path(__file__).with_name("firmware")
-FILE_PATTERN = "device_*.h"
 _LINE = re.compile(r"(.{1,109})(?: |$)")  # of an array's entries, so that no line has more than 118 letters
 _BLOCK_BYTES = 32_000  # of an array; compilers for AVR refuse arrays above 32,767 bytes
 
@@ -105,11 +104,6 @@ def beyond(slots: int, period: int | None) -> str:
     return "It has no end: " + ("every slot is alike." if period == 1 else f"it repeats after {period} slots.")
 
 
-def file_name(number: int) -> str:
-    """Name of the table file of a device."""
-    return f"device_{number}.h"
-
-
 def flash_bytes(tables: "Header | RoundHeader") -> int:
     """Bytes of all constants of a device."""
     return sum(array.num_bytes for array in (*tables.constants, *tables.measuring.constants))
@@ -150,10 +144,10 @@ def write_kit(
     sources = sorted([*(SOURCES / "common").iterdir(), *(SOURCES / kind).iterdir()])
     texts = {source.name: source.read_text(encoding="utf-8") for source in sources if source.is_file()}
     texts["heliomesh_tables.h"] = _dispatch([one.number for one in tables])
-    devices = {file_name(one.number): table_text(head, one) for one in tables}
+    devices = {f"device_{one.number}.h": table_text(head, one) for one in tables}
     with alone_in(folder):
         write_set(folder, "heliomesh_*.[ch]", {})
-        write_set(folder, FILE_PATTERN, devices)
+        write_set(folder, "device_*.h", devices)
         write_set(folder, "example_*.[ch]", texts)
     return [folder / name for name in (*devices, *texts)]
 
@@ -189,7 +183,7 @@ def _fits(flash: int) -> str:
 
 def _dispatch(numbers: Sequence[int]) -> str:
     """The file that includes the table file of HELIOMESH_DEVICE."""
-    lines = [f'#elif HELIOMESH_DEVICE == {number}\n#include "{file_name(number)}"' for number in numbers]
+    lines = [f'#elif HELIOMESH_DEVICE == {number}\n#include "device_{number}.h"' for number in numbers]
     return _DISPATCH.substitute(first=numbers[0], last=numbers[-1], choices="\n".join(lines).removeprefix("#el"))
 
 
