@@ -76,12 +76,11 @@ def export_command(
 
 
 def _tables(plan: PlanTables, problem: Problem, out: Path, kind: str) -> dict[str, Any]:
-    different = max(len(device.tables) for device in plan.devices)
     facts: dict[str, Any] = {
         "devices": len(plan.devices),
         "after the last slot": beyond(plan.slots, plan.period),
         "states of the largest table": max(len(device.tables[0]) for device in plan.devices),
-        "different tables, most of a device": different,
+        "different tables, most of a device": max(len(device.tables) for device in plan.devices),
     }
     if kind == "c":
         return facts | _kit_facts(*write_headers(plan, problem, out))
