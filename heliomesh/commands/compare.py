@@ -85,7 +85,9 @@ def compare_command(
         ledgers = result.gap_ledgers(track=asked.track, notify=note) if asked.ledger and fits else {}
         title = f"{scenario}: cost per slot, {asked.episodes} episodes, 95 % intervals; gap to {result.reference}"
         parts = [] if asked.as_json else _parts(problem, result, ledgers, title)
-        show(asked.as_json, _facts(problem, result, ledgers), *parts, width=_TABLE_WIDTH)
+        bounds = {"reference": result.reference, "lower bound": result.lower_bound}
+        rows = [_row_facts(row, ledgers.get(row.planner)) for row in result.rows]
+        show(asked.as_json, network_facts(problem) | bounds | {"rows": rows}, *parts, width=_TABLE_WIDTH)
         if not asked.silent:  # on standard error: no two runs take the same time
             planned = [f"{row.planner} {row.plan.seconds:.2f}" for row in result.rows if row.plan is not None]
             tell(f"Seconds of planning: {', '.join(planned)}.")
@@ -99,12 +101,6 @@ def compare_command(
         say(f"{asked.report}: open it in a browser")
     if result.failures():
         raise typer.Exit(_SOME_FAILED)
-
-
-def _facts(problem: Problem, result: Comparison, ledgers: Mapping[str, GapLedger]) -> dict[str, Any]:
-    bounds = {"reference": result.reference, "lower bound": result.lower_bound}
-    rows = [_row_facts(row, ledgers.get(row.planner)) for row in result.rows]
-    return network_facts(problem) | bounds | {"rows": rows}
 
 
 def _parts(

@@ -45,18 +45,6 @@ class FormOptions(shared.OutputOptions, shared.Settings):
     seed: shared.SeedOption = 0
     episode: Annotated[int, option("flower, flower-app: episode of the schedule.", min=0)] = 0
 
-    @property
-    def replayed(self) -> bool:
-        """Whether other software replays one episode."""
-        return self.kind.startswith("flower")
-
-    def options_of(self, planner: str) -> dict[str, Any]:
-        """A planner's options: no end, and tables that are looked up by integers; a schedule is one episode."""
-        if self.replayed:
-            return self.of_planner
-        whole = {"interpolate": False} if "interpolate" in find_planner(planner).options.model_fields else {}
-        return shared.without_end(planner, whole | self.of_planner, self.finite)
-
 
 @flattened
 def export_command(
@@ -67,10 +55,13 @@ def export_command(
 ) -> None:
     """Write a plan for other tools."""
     shared.check_folder(out)
-    problem = build_noted(form.scenario(scenario))
-    made = make_plan(problem, planner, form.options_of(planner), bound=False, track=form.track)
+    problem, options, replayed = build_noted(form.scenario(scenario)), form.of_planner, form.kind.startswith("flower")
+    if not replayed:  # no end, and tables that are looked up by integers; a schedule is one episode
+        whole = {"interpolate": False} if "interpolate" in find_planner(planner).options.model_fields else {}
+        options = shared.without_end(planner, whole | options, form.finite)
+    made = make_plan(problem, planner, options, bound=False, track=form.track)
     policy = one_cycle(made.policy)
-    if form.replayed:
+    if replayed:
         trace = simulate(problem, made, [form.episode], form.seed, track=form.track)
         facts = _schedule(TrainJob(problem.scenario, trace, 0, form.seed), out, form.kind == "flower-app")
     elif form.kind == "c" and isinstance(policy, Coordinated | ReceiverTables):
@@ -85,12 +76,11 @@ def export_command(
 
 
 def _tables(plan: PlanTables, problem: Problem, out: Path, kind: str) -> dict[str, Any]:
-    different = max(len(device.tables) for device in plan.devices)
     facts: dict[str, Any] = {
         "devices": len(plan.devices),
         "after the last slot": beyond(plan.slots, plan.period),
         "states of the largest table": max(len(device.tables[0]) for device in plan.devices),
-        "different tables, most of a device": different,
+        "different tables, most of a device": max(len(device.tables) for device in plan.devices),
     }
     if kind == "c":
         return facts | _kit_facts(*write_headers(plan, problem, out))

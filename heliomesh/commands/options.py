@@ -136,19 +136,21 @@ class SpreadOptions:
 
     def maps(self, device: str = "cpu") -> dict[str, ParallelMap]:
         """How the engine spreads work, as fields of `Execution`: nothing to say for this process."""
-        if self.engine == "ray":
-            ray = start_ray(self.address)
-            gpus = 1 if device.startswith("cuda") else 0
-            return {"parallel_map": ray.parallel_map, "train_map": partial(ray.parallel_map, num_gpus=gpus)}
-        self.check_local()
-        return {}
+        ray = self.started()
+        if ray is None:
+            return {}
+        gpus = 1 if device.startswith("cuda") else 0
+        return {"parallel_map": ray.parallel_map, "train_map": partial(ray.parallel_map, num_gpus=gpus)}
 
-    def check_local(self) -> None:
-        """Refuse what only Ray understands."""
+    def started(self) -> ModuleType | None:
+        """The Ray engine, connected; None for this process, where what only Ray understands is refused."""
+        if self.engine == "ray":
+            return start_ray(self.address)
         for flag in ("--address", "--actors", "--gpus-per-actor"):
             value = getattr(self, flag.strip("-").replace("-", "_"), None)
             if value is not None:
                 raise ScenarioError(flag, "--engine ray with it", f"value {value!r} with local")
+        return None
 
 
 @dataclass(frozen=True)
@@ -160,10 +162,8 @@ class EngineOptions(SpreadOptions):
 
     def make_stack(self) -> MakeStack:
         """Who will hold the weights: this process, or actors of a Ray that is started now."""
-        if self.engine != "ray":
-            self.check_local()
+        if self.started() is None:
             return Replay
-        start_ray(self.address)
         from heliomesh.engine.ray_network import over_actors  # Ray need not be installed otherwise
 
         return over_actors(self.actors, self.gpus_per_actor)

@@ -29,8 +29,7 @@ def list_command(as_json: JsonOption = False) -> None:
             "slots": scenario.slots,
             "harvest": scenario.as_dict()["harvest"]["source"],
         }
-        for name in shipped()
-        for scenario in [Scenario.load(name)]
+        for name, scenario in ((name, Scenario.load(name)) for name in shipped())
     ]
     show(as_json, rows, table(rows))
 
@@ -75,14 +74,12 @@ def boards_command(as_json: JsonOption = False) -> None:
 
 def _print_parts(kind: str, as_json: bool) -> None:
     found = {name: parts.read(kind, name).model_dump(mode="json", exclude_none=True) for name in parts.names(kind)}
-    show(as_json, found, *(_part_table(name, dict(part)) for name, part in found.items()))
+    show(as_json, found, *(_part_table(name, **part) for name, part in found.items()))
 
 
-def _part_table(name: str, part: dict[str, Any]) -> Table:
-    places = part.pop("source")
-    title = f"{name}: {part.pop('title')}"
-    rows = [{"number": field, "value": text_of(value), "place": places[field]} for field, value in part.items()]
-    return table(rows, title, fold="place", caption=places["document"])
+def _part_table(name: str, title: str, source: dict[str, str], **numbers: Any) -> Table:
+    rows = [{"number": field, "value": text_of(value), "place": source[field]} for field, value in numbers.items()]
+    return table(rows, f"{name}: {title}", fold="place", caption=source["document"])
 
 
 @app.command("schema")

@@ -22,7 +22,7 @@ from heliomesh.pages.intervals import interval_text, seeds_title
 from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import interval
-from heliomesh.studies.gain import Gain, gain
+from heliomesh.studies.gain import gain
 from heliomesh.studies.live import UNCHANGED, Survivors, Trial, live
 from heliomesh.studies.pilot import pilot
 
@@ -48,12 +48,7 @@ def learning_command(
     check_trainable(world, TrainSettings(**asdict(training)))
     settings: dict[str, Any] = asdict(training) | shared.process_maps(processes, training.device)
     found = gain(world, seeds, folder=out, track=output.track, notify=note, **settings)
-    show(output.as_json, {arm.label: arm.facts() for arm in found.arms}, _gain_table(found, world))
-
-
-def _gain_table(found: Gain, scenario: Scenario) -> Table:
-    seeds = len(found.arms[0].runs)
-    title = f"{scenario.name}: accuracy after {scenario.slots} slots on {scenario.learning.dataset}, {seeds} seeds"
+    title = f"{world.name}: accuracy after {world.slots} slots on {world.learning.dataset}, {seeds} seeds"
     rows = [
         {
             "plan": arm.label,
@@ -64,7 +59,8 @@ def _gain_table(found: Gain, scenario: Scenario) -> Table:
         }
         for arm in found.arms
     ]
-    return table(rows, seeds_title(title, seeds))
+    facts = {arm.label: arm.facts() for arm in found.arms}
+    show(output.as_json, facts, table(rows, seeds_title(title, seeds)))
 
 
 @app.command("pilot")

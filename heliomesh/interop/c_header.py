@@ -6,45 +6,29 @@ remembers is a view of a few bytes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from heliomesh.interop.c_kit import Constants, Head, bits_of, check_limits, write_kit
 from heliomesh.interop.c_levels import Measuring
-from heliomesh.interop.export_tables import DeviceTables, PlanTables
+from heliomesh.interop.export_tables import DeviceTables, PlanTables, Seen
 from heliomesh.model.problem import Problem
 from heliomesh.physics.battery import TOLERANCE
 
 
-@dataclass(frozen=True)
 class Header:
     """The table file of one device."""
 
-    plan: PlanTables
-    device: DeviceTables
-    problem: Problem
-    travel: int = 0  # links that every message of the network travels
+    code_bytes = 1500  # of the example program on AVR, about; measured by `benchmarks/firmware.py`
 
-    @property
-    def number(self) -> int:
-        """Of the device."""
-        return self.device.device
-
-    @cached_property
-    def measuring(self) -> Measuring:
-        """Units and thresholds."""
-        return Measuring(self.problem, self.number)
-
-    @property
-    def ram_bytes(self) -> int:
-        """Bytes of the view that a device keeps."""
-        return max(len(self.device.scope), 1)
-
-    @property
-    def code_bytes(self) -> int:
-        """Bytes of code of the example program on AVR, about; measured by `benchmarks/firmware.py`."""
-        return 1500
+    def __init__(self, plan: PlanTables, device: DeviceTables, problem: Problem) -> None:
+        self.plan, self.device, self.number = plan, device, device.device
+        self.measuring = Measuring(problem, self.number)
+        self.ram_bytes = max(len(device.scope), 1)  # of the view that a device keeps
+        distances = problem.topology.within(self.number, problem.num_devices)
+        self._sources = [_source(plan, seen, distances) for seen in device.scope]
+        self.hops = max((distances[source] for source, _ in self._sources), default=0)  # until all seen has arrived
+        self.travel = self.hops  # links that every message of the network travels
 
     @cached_property
     def constants(self) -> list[Constants]:
@@ -82,36 +66,22 @@ class Header:
             "ROOM": max(len(device.scope), 1),
         }
 
-    @cached_property
-    def _sources(self) -> list[tuple[int, int]]:
-        """Device that measures each variable of the view, the nearest of them, and the byte of its message."""
-        devices = self.plan.devices
-        found = []
-        for seen in self.device.scope:
-            if seen.kind == "energy":
-                found.append((seen.owner, len(devices[seen.owner].reports.sites)))
-                continue
-            measuring = [d for d in devices if seen.owner in d.reports.sites]
-            nearest = min(measuring, key=lambda d: (self._distances.get(d.device, len(devices)), d.device))
-            found.append((nearest.device, nearest.reports.sites.index(seen.owner)))
-        return found
 
-    @cached_property
-    def _distances(self) -> dict[int, int]:
-        """Links from the device to every device that it can reach."""
-        return self.problem.topology.within(self.number, len(self.plan.devices))
-
-    @property
-    def hops(self) -> int:
-        """Links that messages travel until all that the device sees has reached it."""
-        return max((self._distances[source] for source, _ in self._sources), default=0)
+def _source(plan: PlanTables, seen: Seen, distances: Mapping[int, int]) -> tuple[int, int]:
+    """Device that measures a variable of a view, the nearest of them, and the byte of its message."""
+    if seen.kind == "energy":
+        return seen.owner, len(plan.devices[seen.owner].reports.sites)
+    measuring = [device for device in plan.devices if seen.owner in device.reports.sites]
+    nearest = min(measuring, key=lambda one: (distances.get(one.device, len(plan.devices)), one.device))
+    return nearest.device, nearest.reports.sites.index(seen.owner)
 
 
 def write_headers(plan: PlanTables, problem: Problem, folder: Path) -> tuple[list[Header], list[Path]]:
     """Write the kit; returns its table files and all paths. Raises ScenarioError for what C's types do not hold."""
-    travel = max(Header(plan, device, problem).hops for device in plan.devices)
-    headers = [Header(plan, device, problem, travel) for device in plan.devices]
+    headers = [Header(plan, device, problem) for device in plan.devices]
+    travel = max(header.hops for header in headers)
     for header in headers:
+        header.travel = travel
         device = header.device
         check_limits(
             (

@@ -13,6 +13,8 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from heliomesh.common.durable import alone_in, write_set
 from heliomesh.scenario.errors import refuse
 
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 
 SOURCES = Path(__file__).with_name("firmware")
-FILE_PATTERN = "device_*.h"
 _LINE = re.compile(r"(.{1,109})(?: |$)")  # of an array's entries, so that no line has more than 118 letters
 _BLOCK_BYTES = 32_000  # of an array; compilers for AVR refuse arrays above 32,767 bytes
 
@@ -52,48 +53,35 @@ class Constants:
         return max(8 // self.bits, 1)
 
     @cached_property
-    def _stored(self) -> Sequence[int]:
+    def _stored(self) -> list[int]:
         """Entries, or bytes with several of them, the first one in the lowest bits."""
-        if self._per_byte == 1:
-            return self.entries or [0]
-        starts = range(0, len(self.entries), self._per_byte)
-        groups = (self.entries[start : start + self._per_byte] for start in starts)
-        return [sum(entry << self.bits * place for place, entry in enumerate(group)) for group in groups] or [0]
+        padded = [*self.entries, *[0] * (-len(self.entries) % self._per_byte)]
+        shifts = self.bits * np.arange(self._per_byte)
+        whole: list[int] = (np.reshape(padded, (-1, len(shifts))).astype(np.int64) << shifts).sum(1).tolist()
+        return whole or [0]
 
     @property
     def declared(self) -> str:
-        """The array, in blocks, and the function that reads it."""
-        length = _BLOCK_BYTES * 8 // self._width
-        starts = range(0, len(self._stored), length)
-        arrays = [self._block(number, self._stored[start : start + length]) for number, start in enumerate(starts)]
-        lines = [f"/* {self.comment} */", f"static uint{self._width}_t table_{self.name}(uint32_t entry)", "{"]
-        return "\n".join([*lines, *arrays, *self._reading(starts), "}"])
-
-    def _block(self, number: int, values: Sequence[int]) -> str:
-        words = " ".join(f"{value}u," for value in values)
-        body = "\n        ".join(re.findall(_LINE, words)).rstrip(",")
-        kind = f"static const uint{self._width}_t block_{number}[{len(values)}]"
-        return f"    {kind} HELIOMESH_FLASH = {{\n        {body}}};"
-
-    def _reading(self, starts: range) -> list[str]:
-        """Statements that find the block of an entry and read it."""
-        per_byte = self._per_byte
+        """The array, in blocks, and the function that finds the block of an entry and reads it."""
+        width, per_byte, length = self._width, self._per_byte, _BLOCK_BYTES * 8 // self._width
+        blocks = [self._stored[start : start + length] for start in range(0, len(self._stored), length)]
+        lines = [f"/* {self.comment} */", f"static uint{width}_t table_{self.name}(uint32_t entry)", "{"]
+        for number, values in enumerate(blocks):
+            body = "\n        ".join(re.findall(_LINE, " ".join(f"{value}u," for value in values))).rstrip(",")
+            kind = f"static const uint{width}_t block_{number}[{len(values)}]"
+            lines.append(f"    {kind} HELIOMESH_FLASH = {{\n        {body}}};")
         place = "entry" if per_byte == 1 else f"(entry / {per_byte}u)"
-        read = f"HELIOMESH_READ_U{self._width}"
-        if len(starts) == 1:
-            lines = [f"    const uint{self._width}_t found = {read}(block_0, {place});"]
+        if len(blocks) == 1:
+            lines.append(f"    const uint{width}_t found = HELIOMESH_READ_U{width}(block_0, {place});")
         else:
-            lines = [f"    const uint32_t place = {place};", f"    uint{self._width}_t found;"]
-            for number, start in enumerate(starts):
-                end = starts[number + 1] if number + 1 < len(starts) else None
-                head = "    " if number == 0 else "    } else "
-                lines.append(f"{head}if (place < {end}u) {{" if end else "    } else {")
-                lines.append(f"        found = {read}(block_{number}, place - {start}u);")
+            lines += [f"    const uint32_t place = {place};", f"    uint{width}_t found;"]
+            for number in range(len(blocks)):
+                condition = f"if (place < {(number + 1) * length}u) " if number + 1 < len(blocks) else ""
+                lines.append(f"    {'} else ' if number else ''}{condition}{{")
+                lines.append(f"        found = HELIOMESH_READ_U{width}(block_{number}, place - {number * length}u);")
             lines.append("    }")
-        if per_byte == 1:
-            return [*lines, "    return found;"]
-        mask = (1 << self.bits) - 1
-        return [*lines, f"    return (uint8_t)((found >> ((entry % {per_byte}u) * {self.bits}u)) & {mask}u);"]
+        mask = f"(uint8_t)((found >> ((entry % {per_byte}u) * {self.bits}u)) & {(1 << self.bits) - 1}u)"
+        return "\n".join([*lines, f"    return {'found' if per_byte == 1 else mask};", "}"])
 
 
 @dataclass(frozen=True)
@@ -114,11 +102,6 @@ def beyond(slots: int, period: int | None) -> str:
     if period is None:
         return f"Beyond slot {slots - 1} it keeps that slot's table, in which energy has no future."
     return "It has no end: " + ("every slot is alike." if period == 1 else f"it repeats after {period} slots.")
-
-
-def file_name(number: int) -> str:
-    """Name of the table file of a device."""
-    return f"device_{number}.h"
 
 
 def flash_bytes(tables: "Header | RoundHeader") -> int:
@@ -161,10 +144,10 @@ def write_kit(
     sources = sorted([*(SOURCES / "common").iterdir(), *(SOURCES / kind).iterdir()])
     texts = {source.name: source.read_text(encoding="utf-8") for source in sources if source.is_file()}
     texts["heliomesh_tables.h"] = _dispatch([one.number for one in tables])
-    devices = {file_name(one.number): table_text(head, one) for one in tables}
+    devices = {f"device_{one.number}.h": table_text(head, one) for one in tables}
     with alone_in(folder):
         write_set(folder, "heliomesh_*.[ch]", {})
-        write_set(folder, FILE_PATTERN, devices)
+        write_set(folder, "device_*.h", devices)
         write_set(folder, "example_*.[ch]", texts)
     return [folder / name for name in (*devices, *texts)]
 
@@ -200,7 +183,7 @@ def _fits(flash: int) -> str:
 
 def _dispatch(numbers: Sequence[int]) -> str:
     """The file that includes the table file of HELIOMESH_DEVICE."""
-    lines = [f'#elif HELIOMESH_DEVICE == {number}\n#include "{file_name(number)}"' for number in numbers]
+    lines = [f'#elif HELIOMESH_DEVICE == {number}\n#include "device_{number}.h"' for number in numbers]
     return _DISPATCH.substitute(first=numbers[0], last=numbers[-1], choices="\n".join(lines).removeprefix("#el"))
 
 

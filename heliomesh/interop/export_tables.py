@@ -258,9 +258,8 @@ class _Asking:
                 cells = len(self.cuts[variable.owner]) + 1
                 first = np.array([0, *(cut + 1 for cut in kept[variable.owner])])  # a cell of each that stays
                 table = table.take((np.arange(self.weathers)[:, None] * cells + first).reshape(-1), axis=axis)
-        flat = np.ascontiguousarray(table.reshape(len(table), -1))
-        number: dict[bytes, int] = {}
-        order = tuple(number.setdefault(row.tobytes(), len(number)) for row in flat)
+        rows = [row.tobytes() for row in table.reshape(len(table), -1)]
+        different = list(dict.fromkeys(rows))
         own_cuts = tuple(self.cuts[device][cut] for cut in kept[device])
         return DeviceTables(
             device=device,
@@ -270,8 +269,8 @@ class _Asking:
                 Seen(kind=v.kind, owner=v.owner, size=size)  # type: ignore[arg-type]
                 for v, size in zip(scope, table.shape[1:], strict=True)
             ),
-            table_of_slot=order if len(number) > 1 else (0,),
-            tables=tuple(tuple(flat[order.index(index)].tolist()) for index in range(len(number))),
+            table_of_slot=tuple(map(different.index, rows)) if len(different) > 1 else (0,),
+            tables=tuple(tuple(np.frombuffer(one, dtype=np.int8).tolist()) for one in different),
         )
 
 
@@ -306,17 +305,22 @@ def _checked(problem: Problem, policy: ActionPolicy, plan: PlanTables) -> PlanTa
 def write_tables(plan: PlanTables, folder: Path, kind: Literal["json", "npz"]) -> list[Path]:
     """Write ``plan.json`` with its schema, or ``plan.npz``; returns the files."""
     if kind == "json":
-        schema, target = folder / "plan.schema.json", folder / "plan.json"
-        with alone_in(folder):
-            write_json(schema, PlanTables.model_json_schema())
-            write_text(target, plan.model_dump_json() + "\n")
-        return [target, schema]
+        return write_described(plan, folder, "plan")
     target, meta = folder / "plan.npz", plan.model_dump()
     own = {f"tables_{device['device']}": device.pop("tables") for device in meta["devices"]}
     arrays: dict[str, Any] = {name: np.array(tables, dtype=np.int8) for name, tables in own.items()}
     with alone_in(folder), written_whole(target) as path, path.open("wb") as file:
         np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
     return [target]
+
+
+def write_described(content: Section, folder: Path, name: str, *, exclude_none: bool = False) -> list[Path]:
+    """Write a JSON file and its JSON schema; returns both."""
+    target, schema = folder / f"{name}.json", folder / f"{name}.schema.json"
+    with alone_in(folder):
+        write_json(schema, type(content).model_json_schema())
+        write_text(target, content.model_dump_json(exclude_none=exclude_none) + "\n")
+    return [target, schema]
 
 
 _READ_BYTES = 40  # per action while a table becomes lists, text and tuples

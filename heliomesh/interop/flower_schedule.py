@@ -13,8 +13,9 @@ import numpy as np
 import tomli_w
 from pydantic import Field
 
-from heliomesh.common.durable import alone_in, make_folder, write_json, write_text, written_whole
+from heliomesh.common.durable import alone_in, make_folder, write_text, written_whole
 from heliomesh.common.streams import stream
+from heliomesh.interop.export_tables import write_described
 from heliomesh.learning.aggregation import check_contraction
 from heliomesh.learning.members import check_trace
 from heliomesh.learning.schedule import learning_rates
@@ -129,11 +130,7 @@ def _rounds(trace: Trace) -> tuple[Round, ...]:
 
 def write_schedule(schedule: Schedule, folder: Path) -> list[Path]:
     """Write ``schedule.json`` and its JSON schema; returns the files."""
-    target, schema = folder / "schedule.json", folder / "schedule.schema.json"
-    with alone_in(folder):
-        write_json(schema, Schedule.model_json_schema())
-        write_text(target, schedule.model_dump_json(exclude_none=True) + "\n")
-    return [target, schema]
+    return write_described(schedule, folder, "schedule", exclude_none=True)
 
 
 def write_app(schedule: Schedule, dataset: Dataset, folder: Path) -> list[Path]:

@@ -66,7 +66,7 @@ class HarvestingVectorEnv(VectorEnv[Array, Array, Array]):
         They are the episodes of the same numbers in ``simulate(problem, plan, seed=seed)``.
         """
         self.batch.begin(seed, options)
-        return self._observations(), {"action_mask": self.masks()}
+        return self._observations(), {"action_mask": self.action_masks()}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """One slot of every episode; actions (sub-environment,) or, of controllers, (episode, device)."""
@@ -88,10 +88,10 @@ class HarvestingVectorEnv(VectorEnv[Array, Array, Array]):
         reward, infos = self.batch.play(actions.reshape(self.batch.num_episodes, -1))
         cost = infos.pop("cost")
         by_agent = {name: part.reshape(self._asked_shape) for name, part in infos.items()}
-        by_agent |= {"action_mask": self.masks(), "cost": cost.repeat(self.num_envs // len(cost))}
+        by_agent |= {"action_mask": self.action_masks(), "cost": cost.repeat(self.num_envs // len(cost))}
         return self._observations(), -cost if self.central else reward.reshape(-1), by_agent
 
-    def masks(self) -> Array:
+    def action_masks(self) -> Array:
         """1 where batteries pay for actions; (agent, action), of controllers (episode, device, action)."""
         mask = self.batch.masks()
         return mask.reshape(*self._asked_shape, mask.shape[-1])

@@ -81,7 +81,7 @@ class HarvestingEnv(ParallelEnv[str, Seen, int]):  # type: ignore[misc]
         self._batch.begin(seed, options)
         self.agents = list(self.possible_agents)
         nothing = np.zeros(self.problem.num_devices)
-        return self._observations(), self._infos(nothing, nothing.astype(bool))
+        return self._told(nothing, nothing)
 
     def step(
         self, actions: Mapping[str, int]
@@ -95,15 +95,14 @@ class HarvestingEnv(ParallelEnv[str, Seen, int]):  # type: ignore[misc]
             raise ScenarioError("actions", "an action of every agent", f": none of {silent[0]}")
         reward, told = self._batch.play(np.array([[actions[agent] for agent in agents]]))
         over = self._batch.over
-        observations, infos = self._observations(), self._infos(told["update_loss"][0], told["infeasible"][0])
+        observations, infos = self._told(told["update_loss"][0], told["infeasible"][0])
         self.agents = [] if over else agents
         rewards = dict(zip(agents, reward[0].tolist(), strict=True))
         return observations, rewards, dict.fromkeys(agents, over), dict.fromkeys(agents, False), infos
 
     def state(self) -> Array:
         """The whole network: the slot, all batteries and weathers by device, all channel sites; in [0, 1]."""
-        whole: Array = self._batch.state()[0]
-        return whole
+        return np.asarray(self._batch.state()[0])
 
     def close(self) -> None:
         """Nothing to release."""
@@ -113,19 +112,11 @@ class HarvestingEnv(ParallelEnv[str, Seen, int]):  # type: ignore[misc]
         """Number of the episode under way."""
         return self._batch.first_episode
 
-    def _observations(self) -> dict[str, Seen]:
-        state, mask = self._batch.state(), self._batch.masks()[0]
-        if self._form == "box":
-            rows = self.sights.of(state.astype(np.float32), self._batch.under_way.slot)[0]
-            return dict(zip(self.agents, rows, strict=True))
-        return {
-            agent: {"observation": state[0, columns], "action_mask": own}
-            for agent, columns, own in zip(self.agents, self.sights.columns, mask, strict=True)
-        }
-
-    def _infos(self, loss: Array, infeasible: Array) -> dict[str, dict[str, Any]]:
-        mask, battery = self._batch.masks()[0], self._batch.under_way.battery_joule[0].tolist()
-        return {
+    def _told(self, loss: Array, infeasible: Array) -> tuple[dict[str, Seen], dict[str, dict[str, Any]]]:
+        """Observations and infos."""
+        state, mask, now = self._batch.state(), self._batch.masks()[0], self._batch.under_way
+        battery = now.battery_joule[0].tolist()
+        infos: dict[str, dict[str, Any]] = {
             agent: {
                 "action_mask": mask[device],
                 "battery_joule": battery[device],
@@ -134,6 +125,14 @@ class HarvestingEnv(ParallelEnv[str, Seen, int]):  # type: ignore[misc]
             }
             for device, agent in enumerate(self.agents)
         }
+        if self._form == "box":
+            rows = self.sights.of(state.astype(np.float32), now.slot)[0]
+            return dict(zip(self.agents, rows, strict=True)), infos
+        observations: dict[str, Seen] = {
+            agent: {"observation": state[0, columns], "action_mask": own.copy()}
+            for agent, columns, own in zip(self.agents, self.sights.columns, mask, strict=True)
+        }
+        return observations, infos
 
 
 def parallel_env(

@@ -82,12 +82,8 @@ class HarvestingVecEnv(VecEnv):
         """Only ``action_masks``: whether batteries pay for actions, for each asked sub-environment."""
         if method_name != "action_masks":
             raise AttributeError(f"env_method: expected action_masks, actual value {method_name!r}")
-        masks = self.env.masks().astype(bool).reshape(self.num_envs, -1)
+        masks = self.env.action_masks().astype(bool).reshape(self.num_envs, -1)
         return [masks[index] for index in self._get_indices(indices)]
-
-    def has_attr(self, attr_name: str) -> bool:
-        """Whether sub-environments have an attribute or a method."""
-        return attr_name == "action_masks" or hasattr(self.env, attr_name)
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
         """No wrappers; `infos` has what a monitor would write."""

@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from heliomesh.common.durable import alone_in, make_folder, write_tensors, written_whole
+from heliomesh.common.durable import alone_in, write_bytes, write_tensors
 from heliomesh.common.mistakes import in_one_line
 from heliomesh.learning.run import Run, TrainingError
 from heliomesh.scenario.errors import ScenarioError
@@ -59,20 +59,18 @@ def state_dict(run: Run, device: int, dataset: Dataset | None = None) -> dict[st
 
 def write_weights(run: Run, folder: Path, form: WeightFormat, dataset: Dataset | None = None) -> list[Path]:
     """Write one file per device; returns them."""
-    if form == "onnx":
-        _check_onnx()
+    for name in ("onnx", "onnxscript") if form == "onnx" else ():
+        if find_spec(name) is None:
+            raise TrainingError(f"{name} is not installed. Run `pip install heliomesh[onnx]`.")
     data = dataset or load_dataset(_scenario(run).learning)
-    make_folder(folder)
-    written = []
+    files = [folder / f"device_{device}.{form}" for device in range(len(run.weights))]
     with alone_in(folder):
-        for device in range(len(run.weights)):
-            path = folder / f"device_{device}.{form}"
+        for device, path in enumerate(files):
             if form == "onnx":
                 _write_onnx(path, trained_model(run, device, data), data, _origin(run, device))
             else:
                 write_tensors(path, state_dict(run, device, data), _origin(run, device))
-            written.append(path)
-    return written
+    return files
 
 
 def _scenario(run: Run) -> Scenario:
@@ -86,12 +84,6 @@ def _origin(run: Run, device: int) -> dict[str, str]:
     """What a device's model came from; texts, as both formats want them."""
     kept = ("name", "planner", "seed", "scenario", "dataset", "key")
     return {"device": str(device), **{name: str(run.provenance[name]) for name in kept if name in run.provenance}}
-
-
-def _check_onnx() -> None:
-    for name in ("onnx", "onnxscript"):
-        if find_spec(name) is None:
-            raise TrainingError(f"{name} is not installed. Run `pip install heliomesh[onnx]`.")
 
 
 def _write_onnx(path: Path, model: nn.Module, data: Dataset, origin: dict[str, str]) -> None:
@@ -111,8 +103,7 @@ def _write_onnx(path: Path, model: nn.Module, data: Dataset, origin: dict[str, s
     graph = program.model_proto
     for name, value in origin.items():
         graph.metadata_props.add(key=name, value=value)
-    with written_whole(path) as place:
-        place.write_bytes(graph.SerializeToString())
+    write_bytes(path, graph.SerializeToString())
 
 
 @contextmanager

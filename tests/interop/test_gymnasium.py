@@ -191,8 +191,10 @@ class TestStableBaselines3:
             assert ended.all() == (slot == 14)
         np.testing.assert_array_equal(infos[4]["terminal_observation"], told["final_obs"][4])
         assert [info["episode"]["r"] for info in infos] == pytest.approx(total.tolist())
+        assert env.has_attr("action_masks")
+        assert not env.has_attr("walls")
         masks = np.stack(env.env_method("action_masks"))
-        np.testing.assert_array_equal(masks, plain.masks().astype(bool))
+        np.testing.assert_array_equal(masks, plain.action_masks().astype(bool))
 
     def test_ppo_learns_and_its_plan_is_simulated(self, made, library, scenario):
         env = made.vec_env(scenario, 8)
