@@ -15,6 +15,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -52,6 +53,7 @@ COST = Sealed("the cost of an episode", 1, (("key", str), ("cost", float)))
 PACKS = "packs"
 
 
+@dataclass(frozen=True, init=False)
 class Store:
     """A folder of results, each computed once.
 
@@ -65,9 +67,14 @@ class Store:
         Whether it goes with the process: then runs have no checkpoints.
     """
 
+    folder: Path
+    single: bool = False
+    scratch: bool = False
+
     @checked
     def __init__(self, folder: str | Path, single: bool = False, scratch: bool = False) -> None:
-        self.folder, self.single, self.scratch = Path(folder), single, scratch
+        for name, value in (("folder", Path(folder)), ("single", single), ("scratch", scratch)):
+            object.__setattr__(self, name, value)
 
     @checked
     def place(self, job: Job, step: Step) -> Path:

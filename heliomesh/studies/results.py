@@ -44,7 +44,7 @@ class Result:
     @property
     def seeds(self) -> tuple[int, ...]:
         """Training seeds; (seed,)."""
-        return tuple(run.provenance["seed"] for run in self.runs)
+        return tuple(run.provenance["identity"]["training seed"] for run in self.runs)
 
     @property
     def accuracy(self) -> Floats:

@@ -16,13 +16,18 @@ from heliomesh.studies.results import Result
 SEEDS = 3
 
 
+def of_seed(seed: int) -> dict[str, dict[str, int]]:
+    """What a run says of its seed."""
+    return {"identity": {"training seed": seed}}
+
+
 def result(label: str, gain_percent: float, place: float | None = None, setting: str = "i.i.d.") -> Result:
     """Two evaluated slots; seeds differ far more than schemes."""
     scheme = LOSSLESS if label == "ideal" else Scheme(label, "receiver")
     slots = np.array([10.0, 20.0])
     gained = slots / 1000 + gain_percent / 100
     curves = [{"slot": slots, "accuracy_mean": 0.1 * seed + gained} for seed in range(SEEDS)]
-    runs = [Run(metrics, *[np.empty(0)] * 2, torch.empty(0), {"seed": seed}) for seed, metrics in enumerate(curves)]
+    runs = [Run(metrics, *[np.empty(0)] * 2, torch.empty(0), of_seed(seed)) for seed, metrics in enumerate(curves)]
     return Result(Line("figure", scheme, hm.Scenario.load("tiny"), SEEDS, setting, place), tuple(runs))
 
 
@@ -49,7 +54,7 @@ def test_gains_are_drawn_over_a_scheme_that_is_there(tmp_path, reference, shown)
 
 def test_gains_over_other_seeds_are_not_drawn(tmp_path):
     first, second = RESULTS[:2]
-    runs = [replace(run, provenance={"seed": run.provenance["seed"] + SEEDS}) for run in second.runs]
+    runs = [replace(run, provenance=of_seed(seed + SEEDS)) for seed, run in enumerate(second.runs)]
     later = replace(second, runs=tuple(runs))
     with pytest.raises(hm.TrainingError, match=r"expected the seeds \[0, 1, 2\] of .*, actual \[3, 4, 5\]"):
         draw([first, later], "A figure", None, "uncoordinated", tmp_path / "a.svg")

@@ -74,12 +74,16 @@ def curves(found):
     return pd.concat([pd.DataFrame({"seed": seed, **run.metrics}) for seed, run in enumerate(found.runs)])
 
 
+def _of_seed(seed):
+    return {"identity": {"training seed": seed}}
+
+
 def made(setting, label, place, accuracy, over_run=None, seeds=None):
     """A result whose runs have these accuracies in percent, each evaluated twice."""
     seeds, end = seeds or range(len(accuracy)), np.array(accuracy) / 100
     start = end if over_run is None else 2 * np.array(over_run) / 100 - end
     metrics = [{"accuracy_mean": np.array(pair)} for pair in zip(start, end, strict=True)]
-    runs = [Run(own, *[np.empty(0)] * 3, {"seed": seed}) for own, seed in zip(metrics, seeds, strict=True)]
+    runs = [Run(own, *[np.empty(0)] * 3, _of_seed(seed)) for own, seed in zip(metrics, seeds, strict=True)]
     return Result(Line("", Scheme(label, label), SMALL, len(runs), setting, place), tuple(runs))
 
 
@@ -319,7 +323,7 @@ def test_a_line_of_more_seeds_is_compared_over_those_of_the_other():
 
 def test_results_know_their_seeds(done):
     stored = result(done, LINES[0])
-    later = [replace(run, provenance={**run.provenance, "seed": run.provenance["seed"] + 5}) for run in stored.runs]
+    later = [replace(run, provenance=_of_seed(seed + 5)) for seed, run in enumerate(stored.runs)]
     assert stored.seeds == (0, 1)
     assert replace(stored, runs=tuple(later)).seeds == (5, 6)
 
