@@ -122,7 +122,7 @@ class Solver:
         """Best powers found, part by part, from all starts; fading (batch, edge), limits (batch, device)."""
         batch, starts = len(fading), len(self.active_starts)
         gain = (fading * self.problem.link.path_gain).repeat(starts, 1)
-        limit = (limit_watt.repeat(starts, 1)) * self.active_starts.repeat_interleave(batch, 0)
+        limit = limit_watt.repeat(starts, 1) * self.active_starts.repeat_interleave(batch, 0)
         power = limit.clone()  # everyone who may send starts at its limit
         for _ in range(self.options.linearisations):
             previous = power
@@ -164,13 +164,11 @@ class Solver:
         """
         problem = self.problem
         error = error_prob(problem.link, problem.topology, power, gain / problem.link.path_gain)
-        separate = problem.scenario.energy.actions == "separate"
-        return update_loss(problem, error, torch.full_like(power, separate, dtype=torch.bool) | (power > 0))
+        return update_loss(problem, error, (power > 0) | (problem.scenario.energy.actions == "separate"))
 
     def _best_per_part(self, power: Tensor, gain: Tensor) -> Tensor:
-        parts = len(self.problem.parts)
         cost = self.device_costs(gain, power)  # (start, batch, device)
-        by_part = cost.new_zeros(*cost.shape[:2], parts).index_add_(2, self.part_of_device, cost)
+        by_part = cost.new_zeros(*cost.shape[:2], len(self.problem.parts)).index_add_(2, self.part_of_device, cost)
         best = first_least(by_part, 0)[:, self.part_of_device]  # (batch, device)
         return power.gather(0, best.unsqueeze(0)).squeeze(0)
 

@@ -257,10 +257,12 @@ class Reader:
         return Factor(scope, table).aligned(order).expand(self._problem.sizes(order)).reshape(-1)
 
 
-def grouped(problem: Problem, pairs: Iterable[Pair]) -> list[list[Pair]]:
+def share_batches(
+    problem: Problem, pairs: Iterable[Pair], offsets: Mapping[int, int], stacks: Stacks
+) -> list[ShareBatch]:
     """Pairs in batches: those of one structure together, those with large tables alone."""
     groups: defaultdict[Hashable, list[Pair]] = defaultdict(list)
     for pair in pairs:
         large = entries(problem.sizes(pair.raw_scope)) > BATCHED_ENTRIES
         groups[(pair.source, pair.mover) if large else pair.structure(problem)].append(pair)
-    return list(groups.values())
+    return [ShareBatch(problem, group, offsets, stacks) for group in groups.values()]
