@@ -42,7 +42,6 @@ from heliomesh.planners.decentralized.shares import (
     Pair,
     Reader,
     Scope,
-    Stacks,
     action_first,
     share_batches,
     stored,
@@ -80,7 +79,6 @@ class Consistent:
         # prepared for the scopes of all tables: these grow in the first rounds of a slot, and then stay as they are
         self._turns: dict[Hashable, Turn] = {}
         self._own_shares: dict[Hashable, Shares] = {}
-        self.stacks = Stacks()
 
     def run(self, track: Track) -> tuple[list[tuple[Variable, ...]], list[dict[int, Tensor]], float]:
         """Scopes by device, action tables [slot][representative] (state...), and the last rounds' largest change."""
@@ -209,7 +207,7 @@ class Shares:
             first += entries(run.problem.sizes(policy.scope))
         of_role = [role.representative for role in run.roles]
         by_device = {device: self.policy_offsets[own] for device, own in enumerate(of_role)}
-        batches = share_batches(run.problem, pairs, by_device, run.stacks)
+        batches = share_batches(run.problem, pairs, by_device)
         self._batches = [(batch, [of_role[pair.source] for pair in batch.pairs]) for batch in batches]
 
     def offsets(self) -> dict[tuple[int, int], int]:
