@@ -18,10 +18,10 @@ from torch import Tensor
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.grid.exact import decode
 from heliomesh.model.cost import part_factors, update_loss
-from heliomesh.model.factor import Variable, action, site, total
+from heliomesh.model.factor import action, site, total
 from heliomesh.model.overhead import central_overhead
 from heliomesh.model.planner_context import PlannerContext
-from heliomesh.model.policy import ActionPolicy, Decision, Observation, Plan, Policy
+from heliomesh.model.policy import Decision, Observation, PartPolicy, Plan, Policy
 from heliomesh.model.problem import Problem
 from heliomesh.physics.link import error_prob
 from heliomesh.scenario.section import Section
@@ -74,12 +74,11 @@ def joint_costs(problem: Problem, memory_gib: float) -> tuple[Tensor, ...]:
 
 
 @dataclass(frozen=True)
-class Exhaustive(ActionPolicy):
+class Exhaustive(PartPolicy):
     """The cheapest affordable joint action of every part."""
 
     problem: Problem
     costs: tuple[Tensor, ...]  # by part: (channel state, joint action)
-    looks_back = False
     stationary = True
 
     def action(self, slot: int, seen: Observation) -> Tensor:
@@ -102,10 +101,6 @@ class Exhaustive(ActionPolicy):
             joint = first_least(price.flatten(1))[which]
             chosen[:, list(part.devices)] = decode(joint, len(part.devices), count)
         return chosen
-
-    def visible(self, device: int) -> frozenset[Variable]:
-        """The whole state of its part of the network."""
-        return frozenset(self.problem.part_of(device).states)
 
 
 @dataclass(frozen=True)
@@ -222,12 +217,11 @@ class Continuous:
 
 
 @dataclass(frozen=True)
-class Rounded(ActionPolicy):
+class Rounded(PartPolicy):
     """SCA's powers rounded to the nearest affordable action, then improved one device at a time."""
 
     problem: Problem
     solver: Solver
-    looks_back = False
     stationary = True
 
     def action(self, slot: int, seen: Observation) -> Tensor:
@@ -273,10 +267,6 @@ class Rounded(ActionPolicy):
             heard = heard + missed
         device = torch.arange(problem.num_devices, device=problem.device)
         return heard + problem.wide.idle_cost[device, chosen]
-
-    def visible(self, device: int) -> frozenset[Variable]:
-        """The whole state of its part of the network."""
-        return frozenset(self.problem.part_of(device).states)
 
 
 _MOST_POLISHING = 10
