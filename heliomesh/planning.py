@@ -43,6 +43,10 @@ class Planner:
     knobs: Mapping[str, Any]  # few options or paths of the scenario, with the values that `studies/tuning.py` tries
     reads_learning: tuple[str, ...]  # settings of ``[learning]`` that decide its plan, beside those that set energies
 
+    def checked_options(self, options: Mapping[str, Any]) -> Section:
+        """Options by name, those not given at their defaults; raises ScenarioError."""
+        return validated(self.options, options, f"{self.name} option")
+
 
 def find_planner(planner: object) -> Planner:
     """A planner by its name, or made of a module with ``plan`` or of such a function itself."""
@@ -130,7 +134,7 @@ def make_plan(
     A planner that says ``STARTS_WARM = True`` is given the ``previous`` plan; others start anew.
     """
     found = find_planner(planner)
-    settings = validated(found.options, options, f"{found.name} option")
+    settings = found.checked_options(options)
     started, worked = time.perf_counter(), time.process_time()
     context = PlannerContext(problem, settings, parallel_map, track, previous if found.starts_warm else None)
     given = found.plan(context)
@@ -152,19 +156,9 @@ def make_plan(
     return made
 
 
-def resolved_options(planner: object, options: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of a planner as plain data, those not given at their defaults; raises ScenarioError."""
-    found = find_planner(planner)
-    plain: dict[str, Any] = validated(found.options, options, f"{found.name} option").model_dump(mode="json")
-    return plain
-
-
 def chosen_options(planner: object, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a planner that are not its defaults, as plain data; raises ScenarioError."""
-    found = find_planner(planner)
-    settings = validated(found.options, options, f"{found.name} option")
-    plain: dict[str, Any] = settings.model_dump(mode="json", exclude_defaults=True)
-    return plain
+    return find_planner(planner).checked_options(options).model_dump(mode="json", exclude_defaults=True)
 
 
 @checked

@@ -267,6 +267,16 @@ class OwnStatePolicy(ActionPolicy):
         return frozenset([energy(device)])
 
 
+class PartPolicy(ActionPolicy):
+    """A policy whose devices look at the whole present state of their part of the network."""
+
+    looks_back = False
+
+    def visible(self, device: int) -> frozenset[Variable]:
+        """The state variables of its part."""
+        return frozenset(self.problem.part_of(device).states)
+
+
 def _picks_actions(problem: Problem, policy: Policy) -> bool:
     """Whether a policy's decisions are entries of the problem's own tables, whose indices have been checked."""
     if not isinstance(policy, ActionPolicy) or type(policy).decide is not ActionPolicy.decide:

@@ -28,7 +28,7 @@ from heliomesh.learning.run import (
 )
 from heliomesh.learning.settings import TrainJob
 from heliomesh.physics.topology import Topology, build_topology
-from heliomesh.planning import planner_names, resolved_options
+from heliomesh.planning import find_planner, planner_names
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.trace import Trace, TraceError
@@ -185,7 +185,8 @@ def _read_plan(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     options, planner = content["identity"].get("options", {}), content["identity"].get("planner")
     if not isinstance(options, Mapping):
         raise TrainingError(path / PLAN, "options of a planner", f"value {options!r:.40}")
-    defaults = resolved_options(planner, {}) if planner in planner_names() else {}
+    known = planner in planner_names()
+    defaults = find_planner(planner).checked_options({}).model_dump(mode="json") if known else {}
     own = {name: value for name, value in options.items() if name not in defaults or defaults[name] != value}
     return own, content["facts"]
 

@@ -69,24 +69,22 @@ def plan(context: PlannerContext[Options]) -> Plan:
     options = context.options
     problem = with_levels(context.problem, options.levels)
     form, given = cost_form(problem), options.thresholds
-    if given is not None:
-        actions = threshold_actions(problem, _given_levels(problem, given))
-        cost = _cost(problem, form, _laws(problem, actions)) if problem.devices_are_independent else None
-        return Plan("battery_threshold", Thresholds(problem, actions), expected_cost=cost)
-    check_fits(
-        "laws of all thresholds",
-        estimate_bytes(problem),
-        options.memory_gib,
-        "lower energy.battery_levels or the power levels, or give thresholds",
-    )
-    candidates = torch.stack([threshold_actions(problem, level) for level in _candidates(problem)])
+    if given is None:
+        check_fits(
+            "laws of all thresholds",
+            estimate_bytes(problem),
+            options.memory_gib,
+            "lower energy.battery_levels or the power levels, or give thresholds",
+        )
+    levels = _candidates(problem) if given is None else [_given_levels(problem, given)]
+    candidates = torch.stack([threshold_actions(problem, level) for level in levels])
     laws = torch.stack(
         [_laws(problem, actions) for actions in context.track(candidates, "thresholds", len(candidates))]
     )
     common = first_least(torch.tensor([_cost(problem, form, law) for law in laws], dtype=torch.float64))
     choice = common.expand(problem.num_devices).to(problem.device)
     cost, sweeps, converged = _cost(problem, form, laws[common]), 0, True
-    if not options.shared:
+    if given is None and not options.shared:
         choice, cost, sweeps, converged = _descend(problem, form, laws, choice, options.sweeps)
     device = torch.arange(problem.num_devices, device=problem.device)
     policy = Thresholds(problem, candidates[choice, device])

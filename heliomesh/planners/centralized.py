@@ -26,7 +26,7 @@ from heliomesh.grid.exact import (
 from heliomesh.model.factor import Variable, energy
 from heliomesh.model.overhead import central_overhead
 from heliomesh.model.planner_context import PlannerContext
-from heliomesh.model.policy import ActionPolicy, Observation, Plan, Track
+from heliomesh.model.policy import Observation, PartPolicy, Plan, Track
 from heliomesh.model.problem import COARSE, Part, Problem, interpolated, with_levels
 from heliomesh.model.symmetry import same_part
 from heliomesh.scenario.section import Section
@@ -51,12 +51,11 @@ class PartTable:
 
 
 @dataclass(frozen=True)
-class JointTable(ActionPolicy):
+class JointTable(PartPolicy):
     """Best joint action of every part for every slot and joint state."""
 
     problem: Problem
     tables: tuple[PartTable, ...]
-    looks_back = False
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Look the joint state of every part up."""
@@ -70,10 +69,6 @@ class JointTable(ActionPolicy):
             joint = table.best[slot][state].long()
             chosen[:, list(table.devices)] = decode(joint, len(table.devices), len(self.problem.actions))
         return chosen
-
-    def visible(self, device: int) -> frozenset[Variable]:
-        """The whole state of its part of the network."""
-        return frozenset(self.problem.part_of(device).states)
 
 
 def plan(context: PlannerContext[Options]) -> Plan:
@@ -122,10 +117,9 @@ _REMEDY = (
 
 def estimate_bytes(problem: Problem) -> float:
     """Peak memory: the search through the largest part, and the stored actions of all parts."""
-    states = [entries(problem.sizes(part.states)) for part in problem.parts]
     stored = sum(
-        at_most_a_float(count) * problem.slots * code_type(problem, part).itemsize
-        for count, part in zip(states, problem.parts, strict=True)
+        at_most_a_float(entries(problem.sizes(part.states))) * problem.slots * code_type(problem, part).itemsize
+        for part in problem.parts
     )
     return stored + max(induction_bytes(problem, part) for part in problem.parts)
 

@@ -18,10 +18,10 @@ from torch import Tensor
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.grid.exact import decode
 from heliomesh.model.cost import part_factors, update_loss
-from heliomesh.model.factor import Variable, action, site, total
+from heliomesh.model.factor import action, site, total
 from heliomesh.model.overhead import central_overhead
 from heliomesh.model.planner_context import PlannerContext
-from heliomesh.model.policy import ActionPolicy, Decision, Observation, Plan, Policy
+from heliomesh.model.policy import Decision, Observation, PartPolicy, Plan, Policy
 from heliomesh.model.problem import Problem
 from heliomesh.physics.link import error_prob
 from heliomesh.scenario.section import Section
@@ -74,12 +74,11 @@ def joint_costs(problem: Problem, memory_gib: float) -> tuple[Tensor, ...]:
 
 
 @dataclass(frozen=True)
-class Exhaustive(ActionPolicy):
+class Exhaustive(PartPolicy):
     """The cheapest affordable joint action of every part."""
 
     problem: Problem
     costs: tuple[Tensor, ...]  # by part: (channel state, joint action)
-    looks_back = False
     stationary = True
 
     def action(self, slot: int, seen: Observation) -> Tensor:
@@ -103,10 +102,6 @@ class Exhaustive(ActionPolicy):
             chosen[:, list(part.devices)] = decode(joint, len(part.devices), count)
         return chosen
 
-    def visible(self, device: int) -> frozenset[Variable]:
-        """The whole state of its part of the network."""
-        return frozenset(self.problem.part_of(device).states)
-
 
 @dataclass(frozen=True)
 class Solver:
@@ -122,7 +117,7 @@ class Solver:
         """Best powers found, part by part, from all starts; fading (batch, edge), limits (batch, device)."""
         batch, starts = len(fading), len(self.active_starts)
         gain = (fading * self.problem.link.path_gain).repeat(starts, 1)
-        limit = (limit_watt.repeat(starts, 1)) * self.active_starts.repeat_interleave(batch, 0)
+        limit = limit_watt.repeat(starts, 1) * self.active_starts.repeat_interleave(batch, 0)
         power = limit.clone()  # everyone who may send starts at its limit
         for _ in range(self.options.linearisations):
             previous = power
@@ -164,13 +159,11 @@ class Solver:
         """
         problem = self.problem
         error = error_prob(problem.link, problem.topology, power, gain / problem.link.path_gain)
-        separate = problem.scenario.energy.actions == "separate"
-        return update_loss(problem, error, torch.full_like(power, separate, dtype=torch.bool) | (power > 0))
+        return update_loss(problem, error, (power > 0) | (problem.scenario.energy.actions == "separate"))
 
     def _best_per_part(self, power: Tensor, gain: Tensor) -> Tensor:
-        parts = len(self.problem.parts)
         cost = self.device_costs(gain, power)  # (start, batch, device)
-        by_part = cost.new_zeros(*cost.shape[:2], parts).index_add_(2, self.part_of_device, cost)
+        by_part = cost.new_zeros(*cost.shape[:2], len(self.problem.parts)).index_add_(2, self.part_of_device, cost)
         best = first_least(by_part, 0)[:, self.part_of_device]  # (batch, device)
         return power.gather(0, best.unsqueeze(0)).squeeze(0)
 
@@ -224,12 +217,11 @@ class Continuous:
 
 
 @dataclass(frozen=True)
-class Rounded(ActionPolicy):
+class Rounded(PartPolicy):
     """SCA's powers rounded to the nearest affordable action, then improved one device at a time."""
 
     problem: Problem
     solver: Solver
-    looks_back = False
     stationary = True
 
     def action(self, slot: int, seen: Observation) -> Tensor:
@@ -275,10 +267,6 @@ class Rounded(ActionPolicy):
             heard = heard + missed
         device = torch.arange(problem.num_devices, device=problem.device)
         return heard + problem.wide.idle_cost[device, chosen]
-
-    def visible(self, device: int) -> frozenset[Variable]:
-        """The whole state of its part of the network."""
-        return frozenset(self.problem.part_of(device).states)
 
 
 _MOST_POLISHING = 10

@@ -36,7 +36,7 @@ from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Observation, OwnStatePolicy, Plan
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.section import Section
-from heliomesh.slot.preference import by_power, chosen_power, first_affordable, sending_powers
+from heliomesh.slot.preference import by_power, chosen_power, first_affordable, sending_actions, sending_powers
 
 
 class Options(Section):
@@ -104,16 +104,14 @@ def plan(context: PlannerContext[Options]) -> Plan:
 def _notes(problem: Problem, participation: Tensor) -> tuple[str, ...]:
     """What to know about devices whose energy goes into sharing."""
     never = int((participation == 0).sum())
-    if not never or not _separate(problem):
-        return ()
-    return (f"{never} of {problem.num_devices} devices never train: sharing in every slot takes all their energy",)
+    told = f"{never} of {problem.num_devices} devices never train: sharing in every slot takes all their energy"
+    return (told,) if never and _separate(problem) else ()
 
 
 def preferences(problem: Problem, most_watt: Tensor) -> Tensor:
     """Lists of both kinds of slots under the largest power [W] (device,); (kind, draw, device, rank)."""
-    power, trained = problem.actions.power_watt, problem.actions.trained
-    sends = (power > 0) & (power <= most_watt.unsqueeze(1))  # (device, action)
-    shares, trains = sends & ~trained, (trained & (power == 0)).expand_as(sends)
+    sends, trains = sending_actions(problem, most_watt)
+    shares = sends & ~problem.actions.trained
     nothing = torch.zeros_like(sends)
     if _separate(problem):
         kinds = [[shares, shares], [shares, sends]]
@@ -121,7 +119,7 @@ def preferences(problem: Problem, most_watt: Tensor) -> Tensor:
         kinds = [[nothing, sends | trains], [nothing, trains]]
     else:
         kinds = [[nothing, nothing], [nothing, sends]]
-    return torch.stack([torch.stack([by_power(problem, allowed) for allowed in kind]) for kind in kinds])
+    return by_power(problem, torch.stack([torch.stack(kind) for kind in kinds]))
 
 
 def supply_joule(problem: Problem) -> Tensor:

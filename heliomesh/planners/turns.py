@@ -23,7 +23,7 @@ from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Observation, OwnStatePolicy, Plan
 from heliomesh.model.problem import Problem
 from heliomesh.scenario.section import Fraction, Section
-from heliomesh.slot.preference import by_power, chosen_power, first_affordable, sending_powers
+from heliomesh.slot.preference import by_power, chosen_power, first_affordable, sending_actions, sending_powers
 
 
 class Options(Section):
@@ -74,13 +74,11 @@ def turns_of(problem: Problem, options: Options, turn: Tensor, num_turns: int) -
 
 def preferences(problem: Problem, most_watt: Tensor) -> Tensor:
     """Lists under the largest power [W] (device,); (before or in the last slots, out of or in turn, device, rank)."""
-    power, trained = problem.actions.power_watt, problem.actions.trained
-    sends = (power > 0) & (power <= most_watt.unsqueeze(1))  # (device, action)
-    trains = (trained & (power == 0)).expand_as(sends)
+    sends, trains = sending_actions(problem, most_watt)
     separate = problem.scenario.energy.actions == "separate"
-    only_sends, nothing = sends & ~trained if separate else sends, torch.zeros_like(sends)
+    only_sends, nothing = sends & ~problem.actions.trained if separate else sends, torch.zeros_like(sends)
     phases = [[trains, sends | trains], [nothing, only_sends]]
-    return torch.stack([torch.stack([by_power(problem, allowed) for allowed in phase]) for phase in phases])
+    return by_power(problem, torch.stack([torch.stack(phase) for phase in phases]))
 
 
 def power_watt(problem: Problem, options: Options) -> Tensor:

@@ -10,7 +10,6 @@ Channels are in their stationary law. A receiver that hears d devices costs |P|^
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -25,32 +24,13 @@ from heliomesh.slot.independent_cost import CachedIndependentCost, IndependentCo
 _BATCH_ENTRIES = 1 << 22  # entries of channel states and joint actions handled at a time
 
 
-class CostForm(Protocol):
-    """The network's expected one-slot cost as a function of the devices' independent laws (slot, device, action).
-
-    Their first slot says which piece of the horizon they are: what follows from it may be kept between calls.
-    """
-
-    def cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
-        """Expected one-slot cost of the network; (slot,)."""
-
-    def of(self, movers: Tensor) -> "ActionCosts":
-        """Costs of the actions of some devices; (mover,) device numbers."""
-
-
-class ActionCosts(Protocol):
-    """What the actions of some devices cost, against independent laws (slot, device, action) of all devices."""
-
-    def action_cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
-        """Expected cost of everything a mover's action touches, per own action; (slot, mover, action)."""
-
-
-def cost_form(problem: Problem) -> CostForm:
+def cost_form(problem: Problem) -> "CostForm":
     """A product over senders for the waterfall, or listed joint actions for a table; raises TooLargeError."""
     if problem.link.table is None:
         return IndependentCost(problem) if is_small(problem) else CachedIndependentCost(problem)
     form = EnumeratedCost(problem)
-    largest = sum(len(group.receivers) * float(len(problem.actions)) ** group.heard for group in form.groups)
+    groups, count = form.coordination.groups, float(len(problem.actions))
+    largest = sum(len(group.receivers) * count**group.heard for group in groups)
     remedy = "lower the degree or the power levels, or use link.error = 'waterfall'"
     check_fits("joint actions heard by receivers", 4 * 8 * largest, DEFAULT_LIMIT_GIB, remedy)
     return form
@@ -62,19 +42,15 @@ class EnumeratedCost:
 
     problem: Problem
 
-    @property
-    def groups(self) -> tuple[Group, ...]:
-        """Receivers by how many devices they hear."""
-        return self._coordination.groups
-
     @cached_property
-    def _coordination(self) -> Coordination:
+    def coordination(self) -> Coordination:
+        """Receivers by how many devices they hear."""
         return Coordination(self.problem)
 
     @cached_property
     def _missed(self) -> dict[int, Tensor]:
         """E_h[f_i] per group offset; (receiver, action of each device heard …)."""
-        return {group.offset: self._mean_missed(group) for group in self.groups}
+        return {group.offset: self._mean_missed(group) for group in self.coordination.groups}
 
     def _mean_missed(self, group: Group) -> Tensor:
         channel, (receivers, links) = self.problem.channel, group.edges.shape
@@ -87,7 +63,7 @@ class EnumeratedCost:
         for some in torch.split(levels, max(1, _BATCH_ENTRIES // (receivers * joint))):
             fading = channel.gain[some].unsqueeze(1).expand(-1, receivers, links)
             prob = channel.stationary[some].prod(1).to(mean)
-            mean += torch.tensordot(prob, self._coordination.missed(group, fading), dims=1)
+            mean += torch.tensordot(prob, self.coordination.missed(group, fading), dims=1)
         return mean.reshape(receivers, *[len(self.problem.actions)] * group.heard)
 
     def expected(self, group: Group, law: Tensor, given: int | None = None, among: Tensor | None = None) -> Tensor:
@@ -109,7 +85,9 @@ class EnumeratedCost:
 
     def cost(self, law: Tensor, first_slot: int = 0) -> Tensor:
         """Expected one-slot cost of the network; (slot,)."""
-        lost = sum((self.expected(group, law).sum((1, 2)) for group in self.groups), law.new_zeros(len(law)))
+        lost = sum(
+            (self.expected(group, law).sum((1, 2)) for group in self.coordination.groups), law.new_zeros(len(law))
+        )
         return lost + (law * self.problem.idle_cost).sum((-1, -2))
 
     def of(self, movers: Tensor) -> "EnumeratedMoverCosts":
@@ -129,7 +107,7 @@ class EnumeratedMoverCosts:
         """Per group and place heard: the receivers that hear a mover there, and the movers' places; (receiver,)."""
         place = place_among(self.movers, self.form.problem.num_devices)
         found = []
-        for group in self.form.groups:
+        for group in self.form.coordination.groups:
             for axis in range(group.heard):
                 mover = place[group.actors[:, axis]]
                 among = (mover >= 0).nonzero().squeeze(1)
@@ -143,3 +121,8 @@ class EnumeratedMoverCosts:
         for group, axis, among, mover in self._heard:
             cost.index_add_(1, mover, self.form.expected(group, law, axis, among))
         return cost
+
+
+# Both have a `cost` of laws (slot, device, action), and `of` some devices an `action_cost`. The laws' first slot says
+# which piece of the horizon they are: what follows from it may be kept between calls.
+CostForm = IndependentCost | EnumeratedCost

@@ -29,6 +29,13 @@ def by_power(problem: Problem, allowed: Tensor) -> Tensor:
     return torch.where(allowed.gather(-1, order), order, 0)
 
 
+def sending_actions(problem: Problem, most_watt: Tensor) -> tuple[Tensor, Tensor]:
+    """Actions that send with at most the largest power [W] (device,), and those that only train; (device, action)."""
+    power, trained = problem.actions.power_watt, problem.actions.trained
+    sends = (power > 0) & (power <= most_watt.unsqueeze(1))
+    return sends, (trained & (power == 0)).expand_as(sends)
+
+
 def sending_powers(problem: Problem) -> Tensor:
     """The scenario's powers but zero, rising [W]; (power,)."""
     powers: Tensor = torch.unique(problem.actions.power_watt)

@@ -20,7 +20,7 @@ from heliomesh.jobs.training import Settings
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import Execution
 from heliomesh.planners import prices, uncoordinated
-from heliomesh.planning import resolved_options
+from heliomesh.planning import find_planner
 from heliomesh.scenario.files import shipped
 from heliomesh.tasks.datasets import digits
 
@@ -162,7 +162,7 @@ def test_a_scenario_written_out_with_all_defaults_has_the_key_of_the_short_one(n
     whole = hm.Scenario.parse(tomllib.loads(short.to_toml()))
     bare = hm.Scenario.parse(short.chosen())
     for planner in ("prices", "decentralized"):
-        options = resolved_options(planner, {})
+        options = find_planner(planner).checked_options({}).model_dump(mode="json")
         jobs = [Job(short, planner), Job(whole, planner, options), Job(bare, planner)]
         for step in STEPS:
             assert len({job.key(step) for job in jobs}) == 1

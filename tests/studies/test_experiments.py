@@ -12,7 +12,7 @@ from heliomesh.jobs.job import IDEAL
 from heliomesh.jobs.store import Store
 from heliomesh.learning.evaluation import COLUMNS
 from heliomesh.learning.settings import TrainSettings
-from heliomesh.planning import resolved_options
+from heliomesh.planning import find_planner
 from heliomesh.studies.experiments import experiments
 
 EXPERIMENTS = [one.name for one in experiments(None)]
@@ -36,7 +36,7 @@ def test_every_experiment_has_distinct_valid_lines(name, quick):
         assert hm.build(scenario).num_devices in DEVICES.get(name, {10})
     for line in lines:
         if line.scheme.planner != IDEAL:
-            resolved_options(line.scheme.planner, line.scheme.options)
+            find_planner(line.scheme.planner).checked_options(line.scheme.options)
 
 
 @pytest.mark.parametrize("quick", [True, False])

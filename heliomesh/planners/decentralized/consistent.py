@@ -17,22 +17,37 @@ the first sweep over the horizon and, from the second on, the forward law of the
 computes its own and tells its neighbourhood.
 """
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from heliomesh.common.memory_limit import entries
 from heliomesh.model.factor import Factor, Variable, action, energy
 from heliomesh.model.policy import Track
 from heliomesh.model.problem import Problem
 from heliomesh.model.symmetry import Role
 from heliomesh.model.threads import fitting_threads
-from heliomesh.planners.decentralized.device_step import DeviceStep, action_table, average_change
+from heliomesh.planners.decentralized.device_step import (
+    DeviceStep,
+    action_table,
+    average_change,
+    infeasible,
+    response,
+)
 from heliomesh.planners.decentralized.literal import uniform_policy
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
-from heliomesh.planners.decentralized.shares import Stacks
-from heliomesh.planners.decentralized.turn import Network, Shares, Turn
+from heliomesh.planners.decentralized.shares import (
+    Pair,
+    Reader,
+    Scope,
+    action_first,
+    share_batches,
+    stored,
+)
 
+Tables = Mapping[int, Factor]  # one per representative
 _MOST_BEST_RESPONSES = 4  # rounds of pure best responses after the soft ones
 
 
@@ -53,7 +68,7 @@ class Consistent:
         self.gammas, self.damping, self.sweeps = gammas, damping, sweeps
         self.representatives = sorted({role.representative for role in roles})
         self.turns = [[i for i in self.representatives if colour[i] == turn] for turn in sorted(set(colour))]
-        self.steps = [DeviceStep(problem, area, self._reference) for area in areas]
+        self.steps = [DeviceStep(problem, area, self.reference) for area in areas]
         self.scopes = {i: policy_scope(areas, i) for i in self.representatives}
         start = torch.full((problem.num_energy,), 1 / problem.num_energy, dtype=problem.dtype, device=problem.device)
         # reference law of each representative's energy, by slot
@@ -61,43 +76,34 @@ class Consistent:
         # R = 0: no exchange, the first policy stays; simultaneous best responses only chase each other
         self.best_responses = num_best_responses(len(gammas), len(self.turns))
         self.residual = 0.0
-        self._network = Network(
-            problem, roles, [area.states for area in areas], self.scopes, [tuple(area.members) for area in areas]
-        )
-        self._prepared: dict[Hashable, Turn] = {}  # turns, by the scopes of all tables
-        self._last: dict[int, tuple[list[tuple[Variable, ...]], Turn]] = {}  # by turn, what served last
-        self._prepared_values: dict[Hashable, Shares] = {}
-        self._stacks = Stacks()
+        # prepared for the scopes of all tables: these grow in the first rounds of a slot, and then stay as they are
+        self._turns: dict[Hashable, Turn] = {}
+        self._own_shares: dict[Hashable, Shares] = {}
 
-    def run(self, track: Track) -> tuple[list[tuple[Variable, ...]], list[list[Tensor]], float]:
-        """Scopes by device, action tables [slot][device] (state...), and the last rounds' largest change."""
+    def run(self, track: Track) -> tuple[list[tuple[Variable, ...]], list[dict[int, Tensor]], float]:
+        """Scopes by device, action tables [slot][representative] (state...), and the last rounds' largest change."""
         with fitting_threads(self.problem), torch.inference_mode():  # many small operations
-            return self._run(track)
-
-    def _run(self, track: Track) -> tuple[list[tuple[Variable, ...]], list[list[Tensor]], float]:
-        for sweep in range(self.sweeps):
-            description = f"decentralized, sweep {sweep + 1} of {self.sweeps}"
-            policies = self._backward(track, description)
-            if sweep + 1 < self.sweeps:
+            policies = self._backward(track, 1)
+            for sweep in range(2, self.sweeps + 1):
                 self._forward(policies)
-        scopes = [tuple(map(role.rename, self.scopes[role.representative])) for role in self.roles]
-        found = [
-            {i: action_table(self.problem, self.scopes[i], row[i], bool(self.gammas)) for i in self.representatives}
-            for row in policies
-        ]
-        tables = [[row[role.representative] for role in self.roles] for row in found]
-        return scopes, tables, self.residual
+                policies = self._backward(track, sweep)
+            scopes = [tuple(map(role.rename, self.scopes[role.representative])) for role in self.roles]
+            chosen = bool(self.gammas)
+            found = [
+                {i: action_table(self.problem, self.scopes[i], row[i], chosen) for i in self.representatives}
+                for row in policies
+            ]
+            return scopes, found, self.residual
 
-    def _backward(self, track: Track, description: str) -> list[Mapping[int, Factor]]:
+    def _backward(self, track: Track, sweep: int) -> list[Mapping[int, Factor]]:
         """Policies [slot][representative] under the current reference laws."""
         slots = self.problem.slots
         values: dict[int, Factor] = {}
         found: list[Mapping[int, Factor]] = [{} for _ in range(slots)]
         self.residual = 0.0
-        self._prepared.clear()  # they hold the laws of the sweep before
-        self._prepared_values.clear()
-        self._last.clear()
-        unrolled = self.problem.unrolled_slots
+        self._turns.clear()  # they hold the laws of the sweep before
+        self._own_shares.clear()
+        unrolled, description = self.problem.unrolled_slots, f"decentralized, sweep {sweep} of {self.sweeps}"
         for number in track(range(unrolled - 1, -1, -1), description, unrolled):
             slot = number % slots
             futures = {i: self.steps[i].future(values[i], slot) for i in self.representatives if values}
@@ -128,36 +134,36 @@ class Consistent:
     ) -> dict[int, Factor]:
         """Every device improves its policy once, turn by turn; the new policies."""
         for number, movers in enumerate(self.turns):
-            turn = self._turn(number, movers, raw, policies)
-            policies = {**policies, **turn.improved(raw, policies, (self._reference, slot), (gamma, rate))}
+            key = (number, *_scopes(raw), *_scopes(policies))
+            if key not in self._turns:
+                self._turns[key] = Turn(self, movers, raw, policies)
+            policies = {**policies, **self._turns[key].improved(raw, policies, slot, gamma, rate)}
         return policies
 
-    def _turn(
-        self, number: int, movers: list[int], raw: Mapping[int, Factor], policies: Mapping[int, Factor]
-    ) -> Turn:
-        """The turn prepared for these scopes; mostly they are the very objects of the round before."""
-        scopes = [*_scopes(raw), *_scopes(policies)]
-        known, last = self._last.get(number, (scopes, None))
-        if last is not None and all(a is b for a, b in zip(known, scopes, strict=True)):
-            return last
-        key = (number, *scopes)
-        if key not in self._prepared:
-            self._prepared[key] = Turn(self._network, movers, raw, policies, self._stacks)
-        self._last[number] = scopes, self._prepared[key]
-        return self._prepared[key]
-
-    def _values(self, raw: Mapping[int, Factor], policies: Mapping[int, Factor], slot: int) -> dict[int, Factor]:
+    def _values(self, raw: Tables, policies: Tables, slot: int) -> dict[int, Factor]:
         """V_l of every representative under the policies of all."""
-        scopes = (*_scopes(raw), *_scopes(policies))
-        if scopes not in self._prepared_values:  # every one's share for itself, over all that it sees
-            own = [self._network.pair(i, i, self._network.own_states[i], raw, policies) for i in policies]
-            self._prepared_values[scopes] = Shares(self._network, own, policies, self._stacks)
-        prepared, values = self._prepared_values[scopes], {}
-        for pairs, shares in prepared.run(raw, prepared.in_line(policies), self._reference, slot):
-            for pair, row in zip(pairs, shares, strict=True):
+        key = (*_scopes(raw), *_scopes(policies))
+        if key not in self._own_shares:  # every one's share for itself, over all that it sees
+            own = [self.pair(i, i, self.areas[i].states, raw, policies) for i in policies]
+            self._own_shares[key] = Shares(self, own, policies)
+        shares, values = self._own_shares[key], {}
+        for pairs, found in shares.run(raw, shares.in_line(policies), slot):
+            for pair, row in zip(pairs, found, strict=True):
                 share = Factor(pair.scope, row.view(self.problem.sizes(pair.scope)))
                 values[pair.source] = self.steps[pair.source].value_of(share, policies[pair.source], slot)
         return {i: values[i] for i in self.representatives}
+
+    def pair(self, source: int, mover: int, told: Scope, raw: Tables, policies: Tables) -> Pair:
+        """The tables that meet in a source's share for a mover that is ``told`` about these states."""
+        told_set, raw_scope = frozenset(told), self.scope_of(source, raw)
+        actors = [v.owner for v in raw_scope if v.kind == "action" and v.owner != mover]
+        known = told_set.union(self.areas[source].states)
+        return Pair(source, mover, known, told_set, raw_scope, {a: self.scope_of(a, policies) for a in actors})
+
+    def scope_of(self, device: int, tables: Tables) -> Scope:
+        """Scope of a device's table, which is that of its representative renamed."""
+        role = self.roles[device]
+        return tuple(map(role.rename, tables[role.representative].scope))
 
     def _raw_tables(
         self,
@@ -168,7 +174,7 @@ class Consistent:
     ) -> dict[int, Factor]:
         return {i: self.steps[i].raw(futures.get(i), policies[i], slot, known.get(i)) for i in self.representatives}
 
-    def _reference(self, variable: Variable, slot: int) -> Tensor:
+    def reference(self, variable: Variable, slot: int) -> Tensor:
         """Law used for a state variable out of sight."""
         if variable.kind == "site":
             return self.problem.channel.stationary.to(self.problem.dtype)
@@ -187,6 +193,107 @@ class Consistent:
                 left = torch.zeros_like(law).index_add_(0, problem.energy_left[device].flatten(), joint.flatten())
                 law = left @ problem.kernel(energy(device), slot)
             self.energy_law[device] = laws
+
+
+class Shares:
+    """Shares of some pairs, prepared for the scopes of given tables."""
+
+    def __init__(self, run: Consistent, pairs: Sequence[Pair], policies: Tables) -> None:
+        self._reference, self._representatives = run.reference, tuple(policies)
+        self.policy_offsets: dict[int, int] = {}  # where each representative's policy begins in the line of all
+        first = 0
+        for device, policy in policies.items():
+            self.policy_offsets[device] = first
+            first += entries(run.problem.sizes(policy.scope))
+        of_role = [role.representative for role in run.roles]
+        by_device = {device: self.policy_offsets[own] for device, own in enumerate(of_role)}
+        batches = share_batches(run.problem, pairs, by_device)
+        self._batches = [(batch, [of_role[pair.source] for pair in batch.pairs]) for batch in batches]
+
+    def offsets(self) -> dict[tuple[int, int], int]:
+        """Where each pair's share begins once all are put one after another, by source and mover."""
+        found, first = {}, 0
+        for batch, _ in self._batches:
+            for pair in batch.pairs:
+                found[pair.source, pair.mover] = first
+                first += batch.row_entries
+        return found
+
+    def run(self, raw: Tables, flat: Tensor, slot: int) -> list[tuple[Sequence[Pair], Tensor]]:
+        """Shares (pair, mover's action, told states) of each batch of pairs; ``flat`` are all policies in line."""
+        return [
+            (batch.pairs, batch.run([raw[i].table for i in sources], flat, self._reference, slot))
+            for batch, sources in self._batches
+        ]
+
+    def in_line(self, policies: Tables) -> Tensor:
+        """Policies of all representatives, one after another."""
+        return torch.cat([stored(policies[i]) for i in self._representatives])
+
+
+class Turn:
+    """All movers of one turn improve their policies at once, prepared for the scopes of given tables.
+
+    `DeviceStep.share` and `DeviceStep.improved` compute the same device by device, with the same bits.
+    """
+
+    def __init__(self, run: Consistent, movers: Sequence[int], raw: Tables, policies: Tables) -> None:
+        pairs = {
+            mover: [
+                run.pair(source, mover, run.scopes[mover], raw, policies)
+                for source in run.areas[mover].members
+                if action(mover) in run.scope_of(source, raw)
+            ]
+            for mover in movers
+        }
+        self._shares = Shares(run, [pair for row in pairs.values() for pair in row], policies)
+        groups: defaultdict[Hashable, dict[int, Sequence[Pair]]] = defaultdict(dict)  # of one shape
+        for mover, row in pairs.items():
+            groups[run.problem.sizes(response_scope(mover, row)), len(row)][mover] = row
+        self._responses = [_Response(run.problem, group, self._shares, policies) for group in groups.values()]
+
+    def improved(self, raw: Tables, policies: Tables, slot: int, gamma: float, rate: float) -> Tables:
+        """New policies of all movers, by γ and the new policy's weight."""
+        flat = self._shares.in_line(policies)
+        told = torch.cat([share.reshape(-1) for _, share in self._shares.run(raw, flat, slot)])
+        found = (response.run(told, flat, gamma, rate) for response in self._responses)
+        return {mover: policy for policies in found for mover, policy in policies.items()}
+
+
+class _Response:
+    """Movers whose responses have one shape."""
+
+    def __init__(
+        self, problem: Problem, pairs: Mapping[int, Sequence[Pair]], stored_shares: Shares, policies: Tables
+    ) -> None:
+        begins, places = stored_shares.offsets(), stored_shares.policy_offsets
+        self._scopes = {mover: response_scope(mover, row) for mover, row in pairs.items()}
+        orders = {mover: action_first(scope) for mover, scope in self._scopes.items()}
+        self._shape = problem.sizes(next(iter(orders.values())))  # action, states...
+        # (mover · action · state,) out of all shares, by source, and out of all policies
+        told = [[(begins[pair.source, m], pair.scope, orders[m]) for pair in row] for m, row in pairs.items()]
+        self._shares = [Reader(problem, list(tables)) for tables in zip(*told, strict=True)]
+        before = [(places[m], action_first(policies[m].scope), order) for m, order in orders.items()]
+        self._before = Reader(problem, before)
+        self._infeasible = torch.stack([infeasible(problem, m, order) for m, order in orders.items()])
+
+    def run(self, told: Tensor, flat: Tensor, gamma: float, rate: float) -> dict[int, Factor]:
+        """Logit (γ finite) or best (γ = ∞) responses, blended into the old policies."""
+        expected = self._shares[0](told)
+        for share in self._shares[1:]:  # in the order in which a device alone adds them
+            expected = expected + share(told)
+        new = response(expected.view(self._infeasible.shape), self._infeasible, gamma)
+        if rate != 1:
+            new = (1 - rate) * self._before(flat).view(new.shape) + rate * new
+        tables = new.view(-1, *self._shape).movedim(1, -1)
+        return {m: Factor(scope, table) for (m, scope), table in zip(self._scopes.items(), tables, strict=True)}
+
+
+def response_scope(mover: int, pairs: Sequence[Pair]) -> Scope:
+    """States of all shares in order, the own energy, and the own action last."""
+    own = action(mover)
+    states = [v for pair in pairs for v in pair.scope if v != own]
+    return (*dict.fromkeys([*states, energy(mover)]), own)
 
 
 def _scopes(tables: Mapping[int, Factor]) -> Iterator[tuple[Variable, ...]]:

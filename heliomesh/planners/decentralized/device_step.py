@@ -22,8 +22,8 @@ from heliomesh.grid.contraction import expectation, spread_action
 from heliomesh.model.factor import Factor, Variable, action, energy, total
 from heliomesh.model.problem import Problem
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
-from heliomesh.planners.decentralized.response import infeasible, response
 from heliomesh.planners.decentralized.shares import Pair, Reference, ShareBatch, stored
+from heliomesh.slot.ties import tied
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class DeviceStep:
     def raw(self, future: Factor | None, policy: Factor, slot: int, known: Factor | None = None) -> Factor:
         """Q_l = c_l + future; ``policy`` is the own one, ``known`` the table of an earlier round of the slot."""
         hidden = self._out_of_sight
-        if known is not None and not hidden:
+        if hidden:
+            own_law = self.seen_by(policy, (), slot).table  # of the own action
+            laws = [Factor((v,), own_law if v.kind == "action" else self.reference(v, slot)) for v in hidden]
+            cost = self.area.cost(laws)
+        elif known is not None:
             return known  # nothing depends on the current policies
-        if not hidden:
+        else:
             cost = self._cost_in_sight
-            return cost if future is None else cost + future
-        own_law = self.seen_by(policy, (), slot).table  # of the own action
-        laws = [Factor((v,), own_law if v.kind == "action" else self.reference(v, slot)) for v in hidden]
-        cost = self.area.cost(laws)
         return cost if future is None else cost + future
 
     def share(
@@ -139,3 +139,22 @@ def action_table(problem: Problem, scope: tuple[Variable, ...], policy: Factor, 
     full = (*scope, policy.scope[-1])
     prob = policy.aligned(full).expand(problem.sizes(full))
     return prob.argmax(-1) if chosen else prob
+
+
+def response(expected: Tensor, blocked: Tensor, gamma: float) -> Tensor:
+    """Policies of least expected cost or, where γ is finite, ∝ exp(−γ E[Q]); (device, action, state) each.
+
+    Of equally good actions the first is taken; ``blocked`` ones never are.
+    """
+    if gamma < torch.inf:
+        score = (-gamma * expected).masked_fill_(blocked, -torch.inf)
+        weight = (score - score.amax(1, keepdim=True)).exp_()  # torch.softmax wakes threads for the smallest table
+        return weight / weight.sum(1, keepdim=True)
+    least = tied(expected.masked_fill(blocked, torch.inf), 1)  # an argmax along an outer axis is ten times as slow
+    return (least & (least.cumsum(1) == 1)).to(expected.dtype)
+
+
+def infeasible(problem: Problem, device: int, order: tuple[Variable, ...]) -> Tensor:
+    """What the device's energy does not pay for, by its action and the states of ``order``; (action, state)."""
+    blocked = Factor((energy(device), action(device)), ~problem.feasible[device]).aligned(order)
+    return blocked.expand(problem.sizes(order)).reshape(len(problem.actions), -1)

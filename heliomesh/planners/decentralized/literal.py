@@ -12,7 +12,7 @@ terms without p_i, which cancel in line 11, are skipped. The result is the same 
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,23 +22,12 @@ from heliomesh.model.factor import Factor, Variable, action, energy, total
 from heliomesh.model.policy import Track, state_variables
 from heliomesh.model.problem import Problem
 from heliomesh.model.symmetry import Role
+from heliomesh.planners.decentralized.device_step import action_table
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 
 # Q_i^r: weight of each (source device l, devices not replaced by defaults in Q_l)
 Blend = Mapping[tuple[int, frozenset[int]], float]
-
-
-@dataclass(frozen=True)
-class Default:
-    """What a device out of sight is taken to be and to do, as indices."""
-
-    channel_level: int
-    energy_level: int
-    action: int
-
-    def value(self, variable: Variable) -> int:
-        """The default of one variable."""
-        return {"site": self.channel_level, "energy": self.energy_level, "action": self.action}[variable.kind]
+Default = Mapping[str, int]  # by kind of variable: what a device out of sight is taken to be and to do, as an index
 
 
 class Literal:
@@ -75,7 +64,7 @@ class Literal:
             residual = max(residual, change)
             tables[slot] = policies
         scopes = [policy.scope[:-1] for policy in tables[0]]  # the first slot has seen the most variables
-        full = [[_expanded(self.problem, p, scope) for p, scope in zip(row, scopes, strict=True)] for row in tables]
+        full = [[*map(partial(action_table, self.problem, chosen=False), scopes, row)] for row in tables]
         return scopes, full, residual
 
     def _for_all(self, of_representative: Mapping[int, Factor]) -> list[Factor]:
@@ -86,9 +75,8 @@ class Literal:
         area = self.areas[device]
         laws = []
         for variable in area.hidden(area.cost_scope):
-            value = self.default.value(variable)
             law = torch.zeros(self.problem.size(variable), dtype=self.problem.dtype, device=self.problem.device)
-            law[value] = 1
+            law[self.default[variable.kind]] = 1
             laws.append(Factor((variable,), law))
         return area.cost(laws)
 
@@ -133,14 +121,14 @@ class Literal:
         ]
         history = []
         for _ in range(self.rounds):
-            following = []
+            following: list[Blend] = []
             for area in self.areas:
                 blend: defaultdict[tuple[int, frozenset[int]], float] = defaultdict(float)
                 for member in area.members:
                     for (source, seen), weight in current[member].items():
                         blend[source, seen & frozenset(area.members)] += weight / len(area.members)
                 following.append(dict(blend))
-            current = list(following)
+            current = following
             history.append(current)
         return history
 
@@ -176,7 +164,7 @@ class Literal:
         """Default values of all variables of a scope that belong to no device in ``seen``."""
         if (scope, seen) not in self._defaults:
             visible = {v for device in seen for v in (*state_variables(self.problem, device), action(device))}
-            self._defaults[scope, seen] = {v: self.default.value(v) for v in scope if v not in visible}
+            self._defaults[scope, seen] = {v: self.default[v.kind] for v in scope if v not in visible}
         return self._defaults[scope, seen]
 
 
@@ -194,11 +182,6 @@ def softmin_policy(problem: Problem, device: int, expected: Factor, gamma: float
     feasible = Factor((energy(device), own), problem.feasible[device]).aligned(scope)
     score = (-gamma * expected.aligned(scope)).masked_fill(~feasible, -torch.inf)
     return Factor(scope, torch.softmax(score, dim=-1))
-
-
-def _expanded(problem: Problem, policy: Factor, states: tuple[Variable, ...]) -> Tensor:
-    scope = (*states, policy.scope[-1])
-    return policy.aligned(scope).expand(problem.sizes(scope))
 
 
 def _distance(first: Factor, second: Factor) -> float:

@@ -1,5 +1,6 @@
 """Options, policy object and overhead of the decentralised planner; the two forms are in their own files."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -16,9 +17,8 @@ from heliomesh.model.policy import ActionPolicy, Observation, Plan
 from heliomesh.model.problem import Problem, with_levels
 from heliomesh.model.symmetry import Role, roles, turns
 from heliomesh.physics.chain import draw
+from heliomesh.planners.decentralized import literal
 from heliomesh.planners.decentralized.consistent import Consistent, num_best_responses, policy_scope, share_scope
-from heliomesh.planners.decentralized.literal import Default
-from heliomesh.planners.decentralized.literal import Literal as LiteralForm
 from heliomesh.planners.decentralized.neighbourhood import Neighbourhood
 from heliomesh.planners.decentralized.shares import BATCHED_ENTRIES, KEPT_ENTRIES
 from heliomesh.scenario.errors import ScenarioError
@@ -155,35 +155,32 @@ def _plan(context: PlannerContext[Options]) -> Plan:
         options.memory_gib,
         "lower hops, battery or channel levels or the degree, raise memory_gib, or use the planner 'receiver'",
     )
-    colour = _colour(problem, options)
+    in_turns = default and options.order == "turns"
+    colour = turns(problem) if in_turns else (0,) * problem.num_devices
     # devices of one role must also see equally far
     looks = [2 * turn + (device in options.grown) for device, turn in enumerate(colour)]
     alone = tuple(Role(device, lambda variable: variable) for device in range(problem.num_devices))
     role = roles(problem, looks) if options.share_tables else alone
+    tables: Sequence[Mapping[int, Tensor] | Sequence[Tensor]]  # [slot][representative]
     if default:
         gammas = rising_gammas(options, rounds)
-        run = Consistent(problem, areas, role, colour, gammas, options.damping, options.sweeps).run
+        form = Consistent(problem, areas, role, colour, gammas, options.damping, options.sweeps)
+        scopes, tables, residual = form.run(context.track)
     else:
-        gamma = literal_gamma(problem, options.gamma)
-        form = LiteralForm(problem, areas, role, rounds, gamma, default_values, options.bellman == "open-loop")
-        run = form.run
-    scopes, tables, residual = run(context.track)
+        gamma, open_loop = literal_gamma(problem, options.gamma), options.bellman == "open-loop"
+        literally = literal.Literal(problem, areas, role, rounds, gamma, default_values, open_loop)
+        scopes, tables, residual = literally.run(context.track)
     randomised = not default or rounds == 0
-    stacked = _stack(tables, role, None if randomised else problem.actions.index_type)
+    kind = problem.dtype if randomised else problem.actions.index_type
+    stacked = {i: torch.stack([row[i] for row in tables]).to(kind) for i in {r.representative for r in role}}
     return Plan(
         "decentralized" if default else "decentralized literal",
-        LocalTables(problem, tuple(scopes), stacked, randomised),
+        LocalTables(problem, tuple(scopes), tuple(stacked[r.representative] for r in role), randomised),
         converged=residual < 1e-3,
         rounds=rounds,
         residual=residual,
         overhead=local_overhead(problem, areas, scopes, rounds, len(set(colour)), options),
     )
-
-
-def _colour(problem: Problem, options: Options) -> tuple[int, ...]:
-    """Turn of every device."""
-    taken = options.form == "default" and options.order == "turns"
-    return turns(problem) if taken else (0,) * problem.num_devices
 
 
 def neighbourhoods(problem: Problem, options: Options) -> tuple[Neighbourhood, ...]:
@@ -200,23 +197,20 @@ def neighbourhoods(problem: Problem, options: Options) -> tuple[Neighbourhood, .
     )
 
 
-def _defaults(problem: Problem, options: Options) -> Default:
+def _defaults(problem: Problem, options: Options) -> literal.Default:
     """State and action of devices out of sight; of two middle gains the lower."""
-    levels = problem.channel.levels
-    default = Default(
-        {"worst": 0, "median": (levels - 1) // 2, "best": levels - 1}[options.default_gain],
-        problem.num_energy - 1 if options.default_battery == "full" else 0,
-        options.default_action,
-    )
-    payable = problem.feasible[:, default.energy_level].all(0)  # (action,)
-    if default.action >= len(payable) or not payable[default.action]:
-        known = [index for index, paid in enumerate(payable.tolist()) if paid]
+    top = problem.channel.levels - 1
+    level = {"worst": 0, "median": top // 2, "best": top}[options.default_gain]
+    full, chosen = options.default_battery == "full", options.default_action
+    state = problem.num_energy - 1 if full else 0
+    payable = problem.feasible[:, state].all(0).nonzero().flatten().tolist()
+    if chosen not in payable:
         raise ScenarioError(
             "decentralized option.default_action",
-            f"expected one of {known}, which a battery that is {options.default_battery} pays for, "
-            f"actual value {default.action}",
+            f"expected one of {payable}, which a battery that is {options.default_battery} pays for, "
+            f"actual value {chosen}",
         )
-    return default
+    return {"site": level, "energy": state, "action": chosen}
 
 
 def theorem_gamma(problem: Problem) -> float:
@@ -243,15 +237,6 @@ def rising_gammas(options: Options, rounds: int) -> list[float]:
     if rounds <= 1:
         return [last] * rounds
     return [first * (last / first) ** (r / (rounds - 1)) for r in range(rounds)]
-
-
-def _stack(tables: list[list[Tensor]], role: tuple[Role, ...], dtype: torch.dtype | None) -> tuple[Tensor, ...]:
-    """Per device one tensor over slots, of type ``dtype`` if given; devices of one role share it."""
-    stacked: dict[int, Tensor] = {}
-    for representative in {r.representative for r in role}:
-        whole = torch.stack([row[representative] for row in tables])
-        stacked[representative] = whole if dtype is None else whole.to(dtype)
-    return tuple(stacked[r.representative] for r in role)
 
 
 def _policy_scopes(areas: tuple[Neighbourhood, ...], default: bool) -> list[tuple[Variable, ...]]:
@@ -282,29 +267,18 @@ def estimate_bytes(
     width = torch.empty((), dtype=problem.dtype).element_size()
     count = len(problem.actions)
     raw = [float(entries(problem.sizes(a.states))) * float(count) ** len(a.actors) for a in areas]
-    cost = [float(entries(problem.sizes(_kept_cost_scope(a)))) for a in areas]
+    in_sight = [tuple({*a.cost_scope}.difference(a.hidden(a.cost_scope))) for a in areas]
+    cost = max(float(entries(problem.sizes(scope))) for scope in in_sight)
     policy = [float(entries(problem.sizes(scope))) * count for scope in scopes]
     stored = sum(policy) * problem.slots * width  # an upper bound: roles share
     actors = max(len(a.actors) for a in areas)
     widest = max(policy) * (1.0 if default else float(count) ** max(actors - 1, 0))
-    if default:
-        stored += width * _exchange_entries(areas, raw, policy)
-    return width * (4 * max(max(raw), widest) + 2 * sum(raw) + max(cost)) + stored
-
-
-def _exchange_entries(areas: tuple[Neighbourhood, ...], raw: list[float], policy: list[float]) -> float:
-    """Entries that a round's shares take besides: all in line, and of small tables copies and positions."""
-    total = 0.0
-    for area, own_raw, own_policy in zip(areas, raw, policy, strict=True):
+    for area, own_raw, own_policy in zip(areas, raw, policy, strict=True) if default else ():
+        # what a round's shares take besides: all in line, and of small tables copies and positions
+        kept = own_raw if own_raw <= KEPT_ENTRIES else 0.0
         sources = len(area.actors) + 1  # and once for its value
-        total += sources * (2 * own_policy + 4 * min(own_policy, BATCHED_ENTRIES))
-        total += sources * (own_raw if own_raw <= KEPT_ENTRIES else 0.0)
-    return total
-
-
-def _kept_cost_scope(area: Neighbourhood) -> tuple[Variable, ...]:
-    hidden = set(area.hidden(area.cost_scope))
-    return tuple(v for v in area.cost_scope if v not in hidden)
+        stored += width * sources * (2 * own_policy + 4 * min(own_policy, BATCHED_ENTRIES) + kept)
+    return width * (4 * max(max(raw), widest) + 2 * sum(raw) + cost) + stored
 
 
 def local_overhead(
@@ -324,6 +298,7 @@ def local_overhead(
     can depend on. Online, every slot each device is told one byte per state variable of its neighbourhood.
     """
     count, exchanges = len(problem.actions), options.sweeps * (rounds + num_best_responses(rounds, turns))
+    own = 1 + (problem.harvest.law.num_weather > 1)  # bytes of a device's energy state
     offline, online, largest, paper = 0, 0.0, 0, 0
     for area, scope in zip(areas, scopes, strict=True):
         hops = sum(area.members.values())
@@ -335,10 +310,11 @@ def local_overhead(
             sent = exchanges * _entries_per_exchange(problem, areas, scopes, area, policy_entries)
             sent += (options.sweeps - 1) * hops * problem.num_energy
         offline += sent * problem.unrolled_slots * BYTES_ON_AIR if rounds else 0
-        if len(scope) > 1:
-            online += _told_per_slot(problem, area)
+        if len(scope) > 1:  # states of its neighbourhood, a byte each over single hops
+            online += sum(far * (len(problem.sites_into(member)) + own) for member, far in area.members.items())
         largest = max(largest, (q_entries + policy_entries) * problem.slots)
-        paper = max(paper, _paper_entries(problem, area) * problem.slots)
+        seen = entries(problem.sizes(tuple(area.visible)))  # the paper's tables are over all that a device sees
+        paper = max(paper, seen * (count ** len(area.members) + count) * problem.slots)
     return Overhead(
         table_entries=largest,
         offline_bytes=offline,
@@ -347,19 +323,6 @@ def local_overhead(
         online_joule_per_slot=control_joule(problem, online),
         paper_table_entries=paper,
     )
-
-
-def _paper_entries(problem: Problem, area: Neighbourhood) -> int:
-    """Entries of a device's Q table and policy over all that it sees, as the paper has them."""
-    count = len(problem.actions)
-    joint: int = count ** len(area.members)
-    return entries(problem.sizes(tuple(area.visible))) * (joint + count)
-
-
-def _told_per_slot(problem: Problem, area: Neighbourhood) -> int:
-    """Bytes over single hops that tell a device the states of its neighbourhood."""
-    own = 1 + (problem.harvest.law.num_weather > 1)
-    return sum(hops * (len(problem.sites_into(member)) + own) for member, hops in area.members.items())
 
 
 def _entries_per_exchange(

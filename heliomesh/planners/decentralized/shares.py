@@ -93,30 +93,10 @@ class Pair:
         return problem.sizes(self.states), len(self.untold), self.met_states, hidden
 
 
-class Stacks:
-    """Raw tables (pair, others' actions..., own action, U...), copied once for all rounds of a slot."""
-
-    def __init__(self) -> None:
-        self._known: dict[Hashable, tuple[Sequence[Tensor], Tensor]] = {}
-
-    def stacked(self, pairs: Sequence[Pair], raw: Sequence[Tensor]) -> Tensor:
-        """One copy; a pair alone is not copied."""
-        aligned = (Factor(p.raw_scope, table).aligned(p.raw_axes) for p, table in zip(pairs, raw, strict=True))
-        if len(pairs) == 1:
-            return next(aligned).unsqueeze(0)
-        key = tuple(pair.raw_axes for pair in pairs)
-        known = self._known.get(key)
-        if known is None or any(a is not b for a, b in zip(known[0], raw, strict=True)):
-            known = self._known[key] = (raw, torch.stack(list(aligned)))
-        return known[1]
-
-
 class ShareBatch:
     """Pairs of one structure; policies lie one after another in a flat tensor, each at a known offset."""
 
-    def __init__(
-        self, problem: Problem, pairs: Sequence[Pair], offsets: Mapping[int, int], stacks: Stacks | None = None
-    ) -> None:
+    def __init__(self, problem: Problem, pairs: Sequence[Pair], offsets: Mapping[int, int]) -> None:
         self.pairs = pairs
         self._problem = problem
         first, count = pairs[0], len(problem.actions)
@@ -132,7 +112,6 @@ class ShareBatch:
         self._slot = -1  # of the laws below
         self._single: list[Tensor] = []
         self._laws: list[Tensor] = []
-        self._stacks = stacks or Stacks()
         self._raw: tuple[Sequence[Tensor], Tensor] | None = None
 
     def _gather(self, position: int, offsets: Mapping[int, int]) -> "Reader":
@@ -190,7 +169,8 @@ class ShareBatch:
         """Raw tables, with U folded into one axis where all of it is there; kept for a slot's rounds unless large."""
         if self._raw is not None and all(a is b for a, b in zip(self._raw[0], raw, strict=True)):
             return self._raw[1]
-        table = self._stacks.stacked(self.pairs, raw)
+        each = [Factor(p.raw_scope, table).aligned(p.raw_axes) for p, table in zip(self.pairs, raw, strict=True)]
+        table = torch.stack(each) if len(each) > 1 else each[0].unsqueeze(0)  # a pair alone is not copied
         if self._folded:
             table = table.reshape(*table.shape[: -len(self._sizes)], -1)
         self._raw = (raw, table) if raw[0].numel() <= KEPT_ENTRIES else None
@@ -257,10 +237,10 @@ class Reader:
         return Factor(scope, table).aligned(order).expand(self._problem.sizes(order)).reshape(-1)
 
 
-def grouped(problem: Problem, pairs: Iterable[Pair]) -> list[list[Pair]]:
+def share_batches(problem: Problem, pairs: Iterable[Pair], offsets: Mapping[int, int]) -> list[ShareBatch]:
     """Pairs in batches: those of one structure together, those with large tables alone."""
     groups: defaultdict[Hashable, list[Pair]] = defaultdict(list)
     for pair in pairs:
         large = entries(problem.sizes(pair.raw_scope)) > BATCHED_ENTRIES
         groups[(pair.source, pair.mover) if large else pair.structure(problem)].append(pair)
-    return list(groups.values())
+    return [ShareBatch(problem, group, offsets) for group in groups.values()]
