@@ -288,10 +288,9 @@ class Dual:
         for step in track(range(steps), what, steps):
             fade = step / max(steps - 1, 1)
             temperature = _FIRST_TEMPERATURE * (_LAST_TEMPERATURE / _FIRST_TEMPERATURE) ** fade
-            adam.ascend(
-                torch.autograd.grad(self.value(prices, temperature), prices),
-                _FIRST_RATE * (_LAST_RATE / _FIRST_RATE) ** fade,
-            )
+            # not torch.autograd.grad: it refuses `_recomputed`, and passes by the hooks of `_around`
+            self.value(prices, temperature).backward()  # type: ignore[no-untyped-call]
+            adam.ascend(_taken_gradients(prices), _FIRST_RATE * (_LAST_RATE / _FIRST_RATE) ** fade)
             if step % 10 == 9 or step == steps - 1:
                 with torch.no_grad():
                     hard = float(self.value(prices, 0.0))
@@ -495,6 +494,14 @@ class Dual:
             shape[2 + axis] = levels
             total = total + own.transpose(1, 2).reshape(shape)
         return total.reshape(blocks, len(watchers.devices), -1, actions)
+
+
+def _taken_gradients(prices: list[Tensor]) -> list[Tensor]:
+    """What a backward pass has left at the prices, which forget it."""
+    found = [torch.zeros_like(price) if price.grad is None else price.grad for price in prices]
+    for price in prices:
+        price.grad = None
+    return found
 
 
 class Adam:

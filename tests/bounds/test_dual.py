@@ -8,6 +8,8 @@ import torch
 import heliomesh as hm
 from heliomesh.bounds import cells, dual
 from heliomesh.bounds.cells import priced_cells
+from heliomesh.model.endless import cycle_of
+from heliomesh.model.policy import untracked
 from heliomesh.slot.coordination import Coordination
 
 MODES = {
@@ -52,6 +54,21 @@ def test_sparing_gradients_are_the_gradients(mode, seeing):
     assert all(price.abs().max() > 0 for price in found[0][2:])
     for full, spared in zip(*found, strict=True):
         torch.testing.assert_close(spared, full, rtol=1e-12, atol=1e-12)
+
+
+def test_little_memory_changes_the_time_of_an_ascent_only(monkeypatch):
+    problem = hm.build(hm.Scenario.load("tiny").override(MODES["link"]))
+    ample = dual.raise_bound(problem, dual.Effort(20, 10), untracked)
+    made = dual.Dual
+    monkeypatch.setattr(dual, "Dual", lambda *arguments: made(*arguments[:3], True))
+    assert dual.raise_bound(problem, dual.Effort(20, 10), untracked) == pytest.approx(ample, rel=1e-6)
+
+
+def test_values_around_a_cycle_settle_while_prices_rise(monkeypatch):
+    monkeypatch.undo()
+    cycle = cycle_of(hm.build(hm.Scenario.load("ring10")).wide)
+    bound = dual.raise_bound(cycle, dual.Effort(60), untracked) / cycle.slots
+    assert bound > 5.41  # 5.37 where each step begins with nothing
 
 
 @pytest.mark.parametrize("seeing", [False, True])
