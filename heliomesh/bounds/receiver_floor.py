@@ -46,13 +46,12 @@ def receiver_floor(problem: Problem) -> float | None:
     numbers = torch.cat(list(kind_of.values()))
     sizes = torch.bincount(numbers, minlength=len(clusters)).tolist()
     known = {int(device): one for one in device_classes(problem, levels) for device in one.devices}
-    if problem.endless:
-        return math.fsum(
-            size * _cycle_least(problem, cluster, known) for size, cluster in zip(sizes, clusters, strict=True)
-        )
     first = first_laws(problem, levels)
-    terms = [size * _least(problem, cluster, known, first) for size, cluster in zip(sizes, clusters, strict=True)]
-    return math.fsum(terms)
+    least = (
+        _cycle_least(problem, cluster, known) if problem.endless else _least(problem, cluster, known, first)
+        for cluster in clusters
+    )
+    return math.fsum(size * one for size, one in zip(sizes, least, strict=True))
 
 
 def _levels(problem: Problem, clusters: list[Part]) -> int | None:
@@ -100,19 +99,16 @@ def _cycle_least(problem: Problem, cluster: Part, known: dict[int, DeviceClass])
     energies = tuple(one.num_energy for one in classes)
     shape = (problem.channel.levels,) * len(cluster.sites) + energies
     cost = _costs(problem, cluster)
-    rises: list[float] = []
 
     def around(row: Tensor) -> Tensor:
         value = row.reshape(shape)
         for slot in range(problem.slots - 1, -1, -1):
             future = _filled(problem, cluster, classes, value, slot).reshape(-1, *energies)
             value = _chosen(classes, future, cost).reshape(shape)
-        rises.append(float((value.flatten() - row).min()))
         return value.flatten()
 
     nothing = torch.zeros(math.prod(shape), dtype=torch.float64, device=problem.device)
-    settle_values(around, nothing, problem.slots, _CYCLE_TOLERANCE)
-    return max(rises)
+    return float(settle_values(around, nothing, problem.slots, _CYCLE_TOLERANCE)[1])
 
 
 def _costs(problem: Problem, cluster: Part) -> Tensor:

@@ -73,7 +73,7 @@ def moved_channels(value: Tensor, axes: int, kernel: Tensor) -> Tensor:
     return value
 
 
-def _likely(choices: Tensor) -> Tensor:
+def log_sum(choices: Tensor) -> Tensor:
     """Logarithm of the sum of exponentials (...,) of choices (..., action), which become the softmax of themselves.
 
     Exponentials are taken once, and a softmax over few actions is slow.
@@ -105,7 +105,7 @@ class _Recursion(torch.autograd.Function):
                 value = choices.amin(-1)
                 continue
             kept.append(choices.div_(-temperature))
-            value = (_likely(choices) if large else torch.logsumexp(choices, -1)).mul_(-temperature)
+            value = (log_sum(choices) if large else torch.logsumexp(choices, -1)).mul_(-temperature)
         context.programs, context.kept, context.shape, context.large = programs, kept, paid.shape, large
         context.blocks, context.slots = blocks, slots
         return value

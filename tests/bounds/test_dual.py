@@ -97,7 +97,7 @@ def test_less_is_watched_and_then_nothing_as_the_memory_shrinks():
         found = dual._watched(problem, groups, gib)
         watched.append(0 if found is None else max(len(one.axes) for one in found))
         if found is not None:
-            assert dual._ascent(problem, groups, found).num_bytes(sparing=True) <= gib * 2**30
+            assert dual.ascent_bytes(problem, groups, found, sparing=True) <= gib * 2**30
         gib /= 1.5
     assert watched[0] == 4
     assert all(before >= after for before, after in pairwise(watched))
@@ -110,5 +110,4 @@ def test_forty_devices_over_a_thousand_slots_fit_their_limit():
     problem, _, groups = priced(changes, "geometric30")
     watchers = dual._watched(problem, groups, 1.0)
     assert watchers is not None
-    ascent = dual._ascent(problem, groups, watchers)
-    assert ascent.num_bytes(sparing=True) <= 2**30
+    assert dual.ascent_bytes(problem, groups, watchers, sparing=True) <= 2**30
