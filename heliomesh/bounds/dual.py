@@ -509,8 +509,8 @@ def ascent_bytes(problem: Problem, priced: list[Priced], watchers: tuple[Watcher
     width, levels = torch.empty((), dtype=problem.dtype).element_size(), problem.channel.levels
     listed, actions = [one.cost.numel() for one in priced], len(problem.actions)
     blocks, slots = len(np.unique(slot_blocks(problem))) * num_skies(problem), problem.slots
-    states = [len(one.devices) * levels ** len(one.axes) for one in watchers]  # of devices and channels
-    values = [float(count * problem.num_energy) for count in states]
+    states = [float(len(one.devices)) * levels ** len(one.axes) for one in watchers]  # of devices and channels
+    values = [count * problem.num_energy for count in states]
     choices = [value * (1 + actions) for value in values]
     devices = sum(len(one.devices) for one in watchers)
     kernels = devices * problem.num_energy**2 * len(problem.harvest.law.joule)
@@ -519,7 +519,7 @@ def ascent_bytes(problem: Problem, priced: list[Priced], watchers: tuple[Watcher
     if sparing:
         length = _segment_slots(slots)
         programs = sum(values) * slots / length + (_KEPT_SHARE * length + _PASSING_COPIES) * max(choices)
-    return width * (kept + max(_LISTING_COPIES * max(listed, default=0), programs))
+    return float(width * (kept + max(_LISTING_COPIES * max(listed, default=0), programs)))
 
 
 # Measured: allocations of this many bytes per byte that a gradient keeps, since what lies between is not used again.

@@ -29,8 +29,8 @@ def settle_values(
 ) -> tuple[bool, Tensor]:
     """Apply ``around`` until it raises every row (..., state) by a constant of its own.
 
-    Returns whether it came to that, and the best least rise (...,) met on the way. Let a cycle raise any numbers by at
-    least l. Then every further cycle raises them by at least l, so each cycle costs l at least in the long run.
+    Returns whether it came to that, and the best least rise (...,) met on the way. Let a cycle raise any numbers by
+    at least l. Then every further cycle does, so each cycle costs l at least in the long run.
     """
     best = torch.full_like(value[..., 0], -torch.inf)
     for number in range(most_rounds(slots)):
