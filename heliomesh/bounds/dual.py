@@ -44,7 +44,7 @@ from torch.utils.checkpoint import checkpoint
 from heliomesh.bounds.cells import Priced, expected_prices, listed_entries, priced_cells
 from heliomesh.bounds.minorant import DeviceClass, device_classes, dividing_levels, first_laws
 from heliomesh.bounds.soft_cells import expected_least
-from heliomesh.bounds.soft_programs import SoftPrograms, moved_channels
+from heliomesh.bounds.soft_programs import SoftPrograms, mean_over_channels, moved_channels
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB
 from heliomesh.grid.best_response import descend, even_laws
 from heliomesh.grid.cycle_fixed_point import settle_values
@@ -300,7 +300,7 @@ class Dual:
                 elif bool(which.any()):
                     value = self._floor(alike, paid[:, which], len(watchers.axes))
                     value = (value * first[watchers.devices[which]].unsqueeze(1)).sum(-1)
-                    total += float(self._over_channels(value, len(watchers.axes)).sum())
+                    total += float(mean_over_channels(self.problem, value, len(watchers.axes)).sum())
         return total
 
     def _floor(self, alike: DeviceClass, paid: Tensor, axes: int) -> Tensor:
@@ -348,13 +348,6 @@ class Dual:
         by_sky = paid.reshape(-1, self.skies, *paid.shape[1:])[self.blocks[slot]].movedim(0, 2)
         price = by_sky.reshape(-1, self.skies, paid.shape[-1])  # (device · channel state, sky, action)
         return alike.spent(future, price).reshape(value.shape)
-
-    def _over_channels(self, value: Tensor, axes: int) -> Tensor:
-        """Mean over the stationary law of the channels watched; (device, channel state) → (device, 1)."""
-        levels, law = self.problem.channel.levels, self.problem.channel.stationary.to(value.dtype)
-        for _ in range(axes):
-            value = torch.einsum("dlr,l->dr", value.reshape(len(value), levels, -1), law)
-        return value
 
     def value(self, prices: list[Tensor], temperature: float) -> Tensor:
         """The bound: with hard minima at temperature 0, else with soft ones, which are smooth and below them."""
@@ -411,7 +404,7 @@ class Dual:
             arguments = paid, value, blocks, slots[begin : begin + length], temperature
             value = _recomputed(programs.values, *arguments) if spared else programs.values(*arguments)
         value = (value * problem.initial_energy_law[devices].unsqueeze(1)).sum(-1)
-        return self._over_channels(value, len(watchers.axes)).sum()
+        return mean_over_channels(problem, value, len(watchers.axes)).sum()
 
     def _around(self, watchers: Watchers, programs: SoftPrograms, paid: Tensor, temperature: float) -> Tensor:
         """Σ_j of what devices pay in a cycle on average: the mean rise of their values around it.

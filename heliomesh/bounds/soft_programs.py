@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.grid.single_device import DevicePrograms
+from heliomesh.model.problem import Problem
 from heliomesh.model.threads import is_small
 
 
@@ -70,6 +71,14 @@ def moved_channels(value: Tensor, axes: int, kernel: Tensor) -> Tensor:
     for axis in range(axes):
         apart = value.reshape(len(value) * len(kernel) ** axis, len(kernel), -1)
         value = (kernel @ apart).reshape(value.shape)
+    return value
+
+
+def mean_over_channels(problem: Problem, value: Tensor, axes: int) -> Tensor:
+    """Mean over the stationary law of the channels watched; (device, channel states × rest) → (device, rest)."""
+    law = problem.channel.stationary.to(value)
+    for _ in range(axes):
+        value = torch.einsum("dlr,l->dr", value.reshape(len(value), len(law), -1), law)
     return value
 
 

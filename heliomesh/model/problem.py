@@ -577,6 +577,6 @@ def with_tensors(holder: _Holder, change: Callable[[Tensor], Tensor]) -> _Holder
     elif type(found) is tuple:
         found = tuple(with_tensors(entry, change) for entry in found)
     elif is_dataclass(found):
-        own = (with_tensors(getattr(found, field.name), change) for field in fields(found))
-        found = type(found)(*own)  # sooner done than `replace`
+        kind: Any = type(found)  # sooner made anew than by `replace`
+        found = kind(*(with_tensors(getattr(found, field.name), change) for field in fields(found)))
     return cast(_Holder, found)
