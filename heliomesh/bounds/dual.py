@@ -44,7 +44,7 @@ from torch.utils.checkpoint import checkpoint
 from heliomesh.bounds.cells import Priced, expected_prices, listed_entries, priced_cells
 from heliomesh.bounds.minorant import DeviceClass, device_classes, dividing_levels, first_laws
 from heliomesh.bounds.soft_cells import expected_least
-from heliomesh.bounds.soft_programs import SoftPrograms, moved_channels
+from heliomesh.bounds.soft_programs import SoftPrograms, mean_over_channels, moved_channels
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB
 from heliomesh.grid.best_response import descend, even_laws
 from heliomesh.grid.cycle_fixed_point import settle_values
@@ -129,25 +129,21 @@ _QUICK_PROGRAMS = 5_000_000  # values of all devices' programs
 def raise_bound(problem: Problem, effort: Effort, track: Track) -> float:
     """A certified bound on the total cost of the simulated process over the horizon, or the mean one of a cycle."""
     with fitting_threads(problem):
-        return _raised(problem, effort, track)
-
-
-def _raised(problem: Problem, effort: Effort, track: Track) -> float:
-    wide = problem.wide
-    rough, priced = _rough(wide), priced_cells(wide, Coordination(wide))
-    narrow = [one.to(rough.dtype) for one in priced]
-    blind = _dual(rough, narrow, _unwatched(rough), effort)
-    first = blind.first_prices(_first_laws(rough, track))
-    prices = blind.ascend(first, effort.steps, track, "dual bound")
-    exact = _dual(wide, priced, _unwatched(wide), effort)
-    bound = exact.certified(prices)
-    watched = _watched(rough, narrow, effort.memory_gib) if priced and effort.channel_steps else None
-    if watched is not None:
-        seeing = _dual(rough, narrow, watched, effort)
-        wider = [price.expand(-1, problem.channel.levels, -1, -1, -1).clone() for price in prices]
-        better = seeing.ascend(wider, effort.channel_steps, track, "channel prices")
-        bound = max(bound, _dual(wide, priced, watched, effort).certified(better))
-    return bound
+        wide = problem.wide
+        rough, priced = _rough(wide), priced_cells(wide, Coordination(wide))
+        narrow, unwatched = [one.to(rough.dtype) for one in priced], _unwatched(wide)
+        # a few zero-hop best responses, only a starting point
+        sweeps = descend(rough, cost_form(rough), even_laws(rough), _DESCENT_SWEEPS, track, "action laws")
+        blind = _dual(rough, narrow, unwatched, effort)
+        prices = blind.ascend(blind.first_prices(sweeps.laws), effort.steps, track, "dual bound")
+        bound = _dual(wide, priced, unwatched, effort).certified(prices)
+        watched = _watched(rough, narrow, effort.memory_gib) if priced and effort.channel_steps else None
+        if watched is not None:
+            wider = [price.expand(-1, problem.channel.levels, -1, -1, -1).clone() for price in prices]
+            seeing = _dual(rough, narrow, watched, effort)
+            better = seeing.ascend(wider, effort.channel_steps, track, "channel prices")
+            bound = max(bound, _dual(wide, priced, watched, effort).certified(better))
+        return bound
 
 
 def _rough(problem: Problem) -> Problem:
@@ -166,14 +162,8 @@ def rough_levels(problem: Problem) -> int:
     return problem.battery.levels if problem.grid_is_exact else dividing_levels(problem, _ROUGH_LEVELS)
 
 
-def _first_laws(problem: Problem, track: Track) -> Tensor:
-    """Laws of actions after a few zero-hop best responses, only a starting point; (slot, device, action)."""
-    form = cost_form(problem)
-    return descend(problem, form, even_laws(problem), _DESCENT_SWEEPS, track, "action laws").laws
-
-
 def _dual(problem: Problem, priced: list[Priced], watchers: tuple[Watchers, ...], effort: Effort) -> "Dual":
-    sparing = _ascent(problem, priced, watchers).num_bytes(sparing=False) > effort.memory_gib * 2**30
+    sparing = ascent_bytes(problem, priced, watchers, sparing=False) > effort.memory_gib * 2**30
     return Dual(problem, priced, watchers, sparing)
 
 
@@ -183,14 +173,7 @@ _ROUGH_SLOTS = 64
 _DESCENT_SWEEPS = 3
 
 
-def _ascent(problem: Problem, priced: list[Priced], watchers: tuple[Watchers, ...]) -> "Ascent":
-    levels = problem.channel.levels
-    programs = tuple((len(one.devices), levels ** len(one.axes)) for one in watchers)
-    return Ascent(problem, tuple(one.cost.numel() for one in priced), programs)
-
-
-_FIRST_RATE, _LAST_RATE = 0.03, 0.001
-_FIRST_TEMPERATURE, _LAST_TEMPERATURE = 0.05, 0.001
+_RATES, _TEMPERATURES = (0.03, 0.001), (0.05, 0.001)
 
 
 def _unwatched(problem: Problem) -> tuple[Watchers, ...]:
@@ -220,7 +203,7 @@ def _watched(problem: Problem, priced: list[Priced], memory_gib: float) -> tuple
         for device, sites in enumerate(by_site):
             by_count.setdefault(min(len(sites), watched), []).append(device)
         found = tuple(_watchers(problem, count, devices, by_site) for count, devices in sorted(by_count.items()))
-        if _ascent(problem, priced, found).num_bytes(sparing=True) <= memory_gib * 2**30:
+        if ascent_bytes(problem, priced, found, sparing=True) <= memory_gib * 2**30:
             return found
     return None
 
@@ -256,9 +239,9 @@ class Dual:
         """Block of every slot; (slot,)."""
         return torch.from_numpy(slot_blocks(self.problem)).to(self.problem.device)
 
-    @property
+    @cached_property
     def skies(self) -> int:
-        """Weather levels that all devices see and prices move with; 1 where each has a weather of its own."""
+        """Weather levels that prices move with."""
         return num_skies(self.problem)
 
     @cached_property
@@ -285,13 +268,13 @@ class Dual:
         prices = [price.clone().requires_grad_() for price in prices]
         adam = Adam(prices)
         best, kept = -torch.inf, prices
-        for step in track(range(steps), what, steps):
-            fade = step / max(steps - 1, 1)
-            temperature = _FIRST_TEMPERATURE * (_LAST_TEMPERATURE / _FIRST_TEMPERATURE) ** fade
-            adam.ascend(
-                torch.autograd.grad(self.value(prices, temperature), prices),
-                _FIRST_RATE * (_LAST_RATE / _FIRST_RATE) ** fade,
-            )
+        schedule = zip(falling(*_TEMPERATURES, steps), falling(*_RATES, steps), strict=True)
+        for step, (temperature, rate) in enumerate(track(schedule, what, steps)):
+            # not torch.autograd.grad: it refuses `_recomputed`, and passes by the hooks of `_around`
+            self.value(prices, temperature).backward()  # type: ignore[no-untyped-call]
+            adam.ascend([price.grad for price in prices if price.grad is not None], rate)
+            for price in prices:
+                price.grad = None
             if step % 10 == 9 or step == steps - 1:
                 with torch.no_grad():
                     hard = float(self.value(prices, 0.0))
@@ -317,7 +300,7 @@ class Dual:
                 elif bool(which.any()):
                     value = self._floor(alike, paid[:, which], len(watchers.axes))
                     value = (value * first[watchers.devices[which]].unsqueeze(1)).sum(-1)
-                    total += float(self._over_channels(value, len(watchers.axes)).sum())
+                    total += float(mean_over_channels(self.problem, value, len(watchers.axes)).sum())
         return total
 
     def _floor(self, alike: DeviceClass, paid: Tensor, axes: int) -> Tensor:
@@ -343,24 +326,17 @@ class Dual:
         return value
 
     def _cycle_floor(self, alike: DeviceClass, paid: Tensor, axes: int) -> Tensor:
-        """Lower bounds on what devices pay in a cycle on average (device,); paid as in `_floor`.
-
-        Let a cycle raise any numbers by at least l. Then every further cycle raises them by at least l, so each cycle
-        costs l at least in the long run. The best l met on the way to numbers that have settled is taken.
-        """
+        """Lower bounds on what devices pay in a cycle on average (device,); paid as in `_floor`."""
         _, devices, states, _ = paid.shape
-        best = torch.full((devices,), -torch.inf, dtype=paid.dtype, device=paid.device)
 
         def around(rows: Tensor) -> Tensor:
             value = rows.reshape(devices, states, -1)
             for slot in range(self.problem.slots - 1, -1, -1):
                 value = self._before(alike, paid, value, slot, axes)
-            torch.maximum(best, (value.flatten(1) - rows).amin(1), out=best)
             return value.flatten(1)
 
         nothing = torch.zeros(devices, states * alike.num_energy, dtype=paid.dtype, device=paid.device)
-        settle_values(around, nothing, self.problem.slots)
-        return best
+        return settle_values(around, nothing, self.problem.slots)[1]
 
     def _before(self, alike: DeviceClass, paid: Tensor, value: Tensor, slot: int, axes: int) -> Tensor:
         """Numbers below a slot's values, from those below the next slot's; (device, channel state, energy)."""
@@ -372,13 +348,6 @@ class Dual:
         by_sky = paid.reshape(-1, self.skies, *paid.shape[1:])[self.blocks[slot]].movedim(0, 2)
         price = by_sky.reshape(-1, self.skies, paid.shape[-1])  # (device · channel state, sky, action)
         return alike.spent(future, price).reshape(value.shape)
-
-    def _over_channels(self, value: Tensor, axes: int) -> Tensor:
-        """Mean over the stationary law of the channels watched; (device, channel state) → (device, 1)."""
-        levels, law = self.problem.channel.levels, self.problem.channel.stationary.to(value.dtype)
-        for _ in range(axes):
-            value = torch.einsum("dlr,l->dr", value.reshape(len(value), levels, -1), law)
-        return value
 
     def value(self, prices: list[Tensor], temperature: float) -> Tensor:
         """The bound: with hard minima at temperature 0, else with soft ones, which are smooth and below them."""
@@ -429,15 +398,13 @@ class Dual:
         value = torch.zeros(len(devices), paid.shape[2], problem.num_energy, dtype=paid.dtype, device=paid.device)
         paid = paid.reshape(-1, self.skies, *paid.shape[1:]).movedim(1, 3)
         blocks, slots = self.blocks.tolist(), range(problem.slots - 1, -1, -1)
-        if not self.sparing:
-            value = programs.values(paid, value, blocks, slots, temperature)
-        else:
-            length = _segment_slots(problem.slots)
-            for begin in range(0, problem.slots, length):
-                segment = slots[begin : begin + length]
-                value = _recomputed(programs.values, paid, value, blocks, segment, temperature)
+        spared = self.sparing and torch.is_grad_enabled()
+        length = _segment_slots(problem.slots) if spared else problem.slots
+        for begin in range(0, problem.slots, length):
+            arguments = paid, value, blocks, slots[begin : begin + length], temperature
+            value = _recomputed(programs.values, *arguments) if spared else programs.values(*arguments)
         value = (value * problem.initial_energy_law[devices].unsqueeze(1)).sum(-1)
-        return self._over_channels(value, len(watchers.axes)).sum()
+        return mean_over_channels(problem, value, len(watchers.axes)).sum()
 
     def _around(self, watchers: Watchers, programs: SoftPrograms, paid: Tensor, temperature: float) -> Tensor:
         """Σ_j of what devices pay in a cycle on average: the mean rise of their values around it.
@@ -497,6 +464,11 @@ class Dual:
         return total.reshape(blocks, len(watchers.devices), -1, actions)
 
 
+def falling(first: float, last: float, steps: int) -> list[float]:
+    """A number of every step of an ascent, falling by the same factor each time."""
+    return [first * (last / first) ** (step / max(steps - 1, 1)) for step in range(steps)]
+
+
 class Adam:
     """Gradient ascent with a step size of its own for every number (Kingma and Ba, 2015), at their default decays.
 
@@ -522,33 +494,25 @@ class Adam:
 _MEAN_DECAY, _SQUARE_DECAY, _LEAST_SPREAD = 0.9, 0.999, 1e-8
 
 
-@dataclass(frozen=True)
-class Ascent:
-    """Sizes that decide how much memory an ascent takes."""
+def ascent_bytes(problem: Problem, priced: list[Priced], watchers: tuple[Watchers, ...], sparing: bool) -> float:
+    """Peak memory: cost tables, prices paid, one block of minima, and what gradients keep of all slots.
 
-    problem: Problem
-    listed: tuple[int, ...]  # entries of the cost tables of every priced group
-    programs: tuple[tuple[int, int], ...]  # devices and channel states of every group of own programs
-
-    def num_bytes(self, sparing: bool) -> float:
-        """Peak memory: cost tables, prices paid, one block of minima, and what gradients keep of all slots.
-
-        A sparing gradient keeps values where segments begin, and one segment at a time.
-        """
-        problem, width = self.problem, torch.empty((), dtype=self.problem.dtype).element_size()
-        blocks, slots = len(np.unique(slot_blocks(problem))) * num_skies(problem), problem.slots
-        values = [float(devices * states * problem.num_energy) for devices, states in self.programs]
-        choices = [value * (1 + len(problem.actions)) for value in values]
-        paid = sum(devices * states * blocks * len(problem.actions) for devices, states in self.programs)
-        kernels = (
-            sum(devices for devices, _ in self.programs) * problem.num_energy**2 * len(problem.harvest.law.joule)
-        )
-        kept = float(sum(self.listed)) + _PAID_COPIES * paid + kernels
-        programs = _KEPT_SHARE * slots * sum(choices)
-        if sparing:
-            length = _segment_slots(slots)
-            programs = sum(values) * slots / length + (_KEPT_SHARE * length + _PASSING_COPIES) * max(choices)
-        return width * (kept + max(_LISTING_COPIES * max(self.listed, default=0), programs))
+    A sparing gradient keeps values where segments begin, and one segment at a time.
+    """
+    width, levels = torch.empty((), dtype=problem.dtype).element_size(), problem.channel.levels
+    listed, actions = [one.cost.numel() for one in priced], len(problem.actions)
+    blocks, slots = len(np.unique(slot_blocks(problem))) * num_skies(problem), problem.slots
+    states = [float(len(one.devices)) * levels ** len(one.axes) for one in watchers]  # of devices and channels
+    values = [count * problem.num_energy for count in states]
+    choices = [value * (1 + actions) for value in values]
+    devices = sum(len(one.devices) for one in watchers)
+    kernels = devices * problem.num_energy**2 * len(problem.harvest.law.joule)
+    kept = float(sum(listed)) + _PAID_COPIES * sum(states) * blocks * actions + kernels
+    programs = _KEPT_SHARE * slots * sum(choices)
+    if sparing:
+        length = _segment_slots(slots)
+        programs = sum(values) * slots / length + (_KEPT_SHARE * length + _PASSING_COPIES) * max(choices)
+    return float(width * (kept + max(_LISTING_COPIES * max(listed, default=0), programs)))
 
 
 # Measured: allocations of this many bytes per byte that a gradient keeps, since what lies between is not used again.
@@ -569,7 +533,5 @@ def _recomputed(function: Callable[..., Tensor], *arguments: object) -> Tensor:
     The reentrant kind records nothing at all before that. The other kind leaves a small record of every operation,
     and such records between large tensors keep their memory from being used again.
     """
-    if not torch.is_grad_enabled():
-        return function(*arguments)
     found: Tensor = checkpoint(function, *arguments, use_reentrant=True, preserve_rng_state=False)
     return found

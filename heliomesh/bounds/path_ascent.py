@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.bounds.dual import Adam
-from heliomesh.bounds.path_dual import PathDual, rates, temperatures
+from heliomesh.bounds.path_dual import PathDual, schedule
 from heliomesh.bounds.paths import Paths
 from heliomesh.bounds.soft_programs import SoftPrograms
 from heliomesh.model.policy import Track
@@ -66,8 +66,8 @@ class PathAscent:
     def _prices(self, dual: PathDual, steps: int, track: Track) -> list[Tensor]:
         """Prices (path × slot, receiver, heard, action) per group; idling has none, as in `PathDual.ascend`."""
         prices = dual.first_prices()
-        adam, schedule = Adam(prices), zip(temperatures(steps), rates(steps), strict=True)
-        for temperature, rate in track(schedule, "paths", steps) if prices else ():
+        adam = Adam(prices)
+        for temperature, rate in track(schedule(steps), "paths", steps) if prices else ():
             adam.ascend(list(self._gradients(dual, prices, temperature)), rate)
         return [price - price[..., :1] for price in prices]
 

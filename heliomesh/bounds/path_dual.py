@@ -16,41 +16,31 @@ These are listed a piece of slots at a time, and kept only where they are few: t
 the probability of actions under a softmax, as in `soft_cells.py`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from heliomesh.bounds.dual import Adam
+from heliomesh.bounds.dual import Adam, falling
 from heliomesh.bounds.minorant import DeviceClass, device_classes, first_laws
 from heliomesh.bounds.paths import Paths
-from heliomesh.bounds.soft_cells import marginals
+from heliomesh.bounds.soft_cells import joint_sums, marginals, with_slope
+from heliomesh.bounds.soft_programs import log_sum
 from heliomesh.grid.single_device import reached_values
 from heliomesh.model.policy import Track
 from heliomesh.model.problem import Problem, interpolated
 from heliomesh.slot.coordination import Coordination, Group
 
-_FIRST_RATE, _LAST_RATE = 0.05, 0.002
-_FIRST_TEMPERATURE, _LAST_TEMPERATURE = 0.01, 0.0007
+_RATES, _TEMPERATURES = (0.05, 0.002), (0.01, 0.0007)  # first and last, where the largest weight of the cost is 1
 _PIECE_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 28}  # joint actions of receivers and slots that are listed at a time
 KEPT_ENTRIES = {"cpu": 1 << 23, "cuda": 1 << 27}  # that are listed once
 
 
-def temperatures(steps: int) -> list[float]:
-    """Temperature of the soft minima in every step of an ascent, where the largest weight of the cost is 1."""
-    return _falling(_FIRST_TEMPERATURE, _LAST_TEMPERATURE, steps)
-
-
-def rates(steps: int) -> list[float]:
-    """Rate of every step of an ascent, where the largest weight of the cost is 1."""
-    return _falling(_FIRST_RATE, _LAST_RATE, steps)
-
-
-def _falling(first: float, last: float, steps: int) -> list[float]:
-    return [first * (last / first) ** (step / max(steps - 1, 1)) for step in range(steps)]
+def schedule(steps: int) -> Iterable[tuple[float, float]]:
+    """Temperature of the soft minima and rate of every step of an ascent."""
+    return zip(falling(*_TEMPERATURES, steps), falling(*_RATES, steps), strict=True)
 
 
 def filled(problem: Problem, devices: Tensor, value: Tensor, phase: Tensor) -> Tensor:
@@ -119,8 +109,7 @@ class PathDual:
         if not prices:
             return prices
         adam = Adam(prices)
-        schedule = zip(temperatures(steps), rates(steps), strict=True)
-        for temperature, rate in track(schedule, what, steps):
+        for temperature, rate in track(schedule(steps), what, steps):
             gradients = torch.autograd.grad(self.value(prices, temperature).sum(), prices)
             adam.ascend(gradients, rate)
         # idling has no price: receivers' part then varies less with the path, and the bound is the same
@@ -135,9 +124,22 @@ class PathDual:
         shape = (len(self.paths), self.problem.slots)
         total = torch.zeros(shape, dtype=self.problem.dtype, device=self.problem.device)
         for group, price in zip(self.coordination.groups, prices, strict=True):
-            least: Tensor = _Minima.apply(price, self, group, temperature)  # type: ignore[no-untyped-call]
-            total = total + least.reshape(shape)
+            total = total + self._least(price, group, temperature).reshape(shape)
         return total
+
+    def _least(self, price: Tensor, group: Group, temperature: float) -> Tensor:
+        """Σ_i min_p (f_i − Σ_j g_ij) of a group of receivers, piece by piece; (path × slot,)."""
+        with torch.no_grad():
+            least, taken = price.new_empty(len(price)), torch.empty_like(price)
+            for rows, cost in self.pieces(group):
+                paid = joint_sums(price[rows].unbind(2))
+                if temperature == 0:
+                    least[rows] = (cost - paid).amin(-1).sum(1)
+                    continue
+                likely = (paid - cost).div_(temperature)
+                least[rows] = log_sum(likely).sum(1).mul_(-temperature)
+                taken[rows] = marginals(likely, group.heard, price.shape[-1])
+        return with_slope(price, least, taken) if temperature else least
 
     def paid(self, prices: list[Tensor]) -> Tensor:
         """What devices pay; (slot, device, path, action)."""
@@ -202,44 +204,8 @@ class PathDual:
         return torch.lerp(coarse[..., low], coarse[..., above], place - low).reshape(len(coarse), -1)
 
 
-def _joint(price: Tensor) -> Tensor:
-    """Σ_j g_ij for all joint actions; (path × slot, receiver, heard, action) → (path × slot, receiver, joint)."""
-    slots, receivers, heard, _ = price.shape
-    total = price[:, :, 0]
-    for own in range(1, heard):
-        total = (total.unsqueeze(-1) + price[:, :, own].unsqueeze(2)).reshape(slots, receivers, -1)
-    return total
-
-
 def _soft_least(values: Tensor, temperature: float) -> Tensor:
     """Minimum over the last axis; a soft one at a positive temperature. The values are used up."""
     if temperature == 0:
         return values.amin(-1)
     return -temperature * torch.logsumexp(values.div_(-temperature), dim=-1)
-
-
-class _Minima(torch.autograd.Function):
-    """Σ_i min_p (f_i − Σ_j g_ij) of a group of receivers; price (path × slot, ...) → (path × slot,)."""
-
-    @staticmethod
-    def forward(context: Any, price: Tensor, dual: PathDual, group: Group, temperature: float) -> Tensor:
-        """Piece by piece; the probabilities of actions are found on the way."""
-        least = price.new_empty(len(price))
-        taken = torch.empty_like(price) if temperature > 0 else None
-        for rows, cost in dual.pieces(group):
-            if taken is None:
-                least[rows] = (cost - _joint(price[rows])).amin(-1).sum(1)
-                continue
-            table = (_joint(price[rows]) - cost).div_(temperature)
-            highest = table.amax(-1, keepdim=True)
-            likely = table.sub_(highest).exp_()
-            total = likely.sum(-1, keepdim=True)
-            least[rows] = (total.log() + highest).sum((1, 2)).mul_(-temperature)
-            taken[rows] = marginals(likely.div_(total), group.heard, price.shape[-1])
-        context.taken = taken
-        return least
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """The probabilities of actions, with their sign."""
-        return -context.taken * gradients[0].reshape(-1, 1, 1, 1), None, None, None

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from heliomesh.bounds.path_dual import PathDual, filled
 from heliomesh.bounds.paths import Paths
-from heliomesh.grid.contraction import contract_axis
+from heliomesh.bounds.soft_programs import mean_over_channels, moved_channels
 from heliomesh.grid.single_device import reached_values
 from heliomesh.model.problem import Problem, interpolated
 
@@ -163,20 +163,9 @@ def _differences(problem: Problem, told: Problem, own: Watched, paths: Paths) ->
                 then = filled(told, own.devices, at(value, slot + 1), paths.phase[:, slot])
             else:
                 then = at(mean, slot + 1)  # harvests are not foretold, or not by the law
-            value = _expected(problem, mean, axes)
+            value = moved_channels(mean, axes, problem.channel.kernel.to(mean))
             found[slot] = then - at(value, slot)
         value = (reached_values(problem, own.devices, value) + price + idle).amin(-1)
     first = (at(value, 0) * told.initial_energy_law[own.devices].unsqueeze(1)).sum((0, 2))
-    law = problem.channel.stationary.to(value)
-    for _ in range(axes):
-        value = torch.einsum("l,dlr->dr", law, value.reshape(devices, len(law), -1))
-    mean = (value.reshape(devices, -1) * problem.initial_energy_law[own.devices]).sum()
+    mean = (mean_over_channels(problem, value.flatten(1), axes) * problem.initial_energy_law[own.devices]).sum()
     return found, first - mean
-
-
-def _expected(problem: Problem, value: Tensor, axes: int) -> Tensor:
-    """E[value | channels now]; (device, joint level, energy) likewise."""
-    apart = value.reshape(len(value), *(problem.channel.levels,) * axes, -1)
-    for axis in range(axes):
-        apart = contract_axis(apart, 1 + axis, problem.channel.kernel.to(value))
-    return apart.reshape(value.shape)

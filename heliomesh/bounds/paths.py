@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from heliomesh.common.streams import stream
+from heliomesh.grid.shared_sky import certain
 from heliomesh.model.problem import Problem
 from heliomesh.physics.chain import draw
-from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay, memoryless, under_known_clouds
+from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay, under_known_clouds
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def along(problem: Problem, level: Tensor, start: Tensor, sky: Sky) -> Paths:
         if law.clouds is not None:
             joule = joule * torch.from_numpy(law.clouds).to(joule).reshape(1, -1, 1)
         values, phase = torch.unique(joule, return_inverse=True)
-        return Paths(replace(problem, harvest=_certain(law, values)), level, phase, untold)
+        return Paths(replace(problem, harvest=certain(law, values)), level, phase, untold)
     by_slot = torch.from_numpy(law.phase_of_slot).to(problem.device).expand_as(untold)
     told, phase = law, by_slot
     if law.sky != "independent":
@@ -106,24 +107,8 @@ def _under(law: HarvestLaw, phase: Tensor, sky: Sky) -> tuple[HarvestLaw, Tensor
     """The law given a shared sky, and its phases (path, slot); under a common sky harvests are certain."""
     if law.sky == "common":
         values, told = torch.unique(law.joule[phase, sky.weather, sky.atom], return_inverse=True)
-        return _certain(law, values), told
+        return certain(law, values), told
     joule, prob = law.joule.flatten(0, 1).unsqueeze(1), law.prob.flatten(0, 1).unsqueeze(1)
     alone, first = torch.ones_like(law.kernel[:1, :1]), np.zeros_like(law.phase_of_slot)
     told_law = replace(law, joule=joule, prob=prob, kernel=alone, phase_of_slot=first)
     return told_law, phase * law.num_weather + sky.weather
-
-
-def _certain(law: HarvestLaw, joule: Tensor) -> HarvestLaw:
-    """A law with a phase for every certain harvest (phase,), before scaling."""
-    values = joule.cpu().numpy()[:, None]
-    first = np.zeros(len(law.phase_of_slot), dtype=np.int64)
-    made = memoryless(values, np.ones_like(values), law.scale.tolist(), first)
-    place = joule.device
-    return replace(
-        made,
-        joule=made.joule.to(place),
-        prob=made.prob.to(place),
-        scale=law.scale,
-        kernel=made.kernel.to(place),
-        sky=law.sky,
-    )

@@ -10,6 +10,7 @@ heard have small tables.
 """
 
 import math
+from functools import reduce
 from itertools import product
 
 import torch
@@ -46,13 +47,9 @@ def receiver_floor(problem: Problem) -> float | None:
     numbers = torch.cat(list(kind_of.values()))
     sizes = torch.bincount(numbers, minlength=len(clusters)).tolist()
     known = {int(device): one for one in device_classes(problem, levels) for device in one.devices}
-    if problem.endless:
-        return math.fsum(
-            size * _cycle_least(problem, cluster, known) for size, cluster in zip(sizes, clusters, strict=True)
-        )
     first = first_laws(problem, levels)
-    terms = [size * _least(problem, cluster, known, first) for size, cluster in zip(sizes, clusters, strict=True)]
-    return math.fsum(terms)
+    least = (_least(problem, cluster, known, first) for cluster in clusters)
+    return math.fsum(size * one for size, one in zip(sizes, least, strict=True))
 
 
 def _levels(problem: Problem, clusters: list[Part]) -> int | None:
@@ -73,46 +70,34 @@ def _levels(problem: Problem, clusters: list[Part]) -> int | None:
 
 
 def _least(problem: Problem, cluster: Part, known: dict[int, DeviceClass], first: Tensor) -> float:
-    """Bound on one receiver's term over the horizon."""
-    devices, classes = cluster.devices, [known[device] for device in cluster.devices]
-    cost = _costs(problem, cluster)
-    shape = (problem.channel.levels,) * len(cluster.sites) + tuple(one.num_energy for one in classes)
-    value, slot = torch.zeros(shape, dtype=torch.float64, device=problem.device), problem.slots - 1
+    """Bound on one receiver's term over the horizon, or in a cycle on average: the best least rise."""
+    classes, cost, slots = [known[device] for device in cluster.devices], _costs(problem, cluster), problem.slots
+    energies = tuple(one.num_energy for one in classes)
+    shape = (problem.channel.levels,) * len(cluster.sites) + energies
+    value = torch.zeros(shape, dtype=torch.float64, device=problem.device)
+
+    def before(value: Tensor, slot: int) -> Tensor:
+        """Numbers below a slot's values."""
+        if problem.endless or slot < slots - 1:
+            value = _filled(problem, cluster, classes, value, slot)
+        return _chosen(classes, value.reshape(-1, *energies), cost).reshape(shape)
+
+    def around(row: Tensor) -> Tensor:
+        """Numbers below a cycle's values."""
+        return reduce(before, range(slots - 1, -1, -1), row.reshape(shape)).flatten()
+
+    if problem.endless:
+        return float(settle_values(around, value.flatten(), slots, _CYCLE_TOLERANCE)[1])
+    slot = slots - 1
     while slot >= 0:
-        future = value
-        if slot < problem.slots - 1:
-            future = _filled(problem, cluster, classes, value, slot)
-        after = _chosen(classes, future.reshape(-1, *shape[len(cluster.sites) :]), cost).reshape(shape)
+        after = before(value, slot)
         rise = after - value
         value, slot = after, slot - 1
         if problem.is_steady and float(rise.max() - rise.min()) <= _TOLERANCE:
             value, slot = value + (slot + 1) * float(rise.min()), -1
-    for _ in cluster.sites:
-        value = torch.tensordot(problem.channel.stationary, value, dims=([0], [0]))
-    for device in devices:
-        value = torch.tensordot(first[device], value, dims=([0], [0]))
+    for law in [problem.channel.stationary for _ in cluster.sites] + [first[device] for device in cluster.devices]:
+        value = torch.tensordot(law, value, dims=([0], [0]))
     return float(value)
-
-
-def _cycle_least(problem: Problem, cluster: Part, known: dict[int, DeviceClass]) -> float:
-    """Bound on one receiver's term in a cycle on average: the best least rise, as in `dual.py`."""
-    classes = [known[device] for device in cluster.devices]
-    energies = tuple(one.num_energy for one in classes)
-    shape = (problem.channel.levels,) * len(cluster.sites) + energies
-    cost = _costs(problem, cluster)
-    rises: list[float] = []
-
-    def around(row: Tensor) -> Tensor:
-        value = row.reshape(shape)
-        for slot in range(problem.slots - 1, -1, -1):
-            future = _filled(problem, cluster, classes, value, slot).reshape(-1, *energies)
-            value = _chosen(classes, future, cost).reshape(shape)
-        rises.append(float((value.flatten() - row).min()))
-        return value.flatten()
-
-    nothing = torch.zeros(math.prod(shape), dtype=torch.float64, device=problem.device)
-    settle_values(around, nothing, problem.slots, _CYCLE_TOLERANCE)
-    return max(rises)
 
 
 def _costs(problem: Problem, cluster: Part) -> Tensor:

@@ -6,6 +6,8 @@ The derivative by g_cj(a) is minus the probability of p_j = a under the softmax 
 way, one block of slots at a time, so nothing as large as a cell's table is kept.
 """
 
+from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 import torch
@@ -19,36 +21,44 @@ def expected_least(one: Priced, price: Tensor, temperature: float) -> Tensor:
 
     price (block, level or 1, cell, heard, action). Hard minima at temperature 0.
     """
-    found: Tensor = _Minima.apply(price, one, temperature)  # type: ignore[no-untyped-call]
-    return found
-
-
-class _Minima(torch.autograd.Function):
-    """`expected_least`."""
-
-    @staticmethod
-    def forward(context: Any, price: Tensor, one: Priced, temperature: float) -> Tensor:
-        """Block by block."""
+    with torch.no_grad():
         if temperature == 0:
             return torch.stack([one.channel_prob @ (one.cost - _paid(one, now)).amin(-1).sum(1) for now in price])
         least, taken = zip(*(_soft_least(one, now, temperature) for now in price), strict=True)
-        context.save_for_backward(torch.stack(taken))
-        return torch.stack(least)
+    return with_slope(price, torch.stack(least), torch.stack(taken))
+
+
+def with_slope(price: Tensor, least: Tensor, taken: Tensor) -> Tensor:
+    """Minima (row,) whose derivative by prices (row, ...) is minus the probability that these are paid."""
+    found: Tensor = _WithSlope.apply(price, least, taken)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _WithSlope(torch.autograd.Function):
+    """`with_slope`."""
+
+    @staticmethod
+    def forward(context: Any, price: Tensor, least: Tensor, taken: Tensor) -> Tensor:
+        """The minima as they are."""
+        context.save_for_backward(taken)
+        return least.clone()
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """The probabilities of actions, with their sign."""
         (taken,) = context.saved_tensors
-        return -taken * gradients[0].reshape(-1, 1, 1, 1, 1), None, None
+        return -taken * gradients[0].reshape(-1, *(1,) * (taken.ndim - 1)), None, None
 
 
 def _paid(one: Priced, price: Tensor) -> Tensor:
     """Σ_j g_cj of all joint actions; price (level or 1, cell, heard, action) → (channel state or 1, cell, joint)."""
-    paid = price.new_zeros(1, price.shape[1], 1)
-    for axis in range(one.heard):
-        seen = price[one.level[:, axis], :, axis] if len(price) > 1 else price[:, :, axis]
-        paid = (paid.unsqueeze(-1) + seen.unsqueeze(2)).flatten(2)
-    return paid
+    axes = range(one.heard)
+    return joint_sums(price[one.level[:, k], :, k] if len(price) > 1 else price[:, :, k] for k in axes)
+
+
+def joint_sums(prices: Iterable[Tensor]) -> Tensor:
+    """Sums of the prices (row, cell, action) of devices for all joint actions; (row, cell, joint)."""
+    return reduce(lambda paid, own: (paid.unsqueeze(-1) + own.unsqueeze(2)).flatten(2), prices)
 
 
 def _soft_least(one: Priced, price: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -71,7 +81,5 @@ def _soft_least(one: Priced, price: Tensor, temperature: float) -> tuple[Tensor,
 
 def marginals(joint: Tensor, heard: int, actions: int) -> Tensor:
     """Sums over the actions of all others; (state, cell, joint) → (state, cell, heard, action)."""
-    found = []
-    for axis in range(heard):
-        found.append(joint.reshape(*joint.shape[:2], actions**axis, actions, -1).sum((2, 4)))
-    return torch.stack(found, 2)
+    own = (joint.reshape(*joint.shape[:2], actions**axis, actions, -1).sum((2, 4)) for axis in range(heard))
+    return torch.stack(list(own), 2)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.grid.single_device import DevicePrograms
+from heliomesh.model.problem import Problem
 from heliomesh.model.threads import is_small
 
 
@@ -73,7 +74,15 @@ def moved_channels(value: Tensor, axes: int, kernel: Tensor) -> Tensor:
     return value
 
 
-def _likely(choices: Tensor) -> Tensor:
+def mean_over_channels(problem: Problem, value: Tensor, axes: int) -> Tensor:
+    """Mean over the stationary law of the channels watched; (device, channel states × rest) → (device, rest)."""
+    law = problem.channel.stationary.to(value)
+    for _ in range(axes):
+        value = torch.einsum("dlr,l->dr", value.reshape(len(value), len(law), -1), law)
+    return value
+
+
+def log_sum(choices: Tensor) -> Tensor:
     """Logarithm of the sum of exponentials (...,) of choices (..., action), which become the softmax of themselves.
 
     Exponentials are taken once, and a softmax over few actions is slow.
@@ -105,7 +114,7 @@ class _Recursion(torch.autograd.Function):
                 value = choices.amin(-1)
                 continue
             kept.append(choices.div_(-temperature))
-            value = (_likely(choices) if large else torch.logsumexp(choices, -1)).mul_(-temperature)
+            value = (log_sum(choices) if large else torch.logsumexp(choices, -1)).mul_(-temperature)
         context.programs, context.kept, context.shape, context.large = programs, kept, paid.shape, large
         context.blocks, context.slots = blocks, slots
         return value

@@ -63,36 +63,27 @@ def even_laws(problem: Problem) -> Tensor:
 def descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: Track, description: str) -> Descent:
     """Best responses colour by colour until a sweep gains nothing; laws (slot, device, action)."""
     with fitting_threads(problem):
-        return _descend(problem, form, law, sweeps, track, description)
-
-
-def _descend(problem: Problem, form: CostForm, law: Tensor, sweeps: int, track: Track, description: str) -> Descent:
-    movers = by_colour(problem.colour, problem.device)
-    turns = [(devices, form.of(devices), OwnPrograms(problem, devices)) for devices in movers]
-    actions = torch.zeros(
-        problem.slots,
-        problem.num_devices,
-        problem.num_energy,
-        dtype=problem.actions.index_type,
-        device=problem.device,
-    )
-    futures = torch.zeros(actions.shape, dtype=problem.dtype, device=problem.device)
-    prices, law = torch.zeros_like(law), law.clone()
-    cost, done, converged, exact = np.inf, 0, False, False
-    for sweep in track(range(sweeps), description, sweeps):
-        exact = True
-        for devices, costs, programs in turns:
-            price = by_slots(costs.action_cost, law, problem)
-            response, future, settled = programs.best_responses(price)
-            actions[:, devices], futures[:, devices], prices[:, devices] = response, future, price
-            exact = exact and settled
-            law[:, devices] = programs.action_laws(response)
-        after = float(by_slots(form.cost, law, problem).mean())
-        done, converged = sweep + 1, cost - after <= _ENOUGH * abs(after)
-        cost = after
-        if converged:
-            break
-    return Descent(actions, futures, prices, law, cost, done, converged and exact)
+        movers = by_colour(problem.colour, problem.device)
+        turns = [(devices, form.of(devices), OwnPrograms(problem, devices)) for devices in movers]
+        shape = (problem.slots, problem.num_devices, problem.num_energy)
+        actions = torch.zeros(shape, dtype=problem.actions.index_type, device=problem.device)
+        futures = torch.zeros(shape, dtype=problem.dtype, device=problem.device)
+        prices, law = torch.zeros_like(law), law.clone()
+        cost, done, converged, exact = np.inf, 0, False, False
+        for sweep in track(range(sweeps), description, sweeps):
+            exact = True
+            for devices, costs, programs in turns:
+                price = by_slots(costs.action_cost, law, problem)
+                response, future, settled = programs.best_responses(price)
+                actions[:, devices], futures[:, devices], prices[:, devices] = response, future, price
+                exact = exact and settled
+                law[:, devices] = programs.action_laws(response)
+            after = float(by_slots(form.cost, law, problem).mean())
+            done, converged = sweep + 1, cost - after <= _ENOUGH * abs(after)
+            cost = after
+            if converged:
+                break
+        return Descent(actions, futures, prices, law, cost, done, converged and exact)
 
 
 def by_slots(function: Callable[[Tensor, int], Tensor], law: Tensor, problem: Problem) -> Tensor:

@@ -26,17 +26,23 @@ def most_rounds(slots: int) -> int:
 
 def settle_values(
     around: Callable[[Tensor], Tensor], value: Tensor, slots: int, tolerance: float = VALUE_TOLERANCE
-) -> bool:
-    """Apply ``around`` until it raises every row (..., state) by a constant of its own; whether it came to that."""
+) -> tuple[bool, Tensor]:
+    """Apply ``around`` until it raises every row (..., state) by a constant of its own.
+
+    Returns whether it came to that, and the best least rise (...,) met on the way. Let a cycle raise any numbers by
+    at least l. Then every further cycle does, so each cycle costs l at least in the long run.
+    """
+    best = torch.full_like(value[..., 0], -torch.inf)
     for number in range(most_rounds(slots)):
         after = around(value)
         rise = after - value
+        best = torch.maximum(best, rise.amin(-1))
         rounding = _ROUNDING * torch.finfo(after.dtype).eps * float(after.abs().max())
         if float((rise.amax(-1) - rise.amin(-1)).max()) <= max(tolerance, rounding):
-            return True
+            return True, best
         value = after if number < _WHOLE_ROUNDS else (value + after) / 2
         value = value - value.amin(-1, keepdim=True)
-    return False
+    return False, best
 
 
 def settle_laws(around: Callable[[Tensor], Tensor], law: Tensor, slots: int) -> None:

@@ -100,22 +100,13 @@ def _part_cost(problem: Problem, policy: ActionPolicy, part: Part) -> float:
         future = Factor(part.states, expected_next(problem, part.states, value, slot))
         if slot == problem.slots - 1 or not policy.stationary:
             prob = policy.checked_prob(slot, seen)[:, list(part.devices)]  # (state, device, action)
-            _check_feasible(problem, policy, part, state, prob)
+            for device, chosen in zip(part.devices, prob.unbind(1), strict=True):
+                if bool((chosen * ~problem.feasible[device][state[energy(device)]]).any()):
+                    overdrew = f"actual: overdrew the battery of device {device}"
+                    expected = f"expected actions that batteries pay for, {overdrew}"
+                    raise ScenarioError(type(policy).__name__, expected)
         value = _expected(problem, part, factors, future, state, prob).reshape(shape)
     return expected_first(problem, part.states, value)
-
-
-def _check_feasible(
-    problem: Problem, policy: ActionPolicy, part: Part, state: dict[Variable, Tensor], prob: Tensor
-) -> None:
-    """Refuse a policy that may choose what a battery does not pay for; prob (state, device, action)."""
-    for position, device in enumerate(part.devices):
-        unpaid = ~problem.feasible[device][state[energy(device)]]
-        if bool((prob[:, position] * unpaid).any()):
-            raise ScenarioError(
-                type(policy).__name__,
-                f"expected actions that batteries pay for, actual: overdrew the battery of device {device}",
-            )
 
 
 def _expected(

@@ -49,14 +49,15 @@ class NumpyEnergyLookup:
 
     def affordable(self, battery_joule: Floats) -> npt.NDArray[np.bool_]:
         """Whether stored energy (batch, device) pays; (batch, device, action)."""
-        return self._needed_joule * PAID <= battery_joule[..., None]
+        return _array(self.problem.actions.needed_joule) * PAID <= battery_joule[..., None]
 
     def place(self, battery_joule: Floats) -> Place:
         """What every action leaves of batteries (batch, device)."""
-        top = self.problem.battery.levels - 1
-        exact = np.minimum(np.maximum(battery_joule[..., None] - self._spent_joule, 0) / self._step_joule, top)
+        top, step_joule = self.problem.battery.levels - 1, _array(self.problem.battery.step_joule)[:, None]
+        left = np.maximum(battery_joule[..., None] - _array(self.problem.actions.spent_joule), 0)
+        exact = np.minimum(left / step_joule, top)
         low = np.minimum(np.floor(exact + TOLERANCE), max(top - 1, 0))
-        share = np.maximum(exact - low, 0).astype(self._dtype, copy=False)
+        share = np.maximum(exact - low, 0).astype(self.idle_cost.dtype, copy=False)
         batch = len(battery_joule)
         return Place(low.astype(np.int64).reshape(batch, -1), share.reshape(batch, -1))
 
@@ -72,26 +73,6 @@ class NumpyEnergyLookup:
         # above the topmost energy there is none; what is read in its place has no weight
         found = _lerp(future.take(entry), future.take(entry + 1, mode="clip"), place.share)
         return found.reshape(len(found), len(future), -1)
-
-    @cached_property
-    def _needed_joule(self) -> Floats:
-        """What a battery must hold; (device, action)."""
-        return _array(self.problem.actions.needed_joule)
-
-    @cached_property
-    def _spent_joule(self) -> Floats:
-        """What actions spend; (device, action)."""
-        return _array(self.problem.actions.spent_joule)
-
-    @cached_property
-    def _step_joule(self) -> Floats:
-        """Distance of grid points; (device, 1)."""
-        return _array(self.problem.battery.step_joule.unsqueeze(1))
-
-    @cached_property
-    def _dtype(self) -> np.dtype[Any]:
-        """Numbers of tables."""
-        return self.idle_cost.dtype
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ and the atom k that all harvest. Tables keep one weather per device; where all s
 weathers occur, and the others repeat the first device's.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,7 +43,7 @@ def _filled(problem: Problem, when: tuple[int, int], devices: list[int], value: 
     total = torch.zeros_like(value)
     for atom, prob in enumerate(law.prob[phase, weather].tolist()):
         if prob > 0:
-            kernels = problem.battery.kernel(_only(law, law.joule[phase, weather, atom]), 0)[:, 0]
+            kernels = problem.battery.kernel(certain(law, law.joule[phase, weather, atom].reshape(1)), 0)[:, 0]
             total += prob * _charged(kernels, devices, value)
     return total
 
@@ -55,10 +56,11 @@ def _charged(kernels: Tensor, devices: list[int], value: Tensor) -> Tensor:
     return value
 
 
-def _only(law: HarvestLaw, joule: Tensor) -> HarvestLaw:
-    """The law of one certain harvest, before scaling."""
-    certain = torch.ones(1, 1, 1, dtype=joule.dtype, device=joule.device)
-    return HarvestLaw(joule * certain, certain, law.scale, certain[0], law.phase_of_slot)
+def certain(law: HarvestLaw, joule: Tensor) -> HarvestLaw:
+    """A law with a phase for every certain harvest (phase,), before scaling."""
+    table = joule.reshape(-1, 1, 1)
+    first = np.zeros_like(law.phase_of_slot)
+    return HarvestLaw(table, torch.ones_like(table), law.scale, torch.ones_like(table[0]), first, law.sky)
 
 
 def _diagonal(problem: Problem, value: Tensor, sites: int, devices: int) -> Tensor:

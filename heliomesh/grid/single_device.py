@@ -129,7 +129,7 @@ class OwnPrograms(DevicePrograms):
 
         nothing, exact = price.new_zeros(shape[:2]), True
         if self.problem.endless:
-            exact = settle_values(before, nothing, slots)
+            exact, _ = settle_values(before, nothing, slots)
         else:
             before(nothing)
         at_once = max(1, _COST_ENTRIES[price.device.type] // self.barred.numel())

@@ -13,48 +13,39 @@ _MOST_PLENTY = 100.0  # of the dearest action, in every slot: energy is then no 
 
 def doubts(problem: Problem) -> list[str]:
     """Sentences on what looks wrong; none where everything is plausible."""
-    found = [*_deaf_links(problem), *_long_slot(problem), *_strong_radio(problem)]
-    actions = problem.actions
+    actions, energy = problem.actions, problem.scenario.energy
+    found, most = [], float(actions.power_watt.max())
+    deaf, links = int(problem.deaf.sum()), problem.topology.num_edges
+    if deaf and most > 0:
+        where = "any link" if deaf == links else f"{deaf} of {links} links"
+        found.append(
+            f"no packet can arrive on {where}: the noise drowns even the largest power on the best channel level; "
+            f"lower link.noise_watt (now {float(problem.link.noise_watt.max()):.6g} W at most) or the losses of link "
+            "and channel"
+        )
+    if energy.slot_second >= _LONG_SLOT_SECOND:
+        found.append(
+            f"energy.slot_second: a slot lasts {energy.slot_second / 3600:g} hours; day and night within it are one "
+            "harvest, and batteries only matter from slot to slot"
+        )
+    if most > _MOST_RADIATED_WATT:
+        found.append(
+            f"energy.powers_watt: a device radiates {most:g} W, more than {_MOST_RADIATED_WATT:g} W; mW are not W"
+        )
     if not bool((actions.needed_steps_up[:, actions.trained] < problem.battery.levels).any()):
         found.append("no device can ever afford to train; raise energy.capacity_joule or lower the energies")
     return [*found, *_energy_balance(problem)]
-
-
-def _deaf_links(problem: Problem) -> list[str]:
-    """One sentence where some links, or all, lose practically every packet; none where nobody could send anyway."""
-    deaf, links = int(problem.deaf.sum()), problem.topology.num_edges
-    if not deaf or float(problem.actions.power_watt.max()) == 0:
-        return []
-    noise = float(problem.link.noise_watt.max())
-    where = "any link" if deaf == links else f"{deaf} of {links} links"
-    return [
-        f"no packet can arrive on {where}: the noise drowns even the largest power on the best channel level; "
-        f"lower link.noise_watt (now {noise:.6g} W at most) or the losses of link and channel"
-    ]
-
-
-def _long_slot(problem: Problem) -> list[str]:
-    second = problem.scenario.energy.slot_second
-    if second < _LONG_SLOT_SECOND:
-        return []
-    return [
-        f"energy.slot_second: a slot lasts {second / 3600:g} hours; day and night within it are one harvest, "
-        "and batteries only matter from slot to slot"
-    ]
-
-
-def _strong_radio(problem: Problem) -> list[str]:
-    most = float(problem.actions.power_watt.max())
-    if most <= _MOST_RADIATED_WATT:
-        return []
-    return [f"energy.powers_watt: a device radiates {most:g} W, more than {_MOST_RADIATED_WATT:g} W; mW are not W"]
 
 
 def _energy_balance(problem: Problem) -> list[str]:
     """What the harvest of a day, or of a shorter episode, pays for at the device that is best off."""
     stored = problem.battery.losses.charge_efficiency * problem.harvest.law.mean_joule()
     drain, actions = problem.battery.losses.drain_joule, problem.actions
-    slots, span = _span(problem)
+    # a day, which a solar harvest may cut to a daily window, or an episode that is shorter
+    first, end = getattr(problem.scenario.harvest, "hours", (0.0, 24.0))
+    slots, span = (end - first) * 3600 / problem.scenario.energy.slot_second, "a day"
+    if slots >= problem.slots:
+        slots, span = problem.slots, f"an episode of {problem.slots} slots"
     if bool((drain > stored).all()):
         best = int((stored - drain).argmax())
         takes, stores = (slots * float(joule[best]) for joule in (drain, stored))
@@ -74,13 +65,6 @@ def _energy_balance(problem: Problem) -> list[str]:
 
 _FREE = 1e-300  # what costs nothing can be paid for without end
 _CHECK = "check the powers [W], the panel [cm²] and the irradiance [W/m²]"
-
-
-def _span(problem: Problem) -> tuple[float, str]:
-    """Slots of a day, which a solar harvest may cut to a daily window, or of an episode that is shorter."""
-    first, end = getattr(problem.scenario.harvest, "hours", (0.0, 24.0))
-    day = (end - first) * 3600 / problem.scenario.energy.slot_second
-    return (day, "a day") if day < problem.slots else (problem.slots, f"an episode of {problem.slots} slots")
 
 
 def remarks(problem: Problem) -> list[str]:

@@ -31,12 +31,8 @@ from heliomesh.scenario.scenario import Scenario
 _FORMAT = "2"
 # their files only define: a plan may name any of them
 _ROOMS = ("heliomesh.planners.", "heliomesh.model.", "heliomesh.grid.", "heliomesh.slot.", "heliomesh.bounds.")
-_MOVED = {  # what earlier plans name
-    "heliomesh.problem.coordination": "heliomesh.slot.coordination",
-    "heliomesh.problem.endless": "heliomesh.model.endless",
-    "heliomesh.problem.factor": "heliomesh.model.factor",
-}
 _PLANNERS = "heliomesh.planners"
+_SEQUENCES: dict[str, Callable[..., Any]] = {"tuple": tuple, "list": list, "frozenset": frozenset}
 _KNOWN = ("lower_bound", "expected_cost", "converged", "rounds", "residual", "seconds", "process_seconds")
 
 
@@ -80,7 +76,7 @@ def load_plan(
         if problem is None:
             scenario = Scenario.from_toml(header["scenario"], trust=trust)
             problem = build(scenario, header["device"], header["dtype"])
-        content = {"process_seconds": 0.0} | json.loads(header["plan"])  # the first plans do not say it
+        content = json.loads(header["plan"])
         classes = _Classes(planner or catalog.offered(_PLANNERS, str(content["planner"])), trust)
         policy = _Reader(problem, tensors, classes).decoded(content["policy"])
         if not callable(getattr(policy, "decide", None)):
@@ -107,7 +103,6 @@ class _Classes:
     def named(self, name: str) -> Any:
         """The class that ``module:name`` means; raises PlanError where a file may not name it."""
         module, _, path = name.partition(":")
-        module = _MOVED.get(module, module)
         if self._trust or module.startswith(_ROOMS):
             found: Any = importlib.import_module(module)
         elif module in sys.modules and module.partition(".")[0] == self._package:
@@ -144,9 +139,8 @@ class _Writer:
             return {"tensor": self._named(value)}
         if isinstance(value, np.ndarray):
             return {"array": self._named(value)}
-        for kind, tag in ((tuple, "tuple"), (list, "list"), (frozenset, "frozenset")):
-            if type(value) is kind:
-                return {tag: [self.encoded(entry) for entry in value]}
+        if type(value) in _SEQUENCES.values():
+            return {type(value).__name__: [self.encoded(entry) for entry in value]}
         if isinstance(value, Mapping):
             return {"dict": [[self.encoded(key), self.encoded(entry)] for key, entry in value.items()]}
         return self._object(value)
@@ -155,10 +149,9 @@ class _Writer:
         if isinstance(value, Problem):
             if value.scenario != self._problem.scenario:
                 raise PlanError("policy", "parts of one problem", ": parts of several")
-            battery = value.battery
-            step = self.encoded(battery.chosen_step_joule)
-            cycle = {} if value.cycle_slots is None else {"cycle": value.cycle_slots}
-            return {"problem": {"levels": battery.levels, "rounding": battery.rounding, "step": step, **cycle}}
+            step, cycle = self.encoded(value.battery.chosen_step_joule), value.cycle_slots
+            grid = {"levels": value.battery.levels, "rounding": value.battery.rounding, "step": step}
+            return {"problem": grid if cycle is None else grid | {"cycle": cycle}}
         name = _name_of(type(value))
         if self._classes is not None:
             self._classes.named(name)
@@ -192,9 +185,10 @@ class _Reader:
         """A value from its JSON."""
         if not isinstance(value, dict):
             return value
-        tag: str
         content: Any
         tag, content = next(iter(value.items()), ("nothing", None))
+        if tag in _SEQUENCES:
+            return _SEQUENCES[tag](self.decoded(entry) for entry in content)
         match tag:
             case "problem":
                 grid = content["levels"], content["rounding"], content.get("cycle")
@@ -205,9 +199,6 @@ class _Reader:
                 return self._arrays[content]
             case "dict":
                 return {self.decoded(key): self.decoded(entry) for key, entry in content}
-            case "tuple" | "list" | "frozenset":
-                kinds: dict[str, Callable[..., Any]] = {"tuple": tuple, "list": list, "frozenset": frozenset}
-                return kinds[tag](self.decoded(entry) for entry in content)
             case "settings":
                 return self._classes.named(content).model_validate(value["values"])
             case "object":

@@ -15,7 +15,7 @@ from heliomesh.common.arguments import checked
 from heliomesh.model import policy_checks as guard
 from heliomesh.model.factor import Variable, energy, site
 from heliomesh.model.overhead import Overhead
-from heliomesh.model.problem import Problem
+from heliomesh.model.problem import Problem, with_tensors
 from heliomesh.scenario.errors import ScenarioError
 
 _Item = TypeVar("_Item")
@@ -47,13 +47,7 @@ class Noticed:
 
     def of(self, episodes: Tensor) -> "Noticed":
         """What was noticed in some of the episodes; their positions (chosen,)."""
-        spent = None if self.spent_ratio is None else self.spent_ratio[episodes]
-        return Noticed(self.harvested_joule[episodes], self.arrived[episodes], self.trained[episodes], spent)
-
-    def copied(self) -> "Noticed":
-        """The same numbers in tensors of their own."""
-        spent = None if self.spent_ratio is None else self.spent_ratio.clone()
-        return Noticed(self.harvested_joule.clone(), self.arrived.clone(), self.trained.clone(), spent)
+        return with_tensors(self, lambda tensor: tensor[episodes])
 
 
 @dataclass(frozen=True)
@@ -69,14 +63,7 @@ class Observation:
 
     def copied(self) -> "Observation":
         """The same numbers in tensors of their own: whoever gets them may write into them."""
-        return Observation(
-            self.channel_level.clone(),
-            self.battery_joule.clone(),
-            self.weather.clone(),
-            self.uniform.clone(),
-            None if self.noticed is None else self.noticed.copied(),
-            tuple(part.clone() for part in self.memory),
-        )
+        return with_tensors(self, Tensor.clone)
 
     def recalled_by(self, policy: "Policy") -> "Observation":
         """With what a policy that remembers makes of its memory and of what was noticed since."""
@@ -93,19 +80,7 @@ class Observation:
 
     def of(self, episodes: Tensor) -> "Observation":
         """What is seen in some of the episodes; their positions (chosen,)."""
-        return Observation(
-            self.channel_level[episodes],
-            self.battery_joule[episodes],
-            self.weather[episodes],
-            self.uniform[episodes],
-            None if self.noticed is None else self.noticed.of(episodes),
-            tuple(part[episodes] for part in self.memory),
-        )
-
-    @property
-    def of_own_state(self) -> "Observation":
-        """What devices see that look at themselves only: no channels, and nothing of other slots."""
-        return Observation(self.channel_level[:, :0], self.battery_joule, self.weather, self.uniform)
+        return with_tensors(self, lambda tensor: tensor[episodes])
 
     def assignment(self, problem: Problem, scope: Iterable[Variable]) -> dict[Variable, Tensor]:
         """Index tensors (batch,) of state variables on the planning grid."""
@@ -259,8 +234,8 @@ class OwnStatePolicy(ActionPolicy):
     looks_back = False
 
     def given(self, seen: Observation) -> Observation:
-        """Batteries, weather and random numbers."""
-        return seen.of_own_state
+        """Batteries, weather and random numbers: no channels, and nothing of other slots."""
+        return Observation(seen.channel_level[:, :0], seen.battery_joule, seen.weather, seen.uniform)
 
     def visible(self, device: int) -> frozenset[Variable]:
         """Its own energy only."""

@@ -1,9 +1,10 @@
 """The decision problem: kernels, actions, neighbourhoods and the independent parts it falls into."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from itertools import count
+from typing import Any, TypeVar, cast
 
 import networkx as nx
 import numpy as np
@@ -187,12 +188,14 @@ class Problem:
 
         Those of a law with many phases are made anew when asked for, so that weeks fit the memory.
         """
-        kept = self._kept_kernels
-        found = kept.get(phase)
-        if found is None:
-            found = self._energy_kernel(phase)
-            if (len(kept) + 1) * found.nbytes <= _KEPT_KERNEL_BYTES:
-                kept[phase] = found
+        kept, law = self._kept_kernels, self.harvest.law
+        if phase in kept:
+            return kept[phase]
+        battery = self.battery.kernel(law, phase)  # (device, weather, left, next)
+        joint = torch.einsum("dwln,wv->dwlvn", battery, law.kernel)  # filled by today's weather, which moves then
+        found = joint.reshape(self.num_devices, self.num_energy, self.num_energy).to(self.dtype)
+        if (len(kept) + 1) * found.nbytes <= _KEPT_KERNEL_BYTES:
+            kept[phase] = found
         return found
 
     def initial_law(self, variable: Variable) -> Tensor:
@@ -212,13 +215,6 @@ class Problem:
     def _kept_kernels(self) -> dict[int, Tensor]:
         """Kernels by phase, as far as they fit."""
         return {}
-
-    def _energy_kernel(self, phase: int) -> Tensor:
-        """Kernels (device, energy, energy) of a phase: the battery fills by today's weather, then weather moves."""
-        law = self.harvest.law
-        battery = self.battery.kernel(law, phase)  # (device, weather, left, next)
-        joint = torch.einsum("dwln,wv->dwlvn", battery, law.kernel)
-        return joint.reshape(self.num_devices, self.num_energy, self.num_energy).to(self.dtype)
 
     @cached_property
     def energy_left(self) -> Tensor:
@@ -347,7 +343,7 @@ class Problem:
     @cached_property
     def consumption(self) -> Consumption:
         """What devices draw from storage."""
-        found = _moved(consumption(self.scenario), self.device)
+        found = with_tensors(consumption(self.scenario), lambda tensor: tensor.to(self.device))
         return found if self.spending_factor is None else found.scaled(self.spending_factor)
 
     @cached_property
@@ -364,16 +360,11 @@ def coloured(num_devices: int, crowds: Iterable[tuple[int, ...]]) -> tuple[int, 
     conflicts: list[set[int]] = [set() for _ in range(num_devices)]
     for crowd in crowds:
         for device in crowd:
-            conflicts[device].update(crowd)
-    for device, others in enumerate(conflicts):
-        others.discard(device)
+            conflicts[device].update(set(crowd) - {device})
     colour = [-1] * num_devices  # none yet
     for device in sorted(range(num_devices), key=lambda one: len(conflicts[one]), reverse=True):
         taken = {colour[other] for other in conflicts[device]}
-        free = 0
-        while free in taken:
-            free += 1
-        colour[device] = free
+        colour[device] = next(free for free in count() if free not in taken)
     return tuple(colour)
 
 
@@ -400,37 +391,36 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
     ScenarioError
         With the path of the field that is wrong.
     """
-    place, number = torch_device(device), _number_type(dtype)
+    place, numbers = torch_device(device), {"float64": torch.float64, "float32": torch.float32}
+    refuse(dtype not in numbers, "dtype", " or ".join(numbers), f"value {dtype!r}")
     topology = build_topology(scenario)
     channel, link = build_channel(scenario, topology), build_link(scenario, topology)
-    _check_received(scenario, channel, link)
+    gain = float(channel.gain.max()) * float(link.path_gain.max()) if len(link.path_gain) else 0.0
+    received = max(scenario.energy.powers_watt) * gain  # whose sums and ratios must be numbers
+    expected = f"gains and powers that give at most {MOST_WATT:g} W"
+    refuse(not received <= MOST_WATT, "channel.gain", expected, f"value {received:g}")
     check_slot(scenario, transmit_second(scenario))
     power, trained, spent = action_energies(scenario)
     drain = consumption(scenario).drain_joule
     battery = build_battery(scenario, spent, build_losses(scenario, drain))
     needed = torch.cat([spent[:, :1], spent[:, 1:] + drain.unsqueeze(1)], 1)  # a dark device idles
-    actions = Actions(
-        power, trained, spent, needed, battery.steps_up(spent), battery.overshoot(spent), battery.steps_up(needed)
-    )
     return Problem(
         scenario=scenario,
         topology=topology,
-        channel=_moved(channel, place),
-        harvest=_moved(_build_harvest(scenario), place),
-        battery=_moved(battery, place),
-        link=_moved(link, place),
-        actions=_moved(actions, place),
-        dtype=number,
+        channel=with_tensors(channel, lambda tensor: tensor.to(place)),
+        harvest=with_tensors(_build_harvest(scenario), lambda tensor: tensor.to(place)),
+        battery=with_tensors(battery, lambda tensor: tensor.to(place)),
+        link=with_tensors(link, lambda tensor: tensor.to(place)),
+        actions=with_tensors(actions_on(battery, power, trained, spent, needed), lambda tensor: tensor.to(place)),
+        dtype=numbers[dtype],
         device=place,
     )
 
 
-def _check_received(scenario: Scenario, channel: Channel, link: Radio) -> None:
-    """Refuse received powers whose sums and ratios would not be numbers."""
-    gain = float(channel.gain.max()) * float(link.path_gain.max()) if len(link.path_gain) else 0.0
-    watt = max(scenario.energy.powers_watt) * gain
-    if not watt <= MOST_WATT:
-        raise ScenarioError("channel.gain", f"gains and powers that give at most {MOST_WATT:g} W", f"value {watt:g}")
+def actions_on(battery: Battery, power: Tensor, trained: Tensor, spent: Tensor, needed: Tensor) -> Actions:
+    """Actions with what they spend and need in steps of a battery grid."""
+    steps = battery.steps_up(spent), battery.overshoot(spent), battery.steps_up(needed)
+    return Actions(power, trained, spent, needed, *steps)
 
 
 def with_levels(problem: Problem, levels: int | None) -> Problem:
@@ -448,7 +438,7 @@ def around_cycle(problem: Problem, slots: int) -> Problem:
     law, period = problem.harvest.law, problem.harvest.law.period
     if period is not None and period > len(law.phase_of_slot):  # the source has told a part only
         whole = _build_harvest(problem.scenario.model_copy(update={"slots": period}))
-        law = replace(_moved(whole, problem.device).law, scale=law.scale)
+        law = replace(with_tensors(whole, lambda tensor: tensor.to(problem.device)).law, scale=law.scale)
     law = replace(law, phase_of_slot=np.resize(law.phase_of_slot[:period], slots), clouds=None)
     return replace(problem, harvest=with_law(problem.harvest, law), cycle_slots=slots)
 
@@ -460,14 +450,9 @@ def interpolated(problem: Problem, levels: int) -> Problem:
 
 def with_battery(problem: Problem, battery: Battery) -> Problem:
     """The problem with another battery grid."""
-    spent, needed = problem.actions.spent_joule, problem.actions.needed_joule
-    actions = replace(
-        problem.actions,
-        steps_up=battery.steps_up(spent),
-        overshoot=battery.overshoot(spent),
-        needed_steps_up=battery.steps_up(needed),
-    )
-    return replace(problem, battery=battery, actions=actions)
+    own = problem.actions
+    on_grid = actions_on(battery, own.power_watt, own.trained, own.spent_joule, own.needed_joule)
+    return replace(problem, battery=battery, actions=on_grid)
 
 
 def with_spending(problem: Problem, factor: Tensor) -> Problem:
@@ -534,12 +519,6 @@ def torch_device(device: str) -> torch.device:
     raise ScenarioError("device", present, f"value {device!r}")
 
 
-def _number_type(dtype: str) -> torch.dtype:
-    known = {"float64": torch.float64, "float32": torch.float32}
-    refuse(dtype not in known, "dtype", f"{' or '.join(known)}", f"value {dtype!r}")
-    return known[dtype]
-
-
 def action_set(scenario: Scenario) -> tuple[Tensor, Tensor]:
     """Powers [W] and training of all actions; (action,) each."""
     settings = scenario.energy
@@ -590,13 +569,14 @@ def compute_joule(scenario: Scenario) -> list[float]:
     return energies
 
 
-def _moved(holder: _Holder, device: torch.device) -> _Holder:
-    """The same frozen dataclass with its tensors, and those of dataclasses within it, on another device."""
-    moved: dict[str, object] = {}
-    for field in fields(holder):  # type: ignore[arg-type]
-        value = getattr(holder, field.name)
-        if isinstance(value, Tensor):
-            moved[field.name] = value.to(device)
-        elif is_dataclass(value):
-            moved[field.name] = _moved(value, device)
-    return replace(holder, **moved)  # type: ignore[type-var]
+def with_tensors(holder: _Holder, change: Callable[[Tensor], Tensor]) -> _Holder:
+    """A frozen dataclass with its tensors changed, and those of dataclasses and tuples within it."""
+    found: Any = holder
+    if isinstance(found, Tensor):
+        found = change(found)
+    elif type(found) is tuple:
+        found = tuple(with_tensors(entry, change) for entry in found)
+    elif is_dataclass(found):
+        kind: Any = type(found)  # sooner made anew than by `replace`
+        found = kind(*(with_tensors(getattr(found, field.name), change) for field in fields(found)))
+    return cast(_Holder, found)

@@ -13,25 +13,21 @@ from heliomesh.tasks import footprint
 
 def transmit_second(scenario: Scenario) -> float:
     """τ: given, or bits · (1 + overhead) / rate [s]; raises ScenarioError where the band's duty cycle is less."""
-    second, energy = _airtime_second(scenario), scenario.energy
+    energy = scenario.energy
+    if energy.transmit_second == "bits":
+        bits, rate = footprint.update_bits(scenario.learning), energy.bit_per_second or math.nan
+        second: float = bits * (1 + energy.packet_overhead) / rate
+        most = f"at most energy.slot_second = {energy.slot_second:g} s"
+        expected = f"a rate at which {bits} bits of an update take {most}"
+        actual = f"value {rate:g} takes {second:.4g} s"
+        refuse(not second <= energy.slot_second, "energy.bit_per_second", expected, actual)
+    else:
+        second = energy.transmit_second
     if energy.duty_cycle is not None and not second <= energy.duty_cycle * energy.slot_second * (1 + _DUST):
         expected = (
             f"at least the share of a slot that an update is on air, {second:.4g} s of {energy.slot_second:g} s"
         )
         raise ScenarioError("energy.duty_cycle", expected, f"value {energy.duty_cycle:g}")
-    return second
-
-
-def _airtime_second(scenario: Scenario) -> float:
-    energy = scenario.energy
-    if energy.transmit_second != "bits":
-        return energy.transmit_second
-    bits, rate = footprint.update_bits(scenario.learning), energy.bit_per_second or math.nan
-    second: float = bits * (1 + energy.packet_overhead) / rate
-    expected = f"a rate at which {bits} bits of an update take at most energy.slot_second = {energy.slot_second:g} s"
-    refuse(
-        not second <= energy.slot_second, "energy.bit_per_second", expected, f"value {rate:g} takes {second:.4g} s"
-    )
     return second
 
 

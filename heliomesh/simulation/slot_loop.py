@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -163,9 +164,8 @@ def run_slots(
         yield under_way.advance(decided(problem, policy, slot, seen), type(policy).__name__)
 
 
-@dataclass(frozen=True)
-class SlotNumbers:
-    """Uniform numbers of one slot."""
+class SlotNumbers(NamedTuple):
+    """Uniform numbers of one slot, or of several on a leading axis."""
 
     channel: Tensor  # (episode, site)
     harvest: Tensor  # (episode, device, 2)
@@ -189,20 +189,19 @@ class RandomNumbers:
         self._streams = {p: [stream(seed, p, episode) for episode in episodes] for p in self._shapes}
         largest = len(episodes) * max(1, devices * 2, problem.topology.num_edges, problem.channel.num_sites)
         self._block_slots = max(1, min(_BLOCK_SLOTS, _BLOCK_NUMBERS // largest))
-        self._blocks: dict[Purpose, Tensor] = {}
         self._slot = 0
 
     def first(self) -> SlotNumbers:
         """RandomNumbers of the first state."""
-        return self._take({purpose: self._draw(purpose, 1) for purpose in self._shapes}, 0)
+        return SlotNumbers(*(numbers[0] for numbers in self.block(1)))
 
     def next(self) -> SlotNumbers:
         """RandomNumbers of the next slot."""
         offset = self._slot % self._block_slots
         if offset == 0:
-            self._blocks = {purpose: self._draw(purpose, self._block_slots) for purpose in self._shapes}
+            self._ahead = self.block(self._block_slots)
         self._slot += 1
-        return self._take(self._blocks, offset)
+        return SlotNumbers(*(numbers[offset] for numbers in self._ahead))
 
     def block(self, slots: int) -> SlotNumbers:
         """RandomNumbers of the next slots, with a leading slot axis; not together with `next`, which draws ahead."""
@@ -215,9 +214,6 @@ class RandomNumbers:
         drawn = torch.empty(len(streams), *shape, dtype=torch.float64, pin_memory=pinned)
         _fill(streams, drawn.numpy())
         return drawn.to(self._device).transpose(0, 1).contiguous()
-
-    def _take(self, blocks: dict[Purpose, Tensor], offset: int) -> SlotNumbers:
-        return SlotNumbers(*(blocks[purpose][offset] for purpose in self._shapes))
 
 
 def _fill(streams: list[np.random.Generator], numbers: npt.NDArray[np.float64]) -> None:

@@ -8,6 +8,8 @@ import torch
 import heliomesh as hm
 from heliomesh.bounds import cells, dual
 from heliomesh.bounds.cells import priced_cells
+from heliomesh.model.endless import cycle_of
+from heliomesh.model.policy import untracked
 from heliomesh.slot.coordination import Coordination
 
 MODES = {
@@ -54,6 +56,21 @@ def test_sparing_gradients_are_the_gradients(mode, seeing):
         torch.testing.assert_close(spared, full, rtol=1e-12, atol=1e-12)
 
 
+def test_little_memory_changes_the_time_of_an_ascent_only(monkeypatch):
+    problem = hm.build(hm.Scenario.load("tiny").override(MODES["link"]))
+    ample = dual.raise_bound(problem, dual.Effort(20, 10), untracked)
+    made = dual.Dual
+    monkeypatch.setattr(dual, "Dual", lambda *arguments: made(*arguments[:3], True))
+    assert dual.raise_bound(problem, dual.Effort(20, 10), untracked) == pytest.approx(ample, rel=1e-6)
+
+
+def test_values_around_a_cycle_settle_while_prices_rise(monkeypatch):
+    monkeypatch.undo()
+    cycle = cycle_of(hm.build(hm.Scenario.load("ring10")).wide)
+    bound = dual.raise_bound(cycle, dual.Effort(60), untracked) / cycle.slots
+    assert bound > 5.41  # 5.37 where each step begins with nothing
+
+
 @pytest.mark.parametrize("seeing", [False, True])
 def test_gradients_by_hand_are_differences(seeing):
     problem, _, groups = priced(MODES["receiver"])
@@ -80,7 +97,7 @@ def test_less_is_watched_and_then_nothing_as_the_memory_shrinks():
         found = dual._watched(problem, groups, gib)
         watched.append(0 if found is None else max(len(one.axes) for one in found))
         if found is not None:
-            assert dual._ascent(problem, groups, found).num_bytes(sparing=True) <= gib * 2**30
+            assert dual.ascent_bytes(problem, groups, found, sparing=True) <= gib * 2**30
         gib /= 1.5
     assert watched[0] == 4
     assert all(before >= after for before, after in pairwise(watched))
@@ -93,5 +110,4 @@ def test_forty_devices_over_a_thousand_slots_fit_their_limit():
     problem, _, groups = priced(changes, "geometric30")
     watchers = dual._watched(problem, groups, 1.0)
     assert watchers is not None
-    ascent = dual._ascent(problem, groups, watchers)
-    assert ascent.num_bytes(sparing=True) <= 2**30
+    assert dual.ascent_bytes(problem, groups, watchers, sparing=True) <= 2**30
