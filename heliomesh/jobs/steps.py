@@ -32,7 +32,7 @@ def problem_of(job: Job) -> Problem:
 def planned(job: Job, work: Execution) -> Plan:
     """Step 1."""
     problem = problem_of(job)
-    return make_plan(problem, job.planner, job.options, parallel_map=work.parallel_map, track=work.track)
+    return make_plan(problem, job.planner, job.planner_options, parallel_map=work.parallel_map, track=work.track)
 
 
 def job_of(problem: Problem, planner: Any, options: Mapping[str, Any]) -> Job:
@@ -59,7 +59,7 @@ def _acting(job: Job, plan: Plan) -> Plan:
     if job.reaction is None:
         return plan
     problem = problem_of(job)
-    truth, answering = eras(problem, job.changes), Answering(problem, job.planner, job.options)
+    truth, answering = eras(problem, job.changes), Answering(problem, job.planner, job.planner_options)
     watch = Watch(job.false_alarm_prob, seed=job.seed)
     policy = reacting(answering, truth, first_answer(answering, truth, plan), job.reaction, watch)
     return Plan(f"{plan.planner}, {job.reaction}", policy)

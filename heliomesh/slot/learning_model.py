@@ -16,8 +16,8 @@ model in which all have their equal part leans nowhere. A model's loss is, in un
 so far as averaging, which leaves a share ρ of it a slot, will not have undone it by then. A device that trains gains
 1 − λ_t (rise of B_i). Close to a deadline that turns negative where data are unlike: devices then only send.
 
-The d_k are taken as orthogonal but for their sum, which is zero. Networks of more devices than `_EXACT_DIRECTIONS`
-have random directions, which keep lengths on average.
+Unless labels tell the d_k (`slot/leans.py`), they are taken as orthogonal but for their sum, which is zero. Networks
+of more devices than `_EXACT_DIRECTIONS` then have random directions, which keep lengths on average.
 """
 
 import math
@@ -64,6 +64,7 @@ class LearningModel:
     """How contributions move, and what training and packets are worth."""
 
     problem: Problem
+    given: Tensor | None = None  # (device, direction), as `slot/leans.py` finds them; None: one per device
 
     @cached_property
     def network(self) -> EdgeTensors:
@@ -73,6 +74,8 @@ class LearningModel:
     @cached_property
     def directions(self) -> Tensor:
         """Where each device's own data lead, d_k, centred; (device, direction)."""
+        if self.given is not None:
+            return self.given
         devices, place = self.problem.num_devices, self.problem.device
         if devices <= _EXACT_DIRECTIONS:
             rows = torch.eye(devices, dtype=torch.float64, device=place)
@@ -183,15 +186,16 @@ def slots_to_deadline(problem: Problem) -> npt.NDArray[np.float64]:
     return ahead
 
 
-def bias_weights(problem: Problem, kept: float) -> tuple[float, ...]:
-    """λ_t of every slot; ``kept`` is ρ, the share of bias that a slot's averaging leaves.
+def bias_weights(problem: Problem, kept: float, run_weight: float | None = None) -> tuple[float, ...]:
+    """λ_t of every slot; ``kept`` is ρ, the share of bias that a slot's averaging leaves, ``run_weight`` λ.
 
     Progress serves all deadlines to come, and bias at the next one only that one: it weighs less, the more follow, by
     the square of their number. (By the number itself devices hardly ever trained.) A slot of training brings less,
     the more there were, about as 1 / S; so bias weighs more over long horizons. Far from deadlines it never weighs
     so much that training a model without bias would not pay: else nobody would ever train.
     """
-    done, weight = deadlines(problem), problem.slots / _REFERENCE_SLOTS * unlikeness(problem.scenario)
+    of_200 = unlikeness(problem.scenario) if run_weight is None else run_weight
+    done, weight = deadlines(problem), problem.slots / _REFERENCE_SLOTS * of_200
     following = len(done) - np.searchsorted(done, np.arange(problem.slots), side="right")
     near = kept ** slots_to_deadline(problem) / np.maximum(following, 1) ** 2
     return tuple((min(weight, _MOST_RUN_WEIGHT) + weight * _END_OVER_RUN * near).tolist())
