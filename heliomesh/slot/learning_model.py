@@ -103,10 +103,10 @@ class LearningModel:
 
     def trained(self, now: Contributions, trained: Tensor) -> Contributions:
         """After the training of some devices, (batch, device) bool."""
-        lean = torch.where(trained.unsqueeze(-1), self._lean_after_training(now), now.lean)
+        lean = torch.where(trained.unsqueeze(-1), self.lean_after_training(now), now.lean)
         return Contributions(now.progress + trained, lean)
 
-    def _lean_after_training(self, now: Contributions) -> Tensor:
+    def lean_after_training(self, now: Contributions) -> Tensor:
         """(1 − ε) X_i + ε d_i of every device; (batch, device, direction)."""
         return torch.lerp(now.lean, self.directions.expand_as(now.lean), _PULL)
 
@@ -136,7 +136,7 @@ class LearningModel:
 
     def training_value(self, now: Contributions, bias_weight: float) -> Tensor:
         """What a slot of training is worth to the device itself: 1 − λ_t (rise of B_i); (batch, device)."""
-        return 1 - bias_weight * (self._lean_after_training(now).square().sum(-1) - now.bias)
+        return 1 - bias_weight * (self.lean_after_training(now).square().sum(-1) - now.bias)
 
     def packet_value(self, now: Contributions, bias_weight: float) -> Tensor:
         """What one packet is worth to its receiver, by the training of both ends in this slot.
@@ -145,12 +145,12 @@ class LearningModel:
         their leans. The receiver's own training counts by a_ij in S_i and not at all in x: several packets would else
         each be charged, or credited, with undoing it. (batch, edge, receiver trains, sender trains).
         """
-        network, share = self.network, self._lone_share
+        network, share = self.network, self.lone_share
         receiver, sender = network.receiver, network.sender
         x, before = now.lean.index_select(1, receiver), now.bias[:, receiver]
         ahead = now.progress[:, sender] - now.progress[:, receiver]
         found = []
-        for j_trains, lean in enumerate((now.lean, self._lean_after_training(now))):
+        for j_trains, lean in enumerate((now.lean, self.lean_after_training(now))):
             length = lean.square().sum(-1)[:, sender]  # |y|²
             along = (x * lean.index_select(1, sender)).sum(-1)
             after = (1 - share) ** 2 * before + share**2 * length + 2 * share * (1 - share) * along
@@ -159,7 +159,7 @@ class LearningModel:
         return torch.stack([by_sender, by_sender - network.edge_weight.unsqueeze(-1)], 2)
 
     @cached_property
-    def _lone_share(self) -> Tensor:
+    def lone_share(self) -> Tensor:
         """Weight of a packet that arrives alone; (edge,)."""
         weight, own = self.network.edge_weight, self.network.own_weight[self.network.receiver]
         return {"oneself": weight, "all": weight / (weight + own), "arrived": 1 - own}[self._keeps]
