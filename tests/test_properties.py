@@ -234,7 +234,8 @@ def test_units_that_round(joule: float, watt: float, second: float, number: int)
 def check_agreement(scenario: hm.Scenario, relative: float, **place: str) -> None:
     """Bound and costs elsewhere, or in other numbers, are those of the processor in 64 bits."""
     problem, other = hm.build(scenario), hm.build(scenario, **place)
-    assert hm.lower_bound(other) == pytest.approx(hm.lower_bound(problem), rel=relative, abs=relative)
+    loose = max(relative, 1e-7)  # an ascent amplifies rounding
+    assert hm.lower_bound(other) == pytest.approx(hm.lower_bound(problem), rel=loose, abs=loose)
     for planner, options in variants():
         plan, same = (hm.plan(p, planner, bound=False, **options) for p in (problem, other))
         if not has_exact_cost(plan):

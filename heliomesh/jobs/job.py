@@ -69,6 +69,8 @@ class Job:
         To changes; None: the plan for the scenario as it is holds to the end.
     false_alarm_prob
         Of the reaction "re-planned", over the horizon.
+    agree
+        Slots before each deadline in which devices only send, whatever the plan does.
     training_seed
         Draws partition, first weights, minibatches and test samples; default: the scenario's.
     training
@@ -93,6 +95,7 @@ class Job:
     changes: tuple[str, ...] = ()
     reaction: Reaction | None = None
     false_alarm_prob: Probability = USUAL_FALSE_ALARM_PROB
+    agree: Index = 0
     training_seed: Index | None = None
     training: TrainSettings = field(default_factory=TrainSettings)
     until: Count | None = None
@@ -151,6 +154,7 @@ class Job:
             "planned on": self.plan_device.partition(":")[0],
             "planned in": self.plan_dtype,
             **({} if known else self._planned_for),
+            **({"agree": self.agree} if self.agree else {}),
         }
 
     @property

@@ -18,9 +18,11 @@ from heliomesh.model.endless import Endless
 from heliomesh.model.policy import Plan
 from heliomesh.model.problem import Problem, build
 from heliomesh.planning import make_plan
+from heliomesh.scenario.errors import refuse
 from heliomesh.simulation.costs import EpisodeMeans, simulate_means
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import RECORDED, Trace, axis_sizes, simulate
+from heliomesh.slot.agreement import agreed
 from heliomesh.tasks.dataset import load_dataset
 
 
@@ -32,7 +34,11 @@ def problem_of(job: Job) -> Problem:
 def planned(job: Job, work: Execution) -> Plan:
     """Step 1."""
     problem = problem_of(job)
-    return make_plan(problem, job.planner, job.planner_options, parallel_map=work.parallel_map, track=work.track)
+    refuse(
+        bool(job.agree) and job.reaction is not None, "agree", "0 with a reaction to changes", f"value {job.agree}"
+    )
+    made = make_plan(problem, job.planner, job.planner_options, parallel_map=work.parallel_map, track=work.track)
+    return agreed(problem, made, job.agree)
 
 
 def job_of(problem: Problem, planner: Any, options: Mapping[str, Any]) -> Job:

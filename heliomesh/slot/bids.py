@@ -17,8 +17,8 @@ Every slot has three steps, each a pure function of a device's own state and of 
    with W_i the sum of the grants that it got, and k over its neighbours' grants to others, which send at p_k at most.
    One half is the chance that they do. Under half duplex the grant that it made itself is lost likewise.
 
-Tensors may have any axes before those that are named; a device alone has none, the simulator (batch, device). Messages
-hold what their bytes hold, so simulated devices decide by the numbers that real ones hear:
+Tensors may have any axes before those that are named; a device alone has none, the simulator (batch, device).
+Messages hold what their bytes hold, so simulated devices decide by the numbers that real ones hear:
 
 | message | bytes | content |
 |---|---|---|
@@ -86,7 +86,7 @@ def _rounded(value: Tensor) -> Tensor:
 def bid(terms: Terms, progress: Tensor, lean: Tensor, lean_trained: Tensor, price: Tensor) -> tuple[Bid, Tensor]:
     """What a device says first, and whether it means to train.
 
-    progress (...), lean as it is and after training (..., direction), price (..., action) infinite where not affordable
+    progress (...), lean as it is and after training (..., direction), price (..., action), infinite where not paid
     """
     trains = terms.trained[first_least(price)]
     power = torch.where(price.isinf(), 0, terms.action_power).amax(-1)

@@ -43,7 +43,7 @@ class EnergySum:
     shunt_ohm: float
     source_volt: float = 0.0  # at the last sample
     _joule: float = 0.0
-    _last_second: float = field(default_factory=time.monotonic)
+    _last_second: float = field(default_factory=lambda: time.monotonic())
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def sample(self, now_second: float) -> None:
