@@ -5,7 +5,17 @@ from typing import Literal, get_args
 import numpy as np
 
 Purpose = Literal[
-    "topology", "channel", "harvest", "link", "policy", "partition", "init", "minibatch", "rounding", "meter"
+    "topology",
+    "channel",
+    "harvest",
+    "link",
+    "policy",
+    "partition",
+    "init",
+    "minibatch",
+    "rounding",
+    "meter",
+    "control",
 ]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 

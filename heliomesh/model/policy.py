@@ -66,6 +66,7 @@ class Observation:
     uniform: Tensor  # (batch, device) the policy's own random numbers, for randomised policies
     noticed: Noticed | None = None  # None in the first slot; most plans do not need it
     memory: tuple[Tensor, ...] = ()  # (batch, ...) each: what a policy with a method `recall` keeps from slot to slot
+    heard: Tensor | None = None  # (batch, edge, message) bool: which control messages of the slot arrive; None: all
 
     def copied(self) -> "Observation":
         """The same numbers in tensors of their own: whoever gets them may write into them."""
@@ -76,6 +77,7 @@ class Observation:
             self.uniform.clone(),
             None if self.noticed is None else self.noticed.copied(),
             tuple(part.clone() for part in self.memory),
+            None if self.heard is None else self.heard.clone(),
         )
 
     def recalled_by(self, policy: "Policy") -> "Observation":
@@ -100,6 +102,7 @@ class Observation:
             self.uniform[episodes],
             None if self.noticed is None else self.noticed.of(episodes),
             tuple(part[episodes] for part in self.memory),
+            None if self.heard is None else self.heard[episodes],
         )
 
     @property

@@ -71,15 +71,19 @@ class Bidders(practice.Learners):
             table.of_edges(self.model.network.edge_weight),
             self._arrival(seen),
         )
-        between = self._awake(seen)
-        granted = grant(terms, own, Bid(*map(table.of_neighbours, bids)), between, self.bias_weight[slot])
+        first, second = self._heard(seen)
+        granted = grant(terms, own, Bid(*map(table.of_neighbours, bids)), first, self.bias_weight[slot])
         grants = Grant(*map(table.of_neighbours, granted))
-        return choose(terms, price, granted, grants, between, table.own_place)
+        return choose(terms, price, granted, grants, second, table.own_place)
 
-    def _awake(self, seen: Observation) -> Tensor:
-        """Whether neighbours speak and the device hears; (batch, device, neighbour)."""
+    def _heard(self, seen: Observation) -> tuple[Tensor, Tensor]:
+        """Which neighbours' bids and grants a device hears; (batch, device, neighbour) each."""
         awake = ~self.problem.battery.dark(seen.battery_joule)
-        return self._table.present & self._table.of_neighbours(awake) & awake.unsqueeze(-1)
+        between = self._table.present & self._table.of_neighbours(awake) & awake.unsqueeze(-1)
+        if seen.heard is None:
+            return between, between
+        bids, grants = (between & self._table.of_edges(told) for told in seen.heard.unbind(-1))
+        return bids, grants
 
     def _arrival(self, seen: Observation) -> Tensor:
         """Probability that packets arrive, of neighbours that send alone; (batch, device, neighbour, power)."""
