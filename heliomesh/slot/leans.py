@@ -4,8 +4,9 @@ Known labels tell both. Let p_k be device k's label shares and p̄ their mean ov
 
     d_k = (p_k − p̄) / √h,    h = mean over k of |p_k − p̄|²,    λ = .2 + 6 h,
 
-so directions have the mean square length one, and two devices with like data lead the same way. Where labels are not
-known, every device leads in a direction of its own.
+so directions have the mean square length one, and two devices with like data lead the same way. Longer ones are cut
+to length one: else a device that alone has a class would hardly ever train, since its first slot of training would
+cost more bias than it brings progress. Where labels are not known, every device leads in a direction of its own.
 """
 
 from dataclasses import dataclass
@@ -44,9 +45,10 @@ def leans_of(problem: Problem, by_labels: bool, partition_seed: int | None = Non
         return Leans(None, unlikeness(scenario), (note,))
     apart = shares - shares.mean(0)
     distance = float(np.square(apart).sum(1).mean())
-    directions = torch.from_numpy(apart / np.sqrt(max(distance, _ALIKE))).to(problem.device)
+    directions = apart / np.sqrt(max(distance, _ALIKE))
+    cut = directions / np.linalg.norm(directions, axis=1, keepdims=True).clip(1)
     given = scenario.cost.unlikeness
-    return Leans(directions, guessed_unlikeness(distance) if given is None else given)
+    return Leans(torch.from_numpy(cut).to(problem.device), guessed_unlikeness(distance) if given is None else given)
 
 
 _ALIKE = 1e-12  # mean square distance below which data are the same

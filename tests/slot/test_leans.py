@@ -6,6 +6,7 @@ import torch
 
 import heliomesh as hm
 from heliomesh.slot.leans import leans_of
+from heliomesh.slot.learning_model import LearningModel, bias_weights
 from heliomesh.tasks.dataset import load_dataset
 from heliomesh.tasks.partition import split
 
@@ -30,10 +31,21 @@ def test_directions_are_the_label_shares_of_the_partition_that_is_trained_on(cha
     )
     apart = shares - shares.mean(0)
     distance = (apart**2).sum(1).mean()
-    np.testing.assert_allclose(leans.directions, apart / np.sqrt(distance), rtol=1e-12)
+    directions = apart / np.sqrt(distance)
+    cut = directions / np.maximum(np.linalg.norm(directions, axis=1), 1)[:, None]
+    np.testing.assert_allclose(leans.directions, cut, rtol=1e-12)
     assert leans.unlikeness == pytest.approx(0.2 + 6 * distance)
-    torch.testing.assert_close(leans.directions.square().sum(1).mean(), torch.tensor(1.0, dtype=torch.float64))
-    torch.testing.assert_close(leans.directions.sum(0), torch.zeros(10, dtype=torch.float64))
+    assert leans.directions.norm(dim=1).max() == pytest.approx(1.0)
+
+
+def test_every_device_gains_by_training_a_model_without_bias():
+    """Also the only one that has a class, whose data are further from the mean than all others'."""
+    labels = load_dataset(build({}).scenario.learning).train_labels.numpy()
+    common, rare = np.flatnonzero(labels > 0)[:900].reshape(9, -1).tolist(), np.flatnonzero(labels == 0).tolist()
+    problem = build({"learning.partition": "indices", "learning.indices": [*common, rare]})
+    leans = leans_of(problem, True)
+    model = LearningModel(problem, leans.directions)
+    assert model.training_value(model.first(1), bias_weights(problem, 0.8, leans.unlikeness)[0]).min() > 0.1
 
 
 def test_devices_of_like_data_lead_the_same_way():
