@@ -23,6 +23,7 @@ PINNED = {
     "partition": 0.39915595092924294,
     "init": 0.17125964067767152,
     "minibatch": 0.004792410051212448,
+    "control": 0.7325347351921015,
 }
 PAIR = 0.7337929294437175
 VARIANTS = [(package, name) for package in CATALOGS for name in catalog.names(package)]

@@ -15,6 +15,7 @@ Purpose = Literal[
     "minibatch",
     "rounding",
     "meter",
+    "control",
     "validation",
 ]
 PURPOSES: tuple[str, ...] = get_args(Purpose)

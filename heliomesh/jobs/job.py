@@ -123,6 +123,22 @@ class Job:
         """All that decides a result, as plain data; what equals its default is left out."""
         return {"plan": self._plan, "trace": self._trace, "run": self._run}[step]
 
+    @property
+    def planner_options(self) -> Mapping[str, Any]:
+        """The options; a planner that reads labels is told which samples devices will train on."""
+        if not self._reads_labels:
+            return self.options
+        if self.dataset is not None:  # a plan knows the scenario alone
+            return {**self.options, "leans": "devices"}
+        known = self.training_seed in (None, self.scenario.seed)
+        return self.options if known else {"partition_seed": self.training_seed, **self.options}
+
+    @property
+    def _reads_labels(self) -> bool:
+        if self.planner == IDEAL or self.trace is not None:
+            return False
+        return getattr(find_planner(self.planner).checked_options(self.options), "leans", None) == "labels"
+
     @cached_property
     def _plan(self) -> dict[str, Any]:
         used = versions()
@@ -130,20 +146,27 @@ class Job:
         if self.trace is not None:
             return made | {"planner": self.trace.planner}
         known = self.planner == IDEAL
-        learning = self.scenario.chosen().get("learning", {})
-        # what the planner reads of the learning, beside what sets energies; most read nothing
-        reads = () if known else find_planner(self.planner).reads_learning
-        read = {name: learning[name] for name in reads if name in learning}
         return made | {
             "scenario": _world(self.scenario, self.scenario.chosen()),
             "planner": IDEAL if known else planner_text(self.planner),
             "planner source": None if known else of_variant(PLANNER_CATALOG, self.planner),
-            "options": {} if known else chosen_options(self.planner, self.options),
+            "options": {} if known else chosen_options(self.planner, self.planner_options),
             "planned on": self.plan_device.partition(":")[0],
             "planned in": self.plan_dtype,
-            **({"planned for": read} if read else {}),
+            **({} if known else self._planned_for),
             **({"agree": self.agree} if self.agree else {}),
         }
+
+    @property
+    def _planned_for(self) -> dict[str, Any]:
+        """What the planner reads of the learning, beside what sets energies; most read nothing."""
+        learning = self.scenario.chosen().get("learning", {})
+        names = find_planner(self.planner).reads_learning
+        labels = self._reads_labels and self.dataset is None
+        read = {name: learning[name] for name in (*names, *(_DECIDE_LABELS * labels)) if name in learning}
+        if labels and "path" in learning:
+            read["data"] = of_path(Path(learning["path"]).expanduser())
+        return {"planned for": read} if read else {}
 
     @cached_property
     def _trace(self) -> dict[str, Any]:
@@ -189,6 +212,9 @@ class Job:
                 scenario = scenario.override({"learning.schedule_slots": schedule_slots(whole)})
             trace = trace.first_slots(self.until)
         return TrainJob(scenario, trace, episode, self.training_seed)
+
+
+_DECIDE_LABELS = ("dataset", "min_samples", "indices")  # with the partition, which labels a device has
 
 
 def request(identity: Mapping[str, Any]) -> str:

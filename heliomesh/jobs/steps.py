@@ -37,7 +37,7 @@ def planned(job: Job, work: Execution) -> Plan:
     refuse(
         bool(job.agree) and job.reaction is not None, "agree", "0 with a reaction to changes", f"value {job.agree}"
     )
-    made = make_plan(problem, job.planner, job.options, parallel_map=work.parallel_map, track=work.track)
+    made = make_plan(problem, job.planner, job.planner_options, parallel_map=work.parallel_map, track=work.track)
     return agreed(problem, made, job.agree)
 
 
@@ -65,7 +65,7 @@ def _acting(job: Job, plan: Plan) -> Plan:
     if job.reaction is None:
         return plan
     problem = problem_of(job)
-    truth, answering = eras(problem, job.changes), Answering(problem, job.planner, job.options)
+    truth, answering = eras(problem, job.changes), Answering(problem, job.planner, job.planner_options)
     watch = Watch(job.false_alarm_prob, seed=job.seed)
     policy = reacting(answering, truth, first_answer(answering, truth, plan), job.reaction, watch)
     return Plan(f"{plan.planner}, {job.reaction}", policy)

@@ -60,6 +60,7 @@ class Observation:
     uniform: Tensor  # (batch, device) the policy's own random numbers, for randomised policies
     noticed: Noticed | None = None  # None in the first slot; most plans do not need it
     memory: tuple[Tensor, ...] = ()  # (batch, ...) each: what a policy with a method `recall` keeps from slot to slot
+    heard: Tensor | None = None  # (batch, edge, message) bool: which control messages of the slot arrive; None: all
 
     def copied(self) -> "Observation":
         """The same numbers in tensors of their own: whoever gets them may write into them."""

@@ -30,6 +30,7 @@ SCHEMES = {
     "fixed_fraction": Colour("#b3062f", "#e18684"),
     "news": Colour("#0e657b", "#47abb5"),
     "contributions": Colour("#810cb5", "#a272cc"),
+    "bids": Colour("#100a60", "#2b69ff"),
 }
 OTHER = Colour("#686868", "#858585")  # schemes without a colour of their own, such as a lossless ideal
 

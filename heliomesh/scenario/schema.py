@@ -227,6 +227,9 @@ class Energy(Section):
     control_watt: Annotated[float, Field(gt=0, le=MOST_WATT)] = Field(
         0.1, description="power while sending such messages [W]"
     )
+    control_loss: Decay | None = Field(
+        None, description="share of bids and grants that a neighbour does not hear; default: 0"
+    )
 
     @property
     def start_points(self) -> int:

@@ -5,6 +5,7 @@ not pay for the slot's drain is dark: it does nothing and hears nothing. All ran
 the policy acts and in fixed shapes, so every planner meets the same weather.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from heliomesh.physics.battery import initial_battery
 from heliomesh.physics.link import error_prob
 from heliomesh.scenario.errors import ScenarioError, refuse
 
+MESSAGES = 2  # that a device broadcasts a slot: a bid and a grant
 _BLOCK_SLOTS = 64  # most slots of random numbers drawn at a time; the numbers do not depend on it
 _BLOCK_NUMBERS = 1 << 25  # most numbers drawn at a time
 
@@ -88,7 +90,11 @@ class Episodes:
     def see(self) -> Observation:
         """Begin the slot with its random numbers, before anyone acts; returns what can be seen."""
         now = self._begun()
-        return Observation(self.channel_level, self.battery_joule, self.weather, now.policy, self._noticed)
+        lost = self.problem.scenario.energy.control_loss
+        heard = now.control >= lost if lost else None
+        return Observation(
+            self.channel_level, self.battery_joule, self.weather, now.policy, self._noticed, heard=heard
+        )
 
     def advance(self, decision: Decision, decider: str) -> Slot:
         """Packets and energy of the slot; refuses, and changes nothing, where ``decider`` overdraws a battery."""
@@ -171,6 +177,7 @@ class SlotNumbers(NamedTuple):
     harvest: Tensor  # (episode, device, 2)
     link: Tensor  # (episode, edge), of no edge where packets are not drawn
     policy: Tensor  # (episode, device)
+    control: Tensor  # (episode, edge, message), of no edge where no message is lost
 
 
 class RandomNumbers:
@@ -185,9 +192,10 @@ class RandomNumbers:
             "harvest": (devices, 2),
             "link": (problem.topology.num_edges if packets else 0,),
             "policy": (devices,),
+            "control": (problem.topology.num_edges if problem.scenario.energy.control_loss else 0, MESSAGES),
         }
         self._streams = {p: [stream(seed, p, episode) for episode in episodes] for p in self._shapes}
-        largest = len(episodes) * max(1, devices * 2, problem.topology.num_edges, problem.channel.num_sites)
+        largest = len(episodes) * max(1, *(math.prod(shape) for shape in self._shapes.values()))
         self._block_slots = max(1, min(_BLOCK_SLOTS, _BLOCK_NUMBERS // largest))
         self._slot = 0
 

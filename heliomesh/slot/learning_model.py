@@ -16,8 +16,8 @@ model in which all have their equal part leans nowhere. A model's loss is, in un
 so far as averaging, which leaves a share ρ of it a slot, will not have undone it by then. A device that trains gains
 1 − λ_t (rise of B_i). Close to a deadline that turns negative where data are unlike: devices then only send.
 
-The d_k are taken as orthogonal but for their sum, which is zero. Networks of more devices than `_EXACT_DIRECTIONS`
-have random directions, which keep lengths on average.
+Unless labels tell the d_k (`slot/leans.py`), they are taken as orthogonal but for their sum, which is zero. Networks
+of more devices than `_EXACT_DIRECTIONS` then have random directions, which keep lengths on average.
 """
 
 import math
@@ -64,6 +64,7 @@ class LearningModel:
     """How contributions move, and what training and packets are worth."""
 
     problem: Problem
+    given: Tensor | None = None  # (device, direction), as `slot/leans.py` finds them; None: one per device
 
     @cached_property
     def network(self) -> EdgeTensors:
@@ -73,6 +74,8 @@ class LearningModel:
     @cached_property
     def directions(self) -> Tensor:
         """Where each device's own data lead, d_k, centred; (device, direction)."""
+        if self.given is not None:
+            return self.given
         devices, place = self.problem.num_devices, self.problem.device
         if devices <= _EXACT_DIRECTIONS:
             rows = torch.eye(devices, dtype=torch.float64, device=place)
@@ -100,10 +103,10 @@ class LearningModel:
 
     def trained(self, now: Contributions, trained: Tensor) -> Contributions:
         """After the training of some devices, (batch, device) bool."""
-        lean = torch.where(trained.unsqueeze(-1), self._lean_after_training(now), now.lean)
+        lean = torch.where(trained.unsqueeze(-1), self.lean_after_training(now), now.lean)
         return Contributions(now.progress + trained, lean)
 
-    def _lean_after_training(self, now: Contributions) -> Tensor:
+    def lean_after_training(self, now: Contributions) -> Tensor:
         """(1 − ε) X_i + ε d_i of every device; (batch, device, direction)."""
         return torch.lerp(now.lean, self.directions.expand_as(now.lean), _PULL)
 
@@ -133,7 +136,7 @@ class LearningModel:
 
     def training_value(self, now: Contributions, bias_weight: float) -> Tensor:
         """What a slot of training is worth to the device itself: 1 − λ_t (rise of B_i); (batch, device)."""
-        return 1 - bias_weight * (self._lean_after_training(now).square().sum(-1) - now.bias)
+        return 1 - bias_weight * (self.lean_after_training(now).square().sum(-1) - now.bias)
 
     def packet_value(self, now: Contributions, bias_weight: float) -> Tensor:
         """What one packet is worth to its receiver, by the training of both ends in this slot.
@@ -142,12 +145,12 @@ class LearningModel:
         their leans. The receiver's own training counts by a_ij in S_i and not at all in x: several packets would else
         each be charged, or credited, with undoing it. (batch, edge, receiver trains, sender trains).
         """
-        network, share = self.network, self._lone_share
+        network, share = self.network, self.lone_share
         receiver, sender = network.receiver, network.sender
         x, before = now.lean.index_select(1, receiver), now.bias[:, receiver]
         ahead = now.progress[:, sender] - now.progress[:, receiver]
         found = []
-        for j_trains, lean in enumerate((now.lean, self._lean_after_training(now))):
+        for j_trains, lean in enumerate((now.lean, self.lean_after_training(now))):
             length = lean.square().sum(-1)[:, sender]  # |y|²
             along = (x * lean.index_select(1, sender)).sum(-1)
             after = (1 - share) ** 2 * before + share**2 * length + 2 * share * (1 - share) * along
@@ -156,7 +159,7 @@ class LearningModel:
         return torch.stack([by_sender, by_sender - network.edge_weight.unsqueeze(-1)], 2)
 
     @cached_property
-    def _lone_share(self) -> Tensor:
+    def lone_share(self) -> Tensor:
         """Weight of a packet that arrives alone; (edge,)."""
         weight, own = self.network.edge_weight, self.network.own_weight[self.network.receiver]
         return {"oneself": weight, "all": weight / (weight + own), "arrived": 1 - own}[self._keeps]
@@ -183,15 +186,16 @@ def slots_to_deadline(problem: Problem) -> npt.NDArray[np.float64]:
     return ahead
 
 
-def bias_weights(problem: Problem, kept: float) -> tuple[float, ...]:
-    """λ_t of every slot; ``kept`` is ρ, the share of bias that a slot's averaging leaves.
+def bias_weights(problem: Problem, kept: float, run_weight: float | None = None) -> tuple[float, ...]:
+    """λ_t of every slot; ``kept`` is ρ, the share of bias that a slot's averaging leaves, ``run_weight`` λ.
 
     Progress serves all deadlines to come, and bias at the next one only that one: it weighs less, the more follow, by
     the square of their number. (By the number itself devices hardly ever trained.) A slot of training brings less,
     the more there were, about as 1 / S; so bias weighs more over long horizons. Far from deadlines it never weighs
     so much that training a model without bias would not pay: else nobody would ever train.
     """
-    done, weight = deadlines(problem), problem.slots / _REFERENCE_SLOTS * unlikeness(problem.scenario)
+    of_200 = unlikeness(problem.scenario) if run_weight is None else run_weight
+    done, weight = deadlines(problem), problem.slots / _REFERENCE_SLOTS * of_200
     following = len(done) - np.searchsorted(done, np.arange(problem.slots), side="right")
     near = kept ** slots_to_deadline(problem) / np.maximum(following, 1) ** 2
     return tuple((min(weight, _MOST_RUN_WEIGHT) + weight * _END_OVER_RUN * near).tolist())

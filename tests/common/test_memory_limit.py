@@ -16,8 +16,8 @@ from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.section import Section
 from tests.conftest import Call
 
-REMEMBERING = ("news", "contributions")
-QUICK = {"news": {}, "contributions": {"practice": 1, "passes": 1, "levels": 9}}
+REMEMBERING = ("news", "contributions", "bids")
+QUICK = {"news": {}, **{name: {"practice": 1, "passes": 1, "levels": 9} for name in ("contributions", "bids")}}
 
 
 def tiny(**changes: object) -> hm.Problem:

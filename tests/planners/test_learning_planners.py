@@ -17,7 +17,7 @@ SMALL = {
     "learning.aggregation": "renormalized",
 }
 SCARCE = {"harvest.joule": [0.0, 1.0], "harvest.prob": [0.5, 0.5]}
-PLANNERS = ("news", "contributions")
+PLANNERS = ("news", "contributions", "bids")
 
 
 def build(changes: dict[str, object]) -> hm.Problem:

@@ -24,6 +24,7 @@ PLANNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "battery_threshold": ("battery_threshold", {}),
     "contributions": ("contributions", {"practice": 2, "passes": 1}),
     "news": ("news", {}),
+    "bids": ("bids", {"practice": 2, "passes": 1}),
 }
 # operations whose last bit depends on the processor: sums in other orders, fused multiplications, approximations
 _ROUNDED = {"mm", "bmm", "addmm", "sum", "mean", "exp", "expm1", "log", "pow", "sqrt", "lerp", "_softmax"}
@@ -49,7 +50,7 @@ class OtherRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def powers(planner: str) -> bytes:
     """Powers of all devices in all slots of eight episodes, as bytes."""
     name, options = PLANNERS[planner]
-    separate = {"energy.actions": "separate"} if name in ("contributions", "news") else {}
+    separate = {"energy.actions": "separate"} if name in ("contributions", "news", "bids") else {}
     problem = hm.build(hm.Scenario.load("tiny").override(separate))  # whole joules: many ties
     trace = hm.simulate(problem, hm.plan(problem, name, **options), episodes=8, seed=0)
     return bytes(trace.power_watt.tobytes())

@@ -162,6 +162,7 @@ class FleetStack(Replay):
         self._recorder, self._deaths = recorder, deaths
         self._battery_joule = world.first_battery_joule.tolist()  # last seen of each device
         self._everyone, self.died = range(self._problem.num_devices), dict[int, int]()
+        self.facts = {"device": "cpu", "fleet": len(self._everyone)}
         self._post = make_post(self._installations(dataset, settings, job.training_seed))
         self.plan = self._planned(track)
 
@@ -202,11 +203,6 @@ class FleetStack(Replay):
         if missing:
             raise TrainingError(f"device {missing[0]}: its process ended before all devices had planned.")
         return results
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Where it trains."""
-        return {"device": "cpu", "fleet": len(self._everyone)}
 
     def step(self, slot: int) -> npt.NDArray[np.float64]:
         """One slot of all devices; returns their training losses, NaN where idle or dead; (device,)."""

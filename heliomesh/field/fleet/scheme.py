@@ -33,6 +33,7 @@ ALONE = ("fixed_fraction", "skiptrain", "uncoordinated")  # a device's part of t
 IN_TURN = "turns"  # alone too, once a device is told its turn
 _NEEDS = {
     "battery_threshold": "the expected cost of the whole network for every choice of thresholds",
+    "bids": "values of energy that come from practice episodes of the whole network",
     "centralized": "the state of its whole part of the network in every slot",
     "contributions": "values of energy that come from practice episodes of the whole network",
     "myopic": "the state of its whole part of the network in every slot",
