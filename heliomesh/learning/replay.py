@@ -99,7 +99,8 @@ class Replay:
         self.weights, self._before, self._packets = stacks["weights"], stacks.get("before"), stacks.get("packets")
         self._momentum, self._feedback = stacks.get("momentum"), stacks.get("feedback")
         self.strategy = choose_for(self.learning, model, self.samples, settings.precision, settings.strategy)
-        self.report, self.facts = self.strategy.report, {"device": str(device)}
+        self.report = self.strategy.report
+        self.facts: dict[str, Any] = {"device": str(device)}
         self._test = Samples(dataset.test_inputs.to(device), dataset.test_labels.to(device))
         self._num_scored = settings.device_samples  # test samples of a device before the end
 
