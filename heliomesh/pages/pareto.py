@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MARKERS = "osD^vPX<>p*hd1"  # planners differ by shape too, not by colour alone
+_MARKERS = "osD^vPX<>p*hd1H"  # planners differ by shape too, not by colour alone
 _HOLLOW: Any = {"markersize": 8, "fillstyle": "none", "markeredgewidth": 1.8, "capsize": 3}  # shows what lies below
 
 

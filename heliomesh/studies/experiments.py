@@ -8,7 +8,6 @@ for two cores, which trains digits or synthetic clusters for 60 slots.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations
 from typing import Any
 
 from heliomesh.common import catalog
@@ -18,7 +17,6 @@ from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.on_air import Format
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import Learning
-from heliomesh.studies.decomposition import label_of
 from heliomesh.studies.gain import COUPLED, RIVALS, SEPARATE
 from heliomesh.studies.line import FORMS, LOSSLESS, OURS, PAIRS, PAPER, Line
 from heliomesh.studies.results import Against
@@ -216,34 +214,6 @@ def _learning_cifar10(quick: bool) -> list[Line]:
     return found
 
 
-_AGREE_SLOTS = 6
-# What planning for learning changes, as the headline has it all at once: from one to the other.
-_CHANGES: Mapping[str, tuple[str, str]] = {
-    "rule": ("model", "reassigned"),
-    "actions": ("coupled", "separate"),
-    "agreement": ("none", f"last {_AGREE_SLOTS} slots"),
-    "plan": ("receiver", "contributions"),
-}
-
-
-def _factorial(quick: bool) -> list[Line]:
-    """All sixteen sets of the four changes, on `ring10` with both panels under every partition."""
-    subsets = [frozenset(some) for size in range(len(_CHANGES) + 1) for some in combinations(_CHANGES, size)]
-    schemes = []
-    for made in subsets:
-        rule, actions, _, planner = (pair[name in made] for name, pair in _CHANGES.items())
-        changes = {"learning.aggregation": rule, "energy.actions": actions}
-        agree = _AGREE_SLOTS if "agreement" in made else 0
-        schemes.append(Scheme(label_of(made), planner, {}, changes, agree))
-    panels: dict[str, Changes] = {"": {}} if quick else {"": {}, ", 25 cm²": {"harvest.panel_cm2": 25.0}}
-    return [
-        FASHION_MNIST.line(quick, scheme, f"ring10{panel}, {setting}", own, partition)
-        for panel, own in panels.items()
-        for setting, partition in THREE_PARTITIONS.items()
-        for scheme in schemes
-    ]
-
-
 _FORMATS: tuple[Format, ...] = ("float32", "float16", "int8", "top-k")
 _FLOAT32_SECOND = 2.0  # the paper's transmission time
 
@@ -348,14 +318,6 @@ EXPERIMENTS = (
         _defaults,
         "idle, full battery",
         of_paper="Section IV, the default state and action",
-    ),
-    Experiment(
-        "factorial",
-        "What are the aggregation rule, separate actions, an agreement phase and the plan worth, each on its own?",
-        "The parts of planning for learning, Fashion-MNIST",
-        _factorial,
-        label_of(frozenset()),
-        shared=True,
     ),
     Experiment(
         "hops",

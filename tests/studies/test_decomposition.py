@@ -11,7 +11,7 @@ import heliomesh as hm
 from heliomesh.learning.evaluation import COLUMNS
 from heliomesh.pages.tables import figure_text
 from heliomesh.studies.decomposition import changes_of, label_of, shapley_values
-from heliomesh.studies.experiments import experiments
+from heliomesh.studies.line import Line
 from heliomesh.studies.reproduce import Figure
 from heliomesh.studies.results import Result
 
@@ -58,7 +58,9 @@ def test_a_label_names_its_changes() -> None:
 
 def test_a_figure_shares_what_its_lines_bring_and_prints_it() -> None:
     """Lines worth 50 % and a point by change, over three seeds: each change is worth one point in every setting."""
-    lines = [line for line in experiments(["factorial"])[0].lines(True) if line.setting == "ring10, i.i.d."]
+    scenario = hm.Scenario.load("tiny")
+    names = [label_of(subset) for subset in SUBSETS]
+    lines = [Line("factorial", hm.Scheme(name, "news"), scenario, 3, "ring10, i.i.d.") for name in names]
     results = []
     for line in lines:
         share = 0.5 + 0.01 * len(changes_of(line.scheme.label))
@@ -66,7 +68,10 @@ def test_a_figure_shares_what_its_lines_bring_and_prints_it() -> None:
         metrics = {name: np.array([value]) for name, value in numbers.items()}
         facts = {"cost": 1.0, "participation": 0.5, "delivery": 0.5}
         none = np.empty((1, 0))
-        runs = [hm.Run(metrics, none, none, torch.empty(0, 0), facts | {"seed": seed}) for seed in range(3)]
+        runs = [
+            hm.Run(metrics, none, none, torch.empty(0, 0), facts | {"identity": {"training seed": seed}})
+            for seed in range(3)
+        ]
         results.append(Result(line, tuple(runs)))
     figure = Figure("factorial", "Parts", None, "none of them", tuple(results), shared=True)
     for worth in figure.shares["ring10, i.i.d."].values():
