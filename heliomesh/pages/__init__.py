@@ -1,1 +1,1 @@
-"""Pictures and pages of results: text in, text out, no drawing library."""
+"""Pages and pictures of results; the only room that draws."""

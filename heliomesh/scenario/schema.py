@@ -258,9 +258,9 @@ class Cost(Section):
 class Learning(Section):
     """What is trained; K and the batch size also set the compute energy."""
 
-    dataset: str = Field("digits", description="a name of `learning/datasets`, or module:function")
+    dataset: str = Field("digits", description="a name of `tasks/datasets`, or module:function")
     path: str | None = Field(None, description="of the user's own data, for datasets that ask for one")
-    model: str = Field("auto", description="a name of `learning/models`, module:factory, or auto: by inputs' shape")
+    model: str = Field("auto", description="a name of `tasks/models`, module:factory, or auto: by inputs' shape")
     buffers: Literal["refuse", "drop"] = Field(
         "refuse", description="what becomes of models with running statistics; 'drop': BatchNorm goes on without"
     )
