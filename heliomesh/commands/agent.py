@@ -87,7 +87,7 @@ def deploy_command(
     planner: Annotated[
         str, option("One whose devices look their actions up, such as decentralized.")
     ] = "decentralized",
-    settings: shared.Settings,
+    settings: shared.PlannerSettings,
     finite: shared.FiniteOption = False,
     places: PlaceOptions,
     times: TimeOptions,

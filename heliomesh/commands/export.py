@@ -27,7 +27,7 @@ _MOST_LISTED = 10  # files by name; of more the table shows the number
 
 
 @dataclass(frozen=True)
-class FormOptions(shared.OutputOptions, shared.Settings):
+class FormOptions(shared.OutputOptions, shared.PlannerSettings):
     """What is written, and what is printed of it."""
 
     kind: Annotated[

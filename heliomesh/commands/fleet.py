@@ -24,7 +24,7 @@ from heliomesh.simulation.diagnostics import summarise
 
 
 @dataclass(frozen=True)
-class FleetOptions(shared.Settings):
+class FleetOptions(shared.PlannerSettings):
     """Which run, on which cluster."""
 
     address: shared.AddressOption = None

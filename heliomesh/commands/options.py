@@ -64,7 +64,7 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Settings(Changes):
+class PlannerSettings(Changes):
     """What differs from the scenario's file and from the planner's defaults."""
 
     options: PlannerOptions = field(default_factory=list)

@@ -18,7 +18,7 @@ from heliomesh.simulation.trace import simulate
 
 
 @dataclass(frozen=True)
-class PlanningOptions(shared.OutputOptions, shared.SpreadOptions, shared.Settings):
+class PlanningOptions(shared.OutputOptions, shared.SpreadOptions, shared.PlannerSettings):
     """What is planned, where, and what is printed of it."""
 
     device: shared.DeviceOption = "cpu"

@@ -28,7 +28,7 @@ from heliomesh.studies.gap_ledger import LEDGER, gap_ledger
 
 
 @dataclass(frozen=True)
-class RunOptions(shared.OutputOptions, shared.EngineOptions, shared.TrainingOptions, shared.Settings):
+class RunOptions(shared.OutputOptions, shared.EngineOptions, shared.TrainingOptions, shared.PlannerSettings):
     """Which run, who does it, and what is printed of it."""
 
     trace: Annotated[Path | None, option("Train under this trace of `heliomesh simulate --out`.")] = None

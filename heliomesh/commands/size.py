@@ -27,7 +27,7 @@ _SAME = (
 
 
 @dataclass(frozen=True)
-class SizeOptions(shared.OutputOptions, shared.Settings):
+class SizeOptions(shared.OutputOptions, shared.PlannerSettings):
     """What must be reached, with which parts, how pairs are measured, and what is printed of it."""
 
     target_loss: Annotated[float | None, option("Largest mean update loss per device and slot, 0 to 1.")] = None

@@ -92,7 +92,7 @@ def change_command(
     ],
     *,
     planner: shared.PlannerNameOption = "prices",
-    settings: shared.Settings,
+    settings: shared.PlannerSettings,
     false_alarm_prob: Annotated[float, option("Of an alarm if nothing changes.")] = USUAL_FALSE_ALARM_PROB,
     sampling: shared.SamplingOptions,
     training: shared.StackOptions,

@@ -27,7 +27,7 @@ from heliomesh.learning.run import TrainingError
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.shard import Border, Indices, Rows, Shard
 from heliomesh.learning.stacked import Scores, joined, layout_of
-from heliomesh.learning.strategy import Report
+from heliomesh.learning.strategy import StrategyReport
 from heliomesh.learning.trainer import MakeStack
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.tasks.dataset import Dataset
@@ -87,7 +87,7 @@ class ActorNetwork:
         self._gathered = self._done = 0  # slots done then, and now
         self.sent_bytes: list[int] = []  # by trained slot, from actor to actor
         self.gathered_bytes = 0
-        self.report: Report  # of the first actor, like all others
+        self.report: StrategyReport  # of the first actor, like all others
         self._insist(lambda: None)
 
     @property
@@ -201,7 +201,9 @@ class _Actor:
 
     _shard: Shard
 
-    def prepare(self, threads: int, shared: tuple[TrainJob, Dataset, TrainSettings, Indices], number: int) -> Report:
+    def prepare(
+        self, threads: int, shared: tuple[TrainJob, Dataset, TrainSettings, Indices], number: int
+    ) -> StrategyReport:
         """Make the shard; no constructor, since Ray tells of its errors in words only."""
         torch.set_num_threads(threads)  # sums depend on it in the last bit
         job, dataset, settings, part = shared

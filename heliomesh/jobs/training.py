@@ -26,7 +26,7 @@ from heliomesh.simulation.trace import Trace, TraceError
 from heliomesh.tasks.dataset import Dataset
 
 
-class Settings(TypedDict, total=False):
+class RunSettings(TypedDict, total=False):
     """Fields of `TrainSettings` and of `Execution` as keyword arguments, so that type checkers know them."""
 
     evaluate_every: Count
@@ -59,7 +59,7 @@ def run(
     episode: Index = 0,
     changes: Sequence[str] = (),
     folder: str | Path | None = None,
-    **settings: Unpack[Settings],
+    **settings: Unpack[RunSettings],
 ) -> Run:
     """Plan, simulate an episode and train under it.
 
@@ -119,7 +119,7 @@ def train(
     dataset: Dataset | None = None,
     folder: str | Path | None = None,
     resume: bool = False,
-    **settings: Unpack[Settings],
+    **settings: Unpack[RunSettings],
 ) -> Run:
     """Train every device of the scenario under one episode of a trace.
 

@@ -28,7 +28,7 @@ from heliomesh.learning.quasi_global import lean, remember
 from heliomesh.learning.schedule import learning_rates
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.stacked import Layout, Samples, Scores, flat_weights, joined, layout_of
-from heliomesh.learning.strategy import Report, choose_for, free_bytes, new_weights
+from heliomesh.learning.strategy import StrategyReport, choose_for, free_bytes, new_weights
 from heliomesh.model.problem import torch_device
 from heliomesh.scenario.schema import Learning
 from heliomesh.tasks.dataset import Dataset
@@ -46,7 +46,7 @@ class Stack(Protocol):
         """Horizon T of all runs."""
 
     @property
-    def report(self) -> Report:
+    def report(self) -> StrategyReport:
         """The strategy that trains."""
 
     @property

@@ -13,7 +13,7 @@ import torch
 from heliomesh.learning.replay import Replay
 from heliomesh.learning.settings import TrainJob, TrainSettings
 from heliomesh.learning.stacked import Scores
-from heliomesh.learning.strategy import Report
+from heliomesh.learning.strategy import StrategyReport
 from heliomesh.physics.topology import Topology, build_topology
 from heliomesh.tasks.dataset import Dataset
 
@@ -49,7 +49,7 @@ class Shard:
         self._row[devices] = np.arange(len(devices))
 
     @property
-    def report(self) -> Report:
+    def report(self) -> StrategyReport:
         """The strategy that trains."""
         return self._replay.report
 

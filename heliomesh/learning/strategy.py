@@ -34,7 +34,7 @@ _WEIGHT_SHARE = 0.6  # of the free memory of a device for the weights
 
 
 @dataclass(frozen=True)
-class Report:
+class StrategyReport:
     """What was chosen."""
 
     strategy: str
@@ -52,7 +52,7 @@ class Chosen:
     """A strategy with the pieces it works in."""
 
     inner: Strategy
-    report: Report
+    report: StrategyReport
     device: torch.device  # that computes; weights may live elsewhere
     rows_at_once: int | None = None  # found at the first use, from the memory that is free then
     _stage: Tensor | None = None  # (row, parameter): visitors from the memory of the CPU
@@ -168,7 +168,7 @@ def choose(
         if device.type == "cuda":
             plain = build(model, precision=precision, compiled=False)  # compiled it needs no more
             memory = _bytes_per_row(plain, flat_weights(model), samples, (1, local_steps, batch))
-        return Chosen(made, Report(name, bool(getattr(made, "compiled", False)), memory), device)
+        return Chosen(made, StrategyReport(name, bool(getattr(made, "compiled", False)), memory), device)
 
     if strategy != "auto":
         name, _, manner = strategy.partition(":")

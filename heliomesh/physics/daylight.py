@@ -33,7 +33,7 @@ _START = re.compile(r"((?:\d{4}-)?\d\d-\d\d)?(?:(?:^|T)(\d\d:\d\d))?")
 
 
 @dataclass(frozen=True)
-class Samples:
+class SunSamples:
     """Mean irradiance over spans of equal length, in order."""
 
     second: Array  # begin of each on the local clock [s] since 1970
@@ -42,7 +42,7 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Window:
+class DayWindow:
     """The part of every day that counts, and the slots in it."""
 
     first_second: float  # since midnight
@@ -60,14 +60,14 @@ class Weather:
     share: Array  # (level,)
     days: float  # τ, over which memory falls to 1/e
 
-    def kernel(self, window: Window) -> Array:
+    def kernel(self, window: DayWindow) -> Array:
         """Moves of the weather from slot to slot, (level, level); its stationary law is the share."""
         kept = np.exp(-1 / (self.days * window.num_slots))
         moves: Array = kept * np.eye(len(self.share)) + (1 - kept) * self.share
         return moves
 
 
-def slot_means(samples: Samples, window: Window) -> Samples:
+def slot_means(samples: SunSamples, window: DayWindow) -> SunSamples:
     """Mean irradiance over every slot of every day, (1/Δ) ∫ GHI dt; slots without half their samples are left out.
 
     A slot within one sample has exactly its value. One that reaches beyond the window has the mean within it.
@@ -93,11 +93,11 @@ def slot_means(samples: Samples, window: Window) -> Samples:
     mean[across] = energy / np.maximum(covered[across], _TINY)
     length = np.minimum(slot_second, window.first_second + window.length_second - within)
     known = covered >= _LEAST_COVERED * np.tile(length, len(days)) - _TINY
-    return Samples(begin[known], mean[known], slot_second)
+    return SunSamples(begin[known], mean[known], slot_second)
 
 
 def laws_by_clock(
-    samples: Samples, level: Integers, window: Window, slots: int, by_clock: bool
+    samples: SunSamples, level: Integers, window: DayWindow, slots: int, by_clock: bool
 ) -> tuple[list[list[Atoms]], Integers]:
     """Energies [J/m²] and probabilities by clock bin and weather level, and the bin of each slot of the horizon.
 
@@ -141,7 +141,7 @@ def tables(laws: list[list[Atoms]], phase_of_slot: Integers) -> tuple[Array, Arr
     return joule, prob, np.argsort(order)[copy_of.ravel()][phase_of_slot]
 
 
-def fitted_weather(samples: Samples, levels: int, days: float | None) -> Weather | None:
+def fitted_weather(samples: SunSamples, levels: int, days: float | None) -> Weather | None:
     """Weather from the brightness of days, as a share of their month's brightest; None for too few unlike days.
 
     With shares s, days that follow each other have the same level by chance with probability Σ s², and kept weather

@@ -12,7 +12,7 @@ from heliomesh.common.arguments import Count, NotEmpty, checked
 from heliomesh.jobs.job import IDEAL
 from heliomesh.jobs.scheme import Scheme
 from heliomesh.jobs.store import opened
-from heliomesh.jobs.training import Settings, split_settings
+from heliomesh.jobs.training import RunSettings, split_settings
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.studies.line import Line, grouped_runs
@@ -62,7 +62,7 @@ def gain(
     *,
     schemes: Annotated[Sequence[Scheme], NotEmpty()] = SCHEMES,
     folder: str | Path | None = None,
-    **settings: Unpack[Settings],
+    **settings: Unpack[RunSettings],
 ) -> Gain:
     """Train a scenario's models under several schemes, with common random numbers.
 

@@ -36,7 +36,7 @@ from heliomesh.field.living.reaction import REACTIONS, Sampling, costs_by_slot, 
 from heliomesh.field.living.replanning import Alarm, Replanning
 from heliomesh.jobs.steps import job_of, planned
 from heliomesh.jobs.store import opened
-from heliomesh.jobs.training import Settings, split_settings
+from heliomesh.jobs.training import RunSettings, split_settings
 from heliomesh.learning.preflight import check_trainable
 from heliomesh.learning.run import Run
 from heliomesh.model.problem import Problem
@@ -193,7 +193,7 @@ def live(
     seed: Index = 0,
     train: Index = 5,
     folder: str | Path | None = None,
-    **settings: Unpack[Settings],
+    **settings: Unpack[RunSettings],
 ) -> Trial:
     """Compare a stale plan, one that notices changes of the world and plans anew, and one that was told.
 

@@ -14,7 +14,7 @@ from heliomesh.common.arguments import checked
 from heliomesh.jobs.fingerprint import COMPUTING, minor
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
-from heliomesh.jobs.training import Settings, split_settings
+from heliomesh.jobs.training import RunSettings, split_settings
 from heliomesh.learning.precision import check_precision
 from heliomesh.learning.run import versions
 from heliomesh.learning.settings import TrainSettings
@@ -89,7 +89,7 @@ def reproduce(
     *,
     quick: bool = False,
     only: Literal["plan", "read"] | None = None,
-    **settings: Unpack[Settings],
+    **settings: Unpack[RunSettings],
 ) -> list[Figure]:
     """Run experiments and return what they show; what the folder holds is not repeated.
 

@@ -5,7 +5,7 @@ from torch import nn
 from heliomesh.learning import strategy as choosing
 from heliomesh.learning.stacked import Samples, flat_weights
 from heliomesh.learning.strategies import loop
-from heliomesh.learning.strategy import Chosen, Report, choose, new_weights
+from heliomesh.learning.strategy import Chosen, StrategyReport, choose, new_weights
 from heliomesh.scenario.errors import ScenarioError
 from heliomesh.tasks.model import build_model
 
@@ -110,7 +110,7 @@ class _Small:
 
 def test_pieces_are_halved_until_they_fit():
     small = _Small()
-    chosen = Chosen(small, Report("small", False, "fp32"), DEVICE, rows_at_once=8)
+    chosen = Chosen(small, StrategyReport("small", False, "fp32"), DEVICE, rows_at_once=8)
     weights, losses = _train(chosen)
     expected, expected_losses = _train(loop.build(_model()))
     assert torch.equal(weights, expected)
@@ -124,7 +124,7 @@ def test_a_batch_too_large_for_the_memory_is_refused():
             raise torch.cuda.OutOfMemoryError
 
     with pytest.raises(ScenarioError, match=r"^learning\.batch: expected one batch to fit into the memory of"):
-        _train(Chosen(Never(), Report("never", False, "fp32"), DEVICE, rows_at_once=4))
+        _train(Chosen(Never(), StrategyReport("never", False, "fp32"), DEVICE, rows_at_once=4))
 
 
 def test_what_cannot_execute_the_model_is_passed_over(monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.physics.daylight import Samples, Window, fitted_weather, slot_means
+from heliomesh.physics.daylight import DayWindow, SunSamples, fitted_weather, slot_means
 from heliomesh.physics.harvest import solar
 from heliomesh.physics.irradiance import greensboro
 from heliomesh.scenario.errors import ScenarioError
@@ -52,13 +52,13 @@ def minutes_of_june():
     rng = np.random.default_rng(1)
     minute = np.arange(3 * 1440)
     clear = 900 * np.sin(np.pi * (minute % 1440 - 360) / 720).clip(min=0)
-    return Samples(MIDNIGHT + minute * 60.0, clear * rng.uniform(0.1, 1, len(minute)), 60.0)
+    return SunSamples(MIDNIGHT + minute * 60.0, clear * rng.uniform(0.1, 1, len(minute)), 60.0)
 
 
 @pytest.mark.parametrize("slot_second", [4.0, 60.0, 45.0, 90.0, 600.0, 700.0, 3600.0, 10000.0])
 def test_a_slots_mean_is_its_integral(slot_second):
     samples = minutes_of_june()
-    window = Window(0.0, 86400.0, math.ceil(86400 / slot_second), slot_second)
+    window = DayWindow(0.0, 86400.0, math.ceil(86400 / slot_second), slot_second)
     found = slot_means(samples, window)
     by_second = np.repeat(samples.ghi, 60)
     for day, slot in [(0, 0), (1, 3), (2, window.num_slots // 2), (1, window.num_slots // 2 + 1)]:
@@ -71,7 +71,7 @@ def test_a_slots_mean_is_its_integral(slot_second):
 
 def test_a_slot_within_a_sample_has_its_very_value():
     samples = minutes_of_june()
-    found = slot_means(samples, Window(0.0, 86400.0, 86400 // 4, 4.0))
+    found = slot_means(samples, DayWindow(0.0, 86400.0, 86400 // 4, 4.0))
     assert np.array_equal(found.ghi, np.repeat(samples.ghi, 15))
 
 
@@ -79,8 +79,8 @@ def test_slots_take_what_is_there_and_need_half():
     samples = minutes_of_june()
     kept = np.ones(len(samples.ghi), dtype=bool)
     kept[720:724], kept[1440 + 720 : 1440 + 726] = False, False  # 4 and 6 of the 10 minutes of a slot are missing
-    known = Samples(samples.second[kept], samples.ghi[kept], 60.0)
-    found = slot_means(known, Window(0.0, 86400.0, 144, 600.0))
+    known = SunSamples(samples.second[kept], samples.ghi[kept], 60.0)
+    found = slot_means(known, DayWindow(0.0, 86400.0, 144, 600.0))
     assert len(found.ghi) == 3 * 144 - 1
     assert found.ghi[72] == pytest.approx(samples.ghi[724:730].mean(), rel=1e-12)
     assert MIDNIGHT + 86400 + 43200 not in found.second
@@ -142,7 +142,9 @@ def test_the_memory_of_weather_is_fitted(stay, days):
         level.append(level[-1] if move < stay else 1 - level[-1])
     level = np.array(level)
     second = MIDNIGHT + 86400.0 * np.arange(len(level))
-    found = fitted_weather(Samples(second, 500.0 - 300 * level + rng.uniform(0, 100, len(level)), 86400.0), 2, None)
+    found = fitted_weather(
+        SunSamples(second, 500.0 - 300 * level + rng.uniform(0, 100, len(level)), 86400.0), 2, None
+    )
     assert (found.level == level).all()
     assert found.days == pytest.approx(days, rel=0.06)
 

@@ -22,7 +22,7 @@ from heliomesh.field.agents.journal import journal_of, line_of, sentence_of
 from heliomesh.field.agents.link import SMALL_SHARE_BYTES, Link, LinkError
 from heliomesh.field.agents.sensors.sensor import sensor_of
 from heliomesh.field.agents.tables import OwnTables, fits
-from heliomesh.field.agents.waiting import Arrived
+from heliomesh.field.agents.waiting import ReceivedFrame
 from heliomesh.field.agents.wire import Mail, MailKind, Manifest, Sender
 from heliomesh.field.fleet.device import Device, Happened, Installation, Sensed
 from heliomesh.field.fleet.learner import Lesson
@@ -323,7 +323,7 @@ class Agent:
             elif late is not None:
                 return
 
-    def _take(self, arrived: Arrived) -> None:
+    def _take(self, arrived: ReceivedFrame) -> None:
         mail = self._inbox.take(arrived.frame, time.monotonic() - arrived.second)
         if mail is None:
             return

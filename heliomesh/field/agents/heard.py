@@ -51,7 +51,7 @@ _HELD: dict[str, dict[str, type[np.generic]]] = {
 _SAID = {"scheduled": "trained", "spent_joule": "planned_joule"}  # other names in a line
 
 
-class Report(Section):
+class DeviceReport(Section):
     """The part of a journal's line that watchers read; what else is in a line is left out."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, strict=True)
@@ -118,10 +118,10 @@ class Heard:
             except OSError as error:  # the page goes on
                 self.not_kept = error.strerror or str(error)
 
-    def _checked(self, text: bytes | str, device: int | None = None) -> Report:
+    def _checked(self, text: bytes | str, device: int | None = None) -> DeviceReport:
         """What a line says, of a device if one is given; raises ValueError with a sentence where it cannot be so."""
         try:
-            found = Report.model_validate_json(text)
+            found = DeviceReport.model_validate_json(text)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
             place = ".".join(map(str, first["loc"])) or "line"
@@ -133,7 +133,7 @@ class Heard:
             raise ValueError(f"{wrong}: expected one that the device can have, actual {getattr(found, wrong)!r:.60}")
         return found
 
-    def _fits(self, found: Report) -> dict[str, bool]:
+    def _fits(self, found: DeviceReport) -> dict[str, bool]:
         """Which fields can be what they are, by name."""
         problem, device, most = self.problem, found.device, self._most_joule[found.device]
         num_edges = len(problem.topology.neighbours[device])
@@ -154,7 +154,7 @@ class Heard:
             "delivered": len(found.delivered) == num_edges,
         }
 
-    def _enter(self, found: Report) -> None:
+    def _enter(self, found: DeviceReport) -> None:
         slot, device = found.slot, found.device
         edges = slice(*self.problem.topology.edge_start[device : device + 2])
         with self._lock:

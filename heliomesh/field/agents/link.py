@@ -26,7 +26,7 @@ from heliomesh.field.agents.identity import (
     members_of,
     signed_by,
 )
-from heliomesh.field.agents.waiting import Arrived, Waiting
+from heliomesh.field.agents.waiting import ReceivedFrame, Waiting
 from heliomesh.field.agents.wire import CHUNK_BYTES
 
 SMALL_SHARE_BYTES = 1 << 22  # of a speaker's frames that wait, beside its models
@@ -172,7 +172,7 @@ class Link(_Station):
         signed = self._identity.sign(text) + text
         self._session.put(self._to("status", WATCHER), signed, congestion_control=zenoh.CongestionControl.DROP)
 
-    def received(self, until: float) -> Arrived | None:
+    def received(self, until: float) -> ReceivedFrame | None:
         """The next frame; None where none comes until a moment of `time.monotonic`, or within a tenth of a second."""
         return self._waiting.get(max(min(until - time.monotonic(), _LOOK_SECOND), 0.001))
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 _FRAME_BYTES = 1024  # that a frame counts for beside its length
 
 
-class Arrived(NamedTuple):
+class ReceivedFrame(NamedTuple):
     """A frame, and when it came, in seconds of `time.monotonic`."""
 
     frame: bytes
@@ -19,7 +19,7 @@ class Waiting:
     """Queues by the member that brought a frame, as its certificate says; who signed it is found out later."""
 
     def __init__(self, share_bytes: int) -> None:
-        self._queues: defaultdict[int, deque[Arrived]] = defaultdict(deque)
+        self._queues: defaultdict[int, deque[ReceivedFrame]] = defaultdict(deque)
         self._bytes: defaultdict[int, int] = defaultdict(int)
         self._turns: deque[int] = deque()  # speakers of whom something waits
         self._share_bytes, self._changed = share_bytes, threading.Condition()
@@ -29,7 +29,7 @@ class Waiting:
 
     def put(self, speaker: int, frame: bytes, timeout_second: float) -> bool:
         """Queue a frame as soon as its speaker's share has room for it; False where it has none in time."""
-        size, arrived = len(frame) + _FRAME_BYTES, Arrived(frame, time.monotonic())
+        size, arrived = len(frame) + _FRAME_BYTES, ReceivedFrame(frame, time.monotonic())
         with self._changed:
             if not self._changed.wait_for(lambda: self._bytes[speaker] + size <= self._share_bytes, timeout_second):
                 return False
@@ -40,7 +40,7 @@ class Waiting:
             self._changed.notify_all()
         return True
 
-    def get(self, timeout_second: float) -> Arrived | None:
+    def get(self, timeout_second: float) -> ReceivedFrame | None:
         """The next frame of the speaker whose turn it is; None where there is none in time."""
         with self._changed:
             if not self._changed.wait_for(lambda: bool(self._turns), timeout_second):

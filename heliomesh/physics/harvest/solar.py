@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field
 
 from heliomesh.common.streams import stream
 from heliomesh.physics import daylight
-from heliomesh.physics.daylight import Array, Atoms, FileFormat, Samples, TimeLabel, Weather, Window
+from heliomesh.physics.daylight import Array, Atoms, DayWindow, FileFormat, SunSamples, TimeLabel, Weather
 from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay, replay
 from heliomesh.scenario.checks import check_law
 from heliomesh.scenario.errors import ScenarioError, refuse
@@ -201,7 +201,7 @@ def _irradiance(settings: Settings) -> tuple["Ghi", list[str]]:
     return irradiance.greensboro(), []
 
 
-def _samples(ghi: "Ghi", settings: Settings) -> tuple[Samples, list[str]]:
+def _samples(ghi: "Ghi", settings: Settings) -> tuple[SunSamples, list[str]]:
     """Irradiance of the months and daily hours, in order, and remarks on what was filled in."""
     import pandas as pd
 
@@ -223,24 +223,24 @@ def _samples(ghi: "Ghi", settings: Settings) -> tuple[Samples, list[str]]:
     inside = (settings.hours[0] <= hour) & (hour < settings.hours[1])
     expected = f"a window with samples of the data, which come every {step_second / 60:g} minutes"
     refuse(not inside.any(), "harvest.hours", expected, f"value {list(settings.hours)}")
-    return Samples(second[inside], np.asarray(chosen, dtype=np.float64)[inside], step_second), remarks
+    return SunSamples(second[inside], np.asarray(chosen, dtype=np.float64)[inside], step_second), remarks
 
 
-def _window(settings: Settings, scenario: Scenario) -> Window:
+def _window(settings: Settings, scenario: Scenario) -> DayWindow:
     """The daily window with as many slots as begin in it, one at least, however long it is."""
     slot_second = scenario.energy.slot_second
     first, end = (hour * 3600 for hour in settings.hours)
     slots = max(1, math.ceil((end - first) / slot_second - _TINY))
     if settings.law == "trace" or settings.start == "random":
-        return Window(first, end - first, slots, slot_second)
+        return DayWindow(first, end - first, slots, slot_second)
     _, clock = daylight.day_and_clock(str(settings.start))
     if not first <= clock < end:
         expected = f"a time within harvest.hours = {list(settings.hours)}"
         raise ScenarioError("harvest.start", expected, f"value {settings.start!r}")
-    return Window(first, end - first, slots, slot_second, int((clock - first + _TINY) // slot_second))
+    return DayWindow(first, end - first, slots, slot_second, int((clock - first + _TINY) // slot_second))
 
 
-def _by_slot(samples: Samples, window: Window, settings: Settings) -> Samples:
+def _by_slot(samples: SunSamples, window: DayWindow, settings: Settings) -> SunSamples:
     """Mean irradiance of every slot of every day."""
     values = len(np.unique(samples.second // 86400)) * window.num_slots
     if values > _MAX_TRACE:
@@ -261,7 +261,7 @@ def _under_clouds(joule: Array, prob: Array, settings: Settings) -> list[Atoms]:
     return [(dimmed.ravel(), np.outer(settings.cloudiness_prob, prob).ravel())]
 
 
-def _weather(samples: Samples, settings: Settings) -> Weather:
+def _weather(samples: SunSamples, settings: Settings) -> Weather:
     """Weather of the samples' days: none, a clear sky's given one, or fitted to the days."""
     anywhere = np.zeros(len(samples.ghi), dtype=np.int64)
     if settings.law != "weather":
