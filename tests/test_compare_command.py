@@ -16,6 +16,7 @@ from heliomesh.learning.trainer import Training
 from heliomesh.planners import myopic
 from tests.conftest import Call
 
+SMALL = ["--set", "slots=8", "--set", "learning.dataset=synthetic", "--quiet"]
 SHORT = ["compare", "tiny", "prices", "uncoordinated", "--episodes", "2", "--quiet"]
 
 
@@ -151,3 +152,27 @@ def test_progress_in_a_file_is_a_line_a_minute(
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     assert list(progress.track_unless(quiet=False)(range(9), "train", 9)) == list(range(9))
     assert capsys.readouterr().err == "train: 2 of 9\ntrain: 5 of 9\ntrain: 8 of 9\n"
+
+
+def test_schemes_and_a_target_for_people_and_programs() -> None:
+    schemes = ["uncoordinated", "turns:last_slots=2+actions=separate", "uncoordinated+agree=2"]
+    asked = ["compare", "tiny", *schemes, "--episodes", "4", "--train", "2", "--target", "0.2", *SMALL]
+    printed = CliRunner().invoke(app, asked, env={"COLUMNS": "200"})
+    assert printed.exit_code == 0, printed.output
+    assert "until the mean device reaches 20%" in printed.output
+    told = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    assert [row["planner"] for row in told["rows"]] == schemes
+    for row in told["rows"]:
+        assert len(row["slots to target"]) == len(row["joule to target"]) == len(row["accuracy"]) == 2
+    refused = CliRunner().invoke(app, [*asked[:5], "--target", "0.2"])
+    assert str(refused.exception) == "--target: expected --train with a number of episodes, actual value 0"
+
+
+def test_tuning_says_what_it_chose() -> None:
+    asked = ["study", "tune", "tiny", "uncoordinated", "turns:power_watt=2.0", "--train", "1", *SMALL]
+    printed = CliRunner().invoke(app, asked)
+    assert printed.exit_code == 0, printed.output
+    told = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    assert list(told) == ["uncoordinated", "turns:power_watt=2.0"]
+    for found in told.values():
+        assert found["tried"][found["chosen"]] == max(found["tried"].values())

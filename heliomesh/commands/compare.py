@@ -27,6 +27,7 @@ from heliomesh.pages.pareto import pareto_svg
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.studies.compare import Comparison, Row, compare
 from heliomesh.studies.gap_ledger import GapLedger
+from heliomesh.studies.scores import scores
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class CompareOptions(shared.OutputOptions, shared.SamplingOptions, shared.Change
     dtype: shared.TypeOption = "float64"
     processes: shared.ProcessesOption = 1
     evaluate_every: shared.EvaluateOption = 5
+    target: Annotated[float | None, option("Also slots and joules until this accuracy.", min=0, max=1)] = None
     svg: Annotated[Path | None, option("Draw cost over planning time and bytes here.")] = None
     report: Annotated[Path | None, option("Write a page of the trained runs here.")] = None
     runs: Annotated[Path | None, option("Keep the trained runs in this empty folder.")] = None
@@ -54,8 +56,9 @@ class CompareOptions(shared.OutputOptions, shared.SamplingOptions, shared.Change
             raise ScenarioError("--memory-gib", "a number above 0", f"value {self.memory_gib:g}")
         shared.check_target(self.svg, "--svg")
         shared.check_target(self.report, "--report")
-        for wanted, flag in ((self.report, "--report"), (self.runs, "--runs"), (self.ledger, "--ledger")):
-            refuse(wanted and not self.train, flag, "--train with a number of episodes", "value 0")
+        trained = {"--report": self.report, "--runs": self.runs, "--ledger": self.ledger, "--target": self.target}
+        for flag, wanted in trained.items():
+            refuse(bool(wanted) and not self.train, flag, "--train with a number of episodes", "value 0")
         runs = self.runs
         if runs is not None and runs.exists() and (not runs.is_dir() or any(runs.iterdir())):
             raise ScenarioError("--runs", "an empty or new folder", f"value {str(runs)!r}")
@@ -68,7 +71,13 @@ _SOME_FAILED = 3  # exit code: the others' results are shown and kept
 @flattened
 def compare_command(
     scenario: shared.ScenarioArgument,
-    names: Annotated[list[str] | None, typer.Argument(help="Planners; all if none is named.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Planners, or schemes such as turns:last_slots=20 and receiver+agree=6+rule=model; "
+            "all planners if none is named."
+        ),
+    ] = None,
     *,
     asked: CompareOptions,
 ) -> None:
@@ -84,9 +93,9 @@ def compare_command(
         fits = any(row.runs for row in result.rows)
         ledgers = result.gap_ledgers(track=asked.track, notify=note) if asked.ledger and fits else {}
         title = f"{scenario}: cost per slot, {asked.episodes} episodes, 95 % intervals; gap to {result.reference}"
-        parts = [] if asked.as_json else _parts(problem, result, ledgers, title)
+        parts = [] if asked.as_json else _parts(problem, result, ledgers, title, asked.target)
         bounds = {"reference": result.reference, "lower bound": result.lower_bound}
-        rows = [_row_facts(row, ledgers.get(row.planner)) for row in result.rows]
+        rows = [_row_facts(row, ledgers.get(row.planner), asked.target) for row in result.rows]
         show(asked.as_json, network_facts(problem) | bounds | {"rows": rows}, *parts, width=_TABLE_WIDTH)
         if not asked.silent:  # on standard error: no two runs take the same time
             planned = [f"{row.planner} {row.plan.seconds:.2f}" for row in result.rows if row.plan is not None]
@@ -104,7 +113,7 @@ def compare_command(
 
 
 def _parts(
-    problem: Problem, result: Comparison, ledgers: Mapping[str, GapLedger], title: str
+    problem: Problem, result: Comparison, ledgers: Mapping[str, GapLedger], title: str, target: float | None
 ) -> Iterator[Table | str]:
     """Costs, accuracies, remarks on the scenario, what the bound says, and why planners refused."""
     yield ", ".join(f"{name} {text_of(value)}" for name, value in network_facts(problem).items())
@@ -114,6 +123,8 @@ def _parts(
     trained = {row.planner: row.runs for row in result.rows if row.runs}
     if trained:
         yield _accuracy_table(trained, problem)
+    if trained and target is not None:
+        yield _target_table(trained, target)
     if ledgers:
         yield gap_table(ledgers)
     yield from (f"Note: {remark}" for remark in remarks(problem))
@@ -149,21 +160,38 @@ def _accuracy_table(trained: Mapping[str, Sequence[Run]], problem: Problem) -> T
     return table(rows, title)
 
 
+def _target_table(trained: Mapping[str, Sequence[Run]], target: float) -> Table:
+    """Slots and joules to the target, and joules at the end, with differences from the first scheme by seed."""
+    found = {planner: scores(runs, target) for planner, runs in trained.items()}
+    first = next(iter(found))
+    rows = []
+    for planner, own in found.items():
+        reached = np.isfinite(own["slots_to_target"])
+        cells: dict[str, Any] = {"planner": planner, "reached by": f"{reached.sum()} of {len(reached)}"}
+        for name in ("slots_to_target", "joule_to_target", "spent_joule"):
+            title = name.replace("_", " ")
+            cells |= {title: own[name], f"{title}, against {first}": own[name] - found[first][name]}
+        rows.append(cells)
+    return table(rows, f"until the mean device reaches {target:.0%}")
+
+
 def _finals(runs: Sequence[Run], name: str) -> npt.NDArray[np.float64]:
     """A metric at the end of every run."""
     return np.array([run.final[name] for run in runs])
 
 
-def _row_facts(row: Row, ledger: GapLedger | None) -> dict[str, Any]:
+def _row_facts(row: Row, ledger: GapLedger | None, target: float | None) -> dict[str, Any]:
     facts: dict[str, Any] = {"planner": row.planner}
     if row.plan is not None and row.summary is not None:
-        facts |= plan_facts(row.plan) | row.summary.facts()
+        facts = plan_facts(row.plan) | row.summary.facts() | facts
     facts |= {name: said for name, said in (("refusal", row.refusal), ("failure", row.failure)) if said}
     if row.gap is not None:
         facts |= row.gap.facts("gap")
     if row.runs:
         facts["accuracy"] = [run.final["accuracy_mean"] for run in row.runs]
         facts["accuracy of the average model"] = [run.final["average_accuracy"] for run in row.runs]
+        if target is not None:
+            facts |= {name.replace("_", " "): own.tolist() for name, own in scores(row.runs, target).items()}
     if ledger is not None:
         facts["ledger"] = ledger.facts()
     return facts

@@ -41,9 +41,9 @@ def get_command(
     quiet: shared.QuietOption = False,
 ) -> None:
     """Get datasets by the first way that works, and say which one it was."""
-    bundled = next((name for name in names if _found(name)[0] is None), None)
-    if bundled is not None and way is not None:
-        raise DatasetError("--from", f"no value for {bundled!r}, which has no files", f"value {way!r}")
+    bundled = [name for name in names if _found(name)[0] is None]  # also refuses unknown names before any is got
+    if bundled and way is not None:
+        raise DatasetError("--from", f"no value for {bundled[0]!r}, which has no files", f"value {way!r}")
 
     def got(source: Source) -> Found:
         with downloads(hidden=quiet or as_json) as shown:

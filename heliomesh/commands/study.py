@@ -25,6 +25,7 @@ from heliomesh.simulation.diagnostics import interval
 from heliomesh.studies.gain import gain
 from heliomesh.studies.live import UNCHANGED, Survivors, Trial, live
 from heliomesh.studies.pilot import pilot
+from heliomesh.studies.tuning import tune
 
 app = typer.Typer(no_args_is_help=True, help="Compare plans for learning, in a changing world, and pilot the data.")
 
@@ -61,6 +62,29 @@ def learning_command(
     ]
     facts = {arm.label: arm.facts() for arm in found.arms}
     show(output.as_json, facts, table(rows, seeds_title(title, seeds)))
+
+
+@app.command("tune")
+@flattened
+def tune_command(
+    scenario: shared.ScenarioArgument,
+    schemes: Annotated[list[str], typer.Argument(help="Planners or schemes; see `compare`.")],
+    seeds: Annotated[int, option("Validation seeds to train.", "--train", min=1)] = 3,
+    out: Annotated[Path | None, option("Folder of results; nothing in it is repeated.")] = None,
+    *,
+    changes: shared.Changes,
+    training: shared.StackOptions,
+    output: shared.OutputOptions,
+) -> None:
+    """Turn every scheme's few knobs by one small search, on held-out samples and seeds of its own."""
+    problem = build_noted(changes.scenario(scenario))
+    found = tune(problem, schemes, seeds, store=out, track=output.track, notify=note, **asdict(training))
+    rows, facts = [], {}
+    for asked, one in zip(schemes, found, strict=True):
+        best = 100 * one.tried[one.scheme.label]
+        rows.append({"asked": asked, "chosen": one.scheme.label, "accuracy %": best, "tried": len(one.tried)})
+        facts[asked] = {"chosen": one.scheme.label, "tried": one.tried}
+    show(output.as_json, facts, table(rows, f"{scenario}: what {seeds} validation seeds choose"))
 
 
 @app.command("pilot")

@@ -25,7 +25,7 @@ from heliomesh.scenario.errors import refuse
 from heliomesh.scenario.schema import BUILT_IN_RULES
 from heliomesh.scenario.section import Section
 from heliomesh.simulation.trace import Trace
-from heliomesh.tasks.dataset import Dataset, load_dataset
+from heliomesh.tasks.dataset import Dataset, given_or_loaded
 from heliomesh.tasks.partition import split
 
 Index = Annotated[int, Field(ge=0)]
@@ -84,7 +84,7 @@ def make_schedule(job: TrainJob, dataset: Dataset | None = None) -> Schedule:
         refuse(not fits, f"learning.{name}", wanted, f"value {getattr(settings, name)!r}")
     refuse(job.trace.edge_weight is not None, "trace", "one weight per link in a schedule", ": weights that change")
     check_contraction(settings.aggregation, topology, settings.allow_divergence)
-    data = dataset or load_dataset(settings)
+    data = given_or_loaded(dataset, settings)
     partition = split(data.train_labels, settings, topology.num_devices, stream(job.training_seed, "partition"))
     return Schedule(
         planner=job.trace.planner,

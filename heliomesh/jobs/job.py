@@ -154,7 +154,7 @@ class Job:
             "planned on": self.plan_device.partition(":")[0],
             "planned in": self.plan_dtype,
             **({} if known else self._planned_for),
-            **({"agree": self.agree} if self.agree else {}),
+            **({"agree": self.agree} if self.agree and not known else {}),
         }
 
     @property
@@ -185,7 +185,7 @@ class Job:
         chosen, training = self.scenario.chosen(), self.training
         learning = chosen.get("learning", {})
         path = learning.pop("path", None)  # its content counts; data of the catalog are pinned by their code
-        data = None if path is None else of_path(Path(path).expanduser())
+        data = None if path is None or self.dataset is not None else of_path(Path(path).expanduser())
         mixing = chosen.get("network", {}).get("mixing")
         # arrays of a trace that was handed in name the links of averaging, not their weights
         handed_in = {} if self.trace is None or mixing is None else {"mixing": mixing}
@@ -214,7 +214,7 @@ class Job:
         return TrainJob(scenario, trace, episode, self.training_seed)
 
 
-_DECIDE_LABELS = ("dataset", "min_samples", "indices")  # with the partition, which labels a device has
+_DECIDE_LABELS = ("dataset", "validation", "min_samples", "indices")  # with the partition, which labels a device has
 
 
 def request(identity: Mapping[str, Any]) -> str:
@@ -235,7 +235,7 @@ def trace_key(identity: Mapping[str, Any]) -> str:
     return json_sha256({name: identity[name] for name in _OF_TRACE if name in identity})
 
 
-_OF_PLAN = ("scenario", "planner", "planner source", "options", "planned on", "planned in", "planned for")
+_OF_PLAN = ("scenario", "planner", "planner source", "options", "planned on", "planned in", "planned for", "agree")
 _OF_EPISODE = ("seed", "episode", "changes", "reaction", "false alarm prob", "trace")
 _OF_TRACE = ("results version", VERSIONS, *_OF_PLAN, *_OF_EPISODE)
 

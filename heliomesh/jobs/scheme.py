@@ -49,8 +49,8 @@ class Scheme:
 
     @property
     def keeps_bound(self) -> bool:
-        """Whether a bound for the scenario holds for it: the world and the action set are the scenario's."""
-        return not self.agree and all(path.startswith("learning.") for path in self.changes)
+        """Whether a bound for the scenario holds for it: world, energies and action set are the scenario's."""
+        return not self.agree and set(self.changes) <= {_SHORT["rule"]}
 
     def named(self) -> "Scheme":
         """The same under the text that describes it, which `scheme_of` reads."""
@@ -105,4 +105,5 @@ def _options(text: str) -> tuple[str, dict[str, Any]]:
 
 def _written(settings: Mapping[str, Any]) -> list[str]:
     """Settings as `parse_override` reads them; a plus sign would begin the next one."""
-    return [f"{name}={str(value).replace('e+', 'e')}" for name, value in settings.items()]
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
+    return [f"{name}={text.replace('e+', 'e')}" for name, text in texts.items()]

@@ -23,7 +23,7 @@ from heliomesh.simulation.costs import EpisodeMeans, simulate_means
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import RECORDED, Trace, axis_sizes, simulate
 from heliomesh.slot.agreement import agreed
-from heliomesh.tasks.dataset import held_out, load_dataset
+from heliomesh.tasks.dataset import given_or_loaded
 
 
 def problem_of(job: Job) -> Problem:
@@ -64,6 +64,7 @@ def _acting(job: Job, plan: Plan) -> Plan:
     """What devices follow: the plan, or a policy that begins with it and reacts to changes."""
     if job.reaction is None:
         return plan
+    refuse(job.agree > 0, "agree", "0 with a reaction to changes", f"value {job.agree}")
     problem = problem_of(job)
     truth, answering = eras(problem, job.changes), Answering(problem, job.planner, job.planner_options)
     watch = Watch(job.false_alarm_prob, seed=job.seed)
@@ -94,8 +95,7 @@ def begun(
 ) -> Training:
     """Step 3, for jobs of one dataset, model and horizon: their training in one stack."""
     first = jobs[0]
-    learning = first.scenario.learning
-    dataset = held_out(first.dataset, learning.validation) if first.dataset else load_dataset(learning)
+    dataset = given_or_loaded(first.dataset, first.scenario.learning)
     tasks = [job.train_job(trace) for job, trace in zip(jobs, traces, strict=True)]
     origins = [origin(job, trace) for job, trace in zip(jobs, traces, strict=True)]
     return Training(tasks, dataset, first.training, origins, work, checkpoints)

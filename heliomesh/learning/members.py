@@ -20,7 +20,7 @@ from heliomesh.tasks.dataset import Dataset
 from heliomesh.tasks.partition import split
 
 # settings that all runs of a stack have in common
-_OF_DATA = ("dataset", "path", "model", "buffers", "local_steps", "batch")
+_OF_DATA = ("dataset", "path", "validation", "model", "buffers", "local_steps", "batch")
 _OF_STEPS = ("learning_rate", "schedule", "final_rate", "schedule_slots", "optimizer", "momentum", "second_momentum")
 SHARED = (*_OF_DATA, *_OF_STEPS, "quasi_global", "on_air", "top_k_share")
 

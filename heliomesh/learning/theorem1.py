@@ -32,7 +32,7 @@ from heliomesh.model.problem import build
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.simulation.diagnostics import LearningConstants, theorem1_cost, theorem1_terms
 from heliomesh.simulation.trace import Trace, TraceError
-from heliomesh.tasks.dataset import Dataset, load_dataset
+from heliomesh.tasks.dataset import Dataset, given_or_loaded
 from heliomesh.tasks.model import build_model
 from heliomesh.tasks.partition import Partition, split
 
@@ -106,7 +106,7 @@ def diagnose(
     if trace.scheduled.shape[-1] != scenario.network.devices:
         devices = scenario.network.devices
         raise TraceError("trace", f"one of {devices} devices", f"number {trace.scheduled.shape[-1]}")
-    dataset = dataset or load_dataset(scenario.learning)
+    dataset = given_or_loaded(dataset, scenario.learning)
     problem, settings, seed = build(scenario), scenario.learning, int(run.provenance["seed"])
     partition = split(dataset.train_labels, settings, problem.num_devices, stream(seed, "partition"))
     model = build_model(settings.model, dataset.input_shape, dataset.num_classes, seed, settings.buffers)

@@ -31,6 +31,11 @@ from heliomesh.scenario.scenario import Scenario
 _FORMAT = "2"
 # their files only define: a plan may name any of them
 _ROOMS = ("heliomesh.planners.", "heliomesh.model.", "heliomesh.grid.", "heliomesh.slot.", "heliomesh.bounds.")
+_MOVED = {  # what earlier plans name
+    "heliomesh.problem.coordination": "heliomesh.slot.coordination",
+    "heliomesh.problem.endless": "heliomesh.model.endless",
+    "heliomesh.problem.factor": "heliomesh.model.factor",
+}
 _PLANNERS = "heliomesh.planners"
 _SEQUENCES: dict[str, Callable[..., Any]] = {"tuple": tuple, "list": list, "frozenset": frozenset}
 _KNOWN = ("lower_bound", "expected_cost", "converged", "rounds", "residual", "seconds", "process_seconds")
@@ -76,7 +81,7 @@ def load_plan(
         if problem is None:
             scenario = Scenario.from_toml(header["scenario"], trust=trust)
             problem = build(scenario, header["device"], header["dtype"])
-        content = json.loads(header["plan"])
+        content = {"process_seconds": 0.0} | json.loads(header["plan"])  # the first plans do not say it
         classes = _Classes(planner or catalog.offered(_PLANNERS, str(content["planner"])), trust)
         policy = _Reader(problem, tensors, classes).decoded(content["policy"])
         if not callable(getattr(policy, "decide", None)):
@@ -103,6 +108,7 @@ class _Classes:
     def named(self, name: str) -> Any:
         """The class that ``module:name`` means; raises PlanError where a file may not name it."""
         module, _, path = name.partition(":")
+        module = _MOVED.get(module, module)
         if self._trust or module.startswith(_ROOMS):
             found: Any = importlib.import_module(module)
         elif module in sys.modules and module.partition(".")[0] == self._package:

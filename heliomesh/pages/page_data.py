@@ -203,7 +203,7 @@ def _label_mix(run: RunFolder) -> tuple[npt.NDArray[np.int64] | None, str | None
     learning, devices = run.scenario.learning, run.topology.num_devices
     trained_on = str(run.provenance.get("dataset", "")).rpartition(" ")[0]  # the name before the fingerprint
     try:
-        dataset = _dataset(learning.dataset, learning.path)
+        dataset = _dataset(learning.dataset, learning.path, learning.validation)
         if trained_on and trained_on != dataset.name:
             return None, f"the run was trained on {trained_on}, which its scenario does not name"
         partition = split(dataset.train_labels, learning, devices, stream(run.seed, "partition"))
@@ -213,7 +213,7 @@ def _label_mix(run: RunFolder) -> tuple[npt.NDArray[np.int64] | None, str | None
 
 
 @cache
-def _dataset(name: str, path: str | None) -> Dataset:
+def _dataset(name: str, path: str | None, validation: float | None) -> Dataset:
     """A dataset that is here already: a report fetches nothing."""
     if ":" in name:
         raise DatasetError(f"a report does not run code, and the dataset is the code {name}")
@@ -221,4 +221,4 @@ def _dataset(name: str, path: str | None) -> Dataset:
     source = getattr(module, "SOURCE", None)
     if source is not None and not is_cached(source):
         raise DatasetError(f"the dataset is not on this machine. Run `heliomesh data get {name}`.")
-    return load_dataset(Learning(dataset=name, path=path))
+    return load_dataset(Learning(dataset=name, path=path, validation=validation))

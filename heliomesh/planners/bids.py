@@ -103,7 +103,7 @@ _HELD_ENTRIES = 1 << 24
 def _entries(problem: Problem, num_directions: int) -> int:
     """Numbers that a slot of an episode holds of all neighbours."""
     widest = max(map(len, problem.topology.neighbours), default=0)
-    return max(1, problem.num_devices * widest * (2 * num_directions + 8 * len(problem.actions)))
+    return max(1, problem.num_devices * widest * (4 * num_directions + 8 * len(problem.actions)))
 
 
 def plan(context: PlannerContext[Options]) -> Plan:

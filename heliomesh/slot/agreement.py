@@ -86,6 +86,10 @@ def agreed(problem: Problem, plan: Plan, slots: int) -> Plan:
         return plan
     if not 0 < slots <= problem.slots:
         raise ScenarioError("agree", f"0 to {problem.slots} slots", f"value {slots}")
+    if (slots_to_deadline(problem) < slots).all():
+        raise ScenarioError(
+            "agree", "fewer slots than lie between deadlines, so that somebody trains", f"value {slots}"
+        )
     kind = AgreeingWithMemory if isinstance(plan.policy, Remembers) else Agreeing
     policy, name = kind(problem, plan.policy, slots), f"{plan.planner}+agree={slots}"
     return replace(plan, planner=name, policy=policy, lower_bound=None, expected_cost=None)

@@ -221,11 +221,15 @@ def compare(
 
 def in_variants(given: Iterable[CodeOrName | Scheme]) -> list[Scheme]:
     """Every scheme; a planner without options with each of its option sets, of which its file may name several."""
-    return [
-        replace(scheme, options=options)
-        for scheme in map(scheme_of, given)
-        for options in ([scheme.options] if scheme.options else find_planner(scheme.planner).variants)
-    ]
+    found = []
+    for scheme in map(scheme_of, given):
+        planner = find_planner(scheme.planner)
+        variants = [
+            replace(scheme, options=options) for options in ([scheme.options] if scheme.options else planner.variants)
+        ]
+        plain = len(variants) == 1 or scheme.label == planner.name  # which plans tell apart by themselves
+        found += variants if plain else [one.named() for one in variants]
+    return found
 
 
 def scheme_job(problem: Problem, scheme: Scheme) -> Job:
@@ -257,7 +261,8 @@ class Asked:
             if row.plan is not None and not store.has(base, "plan"):
                 store.put_plan(base, row.plan)
             for job, trace in zip(jobs[-1], row.traces, strict=False):  # later episodes were not simulated
-                if not store.has(job, "trace"):
+                # a planner that reads labels plans anew for other data
+                if job.key("plan") == base.key("plan") and not store.has(job, "trace"):
                     store.put_trace(job, trace)
         failed = store.train([job for own in jobs for job in own], self.work)
         found = []
@@ -387,22 +392,22 @@ def _noting(
 def _with_gaps(rows: list[Row], bound: float | None, problem: Problem) -> Comparison:
     """Relative gaps to the certified bound, else to the best planner.
 
-    Where batteries never leave the grid, the exact optimum is a bound too. The bound speaks of the problem's action
-    set, so plans with others have no gap to it.
+    Where batteries never leave the grid, the exact optimum is a bound too. Schemes with an action set or a world of
+    their own have no gap.
     """
     if bound is not None and problem.grid_is_exact:
         optima = [row.plan for row in rows if row.planner == "centralized" and row.is_bounded]
         exact = [plan.expected_cost for plan in optima if plan is not None]
         bound = max([bound, *(cost for cost in exact if cost is not None)])
-    costs = [(row.planner, row.cost) for row in rows if row.cost is not None]
+    costs = [(row.planner, row.cost) for row in rows if row.cost is not None and row.scheme.keeps_bound]
     if not costs:
-        return Comparison(tuple(rows), "nothing: no planner fits", bound)
+        return Comparison(tuple(rows), "nothing: no planner fits the problem as it is", bound)
     if bound is not None:
         reference, base = "the certified bound", np.full_like(costs[0][1], bound)
     else:
         planner, base = min(costs, key=lambda entry: float(np.mean(entry[1])))
         reference = f"the best planner ({planner})"
-    bounded = [row.plan is not None and (bound is None or row.is_bounded) for row in rows]
+    bounded = [row.scheme.keeps_bound and (bound is None or row.is_bounded) for row in rows]
     per_slot = abs(float(base.mean())) or 1.0
     with_gap = [
         replace(row, gap=interval((row.cost - base) / per_slot)) if whether and row.cost is not None else row

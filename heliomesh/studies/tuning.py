@@ -128,7 +128,8 @@ def _scored(
     if not any(row.runs for row in found.rows):
         raise TrainingError(" ".join(found.absences()))
     accuracy = dict.fromkeys((scheme.label for scheme in schemes), 0.0)
-    for row in found.rows:
-        if row.runs:
+    asked = {scheme.label: scheme.options for scheme in schemes}
+    for row in found.rows:  # not the variants of a planner, nor what was tried where a scheme did not fit
+        if row.runs and row.scheme.options == asked.get(row.scheme.label):
             accuracy[row.scheme.label] = sum(run.final["accuracy_mean"] for run in row.runs) / len(row.runs)
     return accuracy

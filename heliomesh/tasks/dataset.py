@@ -69,6 +69,11 @@ class Dataset:
         return digest.hexdigest()
 
 
+def given_or_loaded(given: Dataset | None, settings: Learning) -> Dataset:
+    """A dataset that a caller gave, or the one that is named; in either, what `validation` asks for is held out."""
+    return load_dataset(settings) if given is None else held_out(given, settings.validation)
+
+
 def load_dataset(settings: Learning) -> Dataset:
     """The dataset that a scenario's ``[learning]`` names; raises ScenarioError for a name the catalog lacks."""
     dataset: Dataset = catalog.function(find_dataset(settings), "load")(settings)

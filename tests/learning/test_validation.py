@@ -7,6 +7,7 @@ import torch
 import heliomesh as hm
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.steps import begun, simulated
+from heliomesh.jobs.store import Store
 from heliomesh.learning.trainer import Execution
 from heliomesh.scenario.schema import Learning
 from heliomesh.tasks.dataset import DatasetError, held_out, load_dataset
@@ -55,3 +56,20 @@ def test_runs_are_scored_on_them_and_have_keys_of_their_own() -> None:
     runs = [begun([job], [trace], work).to_the_end(work.track)[0] for job, trace in zip(jobs, traces, strict=True)]
     assert runs[0].final["device_samples"] == len(held_out(own, 0.25).test_labels)
     assert torch.equal(runs[0].weights, runs[1].weights)
+
+
+def test_a_stack_never_mixes_data_with_and_without_them(tmp_path) -> None:
+    """Both runs of one call are what each is alone."""
+    scenario = hm.Scenario.load("tiny").override({"slots": 3, "learning.dataset": "synthetic"})
+    jobs = [Job(scenario.override({"learning.validation": share}), "uncoordinated") for share in (None, 0.4)]
+    together = Store(tmp_path / "together").runs(jobs)
+    for number, job in enumerate(jobs):
+        (alone,) = Store(tmp_path / str(number)).runs([job])
+        assert torch.equal(alone.weights, together[number].weights)
+    assert together[0].final["device_samples"] != together[1].final["device_samples"]
+
+
+def test_plans_that_read_labels_have_keys_of_their_own() -> None:
+    scenario = hm.Scenario.load("tiny").override({"learning.dataset": "digits"})
+    jobs = [Job(scenario.override({"learning.validation": share}), "bids") for share in (None, 0.4)]
+    assert jobs[0].key("plan") != jobs[1].key("plan")

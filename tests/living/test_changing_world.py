@@ -122,3 +122,13 @@ def test_devices_that_draw_half_as_much_are_those_of_a_cheaper_scenario(problem)
     alone = problem_under(problem, Conditions(spending=((2, 0.5),))).actions.spent_joule
     assert torch.equal(alone[2], 0.5 * problem.actions.spent_joule[2])
     assert torch.equal(alone[:2], problem.actions.spent_joule[:2])
+
+
+def test_a_spending_factor_holds_for_standby_too():
+    """Planned and simulated batteries lose the same while nothing is done."""
+    problem = hm.build(hm.Scenario.load("field40"))
+    doubled = Conditions().with_spending(dict.fromkeys(range(problem.num_devices), 2.0))
+    planned, simulated = (under(problem, doubled).battery.losses for under in (problem_under, world_under))
+    assert float(problem.battery.losses.drain_joule.max()) > 0
+    assert torch.equal(simulated.drain_joule, 2 * problem.battery.losses.drain_joule)
+    assert torch.equal(simulated.drain_joule, planned.drain_joule)

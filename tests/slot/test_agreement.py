@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.jobs.job import Job
+from heliomesh.jobs.job import Job, trace_key
 from heliomesh.jobs.store import Store
 from heliomesh.slot.agreement import agreed
 
@@ -81,3 +81,24 @@ def test_a_reaction_to_changes_is_refused(tmp_path) -> None:
     job = Job(ring().scenario, "uncoordinated", agree=1, reaction="stale", changes=("harvest=0.5@3",))
     with pytest.raises(hm.ScenarioError, match="agree: expected 0 with a reaction to changes, actual value 1"):
         Store(tmp_path).plan(job)
+
+
+def test_an_agreement_phase_leaves_slots_to_train() -> None:
+    problem = ring(**{"slots": 60, "cost.deadline": "always"})
+    plan = hm.plan(problem, "uncoordinated")
+    with pytest.raises(hm.ScenarioError, match="agree: expected fewer slots than lie between deadlines"):
+        agreed(problem, plan, 25)
+    assert agreed(problem, plan, 24).planner == "uncoordinated+agree=24"
+
+
+def test_a_stored_agreement_does_not_react_either(tmp_path) -> None:
+    store, scenario = Store(tmp_path), ring().scenario
+    store.plan(Job(scenario, "uncoordinated", agree=1))
+    reacting = Job(scenario, "uncoordinated", agree=1, reaction="stale", changes=("harvest=0.5@3",))
+    with pytest.raises(hm.ScenarioError, match="agree: expected 0 with a reaction to changes"):
+        store.trace(reacting)
+
+
+def test_a_packed_runs_trace_is_known_by_its_identity() -> None:
+    job = Job(ring().scenario, "uncoordinated", agree=SLOTS)
+    assert trace_key(job.identity("run")) == job.key("trace")

@@ -89,3 +89,29 @@ def test_a_store_keeps_them_and_folders_have_plain_names(tmp_path) -> None:
         "turns-power_watt-last_slots=2+actions=separate-0".replace("power_watt-", ""),
         "uncoordinated+agree=2-0",
     ]
+
+
+def test_every_seed_is_trained_under_the_plan_for_its_own_data(tmp_path) -> None:
+    """Devices that bid know their labels, and each seed splits the data anew."""
+    problem = hm.build(hm.Scenario.load("tiny").override({**TINY, "learning.dataset": "digits"}))
+    found = hm.compare(problem, ["bids"], 2, train=2, store=tmp_path)
+    (row,) = found.rows
+    alone = Store(tmp_path / "alone")
+    for job in row.jobs:
+        assert np.array_equal(Store(tmp_path).trace(job).power_watt, alone.trace(job).power_watt)
+    assert len({job.key("plan") for job in row.jobs}) == 2
+
+
+def test_variants_of_a_planner_have_rows_of_their_own() -> None:
+    problem = hm.build(hm.Scenario.load("tiny").override(TINY))
+    rows = hm.compare(problem, ["prices+agree=3"], 2).rows
+    assert len({row.planner for row in rows}) == len(rows) == 2
+
+
+def test_other_worlds_are_no_reference_and_have_no_gap() -> None:
+    problem = hm.build(hm.Scenario.load("tiny").override(TINY))
+    richer = ["uncoordinated", "uncoordinated+learning.local_steps=1", "uncoordinated+energy.capacity_joule=40.0"]
+    for certify in (True, False):
+        found = hm.compare(problem, richer, 4, certify=certify)
+        assert [row.gap is not None for row in found.rows] == [True, False, False]
+    assert found.reference == "the best planner (uncoordinated)"

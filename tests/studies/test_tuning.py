@@ -30,6 +30,7 @@ def test_a_name_is_read_as_the_same_scheme() -> None:
         Scheme("", "turns", {"power_watt": 0.1, "last_slots": 6}),
         Scheme("", "decentralized", {"form": "literal", "gamma": 1e22}, {"learning.aggregation": "model"}, 6),
         Scheme("", "contributions", {}, {"cost.unlikeness": 2.7}),
+        Scheme("", "prices", {"coordinate": False}),
     ):
         named = scheme.named()
         assert scheme_of(named.label) == named

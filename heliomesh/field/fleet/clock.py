@@ -35,7 +35,7 @@ from heliomesh.model.cost import update_loss
 from heliomesh.model.policy import Plan, Track
 from heliomesh.simulation.slot_loop import Slot
 from heliomesh.simulation.trace import Recorder, Trace
-from heliomesh.tasks.dataset import Dataset, load_dataset
+from heliomesh.tasks.dataset import Dataset, given_or_loaded
 from heliomesh.tasks.partition import split
 
 _MESSAGES = "messages.json"
@@ -131,7 +131,7 @@ def run_fleet(
         made.append(FleetStack(jobs[0], loaded, settings, scheme, world, make_post, recorder, ends, work.track))
         return made[0]
 
-    dataset = job.dataset or load_dataset(job.scenario.learning)
+    dataset = given_or_loaded(job.dataset, job.scenario.learning)
     training = Training([job.train_job(trace)], dataset, job.training, [{}], replace(work, make_stack=make_stack))
     (run,) = training.to_the_end(work.track)
     fleet = made[0]

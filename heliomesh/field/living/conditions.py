@@ -76,9 +76,10 @@ def present(problem: Problem, conditions: Conditions) -> Tensor:
 def world_under(problem: Problem, conditions: Conditions) -> Problem:
     """The world to simulate: all edges, those lost without gain; who is away holds and harvests nothing."""
     there, kept = present(problem, conditions), edges_kept(problem, conditions)
+    found = _laws_under(problem, conditions)
     return replace(
-        _laws_under(problem, conditions),
-        battery=replace(problem.battery, capacity_joule=problem.battery.capacity_joule * there),
+        found,
+        battery=replace(found.battery, capacity_joule=problem.battery.capacity_joule * there),
         link=replace(problem.link, path_gain=problem.link.path_gain * kept),
     )
 
