@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import heliomesh as hm
+from heliomesh.field.living.conditional_plan import Answering
+from heliomesh.field.living.conditions import Conditions
 from heliomesh.grid.single_device import opportunity_values
 from heliomesh.model.overhead import Talk, paid_talk, talk_joule
 from heliomesh.simulation import practice
@@ -199,6 +201,9 @@ def test_what_cannot_be_counted_is_refused():
         hm.exact_cost(problem, hm.plan(problem, "centralized"))
     assert hm.plan(problem, "centralized").expected_cost is None
     assert hm.exact_cost(problem, hm.plan(problem, "uncoordinated")) > 0
+    with pytest.raises(hm.ScenarioError, match=r"energy.control: expected 'free'"):
+        Answering(problem, "receiver").answer_to(Conditions())
+    assert Answering(problem, "uncoordinated").answer_to(Conditions()).plan.planner == "uncoordinated"
     told = hm.plan(problem, "decentralized", hops=1, rounds=2)
     with pytest.raises(hm.ScenarioError, match=r"energy.control: expected 'free' for the planner 'decentralized'"):
         hm.simulate(problem, told, 1)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.field.living.conditions import Conditions, edges_kept, problem_under, weights_under
+from heliomesh.model.overhead import refuse_uncounted
 from heliomesh.model.policy import Decision, Observation, Plan, Remembers, Weights, decided, refuse_memory
 from heliomesh.model.problem import Problem
 from heliomesh.planning import make_plan
@@ -86,9 +87,10 @@ class Answering:
         return self.with_plan(conditions, make_plan(smaller, self.planner, self.options, previous=previous))
 
     def with_plan(self, conditions: Conditions, plan: Plan) -> ConditionalPlan:
-        """The answer that follows a plan; raises ScenarioError where its memory fits one network only."""
+        """The answer that follows a plan; raises ScenarioError where memory or paid messages fit one network only."""
         if not getattr(plan.policy, "memory_axes", ()):
             refuse_memory(plan.policy, plan.planner, "a change of plans")
+        refuse_uncounted(self.problem, None, plan.overhead, plan.planner)
         lost = ~edges_kept(self.problem, conditions)
         return ConditionalPlan(conditions, plan, weights_under(self.problem, conditions), lost)
 
