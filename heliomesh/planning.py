@@ -14,6 +14,7 @@ from heliomesh.common import catalog
 from heliomesh.common.arguments import checked
 from heliomesh.grid.exact import small_average, small_optimum
 from heliomesh.model.endless import Endless, cycle_of
+from heliomesh.model.overhead import is_paid
 from heliomesh.model.planner_context import PlanFunction, PlannerContext
 from heliomesh.model.policy import ParallelMap, Plan, Policy, Track, untracked
 from heliomesh.model.problem import Problem
@@ -143,7 +144,8 @@ def make_plan(
         raise ScenarioError("planner", f"{expected}, actual value {given!r:.60}")
     made = given if isinstance(given, Plan) else Plan(found.name, given)
     made = replace(made, seconds=time.perf_counter() - started, process_seconds=time.process_time() - worked)
-    if problem.battery.drains or not problem.law_is_simulated:
+    pays_for_talk = is_paid(problem) and made.overhead.online_bytes_per_slot > 0
+    if problem.battery.drains or not problem.law_is_simulated or pays_for_talk:
         made = replace(made, expected_cost=None)  # in darkness packets are lost; other harvests have another mean
     if bound and made.lower_bound is None and made.picks_actions:
         endless = isinstance(made.policy, Endless)

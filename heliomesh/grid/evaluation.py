@@ -18,6 +18,7 @@ from heliomesh.grid.shared_sky import expected_next
 from heliomesh.model.cost import part_factors
 from heliomesh.model.endless import check_size
 from heliomesh.model.factor import Factor, Variable, action, energy, site
+from heliomesh.model.overhead import is_paid
 from heliomesh.model.policy import ActionPolicy, Observation, Plan, as_plan, refuse_memory
 from heliomesh.model.problem import Part, Problem
 from heliomesh.scenario.errors import ScenarioError
@@ -46,7 +47,8 @@ def exact_cost(problem: Problem, plan: Plan | ActionPolicy, memory_gib: float = 
     TooLargeError
         Where the state space is beyond the memory limit.
     ScenarioError
-        Where harvests are simulated by another law than planners know: a random replay, or clouds unknown to plans.
+        Where harvests are simulated by another law than planners know: a random replay, or clouds unknown to plans;
+        and where batteries pay for the messages of a plan that talks.
     """
     plan = as_plan(plan)
     policy = plan.policy
@@ -54,6 +56,9 @@ def exact_cost(problem: Problem, plan: Plan | ActionPolicy, memory_gib: float = 
         expected = "expected one that chooses among the scenario's actions"
         raise ArgumentError("plan", f"{expected}, actual value {type(policy).__name__}")
     check_size(problem, policy)
+    if is_paid(problem) and (policy.talk is not None or plan.overhead.online_bytes_per_slot > 0):
+        expected = "'free' for exact evaluation of a plan that talks, since its states count no messages"
+        raise ScenarioError("energy.control", expected, "value 'paid'")
     refuse_memory(policy, plan.planner, "exact evaluation")
     if not problem.law_is_simulated:
         other = (

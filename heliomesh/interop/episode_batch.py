@@ -15,6 +15,7 @@ from torch import Tensor
 
 from heliomesh.interop.sight import Array, Sights, network_state, whole_number
 from heliomesh.model import policy_checks as guard
+from heliomesh.model.overhead import paid_talk
 from heliomesh.model.policy import Decision, Policy, decided
 from heliomesh.model.problem import Problem, build
 from heliomesh.scenario.errors import ScenarioError, refuse
@@ -32,6 +33,8 @@ class EpisodeBatch:
         self, sights: Sights, episodes: int, reward: Reward, seed: int, others: Policy | None = None
     ) -> None:
         refuse(reward not in get_args(Reward), "reward", f"{', '.join(get_args(Reward))}", f"value {reward!r}")
+        paid = paid_talk(sights.problem, others) is not None
+        refuse(paid, "energy.control", "'free' where others follow a plan that talks", "value 'paid'")
         self.problem, self.sights, self.controlled = sights.problem, sights, list(sights.devices)
         self.num_episodes = whole_number("episodes", episodes, least=1)
         self._others, self._counted = others, self._within_reach(reward)

@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.model.factor import Variable
+from heliomesh.model.overhead import Talk
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation, Plan, Policy
 from heliomesh.model.problem import Problem, around_cycle, with_battery
@@ -53,6 +54,11 @@ class Endless(ActionPolicy):
     def looks_back(self) -> bool:  # type: ignore[override]
         """Whether the cycle's policy does."""
         return self.cycle.looks_back
+
+    @property
+    def talk(self) -> Talk | None:
+        """Messages of the cycle's policy."""
+        return self.cycle.talk
 
     @property
     def stationary(self) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 from heliomesh.common.arguments import checked
 from heliomesh.model import policy_checks as guard
 from heliomesh.model.factor import Variable, energy, site
-from heliomesh.model.overhead import Overhead
+from heliomesh.model.overhead import Overhead, Talk
 from heliomesh.model.problem import Problem, with_tensors
 from heliomesh.scenario.errors import ScenarioError
 
@@ -162,6 +162,11 @@ class ActionPolicy(ABC):
 
     problem: Problem
     looks_back = True  # decisions may depend on `Observation.noticed`; if not, the simulator is faster
+
+    @property
+    def talk(self) -> Talk | None:
+        """Messages of every slot, which batteries pay for with `energy.control = "paid"`; None: there are none."""
+        return None
 
     @property
     def stationary(self) -> bool:

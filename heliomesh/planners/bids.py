@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from heliomesh.common.memory_limit import check_fits
-from heliomesh.model.overhead import Overhead, control_joule
+from heliomesh.model.overhead import Overhead, Talk, broadcast_talk, control_joule
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Observation, Plan
 from heliomesh.model.problem import Problem
@@ -36,6 +36,12 @@ class Options(practice.PracticeOptions):
 @dataclass(frozen=True, kw_only=True)
 class Bidders(practice.Learners):
     """Devices that bid, grant and choose."""
+
+    @property
+    def talk(self) -> Talk:
+        """A bid and a grant, told to all neighbours."""
+        sizes = message_bytes(self.model.directions.shape[1], len(self.model.network.power_watt))
+        return broadcast_talk(self.problem, sum(sizes), len(sizes))
 
     @cached_property
     def _terms(self) -> Terms:

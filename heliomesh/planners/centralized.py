@@ -24,7 +24,7 @@ from heliomesh.grid.exact import (
     part_terms,
 )
 from heliomesh.model.factor import Variable, energy
-from heliomesh.model.overhead import central_overhead
+from heliomesh.model.overhead import Talk, central_overhead, central_talk
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Observation, PartPolicy, Plan, Track
 from heliomesh.model.problem import COARSE, Part, Problem, interpolated, with_levels
@@ -56,6 +56,11 @@ class JointTable(PartPolicy):
 
     problem: Problem
     tables: tuple[PartTable, ...]
+
+    @property
+    def talk(self) -> Talk:
+        """Reports and commands."""
+        return central_talk(self.problem)
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Look the joint state of every part up."""

@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.model.overhead import coordination_overhead
+from heliomesh.model.overhead import Talk, coordination_overhead, coordination_talk
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Observation, Plan
 from heliomesh.simulation import practice
@@ -34,6 +34,12 @@ class Learners(practice.Learners):
 
     rounds: int
 
+    @property
+    def talk(self) -> Talk:
+        """Its progress and lean first, then rounds."""
+        first_bytes = _first_bytes(self.model.directions.shape[1])
+        return coordination_talk(self.problem, first_bytes=first_bytes, messages=0, rounds=self.rounds)
+
     def settled(self, slot: int, seen: Observation) -> Tensor:
         """The joint choice."""
         return self.exchange(slot, seen).decide(self.rounds)
@@ -51,6 +57,11 @@ class Learners(practice.Learners):
         return Exchange(self.model.network, fading, value, self.price(slot, seen))
 
 
+def _first_bytes(num_directions: int) -> int:
+    """Of a device's progress and its lean."""
+    return 8 + 4 * num_directions
+
+
 def plan(context: PlannerContext[Options]) -> Plan:
     """Practise at a guessed price of energy, then plan the values of energy, and practise again."""
     options, start = context.options, practice.prepared(context)
@@ -64,7 +75,7 @@ def plan(context: PlannerContext[Options]) -> Plan:
     policy, note = practice.practised(context, start, first)
     overhead = coordination_overhead(
         start.problem,
-        first_bytes=8 + 4 * policy.model.directions.shape[1],  # its progress, and its lean
+        first_bytes=_first_bytes(policy.model.directions.shape[1]),
         messages=0,
         rounds=options.rounds,
         table_entries=start.problem.slots * start.problem.num_energy,

@@ -19,7 +19,7 @@ from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.grid.exact import decode
 from heliomesh.model.cost import part_factors, update_loss
 from heliomesh.model.factor import action, site, total
-from heliomesh.model.overhead import central_overhead
+from heliomesh.model.overhead import Talk, central_overhead, central_talk
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import Decision, Observation, PartPolicy, Plan, Policy
 from heliomesh.model.problem import Problem
@@ -80,6 +80,11 @@ class Exhaustive(PartPolicy):
     problem: Problem
     costs: tuple[Tensor, ...]  # by part: (channel state, joint action)
     stationary = True
+
+    @property
+    def talk(self) -> Talk:
+        """Reports and commands."""
+        return central_talk(self.problem)
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Search all joint actions; states of equal channels and batteries share one search."""
@@ -199,6 +204,11 @@ class Continuous:
     solver: Solver
     continuous_powers: ClassVar[bool] = True
 
+    @property
+    def talk(self) -> Talk:
+        """Reports and commands."""
+        return central_talk(self.problem)
+
     def decide(self, slot: int, seen: Observation) -> Decision:
         """Powers of the best start; who may train without sending does so where it is affordable.
 
@@ -223,6 +233,11 @@ class Rounded(PartPolicy):
     problem: Problem
     solver: Solver
     stationary = True
+
+    @property
+    def talk(self) -> Talk:
+        """Reports and commands."""
+        return central_talk(self.problem)
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Solve once per distinct channel state and set of affordable actions."""

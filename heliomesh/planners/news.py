@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from heliomesh.model.overhead import coordination_overhead
+from heliomesh.model.overhead import Talk, coordination_overhead, coordination_talk
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Observation, Plan
 from heliomesh.model.problem import Problem
@@ -49,6 +49,11 @@ class Rule(ActionPolicy):
     @cached_property
     def _network(self) -> EdgeTensors:
         return EdgeTensors(self.problem)
+
+    @property
+    def talk(self) -> Talk:
+        """The rounds."""
+        return coordination_talk(self.problem, first_bytes=2, messages=0, rounds=self.options.rounds)
 
     def recall(self, seen: Observation) -> tuple[Tensor, ...]:
         """Count on what was trained, and forget what arrived."""

@@ -28,7 +28,7 @@ from heliomesh.grid.energy_after_action import EnergyAfterAction
 from heliomesh.grid.numpy_lookup import Floats, Ints, NumpyEnergyLookup, is_few
 from heliomesh.grid.single_device import action_laws
 from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, endless_plan, one_cycle
-from heliomesh.model.overhead import coordination_overhead
+from heliomesh.model.overhead import Talk, coordination_overhead, coordination_talk
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation, OwnStatePolicy, Plan, untracked
 from heliomesh.model.problem import Problem
@@ -111,6 +111,12 @@ class Coordinated(ActionPolicy):
     rounds: int
     messages: int
     looks_back = False
+
+    @property
+    def talk(self) -> Talk:
+        """The state and a price per action, then rounds."""
+        first_bytes = 1 + 4 * len(self.problem.actions)
+        return coordination_talk(self.problem, first_bytes=first_bytes, messages=self.messages, rounds=self.rounds)
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Coordinate rounds from the devices' own choices, from silence and from the min-sum messages' advice."""

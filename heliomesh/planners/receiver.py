@@ -34,7 +34,7 @@ from heliomesh.grid.energy_after_action import EnergyAfterAction
 from heliomesh.grid.exact import backward_induction, induction_bytes
 from heliomesh.grid.numpy_lookup import Floats, Ints, JointTable, NumpyEnergyLookup, is_few, last_of
 from heliomesh.model.endless import TURN_SLOTS, EndlessOptions, cycle_of, endless_plan
-from heliomesh.model.overhead import coordination_overhead
+from heliomesh.model.overhead import Talk, coordination_overhead, coordination_talk
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Ahead, Observation, Plan
 from heliomesh.model.problem import Part, Problem, interpolated
@@ -100,6 +100,11 @@ class ReceiverTables(ActionPolicy):
     futures: Tensor | None  # (slot, device, energy): value of the energy left, instead of tables
     rounds: int
     messages: int
+
+    @property
+    def talk(self) -> Talk:
+        """The energy state, then rounds."""
+        return coordination_talk(self.problem, first_bytes=2, messages=self.messages, rounds=self.rounds)
 
     def action(self, slot: int, seen: Observation) -> Tensor:
         """Coordinate rounds from the last affordable actions, from silence and from the min-sum messages' advice."""

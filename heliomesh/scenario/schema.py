@@ -230,6 +230,12 @@ class Energy(Section):
     control_loss: Decay | None = Field(
         None, description="share of bids and grants that a neighbour does not hear; default: 0"
     )
+    control: Literal["free", "paid"] | None = Field(
+        None, description="whether batteries pay for the messages of a plan in every slot; default: free"
+    )
+    control_header_byte: NonNegative | None = Field(
+        None, description="preamble and header of each such message, in bytes, if they are paid; default: 12"
+    )
 
     @property
     def start_points(self) -> int:

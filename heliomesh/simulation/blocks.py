@@ -16,6 +16,7 @@ from torch import Tensor
 
 from heliomesh.model import policy_checks as guard
 from heliomesh.model.endless import check_size
+from heliomesh.model.overhead import paid_talk
 from heliomesh.model.policy import ActionPolicy, Ahead, Decision, Observation, Policy, sees_present_only
 from heliomesh.model.problem import Problem
 from heliomesh.physics.harvesting import HarvestLaw, HarvestReplay
@@ -31,6 +32,8 @@ def block_slots(
 ) -> int:
     """Slots of a block; 1 where they are simulated one by one."""
     if truth or not sees_present_only(problem, policy) or not isinstance(problem.harvest, HarvestLaw | HarvestReplay):
+        return 1
+    if paid_talk(problem, policy) is not None:
         return 1
     widest = max(problem.num_devices * 2, problem.topology.num_edges, problem.channel.num_sites)
     return max(1, min(_BLOCK_SLOTS, _BLOCK_NUMBERS // (episodes * widest)))

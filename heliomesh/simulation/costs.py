@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 from heliomesh.common.arguments import Count, Index, NotEmpty, checked
+from heliomesh.model.overhead import refuse_uncounted
 from heliomesh.model.policy import Plan, Policy, Track, as_plan, sees_present_only, untracked
 from heliomesh.model.problem import Problem
 from heliomesh.model.threads import fitting_threads
@@ -75,6 +76,7 @@ def simulate_means(
 ) -> EpisodeMeans:
     """Costs and darkness of episodes without their trace; arguments as of `simulate_costs`."""
     plan = as_plan(plan)
+    refuse_uncounted(problem, plan.policy, plan.overhead, plan.planner)
     numbers = list(range(episodes)) if isinstance(episodes, int) else list(episodes)
     packets = not sees_present_only(problem, plan.policy)  # else costs need only their error rates
     found = []

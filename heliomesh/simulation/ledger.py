@@ -1,7 +1,7 @@
 """Energy bookkeeping: first battery + harvested = spent + lost in charging + leaked + overflow + last battery.
 
-What is spent leaves the storage: for training, for sending, for standing by (listening, waking and sleeping), and
-what the converter loses between storage and load.
+What is spent leaves the storage: for training, for sending, for standing by (listening, waking and sleeping), for
+messages where they are paid, and what the converter loses between storage and load.
 """
 
 from dataclasses import dataclass
@@ -27,10 +27,11 @@ class Ledger:
 
     initial_joule: Joules
     harvested_joule: Joules
-    spent_joule: Joules  # the next four together
+    spent_joule: Joules  # the next five together
     training_joule: Joules
     sending_joule: Joules
     standby_joule: Joules
+    control_joule: Joules  # for messages, what the converter loses included
     converter_joule: Joules
     charging_joule: Joules
     leaked_joule: Joules
@@ -45,8 +46,9 @@ class Ledger:
 
     @property
     def is_ideal(self) -> bool:
-        """Whether nothing was lost but by overflow, and nothing spent but on training and sending."""
-        losses = (self.standby_joule, self.converter_joule, self.charging_joule, self.leaked_joule)
+        """Whether nothing was lost but by overflow, and nothing spent but on training and sending models."""
+        spent = self.standby_joule, self.control_joule, self.converter_joule
+        losses = (*spent, self.charging_joule, self.leaked_joule)
         return all(float(np.abs(joule).sum()) <= _DUST * float(self.spent_joule.sum()) for joule in losses)
 
 
@@ -78,7 +80,8 @@ def energy_ledger(trace: Trace, scenario: Scenario | None = None) -> Ledger:
     spent, before = trace.spent_joule, trace.battery_joule[:, :-1]
     training = trace.scheduled * used.training_joule.numpy()
     sending = used.sending_joule(torch.from_numpy(trace.power_watt)).numpy()
-    standby, unstored = _standby(trace, used), 1 - losses.charge_efficiency.numpy()
+    control = np.zeros_like(spent) if trace.control_joule is None else trace.control_joule
+    standby, unstored = _standby(trace, used, spent - control), 1 - losses.charge_efficiency.numpy()
     return Ledger(
         initial_joule=trace.battery_joule[:, 0],
         harvested_joule=trace.harvested_joule.sum(1),
@@ -86,7 +89,8 @@ def energy_ledger(trace: Trace, scenario: Scenario | None = None) -> Ledger:
         training_joule=training.sum(1),
         sending_joule=sending.sum(1),
         standby_joule=standby.sum(1),
-        converter_joule=(spent - training - sending - standby).sum(1),
+        control_joule=control.sum(1),
+        converter_joule=(spent - training - sending - standby - control).sum(1),
         charging_joule=(unstored * (trace.harvested_joule - trace.overflow_joule)).sum(1),
         leaked_joule=((1 - losses.retention.numpy()) * (before - spent)).sum(1),
         overflow_joule=trace.overflow_joule.sum(1),
@@ -101,10 +105,13 @@ def dark_slots(trace: Trace) -> npt.NDArray[np.bool_]:
     return dark
 
 
-def _standby(trace: Trace, used: Consumption) -> Joules:
-    """Delivered while standing by; a dark device delivers what it had left; (episode, slot, device)."""
+def _standby(trace: Trace, used: Consumption, spent_joule: Joules) -> Joules:
+    """Delivered while standing by, of what is spent on all but messages; (episode, slot, device).
+
+    A dark device delivers what it had left.
+    """
     power, trained = torch.from_numpy(trace.power_watt), torch.from_numpy(trace.scheduled)
-    drawn = trace.spent_joule - used.drawn_joule(power, trained).numpy()
+    drawn = spent_joule - used.drawn_joule(power, trained).numpy()
     share = used.standby_joule / used.drain_joule.clamp_min(1e-300)
     standby: Joules = np.clip(drawn, 0, used.drain_joule.numpy()) * share.numpy()
     return standby
@@ -119,8 +126,9 @@ def energy_facts(trace: Trace) -> dict[str, Any]:
     ledger = energy_ledger(trace)
     facts: dict[str, Any] = {}
     if not ledger.is_ideal:
-        totals = {where: getattr(ledger, f"{part}_joule").sum(1) for part, where in _WHERE.items()}
-        facts = {f"{where} [J]": float(joule.mean()) for where, joule in totals.items()}
+        where = _WHERE if trace.control_joule is None else _WHERE | {"control": "spent on messages"}
+        totals = {name: getattr(ledger, f"{part}_joule").sum(1) for part, name in where.items()}
+        facts = {f"{name} [J]": float(joule.mean()) for name, joule in totals.items()}
         facts["dark share"] = float(dark_slots(trace).mean())
     return facts | {"energy ledger imbalance [J], largest": float(abs(ledger.imbalance_joule).max())}
 

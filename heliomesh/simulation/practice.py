@@ -22,9 +22,10 @@ from heliomesh.bounds.minorant import plan_grid
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits
 from heliomesh.grid.energy_after_action import EnergyAfterAction
 from heliomesh.grid.single_device import opportunity_values
+from heliomesh.model.overhead import Talk, paid_talk, talk_joule
 from heliomesh.model.planner_context import PlannerContext
 from heliomesh.model.policy import ActionPolicy, Decision, Observation
-from heliomesh.model.problem import Problem
+from heliomesh.model.problem import Problem, with_battery
 from heliomesh.scenario.section import Section
 from heliomesh.simulation.slot_loop import run_slots
 from heliomesh.slot.leans import Leans, leans_of
@@ -134,6 +135,11 @@ class Practice:
         """The policy's."""
         return self.policy.problem
 
+    @property
+    def talk(self) -> Talk | None:
+        """The policy's."""
+        return self.policy.talk
+
     def recall(self, seen: Observation) -> tuple[Tensor, ...]:
         """As the policy does."""
         after = self.policy.recall(seen)
@@ -185,13 +191,24 @@ def prepared(context: PlannerContext[OptionsT]) -> Preparation:
 def practised(context: PlannerContext[OptionsT], start: Preparation, policy: LearnersT) -> tuple[LearnersT, str]:
     """The policy after all passes, each with the values found by the one before; and a note on its bias."""
     options, problem, kept = context.options, start.problem, _FIRST_KEPT
+    paying = _paying(problem, policy)
     for number in range(options.passes):
         practice = Practice(policy)
         steps = run_slots(problem, practice, list(range(options.practice)), _PRACTICE_SEED + problem.scenario.seed)
         _exhaust(context.track(steps, f"practice {number + 1}", problem.slots))
-        values, kept = opportunity_values(problem, -opportunities(practice, context.rng)), practice.kept
+        values, kept = opportunity_values(paying, -opportunities(practice, context.rng)), practice.kept
         policy = replace(policy, bias_weight=start.bias_weights(kept), values=values)
     return policy, f"a slot's averaging leaves {kept:.2f} of the bias, whose weight is {policy.bias_weight[0]:.3g}"
+
+
+def _paying(problem: Problem, policy: Learners) -> Problem:
+    """The problem of devices that pay for the next slot's messages when this one ends, as they do for a drain."""
+    talk = paid_talk(problem, policy)
+    if talk is None:
+        return problem
+    losses = problem.battery.losses
+    losses = replace(losses, drain_joule=losses.drain_joule + talk_joule(problem, talk))
+    return with_battery(problem, replace(problem.battery, given_losses=losses))
 
 
 def _exhaust(items: Iterable[object]) -> None:

@@ -1,8 +1,8 @@
 """The one loop: the world moves, the policy acts, packets and energy follow.
 
-Order within a slot: see (h_t, b_t) → choose p_t → spend → leak → harvest u_t → b_{t+1}. A device whose battery does
-not pay for the slot's drain is dark: it does nothing and hears nothing. All random numbers of a slot are drawn before
-the policy acts and in fixed shapes, so every planner meets the same weather.
+Order within a slot: see (h_t, b_t) → pay for messages → choose p_t → spend → leak → harvest u_t → b_{t+1}. A device
+whose battery does not pay for the slot's drain is dark: it does nothing and hears nothing. All random numbers of a
+slot are drawn before the policy acts and in fixed shapes, so every planner meets the same weather.
 """
 
 import math
@@ -21,9 +21,10 @@ from heliomesh.common.streams import Purpose, stream
 from heliomesh.model import policy_checks as guard
 from heliomesh.model.cost import update_loss
 from heliomesh.model.endless import check_size
+from heliomesh.model.overhead import Talk, paid_talk, talk_joule
 from heliomesh.model.policy import Decision, Noticed, Observation, Policy, decided
 from heliomesh.model.problem import Problem
-from heliomesh.physics.battery import initial_battery
+from heliomesh.physics.battery import initial_battery, pays
 from heliomesh.physics.link import error_prob
 from heliomesh.scenario.errors import ScenarioError, refuse
 
@@ -50,6 +51,7 @@ class Slot:
     battery_after_joule: Tensor  # (episode, device) at the start of the next slot
     dark: Tensor  # (episode, device) the battery did not pay for the drain
     edge_weight: Tensor | None = None  # (episode, edge) a_ij in force, where the policy has weights of its own
+    control_joule: Tensor | None = None  # (episode, device) drawn for messages, part of the spending; None: free
 
 
 class Episodes:
@@ -58,6 +60,7 @@ class Episodes:
     The world is ``problem`` until a slot that ``truth`` names, from which on it is the one given there. Such worlds
     have the same devices, edges, sites and levels, so batteries, channels and random numbers carry over. A copy or
     a pickle made between two slots goes on as the original does. Costs need no ``packets``, only their error rates.
+    Batteries pay for the messages of ``talk`` first. A device that cannot is silent: it idles, and is not heard.
     """
 
     def __init__(
@@ -67,8 +70,9 @@ class Episodes:
         seed: int,
         truth: Mapping[int, Problem] = MappingProxyType({}),
         packets: bool = True,
+        talk: Talk | None = None,
     ) -> None:
-        self.problem, self.slot = problem, 0
+        self.problem, self.slot, self._talk = problem, 0, talk
         self._world, self._truth = problem, dict(truth)
         for world in truth.values():
             if world.num_devices != problem.num_devices or world.topology.num_edges != problem.topology.num_edges:
@@ -89,18 +93,37 @@ class Episodes:
 
     def see(self) -> Observation:
         """Begin the slot with its random numbers, before anyone acts; returns what can be seen."""
-        now = self._begun()
+        now, battery = self._begun(), self.battery_joule
         lost = self.problem.scenario.energy.control_loss
         heard = now.control >= lost if lost else None
-        return Observation(
-            self.channel_level, self.battery_joule, self.weather, now.policy, self._noticed, heard=heard
-        )
+        paid = self._paid()
+        if paid is not None:
+            control, talks = paid
+            battery = ((battery - control) * talks).clamp_min(0)  # who is silent has nothing to offer
+            topology = self.problem.topology
+            between = talks[:, topology.edge_sender] & talks[:, topology.edge_receiver]
+            told = between.unsqueeze(-1).expand(-1, -1, MESSAGES)
+            heard = told if heard is None else told & heard
+        return Observation(self.channel_level, battery, self.weather, now.policy, self._noticed, heard=heard)
+
+    def _paid(self) -> tuple[Tensor, Tensor] | None:
+        """What batteries pay for the slot's messages, and who can (episode, device); None where they are free."""
+        if self._talk is None:
+            return None
+        joule, drain = talk_joule(self._world, self._talk), self._world.battery.losses.drain_joule
+        talks = pays(self.battery_joule, joule + drain)
+        return joule * talks, talks
 
     def advance(self, decision: Decision, decider: str) -> Slot:
         """Packets and energy of the slot; refuses, and changes nothing, where ``decider`` overdraws a battery."""
         seen, now, world = self.see(), self._begun(), self._world
         harvested, hidden = world.harvest.step(self.slot, self._hidden, now.harvest)
-        happened = self._settled(seen, decision, decider, now.link, harvested)
+        paid = self._paid()
+        if paid is not None:
+            talks = paid[1]
+            seen = replace(seen, battery_joule=self.battery_joule)
+            decision = replace(decision, power_watt=decision.power_watt * talks, trained=decision.trained & talks)
+        happened = self._settled(seen, decision, decider, now.link, harvested, paid and paid[0])
         self._noticed, self._now = Noticed(harvested, happened.delivered, happened.scheduled), None
         self.battery_joule, self._hidden = happened.battery_after_joule, hidden
         self.channel_level = world.channel.step(self.channel_level, now.channel)
@@ -108,16 +131,24 @@ class Episodes:
         return happened
 
     def _settled(
-        self, seen: Observation, decision: Decision, decider: str, uniform: Tensor, harvested_joule: Tensor
+        self,
+        seen: Observation,
+        decision: Decision,
+        decider: str,
+        uniform: Tensor,
+        harvested_joule: Tensor,
+        control_joule: Tensor | None = None,
     ) -> Slot:
         """Packets and energy of a slot, or of several; uniform numbers (..., edge) decide which packets arrive."""
         world, problem, battery = self._world, self.problem, seen.battery_joule
+        left = battery if control_joule is None else (battery - control_joule).clamp_min(0)
         trained = decision.trained & (world.battery.capacity_joule > 0)  # who is away trains not even for free
         consumption = world.consumption
         drawn = consumption.drawn_joule(decision.power_watt, trained) + consumption.drain_joule
         active = trained | (decision.power_watt > 0)
-        guard.check_spending(decider, drawn * active, battery)
-        spent = torch.minimum(drawn, battery)  # a dark device's last energy, else rounding dust as just checked
+        guard.check_spending(decider, drawn * active, left)
+        spent = torch.minimum(drawn, left)  # a dark device's last energy, else rounding dust as just checked
+        spent = spent if control_joule is None else spent + control_joule
         # packets
         fading, dark = world.channel.fading(seen.channel_level), world.battery.dark(battery)
         error = error_prob(world.link, problem.topology, decision.power_watt, fading, dark)
@@ -138,6 +169,7 @@ class Episodes:
             battery_after_joule=after,
             dark=dark,
             edge_weight=None if decision.weights is None else decision.weights.edge,
+            control_joule=control_joule,
         )
 
     def _begun(self) -> "SlotNumbers":
@@ -163,7 +195,8 @@ def run_slots(
     ``truth`` and ``packets`` as in `Episodes`.
     """
     check_size(problem, policy)
-    under_way, memory = Episodes(problem, episodes, seed, truth, packets), tuple[Tensor, ...]()
+    memory = tuple[Tensor, ...]()
+    under_way = Episodes(problem, episodes, seed, truth, packets, paid_talk(problem, policy))
     for slot in range(problem.slots):
         seen = replace(under_way.see(), memory=memory).recalled_by(policy)
         memory = seen.memory

@@ -16,6 +16,7 @@ from heliomesh.common.arguments import Count, Index, NotEmpty, checked
 from heliomesh.common.durable import npz_sizes, written_whole
 from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, TooLargeError, check_fits
 from heliomesh.common.mistakes import MistakeError
+from heliomesh.model.overhead import refuse_uncounted
 from heliomesh.model.policy import Plan, Policy, Track, as_plan, untracked
 from heliomesh.model.problem import Problem
 from heliomesh.model.threads import fitting_threads
@@ -76,6 +77,8 @@ COLUMNS = (
 RECORDED = tuple(column for column in COLUMNS if "episode" in column.axes)
 # only of policies with mixing weights of their own, which stop waiting for neighbours that are gone
 OWN_WEIGHT = Column("edge_weight", _EDGE, np.float64, "1", "mixing weight a_ij in force")
+# only where batteries pay for messages
+CONTROL = Column("control_joule", _DEVICE, np.float64, "J", "energy drawn for messages, part of spent_joule")
 
 
 def axis_sizes(problem: Problem, episodes: int) -> dict[str, int]:
@@ -111,11 +114,12 @@ class Trace:
     edge_receiver: Array
     edge_sender: Array
     edge_weight: Array | None = None  # None: the network's own in all slots
+    control_joule: Array | None = None  # None: messages are free
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """The arrays that it has."""
-        return COLUMNS if self.edge_weight is None else (*COLUMNS, OWN_WEIGHT)
+        return (*COLUMNS, *(one for one in (OWN_WEIGHT, CONTROL) if getattr(self, one.name) is not None))
 
     @property
     def recorded(self) -> tuple[Column, ...]:
@@ -176,7 +180,7 @@ class Trace:
                 meta = json.loads(str(file["meta"]))
                 if meta.get("format") != _FORMAT:
                     raise TraceError(path, f"trace format {_FORMAT}", f"value {meta.get('format')!r}")
-                columns = (*COLUMNS, OWN_WEIGHT) if OWN_WEIGHT.name in file else COLUMNS
+                columns = (*COLUMNS, *(one for one in (OWN_WEIGHT, CONTROL) if one.name in file))
                 arrays = {column.name: file[column.name] for column in columns}
                 _check_fit(path, arrays, columns)
                 return cls(str(meta["scenario"]), str(meta["planner"]), int(meta["seed"]), **arrays)
@@ -264,6 +268,7 @@ def simulate(
         Arrays by (episode, slot, device) and (episode, slot, edge).
     """
     plan = as_plan(plan)
+    refuse_uncounted(problem, plan.policy, plan.overhead, plan.planner)
     numbers = range(episodes) if isinstance(episodes, int) else list(episodes)
     check_fits("trace", estimate_bytes(problem, len(numbers)), memory_gib, "lower episodes, slots or network.devices")
     starts = range(0, len(numbers), _EPISODES_AT_ONCE)
@@ -293,7 +298,7 @@ def simulate(
 
 def _joined(recorders: Sequence["Recorder"]) -> dict[str, Array]:
     """The arrays of all chunks; weights only where a policy had its own in some slot."""
-    joined = {c.name: _end_to_end([one.arrays[c.name] for one in recorders]) for c in RECORDED}
+    joined = {name: _end_to_end([one.arrays[name] for one in recorders]) for name in recorders[0].arrays}
     if any(one.has_own_weights for one in recorders):
         joined[OWN_WEIGHT.name] = _end_to_end([one.edge_weight for one in recorders])
     return joined
@@ -324,7 +329,7 @@ class Recorder:
         # a view of one row until a policy brings weights of its own
         self.edge_weight: Array = np.broadcast_to(problem.topology.edge_weight, OWN_WEIGHT.shape(sizes))
         self.has_own_weights = False
-        self._slot = 0
+        self._slot, self._control_shape = 0, CONTROL.shape(sizes)
 
     def add(self, happened: Slot) -> None:
         """Record the next slot, or the next block of slots."""
@@ -332,6 +337,8 @@ class Recorder:
             if not self.has_own_weights:
                 self.edge_weight, self.has_own_weights = self.edge_weight.copy(), True
             self._write(self.edge_weight, self._slot, happened.edge_weight)
+        if happened.control_joule is not None and CONTROL.name not in self.arrays:
+            self.arrays[CONTROL.name] = np.zeros(self._control_shape, CONTROL.dtype)
         for name, array in self.arrays.items():
             self._write(array, self._slot, getattr(happened, name))
         self._write(self.arrays["battery_joule"], self._slot + 1, happened.battery_after_joule)

@@ -14,6 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from heliomesh.model.overhead import Talk
 from heliomesh.model.policy import Decision, Observation, Plan, Policy, Remembers, decided
 from heliomesh.model.problem import Problem
 from heliomesh.physics.battery import pays
@@ -38,6 +39,11 @@ class Agreeing:
         watt = torch.cat([self._powers.new_zeros(1), self._powers])[paid.sum(-1)]
         in_turn = self._turn == slot % (int(self._turn.max()) + 1)
         return Decision(watt * in_turn, torch.zeros_like(paid[..., 0]))
+
+    @property
+    def talk(self) -> Talk | None:
+        """Messages of the policy, in the last slots as well."""
+        return getattr(self.worn_by, "talk", None)
 
     @cached_property
     def _last(self) -> list[bool]:

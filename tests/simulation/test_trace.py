@@ -20,7 +20,8 @@ from heliomesh.simulation import trace as trace_module
 from heliomesh.simulation.trace import COLUMNS, TraceError, axis_sizes, estimate_bytes
 
 FIELDS = [field.name for field in dataclasses.fields(hm.Trace)]
-ARRAYS = [name for name in FIELDS if name not in ("scenario_toml", "planner", "seed", "edge_weight")]
+OPTIONAL = ("edge_weight", "control_joule")
+ARRAYS = [name for name in FIELDS if name not in ("scenario_toml", "planner", "seed", *OPTIONAL)]
 
 
 def problem_of(**changes):

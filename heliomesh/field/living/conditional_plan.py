@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from heliomesh.field.living.conditions import Conditions, edges_kept, problem_under, weights_under
+from heliomesh.model.overhead import refuse_uncounted
 from heliomesh.model.policy import Decision, Observation, Plan, Remembers, Weights, decided, refuse_memory
 from heliomesh.model.problem import Problem
 from heliomesh.planning import make_plan
@@ -54,13 +55,15 @@ class ConditionalPlan:
         return Decision(followed.power_watt, followed.trained, weights)
 
     def _own(self, seen: Observation) -> Observation:
-        """What is noticed and remembered of the plan's own links."""
+        """What is noticed, heard and remembered of the plan's own links."""
         if not bool(self.edge_lost.any()):
             return seen
         kept = ~self.edge_lost
         noticed = seen.noticed and replace(seen.noticed, arrived=seen.noticed.arrived[:, kept])
         parts = zip(seen.memory, self.memory_axes, strict=False)  # there is no memory in the first slot
-        return replace(seen, noticed=noticed, memory=tuple(p[:, kept] if axis == "edge" else p for p, axis in parts))
+        heard = None if seen.heard is None else seen.heard[:, kept]
+        memory = tuple(part[:, kept] if axis == "edge" else part for part, axis in parts)
+        return replace(seen, noticed=noticed, memory=memory, heard=heard)
 
     def _among_all(self, part: Tensor, axis: str, before: Tensor | None) -> Tensor:
         """A part of the plan's memory with all edges, those lost as they were before."""
@@ -86,9 +89,10 @@ class Answering:
         return self.with_plan(conditions, make_plan(smaller, self.planner, self.options, previous=previous))
 
     def with_plan(self, conditions: Conditions, plan: Plan) -> ConditionalPlan:
-        """The answer that follows a plan; raises ScenarioError where its memory fits one network only."""
+        """The answer that follows a plan; raises ScenarioError where memory or paid messages fit one network only."""
         if not getattr(plan.policy, "memory_axes", ()):
             refuse_memory(plan.policy, plan.planner, "a change of plans")
+        refuse_uncounted(self.problem, None, plan.overhead, plan.planner)
         lost = ~edges_kept(self.problem, conditions)
         return ConditionalPlan(conditions, plan, weights_under(self.problem, conditions), lost)
 
