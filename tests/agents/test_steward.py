@@ -267,10 +267,11 @@ def test_a_network_plans_without_a_dead_agent_and_with_it_once_it_is_back(tmp_pa
             time.sleep(0.1)
 
     with replanning(tmp_path / "net" / WATCHER, said), running(folders) as network:
-        network.wait_for_slot(0, 8)
+        network.wait_for_slot(0, 8, 120 * ease)
         network.kill(2)
         wait_for("alarm by silence")
-        network.wait_for_slot(0, int(re.findall(r"slot (\d+) on", said[0])[0]) + 1)
+        in_force = int(re.findall(r"slot (\d+) on", said[0])[0])
+        network.wait_for_slot(0, in_force + 1, 120 * ease)
         without = [AgentFolder(folders[device].path).settings.belief for device in (0, 1, 3)]
         network.start(2)
         wait_for("alarm by life of 2")
