@@ -80,7 +80,7 @@ def test_a_storage_law_is_one_sheet() -> None:
         if sheet != "ideal" and re.search(rf"[\"']{sheet}[\"']", text)
     ]
     assert named == []
-    assert stated("a storage law") == 1
+    assert stated("a storage sheet") == 1
 
 
 def test_an_action_set_is_known_in_few_files() -> None:

@@ -79,6 +79,11 @@ class Observation:
         count = len(self.uniform)
         return [self] if count <= batch else [self.of(piece) for piece in torch.split(torch.arange(count), batch)]
 
+    def on_links(self, kept: Tensor) -> "Observation":
+        """What is seen where only some links are left, (edge,) bool; memory stays as it is."""
+        noticed = self.noticed and replace(self.noticed, arrived=self.noticed.arrived[:, kept])
+        return replace(self, noticed=noticed, heard=None if self.heard is None else self.heard[:, kept])
+
     def of(self, episodes: Tensor) -> "Observation":
         """What is seen in some of the episodes; their positions (chosen,)."""
         return with_tensors(self, lambda tensor: tensor[episodes])

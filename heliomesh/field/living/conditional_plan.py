@@ -59,11 +59,9 @@ class ConditionalPlan:
         if not bool(self.edge_lost.any()):
             return seen
         kept = ~self.edge_lost
-        noticed = seen.noticed and replace(seen.noticed, arrived=seen.noticed.arrived[:, kept])
         parts = zip(seen.memory, self.memory_axes, strict=False)  # there is no memory in the first slot
-        heard = None if seen.heard is None else seen.heard[:, kept]
         memory = tuple(part[:, kept] if axis == "edge" else part for part, axis in parts)
-        return replace(seen, noticed=noticed, memory=memory, heard=heard)
+        return replace(seen.on_links(kept), memory=memory)
 
     def _among_all(self, part: Tensor, axis: str, before: Tensor | None) -> Tensor:
         """A part of the plan's memory with all edges, those lost as they were before."""
