@@ -16,7 +16,7 @@ import heliomesh as hm
 from heliomesh.jobs import job as job_module
 from heliomesh.jobs.fingerprint import of_code, of_path
 from heliomesh.jobs.job import STEPS, Job
-from heliomesh.jobs.training import Settings
+from heliomesh.jobs.training import RunSettings
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import Execution
 from heliomesh.planners import prices, uncoordinated
@@ -329,4 +329,4 @@ def test_our_own_code_is_named_by_the_results_version() -> None:
 
 def test_type_checkers_know_every_setting():
     given = get_type_hints(TrainSettings) | get_type_hints(Execution)
-    assert get_type_hints(Settings) == given
+    assert get_type_hints(RunSettings) == given
