@@ -6,6 +6,7 @@ of the workers on the way. Ends with code 1 where something is missing, damaged 
 
 import argparse
 import os
+import pickle
 import sys
 import tempfile
 import time
@@ -21,6 +22,7 @@ from typer.testing import CliRunner
 
 import heliomesh as hm
 from heliomesh.cli import app
+from heliomesh.engine.processes import called
 from heliomesh.jobs.job import Job
 from heliomesh.jobs.store import Store
 from heliomesh.learning.trainer import Execution
@@ -79,8 +81,9 @@ def in_pool(
     """``map`` over the workers, some items ahead: traces are not all read at once."""
     waiting, done = iter(items), 0
     while some := list(islice(waiting, _AHEAD)):
-        for result in pool.map(function, some):
-            yield result
+        # as the package's own processes do: else tensors come as open files that live as long as they do
+        for result in pool.map(called, [pickle.dumps((function, item)) for item in some]):
+            yield pickle.loads(result)  # noqa: S301
             done += 1
             if done % every == 0:
                 watch.look(done)

@@ -23,7 +23,7 @@ def parallel_map(function: Callable[[Any], Any], items: Iterable[Any], *, proces
     """Like `map`, in so many processes; results in order. The function and its items must be picklable."""
     packed = (pickle.dumps((function, item)) for item in items)
     # plain pickles: the executor's own would leave tensors in shared memory, which ends with the process
-    return (pickle.loads(result) for result in _pool(processes).map(_called, packed))  # noqa: S301
+    return (pickle.loads(result) for result in _pool(processes).map(called, packed))  # noqa: S301
 
 
 def work_fields(processes: int, device: str) -> dict[str, Any]:
@@ -40,7 +40,8 @@ def load_ahead() -> None:
         ensure_running()
 
 
-def _called(packed: bytes) -> bytes:
+def called(packed: bytes) -> bytes:
+    """A function and its item, pickled, to what it returns, pickled."""
     function, item = pickle.loads(packed)  # noqa: S301
     return pickle.dumps(function(item))
 
