@@ -7,7 +7,6 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
 import typer
 from rich.table import Table
 
@@ -27,7 +26,7 @@ from heliomesh.pages.pareto import pareto_svg
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.studies.compare import Comparison, Row, compare
 from heliomesh.studies.gap_ledger import GapLedger
-from heliomesh.studies.scores import scores
+from heliomesh.studies.scores import finals, scores
 
 
 @dataclass(frozen=True)
@@ -145,15 +144,15 @@ def _parts(
 def _accuracy_table(trained: Mapping[str, Sequence[Run]], problem: Problem) -> Table:
     learning, episodes = problem.scenario.learning, len(next(iter(trained.values())))
     title = seeds_title(f"accuracy after {problem.slots} slots on {learning.dataset}, {episodes} episodes", episodes)
-    best = max(trained, key=lambda name: _finals(trained[name], "accuracy_mean").mean())
+    best = max(trained, key=lambda name: finals(trained[name], "accuracy_mean").mean())
     rows = [
         {
             "planner": planner,
-            "mean device %": _finals(runs, "accuracy_mean"),
-            f"against {best}": _finals(runs, "accuracy_mean") - _finals(trained[best], "accuracy_mean"),
-            "least device %": float(_finals(runs, "accuracy_min").min()),
-            "average model %": _finals(runs, "average_accuracy"),
-            "% per joule": float(_finals(runs, "accuracy_per_joule").mean()),
+            "mean device %": finals(runs, "accuracy_mean"),
+            f"against {best}": finals(runs, "accuracy_mean") - finals(trained[best], "accuracy_mean"),
+            "least device %": float(finals(runs, "accuracy_min").min()),
+            "average model %": finals(runs, "average_accuracy"),
+            "% per joule": float(finals(runs, "accuracy_per_joule").mean()),
         }
         for planner, runs in trained.items()
     ]
@@ -173,11 +172,6 @@ def _target_table(trained: Mapping[str, Sequence[Run]], target: float) -> Table:
             cells |= {title: own[name], f"{title}, against {first}": own[name] - found[first][name]}
         rows.append(cells)
     return table(rows, f"until the mean device reaches {target:.0%}")
-
-
-def _finals(runs: Sequence[Run], name: str) -> npt.NDArray[np.float64]:
-    """A metric at the end of every run."""
-    return np.array([run.final[name] for run in runs])
 
 
 def _row_facts(row: Row, ledger: GapLedger | None, target: float | None) -> dict[str, Any]:

@@ -417,6 +417,11 @@ def build(scenario: Scenario, device: str = "cpu", dtype: str = "float64") -> Pr
     )
 
 
+def built_like(problem: Problem, scenario: Scenario) -> Problem:
+    """The problem of another scenario, with tables in the same place and numbers."""
+    return build(scenario, str(problem.device), str(problem.dtype).removeprefix("torch."))
+
+
 def actions_on(battery: Battery, power: Tensor, trained: Tensor, spent: Tensor, needed: Tensor) -> Actions:
     """Actions with what they spend and need in steps of a battery grid."""
     steps = battery.steps_up(spent), battery.overshoot(spent), battery.steps_up(needed)

@@ -100,10 +100,7 @@ class Bidders(practice.Learners):
 
     @property
     def _batch(self) -> int:
-        return max(1, _HELD_ENTRIES // _entries(self.problem, self.model.directions.shape[1]))
-
-
-_HELD_ENTRIES = 1 << 24
+        return max(1, practice.HELD_ENTRIES // _entries(self.problem, self.model.directions.shape[1]))
 
 
 def _entries(problem: Problem, num_directions: int) -> int:

@@ -40,7 +40,7 @@ _FIRST_KEPT = 0.85  # share of bias that a slot's averaging leaves, until practi
 _LAST_SLOTS = 12  # before a deadline, in which that is not measured: agreeing devices have little left
 _FIRST_PRICE = 1.8  # of a slot's training from an empty battery, in such slots, until values are planned
 _MOST_LEVELS = 81
-_HELD_ENTRIES = 1 << 24
+HELD_ENTRIES = 1 << 24  # of all episodes that are handled at a time
 
 
 class PracticeOptions(Section):
@@ -119,7 +119,7 @@ class Learners(ActionPolicy):
     def _batch(self) -> int:
         """Episodes to handle at a time."""
         per_episode = self.problem.topology.num_edges * (2 * self.model.directions.shape[1] + 32)
-        return max(1, _HELD_ENTRIES // max(per_episode, 1))
+        return max(1, HELD_ENTRIES // max(per_episode, 1))
 
 
 @dataclass

@@ -73,6 +73,7 @@ class Episodes:
         talk: Talk | None = None,
     ) -> None:
         self.problem, self.slot, self._talk = problem, 0, talk
+        self._paid: tuple[Tensor, Tensor] | None = None  # for messages, once the slot has begun
         self._world, self._truth = problem, dict(truth)
         for world in truth.values():
             if world.num_devices != problem.num_devices or world.topology.num_edges != problem.topology.num_edges:
@@ -96,9 +97,8 @@ class Episodes:
         now, battery = self._begun(), self.battery_joule
         lost = self.problem.scenario.energy.control_loss
         heard = now.control >= lost if lost else None
-        paid = self._paid()
-        if paid is not None:
-            control, talks = paid
+        if self._paid is not None:
+            control, talks = self._paid
             battery = ((battery - control) * talks).clamp_min(0)  # who is silent has nothing to offer
             topology = self.problem.topology
             between = talks[:, topology.edge_sender] & talks[:, topology.edge_receiver]
@@ -106,7 +106,7 @@ class Episodes:
             heard = told if heard is None else told & heard
         return Observation(self.channel_level, battery, self.weather, now.policy, self._noticed, heard=heard)
 
-    def _paid(self) -> tuple[Tensor, Tensor] | None:
+    def _bill(self) -> tuple[Tensor, Tensor] | None:
         """What batteries pay for the slot's messages, and who can (episode, device); None where they are free."""
         if self._talk is None:
             return None
@@ -118,12 +118,11 @@ class Episodes:
         """Packets and energy of the slot; refuses, and changes nothing, where ``decider`` overdraws a battery."""
         seen, now, world = self.see(), self._begun(), self._world
         harvested, hidden = world.harvest.step(self.slot, self._hidden, now.harvest)
-        paid = self._paid()
-        if paid is not None:
-            talks = paid[1]
+        if self._paid is not None:
+            talks = self._paid[1]
             seen = replace(seen, battery_joule=self.battery_joule)
             decision = replace(decision, power_watt=decision.power_watt * talks, trained=decision.trained & talks)
-        happened = self._settled(seen, decision, decider, now.link, harvested, paid and paid[0])
+        happened = self._settled(seen, decision, decider, now.link, harvested, self._paid and self._paid[0])
         self._noticed, self._now = Noticed(harvested, happened.delivered, happened.scheduled), None
         self.battery_joule, self._hidden = happened.battery_after_joule, hidden
         self.channel_level = world.channel.step(self.channel_level, now.channel)
@@ -178,7 +177,7 @@ class Episodes:
             if self.slot in self._truth:
                 self._world = self._truth[self.slot]
                 self.battery_joule = torch.minimum(self.battery_joule, self._world.battery.capacity_joule)
-            self._now = self._numbers.next()
+            self._now, self._paid = self._numbers.next(), self._bill()
         return self._now
 
 

@@ -25,7 +25,7 @@ from heliomesh.learning.run import Run
 from heliomesh.learning.settings import TrainSettings
 from heliomesh.learning.trainer import ALONE, Execution
 from heliomesh.model.policy import Plan, Track
-from heliomesh.model.problem import Problem, build
+from heliomesh.model.problem import Problem, built_like
 from heliomesh.planning import find_planner, lower_bound, make_plan, planner_names
 from heliomesh.scenario.errors import ScenarioError, refuse
 from heliomesh.simulation.diagnostics import Interval, Summary, columns, interval, summarise
@@ -335,8 +335,7 @@ class Asked:
         """The problem with the scheme's own settings."""
         if not scheme.changes:
             return self.problem
-        dtype = str(self.problem.dtype).removeprefix("torch.")
-        return build(scheme.scenario(self.problem.scenario), str(self.problem.device), dtype)
+        return built_like(self.problem, scheme.scenario(self.problem.scenario))
 
     def _plan(self, problem: Problem, job: Job) -> Plan:
         if self.store is not None:

@@ -12,6 +12,7 @@ from heliomesh.learning.run import Run, TrainingError
 from heliomesh.model.problem import compute_joule
 from heliomesh.simulation.diagnostics import Interval, interval
 from heliomesh.studies.line import Line
+from heliomesh.studies.scores import finals
 
 _SHOWN = ("slot", "accuracy_mean", "average_accuracy", "spent_joule")  # metrics
 _NOTED = ("cost", "participation", "delivery")  # facts of provenance
@@ -35,7 +36,7 @@ class Result:
 
     def final(self, name: str) -> Floats:
         """A metric at the end of every run; (seed,)."""
-        return np.array([run.final[name] for run in self.runs])
+        return finals(self.runs, name)
 
     def noted(self, fact: str) -> Floats:
         """A fact of every run's provenance; (seed,)."""

@@ -13,12 +13,17 @@ Scores = Mapping[str, npt.NDArray[np.float64]]  # (seed,) each
 _AT_THE_END = {"accuracy": "accuracy_mean", "worst_device": "accuracy_min", "spent_joule": "spent_joule"}
 
 
+def finals(runs: Sequence[Run], name: str) -> npt.NDArray[np.float64]:
+    """A metric at the end of every run; (seed,)."""
+    return np.array([run.final[name] for run in runs])
+
+
 def scores(runs: Sequence[Run], target: float | None = None) -> Scores:
     """Scores at the end and, with a target accuracy, slots and joules until the mean device first reaches it.
 
     They are NaN in runs that never do.
     """
-    found = {name: np.array([run.final[column] for run in runs]) for name, column in _AT_THE_END.items()}
+    found = {name: finals(runs, column) for name, column in _AT_THE_END.items()}
     if target is not None:
         reached = np.array([_when_reached(run, target) for run in runs])
         found |= {"slots_to_target": reached[:, 0], "joule_to_target": reached[:, 1]}

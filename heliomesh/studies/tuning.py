@@ -16,10 +16,11 @@ from heliomesh.common.catalog import CodeOrName
 from heliomesh.jobs.scheme import AGREE, Scheme, scheme_of
 from heliomesh.jobs.store import Store
 from heliomesh.learning.run import TrainingError
-from heliomesh.model.problem import Problem, build
+from heliomesh.model.problem import Problem, built_like
 from heliomesh.planning import find_planner
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.studies.compare import compare
+from heliomesh.studies.scores import finals
 
 VALIDATION_SEED = 1_000_000  # published seeds are smaller
 _AGREE_SLOTS = (0, 6, 12)
@@ -68,7 +69,7 @@ def tune(
         One per scheme, in their order.
     """
     scenario = problem.scenario.override({"learning.validation": validation})
-    held_out = build(scenario, str(problem.device), str(problem.dtype).removeprefix("torch."))
+    held_out = built_like(problem, scenario)
     first = [scheme.named() for scheme in map(scheme_of, schemes)]
     chosen, score = list(first), dict[str, float]()
     every: list[list[Scheme]] = [[] for _ in first]
@@ -131,5 +132,5 @@ def _scored(
     asked = {scheme.label: scheme.options for scheme in schemes}
     for row in found.rows:  # not the variants of a planner, nor what was tried where a scheme did not fit
         if row.runs and row.scheme.options == asked.get(row.scheme.label):
-            accuracy[row.scheme.label] = sum(run.final["accuracy_mean"] for run in row.runs) / len(row.runs)
+            accuracy[row.scheme.label] = float(finals(row.runs, "accuracy_mean").mean())
     return accuracy
