@@ -177,7 +177,7 @@ def _defaults(quick: bool) -> list[Line]:
     return FASHION_MNIST.grid(quick, schemes, {"": DIRICHLET})
 
 
-_NETWORKS: dict[str, tuple[str, Changes]] = {
+NETWORKS: dict[str, tuple[str, Changes]] = {
     "ring10": ("ring10", {}),
     "ring10, 25 cm²": ("ring10", {"harvest.panel_cm2": 25.0}),
     "grid25": ("grid25", {}),
@@ -192,7 +192,7 @@ def _learning(quick: bool) -> list[Line]:
     """
     return [
         FASHION_MNIST.line(quick, scheme, f"{network}, {setting}", changes, partition, network=name)
-        for network, (name, changes) in _NETWORKS.items()
+        for network, (name, changes) in NETWORKS.items()
         if network == "ring10" or not quick
         for setting, partition in THREE_PARTITIONS.items()
         for scheme in RIVALS
