@@ -1,8 +1,8 @@
 """Choose the knobs of every planner by the same small search, setting by setting, without the test set.
 
 Each scheme is tuned on held-out training samples and on validation seeds; published numbers come from other seeds and
-from the test set. Writes what was chosen into --out (TOML, read by `heliomesh/studies/fair.py`), keeping settings that
-are there and not asked for, and what was tried beside it. Last line: how many schemes changed by tuning.
+from the test set. Writes what was chosen into --out (TOML, read by `heliomesh/studies/fair.py`), where settings that are
+not asked for stay, and what was tried beside it. Last line: how many schemes changed by tuning.
 
     python benchmarks/tune.py --networks ring10 --device cuda --precision bf16 --processes 16
 """
@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--together", type=int, default=160, help="runs trained in one stack")
+    parser.add_argument("--store", type=Path, help="folder that keeps plans, traces and runs")
     parser.add_argument("--out", type=Path, default=TUNED)
     asked = parser.parse_args()
     changed = 0
@@ -51,7 +52,7 @@ def tuned_in(asked: argparse.Namespace, network: str, partition: str) -> dict[st
     problem = hm.build(FASHION_MNIST.scenario(asked.quick, terms, network=name))
     planners = [one for one in asked.planners if one != "decentralized" or name == "ring10"]
     work = {**work_fields(asked.processes, asked.device), "runs_at_once": asked.together}
-    settings = {"device": asked.device, "precision": asked.precision, **work}
+    settings = {"device": asked.device, "precision": asked.precision, "store": asked.store, **work}
     return dict(zip(planners, hm.tune(problem, [*map(first_scheme, planners)], asked.seeds, **settings), strict=True))
 
 

@@ -154,7 +154,7 @@ class Job:
             "planned on": self.plan_device.partition(":")[0],
             "planned in": self.plan_dtype,
             **({} if known else self._planned_for),
-            **({"agree": self.agree} if self.agree and not known else {}),
+            **({"agree": self.agree} if self.agree else {}),
         }
 
     @property

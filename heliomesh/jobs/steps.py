@@ -23,6 +23,7 @@ from heliomesh.simulation.costs import EpisodeMeans, simulate_means
 from heliomesh.simulation.diagnostics import summarise
 from heliomesh.simulation.trace import RECORDED, Trace, axis_sizes, simulate
 from heliomesh.slot.agreement import agreed
+from heliomesh.slot.learning_model import slots_to_deadline
 from heliomesh.tasks.dataset import given_or_loaded
 
 
@@ -84,7 +85,7 @@ def simulated(jobs: Sequence[Job], plan: Plan | None, work: Execution) -> list[T
     plan = plan and _acting(first, plan)
     problem = _problem(first, plan)
     if plan is None:
-        trace = lossless(problem, len(jobs))
+        trace = lossless(problem, len(jobs), first.agree)
     else:
         trace = simulate(problem, plan, numbers, first.seed, truth=_truth(first, problem), track=work.track)
     return [trace.episode(position) for position in range(len(jobs))]
@@ -139,11 +140,15 @@ def plan_facts(made: Plan) -> dict[str, Any]:
     } | {f"overhead: {name.replace('_', ' ')}": value for name, value in asdict(made.overhead).items()}
 
 
-def lossless(problem: Problem, episodes: int) -> Trace:
-    """A trace in which everyone trains and sends at the largest power, energy is no matter and all arrives."""
+def lossless(problem: Problem, episodes: int, agree: int = 0) -> Trace:
+    """A trace in which everyone trains and sends at the largest power, energy is no matter and all arrives.
+
+    In the last ``agree`` slots before each deadline nobody trains.
+    """
     sizes, topology = axis_sizes(problem, episodes), problem.topology
     arrays = {column.name: np.zeros(column.shape(sizes), column.dtype) for column in RECORDED}
     arrays |= {name: np.ones_like(arrays[name]) for name in ("scheduled", "delivered")}
+    arrays["scheduled"][:, (slots_to_deadline(problem) < agree).numpy()] = False
     arrays["power_watt"] += float(problem.actions.power_watt.max())
     ends = {"edge_receiver": topology.edge_receiver, "edge_sender": topology.edge_sender}
     return Trace(problem.scenario.to_toml(), IDEAL, 0, **arrays, **ends)

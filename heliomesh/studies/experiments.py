@@ -8,6 +8,7 @@ for two cores, which trains digits or synthetic clusters for 60 slots.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations, product
 from typing import Any
 
 from heliomesh.common import catalog
@@ -17,7 +18,9 @@ from heliomesh.scenario.errors import ScenarioError
 from heliomesh.scenario.on_air import Format
 from heliomesh.scenario.scenario import Scenario
 from heliomesh.scenario.schema import Learning
-from heliomesh.studies.gain import COUPLED, RIVALS, SEPARATE
+from heliomesh.studies.decomposition import label_of
+from heliomesh.studies.fair import PLANNERS, fair_scheme, first_scheme
+from heliomesh.studies.gain import COUPLED, IDEALS, ON_PAPER, RIVALS, SEPARATE
 from heliomesh.studies.line import FORMS, LOSSLESS, OURS, PAIRS, PAPER, Line
 from heliomesh.studies.results import Against
 from heliomesh.tasks.footprint import update_bits
@@ -185,18 +188,74 @@ NETWORKS: dict[str, tuple[str, Changes]] = {
 }
 
 
-def _learning(quick: bool) -> list[Line]:
-    """Every scheme on every network under every partition; the ideal does not ask how large panels are.
+def _settings(quick: bool) -> Iterable[tuple[str, str, Changes, Changes]]:
+    """Every network under every partition: name, setting, changes of both; a quick version has one network."""
+    for network, (name, changes) in NETWORKS.items():
+        if not quick or network == name == "ring10":
+            for partition, own in THREE_PARTITIONS.items():
+                yield name, f"{network}, {partition}", changes, own
 
-    Two hops of the paper's proposal fit into memory on `ring10` only.
+
+def _plans_on(name: str, planner: str) -> bool:
+    """Whether a planner fits: two hops of the paper's proposal need more memory than there is but on `ring10`."""
+    return planner != "decentralized" or name == "ring10"
+
+
+def _learning(quick: bool) -> list[Line]:
+    """Every planner on equal terms, two of them on the paper's own, and the ideal, which does not ask for panels."""
+    found = []
+    for name, setting, changes, partition in _settings(quick):
+        schemes = [fair_scheme(planner, setting) for planner in PLANNERS]
+        schemes += [Scheme(f"{one.planner}, paper's terms", one.planner, one.options, COUPLED) for one in ON_PAPER]
+        schemes += [] if changes else IDEALS
+        found += [
+            FASHION_MNIST.line(quick, scheme, setting, changes, partition, network=name)
+            for scheme in schemes
+            if _plans_on(name, scheme.planner if isinstance(scheme.planner, str) else "")
+        ]
+    return found
+
+
+AGREE_SLOTS = 6
+_CHANGES: Mapping[str, tuple[str, str]] = {  # from one to the other
+    "rule": ("model", "reassigned"),
+    "actions": ("coupled", "separate"),
+    "agreement": ("none", f"last {AGREE_SLOTS} slots"),
+    "plan": ("receiver", "contributions"),
+}
+
+
+def _parts(quick: bool) -> list[Line]:
+    """All sets of the four changes that lead from `receiver` on the paper's terms to `contributions`."""
+    subsets = [frozenset(some) for size in range(len(_CHANGES) + 1) for some in combinations(_CHANGES, size)]
+    found = []
+    for name, setting, changes, partition in _settings(quick):
+        for made in subsets if name == "ring10" else ():
+            rule, actions, _, planner = (pair[one in made] for one, pair in _CHANGES.items())
+            terms = {"learning.aggregation": rule, "energy.actions": actions}
+            agree = AGREE_SLOTS if "agreement" in made else 0
+            scheme = Scheme(label_of(made), planner, {}, terms, agree)
+            found.append(FASHION_MNIST.line(quick, scheme, setting, changes, partition))
+    return found
+
+
+def _cells(quick: bool) -> list[Line]:
+    """Every planner with its defaults under every rule, action set and agreement phase, on `ring10`.
+
+    The paper's rule adds updates, so whoever does not train has nothing to say: it has neither separate actions nor
+    agreement, and comes with the weights under which it does not diverge.
     """
+    terms: dict[str, tuple[dict[str, Any], int]] = {"update, coupled": ({"energy.actions": "coupled", **_UPDATE}, 0)}
+    for rule, actions, agree in product(_CHANGES["rule"], _CHANGES["actions"], (0, AGREE_SLOTS)):
+        changes = {"learning.aggregation": rule, "energy.actions": actions}
+        terms[f"{rule}, {actions}{', agreement' if agree else ''}"] = changes, agree
     return [
-        FASHION_MNIST.line(quick, scheme, f"{network}, {setting}", changes, partition, network=name)
-        for network, (name, changes) in NETWORKS.items()
-        if network == "ring10" or not quick
+        FASHION_MNIST.line(quick, replace(first_scheme(planner), changes=own, agree=agree), place, partition)
         for setting, partition in THREE_PARTITIONS.items()
-        for scheme in RIVALS
-        if (scheme.planner != IDEAL or not changes) and (scheme.planner != "decentralized" or name == "ring10")
+        for kind, (own, agree) in terms.items()
+        for place in (f"{setting}, {kind}",)
+        for planner in PLANNERS
+        if planner != "bids"
     ]
 
 
@@ -329,11 +388,18 @@ EXPERIMENTS = (
         of_paper="Table I",
     ),
     Experiment(
+        "cells",
+        "Which plan is best under which aggregation rule, action set and agreement phase? Defaults, on `ring10`.",
+        "Every plan under all terms, Fashion-MNIST, ring10",
+        _cells,
+        "contributions",
+    ),
+    Experiment(
         "learning",
-        "Planning for learning against planning for packets, and against rules that others use.",
-        "Planning for learning, Fashion-MNIST",
+        "Planning for learning, planning for packets and rules of thumb: equal terms, tuned by one search.",
+        "Planning for learning on equal terms, Fashion-MNIST",
         _learning,
-        "coupled",
+        "contributions",
     ),
     Experiment(
         "learning_cifar10",
@@ -349,6 +415,14 @@ EXPERIMENTS = (
         _on_air,
         "float32",
         radio=True,
+    ),
+    Experiment(
+        "parts",
+        "What are the aggregation rule, separate actions, an agreement phase and the plan worth, each on its own?",
+        "The parts of planning for learning, Fashion-MNIST",
+        _parts,
+        label_of(frozenset()),
+        shared=True,
     ),
     Experiment(
         "rounds",
