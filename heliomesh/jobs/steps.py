@@ -148,7 +148,7 @@ def lossless(problem: Problem, episodes: int, agree: int = 0) -> Trace:
     sizes, topology = axis_sizes(problem, episodes), problem.topology
     arrays = {column.name: np.zeros(column.shape(sizes), column.dtype) for column in RECORDED}
     arrays |= {name: np.ones_like(arrays[name]) for name in ("scheduled", "delivered")}
-    arrays["scheduled"][:, (slots_to_deadline(problem) < agree).numpy()] = False
+    arrays["scheduled"][:, slots_to_deadline(problem) < agree] = False
     arrays["power_watt"] += float(problem.actions.power_watt.max())
     ends = {"edge_receiver": topology.edge_receiver, "edge_sender": topology.edge_sender}
     return Trace(problem.scenario.to_toml(), IDEAL, 0, **arrays, **ends)
