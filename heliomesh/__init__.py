@@ -6,9 +6,11 @@ Processes may be forked at any time, as `concurrent.futures.ProcessPoolExecutor`
 child computes with one thread, because the parent's threads do not exist in it and waiting for them never ends.
 """
 
+import ast
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 # Read once, when torch loads OpenMP: threads that spin while they wait starve each other on busy or small machines
@@ -24,41 +26,14 @@ def _compute_alone() -> None:
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing is forked
     os.register_at_fork(after_in_child=_compute_alone)
 
-# Where each public name lives; `__init__.pyi` says the same to type checkers, and a test compares the two.
-_HOMES = {
-    "heliomesh.jobs.job": ("Job",),
-    "heliomesh.jobs.scheme": ("Scheme",),
-    "heliomesh.jobs.store": ("Store",),
-    "heliomesh.jobs.training": ("run", "train", "train_many"),
-    "heliomesh.tasks.dataset": ("Dataset", "DatasetError", "dataset_from_arrays"),
-    "heliomesh.learning.run": ("Run", "TrainingError"),
-    "heliomesh.learning.settings": ("TrainJob", "TrainSettings"),
-    "heliomesh.learning.theorem1": ("diagnose",),
-    "heliomesh.learning.trainer": ("Execution", "TrainingInterrupted"),
-    "heliomesh.common.mistakes": ("MistakeError",),
-    "heliomesh.pages.page": ("report",),
-    "heliomesh.planning": ("average_bound", "lower_bound", "plan", "planner_names"),
-    "heliomesh.grid.evaluation": ("exact_cost",),
-    "heliomesh.model.policy": ("Plan",),
-    "heliomesh.model.problem": ("Problem", "build"),
-    "heliomesh.bounds.sampled_bound": ("SampledBound", "sampled_bound"),
-    "heliomesh.common.memory_limit": ("TooLargeError",),
-    "heliomesh.scenario.scenario": ("Scenario", "ScenarioError"),
-    "heliomesh.simulation.costs": ("simulate_costs",),
-    "heliomesh.simulation.diagnostics": ("summarise",),
-    "heliomesh.simulation.ledger": ("energy_ledger",),
-    "heliomesh.simulation.trace": ("Trace", "TraceError", "simulate"),
-    "heliomesh.studies.bench.bench": ("bench",),
-    "heliomesh.studies.compare": ("compare",),
-    "heliomesh.studies.gain": ("gain",),
-    "heliomesh.studies.gap_ledger": ("gap_ledger",),
-    "heliomesh.studies.live": ("live",),
-    "heliomesh.studies.pilot": ("pilot",),
-    "heliomesh.studies.reproduce": ("reproduce",),
-    "heliomesh.studies.sizing": ("size",),
-    "heliomesh.studies.tuning": ("tune",),
+# Where each public name lives, as `__init__.pyi` says it to type checkers.
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+_HOME_OF = {
+    alias.name: node.module
+    for node in _STUB.body
+    if isinstance(node, ast.ImportFrom) and node.module
+    for alias in node.names
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [*sorted(_HOME_OF), "__version__"]
 
