@@ -26,9 +26,7 @@ _MOST_LISTED = 10  # files by name; of more the table shows the number
 class FormOptions(shared.OutputOptions, shared.PlannerSettings):
     """What is written, and what is printed of it."""
 
-    kind: Annotated[
-        Literal["json", "npz", "c"], option("json or npz: tables; c: a firmware kit in C99.", "--format")
-    ] = "json"
+    kind: Annotated[Literal["json", "c"], option("json: tables; c: a firmware kit in C99.", "--format")] = "json"
     table_bits: Annotated[
         Literal["8", "16", "32"], option("c, receiver: bits of an entry of the tables of values.")
     ] = "16"
@@ -70,7 +68,7 @@ def _tables(plan: PlanTables, problem: Problem, out: Path, kind: str) -> dict[st
     }
     if kind == "c":
         return facts | _kit_facts(*write_headers(plan, problem, out))
-    files = write_tables(plan, out, "json" if kind == "json" else "npz")
+    files = write_tables(plan, out)
     return facts | {"file bytes": files[0].stat().st_size, "files": [str(file) for file in files]}
 
 

@@ -1,23 +1,21 @@
-"""A plan as plain tables, one set per device, and as JSON or npz files.
+"""A plan as plain tables, one set per device, and as a JSON file.
 
 A plan can be exported if each device looks its action up from what it sees: channel levels and energies of some
 devices near it. How a device is planned does not matter; it is asked for its action in every state it can see.
 A battery enters only through its *cell*: cuts are the levels of the planning grid and the energies of actions, less
 those at which no table changes. An energy is ``weather × cells + cell``.
 
-File format (version 1). JSON: one object, described by the JSON schema beside it. npz: the same object without its
-tables as JSON text in ``meta``, and the tables of device i as array ``tables_i`` (table, state) of 8-bit integers.
+File format (version 1): one object, described by the JSON schema beside it.
 The action of device i in slot t is ``tables[table_of_slot[t]][s]``; s counts the scope's values, last one fastest.
 With a ``period`` the plan has no end, and t counts modulo the length of ``table_of_slot``. Without one it ends with
 its slots; whoever goes on keeps the last table, in which energy has no future.
 """
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +23,8 @@ import torch
 from pydantic import Field, ValidationError
 from torch import Tensor
 
-from heliomesh.common.durable import alone_in, npz_sizes, write_json, write_text, written_whole
-from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, TooLargeError, check_fits, entries
+from heliomesh.common.durable import alone_in, write_json, write_text
+from heliomesh.common.memory_limit import DEFAULT_LIMIT_GIB, check_fits, entries
 from heliomesh.model.factor import Variable, energy
 from heliomesh.model.policy import ActionPolicy, Observation, Plan, Remembers, Track, untracked
 from heliomesh.model.problem import Problem
@@ -302,43 +300,20 @@ def _checked(problem: Problem, policy: ActionPolicy, plan: PlanTables) -> PlanTa
     return plan
 
 
-def write_tables(plan: PlanTables, folder: Path, kind: Literal["json", "npz"]) -> list[Path]:
-    """Write ``plan.json`` with its schema, or ``plan.npz``; returns the files."""
-    if kind == "json":
-        target, schema = folder / "plan.json", folder / "plan.schema.json"
-        with alone_in(folder):
-            write_json(schema, PlanTables.model_json_schema())
-            write_text(target, plan.model_dump_json() + "\n")
-        return [target, schema]
-    target, meta = folder / "plan.npz", plan.model_dump()
-    own = {f"tables_{device['device']}": device.pop("tables") for device in meta["devices"]}
-    arrays: dict[str, Any] = {name: np.array(tables, dtype=np.int8) for name, tables in own.items()}
-    with alone_in(folder), written_whole(target) as path, path.open("wb") as file:
-        np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
-    return [target]
-
-
-_READ_BYTES = 40  # per action while a table becomes lists, text and tuples
+def write_tables(plan: PlanTables, folder: Path) -> list[Path]:
+    """Write ``plan.json`` and its schema; returns the files."""
+    target, schema = folder / "plan.json", folder / "plan.schema.json"
+    with alone_in(folder):
+        write_json(schema, PlanTables.model_json_schema())
+        write_text(target, plan.model_dump_json() + "\n")
+    return [target, schema]
 
 
 def read_tables(path: str | Path) -> PlanTables:
-    """Read ``plan.json`` or ``plan.npz``; raises ScenarioError for anything else."""
-    source = Path(path)
+    """Read ``plan.json``; raises ScenarioError for anything else."""
     try:
-        if source.suffix != ".npz":
-            return PlanTables.model_validate_json(source.read_bytes())
-        num_entries = sum(size.entries for size in npz_sizes(source).values())
-        check_fits(str(path), float(_READ_BYTES * num_entries), DEFAULT_LIMIT_GIB, "export fewer slots or states")
-        with source.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            meta: dict[str, Any] = json.loads(str(file["meta"]))
-            for device in meta["devices"]:
-                device["tables"] = file[f"tables_{device['device']}"].tolist()
-        return PlanTables.model_validate_json(json.dumps(meta))
+        return PlanTables.model_validate_json(Path(path).read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         wrong = f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}"
         raise ScenarioError(str(path), f"expected a plan of format heliomesh-plan 1, {wrong}") from None
-    except (OSError, TooLargeError):
-        raise
-    except Exception as error:  # a damaged archive may raise anything, even zlib.error
-        raise ScenarioError(str(path), "a complete plan file", f": {error}") from None

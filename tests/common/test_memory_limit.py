@@ -91,7 +91,6 @@ def test_live_refuses_a_memory_that_says_nothing_of_its_axes() -> None:
 
 COMMANDS = {
     "export json": ["export", "tiny", "news"],
-    "export npz": ["export", "tiny", "news", "--format", "npz"],
     "export c": ["export", "tiny", "news", "--format", "c"],
     "fleet": ["device", "fleet", "tiny", "--planner", "news"],
 }

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 import heliomesh as hm
 from heliomesh.cli import app
-from heliomesh.interop import export_tables
 from heliomesh.interop.c_header import Header, write_headers
 from heliomesh.interop.export_tables import Tabulated, read_tables, tabulate, write_tables
 from heliomesh.planners.uncoordinated import Greedy
@@ -64,8 +63,7 @@ def planned(changes, planner, options):
 def test_tables_and_files_are_the_policy(changes, planner, options, tmp_path):
     problem, plan = planned(changes, planner, options)
     tables = tabulate(plan)
-    for kind in ("json", "npz"):
-        assert read_tables(write_tables(tables, tmp_path, kind)[0]) == tables
+    assert read_tables(write_tables(tables, tmp_path)[0]) == tables
     one, other = (
         hm.simulate(problem, p, 16, seed=2) for p in (plan, replace(plan, policy=Tabulated(problem, tables)))
     )
@@ -185,28 +183,19 @@ def test_too_large_tables_are_refused():
 def test_damaged_files_are_refused(tmp_path):
     _, plan = planned({}, "uncoordinated", {})
     tables = tabulate(plan)
-    target = write_tables(tables, tmp_path, "json")[0]
+    target = write_tables(tables, tmp_path)[0]
     other = json.loads(target.read_text(encoding="utf-8")) | {"version": 2}
     (tmp_path / "new.json").write_text(json.dumps(other), encoding="utf-8")
     with pytest.raises(hm.ScenarioError, match="expected a plan of format heliomesh-plan 1, version"):
         read_tables(tmp_path / "new.json")
-    whole = write_tables(tables, tmp_path, "npz")[0].read_bytes()
-    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(hm.ScenarioError, match="expected a complete plan file"):
-        read_tables(tmp_path / "cut.npz")
-
-
-def test_tables_that_would_unpack_to_too_much_are_refused(tmp_path, monkeypatch):
-    _, plan = planned({}, "uncoordinated", {})
-    target = write_tables(tabulate(plan), tmp_path, "npz")[0]
-    monkeypatch.setattr(export_tables, "DEFAULT_LIMIT_GIB", 1e-7)
-    with pytest.raises(hm.TooLargeError, match=r"plan.npz: expected at most 1e-07 GiB .* actual estimate"):
-        read_tables(target)
+    (tmp_path / "cut.json").write_bytes(target.read_bytes()[:-10])
+    with pytest.raises(hm.ScenarioError, match="expected a plan of format heliomesh-plan 1, file: Invalid JSON"):
+        read_tables(tmp_path / "cut.json")
 
 
 def test_schema_describes_the_file(tmp_path):
     _, plan = planned({}, "uncoordinated", {})
-    target, schema = write_tables(tabulate(plan), tmp_path, "json")
+    target, schema = write_tables(tabulate(plan), tmp_path)
     described, written = (
         json.loads(schema.read_text(encoding="utf-8")),
         json.loads(target.read_text(encoding="utf-8")),
@@ -215,7 +204,7 @@ def test_schema_describes_the_file(tmp_path):
     assert described["properties"]["version"]["const"] == written["version"] == 1
 
 
-@pytest.mark.parametrize("kind", ["json", "npz", "c"])
+@pytest.mark.parametrize("kind", ["json", "c"])
 def test_the_command(kind, tmp_path):
     arguments = ["export", "tiny", "battery_threshold", "--out", str(tmp_path / "out"), "--format", kind, "--json"]
     done = CliRunner().invoke(app, arguments)
