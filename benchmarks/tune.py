@@ -1,8 +1,8 @@
 """Choose the knobs of every planner by the same small search, setting by setting, without the test set.
 
 Each scheme is tuned on held-out training samples and on validation seeds; published numbers come from other seeds and
-from the test set. Writes what was chosen into --out (TOML, read by `heliomesh/studies/fair.py`), where settings that are
-not asked for stay, and what was tried beside it. Last line: how many schemes changed by tuning.
+from the test set. Writes what was chosen into --out (TOML, read by `heliomesh/studies/fair.py`), where settings that
+are not asked for stay, and what was tried beside it. Last line: how many schemes changed by tuning.
 
     python benchmarks/tune.py --networks ring10 --device cuda --precision bf16 --processes 16
 """

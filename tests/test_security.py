@@ -362,7 +362,7 @@ def test_what_does_not_train_imports_nothing(call: Call, spied: Path) -> None:
         ["plan", "s.toml", "uncoordinated"],
         ["compare", "s.toml", "uncoordinated", "--episodes", "2"],
         ["data", "split", "s.toml"],
-        ["export", "s.toml", "uncoordinated", "--format", "flower", "--out", "schedule"],
+        ["export", "s.toml", "uncoordinated", "--out", "tables"],
     ):
         assert call(*words)[0] == 0
     assert "spy" not in sys.modules

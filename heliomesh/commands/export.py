@@ -1,4 +1,4 @@
-"""`heliomesh export` writes a plan for other tools: tables, a firmware kit in C, or a schedule for Flower."""
+"""`heliomesh export` writes a plan for other tools: tables or a firmware kit in C."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,16 +12,12 @@ from heliomesh.interop.c_header import Header, write_headers
 from heliomesh.interop.c_kit import beyond, flash_bytes
 from heliomesh.interop.c_rounds import RoundHeader, write_round_headers
 from heliomesh.interop.export_tables import PlanTables, tabulate, write_tables
-from heliomesh.interop.flower_schedule import make_schedule, write_app, write_schedule
 from heliomesh.interop.rounded import ValueWidth
-from heliomesh.learning.settings import TrainJob
 from heliomesh.model.endless import one_cycle
 from heliomesh.model.problem import Problem
 from heliomesh.planners.prices import Coordinated
 from heliomesh.planners.receiver import ReceiverTables
 from heliomesh.planning import find_planner, make_plan
-from heliomesh.simulation.trace import simulate
-from heliomesh.tasks.dataset import load_dataset
 
 _MOST_LISTED = 10  # files by name; of more the table shows the number
 
@@ -31,19 +27,12 @@ class FormOptions(shared.OutputOptions, shared.PlannerSettings):
     """What is written, and what is printed of it."""
 
     kind: Annotated[
-        Literal["json", "npz", "c", "flower", "flower-app"],
-        option(
-            "json or npz: tables; c: a firmware kit in C99; flower: a schedule to replay; "
-            "flower-app: an app for `flwr run` with the schedule and every client's data.",
-            "--format",
-        ),
+        Literal["json", "npz", "c"], option("json or npz: tables; c: a firmware kit in C99.", "--format")
     ] = "json"
     table_bits: Annotated[
         Literal["8", "16", "32"], option("c, receiver: bits of an entry of the tables of values.")
     ] = "16"
     finite: shared.FiniteOption = False
-    seed: shared.SeedOption = 0
-    episode: Annotated[int, option("flower, flower-app: episode of the schedule.", min=0)] = 0
 
 
 @flattened
@@ -55,16 +44,13 @@ def export_command(
 ) -> None:
     """Write a plan for other tools."""
     shared.check_folder(out)
-    problem, options, replayed = build_noted(form.scenario(scenario)), form.of_planner, form.kind.startswith("flower")
-    if not replayed:  # no end, and tables that are looked up by integers; a schedule is one episode
-        whole = {"interpolate": False} if "interpolate" in find_planner(planner).options.model_fields else {}
-        options = shared.without_end(planner, whole | options, form.finite)
+    problem = build_noted(form.scenario(scenario))
+    # no end, and tables that are looked up by integers
+    whole = {"interpolate": False} if "interpolate" in find_planner(planner).options.model_fields else {}
+    options = shared.without_end(planner, whole | form.of_planner, form.finite)
     made = make_plan(problem, planner, options, bound=False, track=form.track)
     policy = one_cycle(made.policy)
-    if replayed:
-        trace = simulate(problem, made, [form.episode], form.seed, track=form.track)
-        facts = _schedule(TrainJob(problem.scenario, trace, 0, form.seed), out, form.kind == "flower-app")
-    elif form.kind == "c" and isinstance(policy, Coordinated | ReceiverTables):
+    if form.kind == "c" and isinstance(policy, Coordinated | ReceiverTables):
         kit = write_round_headers(policy.problem, policy, made.planner, out, cast(ValueWidth, int(form.table_bits)))
         facts = {"after the last slot": beyond(policy.problem.slots, policy.problem.cycle_slots)} | _kit_facts(*kit)
     else:
@@ -95,20 +81,5 @@ def _kit_facts(headers: Sequence[Header | RoundHeader], files: Sequence[Path]) -
         "flash bytes of tables, all devices": sum(flash),
         "RAM bytes, largest device": max(header.ram_bytes for header in headers),
         "hops that messages travel": max(header.hops for header in headers),
-        "files": [str(file) for file in files],
-    }
-
-
-def _schedule(job: TrainJob, out: Path, as_app: bool) -> dict[str, Any]:
-    dataset = load_dataset(job.scenario.learning)
-    schedule = make_schedule(job, dataset)
-    files = write_app(schedule, dataset, out) if as_app else write_schedule(schedule, out)
-    started = f"flwr run {out} --federation-config num-supernodes={len(schedule.clients)} --stream"
-    return {
-        "rounds": len(schedule.rounds),
-        "clients": len(schedule.clients),
-        "trained, of all client rounds": float(job.trace.scheduled.mean()),
-        "packets that arrive": sum(len(one.arrivals) for one in schedule.rounds),
-        **({"run it by": started} if as_app else {}),
         "files": [str(file) for file in files],
     }

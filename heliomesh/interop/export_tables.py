@@ -305,22 +305,17 @@ def _checked(problem: Problem, policy: ActionPolicy, plan: PlanTables) -> PlanTa
 def write_tables(plan: PlanTables, folder: Path, kind: Literal["json", "npz"]) -> list[Path]:
     """Write ``plan.json`` with its schema, or ``plan.npz``; returns the files."""
     if kind == "json":
-        return write_described(plan, folder, "plan")
+        target, schema = folder / "plan.json", folder / "plan.schema.json"
+        with alone_in(folder):
+            write_json(schema, PlanTables.model_json_schema())
+            write_text(target, plan.model_dump_json() + "\n")
+        return [target, schema]
     target, meta = folder / "plan.npz", plan.model_dump()
     own = {f"tables_{device['device']}": device.pop("tables") for device in meta["devices"]}
     arrays: dict[str, Any] = {name: np.array(tables, dtype=np.int8) for name, tables in own.items()}
     with alone_in(folder), written_whole(target) as path, path.open("wb") as file:
         np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
     return [target]
-
-
-def write_described(content: Section, folder: Path, name: str, *, exclude_none: bool = False) -> list[Path]:
-    """Write a JSON file and its JSON schema; returns both."""
-    target, schema = folder / f"{name}.json", folder / f"{name}.schema.json"
-    with alone_in(folder):
-        write_json(schema, type(content).model_json_schema())
-        write_text(target, content.model_dump_json(exclude_none=exclude_none) + "\n")
-    return [target, schema]
 
 
 _READ_BYTES = 40  # per action while a table becomes lists, text and tuples

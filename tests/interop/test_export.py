@@ -215,7 +215,7 @@ def test_schema_describes_the_file(tmp_path):
     assert described["properties"]["version"]["const"] == written["version"] == 1
 
 
-@pytest.mark.parametrize("kind", ["json", "npz", "c", "flower"])
+@pytest.mark.parametrize("kind", ["json", "npz", "c"])
 def test_the_command(kind, tmp_path):
     arguments = ["export", "tiny", "battery_threshold", "--out", str(tmp_path / "out"), "--format", kind, "--json"]
     done = CliRunner().invoke(app, arguments)

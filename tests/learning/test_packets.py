@@ -10,7 +10,6 @@ import torch
 
 import heliomesh as hm
 from heliomesh.common import catalog
-from heliomesh.interop.flower_schedule import make_schedule
 from heliomesh.learning.aggregation import aggregate
 from heliomesh.learning.packets import (
     as_float16,
@@ -302,11 +301,3 @@ def test_memory_counts_packets_and_feedback():
             hm.train(scenario.override({"learning.on_air": on_air}), trace, memory_gib=1e-9)
         sentences.add(str(caught.value))
     assert len(sentences) == 3
-
-
-def test_a_flower_schedule_has_exact_packets():
-    scenario = scenario_of(**{"learning.on_air": "int8"})
-    with pytest.raises(
-        hm.ScenarioError, match=r"learning\.on_air: expected float32 in a schedule, actual value 'int8'"
-    ):
-        make_schedule(hm.TrainJob(scenario, trace_of(scenario)))

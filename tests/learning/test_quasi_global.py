@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import heliomesh as hm
-from heliomesh.interop.flower_schedule import make_schedule
 from heliomesh.learning.quasi_global import lean, remember
 from heliomesh.learning.replay import Replay
 from heliomesh.tasks.dataset import load_dataset
@@ -92,11 +91,3 @@ def test_memory_counts_weights_before_training_and_momentum():
             hm.train(scenario.override({"learning.quasi_global": beta}), trace, memory_gib=1e-9)
         sentence.append(str(caught.value))
     assert sentence[0] != sentence[1]
-
-
-def test_a_flower_schedule_has_none():
-    scenario = scenario_of()
-    with pytest.raises(
-        hm.ScenarioError, match=r"learning\.quasi_global: expected none in a schedule, actual value 0\.8"
-    ):
-        make_schedule(hm.TrainJob(scenario, trace_of(scenario)))

@@ -1,0 +1,1 @@
+"""A Flower app whose rounds follow a trace of heliomesh."""

@@ -1,1 +1,0 @@
-"""A heliomesh schedule as a Flower app; `heliomesh export --format flower-app` writes it. Needs NumPy and Flower."""
