@@ -84,9 +84,9 @@ class _Size(NamedTuple):
 def _size(x: Tensor, operation: Convolution, stack: Buffers) -> _Size:
     folded, channels, height, width = x.shape
     sides = zip((height, width), operation.padding, operation.kernel, operation.stride, strict=True)
-    out = [(size + 2 * pad - side) // step + 1 for size, pad, side, step in sides]
+    lines, columns = ((size + 2 * pad - side) // step + 1 for size, pad, side, step in sides)
     filters = stack.shape(operation.weight)[0]
-    return _Size(folded // stack.positions, height, width, *out, channels, filters)
+    return _Size(folded // stack.positions, height, width, lines, columns, channels, filters)
 
 
 def _splits(stack: Buffers, programs: int, pixels: int, block: int) -> int:
@@ -214,8 +214,8 @@ def _move_by_gradient(x: Tensor, dy: Tensor, size: _Size, operation: Convolution
     own = stack.filters[operation.weight]
     partial = own.exact.new_empty((parts, *own.exact.shape) if parts > 1 else 0)
     arrays, numbers = (dy, x, partial, own.exact, own.rounded), (stack.positions, size.images, parts)
-    form = {"ALONE": parts == 1, "WHOLE": size.pixels % (tile.k * parts) == 0}
-    form |= _constants(size, operation) | tile.options
+    whole = size.pixels % (tile.k * parts) == 0
+    form = _constants(size, operation) | tile.options | {"ALONE": parts == 1, "WHOLE": whole}
     stack.launch(kernels.convolution_weight_gradient, programs * parts, *arrays, *numbers, **form)
     if parts > 1:
         length *= size.filters

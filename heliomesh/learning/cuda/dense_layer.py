@@ -33,8 +33,8 @@ def earlier_steps(stack: Buffers, operation: Dense, steps: int, images: int) -> 
         weight, length = stack.parameter(operation.weight), outputs * inputs
         form = {"ALIGNED": stack.alignment(operation.weight), "BLOCK": _ROUNDED_ELEMENTS, "num_warps": 8}
         stack.launch(kernels.round_rows, triton.cdiv(length, _ROUNDED_ELEMENTS), weight, copy, length, **form)
-    met = (empty(steps, images, length) for length in (inputs, outputs, images, images))
-    return Earlier(*met, copy)
+    rows, gradients, *products = (empty(steps, images, length) for length in (inputs, outputs, images, images))
+    return Earlier(rows, gradients, products[0], products[1], copy)
 
 
 class DenseStep(torch.autograd.Function):
